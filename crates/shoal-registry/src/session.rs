@@ -17,7 +17,9 @@ use shoal_base::{chance, clock};
 use tokio::time::Instant;
 use ulid::Ulid;
 
-use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Range, SessionId, Transaction};
+use crate::engine::{
+    Change, Condition, Engine, EngineError, Outcome, Range, Revision, SessionId, Transaction,
+};
 use crate::entry::Owner;
 use crate::keys::{LIVES, MEMBERS, adopter, life, member, node_in};
 
@@ -31,6 +33,13 @@ pub struct Session {
     node: u64,
     time_to_live: Duration,
     life: Mutex<Option<Life>>,
+}
+
+/// The membership of a node as it was read. It changes each time the node opens a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Membership {
+    node: u64,
+    revision: Option<Revision>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -161,7 +170,9 @@ impl Session {
                 session: Some(current.session),
             }],
         };
-        Ok(self.engine.commit(transaction).await? != Outcome::Conflict)
+        let is_adopted = self.engine.commit(transaction).await? != Outcome::Conflict;
+        // The answer to an earlier try may have been lost.
+        Ok(is_adopted || self.acts_for(dead).await?)
     }
 
     /// Whether this node still acts for a dead node: that one is not back, and no other has taken its place.
@@ -170,15 +181,27 @@ impl Session {
     ///
     /// Fails if the registry cannot be asked.
     pub async fn acts_for(&self, dead: u64) -> Result<bool, EngineError> {
+        let is_dead = self.engine.get(&life(dead)).await?.is_none();
+        Ok(is_dead && self.own_adoption(dead).await?.is_some())
+    }
+
+    /// The key that makes this node the one that acts for a dead node, as it is now; `None` if it is not this
+    /// node's.
+    async fn own_adoption(&self, dead: u64) -> Result<Option<Condition>, EngineError> {
         let Some(current) = self.current() else {
-            return Ok(false);
+            return Ok(None);
         };
-        if self.engine.get(&life(dead)).await?.is_some() {
-            return Ok(false);
-        }
-        let acting = self.engine.get(&adopter(dead)).await?;
+        let key = adopter(dead);
         let me = current.owner.life.to_string();
-        Ok(acting.is_some_and(|acting| acting.value == me.as_bytes()))
+        let own = self
+            .engine
+            .get(&key)
+            .await?
+            .filter(|own| own.value == me.as_bytes());
+        Ok(own.map(|own| Condition {
+            key,
+            revision: Some(own.revision),
+        }))
     }
 
     /// Whether an owner's session lasts, as the registry knows.
@@ -191,28 +214,60 @@ impl Session {
         Ok(current.is_some_and(|current| current.value == owner.life.to_string().as_bytes()))
     }
 
-    /// Stops acting for a node. If `is_done`, nothing is left of it, and it is no longer a member.
+    /// Stops acting for a node that is back. When it dies again, any node can adopt it.
     ///
     /// # Errors
     ///
-    /// The next node that acts for it finds nothing to do.
-    pub async fn release(&self, dead: u64, is_done: bool) -> Result<(), EngineError> {
-        let mut changes = vec![Change::Delete { key: adopter(dead) }];
-        if is_done {
-            changes.push(Change::Delete { key: member(dead) });
-        }
-        let conditions = vec![Condition {
-            key: life(dead),
+    /// No other node can adopt the node as long as this session lasts, unless this is tried again.
+    pub async fn step_down(&self, from: u64) -> Result<(), EngineError> {
+        let Some(own) = self.own_adoption(from).await? else {
+            return Ok(());
+        };
+        let step_down = Transaction {
+            changes: vec![Change::Delete { key: own.key.clone() }],
+            conditions: vec![own],
+        };
+        // A conflict says that the key is no longer this session's.
+        self.engine.commit(step_down).await.map(drop)
+    }
+
+    /// Reads the membership of a node, for [`Session::release`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn membership(&self, node: u64) -> Result<Membership, EngineError> {
+        let stored = self.engine.get(&member(node)).await?;
+        let revision = stored.map(|stored| stored.revision);
+        Ok(Membership { node, revision })
+    }
+
+    /// Stops acting for a dead node of which nothing is left, and ends its membership. The membership must
+    /// have been read before this node saw that the other one was dead and had nothing left. Returns `false`
+    /// if that node has been back since, or if this node no longer acts for it; nothing has changed then.
+    ///
+    /// # Errors
+    ///
+    /// The node may still be a member. The next node that acts for it finds nothing to do.
+    pub async fn release(&self, dead: &Membership) -> Result<bool, EngineError> {
+        let Some(own) = self.own_adoption(dead.node).await? else {
+            return Ok(false);
+        };
+        let (life, member) = (life(dead.node), member(dead.node));
+        let delete = |key: &Bytes| Change::Delete { key: key.clone() };
+        let changes = vec![delete(&own.key), delete(&member)];
+        let is_dead = Condition {
+            key: life,
             revision: None,
-        }];
-        let ended = self.engine.commit(Transaction { conditions, changes }).await?;
-        if ended == Outcome::Conflict {
-            // The node is back, and remains a member.
-            let changes = vec![Change::Delete { key: adopter(dead) }];
-            let conditions = Vec::new();
-            self.engine.commit(Transaction { conditions, changes }).await?;
-        }
-        Ok(())
+        };
+        // Each life of a node begins with a change of this key.
+        let no_life_since = Condition {
+            key: member,
+            revision: dead.revision,
+        };
+        let conditions = vec![own, is_dead, no_life_since];
+        let outcome = self.engine.commit(Transaction { conditions, changes }).await?;
+        Ok(outcome != Outcome::Conflict)
     }
 
     async fn nodes_below(&self, prefix: &'static [u8]) -> Result<Vec<u64>, EngineError> {

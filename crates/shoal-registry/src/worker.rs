@@ -118,12 +118,15 @@ struct State {
     flushing: HashSet<Ulid>,
     /// The objects whose last flush failed.
     failed: BTreeMap<Ulid, FailedFlush>,
-    /// When this node first saw each change of which no node knows the end.
-    orphans: HashMap<(u64, Ulid), Instant>,
-    /// By node.
-    empty: HashMap<u64, WaitingRoom<EmptyEntry>>,
-    /// By node.
-    trash: HashMap<u64, WaitingRoom<Trash>>,
+}
+
+/// How far the work on the lists of one node is. It begins anew when this node adopts another one again.
+#[derive(Default)]
+struct Progress {
+    /// When this node first saw each change that no living node will end.
+    orphans: HashMap<Ulid, Instant>,
+    empty: WaitingRoom<EmptyEntry>,
+    trash: WaitingRoom<Trash>,
 }
 
 /// An object whose last flush failed.
@@ -162,15 +165,16 @@ impl<L: Lake> Worker<L> {
 
     /// Works until it is dropped. Errors of the registry are told to `trouble`, and the work goes on.
     pub async fn run(self: Arc<Self>, trouble: impl Fn(&EngineError)) {
+        let mut progress = HashMap::new();
         for tick in 0_u64.. {
-            if let Err(error) = self.keep_adopting(tick).await {
+            if let Err(error) = self.keep_adopting(tick, &mut progress).await {
                 trouble(&error);
             }
             if self.session.owner().is_some() {
                 let mut nodes = self.state.lock().adopted.clone();
                 nodes.push(self.node);
                 for node in nodes {
-                    if let Err(error) = self.work_for(node).await {
+                    if let Err(error) = self.work_for(node, progress.entry(node).or_default()).await {
                         trouble(&error);
                     }
                 }
@@ -257,16 +261,25 @@ impl<L: Lake> Worker<L> {
     }
 
     /// Looks for dead nodes now and then, and drops those that are back or have nothing left.
-    async fn keep_adopting(&self, tick: u64) -> Result<(), EngineError> {
+    async fn keep_adopting(
+        &self,
+        tick: u64,
+        progress: &mut HashMap<u64, Progress>,
+    ) -> Result<(), EngineError> {
         if !tick.is_multiple_of(TICKS_PER_LOOK) || self.session.owner().is_none() {
             return Ok(());
         }
         for dead in self.adopted() {
-            if !self.session.acts_for(dead).await? {
+            let membership = self.session.membership(dead).await?;
+            let is_over = if self.session.acts_for(dead).await? {
+                self.has_nothing(dead).await? && self.session.release(&membership).await?
+            } else {
+                self.session.step_down(dead).await?;
+                true
+            };
+            if is_over {
                 self.state.lock().adopted.retain(|node| *node != dead);
-            } else if self.has_nothing(dead).await? {
-                self.session.release(dead, true).await?;
-                self.state.lock().adopted.retain(|node| *node != dead);
+                progress.remove(&dead);
             }
         }
         for dead in self.session.dead_nodes().await? {
@@ -286,18 +299,22 @@ impl<L: Lake> Worker<L> {
         Ok(true)
     }
 
-    async fn work_for(self: &Arc<Self>, node: u64) -> Result<(), EngineError> {
-        self.give_up_orphans(node).await?;
+    async fn work_for(self: &Arc<Self>, node: u64, progress: &mut Progress) -> Result<(), EngineError> {
+        self.give_up_orphans(node, &mut progress.orphans).await?;
         let pace = *self.pace.lock();
         self.flush_due(node, NodeList::Dirty, pace.age).await?;
         self.flush_due(node, NodeList::Short, pace.short_age).await?;
-        self.remove_empty(node).await?;
+        self.remove_empty(node, &mut progress.empty).await?;
         self.end_old_uploads(node).await?;
-        self.discard_trash(node).await
+        self.discard_trash(node, &mut progress.trash).await
     }
 
     /// Gives up changes of an earlier life, and of dead nodes, once the lake cannot carry them out any more.
-    async fn give_up_orphans(&self, node: u64) -> Result<(), EngineError> {
+    async fn give_up_orphans(
+        &self,
+        node: u64,
+        first_seen: &mut HashMap<Ulid, Instant>,
+    ) -> Result<(), EngineError> {
         let mut orphans = Vec::new();
         let mut after = None;
         loop {
@@ -308,12 +325,13 @@ impl<L: Lake> Worker<L> {
                 break;
             }
         }
-        self.state
-            .lock()
-            .orphans
-            .retain(|(of, token), _| *of != node || orphans.iter().any(|(listed, _)| listed == token));
+        first_seen.retain(|token, _| orphans.iter().any(|(listed, _)| listed == token));
         for (token, name) in orphans {
-            if self.changes.is_under_way(token) || !self.is_orphan_over((node, token)) {
+            if self.changes.is_under_way(token) {
+                continue;
+            }
+            let seen_for = first_seen.entry(token).or_insert_with(Instant::now).elapsed();
+            if seen_for < self.names.fence() {
                 continue;
             }
             let found = self.names.find(&name).await?;
@@ -328,13 +346,6 @@ impl<L: Lake> Worker<L> {
             }
         }
         Ok(())
-    }
-
-    /// Whether the fence has passed since this node first saw a change of which no node knows the end.
-    fn is_orphan_over(&self, orphan: (u64, Ulid)) -> bool {
-        let now = Instant::now();
-        let first_seen = *self.state.lock().orphans.entry(orphan).or_insert(now);
-        now.saturating_duration_since(first_seen) >= self.names.fence()
     }
 
     /// Begins to flush objects that are due, as many at a time as the pace allows.
@@ -402,20 +413,24 @@ impl<L: Lake> Worker<L> {
     }
 
     /// Removes entries that have been empty for so long that no read still waits for the lake.
-    async fn remove_empty(&self, node: u64) -> Result<(), EngineError> {
-        let mut empty = self.state.lock().empty.remove(&node).unwrap_or_default();
+    async fn remove_empty(
+        &self,
+        node: u64,
+        waiting: &mut WaitingRoom<EmptyEntry>,
+    ) -> Result<(), EngineError> {
+        let mut empty = std::mem::take(waiting);
         let listed = self.names.empty_entries(node, empty.cursor, PAGE).await?;
         empty.add(listed);
         while let Some((id, entry)) = empty.waited(self.names.fence()) {
             self.names.remove_empty(&entry, node, id).await?;
         }
-        self.state.lock().empty.insert(node, empty);
+        *waiting = empty;
         Ok(())
     }
 
     /// Removes bytes that no reader that found them still reads.
-    async fn discard_trash(&self, node: u64) -> Result<(), EngineError> {
-        let mut trash = self.state.lock().trash.remove(&node).unwrap_or_default();
+    async fn discard_trash(&self, node: u64, waiting: &mut WaitingRoom<Trash>) -> Result<(), EngineError> {
+        let mut trash = std::mem::take(waiting);
         let listed = self.names.trash(node, trash.cursor, PAGE).await?;
         trash.add(listed);
         let mut gone = Vec::new();
@@ -429,7 +444,7 @@ impl<L: Lake> Worker<L> {
         if !gone.is_empty() {
             self.names.unlist(NodeList::Trash, node, &gone).await?;
         }
-        self.state.lock().trash.insert(node, trash);
+        *waiting = trash;
         Ok(())
     }
 

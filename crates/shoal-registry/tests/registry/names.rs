@@ -244,7 +244,7 @@ async fn one_node_acts_for_a_dead_one_until_that_is_back_or_nothing_is_left() {
     assert!(adopter.dead_nodes().await.unwrap().is_empty());
     assert!(!adopter.adopt(NODE).await.unwrap());
 
-    bed.engine.expire(1);
+    bed.engine.expire(NODE);
     assert_eq!(adopter.dead_nodes().await.unwrap(), [NODE]);
     assert!(adopter.adopt(NODE).await.unwrap() && adopter.acts_for(NODE).await.unwrap());
     assert!(!third.adopt(NODE).await.unwrap() && !third.acts_for(NODE).await.unwrap());
@@ -252,15 +252,64 @@ async fn one_node_acts_for_a_dead_one_until_that_is_back_or_nothing_is_left() {
     dead.keep().await.unwrap();
     assert!(!dead.is_of(first_life) && dead.owner().is_some());
     assert!(!adopter.acts_for(NODE).await.unwrap());
-    adopter.release(NODE, true).await.unwrap();
-    assert_eq!(bed.engine.keys("m/").len(), 3);
+    adopter.step_down(NODE).await.unwrap();
+    assert!(bed.engine.keys("a/").is_empty());
 
     dead.close().await.unwrap();
     assert!(dead.owner().is_none());
     assert!(third.adopt(NODE).await.unwrap());
-    third.release(NODE, true).await.unwrap();
+    let membership = third.membership(NODE).await.unwrap();
+    assert!(third.release(&membership).await.unwrap());
     assert!(third.dead_nodes().await.unwrap().is_empty());
     assert_eq!(bed.engine.keys("m/").len(), 2);
+}
+
+#[tokio::test]
+async fn a_dead_node_that_was_back_in_the_meantime_remains_a_member() {
+    let bed = bed();
+    let [dead, adopter] = [NODE, OTHER].map(|node| session(&bed, node));
+    dead.keep().await.unwrap();
+    adopter.keep().await.unwrap();
+    bed.engine.expire(NODE);
+    assert!(adopter.adopt(NODE).await.unwrap());
+    let membership = adopter.membership(NODE).await.unwrap();
+    dead.keep().await.unwrap();
+    assert!(!adopter.release(&membership).await.unwrap());
+    bed.write("bytes").await;
+    bed.engine.expire(NODE);
+    assert!(!adopter.release(&membership).await.unwrap());
+    assert_eq!(adopter.dead_nodes().await.unwrap(), [NODE]);
+    assert!(adopter.acts_for(NODE).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_node_ends_no_adoption_but_its_own() {
+    let bed = bed();
+    let [dead, former, adopter] = [NODE, OTHER, 9].map(|node| session(&bed, node));
+    for session in [&dead, &former, &adopter] {
+        session.keep().await.unwrap();
+    }
+    bed.engine.expire(NODE);
+    assert!(former.adopt(NODE).await.unwrap());
+    let membership = former.membership(NODE).await.unwrap();
+    // It does not know yet that its session has ended.
+    bed.engine.expire(OTHER);
+    assert!(adopter.adopt(NODE).await.unwrap());
+    former.step_down(NODE).await.unwrap();
+    assert!(!former.release(&membership).await.unwrap());
+    assert!(adopter.acts_for(NODE).await.unwrap());
+}
+
+#[tokio::test]
+async fn an_adoption_whose_answer_was_lost_is_known_at_the_next_try() {
+    let bed = bed();
+    let [dead, adopter] = [NODE, OTHER].map(|node| session(&bed, node));
+    dead.keep().await.unwrap();
+    adopter.keep().await.unwrap();
+    bed.engine.expire(NODE);
+    bed.engine.fail(&[Fault::AnswerLost]);
+    adopter.adopt(NODE).await.unwrap_err();
+    assert!(adopter.adopt(NODE).await.unwrap());
 }
 
 #[tokio::test]

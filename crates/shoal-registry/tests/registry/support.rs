@@ -61,9 +61,11 @@ impl Memory {
         self.0.lock().page_max = Some(keys);
     }
 
-    /// Ends a session as if it had not been renewed.
-    pub(crate) fn expire(&self, session: u64) {
-        self.0.lock().end(SessionId(session));
+    /// Ends the session of a node as if the node had not renewed it.
+    pub(crate) fn expire(&self, node: u64) {
+        let mut state = self.0.lock();
+        let (_, session) = state.keys[format!("n/{node:016x}").as_bytes()];
+        state.end(session.expect("a life has a session"));
     }
 
     /// The keys that begin with `prefix`.

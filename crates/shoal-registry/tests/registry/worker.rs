@@ -105,10 +105,15 @@ impl Node {
         }
     }
 
-    /// Ends the node at once; its session ends by itself.
+    /// Ends the node at once. Its session lasts until the engine ends it.
     fn kill(self) -> u64 {
         self.tasks.iter().for_each(JoinHandle::abort);
         self.id
+    }
+
+    /// Ends the node and its session at once.
+    fn die(self, engine: &Memory) {
+        engine.expire(self.kill());
     }
 
     async fn write(&self, name: &Name, record: &str) -> DirtyVersion {
@@ -248,8 +253,7 @@ async fn the_objects_of_a_dead_node_are_adopted_once_its_requests_cannot_land_an
         Node::start(3, &engine, &lake).await,
     ];
     sleep(SESSION).await;
-    // What the session of a dead node held goes with it.
-    engine.expire(1);
+    engine.expire(dead);
     sleep(Duration::from_secs(10)).await;
     assert_eq!(
         others
@@ -268,6 +272,42 @@ async fn the_objects_of_a_dead_node_are_adopted_once_its_requests_cannot_land_an
     sleep(FENCE * 3).await;
     assert!(others.iter().all(|node| node.worker.adopted().is_empty()));
     assert_eq!(engine.keys("m/").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_returns_and_dies_again_is_adopted_again() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    let others = [
+        Node::start(2, &engine, &lake).await,
+        Node::start(3, &engine, &lake).await,
+    ];
+    let adoptions = || {
+        others
+            .iter()
+            .map(|node| node.worker.adopted().len())
+            .sum::<usize>()
+    };
+    let first_life = Node::start(1, &engine, &lake).await;
+    first_life.write(&name("first"), "first").await;
+    first_life.worker.flush(&name("first")).await.unwrap();
+    // The bytes of the object wait for its readers.
+    first_life.die(&engine);
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(adoptions(), 1);
+
+    let second_life = Node::start(1, &engine, &lake).await;
+    sleep(FENCE * 2).await;
+    assert_eq!(adoptions(), 0);
+    assert!(engine.keys("a/").is_empty());
+    assert_eq!(lake.0.lock().discarded, ["first"]);
+
+    second_life.write(&name("second"), "second").await;
+    second_life.die(&engine);
+    sleep(FENCE * 2).await;
+    assert!(lake.0.lock().objects.contains_key(&name("second")));
+    assert_eq!(adoptions(), 0);
+    assert_eq!(engine.keys("m/").len(), 2);
+    assert_eq!(lake.0.lock().discarded, ["first", "second"]);
 }
 
 #[tokio::test(start_paused = true)]
