@@ -204,16 +204,6 @@ impl Session {
         }))
     }
 
-    /// Whether an owner's session lasts, as the registry knows.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the registry cannot be asked.
-    pub async fn is_life_of(&self, owner: Owner) -> Result<bool, EngineError> {
-        let current = self.engine.get(&life(owner.node)).await?;
-        Ok(current.is_some_and(|current| current.value == owner.life.to_string().as_bytes()))
-    }
-
     /// Stops acting for a node that is back. When it dies again, any node can adopt it.
     ///
     /// # Errors

@@ -325,6 +325,12 @@ impl<L: Lake> Worker<L> {
                 break;
             }
         }
+        // Read later: if the other node is still dead, then the owners of all these changes are.
+        if node != self.node && !orphans.is_empty() && !self.session.acts_for(node).await? {
+            // A node that is back gives up the changes of its earlier lives itself.
+            first_seen.clear();
+            return Ok(());
+        }
         first_seen.retain(|token, _| orphans.iter().any(|(listed, _)| listed == token));
         for (token, name) in orphans {
             if self.changes.is_under_way(token) {
@@ -336,8 +342,6 @@ impl<L: Lake> Worker<L> {
             }
             let found = self.names.find(&name).await?;
             match found.entry.busy.filter(|busy| busy.token == token) {
-                // A node that came back may have begun this change in its new life.
-                Some(busy) if node != self.node && self.session.is_life_of(busy.owner).await? => {}
                 Some(busy) => match self.names.give_up(&BegunChange { name, busy }).await {
                     Err(ChangeError::Engine(error)) => return Err(error),
                     Ok(_) | Err(ChangeError::OutcomeUnknown) => {}

@@ -311,6 +311,30 @@ async fn a_node_that_returns_and_dies_again_is_adopted_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_change_of_a_later_life_is_given_up_after_the_death_that_ends_that_life() {
+    for lives_on in [Duration::from_millis(2800), FENCE * 2] {
+        let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+        let adopter = Node::start(2, &engine, &lake).await;
+        let first_life = Node::start(1, &engine, &lake).await;
+        first_life.write(&name("first"), "first").await;
+        first_life.worker.flush(&name("first")).await.unwrap();
+        first_life.die(&engine);
+        sleep(Duration::from_millis(9100)).await;
+        assert_eq!(adopter.worker.adopted(), [1]);
+
+        // The adopter sees the change before it sees that the node is back.
+        let second_life = Node::start(1, &engine, &lake).await;
+        std::mem::forget(second_life.begin("k", Kind::Write).await.unwrap());
+        sleep(lives_on).await;
+        second_life.die(&engine);
+        sleep(FENCE - Duration::from_secs(1)).await;
+        assert_eq!(engine.keys("b/").len(), 1, "{lives_on:?}");
+        sleep(Duration::from_secs(6)).await;
+        assert!(engine.keys("b/").is_empty(), "{lives_on:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_restarted_node_gives_up_the_changes_of_its_earlier_life() {
     let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
     let first = Node::start(1, &engine, &lake).await;
