@@ -35,8 +35,8 @@ const UNLISTED_MAX: usize = 64;
 /// The pause between two looks at the lists.
 const TICK: Duration = Duration::from_millis(500);
 
-/// A node looks for dead nodes after this many ticks.
-const TICKS_PER_LOOK: u64 = 6;
+/// The pause between two looks for dead nodes.
+const LOOK_PAUSE: Duration = Duration::from_secs(3);
 
 /// A flush that failed is tried again after a pause, which doubles with every failure in a row.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -166,9 +166,13 @@ impl<L: Lake> Worker<L> {
     /// Works until it is dropped. Errors of the registry are told to `trouble`, and the work goes on.
     pub async fn run(self: Arc<Self>, trouble: impl Fn(&EngineError)) {
         let mut progress = HashMap::new();
-        for tick in 0_u64.. {
-            if let Err(error) = self.keep_adopting(tick, &mut progress).await {
-                trouble(&error);
+        let mut next_look = Instant::now();
+        loop {
+            if Instant::now() >= next_look && self.session.owner().is_some() {
+                next_look = Instant::now() + LOOK_PAUSE;
+                if let Err(error) = self.keep_adopting(&mut progress).await {
+                    trouble(&error);
+                }
             }
             if self.session.owner().is_some() {
                 let mut nodes = self.state.lock().adopted.clone();
@@ -260,15 +264,8 @@ impl<L: Lake> Worker<L> {
         }
     }
 
-    /// Looks for dead nodes now and then, and drops those that are back or have nothing left.
-    async fn keep_adopting(
-        &self,
-        tick: u64,
-        progress: &mut HashMap<u64, Progress>,
-    ) -> Result<(), EngineError> {
-        if !tick.is_multiple_of(TICKS_PER_LOOK) || self.session.owner().is_none() {
-            return Ok(());
-        }
+    /// Looks for dead nodes, and drops those that are back or have nothing left.
+    async fn keep_adopting(&self, progress: &mut HashMap<u64, Progress>) -> Result<(), EngineError> {
         for dead in self.adopted() {
             let membership = self.session.membership(dead).await?;
             let is_over = if self.session.acts_for(dead).await? {

@@ -48,6 +48,7 @@ struct State {
     sessions: HashMap<u64, Duration>,
     faults: VecDeque<Fault>,
     page_max: Option<usize>,
+    ranges: HashMap<Bytes, usize>,
 }
 
 impl Memory {
@@ -66,6 +67,12 @@ impl Memory {
         let mut state = self.0.lock();
         let (_, session) = state.keys[format!("n/{node:016x}").as_bytes()];
         state.end(session.expect("a life has a session"));
+    }
+
+    /// How often keys below a prefix were read in order.
+    pub(crate) fn ranges(&self, prefix: &str) -> usize {
+        let ranges = &self.0.lock().ranges;
+        ranges.get(prefix.as_bytes()).copied().unwrap_or_default()
     }
 
     /// The keys that begin with `prefix`.
@@ -114,7 +121,9 @@ impl Engine for Memory {
     }
 
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, EngineError>> {
-        let state = self.0.lock();
+        let mut state = self.0.lock();
+        *state.ranges.entry(range.prefix.clone()).or_default() += 1;
+        let state = &*state;
         let wanted = |key: &&Bytes| key.starts_with(&range.prefix) && **key > range.after;
         let mut keys = state.keys.keys().filter(wanted);
         let entries = keys

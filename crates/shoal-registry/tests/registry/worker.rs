@@ -335,6 +335,20 @@ async fn a_change_of_a_later_life_is_given_up_after_the_death_that_ends_that_lif
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hurried_worker_looks_for_dead_nodes_no_more_often() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    let node = Node::start(1, &engine, &lake).await;
+    sleep(Duration::from_secs(1)).await;
+    for _ in 0..100 {
+        node.worker.set_pace(PACE);
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(engine.ranges("m/"), 1);
+    sleep(Duration::from_secs(9)).await;
+    assert_eq!(engine.ranges("m/"), 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_restarted_node_gives_up_the_changes_of_its_earlier_life() {
     let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
     let first = Node::start(1, &engine, &lake).await;
