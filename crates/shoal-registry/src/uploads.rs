@@ -330,30 +330,35 @@ impl Uploads {
         })
     }
 
-    /// Ends an upload of a node's list that got no part for `lifetime`, and forgets a complete one.
+    /// Ends an upload of a node's list that got no part for `lifetime`, and forgets a complete one. An upload
+    /// that changes meanwhile stays in the list.
     pub(crate) async fn expire(
         &self,
         name: &Name,
         id: Ulid,
         (node, lifetime): (u64, Duration),
     ) -> Result<(), EngineError> {
-        if let Some(found) = self.find(name, id).await? {
-            if matches!(found.state, UploadState::Open(_)) {
-                if self.is_in_use(id, lifetime).await? {
-                    return Ok(());
-                }
-                let aborted = self.abort((name, id), &found).await;
-                if let Err(UploadError::Change(ChangeError::Engine(error))) = aborted {
-                    return Err(error);
-                }
-            } else {
-                let changes = vec![Change::Delete {
-                    key: keys::upload(name, id),
-                }];
-                self.commit(vec![found.condition(name, id)], changes).await?;
+        let unlist = Change::Delete {
+            key: NodeList::Uploads.key(node, id),
+        };
+        let Some(found) = self.find(name, id).await? else {
+            return self.commit(Vec::new(), vec![unlist]).await.map(drop);
+        };
+        let mut changes = vec![
+            Change::Delete {
+                key: keys::upload(name, id),
+            },
+            unlist,
+        ];
+        if matches!(found.state, UploadState::Open(_)) {
+            if self.is_in_use(id, lifetime).await? {
+                return Ok(());
             }
+            changes.push(self.parts_trashed(id, Vec::new()));
         }
-        self.names.unlist(NodeList::Uploads, node, &[id]).await
+        // After a conflict the next look sees what the upload has become.
+        let conditions = vec![found.condition(name, id)];
+        self.commit(conditions, changes).await.map(drop)
     }
 
     /// Whether a part came within `lifetime`.
@@ -370,6 +375,11 @@ impl Uploads {
                 None => return Ok(false),
             }
         }
+    }
+
+    /// Puts the parts of an upload that ends into this node's trash, but for the bytes of `kept`.
+    fn parts_trashed(&self, upload: Ulid, kept: Vec<(u16, u16)>) -> Change {
+        self.names.trashed(&Trash::Parts { upload, kept })
     }
 
     async fn commit(&self, conditions: Vec<Condition>, changes: Vec<Change>) -> Result<Outcome, EngineError> {

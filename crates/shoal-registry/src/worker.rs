@@ -127,6 +127,8 @@ struct Progress {
     orphans: HashMap<Ulid, Instant>,
     empty: WaitingRoom<EmptyEntry>,
     trash: WaitingRoom<Trash>,
+    /// The last upload that was looked at; `None` to begin at the oldest.
+    last_upload: Option<Ulid>,
 }
 
 /// An object whose last flush failed.
@@ -302,7 +304,7 @@ impl<L: Lake> Worker<L> {
         self.flush_due(node, NodeList::Dirty, pace.age).await?;
         self.flush_due(node, NodeList::Short, pace.short_age).await?;
         self.remove_empty(node, &mut progress.empty).await?;
-        self.end_old_uploads(node).await?;
+        self.end_old_uploads(node, &mut progress.last_upload).await?;
         self.discard_trash(node, &mut progress.trash).await
     }
 
@@ -479,12 +481,16 @@ impl<L: Lake> Worker<L> {
         true
     }
 
-    /// Ends uploads that clients have given up, and forgets those that ended long ago.
-    async fn end_old_uploads(&self, node: u64) -> Result<(), EngineError> {
+    /// Ends uploads that clients have given up, and forgets those that ended long ago. Looks at one page
+    /// behind `last`, and begins at the oldest again once it has seen all old ones: any of them may still be
+    /// in use.
+    async fn end_old_uploads(&self, node: u64, last: &mut Option<Ulid>) -> Result<(), EngineError> {
         let lifetime = self.pace.lock().upload_age;
-        let page = self.names.listed(NodeList::Uploads, node, None, PAGE).await?;
+        let page = self.names.listed(NodeList::Uploads, node, *last, PAGE).await?;
+        *last = page.next;
         for (id, name) in page.names {
             if age_of(id) < lifetime {
+                *last = None;
                 return Ok(());
             }
             self.uploads.expire(&name, id, (node, lifetime)).await?;

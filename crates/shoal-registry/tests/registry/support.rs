@@ -12,6 +12,7 @@ use shoal_registry::engine::{
 };
 use shoal_registry::session::new_id;
 use shoal_registry::{DirtyVersion, Lifetime};
+use tokio::sync::oneshot;
 
 pub(crate) const FENCE: Duration = Duration::from_secs(40);
 
@@ -49,12 +50,20 @@ struct State {
     faults: VecDeque<Fault>,
     page_max: Option<usize>,
     ranges: HashMap<Bytes, usize>,
+    held_request: Option<oneshot::Receiver<()>>,
 }
 
 impl Memory {
     /// The faults of the next transactions, in order.
     pub(crate) fn fail(&self, faults: &[Fault]) {
         self.0.lock().faults.extend(faults);
+    }
+
+    /// Holds the next transaction back until the sender is used or dropped.
+    pub(crate) fn hold_request(&self) -> oneshot::Sender<()> {
+        let (release, held) = oneshot::channel();
+        self.0.lock().held_request = Some(held);
+        release
     }
 
     /// Gives pages of at most so many keys from now on, whatever a range asks for.
@@ -90,6 +99,17 @@ impl State {
         self.keys.retain(|_, (_, of)| *of != Some(session));
     }
 
+    fn commit_or_fail(&mut self, transaction: Transaction) -> Result<Outcome, EngineError> {
+        match self.faults.pop_front() {
+            None => self.commit(transaction),
+            Some(Fault::RequestLost) => Err(EngineError::Unknown("the request is lost".into())),
+            Some(Fault::AnswerLost) => {
+                drop(self.commit(transaction));
+                Err(EngineError::Unknown("the answer is lost".into()))
+            }
+        }
+    }
+
     fn commit(&mut self, transaction: Transaction) -> Result<Outcome, EngineError> {
         let holds = transaction.conditions.iter().all(|condition| {
             self.keys.get(&condition.key).map(|(stored, _)| stored.revision) == condition.revision
@@ -111,6 +131,12 @@ impl State {
             }
         }
         Ok(Outcome::Committed(revision))
+    }
+}
+
+async fn wait_for(held: Option<oneshot::Receiver<()>>) {
+    if let Some(held) = held {
+        drop(held.await);
     }
 }
 
@@ -147,16 +173,11 @@ impl Engine for Memory {
     }
 
     fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, EngineError>> {
-        let mut state = self.0.lock();
-        let outcome = match state.faults.pop_front() {
-            None => state.commit(transaction),
-            Some(Fault::RequestLost) => Err(EngineError::Unknown("the request is lost".into())),
-            Some(Fault::AnswerLost) => {
-                drop(state.commit(transaction));
-                Err(EngineError::Unknown("the answer is lost".into()))
-            }
-        };
-        Box::pin(ready(outcome))
+        Box::pin(async move {
+            let held = self.0.lock().held_request.take();
+            wait_for(held).await;
+            self.0.lock().commit_or_fail(transaction)
+        })
     }
 
     fn open_session(&self, time_to_live: Duration) -> BoxFuture<'_, Result<SessionId, EngineError>> {

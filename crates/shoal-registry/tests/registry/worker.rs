@@ -10,11 +10,13 @@ use shoal_registry::changes::{Changes, LakeChange, Of};
 use shoal_registry::engine::Engine;
 use shoal_registry::entry::Kind;
 use shoal_registry::names::{BeginError, Names};
-use shoal_registry::session::Session;
+use shoal_registry::session::{Session, new_id};
+use shoal_registry::uploads::{UploadPart, Uploads};
 use shoal_registry::worker::{FlushEnd, Lake, NotFlushed, Pace, Worker};
 use shoal_registry::{DirtyVersion, Lifetime, Name};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use ulid::Ulid;
 
 use crate::support::{FENCE, Memory, version};
 
@@ -375,4 +377,54 @@ async fn a_node_without_a_session_begins_nothing_and_sends_nothing() {
     assert!(!change.may_send() && node.session.owner().is_none());
     let begun = node.begin("other", Kind::Write).await;
     assert_eq!(begun.unwrap_err(), BeginError::NoSession);
+}
+
+/// An upload that began long ago; the time of a part tells whether it is in use.
+async fn old_upload(node: &Node, number: u16, part_at: Option<Ulid>) -> Ulid {
+    let (uploads, name) = (Uploads::new(node.names.clone()), name(&number.to_string()));
+    let id = Ulid::from_parts(1, number.into());
+    uploads.begin(&name, id, "".into()).await.unwrap();
+    if let Some(part_at) = part_at {
+        let found = uploads.find(&name, id).await.unwrap().unwrap();
+        let part = UploadPart {
+            data: format!("part-{part_at}").into(),
+            record: "".into(),
+        };
+        uploads.put_part((&name, id), &found, 1, &part).await.unwrap();
+    }
+    id
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_uploads_that_are_in_use_do_not_hide_those_that_are_not() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    let node = Node::start(1, &engine, &lake).await;
+    for number in 0..600 {
+        old_upload(&node, number, Some(new_id())).await;
+    }
+    let ended = old_upload(&node, 600, None).await;
+    let ended_with_parts = old_upload(&node, 601, Some(Ulid::from_parts(1, 1))).await;
+    old_upload(&node, 602, Some(new_id())).await;
+    sleep(Duration::from_secs(5)).await;
+    let left = engine.keys("u/");
+    assert_eq!(left.len(), 601);
+    for id in [ended, ended_with_parts] {
+        assert!(!left.iter().any(|key| key.ends_with(&id.to_string())), "{id}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_is_completed_while_it_expires_is_forgotten_later() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    let node = Node::start(1, &engine, &lake).await;
+    let id = old_upload(&node, 7, None).await;
+    let (uploads, name) = (Uploads::new(node.names.clone()), name("7"));
+    let open = uploads.find(&name, id).await.unwrap().unwrap();
+    let release = engine.hold_request();
+    sleep(Duration::from_secs(1)).await;
+    let told = uploads.completed_at_lake((&name, id), &open, new_id(), "".into());
+    told.await.unwrap();
+    release.send(()).unwrap();
+    sleep(Duration::from_secs(5)).await;
+    assert!(engine.keys("u/").is_empty() && engine.keys("o/").is_empty());
 }
