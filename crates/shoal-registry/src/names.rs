@@ -92,6 +92,17 @@ pub enum ChangeError {
     OutcomeUnknown,
 }
 
+impl ChangeError {
+    /// The error of a try. `unsure` tells that an earlier try may have happened.
+    pub(crate) fn of(error: EngineError, unsure: bool) -> Self {
+        if unsure {
+            Self::OutcomeUnknown
+        } else {
+            error.into()
+        }
+    }
+}
+
 /// A change of a name at the lake cannot begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BeginError {

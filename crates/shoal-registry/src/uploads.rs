@@ -71,6 +71,18 @@ pub enum UploadError {
     Ended,
 }
 
+/// How a try to change an open upload ended.
+enum Tried {
+    /// The change happened.
+    Committed,
+    /// It did not happen, and the upload is as it was found.
+    Conflict,
+    /// It may have happened, or may still happen. The upload is as it was found.
+    Unknown,
+    /// The upload has changed since: its state, if there still is one.
+    Ended(Option<UploadState>),
+}
+
 impl From<EngineError> for UploadError {
     fn from(error: EngineError) -> Self {
         Self::Change(error.into())
@@ -125,13 +137,16 @@ impl Uploads {
         part: &UploadPart,
     ) -> Result<(), UploadError> {
         let key = keys::part(id, number);
+        // The part as it was before a try that may have happened.
+        let mut unsure: Option<Condition> = None;
         loop {
-            let earlier = self.names.engine.get(&key).await?;
+            let earlier = self.names.engine.get(&key).await;
+            let earlier = earlier.map_err(|error| ChangeError::of(error, unsure.is_some()))?;
             let mut changes = vec![put(key.clone(), encoded(part))];
             if let Some(earlier) = &earlier {
                 let replaced: UploadPart = decoded(&earlier.value)?;
                 if replaced.data == part.data {
-                    // The transaction before this one happened, and only its answer was lost.
+                    // An earlier try happened, and only its answer was lost.
                     return Ok(());
                 }
                 changes.push(self.names.trashed(&Trash::Data(vec![replaced.data])));
@@ -140,22 +155,48 @@ impl Uploads {
                 key: key.clone(),
                 revision: earlier.map(|earlier| earlier.revision),
             };
-            match self
-                .commit(vec![found.condition(name, id), unchanged], changes)
-                .await
-            {
-                Ok(Outcome::Committed(_)) => return Ok(()),
-                Ok(Outcome::Conflict) | Err(EngineError::Unknown(_)) => {}
-                Err(error) => return Err(error.into()),
+            if unsure.as_ref().is_some_and(|before| *before != unchanged) {
+                // Another part has come. If it replaced this one, then the bytes of this one are trash.
+                return Err(ChangeError::OutcomeUnknown.into());
             }
-            let now = self
-                .find(name, id)
-                .await
-                .map_err(|_| ChangeError::OutcomeUnknown)?;
-            if now.is_none_or(|now| now.revision != found.revision) {
-                return Err(UploadError::Ended);
+            let conditions = vec![found.condition(name, id), unchanged.clone()];
+            let transaction = Transaction { conditions, changes };
+            match self
+                .try_to_change((name, id), found, transaction, unsure.is_some())
+                .await?
+            {
+                Tried::Committed => return Ok(()),
+                Tried::Conflict => {}
+                Tried::Unknown => unsure = Some(unchanged),
+                Tried::Ended(_) => return Err(UploadError::Ended),
             }
         }
+    }
+
+    /// Tries to change an open upload, and looks at it again if the transaction is not known to have
+    /// happened. `unsure` tells that an earlier try may have happened.
+    async fn try_to_change(
+        &self,
+        (name, id): (&Name, Ulid),
+        found: &FoundUpload,
+        transaction: Transaction,
+        unsure: bool,
+    ) -> Result<Tried, UploadError> {
+        let tried = match self.names.engine.commit(transaction).await {
+            Ok(Outcome::Committed(_)) => return Ok(Tried::Committed),
+            Ok(Outcome::Conflict) => Tried::Conflict,
+            Err(EngineError::Unknown(_)) => Tried::Unknown,
+            Err(error) => return Err(ChangeError::of(error, unsure).into()),
+        };
+        let unsure = unsure || matches!(tried, Tried::Unknown);
+        let now = self.find(name, id).await;
+        let now = now.map_err(|error| ChangeError::of(error, unsure))?;
+        let is_as_found = now.as_ref().is_some_and(|now| now.revision == found.revision);
+        Ok(if is_as_found {
+            tried
+        } else {
+            Tried::Ended(now.map(|now| now.state))
+        })
     }
 
     /// Some parts of an upload, at most `limit`, in the order of their numbers, behind `after`. There may be
@@ -219,33 +260,26 @@ impl Uploads {
             version: version.id,
             record: record.clone(),
         };
-        let trash = Trash::Parts { upload: id, kept };
+        let parts = self.parts_trashed(id, kept);
+        let mut unsure = false;
         loop {
-            let entry = self.names.find(name).await?;
+            let entry = self.names.find(name).await;
+            let entry = entry.map_err(|error| ChangeError::of(error, unsure))?;
             let mut changes = vec![
                 put(name.entry_key(), encoded(&entry.entry.written(version.clone()))),
                 put(version.list().key(version.node, version.id), name.to_bytes()),
                 put(keys::upload(name, id), encoded(&complete)),
-                self.names.trashed(&trash),
+                parts.clone(),
             ];
             changes.extend(self.names.discard(entry.entry.current.as_ref()));
             let conditions = vec![found.condition(name, id), entry.condition(name)];
-            match self.commit(conditions, changes).await {
-                Ok(Outcome::Committed(_)) => return Ok(record.clone()),
-                Ok(Outcome::Conflict) | Err(EngineError::Unknown(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
-            let now = self
-                .find(name, id)
-                .await
-                .map_err(|_| ChangeError::OutcomeUnknown)?;
-            match now {
-                Some(now) if now.revision == found.revision => {}
-                Some(FoundUpload {
-                    state: UploadState::Complete { record, .. },
-                    ..
-                }) => return Ok(record),
-                _ => return Err(UploadError::Ended),
+            let transaction = Transaction { conditions, changes };
+            match self.try_to_change((name, id), found, transaction, unsure).await? {
+                Tried::Committed => return Ok(record.clone()),
+                Tried::Conflict => {}
+                Tried::Unknown => unsure = true,
+                Tried::Ended(Some(UploadState::Complete { record, .. })) => return Ok(record),
+                Tried::Ended(_) => return Err(UploadError::Ended),
             }
         }
     }
@@ -263,15 +297,8 @@ impl Uploads {
         record: Bytes,
     ) -> Result<(), UploadError> {
         let complete = UploadState::Complete { version, record };
-        let kept = Vec::new();
-        let changes = vec![
-            put(keys::upload(name, id), encoded(&complete)),
-            self.names.trashed(&Trash::Parts { upload: id, kept }),
-        ];
-        match self.commit(vec![found.condition(name, id)], changes).await? {
-            Outcome::Committed(_) => Ok(()),
-            Outcome::Conflict => Err(UploadError::Ended),
-        }
+        let end = put(keys::upload(name, id), encoded(&complete));
+        self.end((name, id), found, end).await
     }
 
     /// Ends an upload without an object.
@@ -280,13 +307,20 @@ impl Uploads {
     ///
     /// The upload may still be open.
     pub async fn abort(&self, (name, id): (&Name, Ulid), found: &FoundUpload) -> Result<(), UploadError> {
-        let kept = Vec::new();
-        let changes = vec![
-            Change::Delete {
-                key: keys::upload(name, id),
-            },
-            self.names.trashed(&Trash::Parts { upload: id, kept }),
-        ];
+        let end = Change::Delete {
+            key: keys::upload(name, id),
+        };
+        self.end((name, id), found, end).await
+    }
+
+    /// Ends an upload without an object here: none of its parts is needed.
+    async fn end(
+        &self,
+        (name, id): (&Name, Ulid),
+        found: &FoundUpload,
+        end: Change,
+    ) -> Result<(), UploadError> {
+        let changes = vec![end, self.parts_trashed(id, Vec::new())];
         match self.commit(vec![found.condition(name, id)], changes).await? {
             Outcome::Committed(_) => Ok(()),
             Outcome::Conflict => Err(UploadError::Ended),

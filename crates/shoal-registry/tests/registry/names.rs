@@ -212,6 +212,17 @@ async fn a_write_whose_outcome_cannot_be_told_is_not_tried_again() {
 }
 
 #[tokio::test]
+async fn an_error_after_a_lost_answer_does_not_say_that_nothing_was_written() {
+    let bed = bed();
+    bed.engine.fail(&[Fault::RequestLost, Fault::Unreached]);
+    let written = bed.names.write(&bed.name, version("bytes")).await;
+    assert_eq!(written, Err(ChangeError::OutcomeUnknown));
+    bed.engine.fail(&[Fault::Unreached]);
+    let written = bed.names.write(&bed.name, version("bytes")).await;
+    assert!(matches!(written, Err(ChangeError::Engine(_))));
+}
+
+#[tokio::test]
 async fn an_entry_of_another_format_is_refused() {
     let bed = bed();
     let change = shoal_registry::engine::Change::Put {

@@ -35,6 +35,8 @@ pub(crate) enum Fault {
     AnswerLost,
     /// It does not happen, and its answer is lost.
     RequestLost,
+    /// The engine is not reached, and says so.
+    Unreached,
 }
 
 /// The engine.
@@ -51,6 +53,7 @@ struct State {
     page_max: Option<usize>,
     ranges: HashMap<Bytes, usize>,
     held_request: Option<oneshot::Receiver<()>>,
+    held_answer: Option<oneshot::Receiver<()>>,
 }
 
 impl Memory {
@@ -63,6 +66,13 @@ impl Memory {
     pub(crate) fn hold_request(&self) -> oneshot::Sender<()> {
         let (release, held) = oneshot::channel();
         self.0.lock().held_request = Some(held);
+        release
+    }
+
+    /// Holds the answer to the next transaction back until the sender is used or dropped.
+    pub(crate) fn hold_answer(&self) -> oneshot::Sender<()> {
+        let (release, held) = oneshot::channel();
+        self.0.lock().held_answer = Some(held);
         release
     }
 
@@ -102,6 +112,7 @@ impl State {
     fn commit_or_fail(&mut self, transaction: Transaction) -> Result<Outcome, EngineError> {
         match self.faults.pop_front() {
             None => self.commit(transaction),
+            Some(Fault::Unreached) => Err(EngineError::Unavailable("no route".into())),
             Some(Fault::RequestLost) => Err(EngineError::Unknown("the request is lost".into())),
             Some(Fault::AnswerLost) => {
                 drop(self.commit(transaction));
@@ -174,9 +185,14 @@ impl Engine for Memory {
 
     fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, EngineError>> {
         Box::pin(async move {
-            let held = self.0.lock().held_request.take();
-            wait_for(held).await;
-            self.0.lock().commit_or_fail(transaction)
+            let (request, answer) = {
+                let mut state = self.0.lock();
+                (state.held_request.take(), state.held_answer.take())
+            };
+            wait_for(request).await;
+            let outcome = self.0.lock().commit_or_fail(transaction);
+            wait_for(answer).await;
+            outcome
         })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use shoal_registry::engine::Engine;
-use shoal_registry::names::Names;
+use shoal_registry::names::{ChangeError, Names};
 use shoal_registry::session::new_id;
 use shoal_registry::uploads::{FoundUpload, UploadError, UploadPage, UploadPart, UploadState, Uploads};
 use shoal_registry::{DirtyVersion, Name, NodeList, Trash};
@@ -191,6 +191,36 @@ async fn a_lost_answer_makes_no_second_part_and_no_second_object() {
         assert_eq!(found.entry.current, Some(object), "{faults:?}");
         assert_eq!(bed.engine.keys("q/").len(), 1);
     }
+}
+
+#[tokio::test]
+async fn a_part_that_was_replaced_before_its_answer_was_lost_stays_replaced() {
+    let bed = bed().await;
+    bed.engine.fail(&[Fault::AnswerLost]);
+    let answer = bed.engine.hold_answer();
+    let second = async {
+        bed.put(1, "second").await.unwrap();
+        answer.send(()).unwrap();
+    };
+    let (first, ()) = tokio::join!(bed.put(1, "first"), second);
+    assert_eq!(first, Err(ChangeError::OutcomeUnknown.into()));
+    let parts = bed.uploads.parts(bed.id, None, 10).await.unwrap();
+    assert_eq!(parts, [(1, part("second"))]);
+    assert_eq!(bed.trash().await, [Trash::Data(vec!["first".into()])]);
+}
+
+#[tokio::test]
+async fn an_error_after_a_lost_answer_does_not_say_that_nothing_happened() {
+    let bed = bed().await;
+    let faults = [Fault::RequestLost, Fault::Unreached];
+    let unknown = UploadError::from(ChangeError::OutcomeUnknown);
+    bed.engine.fail(&faults);
+    assert_eq!(bed.put(1, "one").await, Err(unknown.clone()));
+    bed.engine.fail(&faults);
+    assert_eq!(bed.complete(&object("one"), "done").await, Err(unknown));
+    bed.engine.fail(&faults[1..]);
+    let unreached = bed.put(1, "one").await.unwrap_err();
+    assert!(matches!(unreached, UploadError::Change(ChangeError::Engine(_))));
 }
 
 #[tokio::test]
