@@ -26,6 +26,9 @@ use crate::version::{DirtyVersion, Trash};
 /// The first byte of each value: how the rest is written.
 const FORMAT: u8 = 1;
 
+/// The number of tries of a write. Each one that meets a conflict gives way to another change of the name.
+const WRITE_TRIES: usize = 64;
+
 /// The names of one registry, as one node sees them. Clones share the engine.
 #[derive(Clone, Debug)]
 pub struct Names {
@@ -90,6 +93,9 @@ pub enum ChangeError {
     /// The change may have happened, and something else since.
     #[error("it is not known whether the registry took the change")]
     OutcomeUnknown,
+    /// The change has not happened: at each try another change of the name came first.
+    #[error("other changes of the object came first each time")]
+    Contended,
 }
 
 impl ChangeError {
@@ -189,51 +195,45 @@ impl Names {
     ///
     /// The object is not written, or that is not known.
     pub async fn write(&self, name: &Name, version: DirtyVersion) -> Result<(), ChangeError> {
-        // Most names have no entry: the first try saves a look.
         let began = Instant::now();
+        // Most names have no entry: the first try saves a look.
         let mut found = Found::nothing(began);
-        loop {
+        // Whether an earlier try may have happened, or may still happen.
+        let mut unsure = false;
+        for _ in 0..WRITE_TRIES {
             let entry = found.entry.written(version.clone());
             let mut changes = vec![put(version.list().key(version.node, version.id), name.to_bytes())];
             changes.extend(self.discard(found.entry.current.as_ref()));
-            match self.replace(name, &found, &entry, changes).await {
+            let may_try_again = match self.replace(name, &found, &entry, changes).await {
                 Ok(Outcome::Committed(_)) => return Ok(()),
-                Ok(Outcome::Conflict) => found = self.find(name).await?,
+                // The conflict may be with an earlier try.
+                Ok(Outcome::Conflict) => !unsure,
                 Err(EngineError::Unknown(_)) => {
-                    let now = self.find(name).await.map_err(|_| ChangeError::OutcomeUnknown)?;
-                    if now.entry.current_id() == Some(version.id) {
-                        return Ok(());
-                    }
-                    // Only if nothing has changed is it certain that the transaction did not happen. If it
-                    // should happen still, then the next try meets a conflict; or, within the fence, the
-                    // entry that the next try made is still there.
-                    if now.revision != found.revision || began.elapsed() >= self.fence {
-                        return Err(ChangeError::OutcomeUnknown);
-                    }
-                    return self.write_after_unknown(name, version, now).await;
+                    unsure = true;
+                    true
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) if !unsure => return Err(error.into()),
+                Err(_) => false,
+            };
+            let now = self.find(name).await;
+            let now = now.map_err(|error| ChangeError::of(error, unsure))?;
+            if now.entry.current_id() == Some(version.id) {
+                return Ok(());
             }
+            // Only if nothing has changed is it certain that no try has happened. If one should happen still,
+            // then the next one meets a conflict; or, within the fence, the entry that the next one made is
+            // still there.
+            let is_unchanged = now.revision == found.revision && began.elapsed() < self.fence;
+            if !may_try_again || unsure && !is_unchanged {
+                return Err(ChangeError::OutcomeUnknown);
+            }
+            found = now;
         }
-    }
-
-    /// Writes once an earlier try may still happen: a conflict may be with that try.
-    async fn write_after_unknown(
-        &self,
-        name: &Name,
-        version: DirtyVersion,
-        found: Found,
-    ) -> Result<(), ChangeError> {
-        let id = version.id;
-        let mut changes = vec![put(version.list().key(version.node, id), name.to_bytes())];
-        changes.extend(self.discard(found.entry.current.as_ref()));
-        let entry = found.entry.written(version);
-        if let Ok(Outcome::Committed(_)) = self.replace(name, &found, &entry, changes).await {
-            return Ok(());
-        }
-        let now = self.find(name).await.map_err(|_| ChangeError::OutcomeUnknown)?;
-        let is_written = now.entry.current_id() == Some(id);
-        is_written.then_some(()).ok_or(ChangeError::OutcomeUnknown)
+        Err(if unsure {
+            ChangeError::OutcomeUnknown
+        } else {
+            ChangeError::Contended
+        })
     }
 
     /// Begins a change of the name at the lake. `of` is the dirty object that the change is about; `None`:

@@ -343,7 +343,7 @@ impl<L: Lake> Worker<L> {
             match found.entry.busy.filter(|busy| busy.token == token) {
                 Some(busy) => match self.names.give_up(&BegunChange { name, busy }).await {
                     Err(ChangeError::Engine(error)) => return Err(error),
-                    Ok(_) | Err(ChangeError::OutcomeUnknown) => {}
+                    Ok(_) | Err(ChangeError::OutcomeUnknown | ChangeError::Contended) => {}
                 },
                 None => self.names.unlist(NodeList::Busy, node, &[token]).await?,
             }

@@ -223,6 +223,22 @@ async fn an_error_after_a_lost_answer_does_not_say_that_nothing_was_written() {
 }
 
 #[tokio::test]
+async fn a_write_that_meets_nothing_but_conflicts_ends() {
+    let bed = bed();
+    bed.engine.fail(&[Fault::Conflict; 1000]);
+    let written = bed.names.write(&bed.name, version("bytes")).await;
+    assert_eq!(written, Err(ChangeError::Contended));
+}
+
+#[tokio::test]
+async fn a_conflict_after_a_lost_answer_may_be_with_the_same_write() {
+    let bed = bed();
+    bed.engine.fail(&[Fault::RequestLost, Fault::Conflict]);
+    let written = bed.names.write(&bed.name, version("bytes")).await;
+    assert_eq!(written, Err(ChangeError::OutcomeUnknown));
+}
+
+#[tokio::test]
 async fn an_entry_of_another_format_is_refused() {
     let bed = bed();
     let change = shoal_registry::engine::Change::Put {

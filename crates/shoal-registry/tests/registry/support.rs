@@ -35,8 +35,10 @@ pub(crate) enum Fault {
     AnswerLost,
     /// It does not happen, and its answer is lost.
     RequestLost,
-    /// The engine is not reached, and says so.
+    /// It does not happen: the engine is not reached, and the node knows.
     Unreached,
+    /// It does not happen: a condition does not hold.
+    Conflict,
 }
 
 /// The engine.
@@ -113,6 +115,7 @@ impl State {
         match self.faults.pop_front() {
             None => self.commit(transaction),
             Some(Fault::Unreached) => Err(EngineError::Unavailable("no route".into())),
+            Some(Fault::Conflict) => Ok(Outcome::Conflict),
             Some(Fault::RequestLost) => Err(EngineError::Unknown("the request is lost".into())),
             Some(Fault::AnswerLost) => {
                 drop(self.commit(transaction));
