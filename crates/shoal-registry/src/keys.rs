@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! d/<bucket>/<key>          the entry of a name
-//! q/<node>/<version>        a dirty object that the node brings to the lake → its name; in write order
+//! q/<node>/<version>        a dirty object that the node brings to the lake → its name; by time
 //! b/<node>/<token>          a change on its way to the lake → its name
 //! s/<node>/<version>        the same, expected to be removed soon
 //! o/<node>/<upload>         an upload that began at the node, open or ended not long ago → its name
@@ -96,15 +96,15 @@ pub(crate) fn number_in(key: &[u8]) -> Option<u16> {
 /// A list of names that belongs to one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeList {
-    /// Its dirty objects, the oldest first.
+    /// Its dirty objects, the oldest first by their ids, see [`DirtyVersion::id`](crate::DirtyVersion::id).
     Dirty,
-    /// Its dirty objects that are expected to be removed soon, the oldest first.
+    /// Its dirty objects that are expected to be removed soon, in the same order.
     Short,
     /// Its changes on their way to the lake.
     Busy,
     /// Its entries that are empty.
     Empty,
-    /// Uploads that began at it, the oldest first.
+    /// Uploads that began at it, in the same order.
     Uploads,
     /// Bytes that are no longer needed, which it removes.
     Trash,

@@ -12,7 +12,9 @@ use crate::keys::NodeList;
 /// A dirty object. The registry orders it, finds it when it is due, and counts its bytes; the rest is opaque.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirtyVersion {
-    /// Names the object. Ids of one node ascend in the order of its writes.
+    /// Names the object; no two objects share an id. It begins with the time of the write by its node's
+    /// clock, in milliseconds. The order of ids is the order of these times: it says nothing about two writes
+    /// within a millisecond, and is wrong about two between which the clock was set back.
     pub id: Ulid,
     /// The node that took the write and brings it to the lake.
     pub node: u64,
