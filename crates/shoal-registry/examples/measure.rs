@@ -135,15 +135,8 @@ fn puts<const N: usize>(keys: [Bytes; N]) -> Transaction {
         })
         .collect();
     let value = |key: &Bytes| Bytes::from(key.repeat(VALUE_BYTES / key.len() + 1)).slice(..VALUE_BYTES);
-    let put = |key: Bytes| Change::Put {
-        value: value(&key),
-        key,
-        session: None,
-    };
-    Transaction {
-        conditions,
-        changes: keys.map(put).into(),
-    }
+    let changes = keys.map(|key| Change::put(key.clone(), value(&key))).into();
+    Transaction { conditions, changes }
 }
 
 /// Forty bytes, as a bucket and a key may be.

@@ -75,6 +75,16 @@ pub struct Transaction {
     pub changes: Vec<Change>,
 }
 
+impl From<Change> for Transaction {
+    /// One change without a condition.
+    fn from(change: Change) -> Self {
+        Self {
+            conditions: Vec::new(),
+            changes: vec![change],
+        }
+    }
+}
+
 impl Transaction {
     /// Refuses what no engine takes.
     fn check(&self) -> Result<(), EngineError> {
@@ -134,6 +144,15 @@ pub enum Change {
 }
 
 impl Change {
+    /// Sets the value of a key, which no session takes along.
+    pub fn put(key: Bytes, value: Bytes) -> Self {
+        Self::Put {
+            key,
+            value,
+            session: None,
+        }
+    }
+
     /// The key that changes.
     pub fn key(&self) -> &Bytes {
         match self {

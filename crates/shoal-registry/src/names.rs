@@ -202,7 +202,10 @@ impl Names {
         let mut unsure = false;
         for _ in 0..WRITE_TRIES {
             let entry = found.entry.written(version.clone());
-            let mut changes = vec![put(version.list().key(version.node, version.id), name.to_bytes())];
+            let mut changes = vec![Change::put(
+                version.list().key(version.node, version.id),
+                name.to_bytes(),
+            )];
             changes.extend(self.discard(found.entry.current.as_ref()));
             let may_try_again = match self.replace(name, &found, &entry, changes).await {
                 Ok(Outcome::Committed(_)) => return Ok(()),
@@ -269,7 +272,7 @@ impl Names {
                 NotBegun::Busy(other) => BeginError::Busy(other),
                 NotBegun::Changed => BeginError::Changed,
             })?;
-            let listed = put(NodeList::Busy.key(owner.node, token), name.to_bytes());
+            let listed = Change::put(NodeList::Busy.key(owner.node, token), name.to_bytes());
             found = match self.replace(name, &found, &entry, vec![listed]).await {
                 Ok(Outcome::Committed(_)) => return Ok(begun()),
                 Ok(Outcome::Conflict) => self.find(name).await?,
@@ -320,7 +323,10 @@ impl Names {
             }];
             if entry.current.is_none() {
                 changes.extend(self.discard(found.entry.current.as_ref()));
-                changes.push(put(NodeList::Empty.key(self.node, new_id()), name.to_bytes()));
+                changes.push(Change::put(
+                    NodeList::Empty.key(self.node, new_id()),
+                    name.to_bytes(),
+                ));
             }
             match self.replace(name, &found, &entry, changes).await {
                 Ok(Outcome::Committed(_)) => return Ok(Ended::Ended),
@@ -509,14 +515,14 @@ impl Names {
         entry: &Entry<DirtyVersion>,
         mut changes: Vec<Change>,
     ) -> Result<Outcome, EngineError> {
-        changes.push(put(name.entry_key(), encoded(entry)));
+        changes.push(Change::put(name.entry_key(), encoded(entry)));
         let conditions = vec![found.condition(name)];
         self.engine.commit(Transaction { conditions, changes }).await
     }
 
     /// Puts bytes into this node's trash.
     pub(crate) fn trashed(&self, trash: &Trash) -> Change {
-        put(NodeList::Trash.key(self.node, new_id()), encoded(trash))
+        Change::put(NodeList::Trash.key(self.node, new_id()), encoded(trash))
     }
 
     /// Takes an object off the list of dirty ones, and its bytes into this node's trash.
@@ -545,14 +551,6 @@ impl Found {
             key: name.entry_key(),
             revision: self.revision,
         }
-    }
-}
-
-pub(crate) fn put(key: Bytes, value: Bytes) -> Change {
-    Change::Put {
-        key,
-        value,
-        session: None,
     }
 }
 

@@ -185,25 +185,6 @@ impl Session {
         Ok(is_dead && self.own_adoption(dead).await?.is_some())
     }
 
-    /// The key that makes this node the one that acts for a dead node, as it is now; `None` if it is not this
-    /// node's.
-    async fn own_adoption(&self, dead: u64) -> Result<Option<Condition>, EngineError> {
-        let Some(current) = self.current() else {
-            return Ok(None);
-        };
-        let key = adopter(dead);
-        let me = current.owner.life.to_string();
-        let own = self
-            .engine
-            .get(&key)
-            .await?
-            .filter(|own| own.value == me.as_bytes());
-        Ok(own.map(|own| Condition {
-            key,
-            revision: Some(own.revision),
-        }))
-    }
-
     /// Stops acting for a node that is back. When it dies again, any node can adopt it.
     ///
     /// # Errors
@@ -258,6 +239,25 @@ impl Session {
         let conditions = vec![own, is_dead, no_life_since];
         let outcome = self.engine.commit(Transaction { conditions, changes }).await?;
         Ok(outcome != Outcome::Conflict)
+    }
+
+    /// The key that makes this node the one that acts for a dead node, as it is now; `None` if it is not this
+    /// node's.
+    async fn own_adoption(&self, dead: u64) -> Result<Option<Condition>, EngineError> {
+        let Some(current) = self.current() else {
+            return Ok(None);
+        };
+        let key = adopter(dead);
+        let me = current.owner.life.to_string();
+        let own = self
+            .engine
+            .get(&key)
+            .await?
+            .filter(|own| own.value == me.as_bytes());
+        Ok(own.map(|own| Condition {
+            key,
+            revision: Some(own.revision),
+        }))
     }
 
     async fn nodes_below(&self, prefix: &'static [u8]) -> Result<Vec<u64>, EngineError> {

@@ -10,7 +10,7 @@ use ulid::Ulid;
 
 use crate::engine::{Change, Condition, EngineError, Outcome, Page, Range, Revision, Transaction};
 use crate::keys::{self, Name, NodeList};
-use crate::names::{ChangeError, Names, decoded, encoded, put};
+use crate::names::{ChangeError, Names, decoded, encoded};
 use crate::version::{DirtyVersion, Trash};
 use crate::worker::age_of;
 
@@ -102,8 +102,8 @@ impl Uploads {
     /// There may be such an upload nevertheless. It ends when no part comes.
     pub async fn begin(&self, name: &Name, id: Ulid, record: Bytes) -> Result<(), EngineError> {
         let changes = vec![
-            put(keys::upload(name, id), encoded(&UploadState::Open(record))),
-            put(NodeList::Uploads.key(self.names.node, id), name.to_bytes()),
+            Change::put(keys::upload(name, id), encoded(&UploadState::Open(record))),
+            Change::put(NodeList::Uploads.key(self.names.node, id), name.to_bytes()),
         ];
         self.commit(Vec::new(), changes).await.map(drop)
     }
@@ -142,7 +142,7 @@ impl Uploads {
         loop {
             let earlier = self.names.engine.get(&key).await;
             let earlier = earlier.map_err(|error| ChangeError::of(error, unsure.is_some()))?;
-            let mut changes = vec![put(key.clone(), encoded(part))];
+            let mut changes = vec![Change::put(key.clone(), encoded(part))];
             if let Some(earlier) = &earlier {
                 let replaced: UploadPart = decoded(&earlier.value)?;
                 if replaced.data == part.data {
@@ -266,9 +266,9 @@ impl Uploads {
             let entry = self.names.find(name).await;
             let entry = entry.map_err(|error| ChangeError::of(error, unsure))?;
             let mut changes = vec![
-                put(name.entry_key(), encoded(&entry.entry.written(version.clone()))),
-                put(version.list().key(version.node, version.id), name.to_bytes()),
-                put(keys::upload(name, id), encoded(&complete)),
+                Change::put(name.entry_key(), encoded(&entry.entry.written(version.clone()))),
+                Change::put(version.list().key(version.node, version.id), name.to_bytes()),
+                Change::put(keys::upload(name, id), encoded(&complete)),
                 parts.clone(),
             ];
             changes.extend(self.names.discard(entry.entry.current.as_ref()));
@@ -297,7 +297,7 @@ impl Uploads {
         record: Bytes,
     ) -> Result<(), UploadError> {
         let complete = UploadState::Complete { version, record };
-        let end = put(keys::upload(name, id), encoded(&complete));
+        let end = Change::put(keys::upload(name, id), encoded(&complete));
         self.end((name, id), found, end).await
     }
 

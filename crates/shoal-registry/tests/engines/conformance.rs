@@ -478,35 +478,21 @@ impl Building for Transaction {
 }
 
 pub(crate) fn put(key: &[u8], value: &[u8]) -> Transaction {
-    let (key, value) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
-    Transaction {
-        changes: vec![Change::Put {
-            key,
-            value,
-            session: None,
-        }],
-        ..Transaction::default()
-    }
+    Change::put(Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)).into()
 }
 
 pub(crate) fn put_with(key: &[u8], session: SessionId) -> Transaction {
-    let (key, session) = (Bytes::copy_from_slice(key), Some(session));
-    Transaction {
-        changes: vec![Change::Put {
-            key,
-            value: Bytes::new(),
-            session,
-        }],
-        ..Transaction::default()
-    }
+    let put = Change::Put {
+        key: Bytes::copy_from_slice(key),
+        value: Bytes::new(),
+        session: Some(session),
+    };
+    put.into()
 }
 
 pub(crate) fn delete(key: &[u8]) -> Transaction {
     let key = Bytes::copy_from_slice(key);
-    Transaction {
-        changes: vec![Change::Delete { key }],
-        ..Transaction::default()
-    }
+    Change::Delete { key }.into()
 }
 
 /// Carries out a transaction whose conditions hold.

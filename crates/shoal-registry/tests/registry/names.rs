@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_registry::engine::{Engine, EngineError};
+use shoal_registry::engine::{Change, Engine, EngineError};
 use shoal_registry::entry::{Kind, Owner};
 use shoal_registry::names::{BeginError, BegunChange, ChangeError, Ended, Names};
 use shoal_registry::session::{Session, new_id};
@@ -241,16 +241,8 @@ async fn a_conflict_after_a_lost_answer_may_be_with_the_same_write() {
 #[tokio::test]
 async fn an_entry_of_another_format_is_refused() {
     let bed = bed();
-    let change = shoal_registry::engine::Change::Put {
-        key: "d/bucket/folder/key".into(),
-        value: b"\x02later".as_slice().into(),
-        session: None,
-    };
-    let transaction = shoal_registry::engine::Transaction {
-        conditions: Vec::new(),
-        changes: vec![change],
-    };
-    bed.engine.commit(transaction).await.unwrap();
+    let change = Change::put("d/bucket/folder/key".into(), b"\x02later".as_slice().into());
+    bed.engine.commit(change.into()).await.unwrap();
     let found = bed.names.find(&bed.name).await;
     assert!(matches!(found, Err(EngineError::Refused(_))));
 }

@@ -174,14 +174,7 @@ async fn state(engine: &Embedded) -> State {
 fn put(key: usize, value: usize) -> Transaction {
     let key = Bytes::from(format!("key-{key}"));
     let value = Bytes::from(vec![value as u8; value * 7]);
-    Transaction {
-        changes: vec![Change::Put {
-            key,
-            value,
-            session: None,
-        }],
-        ..Transaction::default()
-    }
+    Change::put(key, value).into()
 }
 
 async fn revision_of(engine: &Embedded, transaction: Transaction) -> Revision {
@@ -204,11 +197,7 @@ async fn a_loss_of_power_at_any_step_loses_nothing_acknowledged() {
         let deleted = Bytes::from(format!("other-{}", chance.below(20)));
         transaction.changes.push(match chance.below(2) {
             0 => Change::Delete { key: deleted },
-            _ => Change::Put {
-                key: deleted,
-                value: Bytes::from_static(b"1"),
-                session: None,
-            },
+            _ => Change::put(deleted, Bytes::from_static(b"1")),
         });
         let revision = revision_of(&engine, transaction).await;
         let step = bed.log.lock().len();
