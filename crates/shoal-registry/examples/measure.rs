@@ -8,7 +8,6 @@
     reason = "a measurement stops where it cannot go on"
 )]
 
-#[allow(dead_code, reason = "tests do more with it")]
 #[path = "../tests/engines/cluster.rs"]
 mod cluster;
 

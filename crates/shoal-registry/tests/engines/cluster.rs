@@ -1,28 +1,27 @@
-//! Three members of etcd on this machine, with TLS and users, that tests kill and freeze.
+//! Members of etcd on this machine, with TLS and users.
 //!
 //! A shell stands between the test and each member: it ends the member when the test process ends, however
 //! that ends.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
 use shoal_base::secret::Secret;
 use shoal_registry::engine::etcd::{Etcd, Settings};
 use tokio::time::Instant;
 
 pub(crate) const PASSWORD: &str = "correct-horse";
 
-/// Runs etcd until standard input ends, then removes the folder of the cluster.
+/// Runs etcd until standard input ends, then removes the folder of the cluster. Notes the process of etcd in
+/// a file.
 const KEEPER: &str = r#"
-folder=$1; shift
+folder=$1; process=$2; shift 2
 etcd "$@" > /dev/null 2>> "$folder/etcd.log" &
-echo $!
+echo $! > "$process"
 read -r _
 kill -9 $! 2> /dev/null
 rm -rf "$folder"
@@ -30,14 +29,10 @@ rm -rf "$folder"
 
 pub(crate) struct Cluster {
     folder: PathBuf,
-    members: Mutex<Vec<Running>>,
+    /// The shell of each member.
+    pub(crate) keepers: Mutex<Vec<Child>>,
     ports: Vec<(u16, u16)>,
     arguments: Vec<String>,
-}
-
-struct Running {
-    keeper: Child,
-    process: Pid,
 }
 
 impl Cluster {
@@ -63,13 +58,13 @@ impl Cluster {
         make_certificates(&folder);
         let cluster = Self {
             folder,
-            members: Mutex::default(),
+            keepers: Mutex::default(),
             ports: free_ports(size),
             arguments: arguments.iter().map(ToString::to_string).collect(),
         };
         for member in 0..size {
-            let running = cluster.run(member);
-            cluster.members.lock().unwrap().push(running);
+            let keeper = cluster.run(member);
+            cluster.keepers.lock().unwrap().push(keeper);
         }
         cluster.wait().await;
         for command in [
@@ -116,26 +111,6 @@ impl Cluster {
 
     pub(crate) fn size(&self) -> usize {
         self.ports.len()
-    }
-
-    pub(crate) fn kill(&self, member: usize) {
-        self.signal(member, Signal::KILL);
-    }
-
-    pub(crate) fn freeze(&self, member: usize) {
-        self.signal(member, Signal::STOP);
-    }
-
-    pub(crate) fn thaw(&self, member: usize) {
-        self.signal(member, Signal::CONT);
-    }
-
-    /// Starts a member that was killed. Its keeper stays for the sake of the folder.
-    pub(crate) fn restart(&self, member: usize) {
-        let running = self.run(member);
-        let mut members = self.members.lock().unwrap();
-        let before = std::mem::replace(&mut members[member], running);
-        std::mem::forget(before);
     }
 
     /// Waits until a majority answers.
@@ -185,7 +160,8 @@ impl Cluster {
         }
     }
 
-    fn run(&self, member: usize) -> Running {
+    /// Starts a member; returns its shell.
+    pub(crate) fn run(&self, member: usize) -> Child {
         let peer = |member: usize| format!("https://127.0.0.1:{}", self.ports[member].1);
         let initial: Vec<_> = (0..self.size())
             .map(|member| format!("m{member}={}", peer(member)))
@@ -216,34 +192,28 @@ impl Cluster {
         }
         arguments.push("--peer-client-cert-auth".into());
         arguments.extend(self.arguments.iter().cloned());
-        let mut keeper = Command::new("sh")
+        Command::new("sh")
             .args(["-c", KEEPER, "sh"])
-            .arg(&self.folder)
+            .args([&self.folder, &self.process_file(member)])
             .args(arguments)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
             .spawn()
-            .unwrap();
-        let mut process = String::new();
-        BufReader::new(keeper.stdout.take().unwrap())
-            .read_line(&mut process)
-            .unwrap();
-        let process = Pid::from_raw(process.trim().parse().unwrap()).unwrap();
-        Running { keeper, process }
+            .unwrap()
     }
 
-    fn signal(&self, member: usize, signal: Signal) {
-        kill_process(self.members.lock().unwrap()[member].process, signal).unwrap();
+    /// The file with the number of a member's process.
+    pub(crate) fn process_file(&self, member: usize) -> PathBuf {
+        self.folder.join(format!("m{member}.process"))
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for running in self.members.get_mut().unwrap() {
-            drop(running.keeper.stdin.take());
+        for keeper in self.keepers.get_mut().unwrap() {
+            drop(keeper.stdin.take());
         }
-        for running in self.members.get_mut().unwrap() {
-            running.keeper.wait().unwrap();
+        for keeper in self.keepers.get_mut().unwrap() {
+            keeper.wait().unwrap();
         }
     }
 }
@@ -260,7 +230,7 @@ fn free_ports(pairs: usize) -> Vec<(u16, u16)> {
     ports.chunks(2).map(|pair| (pair[0], pair[1])).collect()
 }
 
-/// A CA that nobody else knows, and a certificate for the members.
+/// Makes a CA and a certificate for the members. No other program trusts the CA.
 fn make_certificates(folder: &std::path::Path) {
     let names = "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n";
     fs::write(folder.join("names"), names).unwrap();

@@ -5,6 +5,7 @@ mod cluster;
 mod conformance;
 mod embedded;
 mod etcd;
+mod faults;
 
 use conformance::conforms;
 
