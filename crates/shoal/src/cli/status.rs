@@ -16,7 +16,8 @@ use super::overview::{Answer, NodeView, Overview, Traffic};
 
 const AFTER_HELP: &str = "\
 The columns local, peer and lake are shares of the bytes sent to clients. Counts begin when a node starts.
-The command asks each member at its advertised admin address and waits a second; a node that does not answer is shown so.";
+The command asks each member at its advertised admin address and waits a second. It shows which nodes do not
+answer.";
 
 /// Show the nodes of a cluster: layers, states, bytes held, sources of the bytes sent
 #[derive(Debug, Args)]
