@@ -1,4 +1,4 @@
-//! What must hold of the message by which one node asks another for a block, whatever its bytes are.
+//! Promises about the message by which one node asks another for a block, for any bytes.
 
 use shoal_node::BlockRequest;
 

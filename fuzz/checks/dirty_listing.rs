@@ -1,5 +1,5 @@
-//! What must hold of listings with what the lake does not have in between, whatever the client asks and the
-//! lake answers.
+//! Promises about listings of the lake's objects and dirty ones, for any request of a client and any answer
+//! of the lake.
 //!
 //! An input is `query LF page`.
 

@@ -1,4 +1,4 @@
-//! What must hold of manifests of dirty objects, whatever a disk or another node gives.
+//! Promises about manifests of dirty objects, for any bytes of a disk or of another node.
 
 use shoal_node::dirty::Manifest;
 

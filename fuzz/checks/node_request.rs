@@ -1,5 +1,4 @@
-//! What must hold of what nodes ask each other about dirty objects and about uploads in parts, whatever it
-//! is.
+//! Promises about the requests of nodes to each other for dirty objects and uploads in parts, for any bytes.
 
 use std::fmt::Debug;
 

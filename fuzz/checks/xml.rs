@@ -1,4 +1,4 @@
-//! What must hold of the readers of XML: they never panic, and what they have read is what is written of it.
+//! Promises about the readers of XML: they never panic, and what they have read is what is written of it.
 
 use shoal_s3::xml::{
     Completed, Completion, Deletion, DeletionResult, Document, Element, ErrorDocument, Malformed,

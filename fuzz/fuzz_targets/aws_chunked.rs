@@ -1,4 +1,4 @@
-//! libFuzzer target: aws-chunked bodies. What must hold is in `checks/`, which the main workspace's tests
+//! libFuzzer target: aws-chunked bodies. The checks are in `checks/`, which the main workspace's tests
 //! include, too.
 #![no_main]
 

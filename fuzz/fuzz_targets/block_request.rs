@@ -1,4 +1,4 @@
-//! libFuzzer target: requests of other nodes for blocks. What must hold is in `checks/`, which the main
+//! libFuzzer target: requests of other nodes for blocks. The checks are in `checks/`, which the main
 //! workspace's tests include, too.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! libFuzzer target: classification of requests. What must hold is in `checks/`, which the main workspace's
+//! libFuzzer target: classification of requests. The checks are in `checks/`, which the main workspace's
 //! tests include, too.
 #![no_main]
 

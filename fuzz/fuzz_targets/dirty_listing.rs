@@ -1,5 +1,5 @@
-//! libFuzzer target: listings with what the lake does not have in between. What must hold is in `checks/`,
-//! which the main workspace's tests include, too.
+//! libFuzzer target: listings of the lake's objects and dirty ones. The checks are in `checks/`, which
+//! the main workspace's tests include, too.
 #![no_main]
 
 #[path = "../checks/dirty_listing.rs"]

@@ -1,4 +1,4 @@
-//! libFuzzer target: manifests of dirty objects. What must hold is in `checks/`, which the main workspace's
+//! libFuzzer target: manifests of dirty objects. The checks are in `checks/`, which the main workspace's
 //! tests include, too.
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! libFuzzer target: what nodes ask each other about what the lake does not have. What must hold is in
-//! `checks/`, which the main workspace's tests include, too.
+//! libFuzzer target: requests of nodes to each other for dirty objects. The checks are in `checks/`,
+//! which the main workspace's tests include, too.
 #![no_main]
 
 #[path = "../checks/node_request.rs"]

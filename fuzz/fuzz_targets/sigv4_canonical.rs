@@ -1,4 +1,4 @@
-//! libFuzzer target: canonical requests and the gate. What must hold is in `checks/`, which the main
+//! libFuzzer target: canonical requests and the gate. The checks are in `checks/`, which the main
 //! workspace's tests include, too.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! libFuzzer target: the documents of S3. What must hold is in `checks/`, which the main workspace's tests
+//! libFuzzer target: the documents of S3. The checks are in `checks/`, which the main workspace's tests
 //! include, too.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What a use, a replacement and a held key cost each eviction policy with a million keys:
+//! The cost of a use, a replacement and a held key for each eviction policy with a million keys:
 //! `cargo bench -p shoal-policy`.
 
 #![allow(missing_docs, reason = "a program, not an interface")]

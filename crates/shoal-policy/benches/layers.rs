@@ -1,5 +1,5 @@
-//! What the layers' decisions cost: memory, and processor time, which other work on the machine does not add
-//! to.
+//! The cost of the layers' decisions: memory, and processor time, to which other work on the machine does not
+//! add.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -151,8 +151,8 @@ fn route() {
     println!("route through rings of 10, formerly 9, and 100 nodes: {nanoseconds:.1} ns");
 }
 
-/// What a node's partition costs a request for a block, under the lock that requests share, and at the end of
-/// a period.
+/// The cost of a node's partition for a request for a block, under the lock that requests share, and at the
+/// end of a period.
 fn feeding() {
     let reach = Reach::of_full_blocks(BLOCKS * BLOCK_BYTES, BLOCK_BYTES);
     let layers = [Layer::L1, Layer::L2, Layer(3)];

@@ -37,7 +37,7 @@ impl<V> Default for Entry<V> {
 /// A change of a name that is on its way to the lake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Busy {
-    /// What is done at the lake.
+    /// The kind of change.
     pub kind: Kind,
     /// The node that does it.
     pub owner: Owner,
@@ -124,7 +124,7 @@ impl<V: Versioned + Clone> Entry<V> {
         })
     }
 
-    /// The entry once it is certain that the change that `token` names is not on its way any more: the lake
+    /// The entry once it is certain that the change that `token` names is no longer on its way: the lake
     /// refused it, or the time has passed within which the lake may still carry it out. `None` if the
     /// change is no longer this node's. Another node gives the change up in the same way once the session
     /// of the owner has ended and that time has passed.

@@ -52,7 +52,7 @@ pub struct Found {
 pub struct BegunChange {
     /// The name.
     pub name: Name,
-    /// What is done.
+    /// The change, as the entry has it.
     pub busy: Busy,
 }
 
@@ -121,7 +121,7 @@ pub enum BeginError {
     /// Another change of the name is on its way to the lake.
     #[error("another change of the object is on its way to the lake")]
     Busy(Busy),
-    /// The dirty object is not the expected one any more.
+    /// The dirty object is no longer the expected one.
     #[error("the object was written in the meantime")]
     Changed,
 }
@@ -295,7 +295,7 @@ impl Names {
         self.end(change, Entry::done, lasts).await
     }
 
-    /// Ends a change that the lake has not carried out, or that it surely does not carry out any more.
+    /// Ends a change that the lake has not carried out, or that it certainly will not carry out.
     ///
     /// # Errors
     ///

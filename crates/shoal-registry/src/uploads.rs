@@ -29,7 +29,7 @@ pub enum UploadState {
     Complete {
         /// The object.
         version: Ulid,
-        /// What each completion tells.
+        /// The record that each completion tells.
         record: Bytes,
     },
 }

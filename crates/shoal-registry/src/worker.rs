@@ -1,9 +1,9 @@
 //! Works off the lists of a node, and of dead nodes that it acts for: brings dirty objects to the lake when
-//! they are due, gives up changes that no node knows of any more, removes empty entries and the bytes of
+//! they are due, gives up changes that no living node knows of, removes empty entries and the bytes of
 //! objects that are no longer dirty.
 //!
-//! The oldest objects go first (dissertation 4.5.2, "Cleaning Dirty Objects"). A node looks only at the head
-//! of each list, however many objects are dirty.
+//! The oldest objects go first (dissertation 4.5.2, "Cleaning Dirty Objects"). However many objects are
+//! dirty, a node reads only the head of their list.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ const LOOK_PAUSE: Duration = Duration::from_secs(3);
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(5);
 
-/// What the worker needs of the rest of a node.
+/// The part of a node that writes to the lake and to the store of a tier, as the worker needs it.
 pub trait Lake: Send + Sync + 'static {
     /// Writes a dirty object to the lake. It must ask [`LakeChange::may_send`] before each request and before
     /// the last byte of each body.
@@ -308,7 +308,8 @@ impl<L: Lake> Worker<L> {
         self.discard_trash(node, &mut progress.trash).await
     }
 
-    /// Gives up changes of an earlier life, and of dead nodes, once the lake cannot carry them out any more.
+    /// Gives up changes of an earlier life, and of dead nodes, once the lake can no longer carry them
+    /// out.
     async fn give_up_orphans(
         &self,
         node: u64,

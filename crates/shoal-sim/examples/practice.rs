@@ -1,4 +1,4 @@
-//! What today's policies and the bound read of the lake where an experiment's cluster is one cache:
+//! The bytes that today's policies and the bound read of the lake if an experiment's cluster is one cache:
 //! `cargo run --release -p shoal-sim --example practice -- NAME EXPERIMENT.toml [--quick]` prints a line of
 //! CSV for each.
 

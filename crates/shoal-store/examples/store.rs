@@ -1,4 +1,4 @@
-//! What a hit, a load and a put cost in the store alone:
+//! The cost of a hit, a load and a put in the store alone:
 //! `cargo run --profile release --example store -- FOLDER`.
 
 use std::hint::black_box;

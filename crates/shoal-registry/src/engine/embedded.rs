@@ -1,6 +1,6 @@
 //! An engine in one folder, for one process.
 //!
-//! # What survives
+//! # Durability
 //!
 //! The engine acknowledges a transaction when its bytes are on the disk: written, and `fsync` has returned. A
 //! crash of the process or a loss of power loses nothing acknowledged, if the disk keeps what it has
@@ -67,7 +67,7 @@ pub struct Embedded {
     writer: Writer,
 }
 
-/// What readers and the writer share.
+/// The state that readers and the writer share.
 struct Shared {
     /// `None` while the file cannot be used.
     database: RwLock<Option<Arc<Database>>>,

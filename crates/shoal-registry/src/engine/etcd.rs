@@ -1,11 +1,11 @@
 //! An engine in a cluster of etcd, version 3.4 or later, by its JSON gateway.
 //!
-//! # What survives
+//! # Durability
 //!
 //! etcd acknowledges a transaction when a majority of its members has it on disk. Members may die, freeze and
 //! lose their disks as long as a majority remains; without a majority nothing is read or written.
 //!
-//! # What to set up
+//! # Set-up
 //!
 //! - A user with the right to read and write all keys with the prefix of this registry.
 //! - Automatic compaction (`--auto-compaction-retention`), because etcd keeps all revisions otherwise. Five
@@ -158,7 +158,7 @@ impl Etcd {
         repeat: Repeat,
         deadline: Instant,
     ) -> Result<A, Failed> {
-        // Each member has its share of the time, but for an answer that nobody else can give.
+        // Each member has its share of the time, unless no other member can give the answer.
         let share = (Instant::now() + self.timeout / (self.members.len() as u32 + 1)).min(deadline);
         let answer_by = if repeat == Repeat::Safe { share } else { deadline };
         let unavailable = |told: &str| EngineError::Unavailable(format!("{}: {told}", member.name()));
@@ -436,7 +436,7 @@ impl Failed {
     }
 }
 
-/// What a refusal is to the request.
+/// The meaning of a refusal for the request.
 fn failed(
     refusal: Refusal,
     unavailable: impl Fn(&str) -> EngineError,

@@ -1,4 +1,4 @@
-//! What every engine promises. A new engine adds one line to `main.rs`.
+//! The promises of every engine. A new engine adds one line to `main.rs`.
 //!
 //! Each test has an engine without keys of its own. `start` of the engine's module gives it; `None` if it
 //! cannot run here.
@@ -425,7 +425,7 @@ pub(crate) async fn nothing_is_put_with_a_session_that_has_ended(engine: Shared)
 /// The shortest that etcd grants.
 const TIME_TO_LIVE: Duration = Duration::from_secs(2);
 
-/// Adds one to a counter, if nobody else does at the same time.
+/// Adds one to a counter, unless another writer does at the same time.
 pub(crate) async fn increment(engine: &Shared) -> Result<bool, EngineError> {
     let before = engine.get(b"counter").await?;
     let count = before.as_ref().map_or(0, |stored| number(&stored.value));

@@ -35,10 +35,10 @@ pub(crate) async fn start() -> Option<Fixture> {
 }
 
 const PATIENCE: Duration = Duration::from_secs(3);
-/// What a machine with other work to do may add.
+/// The delay that other work of the machine may add.
 const SLACK: Duration = Duration::from_secs(2);
 
-/// What a writer knows at its end.
+/// The outcomes of the requests of a writer.
 #[derive(Default)]
 struct Written {
     /// Keys of which etcd has said that they are there.
@@ -58,7 +58,7 @@ async fn write_until(stop: Arc<AtomicBool>, engine: Shared, writer: usize) -> Wr
         let key = format!("writer-{writer}/{number:06}").into_bytes();
         match engine.commit(put(&key, &key).if_absent(&key)).await {
             Ok(Outcome::Committed(_)) => written.acknowledged.push(key),
-            Ok(Outcome::Conflict) => panic!("nobody else writes this key"),
+            Ok(Outcome::Conflict) => panic!("no other writer puts this key"),
             Err(EngineError::Unknown(_) | EngineError::Unavailable(_)) => {}
             Err(other) => panic!("{other}"),
         }
@@ -138,7 +138,7 @@ async fn without_a_majority_every_request_ends_in_time_and_with_one_all_is_well(
     let lost = engine.commit(put(b"during", b"2")).await;
     assert!(
         matches!(lost, Err(EngineError::Unavailable(_))),
-        "nobody was reached: {lost:?}"
+        "no member was reached: {lost:?}"
     );
     assert!(began.elapsed() < PATIENCE + SLACK, "{:?}", began.elapsed());
 
@@ -199,7 +199,7 @@ async fn a_token_that_etcd_no_longer_takes_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_not_allowed_is_told_so_at_once() {
+async fn a_client_without_permission_is_refused_at_once() {
     let Some(cluster) = Cluster::start(1, &[]).await else {
         return;
     };
@@ -217,7 +217,7 @@ async fn whoever_is_not_allowed_is_told_so_at_once() {
         (
             "wrong user",
             Settings {
-                user: user("nobody", "wrong-password"),
+                user: user("unknown", "wrong-password"),
                 ..right.clone()
             },
         ),

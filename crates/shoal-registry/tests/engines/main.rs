@@ -1,4 +1,4 @@
-//! The engines of a registry: what all of them promise, and what each survives.
+//! The engines of a registry: the promises of all of them, and the faults that each survives.
 #![allow(clippy::unwrap_used, reason = "a test stops where it cannot go on")]
 
 mod cluster;

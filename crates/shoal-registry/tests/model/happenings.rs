@@ -1,10 +1,10 @@
-//! What happens without a step of a process: the lake carries requests out, late commits happen, nodes fail.
+//! Events that are no step of a process: the lake carries requests out, late commits happen, nodes fail.
 
 use std::fmt;
 
 use super::state::{At, LakeAnswer, Life, Named, Process, Request, State, Use, Work};
 
-/// What happens between two states.
+/// A transition between two states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     /// The process that moves, or whose message does.
@@ -35,7 +35,7 @@ pub(crate) fn fault(number: usize, what: &'static str) -> Step {
     }
 }
 
-/// What becomes of the requests that are on their way.
+/// Each way in which the lake may treat the requests that are on their way.
 pub(crate) fn lake_works(state: &State, next: &mut Next) {
     for index in 0..state.requests.len() {
         let request = state.requests[index];
@@ -99,7 +99,7 @@ fn carry_out(state: &mut State, request: Request) -> LakeAnswer {
     LakeAnswer::Done
 }
 
-/// What becomes of commits that were not answered.
+/// Each way in which commits that were not answered may end.
 pub(crate) fn late_commits_land(state: &State, removed_during: Option<Use>, next: &mut Next) {
     for (index, late) in state.late_commits.iter().enumerate() {
         let number = usize::from(late.sender);
@@ -148,7 +148,7 @@ pub(crate) fn nodes_fail(state: &State, next: &mut Next) {
     }
 }
 
-/// All that a node does ends, and it begins its next life. What it has sent is still on its way.
+/// All that a node does ends, and it begins its next life. Its requests are still on their way.
 pub(crate) fn crash(state: &mut State, node: usize) {
     for process in &mut state.processes {
         let is_there = usize::from(process.life.node) == node && process.work != Work::Tend;

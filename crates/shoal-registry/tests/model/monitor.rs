@@ -51,7 +51,7 @@ struct Possible {
     explanations: Vec<u128>,
 }
 
-/// What happens to an operation.
+/// An event of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Event {
     Begins,
@@ -118,8 +118,8 @@ impl Monitor {
         self.change(set, process, Event::HasNoEffect, all)
     }
 
-    /// Nothing that the operation of `process` has sent is on its way any more, and its client does not know
-    /// what happened: it has taken effect by now, or never does.
+    /// No request of the operation of `process` is still on its way, and its client does not know the
+    /// outcome: the operation has taken effect by now, or never does.
     pub(crate) fn is_forgotten(
         &mut self,
         set: Explanations,
@@ -214,7 +214,7 @@ fn sorted(open: u16, explanations: impl Iterator<Item = u128>) -> Possible {
     }
 }
 
-/// What S3 promises: the value after the operation, and its answer.
+/// The effect that S3 promises: the value after the operation, and its answer.
 fn effect(process: &Process, value: u8) -> (u8, Answer) {
     match process.work {
         Work::Put | Work::Write => (process.object, Answer::Done),

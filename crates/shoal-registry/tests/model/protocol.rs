@@ -18,7 +18,7 @@ pub(crate) struct Protocol {
     pub(crate) separate_reads: bool,
 }
 
-/// What a commit is followed by.
+/// The continuation of a process after a commit.
 #[derive(Clone, Copy)]
 pub(crate) struct Then {
     pub(crate) what: &'static str,
@@ -31,7 +31,7 @@ pub(crate) struct Then {
     pub(crate) conflict: At,
 }
 
-/// What a client learns.
+/// The outcome that a client learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Nothing,
@@ -336,7 +336,7 @@ impl Protocol {
         }
     }
 
-    /// Ends operations with an unknown outcome of which nothing is on its way any more.
+    /// Ends operations with an unknown outcome whose requests are no longer on their way.
     fn forget(&mut self, after: &mut State) {
         for number in FIRST_CLIENT..PROCESSES {
             let sent = number as u8;

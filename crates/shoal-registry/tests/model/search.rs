@@ -18,7 +18,7 @@ const FIRST_OBJECT: u8 = 3;
 /// In a long schedule the numbers of objects are used again, long after the last trace of the first ones.
 const OBJECTS_MAX: u8 = 250;
 
-/// What there is at the start.
+/// The objects at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// No object.
@@ -115,12 +115,12 @@ impl fmt::Display for Case {
     }
 }
 
-/// What is wrong with a state.
+/// A fault of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Problem {
     /// No order of the operations explains the answers.
     NoOrder,
-    /// A read would find at this moment what no order of the operations explains.
+    /// A read would find an object at this moment that no order of the operations explains.
     WrongRead,
     /// Two requests that change the name are on their way to the lake.
     TwoRequests,

@@ -1,4 +1,4 @@
-//! What the model knows of a moment: the entry, the lake, what is on its way, and how far each process is.
+//! A state of the model: the entry, the lake, the requests on their way, and how far each process is.
 
 use std::fmt;
 
@@ -98,7 +98,7 @@ pub(crate) enum Stamp {
     Outdated,
 }
 
-/// What a process needs a revision for.
+/// The use that a process has for a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// To look whether the entry is still the same.
@@ -107,14 +107,14 @@ pub(crate) enum Use {
     Commit,
 }
 
-/// What a process has read.
+/// A reading of the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
     pub(crate) stamp: Stamp,
     pub(crate) entry: Packed,
 }
 
-/// What a process does.
+/// The work of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Work {
     Nothing,
@@ -184,7 +184,7 @@ pub(crate) struct Process {
     pub(crate) object: u8,
     /// The object that `If-Match` names.
     pub(crate) expects: u8,
-    /// What it has read, if reading and committing are separate steps.
+    /// Its reading of the entry, if reading and committing are separate steps.
     pub(crate) seen: Option<Seen>,
 }
 
@@ -261,9 +261,9 @@ pub(crate) struct LateCommit {
 /// A moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
-    /// What the registry has.
+    /// The entry in the registry.
     pub(crate) entry: Option<Packed>,
-    /// What the lake has.
+    /// The object at the lake.
     pub(crate) lake: u8,
     pub(crate) requests: Vec<Request>,
     pub(crate) late_commits: Vec<LateCommit>,
@@ -278,7 +278,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// What a process reads now.
+    /// The entry as a process reads it now.
     pub(crate) fn seen(&self) -> Seen {
         Seen {
             stamp: self.entry.map_or(Stamp::Absent, |_| Stamp::Unchanged),
@@ -295,7 +295,7 @@ impl State {
         }
     }
 
-    /// What a read at this moment finds.
+    /// The object that a read finds at this moment.
     pub(crate) fn visible(&self) -> u8 {
         match self.entry {
             Some(Packed { current, .. }) if current != 0 => current,

@@ -239,7 +239,7 @@ async fn a_dropped_change_is_given_up_after_the_fence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_objects_of_a_dead_node_are_adopted_once_its_requests_cannot_land_any_more() {
+async fn the_objects_of_a_dead_node_are_adopted_once_its_requests_can_no_longer_land() {
     let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
     let dying = Node::start(1, &engine, &lake).await;
     lake.0.lock().latency = Duration::from_hours(1);

@@ -1,5 +1,4 @@
-//! What an operator reads in the log of a node that is misconfigured: the real binary, its standard error,
-//! its pages.
+//! The log of a misconfigured node as an operator reads it: the real binary, its standard error, its pages.
 
 mod at_start;
 mod cluster;

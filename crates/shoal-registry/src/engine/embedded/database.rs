@@ -1,4 +1,4 @@
-//! What the file holds, and how it is read and changed.
+//! The content of the file: tables, and how they are read and changed.
 
 use std::ops::Bound;
 

@@ -42,7 +42,7 @@ pub enum OpenError {
     Damaged {
         /// The folder.
         folder: PathBuf,
-        /// What is wrong.
+        /// The reason.
         found: String,
     },
     /// The operating system refuses.
@@ -67,7 +67,7 @@ pub(super) struct Folder {
     lock: File,
 }
 
-/// What a folder holds.
+/// The content of a folder.
 pub(super) struct Opened {
     pub(super) database: Database,
     pub(super) witness: Witness,

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_ends_at_its_deadline_though_nobody_has_looked() {
+    fn a_session_ends_at_its_deadline_without_a_look_at_it() {
         let start = shoal_base::clock::instant();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut sessions = Sessions::new(0);

@@ -189,7 +189,7 @@ async fn a_loss_of_power_at_any_step_loses_nothing_acknowledged() {
     let bed = Bed::new();
     let engine = bed.open().unwrap();
     let mut chance = Chance(7);
-    // What is there at each revision, and the step at which it was acknowledged.
+    // The keys at each revision, and the step at which it was acknowledged.
     let mut states = BTreeMap::from([(Revision(0), (bed.log.lock().len(), State::new()))]);
     let opened = bed.log.lock().len();
     for _ in 0..60 {

@@ -141,7 +141,7 @@ enum Failure {
     Unknown(String),
 }
 
-/// What a batch has done when it is committed.
+/// The effects of a batch once it is committed.
 struct Done {
     outcomes: Vec<Result<Outcome, EngineError>>,
     ended: Vec<Ended>,
@@ -342,7 +342,7 @@ impl State {
         }
     }
 
-    /// Nobody knows what is on a disk that refuses `fsync`.
+    /// Closes the file for good: a disk that refuses `fsync` may hold anything.
     fn give_up(&mut self, error: &str) -> Failure {
         self.close();
         tracing::error!(

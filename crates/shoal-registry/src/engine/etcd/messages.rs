@@ -42,7 +42,7 @@ pub(super) struct KeyValue {
     pub(super) mod_revision: u64,
 }
 
-/// What all answers begin with.
+/// The beginning of all answers.
 #[derive(Debug, Deserialize)]
 pub(super) struct Header {
     #[serde(deserialize_with = "from_text")]
@@ -150,7 +150,7 @@ pub(super) struct AuthenticateResponse {
     pub(super) token: String,
 }
 
-/// What etcd refuses with: at the top, or within `error` in a stream.
+/// A refusal of etcd: at the top, or within `error` in a stream.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum ErrorResponse {

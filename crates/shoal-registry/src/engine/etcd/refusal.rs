@@ -1,4 +1,4 @@
-//! What etcd's error messages mean for the request that they answer. Pure.
+//! The meaning of etcd's error messages for the requests that they answer. Pure.
 //!
 //! The gateway's status codes are too coarse (a full disk and too many requests are both 429), so that the
 //! message decides. A message that is not known is treated as if there had been no answer.

@@ -53,7 +53,7 @@ pub enum SettingsError {
     File {
         /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// The reason.
         error: pem::Error,
     },
     /// A certificate cannot be used.
@@ -91,7 +91,7 @@ fn without_user(endpoint: &str) -> &str {
     endpoint.rsplit_once('@').map_or(endpoint, |(_, rest)| rest)
 }
 
-/// What TLS needs.
+/// The configuration of TLS.
 pub(super) fn tls(settings: &Settings) -> Result<ClientConfig, SettingsError> {
     let provider = rustls::crypto::ring::default_provider();
     let builder =

@@ -84,7 +84,7 @@ async fn a_commit_whose_answer_is_lost_is_unknown_and_is_not_sent_again() {
 #[tokio::test]
 async fn a_commit_that_surely_did_not_happen_goes_to_the_next_member() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let nobody = format!("http://{}", closed.local_addr().unwrap());
+    let unreachable = format!("http://{}", closed.local_addr().unwrap());
     drop(closed);
     let (leaderless, _) = member(http(
         "503 Service Unavailable",
@@ -92,13 +92,15 @@ async fn a_commit_that_surely_did_not_happen_goes_to_the_next_member() {
     ))
     .await;
     let (third, asked) = member(healthy()).await;
-    let engine = etcd(&[&nobody, &leaderless, &third]);
+    let engine = etcd(&[&unreachable, &leaderless, &third]);
     for commits in 1..4 {
         let outcome = engine.commit(Transaction::default()).await;
         assert_eq!(outcome, Ok(Outcome::Committed(Revision(7))));
         assert_eq!(asked.load(Ordering::Relaxed), commits);
     }
-    let unavailable = etcd(&[&nobody, &leaderless]).commit(Transaction::default()).await;
+    let unavailable = etcd(&[&unreachable, &leaderless])
+        .commit(Transaction::default())
+        .await;
     assert!(
         matches!(unavailable, Err(EngineError::Unavailable(_))),
         "{unavailable:?}"
@@ -122,7 +124,7 @@ async fn an_endless_answer_and_a_silent_member_end_in_time() {
     let (endless, _) = member(endless).await;
     let refused = etcd(&[&endless]).get(b"a").await;
     assert!(refused.is_err(), "{refused:?}");
-    // Its backlog takes the connection; nobody takes it from there.
+    // The kernel accepts the connection; the test never does.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let engine = etcd(&[&format!("http://{}", silent.local_addr().unwrap())]);
     let began = tokio::time::Instant::now();

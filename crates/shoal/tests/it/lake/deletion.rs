@@ -83,8 +83,8 @@ impl Listed {
     }
 }
 
-/// What a document lists, and whether only failures are to be told. Names that it does not know it passes
-/// over.
+/// The objects that a document lists, and whether the answer tells failures only. Skips elements that it does
+/// not know.
 fn listed(body: &[u8]) -> Option<(Vec<Listed>, bool)> {
     let mut reader = Reader::from_str(std::str::from_utf8(body).ok()?);
     reader.config_mut().expand_empty_elements = true;

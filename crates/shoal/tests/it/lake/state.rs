@@ -31,8 +31,8 @@ pub(super) struct Bucket {
 }
 
 impl State {
-    /// Notes a request: its place in the log, and the fault that befalls it. What a node asks in its own name
-    /// has no place and meets no fault.
+    /// Notes a request: its place in the log, and the fault that befalls it. A request of a node in
+    /// its own name has no place and meets no fault.
     pub(super) fn receive(&mut self, request: &Request) -> (usize, Fault) {
         if request.is_of_a_node() {
             self.nodes_questions += 1;
