@@ -500,11 +500,13 @@ impl<L: Lake> Worker<L> {
     }
 }
 
-/// Items of a list that wait for the fence to pass since this node saw them. If the work is broken off, the
-/// list is read again from its head.
+/// Items of a list that wait for the fence to pass since this node saw them. The list is read a page at a
+/// time, and from its head again after its end: a new item may have an id less than those that were read.
 struct WaitingRoom<T> {
     cursor: Option<Ulid>,
     waiting: VecDeque<(Ulid, T, Instant)>,
+    /// The ids of the items that wait.
+    ids: HashSet<Ulid>,
 }
 
 impl<T> Default for WaitingRoom<T> {
@@ -512,21 +514,20 @@ impl<T> Default for WaitingRoom<T> {
         Self {
             cursor: None,
             waiting: VecDeque::new(),
+            ids: HashSet::new(),
         }
     }
 }
 
 impl<T> WaitingRoom<T> {
-    /// Adds the items that follow the cursor in the list.
+    /// Adds the items that follow the cursor in the list, but for those that wait already.
     fn add(&mut self, listed: Vec<(Ulid, T)>) {
         let now = Instant::now();
-        if listed.is_empty() && self.waiting.is_empty() {
-            // Items that could not be removed, or whose ids are from a clock that was behind.
-            self.cursor = None;
-        }
+        self.cursor = listed.last().map(|(id, _)| *id);
         for (id, item) in listed {
-            self.cursor = Some(id);
-            self.waiting.push_back((id, item, now));
+            if self.ids.insert(id) {
+                self.waiting.push_back((id, item, now));
+            }
         }
     }
 
@@ -536,7 +537,9 @@ impl<T> WaitingRoom<T> {
         if Instant::now().saturating_duration_since(*since) < fence {
             return None;
         }
-        self.waiting.pop_front().map(|(id, item, _)| (id, item))
+        let (id, item, _) = self.waiting.pop_front()?;
+        self.ids.remove(&id);
+        Some((id, item))
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use shoal_registry::changes::{Changes, LakeChange, Of};
-use shoal_registry::engine::Engine;
+use shoal_registry::engine::{Change, Engine};
 use shoal_registry::entry::Kind;
 use shoal_registry::names::{BeginError, Names};
 use shoal_registry::session::{Session, new_id};
@@ -174,6 +174,23 @@ async fn bytes_and_empty_entries_stay_for_the_readers_that_found_them() {
     assert!(lake.0.lock().discarded.is_empty() && engine.keys("d/").len() == 1);
     sleep(Duration::from_secs(5)).await;
     assert!(lake.0.lock().discarded.len() == 1 && engine.keys("d/").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_whose_id_is_from_a_slow_clock_are_removed_while_others_come() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    let node = Node::start(1, &engine, &lake).await;
+    for number in 0..100 {
+        node.write(&name("k"), &number.to_string()).await;
+        if number == 30 {
+            let key = format!("t/{:016x}/{}", node.id, Ulid::from_parts(1, 1));
+            // `Trash::Data` with one key.
+            let late = Change::put(key.into(), b"\x01\x00\x01\x04late".as_slice().into());
+            engine.commit(late.into()).await.unwrap();
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert!(lake.0.lock().discarded.contains(&"late".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
