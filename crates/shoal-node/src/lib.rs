@@ -25,6 +25,7 @@ mod single_flight;
 
 // A PUT.
 pub mod dirty;
+pub mod tier;
 mod write;
 
 // The lake.

@@ -1,0 +1,6 @@
+//! The durable tier: bytes of dirty objects, kept outside the nodes that took them.
+//!
+//! A [`ByteStore`](store::ByteStore) keeps immutable pieces. The registry of dirty names says which pieces
+//! make an object; a store knows nothing of names.
+
+pub mod store;
