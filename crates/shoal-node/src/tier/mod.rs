@@ -3,4 +3,9 @@
 //! A [`ByteStore`](store::ByteStore) keeps immutable pieces. The registry of dirty names says which pieces
 //! make an object; a store knows nothing of names.
 
+mod exact_body;
+pub mod folder;
+mod probe;
 pub mod store;
+#[cfg(test)]
+mod tests;

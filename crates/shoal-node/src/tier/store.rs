@@ -17,8 +17,8 @@ pub const PIECE_BYTES_MAX: u64 = 5 << 30;
 /// Number of characters of the longest key. With it, a key fits into the name of a file.
 pub const KEY_CHARS_MAX: usize = 200;
 
-/// The bytes of a piece, on their way into a store or out of it. An error ends the stream; on the way out it
-/// is a [`StoreError`] beneath the box.
+/// The bytes of a piece, on their way into a store or out of it. An error ends the stream; on the way out the
+/// box holds a [`StoreError`].
 pub type ByteStream = BoxStream<'static, Result<Bytes, BoxError>>;
 
 /// Keeps the bytes of dirty objects.
@@ -26,8 +26,8 @@ pub type ByteStream = BoxStream<'static, Result<Bytes, BoxError>>;
 /// Each key is written once: it ends in a ULID and is never used again, not even after a failed
 /// [`put`](Self::put).
 pub trait ByteStore: fmt::Debug + Send + Sync {
-    /// Keeps `size_bytes` bytes under a new key. Once this returns `Ok`, they survive a crash and a power loss
-    /// as far as the store promises.
+    /// Keeps `size_bytes` bytes under a new key. Once this returns `Ok`, they survive a crash and a power
+    /// loss, as far as the store promises.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
     /// answer.
     fn remove<'a>(&'a self, keys: &'a [Arc<str>]) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Lists at most `limit` pieces whose keys are greater than `after`, ascending by the bytes of their keys.
+    /// Lists at most `limit` pieces whose keys are greater than `after`, ascending by the bytes of the keys.
     fn list<'a>(&'a self, after: Option<&'a str>, limit: usize)
     -> BoxFuture<'a, Result<KeyPage, StoreError>>;
 

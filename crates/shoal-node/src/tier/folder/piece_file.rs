@@ -1,0 +1,255 @@
+//! The file of a piece: its bytes, their checksums, and a tail that names the key.
+//!
+//! ```text
+//! | data | a checksum for each chunk | data length u64 | chunk length u32 | format u32 | CRC u64 | magic 8 |
+//! ```
+//!
+//! Numbers are little-endian; checksums are CRC-64/NVME. The CRC covers the key and everything between the
+//! data and itself. A file is exactly this long, so a file that was cut or that grew has no tail at its end.
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+/// Length of a chunk: the unit that is read and verified.
+pub(super) const CHUNK_BYTES: u64 = 256 << 10;
+
+const TAIL_BYTES: u64 = 32;
+const CHECKSUM_BYTES: u64 = 8;
+const FORMAT: u32 = 1;
+const MAGIC: [u8; 8] = *b"shoalpce";
+
+/// Why bytes are not those of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Damage {
+    #[error("no piece ends where its file ends")]
+    NotAPiece,
+    #[error("the checksum of its description is wrong, or it is another piece")]
+    Description,
+    #[error("the checksum of its bytes is wrong")]
+    Data,
+}
+
+/// Computes the checksums of a piece while it is written.
+pub(super) struct Checksums {
+    complete: Vec<u64>,
+    chunk: Digest,
+    size_bytes: u64,
+}
+
+/// The description of a piece, read from the end of its file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Description {
+    pub(super) size_bytes: u64,
+    checksums: Vec<u64>,
+}
+
+/// The end of a file, which tells where the description begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tail {
+    size_bytes: u64,
+    crc: u64,
+}
+
+impl Default for Checksums {
+    fn default() -> Self {
+        Self {
+            complete: Vec::new(),
+            chunk: digest(),
+            size_bytes: 0,
+        }
+    }
+}
+
+impl Checksums {
+    /// Takes the next bytes of the data.
+    pub(super) fn update(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = CHUNK_BYTES - self.size_bytes % CHUNK_BYTES;
+            let (now, later) = bytes.split_at(bytes.len().min(room as usize));
+            self.chunk.update(now);
+            self.size_bytes += now.len() as u64;
+            if self.size_bytes.is_multiple_of(CHUNK_BYTES) {
+                self.end_chunk();
+            }
+            bytes = later;
+        }
+    }
+
+    /// Returns everything that follows the data in the file.
+    pub(super) fn finish(mut self, key: &str) -> Vec<u8> {
+        if !self.size_bytes.is_multiple_of(CHUNK_BYTES) {
+            self.end_chunk();
+        }
+        let mut end = Vec::with_capacity(end_bytes(self.size_bytes) as usize);
+        for checksum in &self.complete {
+            end.extend_from_slice(&checksum.to_le_bytes());
+        }
+        end.extend_from_slice(&self.size_bytes.to_le_bytes());
+        end.extend_from_slice(&(CHUNK_BYTES as u32).to_le_bytes());
+        end.extend_from_slice(&FORMAT.to_le_bytes());
+        end.extend_from_slice(&crc_of(key, &end).to_le_bytes());
+        end.extend_from_slice(&MAGIC);
+        end
+    }
+
+    fn end_chunk(&mut self) {
+        let chunk = std::mem::replace(&mut self.chunk, digest());
+        self.complete.push(chunk.finalize());
+    }
+}
+
+impl Tail {
+    /// Length of a tail in bytes.
+    pub(super) const BYTES: usize = TAIL_BYTES as usize;
+
+    /// Reads the last bytes of a file of `file_bytes`.
+    pub(super) fn decode(tail: &[u8; Self::BYTES], file_bytes: u64) -> Result<Self, Damage> {
+        let number = |at: usize| u64::from_le_bytes(tail[at..at + 8].try_into().expect("eight bytes"));
+        let (size_bytes, layout, crc) = (number(0), number(8), number(16));
+        let known = CHUNK_BYTES | u64::from(FORMAT) << 32;
+        let fits = size_bytes < file_bytes && size_bytes + end_bytes(size_bytes) == file_bytes;
+        if tail[24..] == MAGIC && layout == known && fits {
+            Ok(Self { size_bytes, crc })
+        } else {
+            Err(Damage::NotAPiece)
+        }
+    }
+
+    /// Returns the position of the description, and its length.
+    pub(super) fn description(self) -> (u64, u64) {
+        (self.size_bytes, end_bytes(self.size_bytes))
+    }
+}
+
+impl Description {
+    /// Reads the description of the piece `key`: all bytes behind its data.
+    pub(super) fn decode(end: &[u8], tail: Tail, key: &str) -> Result<Self, Damage> {
+        let covered = end.len() - MAGIC.len() - size_of::<u64>();
+        if crc_of(key, &end[..covered]) != tail.crc {
+            return Err(Damage::Description);
+        }
+        let (checksums, _) = end[..end.len() - Tail::BYTES].as_chunks();
+        Ok(Self {
+            size_bytes: tail.size_bytes,
+            checksums: checksums.iter().copied().map(u64::from_le_bytes).collect(),
+        })
+    }
+
+    /// Returns the length of a chunk.
+    pub(super) fn chunk_bytes(&self, chunk: u64) -> u64 {
+        CHUNK_BYTES.min(self.size_bytes - chunk * CHUNK_BYTES)
+    }
+
+    /// Checks the bytes of a chunk.
+    pub(super) fn verify(&self, chunk: u64, bytes: &[u8]) -> Result<(), Damage> {
+        let mut digest = digest();
+        digest.update(bytes);
+        if self.checksums[chunk as usize] == digest.finalize() {
+            Ok(())
+        } else {
+            Err(Damage::Data)
+        }
+    }
+}
+
+/// Returns the length of the data in a file of `file_bytes`, if it is the file of a piece.
+pub(super) fn size_in(file_bytes: u64) -> u64 {
+    let with_checksums = file_bytes.saturating_sub(TAIL_BYTES);
+    with_checksums
+        - with_checksums.div_ceil(CHUNK_BYTES + CHECKSUM_BYTES) * CHECKSUM_BYTES.min(with_checksums)
+}
+
+/// Returns the number of bytes behind data of `size_bytes`.
+fn end_bytes(size_bytes: u64) -> u64 {
+    size_bytes.div_ceil(CHUNK_BYTES) * CHECKSUM_BYTES + TAIL_BYTES
+}
+
+fn digest() -> Digest {
+    Digest::new(CrcAlgorithm::Crc64Nvme)
+}
+
+fn crc_of(key: &str, description: &[u8]) -> u64 {
+    let mut digest = digest();
+    digest.update(key.as_bytes());
+    digest.update(description);
+    digest.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CHUNK_BYTES, Checksums, Damage, Description, Tail, size_in};
+
+    const KEY: &str = "a/01JAZ";
+
+    fn file(data: &[u8]) -> Vec<u8> {
+        let mut checksums = Checksums::default();
+        for part in data.chunks(1000) {
+            checksums.update(part);
+        }
+        [data, &checksums.finish(KEY)].concat()
+    }
+
+    /// Reads all of a file as the store does.
+    fn read(file: &[u8], key: &str) -> Result<Vec<u8>, Damage> {
+        let tail = file.last_chunk().ok_or(Damage::NotAPiece)?;
+        let tail = Tail::decode(tail, file.len() as u64)?;
+        let (at, _) = tail.description();
+        let description = Description::decode(&file[at as usize..], tail, key)?;
+        for (number, chunk) in file[..at as usize].chunks(CHUNK_BYTES as usize).enumerate() {
+            assert_eq!(chunk.len() as u64, description.chunk_bytes(number as u64));
+            description.verify(number as u64, chunk)?;
+        }
+        Ok(file[..at as usize].into())
+    }
+
+    fn data(size_bytes: u64) -> Vec<u8> {
+        (0..size_bytes).map(|at| ((at * 31) >> 3) as u8).collect()
+    }
+
+    #[test]
+    fn a_piece_of_any_length_comes_back() {
+        let sizes = [
+            0,
+            1,
+            999,
+            CHUNK_BYTES - 1,
+            CHUNK_BYTES,
+            CHUNK_BYTES + 1,
+            3 * CHUNK_BYTES + 7,
+        ];
+        for size_bytes in sizes {
+            let data = data(size_bytes);
+            let file = file(&data);
+            assert_eq!(size_in(file.len() as u64), size_bytes);
+            assert!(read(&file, KEY) == Ok(data), "{size_bytes}");
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let file = file(&data(100));
+        for bit in 0..file.len() * 8 {
+            let mut flipped = file.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(read(&flipped, KEY).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_cut_or_that_grew_is_refused() {
+        let file = file(&data(100));
+        for end in 0..file.len() {
+            assert!(read(&file[..end], KEY).is_err(), "cut at {end}");
+            let zeros = [&file[..end], &vec![0; file.len() - end]].concat();
+            assert!(zeros == file || read(&zeros, KEY).is_err(), "zeros from {end}");
+        }
+        assert!(read(&[&file[..], b"x"].concat(), KEY).is_err());
+        for short in 0..40 {
+            size_in(short);
+        }
+    }
+
+    #[test]
+    fn a_file_under_another_name_is_refused() {
+        assert_eq!(read(&file(b"x"), "a/01JAY"), Err(Damage::Description));
+    }
+}

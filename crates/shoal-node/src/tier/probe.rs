@@ -1,0 +1,136 @@
+//! The probe of a store: a piece is written, read, listed and removed as any other.
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use shoal_base::chance;
+use shoal_s3::range::ByteRange;
+use ulid::Ulid;
+
+use super::store::{ByteStore, ByteStream, ProbeError, PutError, StoreError};
+use crate::clock;
+use crate::endpoint::BoxError;
+
+/// Length of the probe piece, and the range of it that is read back.
+const PIECE_BYTES: u64 = 8192;
+const RANGE: ByteRange = ByteRange {
+    start: 1000,
+    end: 5096,
+};
+
+/// A piece that was just written is not older than this.
+const AGE_MAX: Duration = Duration::from_mins(10);
+
+/// Writes a piece, reads a range of it, lists and removes it. `place` names the store for the operator.
+pub(super) async fn probe_piece(store: &dyn ByteStore, place: &str) -> Result<(), ProbeError> {
+    let key: Arc<str> = new_key().into();
+    let bytes = new_bytes();
+    let tried = async {
+        let written = store.put(&key, PIECE_BYTES, body(&bytes)).await;
+        written.map_err(|error| match error {
+            PutError::Store(error) => unusable(place, "does not take a piece", &error),
+            PutError::Body(error) => broken(place, &format!("does not take a piece: {error}")),
+        })?;
+        check_read(store, place, &key, &bytes).await?;
+        check_listed(store, place, &key).await
+    };
+    let tried = tried.await;
+    let removed = store.remove(&[Arc::clone(&key)]).await;
+    tried?;
+    removed.map_err(|error| unusable(place, "does not remove a piece", &error))?;
+    match store.get(&key, RANGE).await {
+        Err(StoreError::Missing) => Ok(()),
+        Err(error) => Err(unusable(place, "does not answer about a removed piece", &error)),
+        Ok(_) => Err(broken(place, "still has a piece that it has removed")),
+    }
+}
+
+async fn check_read(store: &dyn ByteStore, place: &str, key: &str, bytes: &Bytes) -> Result<(), ProbeError> {
+    let stream = store.get(key, RANGE).await;
+    let stream = stream.map_err(|error| unusable(place, "does not return a piece", &error))?;
+    let read: Result<BytesMut, BoxError> = stream
+        .try_fold(BytesMut::new(), |mut all, bytes| async move {
+            all.extend_from_slice(&bytes);
+            Ok(all)
+        })
+        .await;
+    match read {
+        Ok(read) if read == bytes[RANGE.start as usize..RANGE.end as usize] => Ok(()),
+        Ok(_) => Err(broken(place, "returns other bytes than it was given")),
+        Err(error) => Err(broken(place, &format!("does not return a piece: {error}"))),
+    }
+}
+
+async fn check_listed(store: &dyn ByteStore, place: &str, key: &str) -> Result<(), ProbeError> {
+    let before = &key[..key.len() - 1];
+    let page = store.list(Some(before), 1).await;
+    let page = page.map_err(|error| unusable(place, "does not list its pieces", &error))?;
+    match page.pieces.first() {
+        Some(piece) if *piece.key != *key => Err(broken(place, "does not list a piece that it has")),
+        None => Err(broken(place, "does not list a piece that it has")),
+        Some(piece) if piece.size_bytes != PIECE_BYTES => {
+            Err(broken(place, "lists a piece with another length than it has"))
+        }
+        Some(piece) if piece.age > AGE_MAX => Err(broken(
+            place,
+            "lists a new piece as an old one, so sweeping would remove pieces in use",
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
+/// A key that no other piece has.
+pub(super) fn new_key() -> String {
+    let since_epoch = clock::utc_now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let random = u128::from(chance::bits()) << 64 | u128::from(chance::bits());
+    format!(
+        "probe/{}",
+        Ulid::from_parts(since_epoch.as_millis() as u64, random)
+    )
+}
+
+/// Bytes that no earlier probe has written.
+pub(super) fn new_bytes() -> Bytes {
+    let words = (0..PIECE_BYTES / 8).flat_map(|_| chance::bits().to_le_bytes());
+    words.collect()
+}
+
+/// The bytes as the body of a piece.
+pub(super) fn body(bytes: &Bytes) -> ByteStream {
+    stream::iter([Ok(bytes.clone())]).boxed()
+}
+
+/// Tells the operator about an error of the store.
+pub(super) fn unusable(place: &str, problem: &str, error: &StoreError) -> ProbeError {
+    let hint = match error {
+        StoreError::Full(_) => "make room, or raise the quota",
+        StoreError::Unavailable(_) => "check that the store runs, and that this machine reaches it",
+        StoreError::Refused(_) => {
+            "check its name and its settings, and that the node may read, write, list and remove there"
+        }
+        StoreError::Missing | StoreError::Damaged(_) => {
+            "do not use this store: it does not keep what it acknowledges"
+        }
+    };
+    ProbeError {
+        problem: format!("{place} {problem}: {error}"),
+        hint: hint.into(),
+    }
+}
+
+fn broken(place: &str, problem: &str) -> ProbeError {
+    ProbeError {
+        problem: format!("{place} {problem}"),
+        hint: "do not use this store as a tier".into(),
+    }
+}
+
+/// The error of a read that asks for more than a piece has: the piece is not what its reader was promised.
+pub(super) fn beyond_the_piece(range: ByteRange, size_bytes: u64) -> StoreError {
+    StoreError::Damaged(format!(
+        "it has {size_bytes} bytes, and bytes {} to {} were asked for",
+        range.start, range.end
+    ))
+}
