@@ -6,6 +6,7 @@
 mod exact_body;
 pub mod folder;
 mod probe;
+pub mod s3;
 pub mod store;
 #[cfg(test)]
 mod tests;

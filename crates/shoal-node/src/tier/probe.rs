@@ -29,10 +29,7 @@ pub(super) async fn probe_piece(store: &dyn ByteStore, place: &str) -> Result<()
     let bytes = new_bytes();
     let tried = async {
         let written = store.put(&key, PIECE_BYTES, body(&bytes)).await;
-        written.map_err(|error| match error {
-            PutError::Store(error) => unusable(place, "does not take a piece", &error),
-            PutError::Body(error) => broken(place, &format!("does not take a piece: {error}")),
-        })?;
+        written.map_err(|error| not_written(place, "does not take a piece", error))?;
         check_read(store, place, &key, &bytes).await?;
         check_listed(store, place, &key).await
     };
@@ -117,6 +114,14 @@ pub(super) fn unusable(place: &str, problem: &str, error: &StoreError) -> ProbeE
     ProbeError {
         problem: format!("{place} {problem}: {error}"),
         hint: hint.into(),
+    }
+}
+
+/// Tells the operator that a piece of the probe was not written.
+pub(super) fn not_written(place: &str, problem: &str, error: PutError) -> ProbeError {
+    match error {
+        PutError::Store(error) => unusable(place, problem, &error),
+        PutError::Body(error) => broken(place, &format!("{problem}: {error}")),
     }
 }
 

@@ -77,7 +77,7 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
 pub struct KeyPage {
     /// The pieces, ascending by key.
     pub pieces: Vec<ListedPiece>,
-    /// Whether no piece has a key greater than the last one of this page.
+    /// Whether no piece has a key greater than those of this page. The last page may be empty.
     pub is_last: bool,
 }
 

@@ -2,6 +2,8 @@
 
 mod conformance;
 mod folder;
+mod s3;
+mod scripted;
 
 use std::any::Any;
 use std::sync::Arc;

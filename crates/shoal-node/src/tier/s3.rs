@@ -1,0 +1,411 @@
+//! A store of bytes in a bucket of an S3 store: one object for each piece.
+//!
+//! A body passes only once, so no checksum of it can precede it. Its chunks are signed one by one instead,
+//! and the ETag of the store's answer is compared with the MD5 of the bytes that were sent: Ceph, MinIO and
+//! versitygw all return one for a single PUT. That the store returns the same bytes later is its promise.
+
+mod answer;
+mod bucket;
+mod listing;
+mod settings;
+mod upload;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _};
+use futures_util::stream::{self, StreamExt as _};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, ETAG, RANGE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, response};
+use http_body_util::BodyExt as _;
+use shoal_s3::range::ByteRange;
+use shoal_s3::xml::DeletionResult;
+
+use self::answer::{ContentRange, failed, read, refused};
+use self::bucket::{Bucket, PREFIX};
+use self::upload::{Progress, Upload};
+use super::probe::{self, beyond_the_piece};
+use super::store::{ByteStore, ByteStream, KeyPage, ProbeError, PutError, StoreError, check_key, check_size};
+use crate::endpoint::{BoxError, Endpoint, LakeBody, RepeatableGet};
+
+/// Up to this many pieces are removed one by one.
+const SINGLE_REMOVALS_MAX: usize = 3;
+
+/// S3 removes at most this many objects with one request.
+const BATCH_KEYS: usize = 1_000;
+
+/// Removals in flight at the same time.
+const REMOVALS: usize = 8;
+
+/// Removing a batch must not take longer. The endpoint itself allows for copies of large objects.
+const BATCH_TIMEOUT: Duration = Duration::from_mins(1);
+
+const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class");
+
+/// The storage classes of pieces. Without one, the store uses its default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StorageClasses {
+    /// For pieces of at least `large_bytes`.
+    pub large: Option<String>,
+    /// For all others.
+    pub small: Option<String>,
+    /// The length in bytes at which a piece is large.
+    pub large_bytes: u64,
+}
+
+/// A bucket that keeps pieces.
+pub struct S3Store {
+    bucket: Arc<Bucket>,
+    classes: StorageClasses,
+}
+
+impl S3Store {
+    /// Keeps pieces in a bucket of `endpoint`. The endpoint's own account signs.
+    pub fn new(endpoint: Arc<Endpoint>, bucket: &str, classes: StorageClasses) -> Self {
+        Self {
+            bucket: Arc::new(Bucket::new(endpoint, bucket)),
+            classes,
+        }
+    }
+
+    async fn put_piece(&self, key: &str, size_bytes: u64, body: ByteStream) -> Result<(), PutError> {
+        check_key(key)?;
+        check_size(size_bytes)?;
+        let class = self.classes.of(size_bytes);
+        self.put_as(class, key, size_bytes, body).await.map(drop)
+    }
+
+    /// Writes a piece in a storage class. Returns the head of the store's answer.
+    async fn put_as(
+        &self,
+        class: Option<&str>,
+        key: &str,
+        size_bytes: u64,
+        body: ByteStream,
+    ) -> Result<response::Parts, PutError> {
+        let headers = class_header(class)?;
+        let upload = Upload::of(size_bytes, body, self.bucket.is_signed()).await;
+        let Upload { body, progress } = upload.map_err(PutError::Body)?;
+        let mut unconfirmed = Unconfirmed {
+            bucket: &self.bucket,
+            key,
+            progress: &progress,
+            is_confirmed: false,
+        };
+        let request = self.bucket.put(key, size_bytes, headers, body);
+        let answer = self.bucket.endpoint().send(request).await;
+        if let Some(error) = progress.take_error() {
+            return Err(PutError::Body(error));
+        }
+        let (head, body) = read(answer.map_err(|error| failed(&error))?).await?;
+        if !head.status.is_success() {
+            return Err(refused(head.status, &body).into());
+        }
+        let confirmed = check_confirmed(&head.headers, progress.etag().as_deref());
+        // Either the piece is right, or it is removed before the caller hears of it.
+        unconfirmed.is_confirmed = true;
+        if let Err(error) = confirmed {
+            let removed = self.bucket.delete(key, None).await;
+            if let Err(error) = removed {
+                tracing::warn!(key, %error, "a piece with wrong bytes stays until it is swept");
+            }
+            return Err(error.into());
+        }
+        Ok(head)
+    }
+
+    async fn open_piece(&self, key: &str, range: ByteRange) -> Result<ByteStream, StoreError> {
+        check_key(key)?;
+        if range.start >= range.end {
+            return self.open_empty(key, range).await;
+        }
+        let asked = format!("bytes={}-{}", range.start, range.end - 1);
+        let asked = HeaderValue::try_from(asked).expect("digits are a header value");
+        let request = self
+            .bucket
+            .get(Method::GET, key, HeaderMap::from_iter([(RANGE, asked)]));
+        let repeatable = RepeatableGet::of(self.bucket.endpoint(), &request);
+        let answer = self.bucket.endpoint().send(request).await;
+        let answer = checked(answer.map_err(|error| failed(&error))?).await?;
+        let (head, mut body) = answer.into_parts();
+        let size_bytes = check_range(&head, range)?;
+        if let Some(etag) = strong_etag(&head.headers) {
+            let part = range.start..range.end;
+            let resumption = repeatable.resumes(etag.clone(), None, size_bytes, part, Arc::new(|| {}));
+            body = body.resumed_by(resumption);
+        }
+        let arriving = Arriving {
+            body,
+            missing_bytes: range.len(),
+        };
+        Ok(stream::try_unfold(arriving, Arriving::next).boxed())
+    }
+
+    /// HTTP has no empty range, so the store is only asked whether the piece is there.
+    async fn open_empty(&self, key: &str, range: ByteRange) -> Result<ByteStream, StoreError> {
+        let request = self.bucket.get(Method::HEAD, key, HeaderMap::new());
+        let answer = self.bucket.endpoint().send(request).await;
+        let answer = checked(answer.map_err(|error| failed(&error))?).await?;
+        let length = answer.headers().get(CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        match length {
+            Some(size_bytes) if range.start > range.end || range.end > size_bytes => {
+                Err(beyond_the_piece(range, size_bytes))
+            }
+            Some(_) => Ok(stream::empty().boxed()),
+            None => Err(StoreError::Refused(
+                "it does not tell the length of a piece".into(),
+            )),
+        }
+    }
+
+    async fn remove_pieces(&self, keys: &[Arc<str>]) -> Result<(), StoreError> {
+        for key in keys {
+            check_key(key)?;
+        }
+        let mut first_error = Ok(());
+        for batch in keys.chunks(BATCH_KEYS) {
+            let rest = if batch.len() <= SINGLE_REMOVALS_MAX {
+                batch.to_vec()
+            } else {
+                self.remove_batch(batch).await?
+            };
+            let removed = self.remove_each(rest).await;
+            first_error = first_error.and(removed);
+        }
+        first_error
+    }
+
+    /// Removes pieces with one request. Returns those that the store did not confirm.
+    async fn remove_batch(&self, keys: &[Arc<str>]) -> Result<Vec<Arc<str>>, StoreError> {
+        let answer = tokio::time::timeout(BATCH_TIMEOUT, self.bucket.delete_many(keys)).await;
+        let answer = match answer {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error @ (StoreError::Unavailable(_) | StoreError::Full(_)))) => return Err(error),
+            // Some stores only remove objects one by one.
+            Ok(Err(_)) => return Ok(keys.to_vec()),
+            Err(_) => {
+                let seconds = BATCH_TIMEOUT.as_secs();
+                let problem = format!("it did not remove pieces within {seconds} s");
+                return Err(StoreError::Unavailable(problem));
+            }
+        };
+        let Ok(answer) = DeletionResult::read(&answer) else {
+            return Ok(keys.to_vec());
+        };
+        let removed = answer.results.iter().filter(|result| result.is_deleted);
+        let removed: HashSet<&str> = removed
+            .filter_map(|result| result.key.strip_prefix(PREFIX))
+            .collect();
+        let rest = keys.iter().filter(|key| !removed.contains(&***key));
+        Ok(rest.cloned().collect())
+    }
+
+    /// Removes pieces one by one.
+    async fn remove_each(&self, keys: Vec<Arc<str>>) -> Result<(), StoreError> {
+        let removals = keys.into_iter().map(|key| {
+            let bucket = Arc::clone(&self.bucket);
+            async move { bucket.delete(&key, None).await }
+        });
+        let mut removals = stream::iter(removals).buffer_unordered(REMOVALS);
+        let mut first_error = Ok(());
+        while let Some(removed) = removals.next().await {
+            first_error = first_error.and(removed);
+            // A store that does not answer is not asked a thousand times.
+            if matches!(first_error, Err(StoreError::Unavailable(_))) {
+                break;
+            }
+        }
+        first_error
+    }
+
+    async fn probe_bucket(&self) -> Result<(), ProbeError> {
+        settings::check(&self.bucket).await?;
+        let classes = [self.classes.large.as_deref(), self.classes.small.as_deref()];
+        for class in classes {
+            self.probe_class(class).await?;
+        }
+        probe::probe_piece(self, &self.bucket.to_string()).await
+    }
+
+    /// Writes and removes a piece in a storage class.
+    async fn probe_class(&self, class: Option<&str>) -> Result<(), ProbeError> {
+        let place = self.bucket.to_string();
+        let (key, bytes) = (probe::new_key(), probe::new_bytes());
+        let written = self
+            .put_as(class, &key, bytes.len() as u64, probe::body(&bytes))
+            .await;
+        let written = written.map_err(|error| {
+            let problem = match class {
+                Some(class) => format!("does not take a piece in the storage class {class}"),
+                None => "does not take a piece".into(),
+            };
+            probe::not_written(&place, &problem, error)
+        })?;
+        let version = settings::version_of(&written);
+        let removed = self.bucket.delete(&key, version).await;
+        if version.is_some() {
+            return Err(settings::keeps_versions(&place));
+        }
+        removed.map_err(|error| probe::unusable(&place, "does not remove a piece", &error))
+    }
+}
+
+impl ByteStore for S3Store {
+    fn put<'a>(
+        &'a self,
+        key: &'a str,
+        size_bytes: u64,
+        body: ByteStream,
+    ) -> BoxFuture<'a, Result<(), PutError>> {
+        self.put_piece(key, size_bytes, body).boxed()
+    }
+
+    fn get<'a>(&'a self, key: &'a str, range: ByteRange) -> BoxFuture<'a, Result<ByteStream, StoreError>> {
+        self.open_piece(key, range).boxed()
+    }
+
+    fn remove<'a>(&'a self, keys: &'a [Arc<str>]) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.remove_pieces(keys).boxed()
+    }
+
+    fn list<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<KeyPage, StoreError>> {
+        listing::list(&self.bucket, after, limit).boxed()
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
+        self.probe_bucket().boxed()
+    }
+}
+
+impl fmt::Debug for S3Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "S3Store({})", self.bucket)
+    }
+}
+
+impl StorageClasses {
+    /// Returns the class of a piece of this length.
+    fn of(&self, size_bytes: u64) -> Option<&str> {
+        if size_bytes >= self.large_bytes {
+            self.large.as_deref()
+        } else {
+            self.small.as_deref()
+        }
+    }
+}
+
+/// A piece that the store has perhaps received and not confirmed. Nobody will ever read it, so it is removed
+/// if the write ends here. A store that commits it only later keeps it until it is swept.
+struct Unconfirmed<'a> {
+    bucket: &'a Arc<Bucket>,
+    key: &'a str,
+    progress: &'a Progress,
+    is_confirmed: bool,
+}
+
+impl Drop for Unconfirmed<'_> {
+    fn drop(&mut self) {
+        // A store keeps nothing of a request that breaks off before its end.
+        if self.is_confirmed || self.progress.etag().is_none() {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let (bucket, key) = (Arc::clone(self.bucket), self.key.to_owned());
+        runtime.spawn(async move {
+            if let Err(error) = bucket.delete(&key, None).await {
+                tracing::debug!(key, %error, "an unconfirmed piece may stay until it is swept");
+            }
+        });
+    }
+}
+
+/// A body that must have exactly the bytes that were asked for.
+struct Arriving {
+    body: LakeBody,
+    missing_bytes: u64,
+}
+
+impl Arriving {
+    async fn next(mut self) -> Result<Option<(Bytes, Self)>, BoxError> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|error| failed(&error))?;
+            let Ok(bytes) = frame.into_data() else { continue };
+            self.missing_bytes = self
+                .missing_bytes
+                .checked_sub(bytes.len() as u64)
+                .ok_or_else(|| StoreError::Damaged("more bytes came than were asked for".into()))?;
+            return Ok(Some((bytes, self)));
+        }
+        match self.missing_bytes {
+            0 => Ok(None),
+            missing => Err(StoreError::Unavailable(format!("{missing} bytes of a body are missing")).into()),
+        }
+    }
+}
+
+/// Returns an answer that is no error.
+async fn checked(answer: Response<LakeBody>) -> Result<Response<LakeBody>, StoreError> {
+    if answer.status().is_success() {
+        return Ok(answer);
+    }
+    let (head, body) = read(answer).await?;
+    Err(refused(head.status, &body))
+}
+
+/// Checks that the bytes of an answer are those of the range. Returns the length of the piece.
+fn check_range(head: &response::Parts, range: ByteRange) -> Result<u64, StoreError> {
+    let refused = |problem: &str| Err(StoreError::Refused(problem.into()));
+    if head.status != StatusCode::PARTIAL_CONTENT {
+        return refused("it does not answer with the range that it was asked for");
+    }
+    if head.headers.contains_key(CONTENT_ENCODING) {
+        return refused("it encodes the bytes of a piece");
+    }
+    match ContentRange::of(&head.headers) {
+        Some(sent) if (sent.start, sent.end) == (range.start, range.end) => Ok(sent.size_bytes),
+        Some(sent) if sent.size_bytes < range.end => Err(beyond_the_piece(range, sent.size_bytes)),
+        _ => refused("it answers with another range than it was asked for"),
+    }
+}
+
+/// Checks that the store has received the bytes that were sent.
+fn check_confirmed(headers: &HeaderMap, sent: Option<&str>) -> Result<(), StoreError> {
+    let Some(sent) = sent else {
+        let problem = "it answered before it had received the whole piece";
+        return Err(StoreError::Unavailable(problem.into()));
+    };
+    let unquoted = |etag: &str| etag.trim_matches('"').to_ascii_lowercase();
+    let received = headers.get(ETAG).and_then(|etag| etag.to_str().ok());
+    if received.map(unquoted) == Some(unquoted(sent)) {
+        Ok(())
+    } else {
+        let problem = "the ETag of its answer is not the MD5 of the piece: it received other bytes, or encrypts \
+                       them with keys of a KMS";
+        Err(StoreError::Refused(problem.into()))
+    }
+}
+
+/// Returns the ETag, if it promises equal bytes.
+fn strong_etag(headers: &HeaderMap) -> Option<&HeaderValue> {
+    let etag = headers.get(ETAG);
+    etag.filter(|etag| etag.as_bytes().starts_with(b"\""))
+}
+
+fn class_header(class: Option<&str>) -> Result<HeaderMap, StoreError> {
+    let Some(class) = class else {
+        return Ok(HeaderMap::new());
+    };
+    let value = HeaderValue::from_str(class)
+        .map_err(|_| StoreError::Refused(format!("{class:?} is no storage class")))?;
+    Ok(HeaderMap::from_iter([(STORAGE_CLASS, value)]))
+}

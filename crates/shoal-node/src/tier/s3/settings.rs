@@ -1,0 +1,134 @@
+//! Settings of a bucket with which it would lose pieces, or keep those that were removed.
+
+use http::HeaderValue;
+use http::response::Parts;
+use shoal_s3::xml::{Document, Element};
+
+use super::bucket::{Bucket, PREFIX};
+use crate::tier::probe::unusable;
+use crate::tier::store::{ProbeError, StoreError};
+
+/// Checks the settings of the bucket that its store tells.
+///
+/// A store that does not know a setting, or keeps it from this account, passes: [`version_of`] tells more.
+pub(super) async fn check(bucket: &Bucket) -> Result<(), ProbeError> {
+    let place = bucket.to_string();
+    if let Some(versioning) = setting(bucket, "versioning").await?
+        && versioning
+            .text_of("Status")
+            .is_some_and(|status| !status.trim().is_empty())
+    {
+        return Err(keeps_versions(&place));
+    }
+    if let Some(lock) = setting(bucket, "object-lock").await?
+        && lock
+            .text_of("ObjectLockEnabled")
+            .is_some_and(|enabled| enabled.trim() == "Enabled")
+    {
+        return Err(ProbeError {
+            problem: format!("{place} has an object lock, which keeps pieces from being removed"),
+            hint: "name a bucket that was created without object lock".into(),
+        });
+    }
+    match setting(bucket, "lifecycle").await? {
+        Some(lifecycle) if lifecycle.children().any(takes_pieces_away) => Err(ProbeError {
+            problem: format!("{place} has a lifecycle rule that removes or moves pieces"),
+            hint: format!("remove the rule, or limit it to other names than those below {PREFIX}"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the version that a new object got, if the bucket keeps versions.
+pub(super) fn version_of(written: &Parts) -> Option<&HeaderValue> {
+    let version = written.headers.get("x-amz-version-id");
+    version.filter(|version| !matches!(version.as_bytes(), b"" | b"null"))
+}
+
+/// The error for a bucket that keeps versions.
+pub(super) fn keeps_versions(place: &str) -> ProbeError {
+    ProbeError {
+        problem: format!("{place} keeps versions: a removed piece would take its room for ever"),
+        hint: "name a bucket that never had versioning enabled".into(),
+    }
+}
+
+async fn setting(bucket: &Bucket, name: &str) -> Result<Option<Element>, ProbeError> {
+    match bucket.ask("other_read", &[(name, None)]).await {
+        Ok((_, document)) => Ok(root(&document)),
+        // It has no such setting, or only this setting is kept from the account. If the bucket does not
+        // exist, or the account is not accepted, the probe piece will tell.
+        Err(StoreError::Missing | StoreError::Refused(_)) => Ok(None),
+        Err(error) => Err(unusable(&bucket.to_string(), "cannot be used", &error)),
+    }
+}
+
+fn root(document: &[u8]) -> Option<Element> {
+    let document = Document::of(document).ok()?;
+    let (tag, mut reader) = document.answer().ok()?;
+    let element = reader.element(&tag).ok()?;
+    reader.end().ok()?;
+    Some(element)
+}
+
+/// Whether a rule of a lifecycle applies to pieces and does more than tidy up.
+fn takes_pieces_away(rule: &Element) -> bool {
+    let is_enabled = rule
+        .text_of("Status")
+        .is_some_and(|status| status.trim() == "Enabled");
+    let expires = rule
+        .child("Expiration")
+        .is_some_and(|expiration| expiration.child("Days").or(expiration.child("Date")).is_some());
+    let filter = rule.child("Filter");
+    let all = filter.and_then(|filter| filter.child("And"));
+    let scopes = [Some(rule), filter, all];
+    let mut scopes = scopes.into_iter().flatten();
+    let applies = scopes.all(|scope| {
+        let prefix = scope.text_of("Prefix").unwrap_or_default();
+        // Pieces have no tags.
+        scope.child("Tag").is_none() && (PREFIX.starts_with(&prefix) || prefix.starts_with(PREFIX))
+    });
+    rule.name() == "Rule" && is_enabled && applies && (expires || rule.child("Transition").is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{root, takes_pieces_away};
+
+    fn takes(rule: &str) -> bool {
+        let document = format!("<LifecycleConfiguration><Rule>{rule}</Rule></LifecycleConfiguration>");
+        let lifecycle = root(document.as_bytes()).unwrap();
+        lifecycle.children().any(takes_pieces_away)
+    }
+
+    #[test]
+    fn a_rule_that_applies_to_pieces_is_noticed() {
+        const ON: &str = "<Status>Enabled</Status>";
+        const DAYS: &str = "<Expiration><Days>1</Days></Expiration>";
+        for scope in [
+            "",
+            "<Prefix/>",
+            "<Prefix>pie</Prefix>",
+            "<Prefix>pieces/a</Prefix>",
+            "<Filter><Prefix>pieces/</Prefix></Filter>",
+            "<Filter><And><Prefix>p</Prefix></And></Filter>",
+            "<Filter/>",
+        ] {
+            assert!(takes(&format!("{ON}{DAYS}{scope}")), "{scope}");
+            let moved = format!("{ON}{scope}<Transition><Days>1</Days></Transition>");
+            assert!(takes(&moved), "{scope}");
+        }
+        for harmless in [
+            format!("<Status>Disabled</Status>{DAYS}"),
+            format!("{ON}{DAYS}<Prefix>other/</Prefix>"),
+            format!("{ON}{DAYS}<Filter><Tag><Key>a</Key></Tag></Filter>"),
+            format!("{ON}{DAYS}<Filter><And><Prefix/><Tag><Key>a</Key></Tag></And></Filter>"),
+            format!("{ON}<AbortIncompleteMultipartUpload/>"),
+            format!(
+                "{ON}<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>"
+            ),
+        ] {
+            assert!(!takes(&harmless), "{harmless}");
+        }
+    }
+}
