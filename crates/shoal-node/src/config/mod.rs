@@ -38,6 +38,9 @@ pub use crate::front::{Anonymous, S3Config};
 pub use crate::limits::Limits;
 pub use crate::membership::NodeConfig;
 pub use crate::split::SplitRule;
+pub use crate::tier::{
+    EtcdConfig, EtcdUser, PasswordError, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig,
+};
 pub use crate::write::{WriteConfig, WriteMode, WriteRule};
 
 /// All settings of one node, and of the name server that leads clients to nodes.
@@ -59,6 +62,8 @@ pub struct Config {
     pub write: WriteConfig,
     /// `[cooperation]`
     pub cooperation: CooperationConfig,
+    /// `[[tier]]`
+    pub tiers: Vec<TierConfig>,
     /// `[limits]`
     pub limits: Limits,
     /// `[lookup]`

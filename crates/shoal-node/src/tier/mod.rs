@@ -3,6 +3,7 @@
 //! A [`ByteStore`](store::ByteStore) keeps immutable pieces. The registry of dirty names says which pieces
 //! make an object; a store knows nothing of names.
 
+mod config;
 mod exact_body;
 pub mod folder;
 mod probe;
@@ -10,3 +11,7 @@ pub mod s3;
 pub mod store;
 #[cfg(test)]
 mod tests;
+
+pub use self::config::{
+    EtcdConfig, EtcdUser, PasswordError, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig,
+};

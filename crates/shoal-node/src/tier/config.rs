@@ -1,0 +1,173 @@
+//! `[[tier]]`
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use shoal_base::secret::Secret;
+use shoal_registry::engine::etcd::Settings;
+use shoal_s3::identity::Account;
+
+/// A tier: a registry that orders dirty names, and a store of the bytes of dirty objects.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TierConfig {
+    /// The name that rules call it by; unique.
+    pub name: String,
+    /// Where the bytes are.
+    pub store: TierStoreConfig,
+    /// Dirty objects never take more room than this.
+    pub capacity_bytes: u64,
+    /// What orders the names.
+    pub registry: RegistryConfig,
+}
+
+/// Where a tier keeps bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TierStoreConfig {
+    /// In a folder of this machine, for the nodes of one process.
+    Folder(PathBuf),
+    /// In a bucket of an S3 store.
+    S3(S3StoreConfig),
+}
+
+/// A bucket for the bytes of a tier.
+#[derive(Clone, Debug, PartialEq)]
+pub struct S3StoreConfig {
+    /// `http://` or `https://` URL of the store, without a path.
+    pub endpoint: String,
+    /// Region that signatures name.
+    pub region: String,
+    /// The certificates, in PEM, that sign that of the store; `None` for those that the system trusts.
+    pub ca_file: Option<PathBuf>,
+    /// The account at the store; `None` for that of the AWS chain.
+    pub keys: Option<Account>,
+    /// The bucket, which no client writes to.
+    pub bucket: String,
+    /// The storage class of objects of `large_bytes` and more; `None` for the default of the store.
+    pub class_large: Option<String>,
+    /// The storage class of smaller objects; `None` for the default of the store.
+    pub class_small: Option<String>,
+    /// The size from which an object is large.
+    pub large_bytes: u64,
+}
+
+impl S3StoreConfig {
+    /// The default of `region`.
+    pub const REGION: &str = "us-east-1";
+    /// The default of `large_bytes`.
+    pub const LARGE_BYTES: u64 = 4 << 20;
+}
+
+/// What orders the names of a tier.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RegistryConfig {
+    /// A database in a folder of this machine, for the nodes of one process.
+    Embedded(PathBuf),
+    /// A cluster of etcd.
+    Etcd(EtcdConfig),
+}
+
+impl RegistryConfig {
+    /// The registry of a tier that names none beside its `folder`.
+    pub fn within(folder: &Path) -> Self {
+        Self::Embedded(folder.join("registry"))
+    }
+}
+
+/// Where etcd is, and how a node proves its identity to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EtcdConfig {
+    /// The client URLs of its members, separated by commas.
+    pub endpoints: String,
+    /// The certificates, in PEM, that sign those of the members; `None` for those that the system trusts.
+    pub ca_file: Option<PathBuf>,
+    /// A certificate and its key, in PEM, for members that ask for one.
+    pub client_certificate: Option<(PathBuf, PathBuf)>,
+    /// The user, where etcd has users.
+    pub user: Option<EtcdUser>,
+}
+
+/// A user of etcd.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EtcdUser {
+    /// Its name.
+    pub name: String,
+    /// The file that holds its password and nothing else.
+    pub password_file: PathBuf,
+}
+
+/// The password of the user of etcd cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("registry_password_file {} cannot be read: {error}", file.display())]
+pub struct PasswordError {
+    /// The file.
+    pub file: PathBuf,
+    /// What is wrong.
+    pub error: io::Error,
+}
+
+impl EtcdConfig {
+    /// What the engine needs to connect, for the tier of this name. Several tiers can share one etcd, because
+    /// their keys begin with their names. Reads the password, so it blocks.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the password cannot be read.
+    pub fn settings(&self, tier: &str) -> Result<Settings, PasswordError> {
+        let user = self.user.as_ref().map(EtcdUser::read).transpose()?;
+        Ok(Settings {
+            prefix: format!("shoal/{tier}/"),
+            ca_file: self.ca_file.clone(),
+            client_certificate: self.client_certificate.clone(),
+            user,
+            ..Settings::at(self.endpoints.clone())
+        })
+    }
+}
+
+impl EtcdUser {
+    /// The name and the password, without the line end that editors append.
+    fn read(&self) -> Result<(String, Secret), PasswordError> {
+        let text = std::fs::read_to_string(&self.password_file).map_err(|error| PasswordError {
+            file: self.password_file.clone(),
+            error,
+        })?;
+        Ok((
+            self.name.clone(),
+            Secret::new(text.trim_end_matches(['\n', '\r'])),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn etcd(password_file: PathBuf) -> EtcdConfig {
+        let name = "shoal".into();
+        EtcdConfig {
+            endpoints: "https://etcd-1:2379,https://etcd-2:2379".into(),
+            ca_file: None,
+            client_certificate: None,
+            user: Some(EtcdUser { name, password_file }),
+        }
+    }
+
+    #[test]
+    fn tiers_in_one_etcd_have_keys_of_their_own_and_the_password_is_read_from_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("password");
+        std::fs::write(&file, "hush\n").unwrap();
+        let etcd = etcd(file);
+        let [a, b] = ["a", "b"].map(|tier| etcd.settings(tier).unwrap());
+        assert_eq!((&*a.prefix, &*b.prefix), ("shoal/a/", "shoal/b/"));
+        assert_eq!(a.endpoints, etcd.endpoints);
+        let (name, password) = a.user.unwrap();
+        assert_eq!((&*name, password.expose()), ("shoal", "hush"));
+    }
+
+    #[test]
+    fn a_password_that_cannot_be_read_is_named_by_its_file() {
+        let error = etcd("/absent/password".into()).settings("a").unwrap_err();
+        assert!(error.to_string().contains("/absent/password"), "{error}");
+    }
+}
