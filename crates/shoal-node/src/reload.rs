@@ -52,7 +52,7 @@ impl Plan {
         in_force.log.filter.clone_from(&new.log.filter);
         in_force.log.access = new.log.access;
         // Other nodes, and objects that are dirty already, rely on where objects may be dirty.
-        if !is_volatile(&old.write) && !is_volatile(&new.write) {
+        if !writes_back(&old.write) && !writes_back(&new.write) {
             in_force.write.default = new.write.default;
             in_force.write.rules.clone_from(&new.write.rules);
         }
@@ -65,7 +65,7 @@ impl Plan {
 }
 
 /// Whether any object may be dirty.
-fn is_volatile(write: &WriteConfig) -> bool {
+fn writes_back(write: &WriteConfig) -> bool {
     let mut modes = write.rules.iter().map(|rule| rule.mode).chain([write.default]);
     modes.any(|mode| mode == WriteMode::Back)
 }
@@ -106,7 +106,11 @@ impl Reloader {
         let (config, front) = (&plan.in_force, &self.front);
         self.identities.replace(identities(config));
         let freshness = FreshnessRules::new(&config.freshness);
-        front.reload(freshness, WriteRules::new(&config.write), config.log.access);
+        front.reload(
+            freshness,
+            WriteRules::new(&config.write, &config.tiers),
+            config.log.access,
+        );
         // Other nodes compare the settings that must be equal among them.
         let agreement = &self.cooperation.notices().agreement;
         agreement.renew(config.digests());
@@ -140,13 +144,18 @@ fn lake_account(identity: &IdentityConfig) -> Option<Arc<Account>> {
 #[cfg(test)]
 mod tests {
     use shoal_base::secret::Secret;
+    use shoal_registry::Lifetime;
 
     use super::{Config, Plan, WriteMode};
-    use crate::config::{FreshnessMode, WriteRule};
+    use crate::config::{FreshnessMode, RegistryConfig, TierConfig, TierStoreConfig, WriteRule};
 
     fn rule(mode: WriteMode) -> Vec<WriteRule> {
-        let prefix = "s3://b/".into();
-        vec![WriteRule { prefix, mode }]
+        vec![WriteRule {
+            prefix: "s3://b/".into(),
+            mode,
+            tier: None,
+            lifetime: Lifetime::Normal,
+        }]
     }
 
     #[test]
@@ -168,6 +177,22 @@ mod tests {
         assert_eq!(
             plan.need_restart,
             ["[lake] secret_key", "[store] capacity", "[limits] requests"]
+        );
+    }
+
+    #[test]
+    fn tiers_wait_for_a_restart() {
+        let (old, mut new) = (Config::default(), Config::default());
+        new.tiers = vec![TierConfig {
+            name: "a".into(),
+            store: TierStoreConfig::Folder("/tier".into()),
+            capacity_bytes: 1 << 30,
+            registry: RegistryConfig::within("/tier".as_ref()),
+        }];
+        let plan = Plan::of(&old, &new);
+        assert_eq!(
+            (plan.in_force, plan.need_restart),
+            (old, vec!["[[tier]]".to_owned()])
         );
     }
 

@@ -43,13 +43,17 @@ impl<T: Copy> ByPrefix<T> {
         wanted.filter_map(|(rule, _)| split(rule)).collect()
     }
 
-    /// Whether some object of `bucket` whose key begins with `prefix` may have a value that `is_wanted`
-    /// accepts.
-    pub fn any_below(&self, bucket: &str, prefix: &[u8], is_wanted: impl Fn(T) -> bool) -> bool {
+    /// The values that objects of `bucket` whose keys begin with `prefix` may have: that of the rule which
+    /// covers all of them, or the default, and those of the rules for some of them.
+    pub fn below(&self, bucket: &str, prefix: &[u8]) -> impl Iterator<Item = T> {
         let path = [bucket.as_bytes(), b"/", prefix].concat();
-        let meets = |rule: &[u8]| rule.starts_with(&path) || path.starts_with(rule);
-        let mut wanted = self.rules.iter().filter(|(_, value)| is_wanted(*value));
-        is_wanted(self.default) || wanted.any(|(rule, _)| meets(rule))
+        let covering = self.rules.iter().find(|(rule, _)| path.starts_with(rule));
+        let of_all = covering.map_or(self.default, |(_, value)| *value);
+        let of_some = self
+            .rules
+            .iter()
+            .filter(move |(rule, _)| rule.len() > path.len() && rule.starts_with(&path));
+        std::iter::once(of_all).chain(of_some.map(|(_, value)| *value))
     }
 }
 

@@ -3,20 +3,25 @@
 mod advice;
 mod lookup;
 mod split;
+mod tier;
+mod write;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use http::Uri;
 use shoal_policy::eviction::layered::LAYERS_MAX;
 use shoal_s3::uri::S3Uri;
 use tracing_subscriber::EnvFilter;
 
+use super::file::Entry;
 use super::problem::{Problem, Provenance};
 use super::settings::ConfigDraft;
-use super::{Config, CooperationMode, FreshnessMode, IdentityConfig, LookupPlace, Role, WriteMode};
+use super::{
+    Config, CooperationConfig, CooperationMode, FreshnessRule, IdentityConfig, LookupPlace, Role, TierConfig,
+    WriteRule,
+};
 
 /// Tracking a smaller block costs more than fetching it again.
 const BLOCK_BYTES_MIN: u64 = 64 << 10;
@@ -24,9 +29,6 @@ const BLOCK_BYTES_MIN: u64 = 64 << 10;
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 /// Eviction runs ahead of need between two watermarks, and a smaller store leaves no room between them.
 const CAPACITY_BLOCKS_MIN: u64 = 16;
-/// With a shorter interval, the node would ask the lake about everything at once.
-const FLUSH_INTERVAL_MIN: Duration = Duration::from_secs(1);
-
 /// A stream writes one block while the next one arrives.
 const FILL_BLOCKS_MIN: u64 = 2;
 /// A ring in which one node is this much heavier than the others is useless.
@@ -37,18 +39,11 @@ const SECRET_BYTES_MIN: usize = 16;
 /// A configuration with the lines of its lists.
 pub(super) struct Located<'a> {
     pub(super) draft: &'a ConfigDraft,
-    pub(super) freshness_rules: &'a [Rule<FreshnessMode>],
-    pub(super) write_rules: &'a [Rule<WriteMode>],
+    pub(super) freshness_rules: &'a [(FreshnessRule, &'a Entry)],
+    pub(super) write_rules: &'a [(WriteRule, &'a Entry)],
+    pub(super) tiers: &'a [(TierConfig, &'a Entry)],
     pub(super) places: &'a [(LookupPlace, Provenance)],
     pub(super) identities: &'a [(IdentityConfig, Provenance)],
-}
-
-/// The mode below a prefix, and the lines that set it.
-pub(super) struct Rule<T> {
-    pub(super) prefix: String,
-    pub(super) mode: T,
-    pub(super) provenance: Provenance,
-    pub(super) mode_origin: Provenance,
 }
 
 /// Returns all problems and all warnings of the sections that `role` reads.
@@ -92,9 +87,12 @@ impl Check<'_> {
         self.tls();
         self.lake();
         self.store();
-        self.rules("[[freshness.rule]]", self.located.freshness_rules);
-        self.rules("[[write.rule]]", self.located.write_rules);
+        let freshness_rules = self.located.freshness_rules.iter();
+        self.prefixes(freshness_rules.map(|(rule, entry)| (&*rule.prefix, *entry)));
+        let write_rules = self.located.write_rules.iter();
+        self.prefixes(write_rules.map(|(rule, entry)| (&*rule.prefix, *entry)));
         self.write();
+        self.tiers();
         self.cooperation();
         self.split();
         self.lake_timeouts();
@@ -221,12 +219,10 @@ impl Check<'_> {
         }
     }
 
-    fn rules<T>(&mut self, title: &str, rules: &[Rule<T>]) {
+    fn prefixes<'r>(&mut self, rules: impl Iterator<Item = (&'r str, &'r Entry)>) {
         let mut seen = HashMap::new();
-        for Rule {
-            prefix, provenance, ..
-        } in rules
-        {
+        for (prefix, entry) in rules {
+            let (title, provenance) = (entry.title, entry.origin("prefix"));
             let problem = match prefix.parse::<S3Uri>() {
                 Err(why) => {
                     let what = format!("{title} prefix cannot be {prefix:?}: {why}");
@@ -238,37 +234,6 @@ impl Check<'_> {
                 }),
             };
             self.problems.extend(problem);
-        }
-    }
-
-    /// Write-back loses data, so an operator must allow it in two places.
-    fn write(&mut self) {
-        let write = &self.config.write;
-        if write.default == WriteMode::Back {
-            let hint = "write [[write.rule]] with the prefixes of data that can be made again";
-            self.refuse("write", "default", "cannot be \"back\"", hint);
-        }
-        if write.flush_interval < FLUSH_INTERVAL_MIN {
-            let hint = "write at least 1s; an object that is rewritten or removed before its flush costs no request to the lake";
-            self.refuse("write", "flush_interval", "is too short", hint);
-        }
-        for rule in self.located.write_rules {
-            if rule.mode == WriteMode::Back && !write.allow_volatile {
-                let what = "[[write.rule]] mode cannot be \"back\" unless [write] allow_volatile is true";
-                let hint = "back is an experiment that can lose objects and bring back old ones: allow it only for data that you do not need";
-                self.problems
-                    .push(Problem::new(&rule.mode_origin, what).hint(hint));
-            }
-            let path = rule.prefix.trim_start_matches("s3://");
-            if rule.mode == WriteMode::Back && !path.contains('/') {
-                let what = format!(
-                    "[[write.rule]] prefix {:?} does not end the bucket's name",
-                    rule.prefix
-                );
-                let hint = "write s3://bucket/ for one bucket: without the slash it would be every bucket whose name begins so";
-                self.problems
-                    .push(Problem::new(&rule.provenance, what).hint(hint));
-            }
         }
     }
 
@@ -297,7 +262,7 @@ impl Check<'_> {
                 );
             }
         }
-        let address = cooperation.advertise.unwrap_or(cooperation.listen);
+        let address = address_for_others(cooperation);
         if address.ip().is_unspecified() {
             let hint = "write advertise = the address of this machine that the other nodes connect to, with its port";
             self.refuse(
@@ -538,6 +503,11 @@ fn is_dns_label(label: &str) -> bool {
         && label.chars().all(allowed)
         && !label.starts_with('-')
         && !label.ends_with('-')
+}
+
+/// Where other nodes reach this one.
+fn address_for_others(cooperation: &CooperationConfig) -> SocketAddr {
+    cooperation.advertise.unwrap_or(cooperation.listen)
 }
 
 /// Whether two listeners need the same port of the same interface. Port 0 is a new port each time.

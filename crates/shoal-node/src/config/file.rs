@@ -11,14 +11,37 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::problem::{Problem, Provenance};
-use super::settings::{SECTIONS, SETTINGS, of_section, position};
+use super::settings::{LISTS, SECTIONS, SETTINGS, instead_of, of_section, position};
 use super::value::{RawValue, Value};
 
 /// Keys of one `[[freshness.rule]]`.
 const FRESHNESS_RULE_KEYS: &[&str] = &["prefix", "freshness"];
 
 /// Keys of one `[[write.rule]]`.
-const WRITE_RULE_KEYS: &[&str] = &["prefix", "mode"];
+const WRITE_RULE_KEYS: &[&str] = &["prefix", "mode", "tier", "lifetime"];
+
+/// Keys of one `[[tier]]`.
+const TIER_KEYS: &[&str] = &[
+    "name",
+    "folder",
+    "endpoint",
+    "region",
+    "ca_file",
+    "access_key",
+    "secret_key",
+    "secret_key_file",
+    "bucket",
+    "class_large",
+    "class_small",
+    "large",
+    "capacity",
+    "registry",
+    "registry_ca_file",
+    "registry_certificate",
+    "registry_key",
+    "registry_user",
+    "registry_password_file",
+];
 
 /// Keys of one `[[lookup.place]]`.
 const PLACE_KEYS: &[&str] = &["network", "topology"];
@@ -41,11 +64,11 @@ pub(super) struct Assignment {
     pub(super) provenance: Provenance,
 }
 
-/// One table of `[[freshness.rule]]`, `[[write.rule]]`, `[[lookup.place]]` or `[[identity]]` as written.
+/// One table of a list such as `[[write.rule]]` or `[[identity]]` as written.
 pub(super) struct Entry {
     /// The line of its header.
     pub(super) provenance: Provenance,
-    title: &'static str,
+    pub(super) title: &'static str,
     written: BTreeMap<&'static str, (RawValue, Provenance)>,
 }
 
@@ -55,6 +78,7 @@ pub(super) struct File {
     pub(super) assignments: Vec<Assignment>,
     pub(super) freshness_rules: Vec<Entry>,
     pub(super) write_rules: Vec<Entry>,
+    pub(super) tiers: Vec<Entry>,
     pub(super) places: Vec<Entry>,
     pub(super) identities: Vec<Entry>,
     /// Values that could not be read.
@@ -84,6 +108,13 @@ impl Entry {
     /// Whether the key is present.
     pub(super) fn has(&self, key: &str) -> bool {
         self.written.contains_key(key)
+    }
+
+    /// Where the value of the key is written; the line of the header if it is absent.
+    pub(super) fn origin(&self, key: &str) -> &Provenance {
+        self.written
+            .get(key)
+            .map_or(&self.provenance, |(_, provenance)| provenance)
     }
 
     /// Like [`Self::take`] for a required key.
@@ -173,7 +204,10 @@ impl Reader<'_> {
                 ("identity", DeValue::Array(_)) => {
                     self.file.identities = self.entries("[[identity]]", IDENTITY_KEYS, value);
                 }
-                ("identity", _) => self.single("identity", offset),
+                ("tier", DeValue::Array(_)) => {
+                    self.file.tiers = self.entries("[[tier]]", TIER_KEYS, value);
+                }
+                (list, _) if LISTS.contains(&list) => self.single(list, offset),
                 (section, DeValue::Table(table)) if SECTIONS.contains(&section) => {
                     self.section(section, table);
                 }
@@ -217,6 +251,10 @@ impl Reader<'_> {
     }
 
     fn assign(&mut self, section: &str, key: &str, value: &Spanned<DeValue<'_>>, offset: usize) {
+        if let Some(hint) = instead_of(section, key) {
+            let what = format!("[{section}] {key} was removed");
+            return self.stranger(offset, what, Some(hint.into()));
+        }
         let Some(position) = position(section, key) else {
             let known = of_section(section).map(|setting| setting.key);
             let known: Vec<_> = known.chain(list_of(section)).collect();
@@ -286,7 +324,7 @@ impl Reader<'_> {
 
     fn unknown_section(&mut self, unknown: &str, offset: usize) {
         let hint = match suggestion(unknown, SECTIONS) {
-            Some("identity") => "did you mean [[identity]]?".into(),
+            Some(list) if LISTS.contains(&list) => format!("did you mean [[{list}]]?"),
             Some(section) => format!("did you mean [{section}]?"),
             None => format!("the sections are {}", SECTIONS.join(", ")),
         };

@@ -1,15 +1,17 @@
 //! Applies the layers of a configuration: flag over variable over file over default.
 
+mod tier;
+
 use std::fmt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use shoal_base::secret::Secret;
 
-use super::check::{self, Rule};
+use super::check;
 use super::file::{self, Assignment, Entry, File};
 use super::problem::{ConfigError, Problem, Provenance};
-use super::settings::{ConfigDraft, SECRETS, SETTINGS, Setting, position};
+use super::settings::{ConfigDraft, SECRETS, SETTINGS, Setting, position, removed_variable};
 use super::value::{RawValue, Value};
 use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, WriteRule};
 
@@ -141,8 +143,9 @@ impl Loader {
         let flags = sources.flags.iter().map(flag).collect();
         self.apply(flags);
 
-        let freshness_rules = self.rules(&file.freshness_rules, "freshness");
-        let write_rules = self.rules(&file.write_rules, "mode");
+        let freshness_rules = located(&file.freshness_rules, |entry| self.freshness_rule(entry));
+        let write_rules = located(&file.write_rules, |entry| self.write_rule(entry));
+        let tiers = located(&file.tiers, |entry| self.tier(entry));
         let places = file
             .places
             .iter()
@@ -160,6 +163,7 @@ impl Loader {
                 draft: &self.draft,
                 freshness_rules: &freshness_rules,
                 write_rules: &write_rules,
+                tiers: &tiers,
                 places: &places,
                 identities: &identities,
             };
@@ -174,16 +178,15 @@ impl Loader {
             url.truncate(url.trim_end_matches('/').len());
         }
         let config = &mut self.draft.config;
-        config.freshness.rules.extend(
-            freshness_rules
-                .into_iter()
-                .map(|Rule { prefix, mode, .. }| FreshnessRule { prefix, mode }),
-        );
-        config.write.rules.extend(
-            write_rules
-                .into_iter()
-                .map(|Rule { prefix, mode, .. }| WriteRule { prefix, mode }),
-        );
+        config
+            .freshness
+            .rules
+            .extend(freshness_rules.into_iter().map(|(rule, _)| rule));
+        config
+            .write
+            .rules
+            .extend(write_rules.into_iter().map(|(rule, _)| rule));
+        config.tiers.extend(tiers.into_iter().map(|(tier, _)| tier));
         self.draft
             .config
             .lookup
@@ -287,6 +290,11 @@ impl Loader {
     /// causes a warning: for a service called `shoal`, Kubernetes sets `SHOAL_SERVICE_HOST` and others in
     /// every container.
     fn unknown_variable(&mut self, name: &str, provenance: &Provenance, role: Role) {
+        if let Some((section, key, hint)) = removed_variable(name) {
+            let what = format!("[{section}] {key} was removed");
+            self.strangers.push(Problem::new(provenance, what).hint(hint));
+            return;
+        }
         let problem = Problem::new(provenance, "unknown variable");
         if let Some(known) = nearest_variable(name) {
             let hint = format!("did you mean {known}?");
@@ -298,22 +306,30 @@ impl Loader {
         }
     }
 
-    /// Reads rules, each with a prefix and its mode under `key`.
-    fn rules<T: Value>(&mut self, entries: &[Entry], key: &'static str) -> Vec<Rule<T>> {
-        let mut rules = Vec::new();
-        for entry in entries {
-            let prefix = entry.require("prefix", &mut self.problems);
-            let mode = entry.require(key, &mut self.problems);
-            if let (Some((prefix, provenance)), Some((mode, mode_origin))) = (prefix, mode) {
-                rules.push(Rule {
-                    prefix,
-                    mode,
-                    provenance,
-                    mode_origin,
-                });
-            }
-        }
-        rules
+    fn freshness_rule(&mut self, entry: &Entry) -> Option<FreshnessRule> {
+        let prefix = entry.require("prefix", &mut self.problems);
+        let mode = entry.require("freshness", &mut self.problems);
+        let ((prefix, _), (mode, _)) = (prefix?, mode?);
+        Some(FreshnessRule { prefix, mode })
+    }
+
+    fn write_rule(&mut self, entry: &Entry) -> Option<WriteRule> {
+        let prefix = entry.require("prefix", &mut self.problems);
+        let mode = entry.require("mode", &mut self.problems);
+        let tier = self.optional(entry, "tier");
+        let lifetime = self.optional(entry, "lifetime").unwrap_or_default();
+        let ((prefix, _), (mode, _)) = (prefix?, mode?);
+        Some(WriteRule {
+            prefix,
+            mode,
+            tier,
+            lifetime,
+        })
+    }
+
+    /// The value of a key that may be absent.
+    fn optional<T: Value>(&mut self, entry: &Entry, key: &'static str) -> Option<T> {
+        entry.take(key, &mut self.problems).map(|(value, _)| value)
     }
 
     fn place(&mut self, entry: &Entry) -> Option<(LookupPlace, Provenance)> {
@@ -351,7 +367,7 @@ impl Loader {
         let file = entry.take::<PathBuf>(file_key, &mut self.problems);
         match (secret, file) {
             (Some(_), Some((_, provenance))) => {
-                self.problems.push(both_secrets("[[identity]]", key, &provenance));
+                self.problems.push(both_secrets(entry.title, key, &provenance));
                 None
             }
             (Some((secret, _)), None) => Some(secret),
@@ -424,6 +440,14 @@ fn flag((name, value): &(String, String)) -> Assignment {
     }
 }
 
+/// What each entry says, beside the entry; entries that cannot be read are left out.
+fn located<T>(entries: &[Entry], mut read: impl FnMut(&Entry) -> Option<T>) -> Vec<(T, &Entry)> {
+    entries
+        .iter()
+        .filter_map(|entry| Some((read(entry)?, entry)))
+        .collect()
+}
+
 fn holds_secrets(file: &File) -> bool {
     let settings = file
         .assignments
@@ -433,6 +457,7 @@ fn holds_secrets(file: &File) -> bool {
         || file
             .identities
             .iter()
+            .chain(&file.tiers)
             .any(|entry| entry.has("secret_key") || entry.has("lake_secret_key"))
 }
 

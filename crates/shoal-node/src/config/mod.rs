@@ -30,6 +30,8 @@ use ipnet::IpNet;
 use shoal_base::secret::Secret;
 use shoal_store::StoreConfig;
 
+pub use shoal_registry::Lifetime;
+
 pub use crate::admin::AdminConfig;
 pub use crate::cooperation::{CooperationConfig, CooperationMode};
 pub use crate::endpoint::LakeConfig;

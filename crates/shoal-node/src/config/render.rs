@@ -5,9 +5,12 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value as Json, json};
 use toml::Value as Toml;
 
-use super::settings::{ConfigDraft, SECTIONS, of_section};
+use super::settings::{ConfigDraft, LISTS, SECTIONS, of_section};
 use super::value::Value;
-use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, WriteRule};
+use super::{
+    Config, FreshnessRule, IdentityConfig, LookupPlace, RegistryConfig, Role, TierConfig, TierStoreConfig,
+    WriteMode, WriteRule,
+};
 
 type Pairs = Vec<(&'static str, Option<Toml>)>;
 
@@ -28,9 +31,11 @@ impl Config {
                 }
             }
         }
-        if role.reads("identity") {
-            let identities = self.identities.iter().map(identity_pairs);
-            identities.for_each(|pairs| push_table(&mut text, "[[identity]]", &pairs));
+        for (list, tables) in self.lists().filter(|(list, _)| role.reads(list)) {
+            let title = format!("[[{list}]]");
+            for pairs in &tables {
+                push_table(&mut text, &title, pairs);
+            }
         }
         text
     }
@@ -49,11 +54,18 @@ impl Config {
             }
             document.insert(section.into(), shown);
         }
-        if role.reads("identity") {
-            let identities = self.identities.iter().map(identity_pairs).map(to_json);
-            document.insert("identity".into(), identities.collect());
+        for (list, tables) in self.lists().filter(|(list, _)| role.reads(list)) {
+            document.insert(list.into(), tables.into_iter().map(to_json).collect());
         }
         Json::Object(document)
+    }
+
+    /// The sections that are lists of tables.
+    fn lists(&self) -> impl Iterator<Item = (&'static str, Vec<Pairs>)> {
+        LISTS.into_iter().zip([
+            self.tiers.iter().map(tier_pairs).collect(),
+            self.identities.iter().map(identity_pairs).collect(),
+        ])
     }
 
     /// The lists of tables below a section.
@@ -74,7 +86,7 @@ impl Config {
 fn read_by(role: Role) -> impl Iterator<Item = &'static str> {
     SECTIONS
         .into_iter()
-        .filter(move |section| *section != "identity" && role.reads(section))
+        .filter(move |section| !LISTS.contains(section) && role.reads(section))
 }
 
 fn freshness_rule_pairs(rule: &FreshnessRule) -> Pairs {
@@ -85,7 +97,56 @@ fn freshness_rule_pairs(rule: &FreshnessRule) -> Pairs {
 }
 
 fn write_rule_pairs(rule: &WriteRule) -> Pairs {
-    vec![("prefix", rule.prefix.to_toml()), ("mode", rule.mode.to_toml())]
+    let mut pairs = vec![("prefix", rule.prefix.to_toml()), ("mode", rule.mode.to_toml())];
+    if rule.mode == WriteMode::Back {
+        pairs.push(("tier", rule.tier.to_toml()));
+        pairs.push(("lifetime", rule.lifetime.to_toml()));
+    }
+    pairs
+}
+
+fn tier_pairs(tier: &TierConfig) -> Pairs {
+    let mut pairs = vec![("name", tier.name.to_toml())];
+    match &tier.store {
+        TierStoreConfig::Folder(path) => pairs.push(("folder", path.to_toml())),
+        TierStoreConfig::S3(store) => pairs.extend([
+            ("endpoint", store.endpoint.to_toml()),
+            ("region", store.region.to_toml()),
+            ("ca_file", store.ca_file.to_toml()),
+            (
+                "access_key",
+                store.keys.as_ref().and_then(|keys| keys.access_key.to_toml()),
+            ),
+            (
+                "secret_key",
+                store.keys.as_ref().and_then(|keys| keys.secret_key.to_toml()),
+            ),
+            ("bucket", store.bucket.to_toml()),
+            ("class_large", store.class_large.to_toml()),
+            ("class_small", store.class_small.to_toml()),
+            ("large", store.large_bytes.to_toml()),
+        ]),
+    }
+    pairs.push(("capacity", tier.capacity_bytes.to_toml()));
+    match &tier.registry {
+        RegistryConfig::Embedded(path) => pairs.push(("registry", path.to_toml())),
+        RegistryConfig::Etcd(etcd) => {
+            let (certificate, key) = etcd.client_certificate.clone().unzip();
+            let user = etcd.user.as_ref();
+            pairs.extend([
+                ("registry", etcd.endpoints.to_toml()),
+                ("registry_ca_file", etcd.ca_file.to_toml()),
+                ("registry_certificate", certificate.to_toml()),
+                ("registry_key", key.to_toml()),
+                ("registry_user", user.and_then(|user| user.name.to_toml())),
+                (
+                    "registry_password_file",
+                    user.and_then(|user| user.password_file.to_toml()),
+                ),
+            ]);
+        }
+    }
+    pairs
 }
 
 fn place_pairs(place: &LookupPlace) -> Pairs {
@@ -157,6 +218,7 @@ pub(crate) fn differences(one: &Config, other: &Config) -> Vec<String> {
     let lists = [
         ("[[freshness.rule]]", one.freshness.rules != other.freshness.rules),
         ("[[write.rule]]", one.write.rules != other.write.rules),
+        ("[[tier]]", one.tiers != other.tiers),
         ("[[identity]]", one.identities != other.identities),
     ];
     names.extend(

@@ -40,7 +40,7 @@ pub struct Setting {
 impl Setting {
     /// The environment variable of this setting.
     pub fn variable(&self) -> String {
-        format!("SHOAL_{}_{}", self.section, self.key).to_uppercase()
+        variable_of(self.section, self.key)
     }
 
     /// Whether its value is a secret.
@@ -104,8 +104,9 @@ settings! {
     freshness default => config.freshness.default, "How long the lake's answer holds: revalidate, immutable, or a time";
 
     write default => config.write.default, "Where the bytes of a write go besides the lake: around (nowhere) or through (the cache)";
-    write allow_volatile => config.write.allow_volatile, "Lets rules say back, an experiment that can lose acknowledged objects and bring back old ones, even when nothing fails; never for data you need";
-    write flush_interval => config.write.flush_interval, "How long an object that was written back waits until it is brought to the lake";
+    write age => config.write.age, "How long an object that was written back stays in its tier before it is brought to the lake";
+    write short_age => config.write.short_age, "The same for objects of rules whose lifetime is short, most of which are removed before";
+    write permission => config.write.permission, "How long the lake's permission to write below a bucket or prefix is remembered; 0s: not at all";
 
     cooperation mode => config.cooperation.mode, "How nodes work together: solo (not at all) or hierarchy (in layers)";
     cooperation listen => config.cooperation.listen, "Where other nodes reach this one: blocks by TCP, gossip by UDP";
@@ -153,7 +154,7 @@ settings! {
 }
 
 /// The sections of the file in the order in which they are printed.
-pub(super) const SECTIONS: [&str; 12] = [
+pub(super) const SECTIONS: [&str; 13] = [
     "node",
     "s3",
     "admin",
@@ -161,11 +162,29 @@ pub(super) const SECTIONS: [&str; 12] = [
     "store",
     "freshness",
     "write",
+    "tier",
     "cooperation",
     "limits",
     "lookup",
     "log",
     "identity",
+];
+
+/// The sections that are lists of tables.
+pub(super) const LISTS: [&str; 2] = ["tier", "identity"];
+
+/// Settings of earlier builds by section and key, and what to write instead.
+const REMOVED: [(&str, &str, &str); 2] = [
+    (
+        "write",
+        "allow_volatile",
+        "leave it out: writing back is durable now, into the [[tier]] that a [[write.rule]] names",
+    ),
+    (
+        "write",
+        "flush_interval",
+        "write age instead; it says how long an object stays in its tier before it is brought to the lake",
+    ),
 ];
 
 /// The settings that are secrets, each by section and key. Each can be written in a separate file, which
@@ -179,6 +198,25 @@ pub(super) const SECRETS: [(&str, &str); 3] = [
 /// The settings of one section.
 pub(super) fn of_section(section: &str) -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().filter(move |setting| setting.section == section)
+}
+
+/// What to write instead of a setting of earlier builds.
+pub(super) fn instead_of(section: &str, key: &str) -> Option<&'static str> {
+    let removed = REMOVED
+        .iter()
+        .find(|(of, name, _)| (*of, *name) == (section, key));
+    removed.map(|(_, _, hint)| *hint)
+}
+
+fn variable_of(section: &str, key: &str) -> String {
+    format!("SHOAL_{section}_{key}").to_uppercase()
+}
+
+/// The setting of earlier builds that a variable gave: section, key, and what to write instead.
+pub(super) fn removed_variable(variable: &str) -> Option<(&'static str, &'static str, &'static str)> {
+    REMOVED
+        .into_iter()
+        .find(|(section, key, _)| variable_of(section, key) == variable)
 }
 
 /// The position in [`SETTINGS`] and thereby in [`ConfigDraft::provenances`].

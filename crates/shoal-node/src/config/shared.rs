@@ -2,7 +2,8 @@
 
 use shoal_base::secret::Secret;
 
-use super::{Config, IdentityConfig, WriteRule};
+use super::value::lifetime_word;
+use super::{Config, IdentityConfig, RegistryConfig, TierConfig, TierStoreConfig, WriteMode, WriteRule};
 use crate::membership::{SettingDigest, SettingsDigests, SharedSetting};
 
 impl Config {
@@ -22,12 +23,16 @@ impl Config {
             SharedSetting::WriteRules => {
                 let write = &self.write;
                 digest.add(write.default.as_str());
-                digest.add(if write.allow_volatile { "volatile" } else { "" });
                 let mut rules: Vec<&WriteRule> = write.rules.iter().collect();
                 rules.sort_unstable_by_key(|rule| &rule.prefix);
                 for rule in rules {
                     digest.add(&rule.prefix);
                     digest.add(rule.mode.as_str());
+                    if rule.mode == WriteMode::Back {
+                        let tier = rule.tier_in(&self.tiers).map(|tier| &self.tiers[tier]);
+                        digest.add(tier.map_or("", |tier| &tier.name));
+                        digest.add(lifetime_word(rule.lifetime));
+                    }
                 }
             }
             SharedSetting::Identities => {
@@ -43,6 +48,34 @@ impl Config {
                     }
                 }
             }
+            SharedSetting::Tiers => {
+                let mut tiers: Vec<&TierConfig> = self.tiers.iter().collect();
+                tiers.sort_unstable_by_key(|tier| &tier.name);
+                for tier in tiers {
+                    digest_tier(tier, digest);
+                }
+            }
+        }
+    }
+}
+
+/// Adds where a tier is. How a node proves its identity there is its own.
+fn digest_tier(tier: &TierConfig, digest: &mut SettingDigest) {
+    digest.add(&tier.name);
+    match &tier.store {
+        TierStoreConfig::Folder(path) => digest.add(&path.to_string_lossy()),
+        TierStoreConfig::S3(store) => {
+            digest.add(&store.endpoint);
+            digest.add(&store.bucket);
+        }
+    }
+    match &tier.registry {
+        RegistryConfig::Embedded(path) => digest.add(&path.to_string_lossy()),
+        RegistryConfig::Etcd(etcd) => {
+            // A node may begin with the member that is nearest to it.
+            let mut members: Vec<&str> = etcd.endpoints.split(',').collect();
+            members.sort_unstable();
+            digest.add(&members.join(","));
         }
     }
 }

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use shoal_base::secret::Secret;
 use shoal_base::spelling::suggestion;
 use shoal_policy::eviction::PolicyName;
+use shoal_registry::Lifetime;
 use toml::Value as Toml;
 
 use super::units::{format_size, format_time, parse_size, parse_time};
@@ -279,6 +280,29 @@ impl Value for WriteMode {
 
     fn to_toml(&self) -> Option<Toml> {
         Some(Toml::String(self.as_str().into()))
+    }
+}
+
+impl Value for Lifetime {
+    const WRITE: &'static str = "write \"normal\" or \"short\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        let known = [Self::Normal, Self::Short];
+        known
+            .into_iter()
+            .find(|lifetime| lifetime_word(*lifetime) == text)
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(lifetime_word(*self).into()))
+    }
+}
+
+/// The word for a lifetime in settings.
+pub(super) const fn lifetime_word(lifetime: Lifetime) -> &'static str {
+    match lifetime {
+        Lifetime::Normal => "normal",
+        Lifetime::Short => "short",
     }
 }
 

@@ -92,7 +92,7 @@ impl Core {
             split,
             cooperation,
             fetcher,
-            write_rules: WriteRules::new(&config.write),
+            write_rules: WriteRules::new(&config.write, &config.tiers),
             write_through: Arc::new(write_through),
             in_flight: InFlight::new(limits.requests, limits.requests_per_identity, limits.connections),
             metrics: Arc::new(Metrics::new(&Operation::ALL.map(Operation::as_str))),

@@ -44,8 +44,8 @@ impl Parts {
     /// Builds the parts around `core`, and finds the objects on the disk that were dirty when the node
     /// stopped.
     pub(super) async fn new(core: Core) -> Self {
-        let (store, flush_interval) = (&core.config.store, core.config.write.flush_interval);
-        let dirty = Arc::new(DirtyObjects::open(dirty_parts(&core), store, flush_interval).await);
+        let (store, age) = (&core.config.store, core.config.write.age);
+        let dirty = Arc::new(DirtyObjects::open(dirty_parts(&core), store, age).await);
         let flushes = Arc::new(FlushOrders::of(&dirty));
         let block_server = Arc::new(block_server(&core));
         let observer = Observer {

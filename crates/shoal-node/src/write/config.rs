@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use shoal_registry::Lifetime;
+
+use crate::tier::TierConfig;
+
 /// Where the bytes of a write go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
@@ -9,7 +13,7 @@ pub enum WriteMode {
     Around,
     /// Into the cache, once the lake has committed them.
     Through,
-    /// Into the cache first, and to the lake later.
+    /// Into a tier, and to the lake later.
     Back,
 }
 
@@ -38,10 +42,12 @@ impl WriteMode {
 pub struct WriteConfig {
     /// Where no rule matches.
     pub default: WriteMode,
-    /// Whether writes may be acknowledged before the lake has them.
-    pub allow_volatile: bool,
-    /// How long an acknowledged write may wait for the lake.
-    pub flush_interval: Duration,
+    /// How long a dirty object stays before it is brought to the lake.
+    pub age: Duration,
+    /// The same for objects of rules with [`Lifetime::Short`].
+    pub short_age: Duration,
+    /// How long the node relies on the lake's permission to write below a bucket or prefix.
+    pub permission: Duration,
     /// `[[write.rule]]`
     pub rules: Vec<WriteRule>,
 }
@@ -53,14 +59,30 @@ pub struct WriteRule {
     pub prefix: String,
     /// The mode of objects below it.
     pub mode: WriteMode,
+    /// The tier of those that are written back; not needed if there is only one.
+    pub tier: Option<String>,
+    /// How long those that are written back are expected to live.
+    pub lifetime: Lifetime,
+}
+
+impl WriteRule {
+    /// The position of the tier of objects that this rule writes back. `None` if it names no tier of these,
+    /// or names none at all and there are several.
+    pub fn tier_in(&self, tiers: &[TierConfig]) -> Option<usize> {
+        match &self.tier {
+            Some(name) => tiers.iter().position(|tier| tier.name == *name),
+            None => (tiers.len() == 1).then_some(0),
+        }
+    }
 }
 
 impl Default for WriteConfig {
     fn default() -> Self {
         Self {
             default: WriteMode::Around,
-            allow_volatile: false,
-            flush_interval: Duration::from_mins(1),
+            age: Duration::from_mins(1),
+            short_age: Duration::from_mins(10),
+            permission: Duration::ZERO,
             rules: Vec::new(),
         }
     }

@@ -1,12 +1,16 @@
 //! Chooses the mode of a write: its header decides, or else the rules. Pure.
 
+use std::collections::BTreeSet;
+
 use http::HeaderMap;
+use shoal_registry::Lifetime;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::hop_by_hop::MODE_HEADER;
 use shoal_s3::object::ObjectName;
 use shoal_s3::prefix::ByPrefix;
 
-use super::config::{WriteConfig, WriteMode};
+use super::config::{WriteConfig, WriteMode, WriteRule};
+use crate::tier::TierConfig;
 
 /// Why a write has no mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,7 +22,7 @@ pub enum ModeError {
     #[error(
         "The write mode back is only for objects that a [[write.rule]] with mode = \"back\" covers. Use around or through, or another prefix."
     )]
-    NotVolatile,
+    NotBelowBackRule,
 }
 
 impl From<ModeError> for S3Error {
@@ -27,15 +31,76 @@ impl From<ModeError> for S3Error {
     }
 }
 
+/// Where dirty objects are, and how long they are expected to live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackRule {
+    /// The position of the tier in the configuration.
+    pub tier: usize,
+    /// How long the objects are expected to live.
+    pub lifetime: Lifetime,
+}
+
+/// What a rule says.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    Around,
+    Through,
+    Back(BackRule),
+}
+
+impl Target {
+    fn of(rule: &WriteRule, tiers: &[TierConfig]) -> Self {
+        match rule.mode {
+            WriteMode::Around => Self::Around,
+            WriteMode::Through => Self::Through,
+            WriteMode::Back => Self::Back(BackRule {
+                tier: rule
+                    .tier_in(tiers)
+                    .expect("the checks of the configuration find the tier of each rule"),
+                lifetime: rule.lifetime,
+            }),
+        }
+    }
+
+    fn mode(self) -> WriteMode {
+        match self {
+            Self::Around => WriteMode::Around,
+            Self::Through => WriteMode::Through,
+            Self::Back(_) => WriteMode::Back,
+        }
+    }
+
+    fn back(self) -> Option<BackRule> {
+        match self {
+            Self::Around | Self::Through => None,
+            Self::Back(rule) => Some(rule),
+        }
+    }
+}
+
 /// The rules of `[write]`.
 #[derive(Clone, Debug)]
-pub struct WriteRules(ByPrefix<WriteMode>);
+pub struct WriteRules(ByPrefix<Target>);
 
 impl WriteRules {
-    /// The rules as configured.
-    pub fn new(config: &WriteConfig) -> Self {
-        let rules = config.rules.iter().map(|rule| (rule.prefix.as_str(), rule.mode));
-        Self(ByPrefix::new(config.default, rules))
+    /// The rules as configured, for these tiers.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a rule writes back into a tier that is not there, which the checks of the configuration
+    /// refuse.
+    pub fn new(config: &WriteConfig, tiers: &[TierConfig]) -> Self {
+        let default = WriteRule {
+            prefix: String::new(),
+            mode: config.default,
+            tier: None,
+            lifetime: Lifetime::Normal,
+        };
+        let rules = config
+            .rules
+            .iter()
+            .map(|rule| (rule.prefix.as_str(), Target::of(rule, tiers)));
+        Self(ByPrefix::new(Target::of(&default, tiers), rules))
     }
 
     /// The mode in which a request with these headers writes `name`.
@@ -46,7 +111,7 @@ impl WriteRules {
     pub fn mode(&self, name: &ObjectName, headers: &HeaderMap) -> Result<WriteMode, ModeError> {
         let mut words = headers.get_all(MODE_HEADER).iter();
         let mode = match (words.next(), words.next()) {
-            (None, _) => self.0.of(name),
+            (None, _) => self.0.of(name).mode(),
             (Some(word), None) => word
                 .to_str()
                 .ok()
@@ -56,70 +121,107 @@ impl WriteRules {
         };
         match mode {
             // Reads look for dirty objects only where the rules allow them.
-            WriteMode::Back if !self.allow_back(name) => Err(ModeError::NotVolatile),
+            WriteMode::Back if !self.allow_back(name) => Err(ModeError::NotBelowBackRule),
             mode => Ok(mode),
         }
     }
 
+    /// Where an object of this name is while it is dirty; `None` if it may not be dirty.
+    pub fn back_rule(&self, name: &ObjectName) -> Option<BackRule> {
+        self.0.of(name).back()
+    }
+
     /// Whether an object of this name may be dirty.
     pub fn allow_back(&self, name: &ObjectName) -> bool {
-        self.0.of(name) == WriteMode::Back
+        self.back_rule(name).is_some()
     }
 
     /// The buckets, with prefixes of keys in them, below which objects may be dirty.
     pub fn back_prefixes(&self) -> Vec<(String, Vec<u8>)> {
-        self.0.prefixes(|mode| mode == WriteMode::Back)
+        self.0.prefixes(|target| target.back().is_some())
     }
 
     /// Whether any object may be dirty.
     pub fn allow_back_anywhere(&self) -> bool {
-        self.0.any(|mode| mode == WriteMode::Back)
+        self.0.any(|target| target.back().is_some())
     }
 
     /// Whether any object of a bucket whose key begins with `prefix` may be dirty.
     pub fn allow_back_below(&self, bucket: &str, prefix: &[u8]) -> bool {
-        self.0.any_below(bucket, prefix, |mode| mode == WriteMode::Back)
+        !self.tiers_below(bucket, prefix).is_empty()
+    }
+
+    /// The tiers of dirty objects of a bucket whose keys begin with `prefix`, by position.
+    pub fn tiers_below(&self, bucket: &str, prefix: &[u8]) -> BTreeSet<usize> {
+        let targets = self.0.below(bucket, prefix);
+        targets.filter_map(Target::back).map(|rule| rule.tier).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use http::HeaderMap;
+    use shoal_registry::Lifetime;
     use shoal_s3::object::ObjectName;
 
-    use super::{MODE_HEADER, ModeError, WriteRules};
+    use super::{BackRule, MODE_HEADER, ModeError, WriteRules};
+    use crate::tier::{RegistryConfig, TierConfig, TierStoreConfig};
     use crate::write::{WriteConfig, WriteMode, WriteRule};
+
+    fn tier(name: &str) -> TierConfig {
+        TierConfig {
+            name: name.into(),
+            store: TierStoreConfig::Folder(name.into()),
+            capacity_bytes: 1 << 30,
+            registry: RegistryConfig::within(name.as_ref()),
+        }
+    }
 
     fn rule(prefix: &str, mode: WriteMode) -> WriteRule {
         WriteRule {
             prefix: prefix.into(),
             mode,
+            tier: None,
+            lifetime: Lifetime::Normal,
+        }
+    }
+
+    fn back(prefix: &str, tier: &str, lifetime: Lifetime) -> WriteRule {
+        WriteRule {
+            tier: Some(tier.into()),
+            lifetime,
+            ..rule(prefix, WriteMode::Back)
         }
     }
 
     fn rules() -> WriteRules {
-        WriteRules::new(&WriteConfig {
-            allow_volatile: true,
-            rules: vec![
-                rule("s3://b/x/", WriteMode::Through),
-                rule("s3://b/tmp/", WriteMode::Back),
-            ],
+        let rules = vec![
+            rule("s3://b/x/", WriteMode::Through),
+            back("s3://b/tmp/", "first", Lifetime::Normal),
+            back("s3://b/tmp/short/", "second", Lifetime::Short),
+            rule("s3://b/tmp/kept/", WriteMode::Around),
+        ];
+        let config = WriteConfig {
+            rules,
             ..WriteConfig::default()
-        })
+        };
+        WriteRules::new(&config, &[tier("first"), tier("second")])
+    }
+
+    fn name(key: &str) -> ObjectName {
+        ObjectName {
+            bucket: "b".into(),
+            key: key.as_bytes().into(),
+            version: None,
+        }
     }
 
     fn mode(key: &str, words: &[&'static str]) -> Result<WriteMode, ModeError> {
-        let rules = rules();
         let mut headers = HeaderMap::new();
         for word in words {
             headers.append(MODE_HEADER, word.parse().unwrap());
         }
-        let name = ObjectName {
-            bucket: "b".into(),
-            key: key.as_bytes().into(),
-            version: None,
-        };
-        rules.mode(&name, &headers)
+        rules().mode(&name(key), &headers)
     }
 
     #[test]
@@ -142,17 +244,48 @@ mod tests {
         assert_eq!(mode("tmp/y", &[]), Ok(WriteMode::Back));
         assert_eq!(mode("tmp/y", &["back"]), Ok(WriteMode::Back));
         assert_eq!(mode("tmp/y", &["around"]), Ok(WriteMode::Around));
-        for key in ["y", "x/y", "tm"] {
-            assert_eq!(mode(key, &["back"]), Err(ModeError::NotVolatile), "{key}");
+        for key in ["y", "x/y", "tm", "tmp/kept/y"] {
+            assert_eq!(mode(key, &["back"]), Err(ModeError::NotBelowBackRule), "{key}");
         }
     }
 
     #[test]
-    fn a_listing_may_show_dirty_objects_where_it_meets_a_rule() {
-        let meets = |bucket, prefix: &str| rules().allow_back_below(bucket, prefix.as_bytes());
-        for prefix in ["", "t", "tmp/", "tmp/a/"] {
-            assert!(meets("b", prefix), "{prefix}");
+    fn the_longest_rule_says_in_which_tier_a_dirty_object_is() {
+        let found = |key| {
+            rules()
+                .back_rule(&name(key))
+                .map(|rule| (rule.tier, rule.lifetime))
+        };
+        assert_eq!(found("tmp/y"), Some((0, Lifetime::Normal)));
+        assert_eq!(found("tmp/short/y"), Some((1, Lifetime::Short)));
+        assert_eq!(
+            (found("tmp/kept/y"), found("x/y"), found("y")),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn a_rule_without_a_tier_means_the_only_one() {
+        let config = WriteConfig {
+            rules: vec![rule("s3://b/", WriteMode::Back)],
+            ..WriteConfig::default()
+        };
+        let rules = WriteRules::new(&config, &[tier("only")]);
+        let lifetime = Lifetime::Normal;
+        assert_eq!(rules.back_rule(&name("k")), Some(BackRule { tier: 0, lifetime }));
+    }
+
+    #[test]
+    fn a_listing_may_show_dirty_objects_of_the_tiers_whose_rules_it_meets() {
+        let tiers = |bucket, prefix: &str| rules().tiers_below(bucket, prefix.as_bytes());
+        for prefix in ["", "t", "tmp/"] {
+            assert!(tiers("b", prefix).into_iter().eq([0, 1]), "{prefix}");
         }
-        assert!(!meets("b", "x/") && !meets("b", "tmpa") && !meets("c", ""));
+        assert!(tiers("b", "tmp/a/").into_iter().eq([0]));
+        assert!(tiers("b", "tmp/short/").into_iter().eq([1]));
+        for (bucket, prefix) in [("b", "x/"), ("b", "tmpa"), ("b", "tmp/kept/"), ("c", "")] {
+            assert!(tiers(bucket, prefix).is_empty(), "{prefix}");
+            assert!(!rules().allow_back_below(bucket, prefix.as_bytes()), "{prefix}");
+        }
     }
 }

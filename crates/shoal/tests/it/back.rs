@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use shoal_node::config::{Config, WriteMode, WriteRule};
+use shoal_node::config::{Config, Lifetime, WriteMode, WriteRule};
 
 use crate::client::{Client, Reply};
 use crate::lake::Content;
@@ -32,11 +32,12 @@ pub(crate) fn bytes(seed: u64) -> Bytes {
 
 /// Everything below `tmp/` may be dirty, and stays it until somebody says otherwise.
 pub(crate) fn back(config: &mut Config) {
-    config.write.allow_volatile = true;
-    config.write.flush_interval = Duration::from_hours(1);
+    config.write.age = Duration::from_hours(1);
     config.write.rules = vec![WriteRule {
         prefix: "s3://b/tmp/".into(),
         mode: WriteMode::Back,
+        tier: None,
+        lifetime: Lifetime::Normal,
     }];
 }
 

@@ -26,10 +26,12 @@ mod wire;
 mod write;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
+use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 pub(crate) use self::fault::{Cut, Fault, Gate};
@@ -51,6 +53,8 @@ pub(crate) struct Lake {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
     server: Arc<Mutex<JoinHandle<()>>>,
+    /// For the tier of the nodes in front of this lake.
+    tier: Arc<TempDir>,
 }
 
 impl Lake {
@@ -65,7 +69,13 @@ impl Lake {
             address,
             state,
             server: Arc::new(Mutex::new(server)),
+            tier: Arc::new(TempDir::new().unwrap()),
         }
+    }
+
+    /// A folder that the nodes in front of this lake share.
+    pub(crate) fn tier_folder(&self) -> PathBuf {
+        self.tier.path().join("tier")
     }
 
     /// Closes the port and all connections; what is stored stays.

@@ -1,13 +1,16 @@
 //! A node in the process of the test, in front of a lake that counts.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_base::secret::Secret;
 use shoal_node::Gateway;
 use shoal_node::clock;
-use shoal_node::config::{Config, FreshnessMode, IdentityConfig};
+use shoal_node::config::{
+    Config, FreshnessMode, IdentityConfig, RegistryConfig, TierConfig, TierStoreConfig, WriteMode,
+};
 use shoal_node::dirty::homes::{Answer, UploadRequest};
 use shoal_s3::object::ObjectName;
 use shoal_store::Store;
@@ -90,6 +93,10 @@ impl Node {
             identity(OTHER_KEY, OTHER_SECRET),
         ];
         change(&mut config);
+        let writes_back = config.write.rules.iter().any(|rule| rule.mode == WriteMode::Back);
+        if writes_back && config.tiers.is_empty() {
+            config.tiers = vec![tier(lake.tier_folder())];
+        }
         let gateway = Gateway::start(config.clone()).await.unwrap();
         Self {
             gateway,
@@ -225,6 +232,15 @@ impl Node {
 }
 
 /// An empty lake that knows the clients of these stories.
+fn tier(folder: PathBuf) -> TierConfig {
+    TierConfig {
+        name: "t".into(),
+        registry: RegistryConfig::within(&folder),
+        store: TierStoreConfig::Folder(folder),
+        capacity_bytes: 1 << 30,
+    }
+}
+
 pub(crate) async fn lake() -> Lake {
     let lake = Lake::start().await;
     lake.add_user(OTHER_KEY, OTHER_SECRET);

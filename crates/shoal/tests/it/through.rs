@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use shoal_node::config::{WriteMode, WriteRule};
+use shoal_node::config::{Lifetime, WriteMode, WriteRule};
 
 use crate::client::{Call, Payload, Reply};
 use crate::lake::{Access, Content, Request};
@@ -142,6 +142,8 @@ async fn objects_below_a_prefix_are_written_as_its_rule_says() {
     let rule = WriteRule {
         prefix: "s3://b/x/".into(),
         mode: WriteMode::Through,
+        tier: None,
+        lifetime: Lifetime::Normal,
     };
     let node = Node::start_with(|config| config.write.rules = vec![rule]).await;
     let bytes = bytes(3);

@@ -9,7 +9,7 @@ impl Check<'_> {
         self.advise_on_admin();
         self.advise_on_identities();
         self.advise_on_seeds();
-        self.advise_on_writing_back();
+        self.advise_on_tiers();
     }
 
     fn warn(&mut self, provenance: &Provenance, what: impl Into<String>, hint: &str) {
@@ -73,26 +73,32 @@ impl Check<'_> {
         }
     }
 
-    fn advise_on_writing_back(&mut self) {
-        let rules = self.located.write_rules;
-        let back = rules.iter().find(|rule| rule.mode == WriteMode::Back);
-        let (provenance, what) = match back {
-            Some(rule) => (&rule.mode_origin, "[[write.rule]] mode = \"back\""),
-            None if self.config.write.allow_volatile => (
-                self.located.draft.provenance("write", "allow_volatile"),
-                "[write] allow_volatile",
-            ),
-            None => return,
-        };
-        self.warn(
-            provenance,
-            format!(
-                "{what} is an experiment: it can lose acknowledged objects, and bring back objects that were \
-                 overwritten or removed, even when nothing fails"
-            ),
-            "do not use it for data you need; mode = \"through\" acknowledges only what the lake has. A durable \
-             tier is to replace it",
-        );
+    fn advise_on_tiers(&mut self) {
+        let tiers = self.all_tiers();
+        let of_file = self.located.write_rules.iter().map(|(rule, _)| rule);
+        let used: Vec<usize> = self
+            .config
+            .write
+            .rules
+            .iter()
+            .chain(of_file)
+            .filter(|rule| rule.mode == WriteMode::Back)
+            .filter_map(|rule| rule.tier_in(&tiers))
+            .collect();
+        let below_file = self.config.tiers.len();
+        for (position, (tier, entry)) in self.located.tiers.iter().enumerate() {
+            if !used.contains(&(below_file + position)) {
+                let what = format!(
+                    "[[tier]] {} is not used: no [[write.rule]] writes back into it",
+                    tier.name
+                );
+                let hint = format!(
+                    "write a [[write.rule]] with mode = \"back\" and tier = \"{}\"",
+                    tier.name
+                );
+                self.warn(entry.origin("name"), what, &hint);
+            }
+        }
     }
 }
 

@@ -55,23 +55,19 @@ fn several_nodes_of_one_machine_are_no_mistake() {
 }
 
 #[test]
-fn writing_back_is_told_once_as_the_experiment_that_it_is() {
-    let back = "[write]\nallow_volatile = true\n[[write.rule]]\nprefix = \"s3://a/\"\nmode = \"back\"\n\
-                [[write.rule]]\nprefix = \"s3://b/\"\nmode = \"back\"";
-    let told = warnings(back);
-    assert_eq!(told.len(), 1);
-    assert!(
-        told[0].starts_with("shoal.toml:5: [[write.rule]] mode = \"back\" is an experiment: it can lose"),
-        "{told:?}"
-    );
-    let allowed = warnings("[write]\nallow_volatile = true");
-    assert!(
-        allowed[0].starts_with("shoal.toml:2: [write] allow_volatile is an experiment: "),
-        "{allowed:?}"
-    );
+fn a_tier_that_no_rule_writes_back_into_is_told() {
+    let tier = |name: &str| {
+        format!("[[tier]]\nname = \"{name}\"\nfolder = \"/tiers/{name}\"\ncapacity = \"1GiB\"\n")
+    };
+    let rule = "[[write.rule]]\nprefix = \"s3://b/\"\nmode = \"back\"\n";
+    assert_eq!(warnings(&format!("{}{rule}", tier("a"))), [""; 0]);
+    let two = format!("{}{}{rule}tier = \"b\"", tier("a"), tier("b"));
     assert_eq!(
-        warnings("[[write.rule]]\nprefix = \"s3://b/\"\nmode = \"through\""),
-        [""; 0]
+        warnings(&two),
+        [
+            "shoal.toml:2: [[tier]] a is not used: no [[write.rule]] writes back into it | write a [[write.rule]] with \
+             mode = \"back\" and tier = \"a\""
+        ]
     );
 }
 

@@ -4,6 +4,7 @@ mod advice;
 mod lookup;
 mod refusals;
 mod syntax;
+mod tiers;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -132,6 +133,12 @@ fn the_examples_in_the_reference_file_are_understood() {
         "previous-cluster-secret",
         "ak-secret",
         "ak-lake-secret",
+        "store-ca.pem",
+        "tier-secret",
+        "etcd-ca.pem",
+        "etcd-client.pem",
+        "etcd-client-key.pem",
+        "etcd-password",
     ] {
         desk.write(file, file, 0o600);
     }
@@ -167,6 +174,11 @@ fn the_examples_in_the_reference_file_are_understood() {
     assert_eq!(
         config.identities[0].lake_secret_key.as_ref().unwrap().expose(),
         "ak-lake-secret"
+    );
+    let tiers: Vec<_> = config.tiers.iter().map(|tier| &*tier.name).collect();
+    assert_eq!(
+        (tiers, config.write.rules[0].tier.as_deref()),
+        (vec!["a", "b"], Some("a"))
     );
     let lookup = Desk::new().file(&text).of(Role::Lookup).config().lookup;
     assert_eq!(lookup.places[0].topology, "dc1/cluster-a/rack-1");

@@ -392,35 +392,6 @@ fn rules_say_how_objects_are_written() {
 }
 
 #[test]
-fn write_back_is_refused_as_the_default_and_without_allow_volatile() {
-    let rule = "[[write.rule]]\nprefix = \"s3://b/tmp/\"\nmode = \"back\"";
-    for (file, what) in [
-        (
-            "[write]\ndefault = \"back\"",
-            "2: [write] default cannot be \"back\"",
-        ),
-        (
-            "[write]\nflush_interval = \"900ms\"",
-            "2: [write] flush_interval is too short",
-        ),
-        (
-            rule,
-            "3: [[write.rule]] mode cannot be \"back\" unless [write] allow_volatile is true",
-        ),
-    ] {
-        let problems = problems_of(file);
-        assert!(
-            problems[0].starts_with(&format!("shoal.toml:{what} | ")),
-            "{problems:?}"
-        );
-    }
-    let allowed = format!("[write]\nallow_volatile = true\n{rule}");
-    assert!(Desk::new().file(&allowed).load().is_ok());
-    let whole = problems_of(&allowed.replace("/tmp/", ""));
-    assert!(whole[0].contains("does not end the bucket's name"), "{whole:?}");
-}
-
-#[test]
 fn identities_are_pairs_and_each_access_key_is_one_of_them() {
     let file = "[[identity]]\naccess_key = \"A\"\nsecret_key = \"s\"\n";
     let twice = problems_of(&format!("{file}{file}"));

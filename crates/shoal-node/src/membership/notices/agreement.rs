@@ -30,20 +30,23 @@ pub enum SharedSetting {
     Lake,
     /// `[cooperation] layers`
     Layers,
-    /// `[write] default`, `allow_volatile` and `[[write.rule]]`
+    /// `[write] default` and `[[write.rule]]`
     WriteRules,
     /// `[[identity]]`
     Identities,
+    /// `[[tier]]`
+    Tiers,
 }
 
 impl SharedSetting {
     /// Every part, in the order in which they are sent. Later releases append.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::BlockSize,
         Self::Lake,
         Self::Layers,
         Self::WriteRules,
         Self::Identities,
+        Self::Tiers,
     ];
 
     /// The word on pages.
@@ -54,6 +57,7 @@ impl SharedSetting {
             Self::Layers => "layers",
             Self::WriteRules => "write-rules",
             Self::Identities => "identities",
+            Self::Tiers => "tiers",
         }
     }
 
@@ -65,6 +69,7 @@ impl SharedSetting {
             Self::Layers => "[cooperation] layers",
             Self::WriteRules => "[write] and [[write.rule]]",
             Self::Identities => "[[identity]]",
+            Self::Tiers => "[[tier]]",
         }
     }
 }
@@ -281,9 +286,12 @@ fn tell(name: &str, differs: &BTreeSet<SharedSetting>) {
 #[cfg(test)]
 mod tests {
     use shoal_base::secret::Secret;
+    use shoal_registry::Lifetime;
 
     use super::{Agreement, SettingsDigests, SharedSetting};
-    use crate::config::{Config, IdentityConfig, WriteMode, WriteRule};
+    use crate::config::{
+        Config, EtcdConfig, IdentityConfig, RegistryConfig, TierConfig, TierStoreConfig, WriteMode, WriteRule,
+    };
 
     fn identity(access_key: &str, secret: &str) -> IdentityConfig {
         IdentityConfig {
@@ -299,18 +307,39 @@ mod tests {
         WriteRule {
             prefix: prefix.into(),
             mode,
+            tier: None,
+            lifetime: Lifetime::Normal,
+        }
+    }
+
+    fn tier(name: &str, members: &str) -> TierConfig {
+        TierConfig {
+            name: name.into(),
+            store: TierStoreConfig::Folder(name.into()),
+            capacity_bytes: 1 << 30,
+            registry: RegistryConfig::Etcd(EtcdConfig {
+                endpoints: members.into(),
+                ca_file: None,
+                client_certificate: None,
+                user: None,
+            }),
         }
     }
 
     fn digests(change: impl FnOnce(&mut Config)) -> SettingsDigests {
         let mut config = Config {
             identities: vec![identity("a", "1"), identity("b", "2")],
+            tiers: vec![
+                tier("first", "https://e1,https://e2"),
+                tier("second", "https://e3"),
+            ],
             ..Config::default()
         };
         config.write.rules = vec![
             rule("s3://b/x/", WriteMode::Back),
             rule("s3://b/y/", WriteMode::Through),
         ];
+        config.write.rules[0].tier = Some("first".into());
         config.cooperation.secret_key = Some(Secret::new("of the cluster"));
         change(&mut config);
         config.digests()
@@ -346,6 +375,22 @@ mod tests {
             [SharedSetting::WriteRules]
         );
         assert_eq!(
+            differences(|config| config.write.rules[0].lifetime = Lifetime::Short),
+            [SharedSetting::WriteRules]
+        );
+        assert_eq!(
+            differences(|config| config.write.rules[0].tier = Some("second".into())),
+            [SharedSetting::WriteRules]
+        );
+        assert_eq!(
+            differences(|config| config.tiers[1] = tier("second", "https://e4")),
+            [SharedSetting::Tiers]
+        );
+        assert_eq!(
+            differences(|config| config.tiers[1].store = TierStoreConfig::Folder("other".into())),
+            [SharedSetting::Tiers]
+        );
+        assert_eq!(
             differences(|config| drop(config.identities.pop())),
             [SharedSetting::Identities]
         );
@@ -368,6 +413,9 @@ mod tests {
             config.store.capacity_bytes = 1 << 30;
             config.identities.reverse();
             config.write.rules.reverse();
+            config.tiers.reverse();
+            config.tiers[1] = tier("first", "https://e2,https://e1");
+            config.tiers[1].capacity_bytes = 1 << 20;
         };
         assert_eq!(differences(mine), []);
     }

@@ -50,7 +50,7 @@ async fn an_object_that_the_lake_refuses_stays_dirty_is_shown_and_tried_again() 
 async fn a_flush_needs_no_order() {
     let node = Node::start_with(|config| {
         back(config);
-        config.write.flush_interval = Duration::from_secs(1);
+        config.write.age = Duration::from_secs(1);
     })
     .await;
     write_back(&node.client(), "tmp/k", &bytes(1)).await;

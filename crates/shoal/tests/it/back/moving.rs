@@ -35,7 +35,7 @@ async fn a_node_that_has_not_heard_from_all_nodes_flushes_nothing() {
     let interval = Duration::from_secs(5);
     let prompt = |_, config: &mut shoal_node::config::Config| {
         back(config);
-        config.write.flush_interval = interval;
+        config.write.age = interval;
     };
     let mut cluster = Cluster::start_with(2, prompt).await;
     settled(&cluster).await;

@@ -16,18 +16,19 @@ fn a_node_without_identities_warns_that_it_refuses_every_signed_request() {
 }
 
 #[test]
-fn a_node_that_writes_back_warns_that_it_can_lose_data() {
-    let node = Process::start(
-        "[write]\nallow_volatile = true\n[[write.rule]]\nprefix = \"s3://b/\"\nmode = \"back\"\n\
+fn a_tier_that_no_rule_names_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Process::start(&format!(
+        "[[tier]]\nname = \"t\"\nfolder = {:?}\ncapacity = \"1GiB\"\n\
          [[identity]]\naccess_key = \"A\"\nsecret_key = \"s\"",
-    );
+        folder.path().join("tier")
+    ));
     node.addresses();
     node.logs(&[
         "WARN",
-        "is an experiment: it can lose acknowledged objects",
-        "do not use it for data you need",
+        "[[tier]] t is not used: no [[write.rule]] writes back into it",
+        "hint=\"write a [[write.rule]]",
     ]);
-    assert_eq!(node.count("is an experiment"), 1);
     assert_eq!(node.count("no [[identity]]"), 0);
     node.stop();
 }
@@ -47,18 +48,28 @@ fn a_cooperating_node_on_loopback_without_seeds_warns_that_it_stays_alone() {
 
 #[test]
 fn check_tells_without_a_start_what_the_configuration_gives_away() {
-    let variables = [
-        ("SHOAL_COOPERATION_MODE", "hierarchy"),
-        ("SHOAL_WRITE_ALLOW_VOLATILE", "true"),
-    ];
-    let checked = shoal(&["serve", "--check"]).envs(variables).output().unwrap();
+    let checked = shoal(&["serve", "--check"])
+        .env("SHOAL_COOPERATION_MODE", "hierarchy")
+        .output()
+        .unwrap();
     assert_eq!(checked.status.code(), Some(0));
     let told = String::from_utf8(checked.stderr).unwrap();
     for warning in [
         "warning: there is no [[identity]]: this node refuses every signed request\nhint: add",
         "warning: SHOAL_COOPERATION_MODE: [cooperation] seeds is empty",
-        "warning: SHOAL_WRITE_ALLOW_VOLATILE: [write] allow_volatile is an experiment: it can lose",
     ] {
         assert!(told.contains(warning), "{warning} in\n{told}");
     }
+}
+
+#[test]
+fn check_names_what_to_write_instead_of_a_setting_of_earlier_builds() {
+    let checked = shoal(&["serve", "--check"])
+        .env("SHOAL_WRITE_ALLOW_VOLATILE", "true")
+        .output()
+        .unwrap();
+    assert_ne!(checked.status.code(), Some(0));
+    let told = String::from_utf8(checked.stderr).unwrap();
+    let expected = "SHOAL_WRITE_ALLOW_VOLATILE: [write] allow_volatile was removed\nhint: leave it out";
+    assert!(told.contains(expected), "{told}");
 }

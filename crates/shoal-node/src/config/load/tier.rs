@@ -1,0 +1,184 @@
+//! Reads one `[[tier]]`.
+
+use std::path::PathBuf;
+
+use shoal_s3::identity::Account;
+
+use super::{Entry, Loader, Problem};
+use crate::config::{EtcdConfig, EtcdUser, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig};
+
+/// What only a store with an endpoint has.
+const S3_KEYS: [&str; 9] = [
+    "region",
+    "ca_file",
+    "access_key",
+    "secret_key",
+    "secret_key_file",
+    "bucket",
+    "class_large",
+    "class_small",
+    "large",
+];
+
+/// What only an etcd has.
+const ETCD_KEYS: [&str; 5] = [
+    "registry_ca_file",
+    "registry_certificate",
+    "registry_key",
+    "registry_user",
+    "registry_password_file",
+];
+
+impl Loader {
+    pub(super) fn tier(&mut self, entry: &Entry) -> Option<TierConfig> {
+        let name = entry.require("name", &mut self.problems);
+        let store = self.store(entry);
+        let capacity = entry.require("capacity", &mut self.problems);
+        let registry = self.registry(entry);
+        let ((name, _), (capacity_bytes, _)) = (name?, capacity?);
+        Some(TierConfig {
+            name,
+            store: store?,
+            capacity_bytes,
+            registry: registry?,
+        })
+    }
+
+    fn store(&mut self, entry: &Entry) -> Option<TierStoreConfig> {
+        match (entry.has("folder"), entry.has("endpoint")) {
+            (true, false) => {
+                let why = "only a store with an endpoint has it";
+                self.refuse_beside(entry, "a folder", &S3_KEYS, why);
+                self.optional(entry, "folder").map(TierStoreConfig::Folder)
+            }
+            (false, true) => self.s3_store(entry).map(TierStoreConfig::S3),
+            (true, true) => {
+                self.refuse(
+                    entry,
+                    "endpoint",
+                    "has both folder and endpoint",
+                    "keep one of the two",
+                );
+                None
+            }
+            (false, false) => {
+                let hint = "add endpoint and bucket of an S3 store; or folder, if all nodes are one process";
+                self.refuse(entry, "folder", "has neither folder nor endpoint", hint);
+                None
+            }
+        }
+    }
+
+    fn s3_store(&mut self, entry: &Entry) -> Option<S3StoreConfig> {
+        let endpoint: Option<String> = self.optional(entry, "endpoint");
+        let region: Option<String> = self.optional(entry, "region");
+        let bucket = entry.require("bucket", &mut self.problems);
+        let large = self.optional(entry, "large");
+        let store = S3StoreConfig {
+            endpoint: endpoint?.trim_end_matches('/').into(),
+            region: region.unwrap_or_else(|| S3StoreConfig::REGION.into()),
+            ca_file: self.optional(entry, "ca_file"),
+            keys: self.keys(entry),
+            bucket: bucket?.0,
+            class_large: self.optional(entry, "class_large"),
+            class_small: self.optional(entry, "class_small"),
+            large_bytes: large.unwrap_or(S3StoreConfig::LARGE_BYTES),
+        };
+        Some(store)
+    }
+
+    fn keys(&mut self, entry: &Entry) -> Option<Account> {
+        let has_secret = entry.has("secret_key") || entry.has("secret_key_file");
+        match (entry.has("access_key"), has_secret) {
+            (true, false) => {
+                let hint = "add secret_key_file (or secret_key)";
+                self.refuse(entry, "access_key", "access_key has no secret_key", hint);
+            }
+            (false, true) => {
+                let key = ["secret_key", "secret_key_file"]
+                    .into_iter()
+                    .find(|key| entry.has(key));
+                let key = key.unwrap_or_default();
+                self.refuse(entry, key, "secret_key has no access_key", "add access_key");
+            }
+            _ => {}
+        }
+        let secret_key = self.secret(entry, "secret_key", "secret_key_file");
+        Some(Account {
+            access_key: self.optional(entry, "access_key")?,
+            secret_key: secret_key?,
+            session_token: None,
+        })
+    }
+
+    fn registry(&mut self, entry: &Entry) -> Option<RegistryConfig> {
+        let written: Option<String> = self.optional(entry, "registry");
+        let registry = match written {
+            Some(text) if text.contains("://") => return Some(RegistryConfig::Etcd(self.etcd(entry, &text))),
+            Some(folder) => RegistryConfig::Embedded(folder.into()),
+            // A value that cannot be read has been refused.
+            None if entry.has("registry") => return None,
+            None => match self.optional::<PathBuf>(entry, "folder") {
+                Some(folder) => RegistryConfig::within(&folder),
+                None if entry.has("endpoint") => {
+                    let hint = "add registry = \"https://etcd-1:2379\", all members with commas; or a folder, if all \
+                                nodes are one process";
+                    self.refuse(entry, "registry", "has no registry", hint);
+                    return None;
+                }
+                None => return None,
+            },
+        };
+        self.refuse_beside(entry, "a registry in a folder", &ETCD_KEYS, "only etcd has it");
+        Some(registry)
+    }
+
+    fn etcd(&mut self, entry: &Entry, endpoints: &str) -> EtcdConfig {
+        let pairs = [
+            ("registry_certificate", "registry_key"),
+            ("registry_user", "registry_password_file"),
+        ];
+        for (one, other) in pairs.into_iter().chain(pairs.map(|(one, other)| (other, one))) {
+            if entry.has(one) && !entry.has(other) {
+                let what = format!("{one} has no {other}");
+                self.refuse(entry, one, &what, &format!("add {other}"));
+            }
+        }
+        let members = endpoints.split(',').map(|url| url.trim().trim_end_matches('/'));
+        let certificate: Option<PathBuf> = self.optional(entry, "registry_certificate");
+        let key: Option<PathBuf> = self.optional(entry, "registry_key");
+        EtcdConfig {
+            endpoints: members.collect::<Vec<_>>().join(","),
+            ca_file: self.optional(entry, "registry_ca_file"),
+            client_certificate: certificate.zip(key),
+            user: self.etcd_user(entry),
+        }
+    }
+
+    fn etcd_user(&mut self, entry: &Entry) -> Option<EtcdUser> {
+        const FILE: &str = "registry_password_file";
+        let name = self.optional(entry, "registry_user");
+        let (password_file, provenance) = entry.take::<PathBuf>(FILE, &mut self.problems)?;
+        // The node reads the password when it starts; a file that cannot serve is refused now.
+        self.read_secret(FILE, &password_file, &provenance)?;
+        Some(EtcdUser {
+            name: name?,
+            password_file,
+        })
+    }
+
+    /// Refuses what has no meaning beside another setting.
+    fn refuse_beside(&mut self, entry: &Entry, beside: &str, keys: &[&str], why: &str) {
+        for key in keys.iter().filter(|key| entry.has(key)) {
+            let what = format!("{key} stands beside {beside}");
+            self.refuse(entry, key, &what, &format!("leave it out: {why}"));
+        }
+    }
+
+    /// Refuses a tier, with the line of one of its keys.
+    fn refuse(&mut self, entry: &Entry, key: &str, what: &str, hint: &str) {
+        let what = format!("{} {what}", entry.title);
+        self.problems
+            .push(Problem::new(entry.origin(key), what).hint(hint));
+    }
+}
