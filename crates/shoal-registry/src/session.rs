@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use ulid::Ulid;
 
 use crate::engine::{
-    Change, Condition, Engine, EngineError, Outcome, Range, Revision, SessionId, Transaction,
+    Change, Condition, Engine, EngineError, Outcome, Range, Revision, SessionId, Stored, Transaction,
 };
 use crate::entry::Owner;
 use crate::keys::{LIVES, MEMBERS, adopter, life, member, node_in};
@@ -33,6 +33,8 @@ pub struct Session {
     node: u64,
     time_to_live: Duration,
     life: Mutex<Option<Life>>,
+    /// The last life that this process has tried to begin.
+    last_life: Mutex<Option<Ulid>>,
 }
 
 /// The membership of a node as it was read. It changes each time the node opens a session.
@@ -58,6 +60,7 @@ impl Session {
             node,
             time_to_live,
             life: Mutex::new(None),
+            last_life: Mutex::new(None),
         }
     }
 
@@ -97,22 +100,39 @@ impl Session {
         }
     }
 
+    /// Opens a session, unless another process uses the id of this node: each would take the other's changes
+    /// for those of an earlier life. A node that has crashed waits until its earlier session ends.
     async fn open(&self, began: Instant) -> Result<(), EngineError> {
         *self.life.lock() = None;
+        let present = self.engine.get(&life(self.node)).await?;
+        let is_own = |stored: &Stored| {
+            let last = self.last_life.lock();
+            last.is_some_and(|last| stored.value == last.to_string().as_bytes())
+        };
+        if present.as_ref().is_some_and(|stored| !is_own(stored)) {
+            return Err(another_life());
+        }
         let session = self.engine.open_session(self.time_to_live).await?;
         let owner = Owner {
             node: self.node,
             life: new_id(),
         };
+        *self.last_life.lock() = Some(owner.life);
+        let unchanged = Condition {
+            key: life(self.node),
+            revision: present.map(|stored| stored.revision),
+        };
         let put = |key, value, session| Change::Put { key, value, session };
         let transaction = Transaction {
-            conditions: Vec::new(),
+            conditions: vec![unchanged],
             changes: vec![
                 put(life(self.node), owner.life.to_string().into(), Some(session)),
                 put(member(self.node), Bytes::new(), None),
             ],
         };
-        self.engine.commit(transaction).await?;
+        if self.engine.commit(transaction).await? == Outcome::Conflict {
+            return Err(another_life());
+        }
         self.lasts(owner, session, began);
         Ok(())
     }
@@ -278,6 +298,15 @@ impl Session {
             }
         }
     }
+}
+
+/// The error while the id of this node is in use.
+fn another_life() -> EngineError {
+    EngineError::Refused(
+        "the session of another node of this name, or of an earlier life of this one, still lasts; if this \
+         does not end in some seconds, give each node a name of its own"
+            .into(),
+    )
 }
 
 /// A new id: of a dirty object, a change, or a node's life.

@@ -69,6 +69,26 @@ impl Bed {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn two_nodes_of_one_id_have_no_session_at_the_same_time() {
+    let bed = bed();
+    let (one, other) = (session(&bed, NODE), session(&bed, NODE));
+    one.keep().await.unwrap();
+    assert!(matches!(other.keep().await, Err(EngineError::Refused(_))));
+    assert!(other.owner().is_none());
+    let first = one.owner().unwrap();
+    bed.engine.expire(NODE);
+    one.keep().await.unwrap();
+    assert_ne!(
+        one.owner(),
+        Some(first),
+        "its own earlier life does not keep it out"
+    );
+    one.close().await.unwrap();
+    other.keep().await.unwrap();
+    assert!(other.owner().is_some());
+}
+
 #[tokio::test]
 async fn a_write_is_found_listed_and_due_and_the_one_before_it_is_trash() {
     let bed = bed();

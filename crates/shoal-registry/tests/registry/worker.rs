@@ -374,7 +374,7 @@ async fn a_restarted_node_gives_up_the_changes_of_its_earlier_life() {
     let first = Node::start(1, &engine, &lake).await;
     let change = first.begin("k", Kind::Write).await.unwrap();
     std::mem::forget(change);
-    first.kill();
+    first.die(&engine);
     let second = Node::start(1, &engine, &lake).await;
     let busy = second.begin("k", Kind::Write).await;
     assert!(matches!(busy, Err(BeginError::Busy(_))));
