@@ -42,6 +42,9 @@ const LOOK_PAUSE: Duration = Duration::from_secs(3);
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(5);
 
+/// How long objects are due before their time once the tier had no room.
+const HURRY: Duration = Duration::from_secs(10);
+
 /// The part of a node that writes to the lake and to the store of a tier, as the worker needs it.
 pub trait Lake: Send + Sync + 'static {
     /// Writes a dirty object to the lake. It must ask [`LakeChange::may_send`] before each request and before
@@ -113,6 +116,8 @@ pub struct Worker<L> {
 
 #[derive(Default)]
 struct State {
+    /// Until then every object is due.
+    hurries_until: Option<Instant>,
     /// Dead nodes that this node acts for.
     adopted: Vec<u64>,
     flushing: HashSet<Ulid>,
@@ -177,6 +182,7 @@ impl<L: Lake> Worker<L> {
                 }
             }
             if self.session.owner().is_some() {
+                self.flush_failed();
                 let mut nodes = self.state.lock().adopted.clone();
                 nodes.push(self.node);
                 for node in nodes {
@@ -190,6 +196,12 @@ impl<L: Lake> Worker<L> {
                 () = self.hurried.notified() => {}
             }
         }
+    }
+
+    /// Makes every object due for a while, because the tier has no room.
+    pub fn hurry(&self) {
+        self.state.lock().hurries_until = Some(Instant::now() + HURRY);
+        self.hurried.notify_one();
     }
 
     /// Sets another pace.
@@ -208,7 +220,8 @@ impl<L: Lake> Worker<L> {
         self.state.lock().adopted.clone()
     }
 
-    /// Brings the object that is dirty under a name now to the lake, or waits while another change does.
+    /// Brings the object that is dirty under a name now to the lake, or waits while another change does. If
+    /// the lake does not take it, it is tried again later.
     ///
     /// # Errors
     ///
@@ -217,6 +230,12 @@ impl<L: Lake> Worker<L> {
         let Some(version) = self.names.find(name).await?.entry.current else {
             return Ok(());
         };
+        let flushed = self.flush_version(name, &version).await;
+        self.note(version.id, name, &flushed);
+        flushed
+    }
+
+    async fn flush_version(&self, name: &Name, version: &DirtyVersion) -> Result<(), NotFlushed> {
         let of = Of::Exactly(Some(version.id));
         let change = loop {
             match self.changes.begin(name, Kind::Flush, of).await {
@@ -227,12 +246,8 @@ impl<L: Lake> Worker<L> {
                 Err(error) => return Err(error.into()),
             }
         };
-        match self.lake.flush(name, &version, &change).await {
-            FlushEnd::Written => {
-                change.done().await.map_err(BeginError::from)?;
-                self.state.lock().failed.remove(&version.id);
-                Ok(())
-            }
+        match self.lake.flush(name, version, &change).await {
+            FlushEnd::Written => Ok(change.done().await.map_err(BeginError::from)?),
             FlushEnd::Refused(why) => {
                 // The registry hears of it later, if not now.
                 let _ = change.refused().await;
@@ -251,7 +266,7 @@ impl<L: Lake> Worker<L> {
                 let parallel = self.pace.lock().parallel;
                 let flushes = page.names.into_iter().map(|(id, name)| {
                     let this = Arc::clone(self);
-                    async move { this.flush_and_note(id, name).await }.boxed()
+                    async move { this.flush_listed(id, name).await }.boxed()
                 });
                 let flushes: Vec<BoxFuture<'static, ()>> = flushes.collect();
                 stream::iter(flushes)
@@ -300,7 +315,11 @@ impl<L: Lake> Worker<L> {
 
     async fn work_for(self: &Arc<Self>, node: u64, progress: &mut Progress) -> Result<(), EngineError> {
         self.give_up_orphans(node, &mut progress.orphans).await?;
-        let pace = *self.pace.lock();
+        let mut pace = *self.pace.lock();
+        let hurries_until = self.state.lock().hurries_until;
+        if hurries_until.is_some_and(|until| Instant::now() < until) {
+            (pace.age, pace.short_age) = (Duration::ZERO, Duration::ZERO);
+        }
         self.flush_due(node, NodeList::Dirty, pace.age).await?;
         self.flush_due(node, NodeList::Short, pace.short_age).await?;
         self.remove_empty(node, &mut progress.empty).await?;
@@ -379,6 +398,25 @@ impl<L: Lake> Worker<L> {
         }
     }
 
+    /// Tries flushes again that failed, due or not.
+    fn flush_failed(self: &Arc<Self>) {
+        let failed: Vec<_> = {
+            let state = self.state.lock();
+            let is_ready = |id: &Ulid, failed: &FailedFlush| {
+                failed.retry_at <= Instant::now() && !state.flushing.contains(id)
+            };
+            let ready = state.failed.iter().filter(|(id, failed)| is_ready(id, failed));
+            let room = self.pace.lock().parallel.saturating_sub(state.flushing.len());
+            ready
+                .take(room)
+                .map(|(id, failed)| (*id, failed.name.clone()))
+                .collect()
+        };
+        for (id, name) in failed {
+            self.begin_flush(id, name);
+        }
+    }
+
     fn is_ready(&self, id: Ulid) -> bool {
         let state = self.state.lock();
         let may_try = |failed: &FailedFlush| failed.retry_at <= Instant::now();
@@ -389,15 +427,21 @@ impl<L: Lake> Worker<L> {
         self.state.lock().flushing.insert(id);
         let this = Arc::clone(self);
         tokio::spawn(async move {
-            this.flush_and_note(id, name).await;
+            this.flush_listed(id, name).await;
             this.state.lock().flushing.remove(&id);
             this.hurried.notify_one();
         });
     }
 
-    /// Flushes an object, and notes whether that failed.
-    async fn flush_and_note(&self, id: Ulid, name: Name) {
-        let flushed = self.flush(&name).await;
+    /// Flushes an object that was listed. If another one is dirty under its name now, that one is flushed.
+    async fn flush_listed(&self, id: Ulid, name: Name) {
+        if self.flush(&name).await.is_ok() {
+            self.state.lock().failed.remove(&id);
+        }
+    }
+
+    /// Notes whether a flush failed.
+    fn note(&self, id: Ulid, name: &Name, flushed: &Result<(), NotFlushed>) {
         let mut state = self.state.lock();
         let Err(error) = flushed else {
             state.failed.remove(&id);
@@ -408,7 +452,7 @@ impl<L: Lake> Worker<L> {
             .saturating_mul(1 << (failures - 1).min(16))
             .min(PAUSE_MAX);
         let failed = FailedFlush {
-            name,
+            name: name.clone(),
             failures,
             error: error.to_string().into(),
             retry_at: Instant::now() + pause,
