@@ -69,6 +69,17 @@ pub enum UploadError {
     /// It was completed, aborted, or ended because no part came.
     #[error("the upload has ended")]
     Ended,
+    /// A part was replaced since the upload was found. A completion must look at the parts again: the bytes
+    /// of the earlier part are no longer kept.
+    #[error("the parts of the upload have changed")]
+    Changed,
+}
+
+impl UploadError {
+    /// Whether nothing happened for certain.
+    pub fn is_certain(&self) -> bool {
+        !matches!(self, Self::Change(ChangeError::OutcomeUnknown))
+    }
 }
 
 /// How a try to change an open upload ended.
@@ -79,8 +90,13 @@ enum Tried {
     Conflict,
     /// It may have happened, or may still happen. The upload is as it was found.
     Unknown,
-    /// The upload has changed since: its state, if there still is one.
-    Ended(Option<UploadState>),
+    /// The upload has changed since, or is gone.
+    Changed {
+        /// The upload, if there still is one.
+        now: Option<FoundUpload>,
+        /// Whether the change of this try may have happened, or may still happen.
+        is_unknown: bool,
+    },
 }
 
 impl From<EngineError> for UploadError {
@@ -124,7 +140,8 @@ impl Uploads {
         found.transpose()
     }
 
-    /// Makes a part one of the upload's, in the place of an earlier one with its number.
+    /// Makes a part one of the upload's, in the place of an earlier one with its number. If there is one, the
+    /// upload changes, too, so that no completion that has read the earlier part happens.
     ///
     /// # Errors
     ///
@@ -137,6 +154,7 @@ impl Uploads {
         part: &UploadPart,
     ) -> Result<(), UploadError> {
         let key = keys::part(id, number);
+        let mut found = found.clone();
         // The part as it was before a try that may have happened.
         let mut unsure: Option<Condition> = None;
         loop {
@@ -150,6 +168,7 @@ impl Uploads {
                     return Ok(());
                 }
                 changes.push(self.names.trashed(&Trash::Data(vec![replaced.data])));
+                changes.push(Change::put(keys::upload(name, id), encoded(&found.state)));
             }
             let unchanged = Condition {
                 key: key.clone(),
@@ -162,13 +181,22 @@ impl Uploads {
             let conditions = vec![found.condition(name, id), unchanged.clone()];
             let transaction = Transaction { conditions, changes };
             match self
-                .try_to_change((name, id), found, transaction, unsure.is_some())
+                .try_to_change((name, id), &found, transaction, unsure.is_some())
                 .await?
             {
                 Tried::Committed => return Ok(()),
                 Tried::Conflict => {}
                 Tried::Unknown => unsure = Some(unchanged),
-                Tried::Ended(_) => return Err(UploadError::Ended),
+                Tried::Changed {
+                    now: Some(now),
+                    is_unknown,
+                } if matches!(now.state, UploadState::Open(_)) => {
+                    if is_unknown {
+                        unsure = Some(unchanged);
+                    }
+                    found = now;
+                }
+                Tried::Changed { .. } => return Err(UploadError::Ended),
             }
         }
     }
@@ -192,10 +220,11 @@ impl Uploads {
         let now = self.find(name, id).await;
         let now = now.map_err(|error| ChangeError::of(error, unsure))?;
         let is_as_found = now.as_ref().is_some_and(|now| now.revision == found.revision);
+        let is_unknown = matches!(tried, Tried::Unknown);
         Ok(if is_as_found {
             tried
         } else {
-            Tried::Ended(now.map(|now| now.state))
+            Tried::Changed { now, is_unknown }
         })
     }
 
@@ -278,8 +307,11 @@ impl Uploads {
                 Tried::Committed => return Ok(record.clone()),
                 Tried::Conflict => {}
                 Tried::Unknown => unsure = true,
-                Tried::Ended(Some(UploadState::Complete { record, .. })) => return Ok(record),
-                Tried::Ended(_) => return Err(UploadError::Ended),
+                Tried::Changed { now: None, .. } => return Err(UploadError::Ended),
+                Tried::Changed { now: Some(now), .. } => match now.state {
+                    UploadState::Complete { record, .. } => return Ok(record),
+                    UploadState::Open(_) => return Err(UploadError::Changed),
+                },
             }
         }
     }

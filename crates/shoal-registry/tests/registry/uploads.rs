@@ -210,6 +210,40 @@ async fn a_part_that_was_replaced_before_its_answer_was_lost_stays_replaced() {
 }
 
 #[tokio::test]
+async fn no_object_is_made_of_a_part_that_was_replaced_since_the_upload_was_found() {
+    let bed = bed().await;
+    bed.put(1, "first").await.unwrap();
+    let (found, put_found) = (bed.found().await, bed.found().await);
+    bed.put(2, "new").await.unwrap();
+    assert_eq!(
+        bed.found().await.state,
+        found.state,
+        "a new part changes no other"
+    );
+    let key = (&bed.name, bed.id);
+    bed.uploads
+        .put_part(key, &put_found, 1, &part("second"))
+        .await
+        .unwrap();
+    let made = bed
+        .uploads
+        .complete(key, &found, &object("first"), vec![(1, 1)], &"done".into())
+        .await;
+    assert_eq!(made, Err(UploadError::Changed));
+    // A part that was on its way at the same time still comes.
+    bed.uploads
+        .put_part(key, &found, 3, &part("third"))
+        .await
+        .unwrap();
+    let found = bed.found().await;
+    let made = bed
+        .uploads
+        .complete(key, &found, &object("second"), vec![(1, 1)], &"done".into())
+        .await;
+    assert_eq!(made, Ok("done".into()));
+}
+
+#[tokio::test]
 async fn an_error_after_a_lost_answer_does_not_say_that_nothing_happened() {
     let bed = bed().await;
     let faults = [Fault::RequestLost, Fault::Unreached];
