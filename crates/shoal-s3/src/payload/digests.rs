@@ -77,6 +77,31 @@ impl Algorithm {
         }
     }
 
+    /// The digest of bytes whose parts have these digests and lengths, one after the other. `None` for an
+    /// algorithm whose digests cannot be combined: all but the CRCs.
+    pub fn combine<'a>(self, parts: impl IntoIterator<Item = (&'a [u8], u64)>) -> Option<Vec<u8>> {
+        let crc = self.crc()?;
+        let number = |digest: &[u8]| {
+            digest
+                .iter()
+                .fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
+        };
+        let mut whole = crc_fast::Digest::new(crc).finalize();
+        for (digest, len) in parts {
+            whole = crc_fast::checksum_combine(crc, whole, number(digest), len);
+        }
+        Some(whole.to_be_bytes()[8 - self.len_bytes()..].into())
+    }
+
+    const fn crc(self) -> Option<CrcAlgorithm> {
+        match self {
+            Self::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
+            Self::Crc32c => Some(CrcAlgorithm::Crc32Iscsi),
+            Self::Crc64Nvme => Some(CrcAlgorithm::Crc64Nvme),
+            Self::Sha1 | Self::Sha256 | Self::Md5 => None,
+        }
+    }
+
     /// The bytes of a digest that a header gives in base 64.
     pub fn parse(self, value: &[u8]) -> Option<Vec<u8>> {
         STANDARD
@@ -180,6 +205,37 @@ mod tests {
                 let other: Vec<u8> = expected.iter().map(|byte| byte ^ 1).collect();
                 assert!(!digests.matches(algorithm, &other), "{algorithm:?}");
             }
+        }
+    }
+
+    #[test]
+    fn digests_of_parts_combine_to_the_digest_of_the_whole_if_they_are_crcs() {
+        for (algorithm, value) in CHECKS {
+            let digest = |data: &[u8]| {
+                let mut digests = Digests::default();
+                digests.add(algorithm);
+                digests.update(data);
+                digests.of(algorithm)
+            };
+            let parts: [&[u8]; 4] = [b"1234", b"", b"5", b"6789"];
+            let digests = parts.map(digest);
+            let combined = algorithm.combine(
+                digests
+                    .iter()
+                    .zip(parts)
+                    .map(|(digest, part)| (&digest[..], part.len() as u64)),
+            );
+            let is_crc = algorithm.as_str().starts_with("crc");
+            assert_eq!(
+                combined,
+                algorithm.parse(value.as_bytes()).filter(|_| is_crc),
+                "{algorithm:?}"
+            );
+            assert_eq!(
+                algorithm.combine([]),
+                is_crc.then(|| digest(b"")),
+                "{algorithm:?}"
+            );
         }
     }
 
