@@ -5,7 +5,7 @@
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
-use shoal_node::dirty::{Listing, UploadListing};
+use shoal_node::{Listing, UploadListing};
 use shoal_s3::operation::{Query, classify};
 
 /// Panics when a promise is broken.

@@ -12,7 +12,6 @@ use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
 use shoal_store::Store;
 
-use crate::blocks::placement::Placement;
 use crate::fetch::{FetchVia, Fetcher, JoinedFetch, StreamHandle};
 use crate::read_context::ReadContext;
 use crate::single_flight::{FetchError, Waiter};
@@ -84,16 +83,13 @@ pub enum FetchPlan {
     None,
     /// All in one way.
     All(FetchVia),
-    /// Each from the node that holds it, or not at all: the lake does not have them yet.
-    Placed(Arc<Placement>),
 }
 
 impl FetchPlan {
-    fn via(&self, index: u32) -> Option<FetchVia> {
+    fn via(&self) -> Option<&FetchVia> {
         match self {
             Self::None => None,
-            Self::All(via) => Some(*via),
-            Self::Placed(placement) => placement.holder(index).map(FetchVia::Handover),
+            Self::All(via) => Some(via),
         }
     }
 }
@@ -136,7 +132,7 @@ impl BlockReader {
         let id = self.version.block(index);
         loop {
             // Checked first: a block that no longer waits for the disk is on it.
-            if self.plan.via(index).is_none()
+            if self.plan.via().is_none()
                 && let Some(waiting) = self.fetcher.join_whole(id)
             {
                 return OpenedBlock::Fetching(waiting);
@@ -147,10 +143,13 @@ impl BlockReader {
                 self.fetcher.hit(&self.version, index);
                 return OpenedBlock::Resident(block);
             }
-            let Some(via) = self.plan.via(index) else {
+            let Some(via) = self.plan.via() else {
                 return OpenedBlock::NotHeld;
             };
-            if let Some(joined) = self.fetcher.join(&self.version, index, &self.context, via) {
+            if let Some(joined) = self
+                .fetcher
+                .join(&self.version, index, &self.context, via.clone())
+            {
                 return OpenedBlock::Fetching(joined);
             }
         }
@@ -259,7 +258,7 @@ impl BlockStream {
             self.reader.fetcher.hit(version, index);
             (BlockState::Resident(block), None)
         } else {
-            let via = self.reader.plan.via(index);
+            let via = self.reader.plan.via();
             let peer = via.and_then(|via| self.reader.fetcher.first_peer(block, via));
             if is_busy(peer, self.slots.iter().map(|slot| slot.peer)) {
                 return None;
@@ -348,7 +347,7 @@ fn is_anothers(error: &FetchError, own: bool) -> bool {
         FetchError::Lake(trouble) if trouble.kind().is_timeout() => false,
         // The block was to be taken over from a node that no longer has it: a reader may fetch it from
         // elsewhere.
-        FetchError::NotHeld | FetchError::Status(_) | FetchError::Lake(_) => !own,
+        FetchError::NotHeld | FetchError::Status(_) | FetchError::Lake(_) | FetchError::Tier(_) => !own,
     }
 }
 
@@ -368,4 +367,3 @@ mod tests {
         assert!(!is_busy(other, asked.into_iter().chain([this])));
     }
 }
-pub mod placement;

@@ -6,20 +6,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::header::CONTENT_LENGTH;
-use http::{Method, Request, Response};
+use http::Request;
 use hyper::service::service_fn;
 use shoal_store::Store;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::block_server::{BlockServer, ServeOutcome};
+use crate::block_server::BlockServer;
 use crate::channel::Channel;
 use crate::clock;
 use crate::config::Config;
 use crate::cooperation::Cooperation;
-use crate::dirty::DirtyObjects;
-use crate::front::body::ResponseBody;
 use crate::http::connection::ClientBody;
 use crate::http::listener::{self, ConnectionLimits, Handshake};
 use crate::membership::{ClusterKey, Member, Membership, State, generation};
@@ -45,17 +42,8 @@ pub struct Addresses {
     pub peer: SocketAddr,
 }
 
-/// The handlers of other nodes' requests.
-pub struct NodeServices {
-    /// Serves blocks.
-    pub block_server: Arc<BlockServer>,
-    /// Answers about dirty objects.
-    pub dirty: Arc<DirtyObjects>,
-}
-
 impl Cluster {
-    /// Begins to serve blocks and requests about dirty objects to other nodes over `listener`, and joins the
-    /// cluster.
+    /// Begins to serve blocks to other nodes over `listener`, and joins the cluster.
     ///
     /// # Errors
     ///
@@ -65,7 +53,7 @@ impl Cluster {
         listener: TcpListener,
         addresses: Addresses,
         cooperation: Arc<Cooperation>,
-        services: NodeServices,
+        block_server: Arc<BlockServer>,
         store: Arc<Store>,
         stopping: Shutdown,
     ) -> io::Result<Self> {
@@ -81,7 +69,7 @@ impl Cluster {
         let channel = Arc::clone(cooperation.channel());
         let follow = cooperation.follow(membership.members(), place, stopping.clone());
         let tasks = vec![
-            tokio::spawn(serve(listener, channel, limits, services, stopping)),
+            tokio::spawn(serve(listener, channel, limits, block_server, stopping)),
             tokio::spawn(follow),
         ];
         Ok(Self {
@@ -116,44 +104,19 @@ async fn serve(
     listener: TcpListener,
     channel: Arc<Channel>,
     limits: ConnectionLimits,
-    services: NodeServices,
+    block_server: Arc<BlockServer>,
     stopping: Shutdown,
 ) {
-    let NodeServices { block_server, dirty } = services;
     let connections = ConnectionMetrics::default();
     let handshake = Handshake::Nodes(channel);
     listener::serve(listener, handshake, limits, connections, stopping, move |_| {
-        let (block_server, dirty) = (Arc::clone(&block_server), Arc::clone(&dirty));
+        let block_server = Arc::clone(&block_server);
         service_fn(move |request: Request<ClientBody>| {
-            let (block_server, dirty) = (Arc::clone(&block_server), Arc::clone(&dirty));
-            async move { Ok::<_, Infallible>(answer(&block_server, &dirty, request).await) }
+            let block_server = Arc::clone(&block_server);
+            async move { Ok::<_, Infallible>(block_server.serve(request).await) }
         })
     })
     .await;
-}
-
-/// Answers with a block, or answers a request about dirty objects.
-async fn answer(
-    block_server: &BlockServer,
-    dirty: &DirtyObjects,
-    request: Request<ClientBody>,
-) -> Response<ResponseBody> {
-    let target = request.uri().path_and_query();
-    let target = target.filter(|target| DirtyObjects::is_peer_request(target));
-    let Some(target) = target else {
-        return block_server.serve(request).await;
-    };
-    let mut response = Response::new(ResponseBody::empty());
-    // A request that may have an effect is not a GET, which the asking node would repeat when the connection
-    // breaks.
-    if request.method() != Method::POST {
-        *response.status_mut() = ServeOutcome::Misunderstood.status();
-        return response;
-    }
-    let (status, body) = dirty.answer_peer(target).await;
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_LENGTH, body.len().into());
-    response.map(|_| ResponseBody::full(body))
 }
 
 /// The description of this node that it gives to the others. A listener on every address of the machine is

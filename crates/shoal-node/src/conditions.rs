@@ -35,8 +35,8 @@ conditions! {
     Draining = "draining",
     /// The disk takes no new blocks.
     StorePaused = "store-paused",
-    /// Objects that are written back cannot be read with certainty yet.
-    WritesUnsettled = "writes-unsettled",
+    /// The registry of a tier has not heard from this node: names below its rules answer 503.
+    TierUnreachable = "tier-unreachable",
     /// No other node is seen although there are seeds.
     Alone = "alone",
     /// A seed has no address.

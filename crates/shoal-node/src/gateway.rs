@@ -2,6 +2,7 @@
 
 mod core;
 mod parts;
+mod tiers;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::admin::server::Readiness;
 use crate::cluster::{Addresses, Cluster};
 use crate::config::{Config, ConfigError};
 use crate::cooperation::CooperationMode;
-use crate::dirty::DirtyObjects;
+use crate::dirty::{DirtyObjects, TierError};
 use crate::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
 use crate::http::listener::{self, ListenError};
 use crate::http::tls::{TlsError, TlsReloader};
@@ -58,6 +59,9 @@ pub enum GatewayError {
     /// The lake's credentials are missing or wrong.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
+    /// A tier cannot be used.
+    #[error(transparent)]
+    Tier(#[from] TierError),
     /// A port cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -98,7 +102,7 @@ impl Gateway {
         let (store, recovery) = open_store(&config).await?;
 
         let core = Core::new(config, s3_address, admin_address, lake, Arc::clone(&store));
-        let parts = Parts::new(core).await;
+        let parts = Parts::new(core).await?;
         let readiness = Arc::new(Readiness::awaiting(&[STORE, S3]));
         let (stop, stopping) = shutdown::channel();
         let cluster = match peer {
@@ -125,7 +129,7 @@ impl Gateway {
             tokio::spawn(parts.admin(&readiness, handoff).serve(admin, stopping.clone())),
             tokio::spawn(Arc::clone(&parts.core.split).run(stopping.clone())),
             tokio::spawn(parts.lake_health().run(stopping.clone())),
-            tokio::spawn(Arc::clone(&dirty).run(cluster.is_some(), stopping.clone())),
+            tokio::spawn(Arc::clone(&dirty).run(stopping.clone())),
             tokio::spawn(parts.serve_s3(s3, tls, stopping)),
         ];
         readiness.reached(STORE);

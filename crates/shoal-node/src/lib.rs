@@ -24,8 +24,8 @@ mod read_context;
 mod single_flight;
 
 // A PUT.
-pub mod dirty;
-pub mod tier;
+mod dirty;
+mod tier;
 mod write;
 
 // The lake.
@@ -59,6 +59,7 @@ mod sigbus_guard;
 
 pub use channel::{AuthFailure, Channel, ChannelConfig};
 pub use conditions::{Condition, ConditionName};
+pub use dirty::{FlushProgress, Listing, UploadListing};
 pub use gateway::Gateway;
 pub use handoff::{HandoffPhase, HandoffProgress};
 pub use membership::node_id;

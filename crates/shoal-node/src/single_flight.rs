@@ -45,6 +45,9 @@ pub enum FetchError {
     /// object.
     #[error("the lake sent other bytes than it says the object has")]
     Mismatch,
+    /// The tier does not give the bytes of a dirty object.
+    #[error("{0}")]
+    Tier(Arc<str>),
     /// The memory window stayed full.
     #[error("too many bytes are on their way from the lake")]
     Busy,

@@ -97,6 +97,8 @@ pub enum Source {
     Local,
     /// Another node.
     Peer,
+    /// The durable tier near the writers.
+    Tier,
     /// The S3 store that Shoal extends.
     Lake,
 }
@@ -107,6 +109,7 @@ impl Source {
         match self {
             Self::Local => "local",
             Self::Peer => "peer",
+            Self::Tier => "tier",
             Self::Lake => "lake",
         }
     }

@@ -78,7 +78,7 @@ impl Cluster {
         match source {
             Source::Local => self.counts.local += 1,
             Source::Peer => self.counts.peer += 1,
-            Source::Lake => self.counts.lake += 1,
+            Source::Tier | Source::Lake => self.counts.lake += 1,
         }
         if source == Source::Local {
             self.nodes[at].touch(&block);

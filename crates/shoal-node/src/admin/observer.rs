@@ -264,41 +264,42 @@ impl Observer {
         }
     }
 
-    /// Returns the state of writes that the lake does not have yet. Objects at home here that are in trouble
+    /// Returns the state of writes that the lake does not have yet. Objects that this node could not flush
     /// are shown by name.
     fn write_back(&self) -> Value {
         let figures = self.dirty.figures();
-        let troubled = self.dirty.troubled();
-        let troubled = troubled.take(TROUBLES_SHOWN).map(|(manifest, health)| {
+        let tiers = self.dirty.tiers();
+        let troubled = tiers.iter().flat_map(|tier| &tier.failed).take(TROUBLES_SHOWN);
+        let troubled = troubled.map(|failed| {
             json!({
-                "object": format!("{:?}", manifest.name),
-                "bytes": manifest.version.size_bytes,
-                "lost": health.lost,
-                "failures": health.failures,
-                "error": health.error.as_deref(),
+                "object": name_of(&failed.name),
+                "failures": failed.failures,
+                "error": &*failed.error,
             })
         });
-        let uploads = self.dirty.open_uploads();
-        let shown = uploads.iter().take(TROUBLES_SHOWN).map(|(upload, parts)| {
+        let troubled: Vec<_> = troubled.collect();
+        let tiers = tiers.iter().map(|tier| {
             json!({
-                "object": format!("{:?}", upload.name),
-                "upload": upload.id.to_string(),
-                "parts": parts.len(),
-                "bytes": parts.iter().map(|part| part.size_bytes()).sum::<u64>(),
+                "name": &*tier.name,
+                "reachable": tier.is_reachable,
+                "objects": tier.objects,
+                "bytes": tier.bytes,
+                "capacity_bytes": tier.capacity_bytes,
+                "uploads": tier.uploads,
+                "adopted_nodes": tier.adopted,
+                "failed": tier.failed.len(),
             })
         });
         json!({
-            "settled": self.dirty.is_synced(),
             "objects": figures.objects,
             "bytes": figures.bytes,
             "outcomes": by_word(&figures.outcomes, WriteBackOutcome::as_str),
-            "troubled": troubled.collect::<Vec<_>>(),
             "uploads": {
-                "open": uploads.len(),
-                "bytes": figures.upload_bytes,
+                "kept": figures.uploads,
                 "ended": by_word(&figures.upload_ends, UploadEnd::as_str),
-                "shown": shown.collect::<Vec<_>>(),
             },
+            "tiers": tiers.collect::<Vec<_>>(),
+            "troubled": troubled,
             "flush": self.flushes.progress(),
         })
     }
@@ -313,6 +314,11 @@ impl Observer {
             })
         };
         self.store.layers().iter().map(layer).collect()
+    }
+
+    /// Brings the counts up to date that come from elsewhere.
+    pub async fn refresh(&self) {
+        self.dirty.refresh().await;
     }
 
     /// Returns the node's state as JSON, for `/status`. `drain` says how far the node is in giving away what
@@ -424,7 +430,13 @@ fn measure_dirty(metrics: &Metrics, last: &LastReported, dirty: &Figures) {
     for (end, count) in growth(&last.upload_ends, &dirty.upload_ends) {
         metrics.uploads_ended(end.as_str(), count);
     }
-    metrics.set_uploads(dirty.uploads, dirty.upload_bytes);
+    metrics.set_uploads(dirty.uploads);
+}
+
+/// A name in a registry, for people.
+fn name_of(name: &shoal_registry::Name) -> String {
+    let (bucket, key) = name.parts();
+    format!("s3://{}/{}", bucket.escape_ascii(), key.escape_ascii())
 }
 
 /// Returns counts by the words for them.

@@ -66,7 +66,7 @@ impl Readiness {
 }
 
 /// Returns how the node is doing, as `/status` shows it.
-pub type StatusSource = Arc<dyn Fn() -> Value + Send + Sync>;
+pub type StatusSource = Arc<dyn Fn() -> BoxFuture<'static, Value> + Send + Sync>;
 
 /// Returns the conditions that hold, as `/readyz` shows them.
 pub type ConditionsSource = Arc<dyn Fn() -> Vec<Condition> + Send + Sync>;
@@ -217,7 +217,7 @@ impl Admin {
     }
 
     /// Returns the page at `path`.
-    fn answer(&self, method: &Method, path: &str) -> Page {
+    async fn answer(&self, method: &Method, path: &str) -> Page {
         let known = matches!(
             path,
             "/healthz" | "/readyz" | "/metrics" | "/status" | "/members" | EXPLAIN
@@ -239,7 +239,7 @@ impl Admin {
                 page(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.render())
             }
             "/members" => page(StatusCode::OK, "application/json", json!((self.members)())),
-            _ => page(StatusCode::OK, "application/json", (self.status)()),
+            _ => page(StatusCode::OK, "application/json", (self.status)().await),
         }
     }
 }
@@ -264,7 +264,7 @@ impl Service<Request<ClientBody>> for Pages {
                 None if path == EXPLAIN && matches!(*method, Method::GET | Method::HEAD) => {
                     admin.explained(request.uri().query().unwrap_or_default()).await
                 }
-                None => admin.answer(method, path),
+                None => admin.answer(method, path).await,
             })
         }
         .boxed()

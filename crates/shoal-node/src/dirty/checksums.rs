@@ -77,7 +77,7 @@ impl ChecksumSpec {
         let algorithm = algorithm.ok_or(Uncached::Dialect)?;
         let kind = match headers.get(TYPE).map(HeaderValue::as_bytes) {
             Some(b"COMPOSITE") => ChecksumType::Composite,
-            Some(b"FULL_OBJECT") => ChecksumType::FullObject,
+            Some(b"FULL_OBJECT") if algorithm.combine([]).is_some() => ChecksumType::FullObject,
             Some(_) => return Err(Uncached::Dialect),
             None if algorithm == Algorithm::Crc64Nvme => ChecksumType::FullObject,
             None => ChecksumType::Composite,
@@ -85,19 +85,23 @@ impl ChecksumSpec {
         Ok(Some(Self { algorithm, kind }))
     }
 
-    /// The checksum headers of a read of the object, from the digests of its parts and of its bytes.
-    pub fn headers_of_object(&self, parts: &[Vec<u8>], whole: &Digests) -> HeaderMap {
+    /// The checksum headers of a read of the object, from the digests and sizes of its parts.
+    pub fn headers_of_object(self, parts: &[(&[u8], u64)]) -> HeaderMap {
         let (value, kind) = match self.kind {
             ChecksumType::Composite => {
                 let mut digests = Digests::default();
                 digests.add(self.algorithm);
-                for part in parts {
-                    digests.update(part);
+                for (digest, _) in parts {
+                    digests.update(digest);
                 }
                 let digest = STANDARD.encode(digests.of(self.algorithm));
                 (format!("{digest}-{}", parts.len()), "COMPOSITE")
             }
-            ChecksumType::FullObject => (STANDARD.encode(whole.of(self.algorithm)), "FULL_OBJECT"),
+            ChecksumType::FullObject => {
+                let whole = self.algorithm.combine(parts.iter().copied());
+                let whole = whole.expect("only a CRC is one of the whole object");
+                (STANDARD.encode(whole), "FULL_OBJECT")
+            }
         };
         let mut headers = HeaderMap::new();
         headers.insert(name_of(self.algorithm), text(&value));
@@ -127,6 +131,8 @@ fn text(text: &str) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use http::{HeaderMap, HeaderValue};
     use shoal_s3::payload::{Algorithm, Digests};
 
@@ -163,24 +169,29 @@ mod tests {
         );
         assert_eq!(created("ADLER", None), Err(Uncached::Dialect));
         assert_eq!(created("CRC32", Some("HALF")), Err(Uncached::Dialect));
+        assert_eq!(created("SHA256", Some("FULL_OBJECT")), Err(Uncached::Dialect));
     }
 
     #[test]
     fn the_checksum_of_an_object_is_of_its_parts_or_of_its_bytes() {
-        let mut whole = Digests::default();
-        whole.add(Algorithm::Crc32);
-        whole.update(b"123456789");
+        let digest = |data: &[u8]| {
+            let mut digests = Digests::default();
+            digests.add(Algorithm::Crc32);
+            digests.update(data);
+            digests.of(Algorithm::Crc32)
+        };
+        let (first, second) = (digest(b"1234"), digest(b"56789"));
         let of = |kind| {
             let checksum_spec = ChecksumSpec {
                 algorithm: Algorithm::Crc32,
                 kind,
             };
-            let headers = checksum_spec.headers_of_object(&[b"1234".to_vec(), b"56789".to_vec()], &whole);
+            let headers = checksum_spec.headers_of_object(&[(&first, 4), (&second, 5)]);
             headers["x-amz-checksum-crc32"].to_str().unwrap().to_owned()
         };
         assert_eq!(of(ChecksumType::FullObject), "y/Q5Jg==");
-        // The CRC of the two digests, which here spell the same digits.
-        assert_eq!(of(ChecksumType::Composite), "y/Q5Jg==-2");
+        let composite = STANDARD.encode(digest(&[first.clone(), second.clone()].concat()));
+        assert_eq!(of(ChecksumType::Composite), format!("{composite}-2"));
     }
 
     #[test]

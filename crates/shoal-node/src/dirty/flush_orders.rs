@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
@@ -9,13 +10,15 @@ use serde::{Deserialize, Serialize};
 use shoal_s3::object::ObjectName;
 use shoal_s3::uri::S3Uri;
 
-use super::{AuthorityUnreachable, DirtyObjects};
+use super::DirtyObjects;
+use crate::tier::TierUnavailable;
 
 /// The number of objects that an order flushes at the same time.
 const PARALLEL: usize = 8;
 
-/// The number of attempts to list the dirty objects. Each waits some seconds while members change.
+/// The number of attempts to list the dirty objects, and the pause between two.
 const LOOKS: u32 = 10;
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Carries out orders. A new order replaces the one under way.
 #[derive(Default)]
@@ -110,25 +113,23 @@ async fn carry_out(dirty: &DirtyObjects, now: &Mutex<Now>, order: u64, below: Op
     note(&|progress| progress.running = false);
 }
 
-/// As [`all_below`], with more patience while members change, because the operator waits for the result
-/// anyway.
+/// As [`all_below`], with patience while a registry does not answer, because the operator waits for the
+/// result anyway.
 async fn all_below_patiently(
     dirty: &DirtyObjects,
     below: Option<&S3Uri>,
-) -> Result<Vec<ObjectName>, AuthorityUnreachable> {
+) -> Result<Vec<ObjectName>, TierUnavailable> {
     for _ in 1..LOOKS {
         if let Ok(names) = all_below(dirty, below).await {
             return Ok(names);
         }
+        tokio::time::sleep(PAUSE).await;
     }
     all_below(dirty, below).await
 }
 
 /// The name of every object that is dirty on any node, or of those below a prefix.
-async fn all_below(
-    dirty: &DirtyObjects,
-    below: Option<&S3Uri>,
-) -> Result<Vec<ObjectName>, AuthorityUnreachable> {
+async fn all_below(dirty: &DirtyObjects, below: Option<&S3Uri>) -> Result<Vec<ObjectName>, TierUnavailable> {
     let mut names = BTreeMap::new();
     for (bucket, prefix) in dirty.prefixes() {
         let Some(prefix) = narrowed((&bucket, &prefix), below) else {

@@ -4,7 +4,6 @@ mod parted;
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,23 +11,22 @@ use futures_util::stream;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use shoal_policy::NodeId;
+use parking_lot::Mutex;
+use shoal_registry::changes::SendPermit;
 use shoal_s3::identity::{Caller, Identities, NODE};
-use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
 use shoal_s3::sigv4::PayloadHash;
 use shoal_store::Store;
 
 use super::manifest::Manifest;
-use super::multipart::Upload;
-use crate::blocks::placement::Placement;
 use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
 use crate::endpoint::{
     BoxError, Endpoint, EndpointError, EndpointRequest, LakeAccount, RequestBody, RequestStream,
 };
-use crate::fetch::Fetcher;
+use crate::fetch::{FetchVia, Fetcher};
 use crate::read_context::ReadContext;
 use crate::single_flight::FetchError;
+use crate::tier::TierBytes;
 
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
@@ -43,19 +41,16 @@ pub(super) struct LakeWriter {
     identities: Arc<Identities>,
 }
 
-/// Breaks off a write to the lake. All clones share one state.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Cancel(Arc<AtomicBool>);
-
-impl Cancel {
-    /// Breaks the write off, unless the lake already has all bytes.
-    pub(super) fn cancel(&self) {
-        self.0.store(true, Ordering::Release);
-    }
-
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
+/// One object on its way to the lake.
+#[derive(Clone, Copy)]
+pub(super) struct LakeWrite<'a> {
+    pub(super) manifest: &'a Manifest,
+    /// Where its bytes are.
+    pub(super) bytes: &'a TierBytes,
+    /// The conditions that the object at the lake must meet.
+    pub(super) conditions: &'a HeaderMap,
+    /// Whether this node may send to the lake.
+    pub(super) permit: &'a SendPermit,
 }
 
 /// The result of a write that the lake took.
@@ -67,15 +62,22 @@ pub(super) enum Uploaded {
     OtherEtag(Option<HeaderValue>),
 }
 
-/// The reason why the lake does not have the object.
+/// The lake has not said that it has the object.
 #[derive(Debug, thiserror::Error)]
-pub enum LakeWriteError {
-    /// The object is about to be overwritten or removed.
-    #[error("it was cancelled")]
-    Cancelled,
-    /// A node has lost a block that it held.
-    #[error("a block is not where it was")]
-    BlockMissing,
+#[error("{error}")]
+pub(super) struct NotWritten {
+    #[source]
+    pub(super) error: LakeWriteError,
+    /// Whether the lake may have the object, or get it later.
+    pub(super) may_exist: bool,
+}
+
+/// The reason why the lake has not said that it has the object.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LakeWriteError {
+    /// Another node may already bring the object to the lake.
+    #[error("the session of this node with the registry ended")]
+    SessionOver,
     /// The node that flushes does not know the writer's identity.
     #[error("no identity here signs with {0}")]
     UnknownWriter(Arc<str>),
@@ -85,30 +87,49 @@ pub enum LakeWriteError {
     /// The lake's answer lacks what it must contain.
     #[error("the lake's answer is not that of an upload")]
     Misunderstood,
-    /// A block cannot be read from the node that holds it.
-    #[error("a block cannot be read: {0}")]
+    /// A block cannot be read from the tier.
+    #[error("the object cannot be read: {0}")]
     Unread(FetchError),
     /// The lake did not answer.
     #[error(transparent)]
     Lake(#[from] EndpointError),
 }
 
-/// The reason why the body of a write broke off.
-#[derive(Clone, Debug, Default)]
-struct BodyFailure {
-    cancelled: Arc<AtomicBool>,
-    missing: Arc<AtomicBool>,
+impl LakeWriteError {
+    /// Whether the lake may have carried out a request that failed for this reason.
+    fn may_be_carried_out(&self) -> bool {
+        match self {
+            Self::SessionOver | Self::UnknownWriter(_) | Self::Unread(_) => false,
+            Self::Refused(status) => is_undecided(*status),
+            Self::Misunderstood => true,
+            Self::Lake(error) => error.kind().may_be_carried_out(),
+        }
+    }
+
+    fn into_end(self) -> NotWritten {
+        NotWritten {
+            may_exist: self.may_be_carried_out(),
+            error: self,
+        }
+    }
 }
 
+/// Whether a status leaves open if the request was carried out. A lake that sends 503 has refused it.
+pub fn is_undecided(status: StatusCode) -> bool {
+    status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE
+}
+
+/// The reason why the body of a write broke off before its last byte.
+#[derive(Clone, Default)]
+struct BodyFailure(Arc<Mutex<Option<LakeWriteError>>>);
+
 impl BodyFailure {
+    fn set(&self, error: LakeWriteError) {
+        *self.0.lock() = Some(error);
+    }
+
     fn check(&self) -> Result<(), LakeWriteError> {
-        if self.cancelled.load(Ordering::Acquire) {
-            Err(LakeWriteError::Cancelled)
-        } else if self.missing.load(Ordering::Acquire) {
-            Err(LakeWriteError::BlockMissing)
-        } else {
-            Ok(())
-        }
+        self.0.lock().take().map_or(Ok(()), Err)
     }
 }
 
@@ -132,58 +153,36 @@ impl LakeWriter {
     ///
     /// # Errors
     ///
-    /// The lake does not have the object. This includes a write that was cancelled before the lake had all
-    /// bytes.
-    pub(super) async fn write(
-        &self,
-        manifest: &Manifest,
-        cancel: &Cancel,
-    ) -> Result<Uploaded, LakeWriteError> {
-        self.write_if(manifest, &HeaderMap::new(), cancel).await
-    }
-
-    /// Writes the object to the lake if the object that is there meets the conditions.
-    pub(super) async fn write_if(
-        &self,
-        manifest: &Manifest,
-        conditions: &HeaderMap,
-        cancel: &Cancel,
-    ) -> Result<Uploaded, LakeWriteError> {
-        if manifest.part_layout.is_whole() {
-            self.write_whole(manifest, conditions, cancel).await
+    /// The lake does not have the object, or that is not known.
+    pub(super) async fn write(&self, write: LakeWrite<'_>) -> Result<Uploaded, NotWritten> {
+        if write.manifest.part_layout.is_whole() {
+            let written = self.write_whole(write).await;
+            written.map_err(LakeWriteError::into_end)
         } else {
-            self.write_in_parts(manifest, conditions, cancel).await
+            self.write_in_parts(write).await
         }
     }
 
-    async fn write_whole(
-        &self,
-        manifest: &Manifest,
-        conditions: &HeaderMap,
-        cancel: &Cancel,
-    ) -> Result<Uploaded, LakeWriteError> {
+    async fn write_whole(&self, write: LakeWrite<'_>) -> Result<Uploaded, LakeWriteError> {
+        let manifest = write.manifest;
         let caller = self.writer(&manifest.writer)?;
         let account = self.lake.account_for(&caller);
         let failure = BodyFailure::default();
         let body = match manifest.version.size_bytes {
             0 => RequestBody::Empty,
-            size_bytes => RequestBody::Stream {
-                length: Some(size_bytes),
-                body: self.body(
-                    manifest,
-                    ByteRange {
-                        start: 0,
-                        end: size_bytes,
-                    },
-                    caller,
-                    account.clone(),
-                    cancel.clone(),
-                    failure.clone(),
-                ),
-            },
+            size_bytes => {
+                let whole = ByteRange {
+                    start: 0,
+                    end: size_bytes,
+                };
+                RequestBody::Stream {
+                    length: Some(size_bytes),
+                    body: self.body(write, whole, (caller, account.clone()), failure.clone()),
+                }
+            }
         };
         let mut headers = manifest.headers.clone();
-        headers.extend(conditions.clone());
+        headers.extend(write.conditions.clone());
         if let Some(md5) = content_md5(&manifest.version.etag) {
             headers.insert(CONTENT_MD5, md5);
         }
@@ -198,6 +197,7 @@ impl LakeWriter {
             account,
             payer: NODE,
         };
+        write.check()?;
         let answered = self.lake.send(request).await;
         failure.check()?;
         let (head, body) = answered?.into_parts();
@@ -221,91 +221,57 @@ impl LakeWriter {
 
     fn blocks(
         &self,
-        manifest: &Manifest,
+        LakeWrite { manifest, bytes, .. }: LakeWrite<'_>,
         range: ByteRange,
         (caller, account): (Caller, LakeAccount),
     ) -> BlockStream {
         let context = ReadContext::of_peer(account, caller, Some(manifest.name.clone()), HeaderMap::new());
-        let placement = Arc::clone(&manifest.placement);
-        self.stream(&manifest.version, placement, range, context)
-    }
-
-    /// The blocks of a part of an upload. One node holds them all.
-    ///
-    /// # Errors
-    ///
-    /// The node does not know the writer's identity.
-    pub(super) fn blocks_of_part(
-        &self,
-        upload: &Upload,
-        (version, holder): (&Arc<Version>, NodeId),
-    ) -> Result<BlockStream, LakeWriteError> {
-        let caller = self.writer(&upload.writer)?;
-        let account = self.lake.account_for(&caller);
-        let held = (0..version.block_count()).map(|_| holder);
-        let placement = Placement::new(held).expect("one node can be told");
-        let range = ByteRange {
-            start: 0,
-            end: version.size_bytes,
-        };
-        let context = ReadContext::of_peer(account, caller, Some(upload.name.clone()), HeaderMap::new());
-        Ok(self.stream(version, placement.into(), range, context))
-    }
-
-    fn stream(
-        &self,
-        version: &Arc<Version>,
-        placement: Arc<Placement>,
-        range: ByteRange,
-        context: ReadContext,
-    ) -> BlockStream {
         let reader = BlockReader {
             store: Arc::clone(&self.store),
             fetcher: Arc::clone(&self.fetcher),
-            version: Arc::clone(version),
+            version: Arc::clone(&manifest.version),
             context: Arc::new(context),
-            plan: FetchPlan::Placed(placement),
+            plan: FetchPlan::All(FetchVia::Tier(bytes.clone())),
         };
-        BlockStream::new(
-            Arc::new(reader),
-            range,
-            ReadAheadWindow { now: 1, max: AHEAD },
-            None,
-        )
+        let window = ReadAheadWindow { now: 1, max: AHEAD };
+        BlockStream::new(Arc::new(reader), range, window, None)
     }
 
-    /// A range of the object as a request body. It breaks off when the write is cancelled; the lake then
+    /// A range of the object as a request body. It breaks off if the node may no longer send; the lake then
     /// stores nothing.
     fn body(
         &self,
-        manifest: &Manifest,
+        write: LakeWrite<'_>,
         range: ByteRange,
-        caller: Caller,
-        account: LakeAccount,
-        cancel: Cancel,
+        origin: (Caller, LakeAccount),
         failure: BodyFailure,
     ) -> RequestStream {
-        let blocks = self.blocks(manifest, range, (caller, account));
+        let blocks = self.blocks(write, range, origin);
+        let permit = write.permit.clone();
         let pieces = stream::unfold(Some(blocks), move |blocks| {
-            let (cancel, failure) = (cancel.clone(), failure.clone());
+            let (permit, failure) = (permit.clone(), failure.clone());
             async move {
                 let mut blocks = blocks?;
                 let piece = poll_fn(|cx| blocks.poll_next(cx)).await?;
-                if cancel.is_cancelled() {
-                    failure.cancelled.store(true, Ordering::Release);
-                    return Some((Err(BoxError::from(LakeWriteError::Cancelled)), None));
-                }
-                match piece {
-                    Ok(piece) => Some((Ok(Frame::data(piece)), Some(blocks))),
-                    Err(error) => {
-                        let missing = matches!(error, FetchError::NotHeld);
-                        failure.missing.fetch_or(missing, Ordering::AcqRel);
-                        Some((Err(BoxError::from(error)), None))
-                    }
-                }
+                let error = match piece {
+                    Ok(piece) if permit.may_send() => return Some((Ok(Frame::data(piece)), Some(blocks))),
+                    Ok(_) => LakeWriteError::SessionOver,
+                    Err(error) => LakeWriteError::Unread(error),
+                };
+                let told = BoxError::from(error.to_string());
+                failure.set(error);
+                Some((Err(told), None))
             }
         });
         StreamBody::new(pieces).boxed_unsync()
+    }
+}
+
+impl LakeWrite<'_> {
+    /// Checks that the node may send a request now.
+    fn check(&self) -> Result<(), LakeWriteError> {
+        let may_send = self.permit.may_send();
+        may_send.then_some(()).ok_or(LakeWriteError::SessionOver)
     }
 }
 

@@ -2,22 +2,30 @@
 //! then.
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
 use http::uri::PathAndQuery;
-use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers};
+use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
+use shoal_registry::DirtyVersion;
 use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::target;
+use ulid::Ulid;
 
 use super::part_layout::PartLayout;
-use crate::blocks::placement::Placement;
+use super::writing::version_of;
+use crate::tier::Piece;
+
+/// The time from 1970 to the year 10,000.
+const YEAR_10000: Duration = Duration::from_hours(70_389_528);
 
 /// One dirty object.
 #[derive(Clone, Debug)]
 pub struct Manifest {
+    /// Names the write. No two writes share an id.
+    pub id: Ulid,
     /// The name of the object, never with a `versionId`.
     pub name: ObjectName,
-    /// Orders the writes of one name. Zero until the write is committed.
-    pub sequence: u64,
     /// The access key of the identity that wrote the object. Only this identity may read it.
     pub writer: Arc<str>,
     /// The version that a read finds: its ETag, size and headers are those that the lake will give.
@@ -27,163 +35,209 @@ pub struct Manifest {
     /// The headers that the lake gets with the bytes.
     pub headers: HeaderMap,
     /// The parts in which the object was uploaded.
-    pub part_layout: Arc<PartLayout>,
-    /// The nodes that hold the blocks.
-    pub placement: Arc<Placement>,
+    pub part_layout: PartLayout,
+    /// Where the bytes are.
+    pub pieces: Vec<Piece>,
 }
 
-impl Manifest {
-    /// Encodes the manifest, for a record or another node.
-    pub fn write(&self, out: &mut Vec<u8>) {
-        write_name(out, &self.name);
-        out.extend_from_slice(&self.sequence.to_le_bytes());
-        write_bytes(out, self.writer.as_bytes());
-        self.version.write(out);
-        write_bytes(out, self.target.as_str().as_bytes());
-        write_headers(out, &self.headers);
-        self.part_layout.write(out);
-        self.placement.write(out);
-    }
+/// The part of a manifest that the registry keeps as opaque bytes. The registry itself knows the name, the
+/// size and the keys of the bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) writer: Arc<str>,
+    pub(super) etag: Arc<str>,
+    pub(super) modified: SystemTime,
+    pub(super) headers: HeaderMap,
+    /// Headers that a read returns although the writer did not send them.
+    pub(super) of_reads: HeaderMap,
+    pub(super) part_layout: PartLayout,
+}
 
-    /// The encoded manifest.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1024);
-        self.write(&mut out);
+/// The lake and the block size of this node. They name versions and blocks.
+#[derive(Clone, Debug)]
+pub(super) struct Naming {
+    pub(super) lake: Arc<str>,
+    pub(super) block_bytes: u64,
+}
+
+impl Record {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256);
+        write_bytes(&mut out, self.writer.as_bytes());
+        write_bytes(&mut out, self.etag.as_bytes());
+        write_time(&mut out, Some(self.modified));
+        write_headers(&mut out, &self.headers);
+        write_headers(&mut out, &self.of_reads);
+        self.part_layout.write(&mut out);
         out
     }
 
-    /// Inverse of [`Manifest::write`]. Every block must have a holder, and the parts must add up to the
-    /// object.
-    ///
-    /// # Errors
-    ///
-    /// Fails with [`Malformed`] if the bytes end too early or the manifest contradicts itself.
-    pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let manifest = Self {
-            name: read_name(reader)?,
-            sequence: reader.u64()?,
-            writer: reader.text()?.into(),
-            version: Arc::new(Version::read(reader)?),
-            target: PathAndQuery::try_from(reader.text()?).map_err(|_| Malformed)?,
-            headers: reader.headers()?,
-            part_layout: Arc::new(PartLayout::read(reader)?),
-            placement: Arc::new(Placement::read(reader)?),
-        };
-        let is_placed = manifest.placement.len() == manifest.version.block_count() as usize;
-        let is_parted = manifest.part_layout.fits(manifest.version.size_bytes);
-        (is_placed && is_parted).then_some(manifest).ok_or(Malformed)
-    }
-
-    /// Inverse of [`Manifest::to_bytes`].
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`read`](Self::read) does, and if bytes are left.
-    pub fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+    /// Inverse of [`Record::to_bytes`].
+    pub(super) fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
-        let manifest = Self::read(&mut reader)?;
-        reader.rest().is_empty().then_some(manifest).ok_or(Malformed)
-    }
-
-    /// The bytes of the object that `node` holds.
-    pub fn bytes_at(&self, node: shoal_policy::NodeId) -> u64 {
-        let blocks = self.placement.held_by(node);
-        blocks.map(|index| self.version.block_len(index)).sum()
+        let record = Self {
+            writer: reader.text()?.into(),
+            etag: reader.text()?.into(),
+            modified: reader.time()?.ok_or(Malformed)?,
+            headers: reader.headers()?,
+            of_reads: reader.headers()?,
+            part_layout: PartLayout::read(&mut reader)?,
+        };
+        // HTTP cannot write a later date.
+        let is_dated = record.modified < SystemTime::UNIX_EPOCH + YEAR_10000;
+        let is_whole = reader.rest().is_empty() && is_dated;
+        is_whole.then_some(record).ok_or(Malformed)
     }
 }
 
-/// Encodes the name of an object.
-pub(super) fn write_name(out: &mut Vec<u8>, name: &ObjectName) {
-    write_bytes(out, name.bucket.as_bytes());
-    write_bytes(out, &name.key);
+impl Manifest {
+    /// The manifest of a dirty object under `name`.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if the record contradicts itself, or was written by a build that this one
+    /// does not understand.
+    pub(super) fn of(name: &ObjectName, dirty: &DirtyVersion, naming: &Naming) -> Result<Self, Malformed> {
+        let record = Record::of_bytes(&dirty.record)?;
+        if !record.part_layout.fits(dirty.size_bytes) {
+            return Err(Malformed);
+        }
+        let version = version_of(name, &record, dirty.size_bytes, naming).ok_or(Malformed)?;
+        Ok(Self {
+            id: dirty.id,
+            name: name.clone(),
+            version: Arc::new(version),
+            target: target::of_object(name).map_err(|_| Malformed)?,
+            pieces: pieces(&record.part_layout, dirty)?,
+            writer: record.writer,
+            headers: record.headers,
+            part_layout: record.part_layout,
+        })
+    }
 }
 
-/// Inverse of [`write_name`].
-pub(super) fn read_name(reader: &mut Reader<'_>) -> Result<ObjectName, Malformed> {
-    Ok(ObjectName {
-        bucket: reader.text()?.into(),
-        key: reader.bytes()?.into(),
-        version: None,
-    })
+/// The pieces of an object: one, or one for each part that is not empty.
+fn pieces(part_layout: &PartLayout, dirty: &DirtyVersion) -> Result<Vec<Piece>, Malformed> {
+    let sizes: Vec<u64> = if part_layout.is_whole() {
+        vec![dirty.size_bytes]
+    } else {
+        part_layout.parts().map(|part| part.range.len()).collect()
+    };
+    let sizes = sizes.into_iter().filter(|size_bytes| *size_bytes > 0);
+    let mut keys = dirty.data.iter();
+    let pieces = sizes.map(|size_bytes| {
+        let key = Arc::clone(keys.next().ok_or(Malformed)?);
+        Ok(Piece { key, size_bytes })
+    });
+    let pieces = pieces.collect::<Result<_, _>>()?;
+    keys.next().is_none().then_some(pieces).ok_or(Malformed)
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use std::sync::Arc;
+    use std::time::SystemTime;
 
-    use http::uri::PathAndQuery;
     use http::{HeaderMap, HeaderValue};
     use proptest::collection::vec;
     use proptest::prelude::{any, proptest};
-    use shoal_policy::NodeId;
-    use shoal_s3::object::{ObjectName, Version};
+    use shoal_registry::{DirtyVersion, Lifetime};
+    use shoal_s3::object::ObjectName;
+    use ulid::Ulid;
 
-    use super::{Manifest, PartLayout, Placement};
+    use super::{Manifest, Naming, PartLayout, Record};
 
-    /// An object of three blocks of 100 bytes, the last one short, on nodes 1 and 2.
-    pub(in crate::dirty) fn manifest(key: &str, sequence: u64) -> Manifest {
-        let name = ObjectName {
-            bucket: "b".into(),
-            key: key.as_bytes().into(),
-            version: None,
-        };
-        let object = name.id("lake");
-        let mut headers = HeaderMap::new();
-        headers.append("x-amz-meta-raw", HeaderValue::from_bytes(b"caf\xe9").unwrap());
-        Manifest {
-            target: PathAndQuery::try_from(format!("/b/{key}")).unwrap(),
-            sequence,
-            writer: "AK".into(),
-            version: Arc::new(Version {
-                id: Version::id_of(object, "\"etag\"", 250),
-                object,
-                etag: "\"etag\"".into(),
-                size_bytes: 250,
-                block_bytes: 100,
-                last_modified: None,
-                headers: headers.clone(),
-            }),
-            headers,
-            part_layout: Arc::new(PartLayout::of([(1, 200), (2, 50)])),
-            placement: Arc::new(Placement::new([1, 2, 1].map(NodeId)).unwrap()),
-            name,
+    pub(in crate::dirty) fn naming() -> Naming {
+        Naming {
+            lake: "lake".into(),
+            block_bytes: 100,
         }
     }
 
-    #[test]
-    fn a_written_manifest_reads_back_unchanged() {
-        let written = manifest("k", 7);
-        let read = Manifest::of_bytes(&written.to_bytes()).unwrap();
-        assert_eq!(format!("{read:?}"), format!("{written:?}"));
-        assert_eq!((read.bytes_at(NodeId(1)), read.bytes_at(NodeId(2))), (150, 100));
+    fn record() -> Record {
+        let mut headers = HeaderMap::new();
+        headers.append("x-amz-meta-raw", HeaderValue::from_bytes(b"caf\xe9").unwrap());
+        Record {
+            writer: "AK".into(),
+            etag: "\"etag\"".into(),
+            modified: SystemTime::UNIX_EPOCH,
+            headers,
+            of_reads: HeaderMap::new(),
+            part_layout: PartLayout::of([(1, 200), (2, 0), (3, 50)]),
+        }
+    }
+
+    fn dirty(record: &Record, keys: &[&str]) -> DirtyVersion {
+        DirtyVersion {
+            id: Ulid(7),
+            node: 1,
+            size_bytes: 250,
+            lifetime: Lifetime::Normal,
+            data: keys.iter().map(|key| Arc::from(*key)).collect(),
+            record: record.to_bytes().into(),
+        }
+    }
+
+    fn name(key: &str) -> ObjectName {
+        ObjectName {
+            bucket: "b".into(),
+            key: key.as_bytes().into(),
+            version: None,
+        }
+    }
+
+    /// An object of three blocks of 100 bytes, the last one short, in three parts, one of them empty.
+    pub(in crate::dirty) fn manifest(key: &str) -> Manifest {
+        Manifest::of(&name(key), &dirty(&record(), &["p1", "p3"]), &naming()).unwrap()
     }
 
     #[test]
-    fn a_manifest_without_a_place_for_each_block_is_refused() {
-        let mut lying = manifest("k", 7);
-        lying.placement = Arc::new(Placement::new([1, 2].map(NodeId)).unwrap());
-        assert!(Manifest::of_bytes(&lying.to_bytes()).is_err());
+    fn a_record_reads_back_unchanged() {
+        assert_eq!(Record::of_bytes(&record().to_bytes()), Ok(record()));
     }
 
     #[test]
-    fn a_manifest_whose_parts_are_not_the_object_is_refused() {
-        let mut lying = manifest("k", 7);
-        lying.part_layout = Arc::new(PartLayout::of([(1, 200), (2, 51)]));
-        assert!(Manifest::of_bytes(&lying.to_bytes()).is_err());
+    fn a_manifest_knows_what_a_read_returns_and_where_the_bytes_are() {
+        let manifest = manifest("a b");
+        assert_eq!(manifest.target.as_str(), "/b/a%20b");
+        assert_eq!(
+            (&*manifest.version.etag, manifest.version.size_bytes),
+            ("\"etag\"", 250)
+        );
+        assert!(manifest.version.headers.contains_key("x-amz-meta-raw"));
+        let pieces = manifest
+            .pieces
+            .iter()
+            .map(|piece| (&*piece.key, piece.size_bytes));
+        assert_eq!(pieces.collect::<Vec<_>>(), [("p1", 200), ("p3", 50)]);
+    }
+
+    #[test]
+    fn an_object_whose_parts_or_pieces_do_not_add_up_is_refused() {
+        let of = |record: &Record, keys: &[&str]| Manifest::of(&name("k"), &dirty(record, keys), &naming());
+        assert!(of(&record(), &["p1"]).is_err());
+        assert!(of(&record(), &["p1", "p3", "p4"]).is_err());
+        let longer = Record {
+            part_layout: PartLayout::of([(1, 200), (2, 51)]),
+            ..record()
+        };
+        assert!(of(&longer, &["p1", "p2"]).is_err());
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_manifest_or_refused(bytes in vec(any::<u8>(), 0..300)) {
-            let _ = Manifest::of_bytes(&bytes);
+        fn any_bytes_are_a_record_or_refused(bytes in vec(any::<u8>(), 0..300)) {
+            let _ = Record::of_bytes(&bytes);
         }
 
         #[test]
-        fn a_manifest_with_flipped_bits_is_another_one_or_refused(at in any::<proptest::sample::Index>(), bit in 0..8_u8) {
-            let mut bytes = manifest("k", 7).to_bytes();
+        fn a_record_with_flipped_bits_is_another_one_or_refused(at in any::<proptest::sample::Index>(), bit in 0..8_u8) {
+            let mut bytes = record().to_bytes();
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
-            let _ = Manifest::of_bytes(&bytes);
+            let mut version = dirty(&record(), &["p1", "p3"]);
+            version.record = bytes.into();
+            let _ = Manifest::of(&name("k"), &version, &naming());
         }
     }
 }

@@ -1,42 +1,48 @@
-//! Objects that were acknowledged before the lake has them (D3N, IV; dissertation 4.4): *dirty* objects, for
-//! data that can be made again.
+//! Objects that were acknowledged before the lake has them: *dirty* objects (dissertation 4.5.1, 4.5.2).
 //!
-//! [`DirtyObjects`] is the interface that the rest of a node speaks to. A [`Manifest`] makes an object exist:
-//! it says what the lake will know of the object, and where its bytes are until then.
+//! [`DirtyObjects`] is the interface that the rest of a node speaks to. A write is acknowledged when its
+//! bytes are in the store of a *tier* and an entry in the tier's registry names them. The registry orders all
+//! changes of a name (`shoal-registry`); no node has an order of its own.
 //!
-//! The files of this folder describe, list, accept and flush dirty objects. `homes` keeps them and orders the
-//! writes of each name. Only `objects` imports from `homes`.
+//! ```text
+//! intake       bytes ─▶ the tier's store
+//! objects      a manifest ─▶ the entry of the name                                ─▶ 200
+//! cleaner      when it is due: bytes ─▶ lake, ETag compared ─▶ the entry is empty
+//! ```
 //!
 //! `docs/explanation/write-back.md` holds the reasons.
 
 mod checksums;
+mod cleaner;
 mod flush_orders;
-mod flush_schedule;
-pub mod homes;
+mod intake;
 mod lake_upload;
 mod lake_writer;
 mod listing;
 mod manifest;
 mod multipart;
 mod objects;
+mod outcomes;
 mod part_layout;
 mod permission;
 mod reading;
 mod status;
+mod tiers;
+mod uploads;
 mod writing;
 
 pub use self::checksums::{Checksum, ChecksumSpec, ChecksumType, element_name};
 pub use self::flush_orders::{FlushOrders, FlushProgress};
-pub use self::flush_schedule::FlushStatus;
-pub use self::lake_writer::LakeWriteError;
+pub use self::lake_writer::is_undecided;
 pub use self::listing::{Listing, UploadListing, described};
 pub use self::manifest::Manifest;
 pub use self::multipart::{
-    Completed, CompletionError, ListError, ListedPart, OpenUpload, PART_BYTES_MIN, Part, PartError, Upload,
-    UploadEnd, UploadId, UploadPosition, UploadProgress, UploadQuery, UploadUnavailable, select,
+    Completed, CompletionError, KeptUpload, ListError, ListedPart, Part, PartError, Upload, UploadEnd,
+    UploadId, UploadPosition, UploadQuery, UploadUnavailable, select,
 };
-pub use self::objects::{AuthorityUnreachable, DirtyObjects, FlushFailed, Found, Held, Parts};
+pub use self::objects::{DirtyObjects, FlushFailed, Lookup, NotBegun, Parts};
 pub use self::part_layout::{PartLayout, PlacedPart};
 pub use self::reading::read;
 pub use self::status::{Figures, WriteBackOutcome};
-pub use self::writing::{PendingWrite, ReceiveError, WriteError, Written};
+pub use self::tiers::{TierError, TierSettings};
+pub use self::writing::{ReceiveError, WriteError};

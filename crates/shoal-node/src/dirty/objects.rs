@@ -1,117 +1,187 @@
 //! The interface of write-back: everything that the rest of a node asks about dirty objects, or does to them.
-//!
-//! This is the only file outside of `homes` that knows which protocol keeps and orders dirty objects.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use http::request::Parts as RequestHead;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, StatusCode};
-use http_body::Body;
-use shoal_s3::error::S3Error;
+use http::{HeaderMap, header};
+use shoal_registry::changes::{LakeChange, Of};
+use shoal_registry::entry::Kind;
+use shoal_registry::names::{BeginError, ChangeError, Found};
+use shoal_registry::worker::NotFlushed;
+use shoal_registry::{DirtyVersion, Name};
+use shoal_s3::etag;
 use shoal_s3::identity::{Caller, Identities};
-use shoal_s3::object::ObjectName;
+use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::operation::Classified;
-use shoal_s3::payload::CheckedBody;
-use shoal_store::{Store, StoreConfig};
+use shoal_s3::payload::{Algorithm, CheckedBody, Digests};
+use shoal_store::Store;
+use tokio::time::{Duration, Instant, sleep};
 
-use super::checksums::{ChecksumSpec, creation_headers};
-pub use super::homes::Held;
-use super::homes::{Desk, Homes};
-use super::multipart::{
-    Completed, CompletionError, OpenUpload, Part, PartError, Upload, UploadId, UploadProgress, UploadQuery,
-    UploadUnavailable,
-};
+use super::cleaner::CleanerParts;
+use super::intake::receive;
+use super::lake_writer::LakeWriter;
+use super::manifest::{Manifest, Naming, Record};
+use super::outcomes::Outcomes;
+use super::part_layout::PartLayout;
 use super::permission::{self, Permission};
-use super::status::Figures;
-use super::writing::{PendingWrite, WriteError, Written};
-use super::{FlushStatus, Manifest};
-use crate::cooperation::Cooperation;
+use super::status::{Figures, TierStatus, WriteBackOutcome};
+use super::tiers::{Tier, TierError, TierSettings, new_key, object_name, registry_name};
+use super::writing::{PendingWrite, WriteError};
+use crate::clock;
 use crate::endpoint::Endpoint;
 use crate::fetch::Fetcher;
 use crate::grants::Grants;
 use crate::http::connection::ClientBody;
 use crate::shutdown::Shutdown;
-use crate::write::{Uncached, WriteRules, size_to_copy};
+use crate::tier::{ByteStore, TierBytes, TierConfig, TierUnavailable};
+use crate::write::{BackRule, Uncached, WriteRules, WriteThrough, size_to_copy};
+
+/// The number of entries of a registry on one page.
+const PAGE: usize = 1000;
+
+/// How long a change of a name waits until no object is dirty under it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a page for operators waits for the registries.
+const REFRESH: Duration = Duration::from_millis(500);
+
+/// The pause before a flush of a name that other writes keep dirty.
+const FLUSH_PAUSE: Duration = Duration::from_millis(20);
 
 /// The objects that were acknowledged before the lake has them.
 ///
 /// Every node of a cluster has one, and all of them give the same answers.
 pub struct DirtyObjects {
     rules: WriteRules,
-    lake: Arc<Endpoint>,
-    homes: Arc<Homes>,
-    desk: Desk,
+    pub(super) lake: Arc<Endpoint>,
+    grants: Arc<Grants>,
+    through: Arc<WriteThrough>,
+    tiers: Vec<Tier>,
+    pub(super) lake_writer: Arc<LakeWriter>,
+    pub(super) naming: Naming,
+    pub(super) outcomes: Arc<Outcomes>,
 }
 
 /// The parts of a node that [`DirtyObjects`] uses.
 pub struct Parts {
-    /// The rules that say where objects may be dirty.
+    /// The rules that say where objects may be dirty, and in which tier.
     pub rules: WriteRules,
     /// The lake.
     pub lake: Arc<Endpoint>,
-    /// Blocks and manifests on disk.
+    /// Blocks on disk.
     pub store: Arc<Store>,
-    /// Blocks from other nodes.
+    /// Blocks from elsewhere.
     pub fetcher: Arc<Fetcher>,
-    /// The other nodes.
-    pub cooperation: Arc<Cooperation>,
     /// Versions and grants. Those of an object are void once it is written.
     pub grants: Arc<Grants>,
     /// The identities in whose names objects are flushed.
     pub identities: Arc<Identities>,
+    /// Caches the bytes of writes.
+    pub through: Arc<WriteThrough>,
+    /// The size of a block.
+    pub block_bytes: u64,
+    /// The id of this node.
+    pub node: u64,
 }
 
-/// The state of a name.
+/// The state of a name at one moment.
 #[derive(Clone, Debug)]
-pub enum Found {
-    /// Nothing is dirty under the name: the lake's answer is the answer.
-    Nothing,
-    /// A dirty object.
-    Dirty(Arc<Manifest>),
-    /// An object that was acknowledged and is lost.
-    Lost(Arc<Manifest>),
+pub struct Lookup {
+    tier: usize,
+    name: Name,
+    found: Found,
+    /// The dirty object. `None`: the lake's answer is the answer.
+    pub manifest: Option<Arc<Manifest>>,
 }
-
-/// No node that knows the state of the name can be reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the nodes that would know of the object cannot be asked now")]
-pub struct AuthorityUnreachable;
 
 /// The reason why an object is still dirty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlushFailed {
     /// It may be: its state is not known.
     #[error(transparent)]
-    Unreachable(#[from] AuthorityUnreachable),
+    Unavailable(#[from] TierUnavailable),
     /// It could not be brought to the lake.
-    #[error("the object is dirty, and could not be flushed to the lake now")]
-    NotFlushed,
+    #[error("the object is dirty, and could not be flushed to the lake now: {0}")]
+    NotFlushed(Arc<str>),
+}
+
+/// The reason why a change of a name cannot begin at the lake.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotBegun {
+    /// A dirty object must go to the lake first.
+    #[error(transparent)]
+    Flush(#[from] FlushFailed),
+    /// Another change of the name does not end.
+    #[error("another change of the object is on its way to the lake")]
+    Busy,
+}
+
+impl From<TierUnavailable> for NotBegun {
+    fn from(error: TierUnavailable) -> Self {
+        Self::Flush(error.into())
+    }
 }
 
 impl DirtyObjects {
-    /// Finds the objects on the disk that were dirty when the node stopped. An acknowledged object waits for
-    /// the lake as long as `flush_interval`.
-    pub async fn open(parts: Parts, store: &StoreConfig, flush_interval: Duration) -> Self {
-        let (rules, lake) = (parts.rules.clone(), Arc::clone(&parts.lake));
-        let homes = Arc::new(Homes::open(parts, store, flush_interval).await);
-        Self {
+    /// Opens the tiers, each with its store.
+    ///
+    /// # Errors
+    ///
+    /// A tier cannot be used as it is configured.
+    pub async fn open(
+        parts: Parts,
+        tiers: &[(TierConfig, Arc<dyn ByteStore>)],
+        settings: TierSettings,
+    ) -> Result<Self, TierError> {
+        let Parts {
             rules,
             lake,
-            desk: Desk::new(Arc::clone(&homes)),
-            homes,
+            store,
+            fetcher,
+            grants,
+            identities,
+            through,
+            block_bytes,
+            node,
+        } = parts;
+        let lake_writer = LakeWriter::new(Arc::clone(&lake), store, fetcher, identities);
+        let lake_writer = Arc::new(lake_writer);
+        let naming = Naming {
+            lake: lake.url().into(),
+            block_bytes,
+        };
+        let outcomes = Arc::<Outcomes>::default();
+        let cleaner = CleanerParts {
+            lake_writer: Arc::clone(&lake_writer),
+            grants: Arc::clone(&grants),
+            outcomes: Arc::clone(&outcomes),
+            naming: naming.clone(),
+        };
+        let mut opened = Vec::with_capacity(tiers.len());
+        for (config, bytes) in tiers {
+            opened.push(Tier::open(config, Arc::clone(bytes), node, settings, cleaner.clone()).await?);
         }
+        for tier in &opened {
+            tier.begin().await?;
+        }
+        Ok(Self {
+            rules,
+            lake,
+            grants,
+            through,
+            tiers: opened,
+            lake_writer,
+            naming,
+            outcomes,
+        })
     }
 
-    /// Flushes dirty objects when they are due, and does what else they need, until the node stops. A node on
-    /// which nothing is dirty and nothing may become dirty does nothing. `cooperates`: there may be other
-    /// nodes even if this one sees none.
-    pub async fn run(self: Arc<Self>, cooperates: bool, stopping: Shutdown) {
-        if !self.homes.is_empty() || self.rules.allow_back_anywhere() {
-            Box::pin(self.homes.run(cooperates, stopping)).await;
-        }
+    /// Flushes dirty objects when they are due, and does what else the tiers need, until the node stops.
+    pub async fn run(self: Arc<Self>, stopping: Shutdown) {
+        let tiers = self.tiers.iter().map(|tier| tier.run(stopping.clone()));
+        futures_util::future::join_all(tiers).await;
     }
 }
 
@@ -136,17 +206,67 @@ impl DirtyObjects {
     pub(super) fn prefixes(&self) -> Vec<(String, Vec<u8>)> {
         self.rules.back_prefixes()
     }
+
+    pub(super) fn rule(&self, name: &ObjectName) -> Option<(BackRule, &Tier)> {
+        let rule = self.rules.back_rule(name)?;
+        Some((rule, &self.tiers[rule.tier]))
+    }
+
+    pub(super) fn tiers_below(&self, bucket: &str, prefix: &[u8]) -> impl Iterator<Item = &Tier> {
+        let tiers: BTreeSet<usize> = self.rules.tiers_below(bucket, prefix);
+        tiers.into_iter().map(|tier| &self.tiers[tier])
+    }
 }
 
 /// Objects.
 impl DirtyObjects {
-    /// Looks a name up.
+    /// Looks a name up, below a rule that lets it be dirty.
     ///
     /// # Errors
     ///
-    /// No node that knows the state of the name can be reached. The lake's answer is not the answer then.
-    pub async fn find(&self, name: &ObjectName) -> Result<Found, AuthorityUnreachable> {
-        self.homes.directory().find(name).await
+    /// The registry does not answer. The lake's answer is not the answer then.
+    pub async fn find(&self, name: &ObjectName) -> Result<Lookup, TierUnavailable> {
+        let rule = self.rules.back_rule(name);
+        let rule = rule.ok_or_else(|| TierUnavailable::because(&"no rule names a tier"))?;
+        let tier = &self.tiers[rule.tier];
+        let key = registry_name(name);
+        let found = tier.names.find(&key).await.map_err(TierUnavailable::from)?;
+        let manifest = found
+            .entry
+            .current
+            .as_ref()
+            .map(|version| self.manifest(name, version));
+        Ok(Lookup {
+            tier: rule.tier,
+            name: key,
+            manifest: manifest.transpose()?,
+            found,
+        })
+    }
+
+    fn manifest(&self, name: &ObjectName, version: &DirtyVersion) -> Result<Arc<Manifest>, TierUnavailable> {
+        let manifest = Manifest::of(name, version, &self.naming);
+        manifest.map(Arc::new).map_err(|error| {
+            TierUnavailable::because(&format!("the record of {name:?} cannot be read: {error}"))
+        })
+    }
+
+    /// Whether a name is still in the state that was found. The lake's word that there is no object is the
+    /// answer only if this holds afterwards.
+    ///
+    /// # Errors
+    ///
+    /// The registry does not answer.
+    pub async fn is_as_found(&self, lookup: &Lookup) -> Result<bool, TierUnavailable> {
+        let names = &self.tiers[lookup.tier].names;
+        let is_as_found = names.is_as_found(&lookup.name, &lookup.found).await;
+        is_as_found.map_err(TierUnavailable::from)
+    }
+
+    /// The bytes of a dirty object.
+    pub fn bytes(&self, lookup: &Lookup, manifest: &Manifest) -> TierBytes {
+        let store = Arc::clone(&self.tiers[lookup.tier].store);
+        TierBytes::new(store, manifest.pieces.clone())
     }
 
     /// Every dirty object of a bucket whose key begins with `prefix` and follows `after`, in the order of
@@ -154,14 +274,33 @@ impl DirtyObjects {
     ///
     /// # Errors
     ///
-    /// Fails if the nodes that know the dirty objects of the bucket cannot be reached.
+    /// A registry does not answer.
     pub async fn list(
         &self,
         bucket: &str,
         prefix: &[u8],
         after: &[u8],
-    ) -> Result<Vec<Arc<Manifest>>, AuthorityUnreachable> {
-        self.homes.directory().list(bucket, prefix, after).await
+    ) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
+        let mut manifests = Vec::new();
+        for tier in self.tiers_below(bucket, prefix) {
+            let (mut after, mut at) = (after.to_vec(), None);
+            loop {
+                let page = tier.names.list(bucket, (prefix, &after), PAGE, at).await;
+                let page = page.map_err(TierUnavailable::from)?;
+                for (name, version) in page.objects {
+                    if let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) {
+                        manifests.push(self.manifest(&name, &version)?);
+                    }
+                }
+                at = Some(page.revision);
+                match page.next {
+                    Some(next) => after = next.parts().1.to_vec(),
+                    None => break,
+                }
+            }
+        }
+        manifests.sort_by(|one, other| one.name.key.cmp(&other.name.key));
+        Ok(manifests)
     }
 
     /// Decides whether a write may be acknowledged before the lake has it. The lake is asked for its
@@ -179,25 +318,107 @@ impl DirtyObjects {
     ) -> Result<PendingWrite, Uncached> {
         let size_bytes = size_to_copy(classified, parts)?;
         let write = PendingWrite::of(name, size_bytes, parts, caller)?;
-        if size_bytes > self.homes.object_bytes_max() {
-            return Err(Uncached::TooLarge);
-        }
         self.permit(&write, caller).await?;
         Ok(write)
     }
 
-    /// Receives the bytes of an accepted write and commits the object: from then on every node finds it. An
-    /// object that cannot be kept dirty goes to the lake before this returns.
+    /// Receives the bytes of an accepted write and commits the object: from then on every node finds it.
     ///
     /// # Errors
     ///
-    /// Nothing was written.
+    /// Nothing was written, or that is not known.
     pub async fn commit(
         &self,
         write: PendingWrite,
         body: CheckedBody<ClientBody>,
-    ) -> Result<Written, WriteError> {
-        self.homes.write(write, body).await
+    ) -> Result<Arc<Version>, WriteError> {
+        let PendingWrite {
+            name,
+            writer,
+            size_bytes,
+            mut headers,
+            ..
+        } = write;
+        let (_, tier) = self
+            .rule(&name)
+            .ok_or_else(|| TierUnavailable::because(&"no rule names a tier"))?;
+        let key = (size_bytes > 0).then(|| new_key(size_bytes));
+        let copy = self.through.copy(size_bytes);
+        let mut md5 = Digests::default();
+        md5.add(Algorithm::Md5);
+        let mut body = std::pin::pin!(body);
+        let each = |data: &bytes::Bytes| {
+            md5.update(data);
+            if let Ok(copy) = &copy {
+                copy.add(vec![data.clone()]);
+            }
+        };
+        match &key {
+            Some(key) => receive(&*tier.store, (key, size_bytes), body.as_mut(), each).await?,
+            None => super::intake::receive_nothing(body.as_mut()).await?,
+        }
+        tier.note_stored(size_bytes);
+        // A checksum that comes behind the bytes says the same as one before them.
+        headers.extend(body.trailer());
+        let record = Record {
+            writer,
+            etag: etag::of_md5(&md5.of(Algorithm::Md5)).into(),
+            modified: clock::utc_now(),
+            headers,
+            of_reads: HeaderMap::new(),
+            part_layout: PartLayout::default(),
+        };
+        let data: Vec<_> = key.into_iter().collect();
+        let dirty = self.describe(&name, size_bytes, (&record, data.clone()));
+        let manifest = self.manifest(&name, &dirty)?;
+        match tier.names.write(&registry_name(&name), dirty).await {
+            Ok(()) => {}
+            Err(ChangeError::OutcomeUnknown) => return Err(WriteError::OutcomeUnknown),
+            Err(error) => {
+                for key in &data {
+                    tier.discard(key).await;
+                }
+                return Err(TierUnavailable::because(&error).into());
+            }
+        }
+        self.outcomes.count(WriteBackOutcome::Committed);
+        self.invalidate(&name);
+        if let Ok(copy) = copy {
+            self.cache(&copy, &manifest.version);
+        }
+        Ok(Arc::clone(&manifest.version))
+    }
+
+    /// Forgets the lake's earlier answers about a name.
+    pub(super) fn invalidate(&self, name: &ObjectName) {
+        self.grants.invalidate_object(name);
+    }
+
+    /// Keeps the blocks of a written object in the cache. They have the same names before and after the
+    /// object goes to the lake.
+    fn cache(&self, copy: &crate::write::BodyCopy, version: &Version) {
+        let mut answer = version.headers.clone();
+        answer.insert(header::ETAG, version.etag_header());
+        // The answer to the client says nothing about the cache: the tier has the bytes in any case.
+        let _ = self.through.commit(copy, version.object, &answer);
+    }
+
+    /// Describes an object that is to be committed.
+    pub(super) fn describe(
+        &self,
+        name: &ObjectName,
+        size_bytes: u64,
+        (record, data): (&Record, Vec<Arc<str>>),
+    ) -> DirtyVersion {
+        let (rule, tier) = self.rule(name).expect("a name that is written back has a tier");
+        DirtyVersion {
+            id: shoal_registry::session::new_id(),
+            node: tier.node,
+            size_bytes,
+            lifetime: rule.lifetime,
+            data,
+            record: record.to_bytes().into(),
+        }
     }
 
     /// Whether the lake would let a caller write the object at `target`.
@@ -211,24 +432,71 @@ impl DirtyObjects {
     ///
     /// # Errors
     ///
-    /// The object is still dirty, or lost.
+    /// The object is still dirty, or that is not known.
     pub async fn flush(&self, name: &ObjectName) -> Result<(), FlushFailed> {
-        self.homes.directory().flush(name).await
+        let Some((_, tier)) = self.rule(name) else {
+            return Ok(());
+        };
+        let flushed = tier.worker.flush(&registry_name(name)).await;
+        flushed.map_err(|error| match error {
+            NotFlushed::Begin(BeginError::Change(ChangeError::Engine(error))) => {
+                TierUnavailable::from(error).into()
+            }
+            error => FlushFailed::NotFlushed(error.to_string().into()),
+        })
     }
 
-    /// Keeps a dirty object from being flushed, so that it can be removed. A flush under way is broken off,
-    /// or has ended when this returns. Returns `None` if nothing is dirty under the name.
+    /// Begins a change of a name at the lake: a write of another object there, or a change of the object.
+    /// A dirty object goes to the lake first. No other node changes the name there until the change ends.
     ///
     /// # Errors
     ///
-    /// Fails if the nodes that know whether the object is dirty cannot be reached.
-    pub async fn hold(&self, name: &ObjectName) -> Result<Option<Held>, AuthorityUnreachable> {
-        self.homes.directory().hold(name).await
+    /// The change has not begun, and nothing may be sent to the lake.
+    pub async fn begin_at_lake(&self, name: &ObjectName) -> Result<LakeChange, NotBegun> {
+        self.begin(name, Kind::Write).await
+    }
+
+    /// Begins the removal of the object under a name, dirty or not.
+    ///
+    /// # Errors
+    ///
+    /// The removal has not begun, and nothing may be sent to the lake.
+    pub async fn begin_removal(&self, name: &ObjectName) -> Result<LakeChange, NotBegun> {
+        self.begin(name, Kind::Delete).await
+    }
+
+    async fn begin(&self, name: &ObjectName, kind: Kind) -> Result<LakeChange, NotBegun> {
+        let (_, tier) = self
+            .rule(name)
+            .ok_or_else(|| TierUnavailable::because(&"no rule names a tier"))?;
+        let key = registry_name(name);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match tier.changes.begin(&key, kind, Of::Current).await {
+                Ok(change) => return Ok(change),
+                // Other writes may keep the name dirty.
+                Err(BeginError::Changed) if Instant::now() < deadline => {
+                    self.flush(name).await?;
+                    sleep(FLUSH_PAUSE).await;
+                }
+                Err(BeginError::Changed | BeginError::Busy(_)) => return Err(NotBegun::Busy),
+                Err(error @ (BeginError::NoSession | BeginError::Change(_))) => {
+                    return Err(TierUnavailable::because(&error).into());
+                }
+            }
+        }
     }
 
     /// Checks that there is room for a write, and that the lake would take it from the caller.
-    async fn permit(&self, write: &PendingWrite, caller: &Caller) -> Result<(), Uncached> {
-        if !self.homes.has_room(write.size_bytes) {
+    pub(super) async fn permit(&self, write: &PendingWrite, caller: &Caller) -> Result<(), Uncached> {
+        let (_, tier) = self.rule(&write.name).ok_or(Uncached::TierUnavailable)?;
+        if !tier.takes_writes() {
+            return Err(Uncached::TierUnavailable);
+        }
+        if write.size_bytes > tier.object_bytes_max() {
+            return Err(Uncached::TooLarge);
+        }
+        if !tier.has_room(write.size_bytes) {
             return Err(Uncached::TooDirty);
         }
         let account = self.lake.account_for(caller);
@@ -241,158 +509,50 @@ impl DirtyObjects {
     }
 }
 
-/// Multipart uploads.
-impl DirtyObjects {
-    /// Begins an upload whose object may become dirty.
-    ///
-    /// # Errors
-    ///
-    /// The reason why it may not.
-    pub async fn begin_upload(
-        &self,
-        name: &ObjectName,
-        parts: &RequestHead,
-        caller: &Caller,
-    ) -> Result<UploadId, Uncached> {
-        let mut write = PendingWrite::of(name, 0, parts, caller)?;
-        write.headers = creation_headers(&write.headers);
-        ChecksumSpec::of(&write.headers)?;
-        if self.homes.home().is_leaving() {
-            return Err(Uncached::Unsettled);
-        }
-        self.permit(&write, caller).await?;
-        self.homes.begin_upload(write).await
-    }
-
-    /// Finds an upload.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the upload cannot be continued, or if the node that keeps it cannot be reached.
-    pub async fn find_upload(&self, id: UploadId) -> Result<Upload, UploadUnavailable> {
-        self.homes.upload(id).await
-    }
-
-    /// Receives the bytes of a part, `size_bytes` as its head announces, and makes it a part of the upload.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the body is wrong, the upload is gone, or the nodes cannot keep the bytes.
-    pub async fn put_part<B>(
-        &self,
-        upload: &Upload,
-        (number, size_bytes): (u16, u64),
-        body: B,
-    ) -> Result<Arc<Part>, PartError>
-    where
-        B: Body<Data = Bytes, Error = S3Error> + Unpin,
-    {
-        self.homes.take_part(upload, (number, size_bytes), body).await
-    }
-
-    /// The parts of an upload, or the object that was made of it.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the upload cannot be continued, or if the node that keeps it cannot be reached.
-    pub async fn upload_progress(&self, id: UploadId) -> Result<UploadProgress, UploadUnavailable> {
-        self.homes.progress(id).await
-    }
-
-    /// Makes an object of `parts`, and waits for it. `asked` holds conditions on the object that exists, and
-    /// checksums that the new one must have.
-    ///
-    /// # Errors
-    ///
-    /// The outer error: the upload cannot be continued, or its node cannot be reached. The inner error: no
-    /// object was made, and the upload stays open.
-    pub async fn complete_upload(
-        &self,
-        id: UploadId,
-        parts: &[Arc<Part>],
-        asked: &HeaderMap,
-    ) -> Result<Result<Arc<Completed>, CompletionError>, UploadUnavailable> {
-        self.homes.complete_upload(id, parts, asked).await
-    }
-
-    /// Ends an upload without an object.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the upload cannot be continued, or if the node that keeps it cannot be reached.
-    pub async fn abort_upload(&self, id: UploadId) -> Result<(), UploadUnavailable> {
-        self.homes.abort_upload(id).await
-    }
-
-    /// Every open upload that the query is about, in the order of listings.
-    ///
-    /// # Errors
-    ///
-    /// Fails if a node that may keep such uploads cannot be reached.
-    pub async fn list_uploads(&self, query: &UploadQuery) -> Result<Vec<Arc<Upload>>, AuthorityUnreachable> {
-        self.homes.list_uploads(query).await
-    }
-}
-
 /// For operators, and for a node that is to stop.
 impl DirtyObjects {
-    /// Whether this node knows which objects are dirty. Until it does, such objects may be answered 503.
-    pub fn is_synced(&self) -> bool {
-        self.homes.home().is_settled()
-    }
-
-    /// Counts the dirty objects here, and the outcomes of writes since the node started.
+    /// Counts the dirty objects, and the outcomes of writes since the node started.
     pub fn figures(&self) -> Figures {
-        let (objects, bytes) = self.homes.home().size();
+        let figures = self.tiers.iter().map(Tier::figures);
         Figures {
-            objects,
-            bytes,
-            outcomes: self.homes.home().outcomes(),
-            uploads: self.homes.open_uploads().len() as u64,
-            upload_bytes: self.homes.upload_bytes(),
-            upload_ends: self.homes.upload_ends(),
+            objects: figures.clone().map(|figures| figures.objects).sum(),
+            bytes: self.tiers.iter().map(Tier::stored_bytes).sum(),
+            outcomes: self.outcomes.writes(),
+            uploads: figures.map(|figures| figures.uploads).sum(),
+            upload_ends: self.outcomes.uploads(),
         }
     }
 
-    /// The objects that this node flushes and whose flushes fail, or that are lost.
-    pub fn troubled(&self) -> impl Iterator<Item = (Arc<Manifest>, FlushStatus)> {
-        let objects = self.homes.home().objects().into_iter();
-        objects.filter(|(_, status)| status.is_troubled())
+    /// Counts anew what is dirty. A registry that does not answer soon leaves the last counts.
+    pub async fn refresh(&self) {
+        let refreshed = futures_util::future::join_all(self.tiers.iter().map(Tier::refresh));
+        let _ = tokio::time::timeout(REFRESH, refreshed).await;
     }
 
-    /// The open uploads that this node keeps, with their parts.
-    pub fn open_uploads(&self) -> Vec<OpenUpload> {
-        self.homes.open_uploads()
+    /// The state of each tier.
+    pub fn tiers(&self) -> Vec<TierStatus> {
+        let status = |tier: &Tier| TierStatus {
+            name: Arc::clone(&tier.name),
+            is_reachable: tier.is_reachable(),
+            objects: tier.figures().objects,
+            bytes: tier.stored_bytes(),
+            capacity_bytes: tier.capacity_bytes(),
+            uploads: tier.figures().uploads,
+            adopted: tier.worker.adopted().len(),
+            failed: tier.worker.failed(),
+        };
+        self.tiers.iter().map(status).collect()
     }
 
-    /// Flushes once what this node keeps of dirty objects, so that it can stop. Returns how many objects, and
-    /// uploads in use, only this node still has.
+    /// Flushes once every dirty object that this node wrote, so that it can stop. Returns how many are left.
+    ///
+    /// Nothing is lost if the node stops before: another node flushes the rest.
     pub async fn drain_round(&self) -> u64 {
-        self.homes.drain_round().await
-    }
-
-    /// Begins a flush as this node does when it finds the object due, and waits for its end.
-    pub async fn flush_as_due(&self, name: &ObjectName) {
-        // `troubled` shows a flush that failed.
-        let _ = self.homes.home().flush(name).await;
-    }
-
-    /// Ends uploads that clients have given up, and lets go of parts that are not needed, as of `now`.
-    pub async fn tidy_uploads_at(&self, now: Instant) {
-        self.homes.tidy_uploads_at(now).await;
-    }
-}
-
-/// For other nodes.
-impl DirtyObjects {
-    /// Whether a request of another node is about dirty objects.
-    pub fn is_peer_request(target: &PathAndQuery) -> bool {
-        Homes::is_asked(target)
-    }
-
-    /// Answers such a request: a status, and a body.
-    pub async fn answer_peer(&self, target: &PathAndQuery) -> (StatusCode, Bytes) {
-        let answer = self.desk.answer(target).await;
-        (answer.status(), answer.into_body())
+        let mut left = 0;
+        for tier in &self.tiers {
+            tier.worker.flush_all(tier.node).await;
+            left += tier.dirty_objects().await.unwrap_or(1);
+        }
+        left
     }
 }

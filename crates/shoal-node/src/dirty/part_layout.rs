@@ -84,7 +84,7 @@ impl PartLayout {
         })
     }
 
-    /// Encodes the layout, for a record or another node.
+    /// Encodes the layout.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&(self.0.len() as u32).to_le_bytes());
         for run in &self.0 {

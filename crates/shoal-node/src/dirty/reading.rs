@@ -1,10 +1,13 @@
-//! A read of a dirty object. Every byte comes from the nodes that hold it, because the lake does not have it.
+//! A read of a dirty object. Every byte comes from this node's disk or from the tier, because the lake does
+//! not have it.
 
 use std::sync::Arc;
 
 use super::Manifest;
 use crate::blocks::FetchPlan;
+use crate::fetch::FetchVia;
 use crate::read::{GetAnswer, ObjectReader, ReadError, ReadRequest};
+use crate::tier::TierBytes;
 
 /// Answers a GET by the writer of the object.
 ///
@@ -15,9 +18,10 @@ pub async fn read(
     reader: &ObjectReader,
     request: &ReadRequest,
     manifest: &Manifest,
+    bytes: TierBytes,
 ) -> Result<GetAnswer, ReadError> {
-    let placed = FetchPlan::Placed(Arc::clone(&manifest.placement));
+    let plan = FetchPlan::All(FetchVia::Tier(bytes));
     reader
-        .open_version(request, Arc::clone(&manifest.version), placed)
+        .open_version(request, Arc::clone(&manifest.version), plan)
         .await
 }

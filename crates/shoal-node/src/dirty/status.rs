@@ -1,22 +1,52 @@
 //! Figures on dirty objects for operators.
 
+use std::sync::Arc;
+
+use shoal_registry::worker::FailedFlush;
+
 use super::multipart::UploadEnd;
 
-/// Counts of dirty objects.
+/// Counts of dirty objects and uploads in all tiers.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// Dirty objects of which this node keeps a part or the manifest.
+    /// Dirty objects that this node wrote and the lake does not have yet.
     pub objects: u64,
-    /// Bytes of their blocks on this node.
+    /// Bytes in the tiers, of all nodes.
     pub bytes: u64,
     /// How many objects had each outcome since the node started.
     pub outcomes: Vec<(WriteBackOutcome, u64)>,
-    /// Open uploads that this node keeps.
+    /// Uploads that began at this node, open or ended not long ago.
     pub uploads: u64,
-    /// Bytes of parts on this node, of uploads that any node keeps.
-    pub upload_bytes: u64,
     /// How many uploads ended in each way since the node started.
     pub upload_ends: [(UploadEnd, u64); UploadEnd::ALL.len()],
+}
+
+/// Counts of one tier.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TierFigures {
+    pub(super) objects: u64,
+    pub(super) uploads: u64,
+}
+
+/// The state of one tier.
+#[derive(Clone, Debug)]
+pub struct TierStatus {
+    /// The name in the configuration.
+    pub name: Arc<str>,
+    /// Whether the registry has heard from this node in time.
+    pub is_reachable: bool,
+    /// Dirty objects that this node wrote and the lake does not have yet.
+    pub objects: u64,
+    /// Bytes in the store, of all nodes.
+    pub bytes: u64,
+    /// The most bytes that the store may hold.
+    pub capacity_bytes: u64,
+    /// Uploads that began at this node.
+    pub uploads: u64,
+    /// Dead nodes that this node acts for.
+    pub adopted: usize,
+    /// Objects whose last flush failed, the oldest first.
+    pub failed: Vec<FailedFlush>,
 }
 
 /// The outcome of an object that was written back.
@@ -28,21 +58,13 @@ pub enum WriteBackOutcome {
     Flushed,
     /// A flush failed; it is tried again.
     Failed,
-    /// Lost before it was flushed.
-    Lost,
     /// Flushed, and named by the lake with another ETag than the acknowledged one.
     Renamed,
 }
 
 impl WriteBackOutcome {
     /// Every outcome.
-    pub const ALL: [Self; 5] = [
-        Self::Committed,
-        Self::Flushed,
-        Self::Failed,
-        Self::Lost,
-        Self::Renamed,
-    ];
+    pub const ALL: [Self; 4] = [Self::Committed, Self::Flushed, Self::Failed, Self::Renamed];
 
     /// The word in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
@@ -50,7 +72,6 @@ impl WriteBackOutcome {
             Self::Committed => "committed",
             Self::Flushed => "flushed",
             Self::Failed => "failed",
-            Self::Lost => "lost",
             Self::Renamed => "renamed",
         }
     }

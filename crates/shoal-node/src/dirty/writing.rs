@@ -1,21 +1,18 @@
 //! Which writes may be acknowledged before the lake has them, and what they become.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use shoal_policy::admission::Refusal;
 use shoal_s3::error::S3Error;
 use shoal_s3::hop_by_hop::end_to_end;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::target;
 
-use super::AuthorityUnreachable;
-use super::lake_writer::LakeWriteError;
-use crate::single_flight::FetchError;
+use super::manifest::{Naming, Record};
+use crate::tier::TierUnavailable;
 use crate::write::Uncached;
 
 /// The content type of S3 for an object whose writer named none.
@@ -56,44 +53,32 @@ pub struct PendingWrite {
     pub(super) headers: HeaderMap,
 }
 
-/// A write that has ended.
-#[derive(Debug)]
-pub struct Written {
-    /// The version that reads find from now on.
-    pub version: Arc<Version>,
-    /// The reason if the lake already has it.
-    pub through: Option<Uncached>,
-}
-
-/// The reason why the bytes of a write are not on disk.
+/// The reason why the bytes of a write are not in the tier.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// The body is not what the head of the request says.
     #[error(transparent)]
     Body(#[from] S3Error),
-    /// The disk does not keep up or is full.
-    #[error("the disk does not take it: {0:?}")]
-    Disk(Refusal),
-    /// The memory for bytes on their way to the disk stays full.
-    #[error("{0}")]
-    Window(FetchError),
+    /// The tier has no room.
+    #[error("the tier is full")]
+    Full,
+    /// The tier does not take the bytes.
+    #[error(transparent)]
+    Unavailable(#[from] TierUnavailable),
 }
 
-/// The reason why nothing was written.
+/// The reason why a write is not acknowledged.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The bytes were not received.
+    /// Nothing was written: the tier does not have the bytes.
     #[error(transparent)]
     Receive(#[from] ReceiveError),
-    /// The disk has no room for a block.
-    #[error("the disk does not take it: {0:?}")]
-    Disk(Refusal),
-    /// The object could not stay dirty, and the lake did not take it either.
-    #[error("the object could neither be kept nor brought to the lake: {0}")]
-    Upload(#[from] LakeWriteError),
-    /// The object could not stay dirty, and the state of an earlier write of the name is not known.
+    /// Nothing was written: the registry does not take the object.
     #[error(transparent)]
-    Unreachable(#[from] AuthorityUnreachable),
+    Unavailable(#[from] TierUnavailable),
+    /// The registry may have taken the object.
+    #[error("it is not known whether the object was written")]
+    OutcomeUnknown,
 }
 
 impl PendingWrite {
@@ -115,33 +100,29 @@ impl PendingWrite {
             headers: of_flush(&parts.headers)?,
         })
     }
+}
 
-    /// The version that a read of the object finds. `of_reads` are headers that a read returns although the
-    /// writer did not send them.
-    pub(super) fn version(
-        &self,
-        etag: &str,
-        of_reads: &HeaderMap,
-        lake: &str,
-        block_bytes: u64,
-        now: SystemTime,
-    ) -> Version {
-        let mut read = HeaderMap::new();
-        for (name, value) in &self.headers {
-            if is_read(name) {
-                read.append(name.clone(), value.clone());
-            }
+/// The version that a read of the object finds; `None` if the record names no possible one.
+pub(super) fn version_of(
+    name: &ObjectName,
+    record: &Record,
+    size_bytes: u64,
+    naming: &Naming,
+) -> Option<Version> {
+    let mut read = HeaderMap::new();
+    for (name, value) in &record.headers {
+        if is_read(name) {
+            read.append(name.clone(), value.clone());
         }
-        let text = |text: &str| HeaderValue::from_str(text).expect("an ETag or a date is a header value");
-        for (name, value) in of_reads {
-            read.insert(name, value.clone());
-        }
-        read.insert(header::ETAG, text(etag));
-        read.insert(header::LAST_MODIFIED, text(&httpdate::fmt_http_date(now)));
-        read.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        let version = Version::from_response(self.name.id(lake), &read, self.size_bytes, block_bytes);
-        version.expect("an object of bounded size with an ETag has a version")
     }
+    for (name, value) in &record.of_reads {
+        read.insert(name, value.clone());
+    }
+    read.insert(header::ETAG, HeaderValue::from_str(&record.etag).ok()?);
+    let modified = HeaderValue::try_from(httpdate::fmt_http_date(record.modified)).ok()?;
+    read.insert(header::LAST_MODIFIED, modified);
+    read.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    Version::from_response(name.id(&naming.lake), &read, size_bytes, naming.block_bytes).ok()
 }
 
 /// The headers that the lake gets with the bytes.

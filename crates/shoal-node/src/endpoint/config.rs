@@ -1,5 +1,6 @@
 //! `[lake]`
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use shoal_base::secret::Secret;
@@ -11,6 +12,9 @@ pub struct LakeConfig {
     pub endpoint: String,
     /// Region that signatures name.
     pub region: String,
+    /// The certificates, in PEM, that sign that of the store; `None` for those that the system trusts. Only a
+    /// tier has the setting.
+    pub ca_file: Option<PathBuf>,
     /// Credentials for identities that have none.
     pub access_key: Option<String>,
     /// The secret half (`secret_key` or the content of `secret_key_file`).
@@ -32,6 +36,7 @@ impl Default for LakeConfig {
         Self {
             endpoint: "http://127.0.0.1:9090".into(),
             region: "us-east-1".into(),
+            ca_file: None,
             access_key: None,
             secret_key: None,
             connect_timeout: Duration::from_secs(3),

@@ -1,6 +1,6 @@
 //! How a connection to an endpoint is made: name resolution, TCP, and TLS if the URL says so.
 
-use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use http::Uri;
@@ -9,6 +9,9 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 
 use super::error::BoxError;
 use crate::channel::Dialer;
@@ -39,18 +42,24 @@ impl ConnectError {
 }
 
 impl Connector {
-    /// Creates a connector. For `https` it trusts the roots of the system (`SSL_CERT_FILE` and `SSL_CERT_DIR`
-    /// are honoured).
-    pub(super) fn new(address: Uri) -> io::Result<Self> {
+    /// Creates a connector. For `https` it trusts the certificates in `ca_file`, else the roots of the system
+    /// (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured).
+    pub(super) fn new(address: Uri, ca_file: Option<&Path>) -> Result<Self, BoxError> {
         if address.scheme_str() != Some("https") {
             return Ok(Self::Plain(address, TowerToHyperService::new(tcp())));
         }
         let provider = rustls::crypto::ring::default_provider();
-        let tls = HttpsConnectorBuilder::new()
-            .with_provider_and_native_roots(provider)?
-            .https_only()
-            .enable_http1()
-            .wrap_connector(tcp());
+        let builder = HttpsConnectorBuilder::new();
+        let builder = match ca_file {
+            Some(ca_file) => {
+                let config = ClientConfig::builder_with_provider(provider.into());
+                let config = config.with_safe_default_protocol_versions()?;
+                let roots = config.with_root_certificates(roots_in(ca_file)?);
+                builder.with_tls_config(roots.with_no_client_auth())
+            }
+            None => builder.with_provider_and_native_roots(provider)?,
+        };
+        let tls = builder.https_only().enable_http1().wrap_connector(tcp());
         Ok(Self::Tls(address, TowerToHyperService::new(tls)))
     }
 
@@ -68,6 +77,19 @@ impl Connector {
             Err(_elapsed) => Err(ConnectError::TimedOut),
         }
     }
+}
+
+/// The certificates in a file of PEM.
+fn roots_in(ca_file: &Path) -> Result<RootCertStore, BoxError> {
+    let mut roots = RootCertStore::empty();
+    let unread = |error| format!("{}: {error}", ca_file.display());
+    for certificate in CertificateDer::pem_file_iter(ca_file).map_err(unread)? {
+        roots.add(certificate.map_err(unread)?)?;
+    }
+    if roots.is_empty() {
+        return Err(format!("{} holds no certificate", ca_file.display()).into());
+    }
+    Ok(roots)
 }
 
 fn boxed(wire: impl Wire + 'static) -> Stream {

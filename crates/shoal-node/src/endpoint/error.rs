@@ -87,6 +87,20 @@ impl Failure {
         }
     }
 
+    /// Whether the endpoint may have carried out the request, or may do so later.
+    pub fn may_be_carried_out(self) -> bool {
+        matches!(
+            self,
+            Self::TimedOut
+                | Self::BrokenOff
+                | Self::Unintelligible
+                | Self::Stalled
+                | Self::Truncated
+                | Self::Reset
+                | Self::Changed
+        )
+    }
+
     /// Whether the endpoint was too slow (504) rather than wrong (502).
     pub fn is_timeout(self) -> bool {
         matches!(self, Self::ConnectTimedOut | Self::TimedOut | Self::Stalled)

@@ -127,7 +127,7 @@ impl Endpoint {
         let address = address(&config.endpoint).map_err(misconfigured)?;
         let host = host(&address);
         let timeouts = Timeouts::new(config);
-        let connector = Connector::new(address).map_err(|error| misconfigured(error.into()))?;
+        let connector = Connector::new(address, config.ca_file.as_deref()).map_err(misconfigured)?;
         let counters = Arc::new(Counters::default());
         Ok(Self {
             url,

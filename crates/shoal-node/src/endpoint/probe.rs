@@ -147,7 +147,7 @@ async fn speaks_tls(address: &str) -> bool {
     let Ok(uri) = format!("https://{with_port}").parse::<Uri>() else {
         return false;
     };
-    let Ok(connector) = Connector::new(uri) else {
+    let Ok(connector) = Connector::new(uri, None) else {
         return false;
     };
     match connector.connect(TIMEOUT).await {

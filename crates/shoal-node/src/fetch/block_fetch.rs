@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use http::{Method, header};
 use shoal_policy::route::Stop;
 use shoal_policy::{BlockId, Layer, NodeId, Source};
@@ -20,6 +21,7 @@ use crate::grants::is_refusal;
 use crate::peer::{BlockRequest, Peer, PeerError, PeerRole};
 use crate::read_context::ReadContext;
 use crate::single_flight::{FetchError, Leader};
+use crate::tier::TierBytes;
 
 /// How long a peer may send nothing before it is asked whether it is alive.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -75,9 +77,10 @@ impl Fetcher {
     pub(super) async fn fetch_block(&self, fetch: &BlockFetch, leader: &Leader) -> Result<(), FetchError> {
         let len = fetch.version.block_len(fetch.index);
         leader.hold_memory(self.memory.reserve(fetch.context.caller().payer(), len).await?);
-        let layer = match fetch.via {
-            FetchVia::Route(layer) => layer,
-            FetchVia::Handover(giver) => return self.take_over(giver, fetch, leader).await,
+        let layer = match &fetch.via {
+            FetchVia::Route(layer) => *layer,
+            FetchVia::Handover(giver) => return self.take_over(*giver, fetch, leader).await,
+            FetchVia::Tier(bytes) => return read_tier(bytes, fetch, leader).await,
         };
         let block = fetch.version.block(fetch.index);
         let mut tried = Vec::new();
@@ -125,10 +128,11 @@ impl Fetcher {
     }
 
     /// The node that is asked first for a block that is not here.
-    pub fn first_peer(&self, block: BlockId, via: FetchVia) -> Option<NodeId> {
+    pub fn first_peer(&self, block: BlockId, via: &FetchVia) -> Option<NodeId> {
         match via {
-            FetchVia::Route(layer) => self.next_peer(block, layer, &[]).map(|(node, _)| node),
-            FetchVia::Handover(giver) => Some(giver),
+            FetchVia::Route(layer) => self.next_peer(block, *layer, &[]).map(|(node, _)| node),
+            FetchVia::Handover(giver) => Some(*giver),
+            FetchVia::Tier(_) => None,
         }
     }
 
@@ -238,6 +242,24 @@ impl Fetcher {
         body.skip(skip).await?;
         Ok(body)
     }
+}
+
+/// Gives the leader the bytes of a block of a dirty object.
+async fn read_tier(bytes: &TierBytes, fetch: &BlockFetch, leader: &Leader) -> Result<(), FetchError> {
+    leader.set_source(Source::Tier);
+    let start = u64::from(fetch.index) * fetch.version.block_bytes;
+    let len = fetch.version.block_len(fetch.index);
+    let mut pieces = bytes.read(ByteRange {
+        start: start + leader.received(),
+        end: start + len,
+    });
+    while let Some(piece) = pieces.next().await {
+        leader.push(piece.map_err(|error| FetchError::Tier(error.to_string().into()))?);
+    }
+    let is_whole = leader.received() == len;
+    is_whole
+        .then_some(())
+        .ok_or_else(|| FetchError::Tier("the tier holds fewer bytes than the object has".into()))
 }
 
 /// Whether the lake's answer contradicts what the lake granted before: a refusal, or another version.

@@ -21,7 +21,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 pub use self::body_reader::{content_range, range_header, whole_range};
 pub use self::hops::HopOutcome;
 pub use self::response_stream::StreamHandle;
-pub use self::window::{MemoryWindow, WriterMemory};
+pub use self::window::MemoryWindow;
 
 use self::block_fetch::BlockFetch;
 use self::hops::HopCounters;
@@ -33,6 +33,7 @@ use crate::grants::Grants;
 use crate::read_context::ReadContext;
 use crate::single_flight::{BlockSpan, Join, Leader, SingleFlight, Waiter};
 use crate::split::{MissTimer, Split};
+use crate::tier::TierBytes;
 
 /// The share of requests to peers, in percent, that may be given up for the lake because the peer is alive
 /// but sends nothing.
@@ -71,19 +72,21 @@ pub struct FetcherParts {
 }
 
 /// Where a block may be fetched from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum FetchVia {
     /// From any stop of the route. This node is asked for the block in this layer.
     Route(Layer),
     /// From this node alone, which gives the block away.
     Handover(NodeId),
+    /// From the tier alone: the lake does not have the object yet.
+    Tier(TierBytes),
 }
 
 impl FetchVia {
     /// A node that gives a block away waits until it has arrived.
-    const fn urgency(self) -> Urgency {
+    const fn urgency(&self) -> Urgency {
         match self {
-            Self::Route(_) => Urgency::Late,
+            Self::Route(_) | Self::Tier(_) => Urgency::Late,
             Self::Handover(_) => Urgency::Now,
         }
     }

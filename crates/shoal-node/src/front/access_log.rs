@@ -43,7 +43,9 @@ pub struct AccessRecord<'request> {
     pub local_bytes: u64,
     /// Bytes of the body from other nodes.
     pub peer_bytes: u64,
-    /// Bytes of blocks that came from the lake.
+    /// Bytes of the body from a tier.
+    pub tier_bytes: u64,
+    /// Bytes of the body from the lake.
     pub lake_bytes: u64,
 }
 
@@ -72,6 +74,7 @@ pub fn access_line(access: &AccessRecord<'_>) {
         x_cache = access.x_cache,
         local_bytes = access.local_bytes,
         peer_bytes = access.peer_bytes,
+        tier_bytes = access.tier_bytes,
         lake_bytes = access.lake_bytes,
     );
 }
@@ -146,6 +149,7 @@ mod tests {
             x_cache: Some("HIT"),
             local_bytes: 4096,
             peer_bytes: 0,
+            tier_bytes: 0,
             lake_bytes: 0,
         }
     }
@@ -179,6 +183,7 @@ mod tests {
         assert_eq!(fields["x_cache"], "HIT");
         assert_eq!(fields["local_bytes"], 4096);
         assert_eq!(fields["peer_bytes"], 0);
+        assert_eq!(fields["tier_bytes"], 0);
         assert_eq!(fields["lake_bytes"], 0);
         assert_eq!(fields["request_id"], "00000000000000AB");
     }

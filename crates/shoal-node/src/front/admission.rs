@@ -44,6 +44,16 @@ pub(super) struct Opened {
 }
 
 impl Admitted {
+    /// The same request, without its body. Only a request whose body means nothing may be carried out again.
+    pub(super) fn without_body(&self) -> Box<Self> {
+        Box::new(Self {
+            parts: Arc::clone(&self.parts),
+            body: ClientBody::empty(),
+            classified: self.classified.clone(),
+            verified: self.verified.clone(),
+        })
+    }
+
     /// Takes the body at this node. Its reader must discard all of it if it ends in an error.
     pub(super) fn open(self) -> Result<(Opened, CheckedBody<ClientBody>), S3Error> {
         let Self {

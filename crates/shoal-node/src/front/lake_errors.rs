@@ -32,6 +32,10 @@ fn not_brought(error: &FetchError) -> S3Error {
     match error {
         FetchError::Status(status) => of_status(*status),
         FetchError::Lake(trouble) => failed(trouble.kind(), &trouble.to_string()),
+        FetchError::Tier(_) => S3Error::new(
+            ErrorCode::ServiceUnavailable,
+            "The tier does not give the bytes of the object; please try again.",
+        ),
         FetchError::Busy => S3Error::new(
             ErrorCode::SlowDown,
             "Too many bytes are on their way from the lake; please reduce your rate.",

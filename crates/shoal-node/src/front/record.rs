@@ -124,7 +124,7 @@ impl Record {
         let duration = clock::instant().saturating_duration_since(self.started);
         self.metrics
             .request(self.operation.as_str(), self.status.as_u16(), duration);
-        for source in [Source::Local, Source::Peer, Source::Lake] {
+        for source in [Source::Local, Source::Peer, Source::Tier, Source::Lake] {
             let bytes = tally.bytes(source);
             if bytes > 0 {
                 self.metrics.read(source, bytes);
@@ -153,6 +153,7 @@ impl Record {
             x_cache: self.cache.map(CacheStatus::as_str),
             local_bytes: tally.bytes(Source::Local),
             peer_bytes: tally.bytes(Source::Peer),
+            tier_bytes: tally.bytes(Source::Tier),
             lake_bytes: tally.bytes(Source::Lake),
         });
     }

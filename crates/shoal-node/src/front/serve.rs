@@ -39,7 +39,7 @@ pub struct Front {
     metrics: Arc<Metrics>,
     admission: Admission,
     write_rules: ArcSwap<WriteRules>,
-    reads: Reads,
+    reads: Arc<Reads>,
     through: Arc<Writes>,
     dirty: DirtyFront,
     forwarder: Arc<Forwarder>,
@@ -96,6 +96,14 @@ impl Front {
             Arc::clone(&lake),
             Arc::clone(&forwarder),
         );
+        let reads = Reads::new(
+            lake,
+            Arc::clone(&reader),
+            parts.freshness,
+            through,
+            Arc::clone(&forwarder),
+        );
+        let reads = Arc::new(reads);
         Self {
             admission: Admission::new(
                 parts.gate,
@@ -106,8 +114,8 @@ impl Front {
             ),
             metrics,
             write_rules: ArcSwap::from_pointee(parts.write_rules),
-            dirty: DirtyFront::new(shared, Arc::clone(&reader), Arc::clone(&write_through)),
-            reads: Reads::new(lake, reader, parts.freshness, through, Arc::clone(&forwarder)),
+            dirty: DirtyFront::new(shared, (reader, Arc::clone(&reads)), Arc::clone(&write_through)),
+            reads,
             through: write_through,
             forwarder,
         }
@@ -188,10 +196,8 @@ impl Front {
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let wanted = self.reads.parse(&admitted, name)?;
-        if self.dirty.may_be_dirty(&wanted.request.name)
-            && let Some(response) = Box::pin(self.dirty.get(&admitted, &wanted, record)).await?
-        {
-            return Ok(response);
+        if self.dirty.may_be_dirty(&wanted.request.name) {
+            return Box::pin(self.dirty.get(admitted, &wanted, record)).await;
         }
         self.reads.get(admitted, &wanted, record).await
     }
@@ -203,10 +209,8 @@ impl Front {
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let wanted = self.reads.parse(&admitted, name)?;
-        if self.dirty.may_be_dirty(&wanted.request.name)
-            && let Some(response) = self.dirty.head(&admitted, &wanted, record).await?
-        {
-            return Ok(response);
+        if self.dirty.may_be_dirty(&wanted.request.name) {
+            return self.dirty.head(admitted, &wanted, record).await;
         }
         self.reads.head(admitted, &wanted, record).await
     }
@@ -223,14 +227,12 @@ impl Front {
         match self.write_rules.load().mode(name, &admitted.parts.headers)? {
             WriteMode::Back if begins => self.dirty.begin_upload(admitted, name).await,
             WriteMode::Back => self.dirty.write(admitted, name).await,
-            mode => {
-                let overwritten = self.dirty.flush_for_request(&admitted, name).await?;
-                let response = match mode {
-                    WriteMode::Through => self.through.write(admitted, name).await?,
-                    _ => self.forwarder.pass_on(admitted).await?,
-                };
-                self.dirty.discard_overwritten(overwritten, response).await
+            WriteMode::Through => {
+                let (through, of_through) = (Arc::clone(&self.through), name.clone());
+                let write = |admitted| async move { through.write(admitted, &of_through).await };
+                self.dirty.at_lake(admitted, name, write).await
             }
+            WriteMode::Around => self.around(admitted, name).await,
         }
     }
 
@@ -244,11 +246,20 @@ impl Front {
         if let Some(upload) = upload_named(&admitted.classified) {
             return self.dirty.of_upload(admitted, &name, upload).await;
         }
-        self.dirty.flush_for_request(&admitted, &name).await?;
         if admitted.classified.operation == Operation::AbortMultipartUpload {
             return self.through.abort(admitted, &name).await;
         }
-        self.forwarder.pass_on(admitted).await
+        self.around(admitted, &name).await
+    }
+
+    async fn around(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let forwarder = Arc::clone(&self.forwarder);
+        let forward = |admitted| async move { forwarder.pass_on(admitted).await };
+        self.dirty.at_lake(admitted, name, forward).await
     }
 
     /// Answers a request that is not about one object.

@@ -9,14 +9,15 @@ use shoal_s3::auth::Gate;
 use tokio::net::TcpListener;
 
 use super::core::Core;
+use super::tiers;
 use crate::admin::allowed_hosts::AllowedHosts;
 use crate::admin::explain::Explainer;
 use crate::admin::observer::{Observer, ObserverConfig};
 use crate::admin::server::{Admin, Readiness};
 use crate::block_server::BlockServer;
-use crate::cluster::{Addresses, Cluster, NodeServices};
+use crate::cluster::{Addresses, Cluster};
 use crate::config::Config;
-use crate::dirty::{self, DirtyObjects, FlushOrders};
+use crate::dirty::{self, DirtyObjects, FlushOrders, TierError};
 use crate::freshness::FreshnessRules;
 use crate::front::Anonymous;
 use crate::front::serve::{Front, FrontParts};
@@ -41,11 +42,15 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Builds the parts around `core`, and finds the objects on the disk that were dirty when the node
-    /// stopped.
-    pub(super) async fn new(core: Core) -> Self {
-        let (store, age) = (&core.config.store, core.config.write.age);
-        let dirty = Arc::new(DirtyObjects::open(dirty_parts(&core), store, age).await);
+    /// Builds the parts around `core`, and opens the tiers.
+    ///
+    /// # Errors
+    ///
+    /// A tier cannot be used as it is configured.
+    pub(super) async fn new(core: Core) -> Result<Self, TierError> {
+        let tiers = tiers::open(&core.config).await?;
+        let settings = tiers::settings(&core.config);
+        let dirty = Arc::new(DirtyObjects::open(dirty_parts(&core), &tiers, settings).await?);
         let flushes = Arc::new(FlushOrders::of(&dirty));
         let block_server = Arc::new(block_server(&core));
         let observer = Observer {
@@ -66,7 +71,7 @@ impl Parts {
             reloads: Arc::clone(&core.reloads),
             last_reported: parking_lot::Mutex::default(),
         };
-        Self {
+        Ok(Self {
             front: Arc::new(front(&core, &dirty)),
             explainer: Arc::new(explainer(&core)),
             observer: Arc::new(observer),
@@ -74,7 +79,7 @@ impl Parts {
             flushes,
             dirty,
             core,
-        }
+        })
     }
 
     /// Begins to serve other nodes over `listener`, and joins their cluster.
@@ -85,16 +90,12 @@ impl Parts {
         stopping: Shutdown,
     ) -> std::io::Result<Cluster> {
         let core = &self.core;
-        let services = NodeServices {
-            block_server: Arc::clone(&self.block_server),
-            dirty: Arc::clone(&self.dirty),
-        };
         Cluster::join(
             &core.config,
             listener,
             addresses,
             Arc::clone(&core.cooperation),
-            services,
+            Arc::clone(&self.block_server),
             Arc::clone(&core.store),
             stopping,
         )
@@ -144,7 +145,14 @@ impl Parts {
             metrics: Arc::clone(&core.metrics),
             readiness: Arc::clone(readiness),
             conditions: Arc::new(move || judged.conditions(drain().as_ref())),
-            status: Arc::new(move || shown.status(progress())),
+            status: Arc::new(move || {
+                let (observer, drain) = (Arc::clone(&shown), progress());
+                async move {
+                    observer.refresh().await;
+                    observer.status(drain)
+                }
+                .boxed()
+            }),
             members: Arc::new(move || present.members(metrics.requests_in_flight())),
             explain: Arc::new(move |question| {
                 let explainer = Arc::clone(&explainer);
@@ -204,9 +212,11 @@ fn dirty_parts(core: &Core) -> dirty::Parts {
         lake: Arc::clone(&core.lake),
         store: Arc::clone(&core.store),
         fetcher: Arc::clone(&core.fetcher),
-        cooperation: Arc::clone(&core.cooperation),
         grants: Arc::clone(&core.grants),
         identities: Arc::clone(&core.identities),
+        through: Arc::clone(&core.write_through),
+        block_bytes: core.config.store.block_bytes,
+        node: core.cooperation.me().0,
     }
 }
 

@@ -35,7 +35,7 @@ use crate::metrics::histogram::DurationHistogram;
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The sources of objects' bytes.
-const SOURCES: [Source; 3] = [Source::Local, Source::Peer, Source::Lake];
+const SOURCES: [Source; 4] = [Source::Local, Source::Peer, Source::Tier, Source::Lake];
 
 type Gauge = SignedGauge<u64, AtomicU64>;
 
@@ -107,9 +107,8 @@ pub struct Metrics {
     dirty_objects: Gauge,
     dirty_bytes: Gauge,
     uploads_ended: Family<OutcomeLabel, Counter>,
-    uploads_open: Gauge,
+    uploads_kept: Gauge,
     reloads: ReloadMetrics,
-    upload_bytes: Gauge,
     connections: ConnectionMetrics,
 }
 
@@ -169,24 +168,20 @@ impl Metrics {
             ),
             dirty_objects: registry.metric(
                 "dirty_objects",
-                "Dirty objects for which this node is a home or holds blocks.",
+                "Objects that this node acknowledged and the lake does not have yet.",
             ),
             dirty_bytes: registry.metric(
                 "dirty_bytes",
-                "Bytes on this node's disk that the lake does not have.",
+                "Bytes in the tiers, of all nodes, as far as this node knows.",
             ),
             uploads_ended: registry.metric(
                 "uploads_ended",
-                "Multipart uploads that this node kept for write-back, by outcome.",
+                "Multipart uploads for write-back that ended here, by outcome.",
             ),
             reloads: ReloadMetrics::new(&mut registry),
-            uploads_open: registry.metric(
-                "uploads_open",
-                "Multipart uploads kept for write-back that are still open.",
-            ),
-            upload_bytes: registry.metric(
-                "upload_bytes",
-                "Bytes on this node's disk of parts of open uploads, whichever node keeps the upload.",
+            uploads_kept: registry.metric(
+                "uploads_kept",
+                "Multipart uploads for write-back that began here, open or ended not long ago.",
             ),
             store_paused: registry.metric("store_paused", "1 while the disk takes no new blocks."),
             layer_bytes: registry.metric("layer_bytes", "Bytes of blocks on this node's disk, by layer."),
@@ -326,17 +321,16 @@ impl Metrics {
         self.dirty_bytes.set(bytes);
     }
 
-    /// Counts uploads kept here that ended in this way.
+    /// Counts uploads that ended here in this way.
     pub fn uploads_ended(&self, end: &'static str, count: u64) {
         self.uploads_ended
             .get_or_create(&OutcomeLabel { outcome: end })
             .inc_by(count);
     }
 
-    /// Sets the uploads that are kept here and have not ended, and the bytes of parts that are here.
-    pub fn set_uploads(&self, open: u64, bytes: u64) {
-        self.uploads_open.set(open);
-        self.upload_bytes.set(bytes);
+    /// Sets the uploads that began here, open or ended not long ago.
+    pub fn set_uploads(&self, kept: u64) {
+        self.uploads_kept.set(kept);
     }
 
     /// Sets whether the disk takes no new blocks for now.

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use shoal_policy::NodeId;
 use shoal_s3::identity::NODE;
@@ -29,9 +28,6 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The time within which an offered block has to arrive.
 const OFFER_PATIENCE: Duration = Duration::from_secs(30);
-
-/// The size limit of any answer that is not a block.
-const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Makes peers that share one channel and its limits.
 #[derive(Debug)]
@@ -204,38 +200,6 @@ impl Peer {
             Err(_) => Err(PeerError::Silent(self.name.clone())),
         };
         arrived.inspect_err(|_| self.note_failure())
-    }
-
-    /// Sends a request that is answered by a status and some bytes, within `patience`. It is sent once: if
-    /// the answer is lost, the request may have had its effect.
-    ///
-    /// # Errors
-    ///
-    /// Fails if no complete answer comes in time.
-    pub async fn call(
-        &self,
-        operation: &'static str,
-        target: PathAndQuery,
-        patience: Duration,
-    ) -> Result<(StatusCode, Bytes), PeerError> {
-        let request = request_to(Method::POST, operation, target);
-        self.sent.fetch_add(1, Ordering::Relaxed);
-        self.breaker.lock().sending(clock::instant());
-        let exchange = async {
-            let (head, body) = self.endpoint.send(request).await?.into_parts();
-            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-            let body = body.map_err(|_| PeerError::BrokenOff(self.name.clone()))?;
-            Ok((head.status, body.to_bytes()))
-        };
-        let answer = match tokio::time::timeout(patience, exchange).await {
-            Ok(answer) => answer,
-            Err(_) => Err(PeerError::Silent(self.name.clone())),
-        };
-        match &answer {
-            Ok(_) => self.breaker.lock().succeeded(),
-            Err(_) => self.note_failure(),
-        }
-        answer
     }
 
     /// Whether the peer answers at all.

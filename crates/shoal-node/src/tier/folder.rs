@@ -150,6 +150,7 @@ impl FolderStore {
             .map_err(|error| probe::unusable(&place, "cannot be used", &error))?;
         if is_memory {
             return Err(ProbeError {
+                is_outage: false,
                 problem: format!(
                     "{place} cannot be a tier: its file system is in memory, and lost with power"
                 ),

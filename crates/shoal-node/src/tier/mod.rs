@@ -1,17 +1,24 @@
-//! The durable tier: bytes of dirty objects, kept outside the nodes that took them.
+//! Durable tiers: where objects that are written back are until the lake has them.
 //!
-//! A [`ByteStore`](store::ByteStore) keeps immutable pieces. The registry of dirty names says which pieces
+//! A [`ByteStore`] keeps immutable pieces. The registry of dirty names (`shoal-registry`) says which pieces
 //! make an object; a store knows nothing of names.
 
+mod bytes;
 mod config;
 mod exact_body;
-pub mod folder;
+mod folder;
 mod probe;
-pub mod s3;
-pub mod store;
+mod s3;
+mod store;
 #[cfg(test)]
 mod tests;
+mod unavailable;
 
+pub use self::bytes::{Piece, TierBytes};
 pub use self::config::{
     EtcdConfig, EtcdUser, PasswordError, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig,
 };
+pub use self::folder::FolderStore;
+pub use self::s3::{S3Store, StorageClasses};
+pub use self::store::{ByteStore, ByteStream, PIECE_BYTES_MAX, ProbeError, PutError, StoreError};
+pub use self::unavailable::TierUnavailable;

@@ -112,6 +112,7 @@ pub(super) fn unusable(place: &str, problem: &str, error: &StoreError) -> ProbeE
         }
     };
     ProbeError {
+        is_outage: matches!(error, StoreError::Unavailable(_) | StoreError::Full(_)),
         problem: format!("{place} {problem}: {error}"),
         hint: hint.into(),
     }
@@ -127,6 +128,7 @@ pub(super) fn not_written(place: &str, problem: &str, error: PutError) -> ProbeE
 
 fn broken(place: &str, problem: &str) -> ProbeError {
     ProbeError {
+        is_outage: false,
         problem: format!("{place} {problem}"),
         hint: "do not use this store as a tier".into(),
     }

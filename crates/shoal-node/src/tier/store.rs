@@ -146,6 +146,8 @@ pub enum StoreError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}\nhint: {hint}")]
 pub struct ProbeError {
+    /// Whether the store may pass later as it is: it does not answer now, or has no room.
+    pub is_outage: bool,
     /// What is wrong.
     pub problem: String,
     /// What to do about it.

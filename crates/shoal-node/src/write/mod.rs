@@ -14,9 +14,9 @@ mod through;
 
 pub use self::body_copy::BodyCopy;
 pub use self::config::{WriteConfig, WriteMode, WriteRule};
-pub use self::mode::WriteRules;
+pub use self::mode::{BackRule, WriteRules};
 pub use self::multipart::Upload;
-pub use self::through::{OBJECT_PART_OF_CAPACITY, WriteThrough, WriteThroughSizes, size_to_copy};
+pub use self::through::{WriteThrough, WriteThroughSizes, size_to_copy};
 
 /// Why a write was carried out in another mode than requested: a write through the cache left nothing there,
 /// a write back went to the lake first. The value of `X-Cache-Reason`.
@@ -52,10 +52,8 @@ pub enum Uncached {
     NotPermitted,
     /// Too much is dirty already.
     TooDirty,
-    /// The nodes that were to keep the object did not.
-    NotKept,
-    /// The members of the cluster change: no node is sure to be the object's home.
-    Unsettled,
+    /// The tier does not answer.
+    TierUnavailable,
 }
 
 impl Uncached {
@@ -76,8 +74,7 @@ impl Uncached {
             Self::OtherEtag => "other-etag",
             Self::NotPermitted => "not-permitted",
             Self::TooDirty => "too-dirty",
-            Self::NotKept => "not-kept",
-            Self::Unsettled => "unsettled",
+            Self::TierUnavailable => "tier-unavailable",
         }
     }
 }

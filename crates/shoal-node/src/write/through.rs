@@ -93,7 +93,12 @@ impl WriteThrough {
         self.copy(size_to_copy(classified, parts)?)
     }
 
-    pub(super) fn copy(&self, size_bytes: u64) -> Result<BodyCopy, Uncached> {
+    /// Prepares for the bytes of an object of `size_bytes`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the object is too large for the cache.
+    pub fn copy(&self, size_bytes: u64) -> Result<BodyCopy, Uncached> {
         if size_bytes > self.object_bytes_max {
             return Err(Uncached::TooLarge);
         }

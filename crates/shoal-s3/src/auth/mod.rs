@@ -34,7 +34,7 @@ use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, canonical, scope, strin
 const SKEW_MAX: Duration = Duration::from_mins(15);
 
 /// A request that passed the gate.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Verified {
     /// The sender of the request.
     pub caller: Caller,

@@ -6,8 +6,8 @@ use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::json;
+use shoal_node::FlushProgress;
 use shoal_node::admin::client::{AdminClient, AdminUrl};
-use shoal_node::dirty::FlushProgress;
 use shoal_s3::uri::S3Uri;
 
 use super::block_on;
@@ -23,9 +23,9 @@ const SILENCES_MAX: u32 = 50;
 
 /// Flush dirty objects (written back, not yet in the lake) to the lake now
 ///
-/// The node passes the order on to all nodes. An object that cannot be flushed stays dirty; its home node
-/// retries it and lists it in `/status`. This command waits until every object was tried once; Ctrl-C ends
-/// the wait, not the flush.
+/// The node flushes the objects of all nodes. An object that cannot be flushed stays dirty; the node retries
+/// it and lists it in `/status`. This command waits until every object was tried once; Ctrl-C ends the wait,
+/// not the flush.
 #[derive(Debug, Args)]
 pub(super) struct Flush {
     /// Flush only objects below this bucket or prefix
@@ -96,7 +96,8 @@ impl Flush {
             (Some(error), _) => format!("no object was flushed: {error}"),
             (None, failed) => format!("{} could not be flushed", counted(*failed, "object")),
         };
-        let hint = "the node tries these objects again; `write_back` in /status of the nodes names them and their errors";
+        let hint =
+            "the node tries these objects again; `write_back` in its /status names them and their errors";
         Err(Failure::Failed {
             what,
             hint: Some(hint.into()),

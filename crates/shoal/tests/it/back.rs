@@ -1,19 +1,15 @@
 //! Stories of objects that are acknowledged before the lake has them.
 
-mod ahead;
 mod alone;
 mod cluster;
 mod conditions;
 mod deletion;
 mod failure;
-mod interrupted;
 mod listing;
 mod listing_uploads;
-mod moving;
 mod multipart;
 mod permission;
 mod slow;
-mod uploads;
 
 use std::time::Duration;
 
@@ -30,9 +26,11 @@ pub(crate) fn bytes(seed: u64) -> Bytes {
     Content::synthetic(3 * BLOCK + 1_000, seed).all()
 }
 
-/// Everything below `tmp/` may be dirty, and stays it until somebody says otherwise.
+/// Everything below `tmp/` may be dirty, and stays dirty until a flush is ordered.
 pub(crate) fn back(config: &mut Config) {
     config.write.age = Duration::from_hours(1);
+    // A request without an answer is given up after twice this time.
+    config.lake.stall_timeout = Duration::from_secs(1);
     config.write.rules = vec![WriteRule {
         prefix: "s3://b/tmp/".into(),
         mode: WriteMode::Back,

@@ -9,10 +9,6 @@ mod block_request;
 pub(crate) mod classify;
 #[path = "../../../../fuzz/checks/dirty_listing.rs"]
 mod dirty_listing;
-#[path = "../../../../fuzz/checks/dirty_manifest.rs"]
-mod dirty_manifest;
-#[path = "../../../../fuzz/checks/node_request.rs"]
-mod node_request;
 #[path = "../../../../fuzz/checks/sigv4_canonical.rs"]
 mod sigv4_canonical;
 #[path = "../../../../fuzz/checks/xml.rs"]
@@ -21,10 +17,7 @@ mod xml;
 use std::fs;
 use std::path::Path;
 
-use http::uri::PathAndQuery;
 use shoal_node::BlockRequest;
-use shoal_node::dirty::Manifest;
-use shoal_node::dirty::homes::{Request, UploadRequest};
 
 const MUTATIONS_PER_SEED: usize = 300;
 
@@ -74,38 +67,12 @@ fn requests_for_blocks_hold_what_the_fuzzer_checks() {
     replay("block_request", block_request::check);
 }
 
-#[test]
-fn requests_between_nodes_hold_what_the_fuzzer_checks() {
-    replay("node_request", node_request::check);
-}
-
-#[test]
-fn manifests_hold_what_the_fuzzer_checks() {
-    replay("dirty_manifest", dirty_manifest::check);
-}
-
 /// Seeds that are refused at the door would lead nowhere.
 #[test]
 fn seeds_of_messages_between_nodes_are_understood() {
-    for seed in seeds("node_request") {
-        let target: PathAndQuery = String::from_utf8(seed).unwrap().parse().unwrap();
-        let understood = [
-            Request::parse(&target).is_ok(),
-            UploadRequest::parse(&target).is_ok(),
-        ];
-        assert_ne!(understood, [false, false], "{target}");
-        assert_ne!(understood, [true, true], "{target} means one thing");
-    }
     for (number, seed) in seeds("block_request").iter().enumerate() {
         assert!(BlockRequest::of_bytes(seed).is_ok(), "block_request {number}");
     }
-    let manifests = seeds("dirty_manifest");
-    let read = manifests.iter().filter(|seed| Manifest::of_bytes(seed).is_ok());
-    assert_eq!(
-        read.count(),
-        manifests.len() - 1,
-        "all but the one without places"
-    );
 }
 
 #[test]

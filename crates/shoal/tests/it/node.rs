@@ -7,12 +7,9 @@ use std::time::Duration;
 
 use shoal_base::secret::Secret;
 use shoal_node::Gateway;
-use shoal_node::clock;
 use shoal_node::config::{
     Config, FreshnessMode, IdentityConfig, RegistryConfig, TierConfig, TierStoreConfig, WriteMode,
 };
-use shoal_node::dirty::homes::{Answer, UploadRequest};
-use shoal_s3::object::ObjectName;
 use shoal_store::Store;
 use tempfile::TempDir;
 use tokio::net::TcpSocket;
@@ -142,29 +139,6 @@ impl Node {
         self.gateway.store()
     }
 
-    /// Looks after uploads in parts as this node will after so long.
-    pub(crate) async fn tidies_uploads_after(&self, time: Duration) {
-        let now = clock::instant() + time;
-        self.gateway.dirty().tidy_uploads_at(now).await;
-    }
-
-    /// What it answers when another node asks about uploads.
-    pub(crate) async fn answers(&self, request: &UploadRequest) -> Answer {
-        let target = request.target().expect("it is short");
-        let (status, body) = self.gateway.dirty().answer_peer(&target).await;
-        Answer::of(status, body)
-    }
-
-    /// Begins a flush as it would if it found this object due, and waits for its end.
-    pub(crate) async fn takes_as_due(&self, key: &str) {
-        let name = ObjectName {
-            bucket: "b".into(),
-            key: key.as_bytes().into(),
-            version: None,
-        };
-        self.gateway.dirty().flush_as_due(&name).await;
-    }
-
     /// The owner of the lake's account.
     pub(crate) fn client(&self) -> Client {
         Client::signing(self.address(), ACCESS_KEY, SECRET_KEY)
@@ -231,8 +205,8 @@ impl Node {
     }
 }
 
-/// An empty lake that knows the clients of these stories.
-fn tier(folder: PathBuf) -> TierConfig {
+/// A tier in a folder.
+pub(crate) fn tier(folder: PathBuf) -> TierConfig {
     TierConfig {
         name: "t".into(),
         registry: RegistryConfig::within(&folder),
@@ -241,6 +215,7 @@ fn tier(folder: PathBuf) -> TierConfig {
     }
 }
 
+/// An empty lake that knows the clients of these stories.
 pub(crate) async fn lake() -> Lake {
     let lake = Lake::start().await;
     lake.add_user(OTHER_KEY, OTHER_SECRET);

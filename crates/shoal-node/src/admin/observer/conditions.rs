@@ -25,12 +25,14 @@ impl Observer {
                 format!("it stores nothing: {why}"),
             ));
         }
-        if self.dirty.may_be_dirty_anywhere() && !self.dirty.is_synced() {
-            conditions.push(Condition::new(
-                ConditionName::WritesUnsettled,
-                "some nodes have not reported their dirty objects; requests for these may be answered 503",
-            ));
-        }
+        let unreachable = self.dirty.tiers().into_iter().filter(|tier| !tier.is_reachable);
+        conditions.extend(unreachable.map(|tier| {
+            let detail = format!(
+                "the registry of tier {} does not answer; requests for names below its rules are answered 503",
+                tier.name
+            );
+            Condition::new(ConditionName::TierUnreachable, detail)
+        }));
         if self.config.cooperation.mode != CooperationMode::Solo {
             conditions.extend(self.of_the_cluster());
         }

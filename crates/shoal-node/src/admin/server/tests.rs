@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -33,7 +34,7 @@ fn start() -> Running {
         metrics: Arc::new(Metrics::new(&[])),
         readiness: Arc::clone(&readiness),
         conditions: Arc::new(Vec::new),
-        status: Arc::new(|| json!({ "node": "a1" })),
+        status: Arc::new(|| std::future::ready(json!({ "node": "a1" })).boxed()),
         members: Arc::new(|| Members {
             speaker: "a1".into(),
             members: vec![],

@@ -10,38 +10,41 @@ use shoal_s3::etag;
 use shoal_s3::identity::Caller;
 use shoal_s3::payload::{Algorithm, Digests};
 
-use super::{BodyFailure, Cancel, LakeWriteError, LakeWriter, Uploaded};
+use super::{BodyFailure, LakeWrite, LakeWriteError, LakeWriter, NotWritten, Uploaded};
+use crate::dirty::PlacedPart;
 use crate::dirty::checksums::{Checksum, ChecksumSpec, creation_headers};
 use crate::dirty::lake_upload::{LakePart, LakeUpload, LakeUploadError};
-use crate::dirty::{Manifest, PlacedPart};
 use crate::endpoint::LakeAccount;
-use crate::single_flight::FetchError;
 
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
 impl LakeWriter {
-    /// Uploads every part to the lake and makes the object of them, if `conditions` hold.
-    pub(super) async fn write_in_parts(
-        &self,
-        manifest: &Manifest,
-        conditions: &HeaderMap,
-        cancel: &Cancel,
-    ) -> Result<Uploaded, LakeWriteError> {
-        let caller = self.writer(&manifest.writer)?;
+    /// Uploads every part to the lake and makes the object of them, if the conditions hold.
+    pub(super) async fn write_in_parts(&self, write: LakeWrite<'_>) -> Result<Uploaded, NotWritten> {
+        // Until its completion an upload changes nothing.
+        let not_begun = |error| NotWritten {
+            error,
+            may_exist: false,
+        };
+        let manifest = write.manifest;
+        let caller = self.writer(&manifest.writer).map_err(not_begun)?;
         let account = self.lake.account_for(&caller);
         let headers = creation_headers(&manifest.headers);
         let created = LakeUpload::create(&self.lake, &manifest.target, headers, account.clone()).await;
-        let (upload, _) = created.map_err(LakeWriteError::from)?;
+        let (upload, _) = created.map_err(|error| not_begun(error.into()))?;
         let parts = Parts {
             lake_writer: self,
-            manifest,
+            write,
             upload: &upload,
             caller,
             account,
-            cancel,
         };
-        let completed = parts.complete(conditions).await;
-        if completed.is_err() {
+        let completed = match parts.put_all().await {
+            Ok(put) => parts.complete(put).await.map_err(LakeWriteError::into_end),
+            Err(error) => Err(not_begun(error)),
+        };
+        // A completion without an answer may still be carried out; its upload ends with it.
+        if completed.as_ref().is_err_and(|failure| !failure.may_exist) {
             upload.abort();
         }
         completed
@@ -51,30 +54,42 @@ impl LakeWriter {
 /// The parts of one object on their way to the lake.
 struct Parts<'a> {
     lake_writer: &'a LakeWriter,
-    manifest: &'a Manifest,
+    write: LakeWrite<'a>,
     upload: &'a LakeUpload,
     caller: Caller,
     account: LakeAccount,
-    cancel: &'a Cancel,
+}
+
+/// Parts that the lake has.
+struct PutParts {
+    parts: Vec<LakePart>,
+    /// Whether the lake's ETag of each part is its MD5.
+    all_by_md5: bool,
 }
 
 impl Parts<'_> {
-    async fn complete(&self, conditions: &HeaderMap) -> Result<Uploaded, LakeWriteError> {
-        let checksum_spec = ChecksumSpec::of(&self.manifest.headers).ok().flatten();
-        let mut at_lake = Vec::with_capacity(self.manifest.part_layout.count());
-        let mut all_by_md5 = true;
-        for part in self.manifest.part_layout.parts() {
+    async fn put_all(&self) -> Result<PutParts, LakeWriteError> {
+        let manifest = self.write.manifest;
+        let checksum_spec = ChecksumSpec::of(&manifest.headers).ok().flatten();
+        let mut put = PutParts {
+            parts: Vec::with_capacity(manifest.part_layout.count()),
+            all_by_md5: true,
+        };
+        for part in manifest.part_layout.parts() {
             let (part, by_md5) = self.put(part, checksum_spec).await?;
-            at_lake.push(part);
-            all_by_md5 &= by_md5;
+            put.parts.push(part);
+            put.all_by_md5 &= by_md5;
         }
-        if self.cancel.is_cancelled() {
-            return Err(LakeWriteError::Cancelled);
-        }
-        Ok(match self.upload.complete(&at_lake, conditions.clone()).await? {
-            Some(etag) if etag == *self.manifest.version.etag => Uploaded::Same,
+        Ok(put)
+    }
+
+    async fn complete(&self, put: PutParts) -> Result<Uploaded, LakeWriteError> {
+        self.write.check()?;
+        let completed = self.upload.complete(&put.parts, self.write.conditions.clone());
+        Ok(match completed.await? {
+            Some(etag) if etag == *self.write.manifest.version.etag => Uploaded::Same,
             // The ETag of the object follows from those of its parts.
-            None if all_by_md5 => Uploaded::Same,
+            None if put.all_by_md5 => Uploaded::Same,
             other => Uploaded::OtherEtag(other),
         })
     }
@@ -100,16 +115,11 @@ impl Parts<'_> {
             HeaderValue::try_from(STANDARD.encode(&md5)).expect("base 64 is a header value"),
         );
         headers.extend(checksum.as_ref().map(Checksum::header));
-        let failure = BodyFailure::default();
-        let (cancel, size_bytes) = (self.cancel.clone(), part.range.len());
-        let body = self.lake_writer.body(
-            self.manifest,
-            part.range,
-            self.caller.clone(),
-            self.account.clone(),
-            cancel,
-            failure.clone(),
-        );
+        let (failure, size_bytes) = (BodyFailure::default(), part.range.len());
+        let origin = (self.caller.clone(), self.account.clone());
+        let body = self
+            .lake_writer
+            .body(self.write, part.range, origin, failure.clone());
         let put = self.upload.put(part.number, headers, size_bytes, body).await;
         failure.check()?;
         let named = put?;
@@ -133,21 +143,11 @@ impl Parts<'_> {
             digests.add(algorithm);
         }
         let origin = (self.caller.clone(), self.account.clone());
-        let mut blocks = self.lake_writer.blocks(self.manifest, part.range, origin);
+        let mut blocks = self.lake_writer.blocks(self.write, part.range, origin);
         while let Some(piece) = poll_fn(|cx| blocks.poll_next(cx)).await {
-            if self.cancel.is_cancelled() {
-                return Err(LakeWriteError::Cancelled);
-            }
-            digests.update(&piece.map_err(unread)?);
+            digests.update(&piece.map_err(LakeWriteError::Unread)?);
         }
         Ok(digests)
-    }
-}
-
-fn unread(error: FetchError) -> LakeWriteError {
-    match error {
-        FetchError::NotHeld => LakeWriteError::BlockMissing,
-        error => LakeWriteError::Unread(error),
     }
 }
 

@@ -182,7 +182,7 @@ mod tests {
     }
 
     fn dirty(keys: &[&str]) -> Vec<Arc<Manifest>> {
-        keys.iter().map(|key| Arc::new(manifest(key, 1))).collect()
+        keys.iter().map(|key| Arc::new(manifest(key))).collect()
     }
 
     fn page(most: usize, truncated: bool, keys: &[&str]) -> String {

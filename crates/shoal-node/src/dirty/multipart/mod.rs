@@ -7,17 +7,15 @@ mod position;
 mod selection;
 
 pub use self::id::UploadId;
-pub use self::outcome::{
-    Completed, CompletionError, OpenUpload, PartError, UploadEnd, UploadProgress, UploadUnavailable,
-};
-pub use self::part::{Part, Upload};
+pub use self::outcome::{Completed, CompletionError, PartError, UploadEnd, UploadUnavailable};
+pub use self::part::{KeptUpload, Part, Upload};
 pub(in crate::dirty) use self::position::sort;
 pub use self::position::{UploadPosition, UploadQuery};
-pub use self::selection::{ListError, ListedPart, PART_BYTES_MIN, select};
+pub use self::selection::{ListError, ListedPart, select};
 pub(in crate::dirty) use self::selection::{etag, part_layout};
 
 #[cfg(test)]
 pub(in crate::dirty) mod tests {
-    pub(in crate::dirty) use super::part::tests::{part, upload, uploaded};
-    pub(in crate::dirty) use super::position::tests::{begun, inquiry};
+    pub(in crate::dirty) use super::part::tests::{part, upload};
+    pub(in crate::dirty) use super::position::tests::begun;
 }

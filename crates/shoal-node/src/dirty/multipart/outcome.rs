@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
-use shoal_policy::admission::Refusal;
+use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers};
+use shoal_s3::object::ObjectName;
 
-use super::{Part, Upload};
-use crate::dirty::{AuthorityUnreachable, ReceiveError};
+use super::{Upload, UploadId};
+use crate::dirty::ReceiveError;
+use crate::tier::TierUnavailable;
 
 /// An object that was made of parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,38 +21,80 @@ pub struct Completed {
     pub through: Arc<str>,
 }
 
+impl Completed {
+    /// Encodes the completion of an upload, and the upload.
+    pub(in crate::dirty) fn to_record(&self, upload: &Upload) -> Vec<u8> {
+        let mut out = Vec::with_capacity(512);
+        write_bytes(&mut out, &upload.to_bytes());
+        write_bytes(&mut out, self.etag.as_bytes());
+        write_headers(&mut out, &self.checksums);
+        write_bytes(&mut out, self.through.as_bytes());
+        out
+    }
+
+    /// Inverse of [`Completed::to_record`].
+    pub(in crate::dirty) fn of_record(
+        name: &ObjectName,
+        id: UploadId,
+        bytes: &[u8],
+    ) -> Result<(Upload, Self), Malformed> {
+        let mut reader = Reader::new(bytes);
+        let upload = Upload::of_bytes(name, id, reader.bytes()?)?;
+        let completed = Self {
+            etag: reader.text()?.into(),
+            checksums: reader.headers()?,
+            through: reader.text()?.into(),
+        };
+        let is_whole = reader.rest().is_empty();
+        is_whole.then_some((upload, completed)).ok_or(Malformed)
+    }
+}
+
 /// The reason why no object was made. The upload stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompletionError {
     /// The lake refused the object, with this status.
     #[error("the lake answered {0}")]
-    Refused(u16),
-    /// A part, by number, is lost with the node that held it.
-    #[error("part {0} was lost with the node that held it; upload it again")]
-    PartLost(u16),
+    Refused(StatusCode),
     /// The object has another checksum than the request names.
     #[error("the checksum of the object is another one")]
     Checksum,
+    /// The upload has ended or changed, or the tier does not answer.
+    #[error(transparent)]
+    Upload(#[from] UploadUnavailable),
     /// Another reason; the client may try again.
     #[error("the object could not be put together")]
     Later,
 }
 
+impl From<TierUnavailable> for CompletionError {
+    fn from(error: TierUnavailable) -> Self {
+        Self::Upload(error.into())
+    }
+}
+
+impl CompletionError {
+    /// The lake's status, if the lake refused the object.
+    pub const fn status(self) -> Option<StatusCode> {
+        match self {
+            Self::Refused(status) => Some(status),
+            _ => None,
+        }
+    }
+}
+
 /// The reason why an upload cannot be continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UploadUnavailable {
-    /// There is no such upload: it is complete, was aborted, has expired, or is lost with its node.
+    /// There is no such upload: it is complete, was aborted, or has expired.
     #[error("there is no such upload")]
     NotFound,
-    /// The upload is being completed.
-    #[error("the upload is being completed")]
-    Completing,
-    /// The parts are no longer those that the client listed.
+    /// A part was uploaded again at the same time.
     #[error("the parts of the upload have changed")]
     PartsChanged,
     /// The state of the upload is not known now.
     #[error(transparent)]
-    Unreachable(#[from] AuthorityUnreachable),
+    Unavailable(#[from] TierUnavailable),
 }
 
 /// The reason why a part could not be stored.
@@ -62,60 +106,53 @@ pub enum PartError {
     /// The upload cannot be continued.
     #[error(transparent)]
     Upload(#[from] UploadUnavailable),
-    /// The object would be larger than a dirty object may be.
-    #[error("the object is larger than one that is written back may be")]
+    /// The part is larger than a part may be.
+    #[error("the part is larger than one that is written back may be")]
     TooLarge,
-    /// Too much is dirty already.
-    #[error("too much is dirty already")]
-    TooDirty,
-    /// The disk has no room for a block.
-    #[error("the disk does not take it: {0:?}")]
-    Disk(Refusal),
 }
 
-/// The progress of an upload.
-#[derive(Debug)]
-pub enum UploadProgress {
-    /// The upload is open and has these parts, in the order of their numbers.
-    Open(Vec<Arc<Part>>),
-    /// The upload is complete.
-    Complete(Arc<Completed>),
-}
-
-/// An open upload and its parts.
-pub type OpenUpload = (Arc<Upload>, Vec<Arc<Part>>);
-
-/// How an upload that this node kept has ended.
+/// How an upload has ended at this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadEnd {
     /// An object was made of it.
     Completed,
     /// The client aborted it.
     Aborted,
-    /// No client used it for too long.
-    Expired,
 }
 
 impl UploadEnd {
     /// Every end, in the order of its declaration.
-    pub const ALL: [Self; 3] = [Self::Completed, Self::Aborted, Self::Expired];
+    pub const ALL: [Self; 2] = [Self::Completed, Self::Aborted];
 
     /// The word in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "completed",
             Self::Aborted => "aborted",
-            Self::Expired => "expired",
         }
     }
 }
 
-impl CompletionError {
-    /// The lake's status, if the lake refused the object.
-    pub fn status(self) -> Option<StatusCode> {
-        match self {
-            Self::Refused(status) => StatusCode::from_u16(status).ok(),
-            _ => None,
-        }
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue};
+
+    use super::Completed;
+    use crate::dirty::multipart::tests::upload;
+
+    #[test]
+    fn what_a_completion_tells_reads_back_unchanged() {
+        let mut checksums = HeaderMap::new();
+        checksums.insert("x-amz-checksum-crc32", HeaderValue::from_static("AAAAAA==-2"));
+        let completed = Completed {
+            etag: "\"e-2\"".into(),
+            checksums,
+            through: "condition".into(),
+        };
+        let upload = upload();
+        let read = Completed::of_record(&upload.name, upload.id, &completed.to_record(&upload));
+        let (read_upload, read) = read.unwrap();
+        assert_eq!((read, read_upload.writer), (completed, upload.writer));
+        assert!(Completed::of_record(&upload.name, upload.id, &[9]).is_err());
     }
 }

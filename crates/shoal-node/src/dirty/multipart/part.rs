@@ -6,13 +6,14 @@ use std::time::SystemTime;
 use http::HeaderMap;
 use http::uri::PathAndQuery;
 use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
-use shoal_policy::NodeId;
-use shoal_s3::object::{ObjectName, Version};
+use shoal_registry::uploads::FoundUpload;
+use shoal_s3::etag;
+use shoal_s3::object::ObjectName;
 use shoal_s3::payload::Algorithm;
+use shoal_s3::target;
 
-use super::UploadId;
+use super::{Completed, UploadId};
 use crate::dirty::Checksum;
-use crate::dirty::manifest::{read_name, write_name};
 
 /// A multipart upload.
 #[derive(Clone, Debug)]
@@ -31,82 +32,103 @@ pub struct Upload {
     pub begun: SystemTime,
 }
 
-/// A part of an upload, on the disk of one node.
+/// An upload as the registry has it.
 #[derive(Clone, Debug)]
+pub struct KeptUpload {
+    /// The upload.
+    pub upload: Upload,
+    /// What its completion told, if it is complete.
+    pub completed: Option<Arc<Completed>>,
+    pub(in crate::dirty) found: FoundUpload,
+}
+
+/// A part of an upload, in a tier's store.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The number that the client gave it.
     pub number: u16,
-    /// The version that names the blocks of the part. Its headers hold the checksum, if the upload has one.
-    pub version: Arc<Version>,
-    /// The node that holds the blocks.
-    pub holder: NodeId,
+    /// Its size.
+    pub size_bytes: u64,
+    /// The MD5 of its bytes.
+    pub md5: [u8; 16],
+    /// Its checksum, if the upload has one.
+    pub checksum: Option<Checksum>,
+    /// When it was uploaded.
+    pub modified: SystemTime,
+    /// The key of its bytes. An empty part has one without bytes.
+    pub(in crate::dirty) data: Arc<str>,
 }
 
 impl Upload {
-    pub(in crate::dirty) fn write(&self, out: &mut Vec<u8>) {
-        self.id.write(out);
-        write_name(out, &self.name);
-        write_bytes(out, self.writer.as_bytes());
-        write_bytes(out, self.target.as_str().as_bytes());
-        write_headers(out, &self.headers);
-        write_time(out, Some(self.begun));
+    /// Encodes all but the id and the name, which the registry knows.
+    pub(in crate::dirty) fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256);
+        write_bytes(&mut out, self.writer.as_bytes());
+        write_headers(&mut out, &self.headers);
+        write_time(&mut out, Some(self.begun));
+        out
     }
 
-    /// Inverse of [`Upload::write`].
-    pub(in crate::dirty) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self {
-            id: UploadId::read(reader)?,
-            name: read_name(reader)?,
+    /// Inverse of [`Upload::to_bytes`].
+    pub(in crate::dirty) fn of_bytes(
+        name: &ObjectName,
+        id: UploadId,
+        bytes: &[u8],
+    ) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let upload = Self {
+            id,
+            target: target::of_object(name).map_err(|_| Malformed)?,
+            name: name.clone(),
             writer: reader.text()?.into(),
-            target: PathAndQuery::try_from(reader.text()?).map_err(|_| Malformed)?,
             headers: reader.headers()?,
             begun: reader.time()?.ok_or(Malformed)?,
-        })
+        };
+        reader.rest().is_empty().then_some(upload).ok_or(Malformed)
     }
 }
 
 impl Part {
-    /// The size of the part.
-    pub fn size_bytes(&self) -> u64 {
-        self.version.size_bytes
+    /// The ETag of the part, in quotes.
+    pub fn etag(&self) -> String {
+        etag::of_md5(&self.md5)
     }
 
-    /// The checksum of the part, if the upload has one.
-    pub fn checksum(&self) -> Option<Checksum> {
-        self.version.headers.iter().find_map(|(name, value)| {
-            let algorithm = Algorithm::of_header(name.as_str())?;
-            let digest = algorithm.parse(value.as_bytes())?;
-            Some(Checksum { algorithm, digest })
-        })
-    }
-
-    /// The MD5 of the part, from its ETag.
-    pub(in crate::dirty) fn md5(&self) -> Option<[u8; 16]> {
-        let digits = self.version.etag.trim_matches('"');
-        let mut md5 = [0; 16];
-        if digits.len() != 2 * md5.len() || !digits.is_ascii() {
-            return None;
+    /// Encodes all but the number and the key, which the registry knows.
+    pub(in crate::dirty) fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        out.extend_from_slice(&self.size_bytes.to_le_bytes());
+        out.extend_from_slice(&self.md5);
+        write_time(&mut out, Some(self.modified));
+        if let Some(Checksum { algorithm, digest }) = &self.checksum {
+            write_bytes(&mut out, algorithm.as_str().as_bytes());
+            write_bytes(&mut out, digest);
         }
-        for (at, byte) in md5.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok()?;
-        }
-        Some(md5)
+        out
     }
 
-    pub(in crate::dirty) fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.number.to_le_bytes());
-        out.extend_from_slice(&self.holder.0.to_le_bytes());
-        self.version.write(out);
-    }
-
-    /// Inverse of [`Part::write`]. The ETag must be an MD5.
-    pub(in crate::dirty) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let part = Self {
-            number: u16::from_le_bytes(reader.array()?),
-            holder: NodeId(reader.u64()?),
-            version: Arc::new(Version::read(reader)?),
+    /// Inverse of [`Part::to_bytes`].
+    pub(in crate::dirty) fn of_bytes(number: u16, data: Arc<str>, bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let mut part = Self {
+            number,
+            size_bytes: reader.u64()?,
+            md5: reader.array()?,
+            checksum: None,
+            modified: reader.time()?.ok_or(Malformed)?,
+            data,
         };
-        part.md5().map(|_| part.clone()).ok_or(Malformed)
+        if !reader.rest().is_empty() {
+            let (name, digest) = (reader.text()?, reader.bytes()?);
+            let mut known = Algorithm::CHECKSUMS.into_iter();
+            let algorithm = known.find(|algorithm| algorithm.as_str() == name);
+            let algorithm = algorithm.filter(|algorithm| algorithm.len_bytes() == digest.len());
+            part.checksum = Some(Checksum {
+                algorithm: algorithm.ok_or(Malformed)?,
+                digest: digest.into(),
+            });
+        }
+        reader.rest().is_empty().then_some(part).ok_or(Malformed)
     }
 }
 
@@ -115,18 +137,20 @@ pub(in crate::dirty) mod tests {
     use std::sync::Arc;
     use std::time::SystemTime;
 
-    use http::HeaderMap;
-    use shoal_policy::NodeId;
-    use shoal_s3::object::{ObjectName, Version};
+    use proptest::collection::vec;
+    use proptest::prelude::{any, proptest};
+    use shoal_s3::payload::Algorithm;
+    use ulid::Ulid;
 
+    use super::super::selection::PART_BYTES_MIN;
     use super::{Part, Upload};
     use crate::dirty::manifest::tests::manifest;
-    use crate::dirty::{PART_BYTES_MIN, UploadId};
+    use crate::dirty::{Checksum, UploadId};
 
     pub(in crate::dirty) fn upload() -> Upload {
-        let of = manifest("k", 0);
+        let of = manifest("k");
         Upload {
-            id: UploadId::new(NodeId(1), [2, 3]),
+            id: UploadId(Ulid(2)),
             name: of.name,
             writer: of.writer,
             target: of.target,
@@ -138,44 +162,50 @@ pub(in crate::dirty) mod tests {
     /// Parts 1, 2 and 4 of an upload; the second is one byte too short for any but the last.
     pub(in crate::dirty) fn uploaded() -> Vec<Arc<Part>> {
         let parts = [
-            part(1, 'a', PART_BYTES_MIN),
-            part(2, 'b', PART_BYTES_MIN - 1),
-            part(4, 'c', 3),
+            part(1, 0xaa, PART_BYTES_MIN),
+            part(2, 0xbb, PART_BYTES_MIN - 1),
+            part(4, 0xcc, 3),
         ];
         parts.into_iter().map(Arc::new).collect()
     }
 
-    /// A part whose bytes are `size_bytes` times the last digit of its ETag.
-    pub(in crate::dirty) fn part(number: u16, digit: char, size_bytes: u64) -> Part {
-        let etag = format!("\"{}\"", digit.to_string().repeat(32));
-        let name = ObjectName {
-            bucket: "part".into(),
-            key: Arc::from(number.to_le_bytes()),
-            version: None,
-        };
-        let object = name.id("lake");
-        let mut headers = HeaderMap::new();
-        headers.insert("x-amz-checksum-crc32", "AAAAAQ==".parse().unwrap());
-        let version = Version {
-            id: Version::id_of(object, &etag, size_bytes),
-            object,
-            etag: etag.into(),
-            size_bytes,
-            block_bytes: 100,
-            last_modified: Some(SystemTime::UNIX_EPOCH),
-            headers,
-        };
+    /// A part whose MD5 repeats one byte.
+    pub(in crate::dirty) fn part(number: u16, byte: u8, size_bytes: u64) -> Part {
         Part {
             number,
-            version: Arc::new(version),
-            holder: NodeId(1),
+            size_bytes,
+            md5: [byte; 16],
+            checksum: Some(Checksum {
+                algorithm: Algorithm::Crc32,
+                digest: vec![0, 0, 0, 1],
+            }),
+            modified: SystemTime::UNIX_EPOCH,
+            data: format!("part-{number}").into(),
         }
     }
 
     #[test]
-    fn a_part_tells_its_digests() {
-        let part = part(7, 'a', 250);
-        assert_eq!(part.md5(), Some([0xaa; 16]));
-        assert_eq!(part.checksum().unwrap().digest, [0, 0, 0, 1]);
+    fn a_part_and_an_upload_read_back_unchanged() {
+        let (upload, plain) = (
+            upload(),
+            Part {
+                checksum: None,
+                ..part(8, 1, 0)
+            },
+        );
+        for written in [part(7, 0xaa, 250), plain] {
+            let read = Part::of_bytes(written.number, Arc::clone(&written.data), &written.to_bytes());
+            assert_eq!(read, Ok(written));
+        }
+        let read = Upload::of_bytes(&upload.name, upload.id, &upload.to_bytes()).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{upload:?}"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_part_and_an_upload_or_refused(bytes in vec(any::<u8>(), 0..200)) {
+            let _ = Part::of_bytes(1, "k".into(), &bytes);
+            let _ = Upload::of_bytes(&upload().name, upload().id, &bytes);
+        }
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use shoal_base::encoding::{Malformed, Reader, write_bytes, write_time};
-use shoal_policy::NodeId;
 
 use super::{Upload, UploadId};
 
@@ -42,10 +41,9 @@ impl UploadPosition {
 
     /// The position before all uploads of a key.
     pub fn before_all_of(key: &[u8]) -> Self {
-        let first = UploadId::new(NodeId(0), [0, 0]);
         Self {
             key: key.into(),
-            upload: Some((SystemTime::UNIX_EPOCH, first)),
+            upload: Some((SystemTime::UNIX_EPOCH, UploadId::FIRST)),
         }
     }
 
@@ -64,7 +62,7 @@ impl UploadPosition {
             || (self.key == upload.name.key && self.upload.as_ref().is_some_and(is_earlier))
     }
 
-    /// Encodes a position, for another node or a marker.
+    /// Encodes a position, for a marker.
     pub(in crate::dirty) fn write(place: Option<&Self>, out: &mut Vec<u8>) {
         let Some(Self { key, upload }) = place else {
             out.push(NOWHERE);
@@ -122,7 +120,7 @@ pub(in crate::dirty) mod tests {
     use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
-    use shoal_policy::NodeId;
+    use ulid::Ulid;
 
     use super::super::part::tests::upload;
     use super::{Upload, UploadId, UploadPosition, UploadQuery, sort};
@@ -132,7 +130,7 @@ pub(in crate::dirty) mod tests {
         let mut upload = upload();
         upload.name.key = key.as_bytes().into();
         upload.begun = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        upload.id = UploadId::new(NodeId(1), [0, chance]);
+        upload.id = UploadId(Ulid(chance.into()));
         Arc::new(upload)
     }
 

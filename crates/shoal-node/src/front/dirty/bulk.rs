@@ -1,34 +1,36 @@
 //! Removes many objects at once: those that the lake has, and those that it does not know yet.
 //!
-//! The node parses the client's request once, and writes the request to the lake from the result. The lake
-//! answers key by key. The node removes only objects that the lake lists as deleted, in the order of
-//! `deletion`: the lake's yes, the hold, the lake again.
+//! The node parses the client's request once, and writes the request to the lake from the result. Each name
+//! that may be dirty is a change of its own that begins before the lake is asked. The lake answers key by
+//! key, and the changes end by that.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use futures_util::stream::{self, StreamExt, TryStreamExt};
+use futures_util::stream::{self, StreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, response};
 use http_body_util::{BodyExt, Full};
 use md5::Md5;
 use sha2::{Digest, Sha256};
+use shoal_registry::changes::{LakeChange, SendPermit};
 use shoal_s3::error::S3Error;
 use shoal_s3::object::ObjectName;
 use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::xml::{Deletion, DeletionResult, ErrorDocument, Key};
 
-use super::deletion::{Expected, access_denied};
-use super::flush::Flusher;
+use super::carry_out::{expired, unknown};
+use super::deletion::Expected;
+use super::flush::{Flusher, not_begun};
 use super::listing::{answered_with, read, unreadable};
 use super::multipart::malformed;
 use super::permission::{Asker, Permissions, without_body};
-use super::{PARALLEL, Shared, try_again};
-use crate::dirty::{AuthorityUnreachable, DirtyObjects, Found, Held};
+use super::{PARALLEL, ResponseResult, Shared, access_denied, try_again};
+use crate::dirty::{DirtyObjects, is_undecided};
 use crate::endpoint::{Endpoint, EndpointRequest, RequestBody};
-use crate::front::admission::Admitted;
+use crate::front::admission::{Admitted, Opened};
 use crate::front::body::ResponseBody;
 use crate::front::lake_errors;
 use crate::grants::Grants;
@@ -39,8 +41,11 @@ const DELETION_BYTES_MAX: usize = 2 << 20;
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 const TRAILER: HeaderName = HeaderName::from_static("x-amz-trailer");
 
-/// The objects among the requested keys that the lake does not know, or not as they are now.
-type Concerned = HashMap<ObjectName, Found>;
+/// The changes that have begun, by name.
+type Begun = HashMap<ObjectName, LakeChange>;
+
+/// Keys that are not removed, and why.
+type Refused = Vec<(Key, S3Error)>;
 
 /// The lake's answer.
 enum Answered {
@@ -51,6 +56,7 @@ enum Answered {
 }
 
 /// Removes many objects in one request.
+#[derive(Clone)]
 pub(super) struct BulkDeletions {
     dirty: Arc<DirtyObjects>,
     grants: Arc<Grants>,
@@ -71,148 +77,137 @@ impl BulkDeletions {
     }
 
     /// Removes many objects, each from wherever it is. The lake says which of them the caller may remove.
-    pub(super) async fn delete(
-        &self,
-        admitted: Box<Admitted>,
-        bucket: &str,
-    ) -> Result<Response<ResponseBody>, S3Error> {
+    pub(super) async fn delete(&self, admitted: Box<Admitted>, bucket: &str) -> ResponseResult {
         let (opened, body) = admitted.open()?;
-        let asker = Asker::from(&opened);
         let body = body
             .collect_at_most(DELETION_BYTES_MAX, "Too many keys in one request.")
             .await?;
         let deletion = Deletion::read(&body).map_err(|_| malformed())?;
         drop(body);
-        let mut concerned = self.concerned(bucket, &deletion.keys).await?;
-        let (keys, refused) = self
-            .meet_conditions(asker, bucket, &deletion.keys, &mut concerned)
-            .await?;
-        let (head, mut result) = match self.ask_to_delete(asker, keys.clone()).await? {
-            Answered::Result(head, result) => (head, result),
-            Answered::Other(answer) => return Ok(answer),
+        let (this, bucket) = (self.clone(), bucket.to_owned());
+        // A task of its own: the changes end by what the lake answers, even if the client goes away.
+        let removed = tokio::spawn(async move { this.remove(&opened, &bucket, deletion).await });
+        removed.await.unwrap_or_else(|_panicked| Err(unknown()))
+    }
+
+    async fn remove(&self, opened: &Opened, bucket: &str, deletion: Deletion) -> ResponseResult {
+        let asker = Asker::from(opened);
+        let (keys, mut begun, refused) = self.begin_all(asker, bucket, deletion.keys).await?;
+        let permit = begun.values().next().map(LakeChange::permit);
+        let asked = tokio::select! {
+            asked = self.ask_to_delete(asker, keys.clone()) => asked,
+            () = expired_if(permit) => Err(unknown()),
         };
-        let is_told_otherwise = |key: &Key| refused.iter().any(|(refused, _)| refused == key);
-        let is_here = |key: &Key| key.is_current() && concerned.contains_key(&name_of(bucket, key));
-        let here = keys.iter().filter(|key| is_here(key) && !result.is_refused(key));
-        let here: Vec<Key> = here.filter(|key| !is_told_otherwise(key)).cloned().collect();
-        let (removable, untold): (Vec<_>, Vec<_>) = here.into_iter().partition(|key| result.is_removed(key));
-        for key in untold {
-            result.refuse(
-                &key,
-                "InternalError",
-                "The lake does not report the outcome for this object.",
-            );
+        let (head, mut result) = match asked {
+            Ok(Answered::Result(head, result)) => (head, result),
+            Ok(Answered::Other(answer)) => {
+                if !is_undecided(answer.status()) {
+                    end_all(begun.into_values(), false).await;
+                }
+                return Ok(answer);
+            }
+            // The changes are dropped: their outcome is not known.
+            Err(error) => return Err(error),
+        };
+        let (mut removed, mut kept) = (Vec::new(), Vec::new());
+        for key in keys.iter().filter(|key| key.is_current()) {
+            let Some(change) = begun.remove(&name_of(bucket, key)) else {
+                continue;
+            };
+            if result.is_removed(key) {
+                removed.push((key, change));
+            } else if result.is_refused(key) {
+                kept.push(change);
+            } else {
+                let message = "The lake does not report the outcome for this object.";
+                result.refuse(key, "InternalError", message);
+            }
         }
-        if !removable.is_empty()
-            && let Some(answer) = self.remove_here(asker, bucket, removable, &mut result).await?
-        {
-            return Ok(answer);
+        end_all(kept.into_iter(), false).await;
+        let (keys, changes): (Vec<_>, Vec<_>) = removed.into_iter().unzip();
+        for (key, is_ended) in keys.into_iter().zip(end_all(changes.into_iter(), true).await) {
+            if !is_ended {
+                let error = unknown();
+                result.refuse(key, error.code.as_str(), &error.message);
+            }
         }
         for (key, error) in refused {
-            if !result.is_refused(&key) {
-                result.refuse(&key, error.code.as_str(), &error.message);
-            }
+            result.refuse(&key, error.code.as_str(), &error.message);
         }
         Ok(answered_with(&head, result.write(deletion.is_quiet).into()))
     }
 
-    /// Returns the dirty and lost objects among the keys.
-    async fn concerned(&self, bucket: &str, keys: &[Key]) -> Result<Concerned, S3Error> {
-        let names = keys.iter().filter(|key| key.is_current());
-        let names: HashSet<_> = names.map(|key| name_of(bucket, key)).collect();
-        let names = names.into_iter().filter(|name| self.flusher.may_be_dirty(name));
-        let found = names.map(|name| async move {
-            let found = self.dirty.find(&name).await?;
-            Ok((name, found))
-        });
-        let found: Vec<_> = stream::iter(found)
-            .buffer_unordered(PARALLEL)
-            .try_collect()
-            .await
-            .map_err(try_again)?;
-        let concerned = found
-            .into_iter()
-            .filter(|(_, found)| !matches!(found, Found::Nothing));
-        Ok(concerned.collect())
-    }
-
-    /// Judges the conditions that are set on dirty objects. Returns the keys for the lake, and the keys that
-    /// are refused. An object that meets its condition is brought to the lake, which may judge the condition
-    /// differently. The lake also judges objects that the caller may not know of.
-    async fn meet_conditions(
-        &self,
-        asker: Asker<'_>,
-        bucket: &str,
-        keys: &[Key],
-        concerned: &mut Concerned,
-    ) -> Result<(Vec<Key>, Vec<(Key, S3Error)>), S3Error> {
-        let (mut met, mut refused) = (Vec::with_capacity(keys.len()), Vec::new());
-        for mut key in keys.iter().cloned() {
-            let name = name_of(bucket, &key);
-            let is_judged = key.is_current() && key.is_conditional();
-            if let Some(Found::Dirty(manifest)) = concerned.get(&name).filter(|_| is_judged) {
-                if !self.permissions.may_judge(asker, manifest).await? {
-                    refused.push((key.clone(), access_denied()));
-                    met.push(key);
-                    continue;
-                }
-                if let Err(error) = Expected::of_key(&key).and_then(|expected| expected.check(manifest)) {
-                    refused.push((key, error));
-                    continue;
-                }
-                self.flusher.flush(&name).await?;
-                concerned.remove(&name);
-                // At the lake, the object is as old as its flush.
-                key.last_modified = None;
-            }
-            met.push(key);
-        }
-        Ok((met, refused))
-    }
-
-    /// Removes dirty objects that the lake lets the caller remove. Returns the lake's answer if it is a no.
-    async fn remove_here(
+    /// Begins a change of each name that may be dirty. Returns the keys for the lake, the changes, and the
+    /// keys that the lake is not asked about.
+    async fn begin_all(
         &self,
         asker: Asker<'_>,
         bucket: &str,
         keys: Vec<Key>,
-        result: &mut DeletionResult,
-    ) -> Result<Option<Response<ResponseBody>>, S3Error> {
-        let names: HashSet<_> = keys.iter().map(|key| name_of(bucket, key)).collect();
-        let names = names.into_iter();
-        let held = names.map(|name| async move { self.dirty.hold(&name).await });
-        let held: Vec<Option<Held>> = stream::iter(held)
-            .buffer_unordered(PARALLEL)
-            .try_collect()
-            .await
-            .map_err(try_again)?;
-        let again = match self.ask_to_delete(asker, keys.clone()).await? {
-            Answered::Result(_, again) => again,
-            Answered::Other(answer) => return Ok(Some(answer)),
-        };
-        let mut stays = Vec::new();
-        for key in keys.iter().filter(|key| !again.is_removed(key)) {
-            result.refuse(
-                key,
-                "InternalError",
-                "The object was not removed; please try again.",
-            );
-            stays.push(name_of(bucket, key));
-        }
-        let mut all_gone = true;
-        for held in held.into_iter().flatten() {
-            if stays.contains(held.name()) {
-                held.release().await;
+    ) -> Result<(Vec<Key>, Begun, Refused), S3Error> {
+        let (mut for_lake, mut refused) = (Vec::with_capacity(keys.len()), Vec::new());
+        let mut names = HashMap::new();
+        for mut key in keys {
+            let name = name_of(bucket, &key);
+            if !key.is_current() || !self.flusher.may_be_dirty(&name) {
+                for_lake.push(key);
             } else {
-                all_gone &= held.remove().await == Ok(true);
+                match self.judge(asker, &name, &mut key).await? {
+                    Ok(()) => {
+                        *names.entry(name).or_insert(false) |= key.is_conditional();
+                        for_lake.push(key);
+                    }
+                    Err(error) => refused.push((key, error)),
+                }
             }
         }
-        // If the client asks again, the node removes the rest.
-        if all_gone {
-            Ok(None)
-        } else {
-            Err(try_again(AuthorityUnreachable))
+        let begun = names.into_iter().map(|(name, is_conditional)| async move {
+            let begun = if is_conditional {
+                self.dirty.begin_at_lake(&name).await
+            } else {
+                self.dirty.begin_removal(&name).await
+            };
+            (name, begun)
+        });
+        let begun: Vec<_> = stream::iter(begun).buffer_unordered(PARALLEL).collect().await;
+        let mut changes = HashMap::with_capacity(begun.len());
+        for (name, begun) in begun {
+            match begun {
+                Ok(change) => drop(changes.insert(name, change)),
+                Err(error) => {
+                    let error = not_begun(error);
+                    let is_of_name = |key: &mut Key| key.is_current() && name_of(bucket, key) == name;
+                    let keys = for_lake.extract_if(.., is_of_name);
+                    refused.extend(keys.map(|key| (key, error.clone())));
+                }
+            }
         }
+        Ok((for_lake, changes, refused))
+    }
+
+    /// Decides whether the lake is asked to remove an object that may be dirty, and judges the conditions. A
+    /// dirty object that meets them goes to the lake, which may judge them differently.
+    async fn judge(
+        &self,
+        asker: Asker<'_>,
+        name: &ObjectName,
+        key: &mut Key,
+    ) -> Result<Result<(), S3Error>, S3Error> {
+        let lookup = self.dirty.find(name).await.map_err(try_again)?;
+        let Some(manifest) = &lookup.manifest else {
+            return Ok(Ok(()));
+        };
+        if !key.is_conditional() {
+            let may_remove = self.permissions.may_remove(asker, manifest).await;
+            return Ok(may_remove.then_some(()).ok_or_else(access_denied));
+        }
+        if !self.permissions.may_judge(asker, manifest).await? {
+            return Ok(Err(access_denied()));
+        }
+        // At the lake, the object is as old as its flush.
+        let judged = Expected::of_key(key).and_then(|expected| expected.check(manifest));
+        key.last_modified = None;
+        Ok(judged)
     }
 
     /// Asks the lake to remove these objects and to report the result of each.
@@ -255,6 +250,26 @@ impl BulkDeletions {
         let result = DeletionResult::read(&body).map_err(|_| unreadable())?;
         Ok(Answered::Result(head, result))
     }
+}
+
+async fn expired_if(permit: Option<SendPermit>) {
+    match permit {
+        Some(permit) => expired(permit).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Ends changes, as carried out or as refused. Returns for each whether the registry knows.
+async fn end_all(changes: impl Iterator<Item = LakeChange>, is_done: bool) -> Vec<bool> {
+    let ended = changes.map(|change| async move {
+        let ended = if is_done {
+            change.done().await
+        } else {
+            change.refused().await
+        };
+        ended.is_ok()
+    });
+    stream::iter(ended).buffered(PARALLEL).collect().await
 }
 
 fn name_of(bucket: &str, key: &Key) -> ObjectName {

@@ -1,28 +1,27 @@
 //! Removes an object that may be dirty.
 //!
-//! The lake's yes comes first: the node asks the lake to remove the object in the caller's name, and the lake
-//! removes whatever it has of it. The node then holds the dirty object, so that it is not flushed, and asks
-//! the lake once more, because a flush that ended in between may have brought the object there. Then the node
-//! removes the object. If a step fails, the object stays where it is, not held, and the client gets an error.
+//! A DELETE is a change of the name at the lake like any other: it begins in the registry, so that neither a
+//! flush nor another write of the name is on its way there. The lake says whether the caller may remove the
+//! object. Once it has said yes, the dirty object goes with the lake's.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use shoal_registry::changes::LakeChange;
 use shoal_s3::conditions::{Conditions, Evaluation};
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::object::ObjectName;
 use shoal_s3::xml::Key;
 
-use super::flush::Flusher;
-use super::permission::{Permissions, without_body};
-use super::{Shared, try_again, unversioned};
-use crate::dirty::{AuthorityUnreachable, DirtyObjects, Found, Manifest};
+use super::carry_out::carry_out;
+use super::flush::not_begun;
+use super::permission::Permissions;
+use super::{ResponseResult, Shared, access_denied, try_again, unversioned};
+use crate::dirty::{DirtyObjects, Manifest};
 use crate::front::admission::Admitted;
-use crate::front::body::ResponseBody;
-use crate::front::forward::{Forwarder, relay};
+use crate::front::forward::Forwarder;
 use crate::front::wanted::precondition_failed;
-use crate::grants::Grants;
 
 const SIZE: HeaderName = HeaderName::from_static("x-amz-if-match-size");
 const LAST_MODIFIED: HeaderName = HeaderName::from_static("x-amz-if-match-last-modified-time");
@@ -38,9 +37,7 @@ pub(super) struct Expected {
 /// Removes one object.
 pub(super) struct Deletions {
     dirty: Arc<DirtyObjects>,
-    grants: Arc<Grants>,
     permissions: Arc<Permissions>,
-    flusher: Arc<Flusher>,
     forwarder: Arc<Forwarder>,
 }
 
@@ -48,85 +45,46 @@ impl Deletions {
     pub(super) fn new(shared: &Shared) -> Self {
         Self {
             dirty: Arc::clone(&shared.dirty),
-            grants: Arc::clone(&shared.grants),
             permissions: Arc::clone(&shared.permissions),
-            flusher: Arc::clone(&shared.flusher),
             forwarder: Arc::clone(&shared.forwarder),
         }
     }
 
     /// Removes an object from wherever it is. The lake decides whether the caller may do so.
-    pub(super) async fn delete(
-        &self,
-        admitted: Box<Admitted>,
-        name: &ObjectName,
-    ) -> Result<Response<ResponseBody>, S3Error> {
+    pub(super) async fn delete(&self, admitted: Box<Admitted>, name: &ObjectName) -> ResponseResult {
         let name = &unversioned(name);
-        let found = self.dirty.find(name).await.map_err(try_again)?;
-        match found {
-            Found::Nothing => self.forwarder.pass_on(admitted).await,
-            Found::Dirty(manifest) if is_conditional(&admitted.parts.headers) => {
-                self.delete_if(admitted, &manifest).await
-            }
-            Found::Dirty(_) | Found::Lost(_) => self.delete_found(admitted, name).await,
+        if is_conditional(&admitted.parts.headers) {
+            return self.delete_if(admitted, name).await;
         }
+        let lookup = self.dirty.find(name).await.map_err(try_again)?;
+        if let Some(manifest) = &lookup.manifest
+            && !self.permissions.may_remove((&*admitted).into(), manifest).await
+        {
+            return Err(access_denied());
+        }
+        let change = self.dirty.begin_removal(name).await.map_err(not_begun)?;
+        self.carry_out(change, admitted).await
     }
 
-    async fn delete_found(
-        &self,
-        admitted: Box<Admitted>,
-        name: &ObjectName,
-    ) -> Result<Response<ResponseBody>, S3Error> {
-        let target = admitted.classified.target()?;
-        let headers = without_body(&admitted.parts.headers);
-        let asked = ("delete_object", Method::DELETE);
-        let answer = self
-            .permissions
-            .ask_lake((&*admitted).into(), asked, target, headers)
-            .await?;
-        self.grants.invalidate_object(name);
-        if !answer.status().is_success() {
-            return Ok(relay(answer));
-        }
-        let Some(held) = self.dirty.hold(name).await.map_err(try_again)? else {
-            // A flush or a removal came in between: the object is deleted like any other.
-            return self.forwarder.pass_on(admitted).await;
-        };
-        match self.forwarder.pass_on(admitted).await {
-            Ok(response) if response.status().is_success() => match held.remove().await {
-                Ok(true) => Ok(response),
-                // Another write took the object's place while the lake was slow. It is not known whether that
-                // one stays.
-                Ok(false) | Err(AuthorityUnreachable) => Err(try_again(AuthorityUnreachable)),
-            },
-            refused => {
-                held.release().await;
-                refused
-            }
-        }
+    async fn carry_out(&self, change: LakeChange, admitted: Box<Admitted>) -> ResponseResult {
+        let forwarder = Arc::clone(&self.forwarder);
+        carry_out(change, async move { forwarder.pass_on(admitted).await }).await
     }
 
-    /// Removes a dirty object if it is as the client believes. Only the lake can say in its own words how it
-    /// judges the condition, so the node brings the object there first.
-    async fn delete_if(
-        &self,
-        mut admitted: Box<Admitted>,
-        manifest: &Manifest,
-    ) -> Result<Response<ResponseBody>, S3Error> {
-        if !self.permissions.may_judge((&*admitted).into(), manifest).await? {
-            let response = self.forwarder.pass_on(admitted).await?;
-            // S3 also asks for permission to read the object before it looks at a condition.
-            return if response.status().is_success() {
-                Err(access_denied())
-            } else {
-                Ok(response)
-            };
+    /// Removes an object if it is as the client believes. Only the lake can say in its own words how it
+    /// judges the condition, so the node brings a dirty object there first.
+    async fn delete_if(&self, mut admitted: Box<Admitted>, name: &ObjectName) -> ResponseResult {
+        let lookup = self.dirty.find(name).await.map_err(try_again)?;
+        if let Some(manifest) = &lookup.manifest {
+            if !self.permissions.may_judge((&*admitted).into(), manifest).await? {
+                return Err(access_denied());
+            }
+            Expected::of_headers(&admitted.parts.headers)?.check(manifest)?;
+            // At the lake, the object is as old as its flush.
+            Arc::make_mut(&mut admitted.parts).headers.remove(LAST_MODIFIED);
         }
-        Expected::of_headers(&admitted.parts.headers)?.check(manifest)?;
-        self.flusher.flush(&manifest.name).await?;
-        // At the lake, the object is as old as its flush.
-        Arc::make_mut(&mut admitted.parts).headers.remove(LAST_MODIFIED);
-        self.forwarder.pass_on(admitted).await
+        let change = self.dirty.begin_at_lake(name).await.map_err(not_begun)?;
+        self.carry_out(change, admitted).await
     }
 }
 
@@ -134,10 +92,6 @@ impl Deletions {
 fn is_conditional(headers: &HeaderMap) -> bool {
     let conditions = [header::IF_MATCH, LAST_MODIFIED, SIZE];
     conditions.iter().any(|name| headers.contains_key(name))
-}
-
-pub(super) fn access_denied() -> S3Error {
-    S3Error::new(ErrorCode::AccessDenied, "Access Denied")
 }
 
 impl Expected {

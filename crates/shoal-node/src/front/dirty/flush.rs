@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use http::{HeaderValue, Method, Response, header};
+use http::{HeaderValue, Method, header};
+use shoal_registry::changes::LakeChange;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{CopySource, Effect, Operation};
 
 use super::permission::Permissions;
-use super::{PARALLEL, is_writer, try_again, unversioned};
-use crate::dirty::{DirtyObjects, FlushFailed, Found, Manifest};
+use super::{PARALLEL, access_denied, is_writer, try_again, unversioned};
+use crate::dirty::{DirtyObjects, FlushFailed, Manifest, NotBegun};
 use crate::front::admission::Admitted;
-use crate::front::body::ResponseBody;
 use crate::grants::Grants;
 
 /// Flushes what a request needs at the lake, if its caller may cause that.
@@ -38,35 +38,37 @@ impl Flusher {
         is_current(name) && self.dirty.may_be_dirty(name)
     }
 
-    /// Brings to the lake the objects that a request needs there: the object that it is about, and the one
-    /// that it copies, if the lake lets the caller know of them or write them. Otherwise the lake refuses the
-    /// request itself.
-    ///
-    /// Returns the name that the request writes if an object under it could not be brought to the lake, for
-    /// [`Flusher::discard_overwritten`].
-    pub(super) async fn flush_for_request(
-        &self,
-        admitted: &Admitted,
-        name: &ObjectName,
-    ) -> Result<Option<ObjectName>, S3Error> {
+    /// Brings to the lake the object that a request about one object needs there, if the lake lets the caller
+    /// know of it or write it. Otherwise the lake refuses the request itself.
+    pub(super) async fn flush_for_read(&self, admitted: &Admitted, name: &ObjectName) -> Result<(), S3Error> {
         self.flush_related(admitted).await?;
         let operation = admitted.classified.operation;
         let is_of_an_upload = matches!(
             operation,
             Operation::CreateMultipartUpload | Operation::UploadPart | Operation::AbortMultipartUpload
         );
-        if is_of_an_upload || !self.may_be_dirty(name) {
-            return Ok(None);
+        if !is_of_an_upload && self.may_be_dirty(name) {
+            self.flush_if_allowed(admitted, name).await?;
         }
-        let is_flushed = self.flush_if_allowed(admitted, name).await?;
-        let writes = matches!(
-            operation,
-            Operation::PutObject | Operation::CompleteMultipartUpload
-        );
-        Ok((writes && !is_flushed).then(|| unversioned(name)))
+        Ok(())
     }
 
-    /// Does the same for the other objects that a request concerns: the source of a copy, and all of the
+    /// Begins a change of the object that a request is about, once the objects that the request needs at the
+    /// lake are there. The caller must be one that the lake would let know of a dirty object or write it.
+    pub(super) async fn begin_change(
+        &self,
+        admitted: &Admitted,
+        name: &ObjectName,
+    ) -> Result<LakeChange, S3Error> {
+        self.flush_related(admitted).await?;
+        if !self.flush_if_allowed(admitted, name).await? {
+            return Err(access_denied());
+        }
+        let begun = self.dirty.begin_at_lake(&unversioned(name)).await;
+        begun.map_err(not_begun)
+    }
+
+    /// Brings to the lake the other objects that a request concerns: the source of a copy, and all of the
     /// bucket if a header makes the request reach beyond the object that it names.
     async fn flush_related(&self, admitted: &Admitted) -> Result<(), S3Error> {
         let classified = &admitted.classified;
@@ -84,31 +86,13 @@ impl Flusher {
         Ok(())
     }
 
-    /// Removes an object that could not go to the lake, because it is lost, and that the lake has now
-    /// overwritten.
-    pub(super) async fn discard_overwritten(
-        &self,
-        overwritten: Option<ObjectName>,
-        response: Response<ResponseBody>,
-    ) -> Result<Response<ResponseBody>, S3Error> {
-        let Some(name) = overwritten.filter(|_| response.status().is_success()) else {
-            return Ok(response);
-        };
-        if let Some(held) = self.dirty.hold(&name).await.map_err(try_again)? {
-            held.remove().await.map_err(try_again)?;
-        }
-        Ok(response)
-    }
-
-    /// Brings an object to the lake if it is dirty and the caller may cause that. Returns `false` if
-    /// something is left here.
+    /// Brings an object to the lake if it is dirty and the caller may cause that. Returns `false` if the
+    /// caller may not.
     async fn flush_if_allowed(&self, admitted: &Admitted, name: &ObjectName) -> Result<bool, S3Error> {
         let name = &unversioned(name);
-        let found = self.dirty.find(name).await.map_err(try_again)?;
-        let manifest = match found {
-            Found::Nothing => return Ok(true),
-            Found::Lost(_) => return Ok(false),
-            Found::Dirty(manifest) => manifest,
+        let lookup = self.dirty.find(name).await.map_err(try_again)?;
+        let Some(manifest) = lookup.manifest else {
+            return Ok(true);
         };
         let may = is_writer(&admitted.verified.caller, &manifest.writer)
             || self.permissions.may_know(admitted.into(), name).await?
@@ -119,9 +103,12 @@ impl Flusher {
         Ok(may)
     }
 
-    /// Brings an object to the lake if it is dirty. A lost object stays lost, so that its writer hears of it.
+    /// Brings an object to the lake if it is dirty.
     pub(super) async fn flush(&self, name: &ObjectName) -> Result<(), S3Error> {
-        self.dirty.flush(name).await.map_err(not_flushed)?;
+        self.dirty
+            .flush(name)
+            .await
+            .map_err(|error| not_flushed(&error))?;
         self.grants.invalidate_object(name);
         Ok(())
     }
@@ -177,7 +164,7 @@ impl Flusher {
 
 /// Returns whether a name is that of the current object: without a version, or with the one of unversioned
 /// objects.
-fn is_current(name: &ObjectName) -> bool {
+pub(super) fn is_current(name: &ObjectName) -> bool {
     name.version.as_deref().is_none_or(|version| version == "null")
 }
 
@@ -190,9 +177,17 @@ fn is_form(admitted: &Admitted) -> bool {
         && kind.is_some_and(|kind| kind.len() >= form.len() && kind[..form.len()].eq_ignore_ascii_case(form))
 }
 
-fn not_flushed(error: FlushFailed) -> S3Error {
+fn not_flushed(error: &FlushFailed) -> S3Error {
     S3Error::new(
         ErrorCode::ServiceUnavailable,
         format!("{error}; please try again."),
     )
+}
+
+/// The error when a change of a name cannot begin.
+pub(super) fn not_begun(error: NotBegun) -> S3Error {
+    match error {
+        NotBegun::Flush(error) => not_flushed(&error),
+        NotBegun::Busy => S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again.")),
+    }
 }

@@ -2,6 +2,7 @@
 //! it brings the object to the lake first.
 
 mod bulk;
+mod carry_out;
 mod deletion;
 mod flush;
 mod listing;
@@ -16,8 +17,10 @@ use http::Response;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
+use shoal_s3::operation::Effect;
 
 use self::bulk::BulkDeletions;
+use self::carry_out::carry_out;
 use self::deletion::Deletions;
 use self::flush::Flusher;
 use self::listing::Listings;
@@ -25,16 +28,18 @@ use self::multipart::Uploads;
 use self::permission::Permissions;
 use self::reads::DirtyReads;
 use self::writes::DirtyWrites;
-use crate::dirty::{AuthorityUnreachable, DirtyObjects, UploadId};
+use crate::dirty::{DirtyObjects, UploadId};
 use crate::endpoint::Endpoint;
 use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
 use crate::front::forward::Forwarder;
+use crate::front::reads::Reads;
 use crate::front::record::Record;
 use crate::front::wanted::Wanted;
 use crate::front::writes::Writes;
 use crate::grants::Grants;
 use crate::read::ObjectReader;
+use crate::tier::TierUnavailable;
 
 pub(in crate::front) use self::multipart::upload_named;
 
@@ -88,11 +93,16 @@ pub(in crate::front) struct DirtyFront {
 }
 
 impl DirtyFront {
-    /// Reads by `reader`, and writes `through` the cache what may not be dirty.
-    pub(in crate::front) fn new(shared: Shared, reader: Arc<ObjectReader>, through: Arc<Writes>) -> Self {
+    /// Reads dirty objects by `reader` and others by `reads`, and writes `through` the cache what may not be
+    /// dirty.
+    pub(in crate::front) fn new(
+        shared: Shared,
+        (reader, reads): (Arc<ObjectReader>, Arc<Reads>),
+        through: Arc<Writes>,
+    ) -> Self {
         let writes = Arc::new(DirtyWrites::new(&shared, through));
         Self {
-            reads: DirtyReads::new(&shared, reader),
+            reads: DirtyReads::new(&shared, reader, reads),
             deletions: Deletions::new(&shared),
             bulk_deletions: BulkDeletions::new(&shared),
             listings: Listings::new(&shared),
@@ -114,23 +124,23 @@ impl DirtyFront {
         self.dirty.may_be_dirty_below(bucket, prefix)
     }
 
-    /// Answers a GET of a dirty object. Returns `None` if the lake must answer.
+    /// Answers a GET of a name that may be dirty.
     pub(in crate::front) async fn get(
         &self,
-        admitted: &Admitted,
+        admitted: Box<Admitted>,
         wanted: &Wanted,
         record: &mut Record,
-    ) -> Result<Option<Response<ResponseBody>>, S3Error> {
+    ) -> ResponseResult {
         self.reads.get(admitted, wanted, record).await
     }
 
-    /// Answers a HEAD of a dirty object. Returns `None` if the lake must answer.
+    /// Answers a HEAD of a name that may be dirty.
     pub(in crate::front) async fn head(
         &self,
-        admitted: &Admitted,
+        admitted: Box<Admitted>,
         wanted: &Wanted,
         record: &mut Record,
-    ) -> Result<Option<Response<ResponseBody>>, S3Error> {
+    ) -> ResponseResult {
         self.reads.head(admitted, wanted, record).await
     }
 
@@ -190,28 +200,28 @@ impl DirtyFront {
         self.uploads.answer(admitted, name, id).await
     }
 
-    /// Brings to the lake the objects that a request about one object needs there. Returns the name that the
-    /// request writes if an object under it stays dirty, for [`DirtyFront::discard_overwritten`].
-    pub(in crate::front) async fn flush_for_request(
+    /// Sends a request about one object to the lake, once the lake has the objects that the request needs. If
+    /// the request changes the object, no other change of it is on its way there.
+    pub(in crate::front) async fn at_lake<F>(
         &self,
-        admitted: &Admitted,
+        admitted: Box<Admitted>,
         name: &ObjectName,
-    ) -> Result<Option<ObjectName>, S3Error> {
-        self.flusher.flush_for_request(admitted, name).await
+        request: impl FnOnce(Box<Admitted>) -> F,
+    ) -> ResponseResult
+    where
+        F: Future<Output = ResponseResult> + Send + 'static,
+    {
+        if admitted.classified.effect() == Effect::None || !self.may_be_dirty(name) {
+            self.flusher.flush_for_read(&admitted, name).await?;
+            return request(admitted).await;
+        }
+        let change = self.flusher.begin_change(&admitted, name).await?;
+        carry_out(change, request(admitted)).await
     }
 
     /// Brings to the lake the objects that a request about a whole bucket needs there.
     pub(in crate::front) async fn flush_for_bucket(&self, admitted: &Admitted) -> Result<(), S3Error> {
         self.flusher.flush_for_bucket(admitted).await
-    }
-
-    /// Removes an object that could not go to the lake and that the lake has now overwritten.
-    pub(in crate::front) async fn discard_overwritten(
-        &self,
-        overwritten: Option<ObjectName>,
-        response: Response<ResponseBody>,
-    ) -> ResponseResult {
-        self.flusher.discard_overwritten(overwritten, response).await
     }
 }
 
@@ -228,6 +238,10 @@ fn unversioned(name: &ObjectName) -> ObjectName {
     }
 }
 
-fn try_again(error: AuthorityUnreachable) -> S3Error {
+fn try_again(error: TierUnavailable) -> S3Error {
     S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again."))
+}
+
+fn access_denied() -> S3Error {
+    S3Error::new(ErrorCode::AccessDenied, "Access Denied")
 }

@@ -1,5 +1,4 @@
-//! Requests about uploads that this node or another one keeps. The lake hears of their objects when these are
-//! flushed.
+//! Requests about uploads that a tier keeps. The lake hears of their objects when these are flushed.
 
 mod copy;
 mod xml;
@@ -19,10 +18,10 @@ use shoal_s3::xml::Element;
 use self::xml::PartPage;
 use super::flush::Flusher;
 use super::writes::DirtyWrites;
-use super::{Shared, is_writer, try_again};
+use super::{Shared, access_denied, is_writer, try_again, unversioned};
 use crate::dirty::{
-    Completed, CompletionError, DirtyObjects, ListError, PartError, ReceiveError, Upload, UploadId,
-    UploadProgress, UploadUnavailable, select,
+    Checksum, Completed, CompletionError, DirtyObjects, KeptUpload, ListError, PartError, ReceiveError,
+    UploadId, UploadUnavailable, select,
 };
 use crate::endpoint::Endpoint;
 use crate::front::admission::{Admitted, Opened};
@@ -34,6 +33,9 @@ use crate::grants::Grants;
 
 /// A list of ten thousand parts with their checksums.
 const LIST_BYTES_MAX: usize = 4 << 20;
+
+/// The number of times that a completion begins anew because a part was uploaded again.
+const COMPLETIONS: usize = 3;
 
 /// The part numbers of S3.
 const NUMBERS: std::ops::RangeInclusive<u16> = 1..=10_000;
@@ -90,24 +92,29 @@ impl Uploads {
         name: &ObjectName,
         id: UploadId,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let upload = self.dirty.find_upload(id).await.map_err(lost)?;
-        if (&upload.name.bucket, &upload.name.key) != (&name.bucket, &name.key) {
+        let kept = self
+            .dirty
+            .find_upload(&unversioned(name), id)
+            .await
+            .map_err(lost)?;
+        if !is_writer(&admitted.verified.caller, &kept.upload.writer) {
+            return Err(access_denied());
+        }
+        let operation = admitted.classified.operation;
+        if kept.completed.is_some() && operation != Operation::CompleteMultipartUpload {
             return Err(no_such_upload());
         }
-        if !is_writer(&admitted.verified.caller, &upload.writer) {
-            return Err(S3Error::new(ErrorCode::AccessDenied, "Access Denied"));
-        }
-        match admitted.classified.operation {
+        match operation {
             Operation::UploadPart if admitted.classified.copy_source.is_some() => {
-                self.copy_part(&admitted, &upload).await
+                self.copy_part(&admitted, &kept).await
             }
-            Operation::UploadPart => self.take_part(admitted, &upload).await,
-            Operation::CompleteMultipartUpload => self.complete_upload(admitted, &upload).await,
+            Operation::UploadPart => self.take_part(admitted, &kept).await,
+            Operation::CompleteMultipartUpload => self.complete_upload(admitted, kept).await,
             Operation::AbortMultipartUpload => {
-                self.dirty.abort_upload(id).await.map_err(lost)?;
+                self.dirty.abort_upload(&kept).await.map_err(lost)?;
                 Ok(respond::empty(StatusCode::NO_CONTENT))
             }
-            _ if admitted.parts.method == Method::GET => self.list_parts(&admitted, &upload).await,
+            _ if admitted.parts.method == Method::GET => self.list_parts(&admitted, &kept).await,
             _ => Err(not_done("This is not done with an upload that is written back.")),
         }
     }
@@ -115,7 +122,7 @@ impl Uploads {
     async fn take_part(
         &self,
         admitted: Box<Admitted>,
-        upload: &Upload,
+        kept: &KeptUpload,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let (
             Opened {
@@ -134,12 +141,13 @@ impl Uploads {
             ));
         }
         let size_bytes = size_in(&parts.headers)?;
-        let taken = self.dirty.put_part(upload, (number, size_bytes), body).await;
+        let taken = self.dirty.put_part(kept, (number, size_bytes), body).await;
         let part = taken.map_err(untaken)?;
         let mut response = respond::empty(StatusCode::OK);
         let headers = response.headers_mut();
-        headers.insert(header::ETAG, part.version.etag_header());
-        headers.extend(part.checksum().map(|checksum| checksum.header()));
+        let etag = HeaderValue::try_from(part.etag()).expect("an MD5 in quotes is a header value");
+        headers.insert(header::ETAG, etag);
+        headers.extend(part.checksum.as_ref().map(Checksum::header));
         headers.insert(MODE_HEADER, HeaderValue::from_static("back"));
         Ok(response)
     }
@@ -147,26 +155,34 @@ impl Uploads {
     async fn complete_upload(
         &self,
         admitted: Box<Admitted>,
-        upload: &Upload,
+        mut kept: KeptUpload,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let (Opened { parts, .. }, body) = admitted.open()?;
         let list = body
             .collect_at_most(LIST_BYTES_MAX, "The list of parts is too long.")
             .await?;
         let listed = xml::listed(&list).map_err(|_| malformed())?;
-        let completed = match self.dirty.upload_progress(upload.id).await.map_err(lost)? {
-            UploadProgress::Complete(completed) => completed,
-            UploadProgress::Open(uploaded) => {
-                let selected = select(&listed, &uploaded).map_err(unlisted)?;
-                check_size(
-                    &parts.headers,
-                    selected.iter().map(|part| part.size_bytes()).sum(),
-                )?;
-                let asked = asked_of_object(&parts.headers);
-                let completed = self.dirty.complete_upload(upload.id, &selected, &asked).await;
-                completed.map_err(lost)?.map_err(incomplete)?
+        let asked = asked_of_object(&parts.headers);
+        let mut attempts = 0..COMPLETIONS;
+        let completed = loop {
+            if let Some(completed) = kept.completed {
+                break completed;
+            }
+            let uploaded = self.dirty.parts(&kept).await.map_err(lost)?;
+            let selected = select(&listed, &uploaded).map_err(unlisted)?;
+            check_size(&parts.headers, selected.iter().map(|part| part.size_bytes).sum())?;
+            match self.dirty.complete_upload(&kept, &selected, &asked).await {
+                Ok(completed) => break completed,
+                Err(CompletionError::Upload(UploadUnavailable::PartsChanged))
+                    if attempts.next().is_some() =>
+                {
+                    let (name, id) = (&kept.upload.name, kept.upload.id);
+                    kept = self.dirty.find_upload(name, id).await.map_err(lost)?;
+                }
+                Err(error) => return Err(incomplete(error)),
             }
         };
+        let upload = kept.upload;
         self.grants.invalidate_object(&upload.name);
         let address = self.forwarder.addresses().as_used_by(&parts);
         let location = address
@@ -180,17 +196,14 @@ impl Uploads {
     async fn list_parts(
         &self,
         admitted: &Admitted,
-        upload: &Upload,
+        kept: &KeptUpload,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let UploadProgress::Open(uploaded) = self.dirty.upload_progress(upload.id).await.map_err(lost)?
-        else {
-            return Err(no_such_upload());
-        };
+        let uploaded = self.dirty.parts(kept).await.map_err(lost)?;
         let page = PartPage::parse(&admitted.classified.query).ok_or_else(|| {
             let message = "max-parts and part-number-marker must be numbers.";
             S3Error::new(ErrorCode::InvalidArgument, message)
         })?;
-        Ok(answered(&page.write(upload, &uploaded)))
+        Ok(answered(&page.write(&kept.upload, &uploaded)))
     }
 }
 
@@ -255,15 +268,11 @@ fn tell_if_through(headers: &mut HeaderMap, completed: &Arc<Completed>) {
 fn lost(error: UploadUnavailable) -> S3Error {
     match error {
         UploadUnavailable::NotFound => no_such_upload(),
-        UploadUnavailable::Completing => S3Error::new(
-            ErrorCode::OperationAborted,
-            "The upload is being completed; please try again.",
-        ),
         UploadUnavailable::PartsChanged => S3Error::new(
             ErrorCode::InvalidPart,
             "The parts of the upload have changed while it was to be completed.",
         ),
-        UploadUnavailable::Unreachable(error) => try_again(error),
+        UploadUnavailable::Unavailable(error) => try_again(error),
     }
 }
 
@@ -273,9 +282,9 @@ fn untaken(error: PartError) -> S3Error {
         PartError::Upload(error) => lost(error),
         PartError::TooLarge => S3Error::new(
             ErrorCode::EntityTooLarge,
-            "The object is larger than one that is written back may be; begin the upload with x-shoal-write: around.",
+            "The part is larger than one that is written back may be; begin the upload with x-shoal-write: around.",
         ),
-        error => {
+        error @ PartError::Receive(_) => {
             tracing::warn!(%error, "a part could not be stored");
             S3Error::new(
                 ErrorCode::SlowDown,
@@ -307,7 +316,7 @@ fn incomplete(error: CompletionError) -> S3Error {
             "The object was written in the meantime; please try again.",
         ),
         (_, Some(StatusCode::FORBIDDEN)) => S3Error::new(ErrorCode::AccessDenied, "Access Denied"),
-        (CompletionError::PartLost(_), _) => S3Error::new(ErrorCode::InvalidPart, format!("{error}.")),
+        (CompletionError::Upload(error), _) => lost(error),
         (CompletionError::Checksum, _) => S3Error::new(
             ErrorCode::BadDigest,
             "The checksum of the object is not the one that the request names.",

@@ -87,6 +87,12 @@ impl Permissions {
         self.dirty.may_write(&path_of(name), asker.caller).await
     }
 
+    /// Returns whether a caller may keep others from changing a dirty object while the lake decides if the
+    /// caller may remove it.
+    pub(super) async fn may_remove(&self, asker: Asker<'_>, manifest: &Manifest) -> bool {
+        is_writer(asker.caller, &manifest.writer) || self.may_write(asker, &manifest.name).await
+    }
+
     /// Returns whether a caller may know if a dirty object meets its conditions.
     pub(super) async fn may_judge(&self, asker: Asker<'_>, manifest: &Manifest) -> Result<bool, S3Error> {
         Ok(is_writer(asker.caller, &manifest.writer) || self.may_know(asker, &manifest.name).await?)

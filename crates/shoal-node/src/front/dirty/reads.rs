@@ -1,126 +1,180 @@
 //! A GET or HEAD of an object that may be dirty.
+//!
+//! The entry of the name is read first, then the lake. If the lake says that there is no object, the entry is
+//! read again: an object may have come and gone to the lake in between, and then the read begins anew.
 
 use std::sync::Arc;
 
-use http::Response;
+use http::{Response, StatusCode};
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::object::ObjectName;
 
 use super::flush::Flusher;
 use super::permission::Permissions;
 use super::{Shared, is_writer, try_again, unversioned};
-use crate::dirty::{self, DirtyObjects, Found, Manifest};
+use crate::dirty::{self, DirtyObjects, Lookup, Manifest};
 use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
+use crate::front::reads::Reads;
 use crate::front::record::Record;
 use crate::front::wanted::Wanted;
 use crate::grants::Grants;
-use crate::read::{GetAnswer, HeadAnswer, ObjectReader, ReadError};
+use crate::read::{GetAnswer, HeadAnswer, ObjectReader};
 
-/// Answers reads of dirty objects.
+/// The number of attempts at a name that changes while it is read.
+const ATTEMPTS: usize = 4;
+
+/// Answers reads of names that may be dirty.
 pub(super) struct DirtyReads {
     dirty: Arc<DirtyObjects>,
     grants: Arc<Grants>,
     permissions: Arc<Permissions>,
     flusher: Arc<Flusher>,
     reader: Arc<ObjectReader>,
+    reads: Arc<Reads>,
 }
 
 impl DirtyReads {
-    /// Reads by `reader`.
-    pub(super) fn new(shared: &Shared, reader: Arc<ObjectReader>) -> Self {
+    /// Reads dirty objects by `reader`, and others by `reads`.
+    pub(super) fn new(shared: &Shared, reader: Arc<ObjectReader>, reads: Arc<Reads>) -> Self {
         Self {
             dirty: Arc::clone(&shared.dirty),
             grants: Arc::clone(&shared.grants),
             permissions: Arc::clone(&shared.permissions),
             flusher: Arc::clone(&shared.flusher),
             reader,
+            reads,
         }
     }
 
-    /// Answers a GET of a dirty object. Returns `None` if the lake must answer.
+    /// Answers a GET.
     pub(super) async fn get(
         &self,
+        mut admitted: Box<Admitted>,
+        wanted: &Wanted,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        for _ in 0..ATTEMPTS {
+            let lookup = self.look(&admitted, wanted).await?;
+            if let Some(manifest) = of_caller(&admitted, &lookup) {
+                match self
+                    .get_dirty(&admitted, (&lookup, manifest), wanted, record)
+                    .await?
+                {
+                    Some(response) => return Ok(response),
+                    None => continue,
+                }
+            }
+            let again = admitted.without_body();
+            let response = self.reads.get(admitted, wanted, record).await?;
+            if self.is_final(response.status(), &lookup).await? {
+                return Ok(response);
+            }
+            admitted = again;
+        }
+        Err(changes_too_often())
+    }
+
+    /// Answers a HEAD.
+    pub(super) async fn head(
+        &self,
+        mut admitted: Box<Admitted>,
+        wanted: &Wanted,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        for _ in 0..ATTEMPTS {
+            let lookup = self.look(&admitted, wanted).await?;
+            if let Some(manifest) = of_caller(&admitted, &lookup) {
+                if !wanted.is_about_a_part() && wanted.is_understood() {
+                    let version = Arc::clone(&manifest.version);
+                    let answer = HeadAnswer::of(version, &wanted.request.conditions);
+                    return Ok(wanted.respond_to_head(answer, record));
+                }
+                self.flusher.flush(&manifest.name).await?;
+                continue;
+            }
+            let again = admitted.without_body();
+            let response = self.reads.head(admitted, wanted, record).await?;
+            if self.is_final(response.status(), &lookup).await? {
+                return Ok(response);
+            }
+            admitted = again;
+        }
+        Err(changes_too_often())
+    }
+
+    /// Looks the name up. The object of another identity goes to the lake, if the lake lets the caller know
+    /// of it, and then the lake decides.
+    async fn look(&self, admitted: &Admitted, wanted: &Wanted) -> Result<Lookup, S3Error> {
+        let name: &ObjectName = &unversioned(&wanted.request.name);
+        let lookup = self.dirty.find(name).await.map_err(try_again)?;
+        if let Some(manifest) = &lookup.manifest {
+            // The lake's earlier answers about the name are out of date, even once the lake has the object.
+            self.grants.invalidate_object(name);
+            let is_own = is_writer(&admitted.verified.caller, &manifest.writer);
+            if !is_own && self.permissions.may_know(admitted.into(), name).await? {
+                self.flusher.flush(name).await?;
+            }
+        }
+        Ok(lookup)
+    }
+
+    /// Answers a GET of a dirty object. Returns `None` if the name must be looked up again.
+    async fn get_dirty(
+        &self,
         admitted: &Admitted,
+        (lookup, manifest): (&Lookup, &Arc<Manifest>),
         wanted: &Wanted,
         record: &mut Record,
     ) -> Result<Option<Response<ResponseBody>>, S3Error> {
-        let Some(manifest) = self.find_own(admitted, &wanted.request.name).await? else {
-            return Ok(None);
-        };
         if !wanted.is_understood() {
             self.flusher.flush(&manifest.name).await?;
             return Ok(None);
         }
-        let answer = dirty::read(&self.reader, &wanted.request, &manifest).await;
-        match answer.map_err(|error| not_held(&error))? {
-            GetAnswer::Known(known, caller_headers) => {
+        let bytes = self.dirty.bytes(lookup, manifest);
+        match dirty::read(&self.reader, &wanted.request, manifest, bytes).await {
+            Ok(GetAnswer::Known(known, caller_headers)) => {
                 let path = admitted.parts.uri.path();
                 Ok(Some(wanted.respond(known, caller_headers, path, record)))
             }
-            GetAnswer::Relay(_) | GetAnswer::Bypass(_) => {
+            Ok(GetAnswer::Relay(_) | GetAnswer::Bypass(_)) => {
                 self.flusher.flush(&manifest.name).await?;
                 Ok(None)
             }
-        }
-    }
-
-    /// Answers a HEAD of a dirty object. Returns `None` if the lake must answer.
-    pub(super) async fn head(
-        &self,
-        admitted: &Admitted,
-        wanted: &Wanted,
-        record: &mut Record,
-    ) -> Result<Option<Response<ResponseBody>>, S3Error> {
-        let Some(manifest) = self.find_own(admitted, &wanted.request.name).await? else {
-            return Ok(None);
-        };
-        if wanted.is_about_a_part() || !wanted.is_understood() {
-            self.flusher.flush(&manifest.name).await?;
-            return Ok(None);
-        }
-        let answer = HeadAnswer::of(Arc::clone(&manifest.version), &wanted.request.conditions);
-        Ok(Some(wanted.respond_to_head(answer, record)))
-    }
-
-    /// Finds the dirty object under a name if the caller wrote it; the node then answers, because only the
-    /// writer is sure to be allowed. Returns `None` if the lake must answer: for another caller the node
-    /// brings the object to the lake if the lake lets that caller know of it, and then the lake decides.
-    async fn find_own(
-        &self,
-        admitted: &Admitted,
-        name: &ObjectName,
-    ) -> Result<Option<Arc<Manifest>>, S3Error> {
-        let name = &unversioned(name);
-        let found = self.dirty.find(name).await.map_err(try_again)?;
-        let (Found::Dirty(manifest) | Found::Lost(manifest)) = &found else {
-            return Ok(None);
-        };
-        // The lake's earlier answers about the name are out of date, even once the lake has the object.
-        self.grants.invalidate_object(name);
-        let is_own = is_writer(&admitted.verified.caller, &manifest.writer);
-        match found {
-            Found::Dirty(manifest) if is_own => Ok(Some(manifest)),
-            Found::Dirty(_) => {
-                if self.permissions.may_know(admitted.into(), name).await? {
-                    self.flusher.flush(name).await?;
-                }
-                Ok(None)
+            // The bytes go soon after their object is overwritten, removed or at the lake.
+            Err(_) if !self.dirty.is_as_found(lookup).await.map_err(try_again)? => Ok(None),
+            Err(error) => {
+                tracing::warn!(%error, "a dirty object cannot be read from its tier");
+                Err(S3Error::new(
+                    ErrorCode::SlowDown,
+                    "The lake does not have the object yet, and the tier does not give its bytes; please try again.",
+                ))
             }
-            _ if !is_own => Ok(None),
-            _ => Err(S3Error::new(
-                ErrorCode::NoSuchKey,
-                "The object was written back and lost before the lake had it.",
-            )),
         }
+    }
+
+    /// Whether an answer of the lake is the answer. That there is no object is so only if nothing came to the
+    /// lake from the tier in between.
+    async fn is_final(&self, status: StatusCode, lookup: &Lookup) -> Result<bool, S3Error> {
+        // A lake hides from some callers that there is no object.
+        let is_absence = matches!(status, StatusCode::NOT_FOUND | StatusCode::FORBIDDEN);
+        if !is_absence {
+            return Ok(true);
+        }
+        self.dirty.is_as_found(lookup).await.map_err(try_again)
     }
 }
 
-/// The error when bytes that the lake does not have cannot be read from the nodes that hold them.
-fn not_held(error: &ReadError) -> S3Error {
-    tracing::warn!(%error, "a dirty object cannot be read from the nodes that hold it");
+/// The dirty object, if the caller wrote it. The node then answers, because only the writer is sure to be
+/// allowed.
+fn of_caller<'a>(admitted: &Admitted, lookup: &'a Lookup) -> Option<&'a Arc<Manifest>> {
+    let manifest = lookup.manifest.as_ref();
+    manifest.filter(|manifest| is_writer(&admitted.verified.caller, &manifest.writer))
+}
+
+fn changes_too_often() -> S3Error {
     S3Error::new(
-        ErrorCode::SlowDown,
-        "The lake does not have the object yet, and a node that holds a part of it does not answer; please try again.",
+        ErrorCode::ServiceUnavailable,
+        "The object changes faster than it can be read.",
     )
 }

@@ -25,7 +25,8 @@ use crate::http::expectation::Continued;
 /// The body of an incoming request.
 #[derive(Debug)]
 pub struct ClientBody {
-    incoming: Incoming,
+    /// `None` for a body without bytes.
+    incoming: Option<Incoming>,
     stall_timeout: Option<StallTimeout>,
     /// Set for a client that waits for `100 Continue`, until the body is first polled.
     continued: Option<Continued>,
@@ -49,10 +50,19 @@ pub enum ClientBodyError {
 }
 
 impl ClientBody {
+    /// A body without bytes.
+    pub(crate) const fn empty() -> Self {
+        Self {
+            incoming: None,
+            stall_timeout: None,
+            continued: None,
+        }
+    }
+
     /// A body whose silence is bounded by the deadlines of its socket.
     pub(super) fn of_http1(incoming: Incoming) -> Self {
         Self {
-            incoming,
+            incoming: Some(incoming),
             stall_timeout: None,
             continued: None,
         }
@@ -62,7 +72,7 @@ impl ClientBody {
     pub(super) fn of_http2(incoming: Incoming, stall: Duration) -> Self {
         let deadline = Deadline::default();
         Self {
-            incoming,
+            incoming: Some(incoming),
             stall_timeout: Some(StallTimeout { stall, deadline }),
             continued: None,
         }
@@ -83,12 +93,15 @@ impl Body for ClientBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ClientBodyError>>> {
         let this = self.get_mut();
+        let Some(incoming) = &mut this.incoming else {
+            return Poll::Ready(None);
+        };
         if let Some(continued) = this.continued.take()
-            && !this.incoming.is_end_stream()
+            && !incoming.is_end_stream()
         {
             continued.say();
         }
-        let polled = Pin::new(&mut this.incoming).poll_frame(cx);
+        let polled = Pin::new(incoming).poll_frame(cx);
         if let Some(StallTimeout { stall, deadline }) = &mut this.stall_timeout {
             if polled.is_ready() {
                 deadline.clear();
@@ -105,11 +118,12 @@ impl Body for ClientBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        let incoming = self.incoming.as_ref();
+        incoming.map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint)
     }
 }
 

@@ -26,12 +26,14 @@ pub(super) async fn check(bucket: &Bucket) -> Result<(), ProbeError> {
             .is_some_and(|enabled| enabled.trim() == "Enabled")
     {
         return Err(ProbeError {
+            is_outage: false,
             problem: format!("{place} has an object lock, which keeps pieces from being removed"),
             hint: "name a bucket that was created without object lock".into(),
         });
     }
     match setting(bucket, "lifecycle").await? {
         Some(lifecycle) if lifecycle.children().any(takes_pieces_away) => Err(ProbeError {
+            is_outage: false,
             problem: format!("{place} has a lifecycle rule that removes or moves pieces"),
             hint: format!("remove the rule, or limit it to other names than those below {PREFIX}"),
         }),
@@ -48,6 +50,7 @@ pub(super) fn version_of(written: &Parts) -> Option<&HeaderValue> {
 /// The error for a bucket that keeps versions.
 pub(super) fn keeps_versions(place: &str) -> ProbeError {
     ProbeError {
+        is_outage: false,
         problem: format!("{place} keeps versions: a removed piece would take its room for ever"),
         hint: "name a bucket that never had versioning enabled".into(),
     }

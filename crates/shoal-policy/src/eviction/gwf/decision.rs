@@ -85,7 +85,7 @@ impl Gain {
     /// `use_weight` is the weight that a use adds now ([`super::Gwf::use_weight`]).
     pub const fn of(source: Source, use_weight: Weight) -> Self {
         match source {
-            Source::Local | Source::Lake => Self {
+            Source::Local | Source::Tier | Source::Lake => Self {
                 local: use_weight,
                 global: Weight::ZERO,
             },

@@ -1,6 +1,5 @@
 //! Several nodes: every one sees what is dirty, wherever it lies.
 
-use bytes::Bytes;
 use http::StatusCode;
 
 use super::{back, bytes, flush, reads, write_back};
@@ -8,28 +7,7 @@ use crate::cluster::Cluster;
 use crate::lake::{Fault, Request};
 
 pub(super) async fn cluster(nodes: usize) -> Cluster {
-    let cluster = Cluster::start_with(nodes, |_, config| back(config)).await;
-    settled(&cluster).await;
-    cluster
-}
-
-/// Waits until every node knows what it is home to.
-pub(super) async fn settled(cluster: &Cluster) {
-    for node in &cluster.nodes {
-        for _ in 0..1_000 {
-            if node.status().await["write_back"]["settled"] == true {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    }
-}
-
-/// Every node gives an object, whole.
-pub(super) async fn all_read(cluster: &Cluster, key: &str, expected: &Bytes) {
-    for node in &cluster.nodes {
-        reads(&node.client(), key, expected).await;
-    }
+    Cluster::start_with(nodes, |_, config| back(config)).await
 }
 
 #[tokio::test]
@@ -105,40 +83,6 @@ async fn an_object_reads_the_same_while_dirty_and_once_the_lake_has_it() {
             flush(&cluster.nodes[1], "").await;
         }
     }
-    cluster.stop().await;
-}
-
-#[tokio::test]
-async fn a_read_where_nothing_can_be_dirty_asks_no_other_node() {
-    let cluster = cluster(3).await;
-    let asked = async || {
-        let mut asked = 0;
-        for node in &cluster.nodes {
-            let peers = node.status().await["cooperation"]["peers"].clone();
-            asked += peers
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|peer| peer["asked"].as_u64().unwrap())
-                .sum::<u64>();
-        }
-        asked
-    };
-    cluster.lake.put("b", "k", "");
-    let before = asked().await;
-    for node in &cluster.nodes {
-        reads(&node.client(), "k", &bytes::Bytes::new()).await;
-        assert_eq!(
-            node.client().get("/b?list-type=2&prefix=k").send().await.status,
-            StatusCode::OK
-        );
-    }
-    assert_eq!(asked().await, before);
-    for node in &cluster.nodes {
-        let missing = node.client().get("/b/tmp/k").send().await;
-        assert_eq!(missing.status, StatusCode::NOT_FOUND);
-    }
-    assert!(asked().await > before, "where it can be, they ask");
     cluster.stop().await;
 }
 

@@ -220,21 +220,6 @@ async fn only_what_the_lake_lists_as_deleted_is_removed() {
         assert!(reply.text().contains(told), "{answer}: {}", reply.text());
         reads(&node.client(), "tmp/k", &bytes(1)).await;
     }
-    // The second answer takes back what the first has said.
-    let deleted = "<DeleteResult><Deleted><Key>tmp/k</Key></Deleted></DeleteResult>";
-    for answer in [
-        deleted,
-        "<DeleteResult><Error><Key>tmp/k</Key><Code>SlowDown</Code></Error></DeleteResult>",
-    ] {
-        node.lake.misbehave(Fault::raw(ok(answer)).when(is_deletion));
-    }
-    let reply = node.client().post("/b?delete", body).send().await;
-    assert!(
-        texts(&reply, "Deleted").is_empty() && texts(&reply, "Error").len() == 1,
-        "{}",
-        reply.text()
-    );
-    reads(&node.client(), "tmp/k", &bytes(1)).await;
     assert_eq!(flush(&node, "").await["flush"]["flushed"], 1, "it is not held");
     node.stop().await;
 }

@@ -4,15 +4,13 @@ use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 use shoal_node::clock;
-use shoal_node::dirty::UploadQuery;
-use shoal_node::dirty::homes::{Answer, UploadRequest};
 
-use super::cluster::{cluster, settled};
+use super::cluster::cluster;
 use super::multipart::{begin, complete, list, parts, put};
 use super::{back, texts, until};
 use crate::client::{Client, Reply};
-use crate::cluster::{Cluster, Wire};
-use crate::lake::{ACCESS_KEY, Access, Lake};
+use crate::cluster::Cluster;
+use crate::lake::{Access, Lake};
 use crate::node::{Node, OTHER_KEY};
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -252,86 +250,5 @@ async fn every_node_shows_the_uploads_of_all_until_they_end() {
     assert_eq!(completed.status, StatusCode::OK, "{}", completed.text());
     has_uploads(&cluster.lake, 0).await;
     assert_eq!(shown(&cluster).await, vec![[&*ids[0]]; 3]);
-    cluster.nodes[0].tidies_uploads_after(25 * HOUR).await;
-    assert_eq!(shown(&cluster).await, vec![Vec::<String>::new(); 3]);
-    cluster.stop().await;
-}
-
-#[tokio::test]
-async fn an_upload_is_shown_while_its_node_is_there_and_nothing_is_while_that_is_silent() {
-    let mut cluster = cluster(3).await;
-    let stays = begin(&cluster.nodes[0].client(), "tmp/a").await;
-    let goes = begin(&cluster.nodes[2].client(), "tmp/b").await;
-    has_uploads(&cluster.lake, 0).await;
-    assert_eq!(shown(&cluster).await, vec![[&*stays, &*goes]; 3]);
-    cluster.ways[2].becomes(Wire::Stuck);
-    let unknown = cluster.nodes[1].client().get("/b?uploads").send().await;
-    assert_eq!(
-        (unknown.status, unknown.code()),
-        (StatusCode::SERVICE_UNAVAILABLE, "SlowDown")
-    );
-    cluster.ways[2].becomes(Wire::Whole);
-    until("it is asked again", async || {
-        cluster.nodes[1].client().get("/b?uploads").send().await.status == StatusCode::OK
-    })
-    .await;
-    let gone = cluster.nodes.pop().unwrap().halt().await;
-    cluster.sees(2).await;
-    settled(&cluster).await;
-    assert_eq!(shown(&cluster).await, vec![[&*stays]; 2]);
-    cluster.nodes.push(gone.start().await);
-    cluster.sees(3).await;
-    settled(&cluster).await;
-    assert_eq!(
-        shown(&cluster).await,
-        vec![[&*stays, &*goes]; 3],
-        "it comes back with its node"
-    );
-    cluster.stop().await;
-}
-
-#[tokio::test]
-async fn a_node_tells_of_uploads_only_nodes_that_see_the_same_cluster() {
-    let node = Node::start_with(back).await;
-    begin(&node.client(), "tmp/a").await;
-    let inquiry = UploadQuery {
-        bucket: "b".into(),
-        prefix: Vec::new(),
-        writer: ACCESS_KEY.into(),
-        behind: None,
-    };
-    let asked_by_another = UploadRequest::List(0, Box::new(inquiry));
-    assert_eq!(node.answers(&asked_by_another).await, Answer::Unsettled);
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn where_no_upload_is_kept_the_lake_is_asked_as_the_client_asks_and_no_node_is() {
-    let cluster = cluster(2).await;
-    begin(&cluster.nodes[0].client(), "tmp/a").await;
-    has_uploads(&cluster.lake, 0).await;
-    let id = cluster.lake.begin_upload("b", "other/k", clock::utc_now());
-    let asked = async || {
-        let status = cluster.nodes[1].status().await;
-        let peers = status["cooperation"]["peers"].as_array().unwrap().clone();
-        peers
-            .iter()
-            .map(|peer| peer["asked"].as_u64().unwrap())
-            .sum::<u64>()
-    };
-    until("nodes have nothing to say to each other", async || {
-        let before = asked().await;
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        asked().await == before
-    })
-    .await;
-    let before = asked().await;
-    let query = format!("prefix=other/&key-marker=other/k&upload-id-marker={id}&max-uploads=7");
-    page(&cluster.nodes[1].client(), &query).await;
-    let told = query.replace('/', "%2F");
-    assert_eq!(cluster.lake.last_request().query, format!("uploads&{told}"));
-    assert_eq!(asked().await, before);
-    page(&cluster.nodes[1].client(), "").await;
-    assert!(asked().await > before, "where some may be kept, nodes are asked");
     cluster.stop().await;
 }

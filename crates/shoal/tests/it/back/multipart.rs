@@ -1,5 +1,6 @@
 //! Objects that come in parts and are dirty when they are complete.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,7 +8,6 @@ use http::StatusCode;
 use md5::{Digest, Md5};
 use shoal_node::config::Config;
 
-use super::cluster::settled;
 use super::{assert_back, back, flush, reads, until, write_back};
 use crate::chunks::Checksum;
 use crate::client::{Client, Payload, Reply};
@@ -316,18 +316,24 @@ async fn a_part_that_is_sent_again_replaces_the_one_before() {
     node.stop().await;
 }
 
+/// The number of files that a tier in a folder keeps bytes in.
+fn pieces(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder.join("pieces")).unwrap();
+    let folders = entries.map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap().count());
+    folders.sum()
+}
+
 #[tokio::test]
 async fn an_upload_that_is_given_up_leaves_nothing() {
     let node = node().await;
     let (part, client) = (parts(5).remove(0), node.client());
     let id = begin(&client, "tmp/k").await;
     put(&client, "tmp/k", &id, 1, &part).await;
-    let uploads = node.status().await["write_back"]["uploads"].clone();
+    let kept = node.status().await["write_back"].clone();
     assert_eq!(
-        (&uploads["open"], &uploads["bytes"]),
+        (&kept["uploads"]["kept"], &kept["bytes"]),
         (&1.into(), &part.len().into())
     );
-    assert_eq!(uploads["shown"][0]["object"], "s3://b/tmp/k");
     let target = format!("/b/tmp/k?uploadId={id}");
     assert_eq!(client.delete(&target).send().await.status, StatusCode::NO_CONTENT);
     let again = client.delete(&target).send().await;
@@ -336,9 +342,10 @@ async fn an_upload_that_is_given_up_leaves_nothing() {
         (StatusCode::NOT_FOUND, "NoSuchUpload")
     );
     until("its bytes are gone", async || {
-        node.status().await["write_back"]["uploads"]["bytes"] == 0
+        node.status().await["write_back"]["bytes"] == 0
     })
     .await;
+    assert_eq!(pieces(&node.lake.tier_folder()), 0);
     node.stop().await;
 }
 
@@ -401,45 +408,11 @@ async fn an_upload_survives_a_restart() {
     reads(&node.client(), "tmp/k", &whole).await;
     let node = node.restart_after(|_| ()).await;
     reads(&node.client(), "tmp/k", &whole).await;
-    assert_eq!(node.status().await["write_back"]["uploads"]["open"], 0);
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn parts_take_of_the_room_for_what_is_dirty_until_their_upload_is_over() {
-    // Room for three of them.
-    let node = Node::start_with(back).await;
-    let (client, part) = (node.client(), parts(15).remove(0));
-    let large = begin(&client, "tmp/large").await;
-    for number in 1..=3 {
-        assert_eq!(
-            put(&client, "tmp/large", &large, number, &part).await.status,
-            StatusCode::OK
-        );
-    }
-    let too_large = put(&client, "tmp/large", &large, 4, &part).await;
-    assert_eq!(too_large.code(), "EntityTooLarge", "{}", too_large.text());
-    let other = begin(&client, "tmp/other").await;
-    let waits = put(&client, "tmp/other", &other, 1, &part).await;
-    assert_eq!(
-        (waits.status, waits.code()),
-        (StatusCode::SERVICE_UNAVAILABLE, "SlowDown")
-    );
-    client
-        .delete(&format!("/b/tmp/large?uploadId={large}"))
-        .send()
-        .await;
-    until("there is room again", async || {
-        put(&client, "tmp/other", &other, 1, &part).await.status == StatusCode::OK
-    })
-    .await;
     node.stop().await;
 }
 
 pub(super) async fn cluster(nodes: usize) -> Cluster {
-    let cluster = Cluster::start_with(nodes, |_, config| roomy(config)).await;
-    settled(&cluster).await;
-    cluster
+    Cluster::start_with(nodes, |_, config| roomy(config)).await
 }
 
 #[tokio::test]
@@ -458,65 +431,8 @@ async fn parts_may_come_by_way_of_any_node_and_every_node_sees_the_object() {
     assert_eq!(cluster.lake.count(is_upload), 0);
     assert_eq!(flush(&cluster.nodes[1], "").await["flush"]["failed"], 0);
     assert_eq!(cluster.lake.object("b", "tmp/k").unwrap().etag, etag(&parts));
-    until("no node holds a part any more", async || {
-        let mut bytes = 0;
-        for node in &cluster.nodes {
-            bytes += node.status().await["write_back"]["uploads"]["bytes"]
-                .as_u64()
-                .unwrap();
-        }
-        bytes == 0
-    })
-    .await;
-    cluster.stop().await;
-}
-
-#[tokio::test]
-async fn a_part_whose_node_is_gone_is_named_and_can_be_uploaded_again() {
-    let mut cluster = cluster(3).await;
-    let parts = parts(10);
-    let clients = [0, 2, 1].map(|node| cluster.nodes[node].client());
-    let id = begin(&clients[0], "tmp/k").await;
-    let listed = put_all(&clients, "tmp/k", &id, &parts).await;
-    let gone = cluster.nodes.pop().unwrap().halt().await;
-    cluster.sees(2).await;
-    settled(&cluster).await;
-    let client = cluster.nodes[1].client();
-    let lost = complete(&client, "tmp/k", &id, &list(listed.clone())).await;
-    assert_eq!(lost.code(), "InvalidPart", "{}", lost.text());
-    assert!(lost.text().contains("part 2 was lost"), "{}", lost.text());
-    put(&client, "tmp/k", &id, 2, &parts[1]).await;
-    let completed = complete(&client, "tmp/k", &id, &list(listed)).await;
-    assert_eq!(completed.status, StatusCode::OK, "{}", completed.text());
-    for node in &cluster.nodes {
-        reads(&node.client(), "tmp/k", &Bytes::from(parts.concat())).await;
-    }
-    drop(gone);
-    cluster.stop().await;
-}
-
-#[tokio::test]
-async fn an_upload_goes_with_the_node_that_keeps_it_and_comes_back_with_it() {
-    let mut cluster = cluster(3).await;
-    let part = parts(11).remove(0);
-    let id = begin(&cluster.nodes[2].client(), "tmp/k").await;
-    let client = cluster.nodes[0].client();
-    let reply = put(&client, "tmp/k", &id, 1, &part).await;
-    let list = list([(1, reply.header("etag").unwrap().to_owned())]);
-    let gone = cluster.nodes.pop().unwrap().halt().await;
-    cluster.sees(2).await;
-    settled(&cluster).await;
-    let missing = complete(&client, "tmp/k", &id, &list).await;
-    assert_eq!(
-        (missing.status, missing.code()),
-        (StatusCode::NOT_FOUND, "NoSuchUpload")
-    );
-    cluster.nodes.push(gone.start().await);
-    cluster.sees(3).await;
-    settled(&cluster).await;
-    let completed = complete(&client, "tmp/k", &id, &list).await;
-    assert_eq!(completed.status, StatusCode::OK, "{}", completed.text());
-    reads(&client, "tmp/k", &part).await;
+    let folder = cluster.lake.tier_folder();
+    until("the tier holds no part", async || pieces(&folder) == 0).await;
     cluster.stop().await;
 }
 

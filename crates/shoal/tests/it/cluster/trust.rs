@@ -115,18 +115,6 @@ async fn a_nodes_recorded_request_is_not_answered_when_a_stranger_replays_it() {
 }
 
 #[tokio::test]
-async fn a_request_with_an_effect_is_sent_once_even_when_its_answer_is_lost() {
-    let (peer, asked) = peer_that_answers_once().await;
-    let commit = || {
-        let target = PathAndQuery::from_static("/dirty/commit?ask=");
-        peer.call("commit", target, Duration::from_secs(2))
-    };
-    assert_eq!(commit().await.unwrap().0, StatusCode::OK);
-    assert!(commit().await.is_err());
-    assert_eq!(asked.load(Ordering::Relaxed), 2);
-}
-
-#[tokio::test]
 async fn a_request_for_a_block_is_sent_again_when_its_connection_was_kept_and_breaks() {
     let (peer, asked) = peer_that_answers_once().await;
     let request = BlockRequest::offer(

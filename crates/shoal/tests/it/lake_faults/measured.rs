@@ -105,9 +105,11 @@ async fn a_body_that_broke_off_is_counted_as_a_failure_and_as_a_resume() {
 }
 
 #[tokio::test]
-async fn no_metric_names_a_source_that_no_node_reads_from() {
+async fn metrics_name_every_source_that_a_node_reads_from() {
     let node = Node::start().await;
     let page = node.admin("/metrics").await;
-    assert!(page.text().contains("source=\"lake\"") && !page.text().contains("source=\"tier\""));
+    for source in ["local", "peer", "tier", "lake"] {
+        assert!(page.text().contains(&format!("source=\"{source}\"")), "{source}");
+    }
     node.stop().await;
 }

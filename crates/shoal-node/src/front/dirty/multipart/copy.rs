@@ -10,7 +10,7 @@ use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::target;
 
 use super::{Uploads, answered, number_in, untaken, xml};
-use crate::dirty::Upload;
+use crate::dirty::KeptUpload;
 use crate::endpoint::{EndpointRequest, LakeBody, RequestBody};
 use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
@@ -33,12 +33,12 @@ impl Uploads {
     pub(super) async fn copy_part(
         &self,
         admitted: &Admitted,
-        upload: &Upload,
+        kept: &KeptUpload,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let number = number_in(&admitted.classified)?;
         let headers = &admitted.parts.headers;
         let target = target_of(admitted.classified.copy_source.as_ref())?;
-        self.flusher.flush_for_request(admitted, &upload.name).await?;
+        self.flusher.flush_for_read(admitted, &kept.upload.name).await?;
         let asked = of_source(headers);
         let range_bytes = asked.get(header::RANGE).map(bytes_of).transpose()?;
         let request = EndpointRequest {
@@ -56,9 +56,9 @@ impl Uploads {
         let source = answered_by_lake.map_err(|error| lake_errors::unanswered(&error))?;
         let size_bytes = size_of(&source, range_bytes)?;
         let bytes = source.into_body().map_err(|_| broken_off());
-        let taken = self.dirty.put_part(upload, (number, size_bytes), bytes).await;
+        let taken = self.dirty.put_part(kept, (number, size_bytes), bytes).await;
         let part = taken.map_err(untaken)?;
-        if part.size_bytes() != size_bytes {
+        if part.size_bytes != size_bytes {
             return Err(broken_off());
         }
         Ok(answered(&xml::copied(&part)))

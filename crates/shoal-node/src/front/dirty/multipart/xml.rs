@@ -108,7 +108,7 @@ impl PartPage {
         let parts = shown.into_iter().map(|part| {
             Element::new("Part")
                 .with_leaf("PartNumber", part.number.to_string())
-                .with_leaf("Size", part.size_bytes().to_string())
+                .with_leaf("Size", part.size_bytes.to_string())
                 .with_all(told(part))
         });
         Element::root("ListPartsResult")
@@ -124,12 +124,11 @@ impl PartPage {
 
 /// Returns the elements that describe the bytes of a part.
 fn told(part: &Part) -> Vec<Element> {
-    let modified = part.version.last_modified.map(rfc3339).unwrap_or_default();
     let mut told = vec![
-        Element::leaf("LastModified", &modified),
-        Element::leaf("ETag", &part.version.etag),
+        Element::leaf("LastModified", &rfc3339(part.modified)),
+        Element::leaf("ETag", &part.etag()),
     ];
-    told.extend(part.checksum().map(|checksum| checksum.element()));
+    told.extend(part.checksum.as_ref().map(Checksum::element));
     told
 }
 

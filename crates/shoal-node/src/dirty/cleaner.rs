@@ -1,0 +1,106 @@
+//! Brings the dirty objects of a tier to the lake, and removes bytes that are no longer needed
+//! (dissertation 4.5.2, "Cleaning Dirty Objects"). The registry's worker says which and when.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use http::HeaderMap;
+use shoal_registry::changes::LakeChange;
+use shoal_registry::worker::{FlushEnd, Lake};
+use shoal_registry::{DirtyVersion, Name};
+
+use super::lake_writer::{LakeWrite, LakeWriter, Uploaded};
+use super::manifest::{Manifest, Naming};
+use super::outcomes::Outcomes;
+use super::status::WriteBackOutcome;
+use super::tiers::{StoredBytes, object_name, size_in};
+use crate::grants::Grants;
+use crate::tier::{ByteStore, TierBytes};
+
+/// The parts of a node that every cleaner uses.
+#[derive(Clone)]
+pub(super) struct CleanerParts {
+    pub(super) lake_writer: Arc<LakeWriter>,
+    pub(super) grants: Arc<Grants>,
+    pub(super) outcomes: Arc<Outcomes>,
+    pub(super) naming: Naming,
+}
+
+/// Cleans one tier.
+pub(super) struct Cleaner {
+    store: Arc<dyn ByteStore>,
+    stored: Arc<StoredBytes>,
+    parts: CleanerParts,
+}
+
+impl Cleaner {
+    pub(super) fn new(store: Arc<dyn ByteStore>, stored: Arc<StoredBytes>, parts: CleanerParts) -> Self {
+        Self { store, stored, parts }
+    }
+
+    async fn write(&self, name: &Name, version: &DirtyVersion, change: &LakeChange) -> FlushEnd {
+        let manifest = object_name(name).map(|name| Manifest::of(&name, version, &self.parts.naming));
+        let Some(Ok(manifest)) = manifest else {
+            return FlushEnd::Refused("this build cannot read the record of the object".into());
+        };
+        let bytes = TierBytes::new(Arc::clone(&self.store), manifest.pieces.clone());
+        let write = LakeWrite {
+            manifest: &manifest,
+            bytes: &bytes,
+            conditions: &HeaderMap::new(),
+            permit: &change.permit(),
+        };
+        let written = self.parts.lake_writer.write(write).await;
+        self.parts.grants.invalidate_object(&manifest.name);
+        let outcomes = &self.parts.outcomes;
+        match written {
+            Ok(uploaded) => {
+                if let Uploaded::OtherEtag(named) = uploaded {
+                    outcomes.count(WriteBackOutcome::Renamed);
+                    tracing::warn!(
+                        object = ?manifest.name, acknowledged = %manifest.version.etag, ?named,
+                        "the lake gave an object another ETag than was acknowledged"
+                    );
+                }
+                outcomes.count(WriteBackOutcome::Flushed);
+                FlushEnd::Written
+            }
+            Err(failure) => {
+                outcomes.count(WriteBackOutcome::Failed);
+                let why = failure.to_string().into();
+                if failure.may_exist {
+                    FlushEnd::Unknown(why)
+                } else {
+                    FlushEnd::Refused(why)
+                }
+            }
+        }
+    }
+}
+
+impl Lake for Cleaner {
+    fn flush<'a>(
+        &'a self,
+        name: &'a Name,
+        version: &'a DirtyVersion,
+        change: &'a LakeChange,
+    ) -> BoxFuture<'a, FlushEnd> {
+        self.write(name, version, change).boxed()
+    }
+
+    fn discard<'a>(&'a self, key: &'a str) -> BoxFuture<'a, bool> {
+        async move {
+            match self.store.remove(&[Arc::from(key)]).await {
+                Ok(()) => {
+                    self.stored.remove(size_in(key));
+                    true
+                }
+                Err(error) => {
+                    tracing::debug!(%error, key, "bytes that are no longer needed stay in the tier for now");
+                    false
+                }
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,104 @@
+//! The bytes of a write on their way to a tier's store.
+
+use std::pin::Pin;
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
+use http_body::Body;
+use http_body_util::BodyExt;
+use shoal_s3::error::S3Error;
+use shoal_s3::payload::PayloadError;
+use tokio::sync::mpsc;
+
+use super::writing::ReceiveError;
+use crate::endpoint::BoxError;
+use crate::tier::{ByteStore, PutError, StoreError, TierUnavailable};
+
+/// The number of pieces of a body that wait for the store.
+const WAITING: usize = 4;
+
+/// Writes a body under a new key. `each` sees every piece as it passes.
+///
+/// # Errors
+///
+/// Nothing is kept that a reader could take for the whole body.
+pub(super) async fn receive<B>(
+    store: &dyn ByteStore,
+    (key, size_bytes): (&str, u64),
+    mut body: Pin<&mut B>,
+    mut each: impl FnMut(&Bytes),
+) -> Result<(), ReceiveError>
+where
+    B: Body<Data = Bytes, Error = S3Error>,
+{
+    let (sender, receiver) = mpsc::channel::<Result<Bytes, BoxError>>(WAITING);
+    let pieces = stream::unfold(receiver, |mut receiver| async move {
+        let piece = receiver.recv().await?;
+        Some((piece, receiver))
+    });
+    let stored = store.put(key, size_bytes, pieces.boxed());
+    let passed = async move {
+        let mut passed_bytes = 0;
+        while let Some(frame) = body.frame().await {
+            let data = match frame.map(http_body::Frame::into_data) {
+                Ok(Ok(data)) => data,
+                Ok(Err(_trailers)) => continue,
+                Err(error) => return broken_off(&sender, error).await,
+            };
+            passed_bytes += data.len() as u64;
+            if passed_bytes > size_bytes {
+                return broken_off(&sender, wrong_length()).await;
+            }
+            each(&data);
+            // The store has failed: its own error says why.
+            if sender.send(Ok(data)).await.is_err() {
+                return Ok(());
+            }
+        }
+        if passed_bytes < size_bytes {
+            return broken_off(&sender, wrong_length()).await;
+        }
+        Ok(())
+    };
+    let (stored, passed) = tokio::join!(stored, passed);
+    passed?;
+    stored.map_err(|error| match error {
+        PutError::Store(StoreError::Full(why)) => {
+            tracing::warn!(%why, "a tier has no room");
+            ReceiveError::Full
+        }
+        error => ReceiveError::Unavailable(TierUnavailable::because(&error)),
+    })
+}
+
+/// Reads a body that must be empty.
+///
+/// # Errors
+///
+/// The body is not empty, or not what the head of the request says.
+pub(super) async fn receive_nothing<B>(mut body: Pin<&mut B>) -> Result<(), ReceiveError>
+where
+    B: Body<Data = Bytes, Error = S3Error>,
+{
+    while let Some(frame) = body.frame().await {
+        let is_data = frame?.into_data().is_ok_and(|data| !data.is_empty());
+        if is_data {
+            return Err(wrong_length().into());
+        }
+    }
+    Ok(())
+}
+
+/// Tells the store that the body broke off, so that it keeps nothing.
+async fn broken_off(
+    sender: &mpsc::Sender<Result<Bytes, BoxError>>,
+    error: S3Error,
+) -> Result<(), ReceiveError> {
+    let _ = sender.send(Err("the body of the request broke off".into())).await;
+    Err(error.into())
+}
+
+/// More or fewer bytes came than the head said.
+fn wrong_length() -> S3Error {
+    S3Error::from(PayloadError::WrongLength).closing()
+}

@@ -1,0 +1,139 @@
+//! Carries a request out at the lake as a change that has begun, so that no other change of the name is on
+//! its way there at the same time.
+
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use shoal_registry::changes::{LakeChange, SendPermit};
+use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::xml::ErrorDocument;
+
+use super::ResponseResult;
+use crate::dirty::is_undecided;
+use crate::front::body::ResponseBody;
+use crate::tier::TierUnavailable;
+
+/// The answers to writes are short.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// The pause between two looks at whether the node may still send.
+const PERMIT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the lake made of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It has carried the request out.
+    Done,
+    /// It has not, and will not.
+    Refused,
+    /// It may have, or may do so later.
+    Unknown,
+}
+
+/// Sends a request to the lake, and ends the change by what the lake makes of it. The request goes on if its
+/// client goes away, and breaks off if this node may no longer send.
+///
+/// # Errors
+///
+/// As for `request`; or the request was carried out, and the registry does not know.
+pub(super) async fn carry_out<F>(change: LakeChange, request: F) -> ResponseResult
+where
+    F: Future<Output = ResponseResult> + Send + 'static,
+{
+    let carried = tokio::spawn(async move {
+        let answered = tokio::select! {
+            answered = request => whole(answered).await,
+            () = expired(change.permit()) => Err(unknown()),
+        };
+        match verdict(&answered) {
+            Verdict::Done => {
+                if let Err(error) = change.done().await {
+                    TierUnavailable::because(&error);
+                    return Err(unknown());
+                }
+            }
+            // The registry hears of it later, if not now.
+            Verdict::Refused => drop(change.refused().await),
+            Verdict::Unknown => drop(change),
+        }
+        answered.map(|(response, _)| response)
+    });
+    carried.await.unwrap_or_else(|_panicked| Err(unknown()))
+}
+
+/// Waits until this node may no longer send.
+pub(super) async fn expired(permit: SendPermit) {
+    while permit.may_send() {
+        tokio::time::sleep(PERMIT_PAUSE).await;
+    }
+}
+
+/// Reads an answer to its end, for a lake may send the head before it has carried the request out. Also
+/// returns whether the body is an error.
+async fn whole(answered: ResponseResult) -> Result<(Response<ResponseBody>, bool), S3Error> {
+    let (head, body) = answered?.into_parts();
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+    let body = body.map_err(|_broken_off| unknown())?.to_bytes();
+    let is_error = matches!(ErrorDocument::read(&body), Ok(Some(_)));
+    Ok((Response::from_parts(head, ResponseBody::full(body)), is_error))
+}
+
+fn verdict(answered: &Result<(Response<ResponseBody>, bool), S3Error>) -> Verdict {
+    match answered {
+        Ok((response, is_error)) => match response.status() {
+            // An error behind an early 200.
+            StatusCode::OK if *is_error => Verdict::Unknown,
+            status if status.is_success() => Verdict::Done,
+            status if is_undecided(status) => Verdict::Unknown,
+            _ => Verdict::Refused,
+        },
+        // The body of the client was wrong, so the lake saw a request that broke off.
+        Err(error) if error.code.status().is_client_error() => Verdict::Refused,
+        Err(_) => Verdict::Unknown,
+    }
+}
+
+/// The error when it is not known whether the lake has carried out a request.
+pub(super) fn unknown() -> S3Error {
+    S3Error::new(
+        ErrorCode::ServiceUnavailable,
+        "It is not known whether the request was carried out; please look, and try again.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Response, StatusCode};
+    use shoal_s3::error::{ErrorCode, S3Error};
+
+    use super::{Verdict, unknown, verdict};
+    use crate::front::body::ResponseBody;
+
+    #[test]
+    fn only_an_answer_of_the_lake_says_what_became_of_a_request() {
+        let answer = |status: u16, is_error| {
+            let mut response = Response::new(ResponseBody::empty());
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            verdict(&Ok((response, is_error)))
+        };
+        for (status, expected) in [
+            (200, Verdict::Done),
+            (204, Verdict::Done),
+            (304, Verdict::Refused),
+            (403, Verdict::Refused),
+            (412, Verdict::Refused),
+            (500, Verdict::Unknown),
+            (503, Verdict::Refused),
+            (504, Verdict::Unknown),
+        ] {
+            assert_eq!(answer(status, false), expected, "{status}");
+        }
+        assert_eq!(answer(200, true), Verdict::Unknown);
+        assert_eq!(verdict(&Err(unknown())), Verdict::Unknown);
+        assert_eq!(
+            verdict(&Err(S3Error::new(ErrorCode::BadDigest, "x"))),
+            Verdict::Refused
+        );
+    }
+}

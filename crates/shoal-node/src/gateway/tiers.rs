@@ -1,0 +1,93 @@
+//! Opens the stores of the tiers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_registry::worker::Pace;
+
+use crate::config::Config;
+use crate::dirty::{TierError, TierSettings};
+use crate::endpoint::{Endpoint, LakeConfig, NodeCredentials, causes};
+use crate::tier::{
+    ByteStore, FolderStore, S3Store, S3StoreConfig, StorageClasses, TierConfig, TierStoreConfig,
+};
+
+/// The number of objects of a tier that one node brings to the lake at a time.
+const FLUSHES: usize = 8;
+
+/// A store beside the node answers soon, or is taken for down.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An upload that gets no part for this time is ended.
+const UPLOAD_AGE: Duration = Duration::from_hours(24 * 7);
+
+/// Opens the store of each tier.
+///
+/// # Errors
+///
+/// A store cannot be used as it is configured.
+pub(super) async fn open(config: &Config) -> Result<Vec<(TierConfig, Arc<dyn ByteStore>)>, TierError> {
+    let mut tiers = Vec::with_capacity(config.tiers.len());
+    for tier in &config.tiers {
+        let store = open_store(config, tier).await?;
+        tiers.push((tier.clone(), store));
+    }
+    Ok(tiers)
+}
+
+async fn open_store(config: &Config, tier: &TierConfig) -> Result<Arc<dyn ByteStore>, TierError> {
+    let refused = |problem: String| TierError::Store {
+        tier: tier.name.as_str().into(),
+        problem,
+    };
+    match &tier.store {
+        TierStoreConfig::Folder(folder) => {
+            let store = FolderStore::open(folder.clone()).await;
+            Ok(Arc::new(store.map_err(|error| refused(error.to_string()))?))
+        }
+        TierStoreConfig::S3(bucket) => {
+            let store = open_bucket(config, bucket).await.map_err(refused)?;
+            Ok(Arc::new(store))
+        }
+    }
+}
+
+async fn open_bucket(config: &Config, bucket: &S3StoreConfig) -> Result<S3Store, String> {
+    let store = LakeConfig {
+        endpoint: bucket.endpoint.clone(),
+        region: bucket.region.clone(),
+        ca_file: bucket.ca_file.clone(),
+        access_key: bucket.keys.as_ref().map(|keys| keys.access_key.clone()),
+        secret_key: bucket.keys.as_ref().map(|keys| keys.secret_key.clone()),
+        connect_timeout: CONNECT_TIMEOUT,
+        answer_timeout: ANSWER_TIMEOUT,
+        write_timeout: ANSWER_TIMEOUT,
+        stall_timeout: ANSWER_TIMEOUT,
+        ..LakeConfig::default()
+    };
+    let credentials = NodeCredentials::resolve(&store).await;
+    let credentials = credentials.map_err(|error| error.to_string())?;
+    let endpoint = Endpoint::new(&store, &config.limits, credentials).map_err(|error| causes(&error))?;
+    let classes = StorageClasses {
+        large: bucket.class_large.clone(),
+        small: bucket.class_small.clone(),
+        large_bytes: bucket.large_bytes,
+    };
+    Ok(S3Store::new(Arc::new(endpoint), &bucket.bucket, classes))
+}
+
+/// The settings of this node that concern each tier.
+pub(super) fn settings(config: &Config) -> TierSettings {
+    TierSettings {
+        pace: Pace {
+            age: config.write.age,
+            short_age: config.write.short_age,
+            parallel: FLUSHES,
+            upload_age: UPLOAD_AGE,
+        },
+        // A lake that has sent no byte for the stall timeout is not waited for. The rest is for a request
+        // that the lake carries out late.
+        fence: config.lake.stall_timeout * 2,
+    }
+}

@@ -1,0 +1,30 @@
+//! The error when a tier does not answer.
+
+use std::fmt::Display;
+
+use shoal_registry::engine::EngineError;
+
+use crate::clock;
+use crate::log_throttle::LogThrottle;
+
+/// The registry or the store of a tier does not answer. The log says why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the tier that keeps objects of this name does not answer now")]
+pub struct TierUnavailable(());
+
+impl TierUnavailable {
+    /// Logs the cause, at most one line a second.
+    pub fn because(cause: &impl Display) -> Self {
+        static LINES: LogThrottle = LogThrottle::new();
+        if let Some(unsaid) = LINES.admit(clock::instant()) {
+            tracing::warn!(%cause, unsaid, "a tier does not answer");
+        }
+        Self(())
+    }
+}
+
+impl From<EngineError> for TierUnavailable {
+    fn from(error: EngineError) -> Self {
+        Self::because(&error)
+    }
+}
