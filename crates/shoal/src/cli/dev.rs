@@ -13,8 +13,8 @@ use shoal_base::secret::Secret;
 use shoal_embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
 use shoal_node::Gateway;
 use shoal_node::config::{
-    Config, ConfigError, CooperationConfig, CooperationMode, FILE_VARIABLE, IdentityConfig, Log, Provenance,
-    Role, Sources,
+    Config, ConfigError, CooperationConfig, CooperationMode, FILE_VARIABLE, IdentityConfig, Lifetime, Log,
+    Provenance, RegistryConfig, Role, Sources, TierConfig, TierStoreConfig, WriteMode, WriteRule,
 };
 use shoal_store::StoreConfig;
 use tempfile::TempDir;
@@ -28,9 +28,13 @@ use super::{block_on, descriptors, logging};
 /// error, and at exit the nodes of one process see each other go, which is no news.
 const QUIET: &str = "warn,s3s=off,s3s_fs=off,shoal_node::membership=error";
 
+/// The most bytes of dirty objects.
+const TIER_BYTES: u64 = 1 << 30;
+
 /// Run a lake and some nodes that share what they read, in one process, on loopback.
 ///
 /// Node i listens on port + i. The command prints a line `ready` once all nodes serve; Ctrl-C stops it.
+/// The nodes acknowledge writes below `s3://demo/back/` before the embedded lake has them.
 /// Variables such as `SHOAL_STORE_CAPACITY` or `SHOAL_FRESHNESS_DEFAULT` apply to every node; configuration
 /// files are not read.
 #[derive(Clone, Debug, Args)]
@@ -50,12 +54,13 @@ pub(super) struct Dev {
     /// Port of the embedded lake; 0 takes any free port
     #[arg(long, value_name = "PORT", default_value_t = 9090)]
     lake_port: u16,
-    /// Keep the lake in DIR/lake and the blocks of node i in DIR/node-i; without it a temporary folder is
-    /// removed at exit
+    /// Keep the lake in DIR/lake, the blocks of node i in DIR/node-i, and in DIR/tier what the lake does not
+    /// have yet; without it a temporary folder is removed at exit
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Extend this S3 store instead of an embedded lake, with `SHOAL_LAKE_ACCESS_KEY` and
-    /// `SHOAL_LAKE_SECRET_KEY` or the account that the AWS chain finds
+    /// `SHOAL_LAKE_SECRET_KEY` or the account that the AWS chain finds; it has every write that is
+    /// acknowledged
     #[arg(long, value_name = "URL")]
     lake: Option<String>,
     /// Print endpoints and credentials as one line of JSON instead of text and `ready`
@@ -170,6 +175,9 @@ impl Dev {
         if self.lake.is_none() {
             config.lake.access_key = Some(ACCESS_KEY.into());
             config.lake.secret_key = Some(Secret::new(SECRET_KEY));
+            // Only here: a temporary folder must not hold what a lake of somebody's own does not have.
+            config.tiers = vec![tier(&folder.join("tier"))];
+            config.write.rules = vec![back_rule()];
         }
         config.identities = vec![IdentityConfig {
             access_key: ACCESS_KEY.into(),
@@ -269,6 +277,31 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
+/// The tier of all nodes.
+fn tier(folder: &Path) -> TierConfig {
+    TierConfig {
+        name: "dev".into(),
+        store: TierStoreConfig::Folder(folder.into()),
+        capacity_bytes: TIER_BYTES,
+        registry: RegistryConfig::within(folder),
+    }
+}
+
+/// What is written back.
+fn back_rule() -> WriteRule {
+    WriteRule {
+        prefix: back_prefix(),
+        mode: WriteMode::Back,
+        tier: None,
+        lifetime: Lifetime::Normal,
+    }
+}
+
+/// Below it a write is acknowledged before the embedded lake has it.
+fn back_prefix() -> String {
+    format!("s3://{BUCKET}/back/")
+}
+
 async fn start_lake(folder: &Path, port: u16) -> Result<EmbeddedLake, Failure> {
     let failed =
         |error: &(dyn std::error::Error + 'static)| Failure::new("the embedded lake cannot start", error);
@@ -329,6 +362,12 @@ impl Running {
             Folder::Kept(path) => format!("  folder   {}", path.display()),
             Folder::Temporary(path) => format!("  folder   {} (removed at exit)", path.path().display()),
         });
+        if self.lake.is_some() {
+            line(format!(
+                "  back     {} (acknowledged before the lake has it)",
+                back_prefix()
+            ));
+        }
         line(format!("\n  access key {ACCESS_KEY}   secret key {SECRET_KEY}\n"));
         line(format!("  {}\n\nready", self.try_it()));
         text
@@ -359,6 +398,7 @@ impl Running {
             "nodes": self.nodes.iter().enumerate().map(node).collect::<Vec<Json>>(),
             "lake": self.endpoint,
             "bucket": self.lake.as_ref().map(|_| BUCKET),
+            "back": self.lake.as_ref().map(|_| back_prefix()),
             "folder": folder.path(),
             "access_key": ACCESS_KEY,
             "secret_key": SECRET_KEY,
@@ -380,7 +420,7 @@ mod tests {
     use std::net::TcpListener;
     use std::path::Path;
 
-    use shoal_node::config::Config;
+    use shoal_node::config::{Config, TierStoreConfig};
 
     use super::{Dev, Failure};
 
@@ -417,6 +457,31 @@ mod tests {
             ("node-2", Path::new("/d/node-2"))
         );
         assert!(config.s3.listen.ip().is_loopback(), "the credentials are public");
+    }
+
+    #[test]
+    fn nodes_write_back_only_in_front_of_a_lake_of_their_own() {
+        let mut dev = dev(2, 0, 0, 0);
+        let config = |dev: &Dev, index| {
+            dev.node_config(
+                &Config::default(),
+                "http://127.0.0.1:9090",
+                index,
+                Path::new("/d"),
+            )
+        };
+        let [one, other] = [0, 1].map(|index| config(&dev, index));
+        assert_eq!(one.tiers, other.tiers);
+        assert_eq!(
+            one.tiers[0].store,
+            TierStoreConfig::Folder("/d/tier".into()),
+            "nodes of one process share a folder"
+        );
+        assert_eq!(one.write.rules[0].prefix, "s3://demo/back/");
+        assert_eq!(one.write.rules[0].tier_in(&one.tiers), Some(0));
+        dev.lake = Some("http://127.0.0.1:9090".into());
+        let config = config(&dev, 0);
+        assert!(config.tiers.is_empty() && config.write.rules.is_empty());
     }
 
     #[test]

@@ -229,6 +229,7 @@ fn dev_serves_a_lake_and_nodes_until_it_is_told_to_stop() {
         "{lines:?}"
     );
     assert!(Path::new(&folder).join("lake/demo").is_dir());
+    assert_eq!(word("back", 1), "s3://demo/back/");
     assert_eq!(server.stop(Signal::INT), (Some(0), String::new()));
     assert!(
         !Path::new(&folder).exists(),
@@ -248,8 +249,11 @@ fn dev_keeps_a_folder_that_was_named_and_prints_data_as_json() {
     let data: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(status(data["lake"].as_str().unwrap()), "403");
     assert_eq!(data["nodes"].as_array().unwrap().len(), 1);
+    assert_eq!(data["back"], "s3://demo/back/");
     assert_eq!(server.stop(Signal::TERM).0, Some(0));
-    assert!(kept.join("lake/demo").is_dir() && kept.join("node-0").is_dir());
+    for folder in ["lake/demo", "node-0", "tier"] {
+        assert!(kept.join(folder).is_dir(), "{folder}");
+    }
 }
 
 #[test]
