@@ -22,7 +22,7 @@ release: ## The binary to deploy, stripped, with its symbols beside it
 run: build ## A lake and three nodes on this machine, until Ctrl-C (ARGS="--nodes 5 --dir /tmp/d")
 	$(BINARY) dev $(ARGS)
 
-demo: build ## The same for a moment: upload a sample, read it twice from each node, count what the lake gave
+demo: build ## The same for a moment: read a sample twice from each node, write one that survives its node
 	scripts/demo.sh $(BINARY)
 
 test: ## Every test: unit, integration, real lakes, real clients (QUICK=1: only what cargo runs)

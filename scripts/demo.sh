@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # Starts a lake and three nodes, uploads a sample and reads it twice from each node: it comes from the lake once.
+# Then writes objects that are acknowledged before the lake has them. With etcd, the node that took one is killed.
 # Usage: scripts/demo.sh PATH-OF-SHOAL
 set -euo pipefail
 
 shoal=${1:?usage: scripts/demo.sh PATH-OF-SHOAL}
 sample_mib=16
 work=$(mktemp -d)
-server=
+# Processes to stop, the last one first.
+running=()
 
 stop() {
-  if [ -n "$server" ]; then
-    kill -TERM "$server" 2> /dev/null || true
-    wait "$server" 2> /dev/null || true
-  fi
+  local index
+  for ((index = ${#running[@]} - 1; index >= 0; index--)); do
+    kill -TERM "${running[$index]}" 2> /dev/null || true
+    wait "${running[$index]}" 2> /dev/null || true
+  done
   rm -rf "$work"
 }
 trap stop EXIT
@@ -20,12 +23,13 @@ trap stop EXIT
 # Any free ports, so that a demo and a `make run` do not get into each other's way.
 : > "$work/dev"
 "$shoal" dev --s3-port 0 --admin-port 0 --peer-port 0 --lake-port 0 >> "$work/dev" &
-server=$!
+running+=($!)
 until grep -qx ready "$work/dev"; do
-  kill -0 "$server" 2> /dev/null || { echo "error: shoal dev did not start"; exit 1; }
+  kill -0 "${running[0]}" 2> /dev/null || { echo "error: shoal dev did not start"; exit 1; }
   sleep 0.1
 done
 mapfile -t nodes < <(awk '$1 ~ /^node-/ { print $2 }' "$work/dev")
+lake=$(awk '$1 == "lake" { print $2 }' "$work/dev")
 mapfile -t admins < <(awk '$1 ~ /^node-/ { print $4 }' "$work/dev")
 
 s3() {
@@ -80,3 +84,150 @@ done
 echo
 awk -v bytes="$(($(from_lake) - lake_before))" -v read="$((2 * ${#nodes[@]} * sample_mib))" \
   'BEGIN { printf "from the lake, all nodes: %.1f MiB, for %d MiB read\n", bytes / 1048576, read }'
+
+# status_at URL: what the server says to a GET of an object.
+status_at() {
+  curl --silent --output /dev/null --write-out '%{http_code}' --aws-sigv4 aws:amz:us-east-1:s3 \
+    --user shoaldev:shoaldev-secret --header 'x-amz-content-sha256: UNSIGNED-PAYLOAD' "$1"
+}
+
+# write_back NODE-URL KEY: writes the sample, and checks that it was acknowledged before the lake has it.
+write_back() {
+  s3 --dump-header "$work/head" --upload-file "$work/sample" "$1/demo/$2"
+  mode=$(tr -d '\r' < "$work/head" | awk 'tolower($1) == "x-shoal-write:" { print $2 }')
+  [ "$mode" = back ] || { echo "error: the write of $2 was not written back"; exit 1; }
+  [ "$(status_at "$lake/demo/$2")" = 404 ] || { echo "error: the lake has $2 already"; exit 1; }
+}
+
+# reads NODE-URL KEY: checks that a node gives the sample.
+reads() {
+  s3 --output "$work/read" "$1/demo/$2"
+  cmp --quiet "$work/sample" "$work/read" || { echo "error: $1 sent other bytes"; exit 1; }
+}
+
+echo
+write_back "${nodes[0]}" back/sample
+echo "uploaded s3://demo/back/sample through node-0: acknowledged (x-shoal-write: back), the lake does not have it"
+reads "${nodes[1]}" back/sample
+echo "read through node-1: the same bytes"
+"$shoal" flush --node "${admins[2]}" s3://demo/back/ > "$work/flushed"
+[ "$(status_at "$lake/demo/back/sample")" = 200 ] || { echo "error: the lake does not have back/sample"; exit 1; }
+echo "shoal flush: $(cat "$work/flushed")"
+
+echo
+if ! command -v etcd > /dev/null; then
+  # Only nodes of one process share a folder as their tier, and those are killed together.
+  echo "skipped: a node is killed before the lake has what it acknowledged: etcd is not installed (Debian: etcd-server)"
+  exit 0
+fi
+
+# free_port: prints a port that nobody listens on, and that the kernel gives to no connection.
+free_port() {
+  local port
+  while true; do
+    port=$((10000 + RANDOM % 22000))
+    if ! (: > "/dev/tcp/127.0.0.1/$port") 2> /dev/null; then
+      echo "$port"
+      return
+    fi
+  done
+}
+
+# awaits WHAT SECONDS COMMAND...: until the command succeeds.
+awaits() {
+  local what=$1 tries=$(($2 * 10))
+  shift 2
+  until "$@" > /dev/null 2>&1; do
+    tries=$((tries - 1))
+    [ "$tries" -gt 0 ] || { echo "error: waited in vain for $what"; tail -n 5 "$work"/*.log; exit 1; }
+    sleep 0.1
+  done
+}
+
+# start_etcd: one member, whose URL is in `registry`.
+start_etcd() {
+  local peer
+  registry=http://127.0.0.1:$(free_port)
+  peer=http://127.0.0.1:$(free_port)
+  etcd --name demo --data-dir "$work/etcd" --logger zap --log-level error \
+    --listen-client-urls "$registry" --advertise-client-urls "$registry" --listen-peer-urls "$peer" \
+    --initial-advertise-peer-urls "$peer" --initial-cluster "demo=$peer" > "$work/etcd.log" 2>&1 &
+  running+=($!)
+  awaits etcd 30 curl --silent --fail "$registry/health"
+}
+
+# start_node NUMBER: a process of its own, with the lake and the tier of all others.
+start_node() {
+  local seeds port
+  seeds=$(for port in "${peers[@]}"; do printf '"127.0.0.1:%s", ' "$port"; done)
+  cat > "$work/node-$1.toml" << END
+[node]
+name = "process-$1"
+topology = "dc1/cluster-a/rack-$1"
+[s3]
+listen = "127.0.0.1:${ports[$1]}"
+[admin]
+listen = "127.0.0.1:${admin_ports[$1]}"
+[lake]
+endpoint = "$lake"
+access_key = "shoaldev"
+secret_key = "shoaldev-secret"
+[store]
+path = "$work/process-$1"
+capacity = "1GiB"
+[cooperation]
+mode = "hierarchy"
+listen = "127.0.0.1:${peers[$1]}"
+seeds = [${seeds%, }]
+secret_key = "what the nodes of this demo share"
+[write]
+age = "2s"
+[[write.rule]]
+prefix = "s3://demo/back/"
+mode = "back"
+[[tier]]
+name = "demo"
+endpoint = "$lake"
+access_key = "shoaldev"
+secret_key = "shoaldev-secret"
+bucket = "shoal-tier"
+capacity = "1GiB"
+registry = "$registry"
+[[identity]]
+access_key = "shoaldev"
+secret_key = "shoaldev-secret"
+END
+  chmod 600 "$work/node-$1.toml"
+  "$shoal" serve --config "$work/node-$1.toml" > /dev/null 2> "$work/process-$1.log" &
+  running+=($!)
+  processes[$1]=$!
+}
+
+is_at_lake() {
+  [ "$(status_at "$lake/demo/$1")" = 200 ]
+}
+
+start_etcd
+s3 --request PUT "$lake/shoal-tier"
+ports=() admin_ports=() peers=() processes=()
+for index in 0 1 2; do
+  ports+=("$(free_port)")
+  admin_ports+=("$(free_port)")
+  peers+=("$(free_port)")
+done
+for index in 0 1 2; do start_node "$index"; done
+for index in 0 1 2; do
+  awaits "process-$index" 30 curl --silent --fail "http://127.0.0.1:${admin_ports[$index]}/readyz"
+done
+echo "three processes; their tier is the bucket shoal-tier, ordered by etcd at $registry"
+write_back "http://127.0.0.1:${ports[0]}" back/survivor
+kill -KILL "${processes[0]}"
+wait "${processes[0]}" 2> /dev/null || true
+killed=$SECONDS
+echo "uploaded s3://demo/back/survivor through process-0, acknowledged; kill -9 process-0"
+reads "http://127.0.0.1:${ports[1]}" back/survivor
+echo "read through process-1: the same bytes"
+awaits 'the lake to have back/survivor' 60 is_at_lake back/survivor
+s3 --output "$work/read" "$lake/demo/back/survivor"
+cmp --quiet "$work/sample" "$work/read" || { echo "error: the lake has other bytes"; exit 1; }
+echo "the lake has it after $((SECONDS - killed)) s: another node brought it there"

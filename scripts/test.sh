@@ -79,7 +79,7 @@ clients() {
 # Nodes that fail, and the demo.
 networks() {
   step 'nodes that fail while clients read, in networks of their own' tests/net/run.sh
-  step 'demo: three nodes read a sample cold and warm' scripts/demo.sh "$SHOAL"
+  step 'demo: three nodes read a sample cold and warm, and write one that survives its node' scripts/demo.sh "$SHOAL"
 }
 
 scripted_tests() {
@@ -98,7 +98,7 @@ scripted_tests() {
   wait
 }
 
-# The registry's tests start three members of etcd, and pass without it.
+# The registry's tests and the suites that write into a tier start members of etcd, and pass without it.
 etcd() {
   local program missing=()
   if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null && ! command -v etcd > /dev/null; then
@@ -107,7 +107,7 @@ etcd() {
   for program in etcd etcdctl openssl; do
     command -v "$program" > /dev/null || missing+=("$program")
   done
-  [ "${#missing[@]}" -eq 0 ] || skip "the registry in etcd: ${missing[*]} is not installed"
+  [ "${#missing[@]}" -eq 0 ] || skip "the registry in etcd, and tiers of several processes: ${missing[*]} is not installed"
 }
 
 [ -z "${QUICK:-}" ] || export SHOAL_MODEL_SETS=1

@@ -13,27 +13,31 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from real import etcd, tier
 from real.lakes import Lake, minio, versitygw
 from real.node import Node
 from real.processes import await_that, run
 from real.wire import Answer, send
 
-from .fabric import LAKE_ADDRESS, Fabric, Rates, admin_address, node_address, within
+from .fabric import (
+    LAKE_ADDRESS,
+    REGISTRY_ADDRESSES,
+    TIER_ADDRESS,
+    Fabric,
+    Rates,
+    admin_address,
+    node_address,
+    within,
+)
 from .objects import Read, contents
 from .reader import Outcome, Plan
 from .writer import Writes
 
 BUCKET = "shoal"
-# Tables of a node that writes everything back and brings nothing to the lake by itself.
-WRITTEN_BACK = f"""
-[write]
-allow_volatile = true
-flush_interval = "1h"
-
-[[write.rule]]
-prefix = "s3://{BUCKET}/"
-mode = "back"
-"""
+# Names that begin so are written back, where there is a tier.
+BACK = "back/"
+# A node waits twice as long before it sends to the lake again what a dead node may have sent.
+_SOON_ADOPTED = {"SHOAL_LAKE_STALL_TIMEOUT": "5s"}
 LAKES = {"versitygw": versitygw.start, "minio": minio.start}
 
 COOPERATION = """
@@ -65,8 +69,8 @@ class Shape:
     """Racks whose node knows of no other."""
     solo: Sequence[int] = ()
     lake: str = "versitygw"
-    """More of the nodes' configuration."""
-    tables: str = ""
+    """How long what is written stays in a tier that all nodes share; without it there is none."""
+    written_back: str = ""
     """The rack whose store has a disk of its own, and its size in bytes."""
     disk: tuple[int, int] | None = None
 
@@ -75,11 +79,15 @@ class Cluster:
     """A fabric with processes in it; numbers of nodes and of clients are those of their racks."""
 
     def __init__(self, binary: Path, folder: Path, shape: Shape) -> None:
+        if shape.written_back:
+            # Before there is anything to take down.
+            etcd.program()
         self._binary = binary
         self._stack = ExitStack()
         self.fabric = Fabric(shape.racks, shape.rates)
         self._stack.callback(self.fabric.remove)
         self.lake: Lake = self._stack.enter_context(LAKES[shape.lake](folder / "lake", (), LAKE_ADDRESS))
+        self._tier_tables = self._tier(folder, shape) if shape.written_back else ""
         self.nodes = {rack: self._node(binary, folder, shape, rack) for rack in self.fabric.racks}
         if shape.disk:
             self._mount(*shape.disk)
@@ -169,6 +177,13 @@ class Cluster:
         urls = [self.nodes[rack].url for rack in racks]
         return Plan(urls, account.access_key, account.secret_key, BUCKET, reads, **settings)  # type: ignore[arg-type]
 
+    def _tier(self, folder: Path, shape: Shape) -> str:
+        """Starts a tier; returns what nodes are configured with for it."""
+        registry = self._stack.enter_context(etcd.Etcd(folder / "etcd", REGISTRY_ADDRESSES))
+        store = self._stack.enter_context(LAKES[shape.lake](folder / "tier", (), TIER_ADDRESS))
+        tier.prepare(store)
+        return tier.tables(store, registry, shape.written_back, [f"s3://{BUCKET}/{BACK}"])
+
     def _put_at_lake(self, key: str = "", body: bytes = b"") -> Answer:
         return send(self.lake.url, self.lake.account, "PUT", BUCKET, key, body=body)
 
@@ -193,7 +208,7 @@ class Cluster:
                 period=shape.period,
                 split=json.dumps(list(shape.split) or "adaptive"),
             )
-        tables += shape.tables
+        tables += self._tier_tables
         return Node(
             binary,
             folder / f"node-{rack}",
@@ -207,44 +222,40 @@ class Cluster:
             address=node_address(rack),
             admin_address=admin_address(rack),
             tables=tables,
+            environment=_SOON_ADOPTED if shape.written_back else {},
             within=within(f"node-{rack}"),
             s3_port=9000,
             admin_port=9100,
         )
 
 
-class Client:
-    """A reader that waits in its rack until it is told to go."""
+class Remote:
+    """A process in a rack that gets a plan, works from a word on, and tells in one line how it went."""
 
-    def __init__(self, rack: int, plan: Plan) -> None:
+    def __init__(self, rack: int, module: str, plan: str) -> None:
         self._child = subprocess.Popen(
-            [*within(f"client-{rack}"), sys.executable, "-m", "net.reader"],
+            [*within(f"client-{rack}"), sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._tell(plan.to_json())
+        self._tell(plan)
         if self._line() != "ready":
             raise RuntimeError(f"the client of rack {rack} did not understand its plan")
 
     def go(self) -> None:
-        """Reading begins."""
+        """Work begins."""
         self._tell("go")
 
-    def stop(self) -> Outcome:
-        """Ends a plan without an end."""
-        self.end()
-        return self.outcome()
-
     def end(self) -> None:
-        """No read begins any more; the outcome comes when those under way are done."""
+        """Nothing begins any more; the last line comes when what is under way is done."""
         self._tell("end")
 
-    def outcome(self) -> Outcome:
+    def last_line(self) -> str:
         """Waits for the end."""
-        outcome = Outcome.from_json(self._line())
+        line = self._line()
         self._child.wait()
-        return outcome
+        return line
 
     def _tell(self, line: str) -> None:
         if self._child.stdin is None:
@@ -256,3 +267,19 @@ class Client:
         if self._child.stdout is None:
             raise RuntimeError("a client without stdout")
         return self._child.stdout.readline().strip()
+
+
+class Client(Remote):
+    """A reader that waits in its rack until it is told to go."""
+
+    def __init__(self, rack: int, plan: Plan) -> None:
+        super().__init__(rack, "net.reader", plan.to_json())
+
+    def stop(self) -> Outcome:
+        """Ends a plan without an end."""
+        self.end()
+        return self.outcome()
+
+    def outcome(self) -> Outcome:
+        """What became of the reads, once they are done."""
+        return Outcome.from_json(self.last_line())

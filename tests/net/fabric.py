@@ -1,19 +1,20 @@
 """Racks as network namespaces, joined by links with a rate.
 
     client ── rack switch ── rack link ── spine ── rack link ── rack switch ── ...
-                  │ node link
+                  │ node link               └── tier
                  node ── lake link ── wide area ── lake
 
 Each node and each rack's clients have a namespace; all switches are bridges of one more, `switches`. The lake, and
 whoever directs all this, live where the fabric is made. A node's kernel routes between its rack and its lake link, so
-that clients can reach the lake past the node, over the same links. A network without a rate carries what is asked of
-admin ports.
+that clients can reach the lake past the node, over the same links. The store and the registry of a tier are as near as
+another rack. A network without a rate carries what is asked of admin ports.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_interface
 from pathlib import Path
@@ -21,6 +22,8 @@ from pathlib import Path
 from real.processes import run
 
 LAKE_ADDRESS = "10.78.0.254"
+TIER_ADDRESS = "10.77.0.254"
+REGISTRY_ADDRESSES = ("10.77.0.1", "10.77.0.2", "10.77.0.3")
 _SWITCHES = "switches"
 _FAULTS = """\
 table bridge faults {
@@ -31,7 +34,7 @@ table bridge faults {
 }
 """
 # The ends of links where the fabric is made.
-_HERE = _LAKE, _DIRECTION = "lake0", "admin0"
+_HERE = _LAKE, _TIER, _DIRECTION = "lake0", "tier0", "admin0"
 # Frames of a storage network, and each on its own: a packet of 64 KiB that hardware would cut is lost whole.
 _MTU = 9000
 # Rates are a fraction of a real network's, windows of TCP are not: two frames of this size begin a connection as ten
@@ -74,6 +77,9 @@ class Fabric:
             _ip(_SWITCHES, "link", "add", switch, "type", "bridge")
             _ip(_SWITCHES, "link", "set", switch, "mtu", str(_MTU), "up")
         self._cable("lake", _End("", _LAKE), "wide-area", f"{LAKE_ADDRESS}/24")
+        self._cable("tier", _End("", _TIER), "spine", f"{TIER_ADDRESS}/16")
+        for address in REGISTRY_ADDRESSES:
+            _ip("", "address", "add", f"{address}/32", "dev", _TIER)
         self._cable("direction", _End("", _DIRECTION), "admin", "10.79.0.254/24")
         for rack in self.racks:
             self._build_rack(rack)
@@ -110,6 +116,11 @@ class Fabric:
     def cut_off(self, link: str) -> None:
         """From now on nothing passes this link, and nobody is told."""
         self._fault(f'iifname "{link}" drop; oifname "{link}" drop')
+
+    def part(self, link: str, addresses: Sequence[str]) -> None:
+        """From now on nothing passes this link to or from these addresses, and nobody is told."""
+        them = "{ " + ", ".join(addresses) + " }"
+        self._fault(f'iifname "{link}" ip daddr {them} drop; oifname "{link}" ip saddr {them} drop')
 
     def lose(self, link: str, percent: int) -> None:
         """From now on chance takes this share of what passes the link, each way."""

@@ -112,9 +112,9 @@ def run(command: Sequence[str | Path], env: Mapping[str, str] | None = None, tim
     return done.stdout
 
 
-def await_that(what: str, holds: Callable[[], bool]) -> None:
+def await_that(what: str, holds: Callable[[], bool], timeout_s: float = _PATIENCE_S) -> None:
     """Returns once it holds; gives up, with a name for what was awaited, when it seems never to."""
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + timeout_s
     while True:
         try:
             if holds():
@@ -123,5 +123,5 @@ def await_that(what: str, holds: Callable[[], bool]) -> None:
             # A node that does not answer yet, or stands still.
             pass
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {_PATIENCE_S} s in vain: {what}")
+            raise TimeoutError(f"waited {timeout_s:.0f} s in vain: {what}")
         time.sleep(0.1)

@@ -59,6 +59,7 @@ def send(
     headers: dict[str, str] | None = None,
     body: bytes = b"",
     payload: str = UNSIGNED_PAYLOAD,
+    timeout_s: float = 20,
 ) -> Answer:
     """Sends one request on a connection of its own; anonymous without an account."""
     parts = urlsplit(url)
@@ -71,7 +72,7 @@ def send(
         sent = signed_headers(account, method, host, path, query_text, headers, payload)
     if body or method in ("PUT", "POST"):
         sent["Content-Length"] = str(len(body))
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
     try:
         connection.putrequest(
             method, path + (f"?{query_text}" if query_text else ""), skip_host=True, skip_accept_encoding=True

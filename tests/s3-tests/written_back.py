@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from real.lakes import Account
+from real import tier
+from real.etcd import Etcd
+from real.lakes import Account, Lake
 from real.node import Node
 from real.processes import await_that, free_port
 
@@ -17,10 +19,6 @@ BUCKET_PREFIX = "shoal-back-"
 BUCKETS = 3000
 
 TABLES = """
-[write]
-allow_volatile = true
-flush_interval = "{flush_interval}"
-
 [cooperation]
 mode = "hierarchy"
 listen = "127.0.0.1:{port}"
@@ -29,25 +27,21 @@ layers = ["rack", "cluster"]
 secret_key = "what the nodes of this cluster share"
 """
 
-RULE = """
-[[write.rule]]
-prefix = "s3://{bucket}/"
-mode = "back"
-"""
-
 
 class Cluster:
-    """The nodes, each in a rack of its own, so that the last layer is all of them."""
+    """The nodes, each in a rack of its own, so that the last layer is all of them. Their tier is in the lake."""
 
     def __init__(
-        self, binary: Path, folder: Path, lake_url: str, accounts: Sequence[Account], environment: dict[str, str]
+        self, binary: Path, folder: Path, lake: Lake, accounts: Sequence[Account], environment: dict[str, str]
     ) -> None:
+        self._lake = lake
+        self._etcd = Etcd(folder / "etcd")
         self._ports = [free_port() for _ in range(NODES)]
         self.nodes = [
             Node(
                 binary,
                 folder / f"node-{number}",
-                lake_url,
+                lake.url,
                 accounts,
                 # Small ones, so that objects of a few parts lie on all nodes.
                 block_size="1MiB",
@@ -64,16 +58,17 @@ class Cluster:
         """Where clients speak S3 to the first node."""
         return self.nodes[0].url
 
-    def restart(self, flush_interval: str) -> None:
+    def restart(self, age: str) -> None:
         """Nodes with empty stores, which bring to the lake what is dirty for this long."""
         self.stop()
-        rules = "".join(RULE.format(bucket=f"{BUCKET_PREFIX}{number}") for number in range(1, BUCKETS + 1))
+        prefixes = [f"s3://{BUCKET_PREFIX}{number}/" for number in range(1, BUCKETS + 1)]
+        written_back = tier.tables(self._lake, self._etcd, age, prefixes)
         for node, port in zip(self.nodes, self._ports, strict=True):
             seeds = ", ".join(f'"127.0.0.1:{other}"' for other in self._ports if other != port)
-            node.tables = TABLES.format(flush_interval=flush_interval, port=port, seeds=seeds) + rules
+            node.tables = TABLES.format(port=port, seeds=seeds) + written_back
         with ThreadPoolExecutor(NODES) as pool:
             list(pool.map(Node.restart_cold, self.nodes))
-        await_that("the nodes settle", lambda: all(self._is_settled(node) for node in self.nodes))
+        await_that("the nodes know each other and the tier", lambda: all(self._is_whole(node) for node in self.nodes))
 
     def outcomes(self) -> dict[str, int]:
         """What became of the objects that were acknowledged, by word, on all nodes."""
@@ -86,14 +81,17 @@ class Cluster:
             node.stop()
 
     def __enter__(self) -> Cluster:
+        tier.prepare(self._lake)
+        self._etcd.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self._etcd.__exit__()
 
-    def _is_settled(self, node: Node) -> bool:
+    def _is_whole(self, node: Node) -> bool:
         members = json.loads(node.ask("/members"))["members"]
-        return len(members) == NODES and self._write_back(node)["settled"]
+        return len(members) == NODES and all(each["reachable"] for each in self._write_back(node)["tiers"])
 
     @staticmethod
     def _write_back(node: Node) -> dict:
