@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from net.command_line import CommandLine
+from real.etcd import EtcdUnavailable
 from real.lakes import LakeUnavailable
 from real.processes import run
 
@@ -48,6 +49,9 @@ def main() -> int:
         except LakeUnavailable as reason:
             print(f"skipped: no testbed without a lake: {reason}")
             return 0
+        except EtcdUnavailable as reason:
+            print(f"skipped: {name}: {reason}")
+            continue
         load = f"load of the machine {before:.1f} before, {os.getloadavg()[0]:.1f} after"
         print(f"== {name}: {time.monotonic() - started:.0f} s, {load}", flush=True)
         print("\n".join(_table(lines)), flush=True)

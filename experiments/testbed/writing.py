@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from net.cluster import WRITTEN_BACK, Cluster, Shape
+from net.cluster import BACK, Cluster, Shape
 from net.fabric import Rates
 from net.objects import whole
 
@@ -21,18 +21,18 @@ _FEW, _MANY = 12, 48
 def writing(bed: Bed) -> list[Line]:
     """Writes to the rack's own node in each mode, against writes to the lake; all are there in the end."""
     few, many, large, around, through = [], [], [], [], []
-    with bed.cluster("writing", Shape(2, _RATES, tables=WRITTEN_BACK)) as cluster:
+    with bed.cluster("writing", Shape(2, _RATES, written_back="1h")) as cluster:
         for turn in range(bed.rounds):
             lake = _seconds(cluster, f"lake-{turn}", _FEW // bed.haste)
-            few.append(lake / _back(cluster, f"few-{turn}", _FEW // bed.haste))
+            few.append(lake / _back(cluster, f"{BACK}few-{turn}", _FEW // bed.haste))
             direct = _seconds(cluster, f"around-{turn}", _FEW // bed.haste, "around")
             around.append(lake / direct)
             through.append(_seconds(cluster, f"through-{turn}", _FEW // bed.haste, "through") / direct)
             lake = _seconds(cluster, f"lake-many-{turn}", _MANY // bed.haste)
-            many.append(lake / _back(cluster, f"many-{turn}", _MANY // bed.haste))
+            many.append(lake / _back(cluster, f"{BACK}many-{turn}", _MANY // bed.haste))
             size = _LARGE_BYTES // bed.haste
             lake = _seconds(cluster, f"lake-large-{turn}", 1, size=size)
-            large.append(lake / _back(cluster, f"large-{turn}", 1, size))
+            large.append(lake / _back(cluster, f"{BACK}large-{turn}", 1, size))
     links = NODE_MBIT / LAKE_MBIT
     to_reach = f"{links:.0f}×, the links' ratio, less 5%"
     return [
