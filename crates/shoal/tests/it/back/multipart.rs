@@ -465,11 +465,13 @@ async fn a_flush_of_parts_that_fails_is_tried_again_from_the_start() {
     upload(&[node.client()], "tmp/k", &parts).await;
     for status in [503, 403] {
         let is_part = |request: &Request| request.parameter("partNumber").is_some();
-        let fault = Fault::status(status).when(is_part);
+        let fault = Fault::status(status).when(is_part).always();
+        node.lake.behave();
         node.lake.misbehave(fault);
         assert_eq!(flush(&node, "").await["flush"]["failed"], 1);
         reads(&node.client(), "tmp/k", &Bytes::from(parts.concat())).await;
     }
+    node.lake.behave();
     until("the lake is asked again", async || {
         node.lake.object("b", "tmp/k").is_some()
     })
