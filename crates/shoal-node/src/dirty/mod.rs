@@ -16,6 +16,7 @@ mod checksums;
 mod cleaner;
 mod flush_orders;
 mod intake;
+mod inventory;
 mod lake_upload;
 mod lake_writer;
 mod listing;

@@ -25,9 +25,9 @@ use super::lake_writer::LakeWriter;
 use super::manifest::{Manifest, Naming, Record};
 use super::outcomes::Outcomes;
 use super::part_layout::PartLayout;
-use super::permission::{self, Permission};
+use super::permission::{self, Memory, Permission};
 use super::status::{Figures, TierStatus, WriteBackOutcome};
-use super::tiers::{Tier, TierError, TierSettings, new_key, object_name, registry_name};
+use super::tiers::{Tier, TierError, TierSettings, new_key, registry_name};
 use super::writing::{PendingWrite, WriteError};
 use crate::clock;
 use crate::endpoint::Endpoint;
@@ -38,8 +38,8 @@ use crate::shutdown::Shutdown;
 use crate::tier::{ByteStore, TierBytes, TierConfig, TierUnavailable};
 use crate::write::{BackRule, Uncached, WriteRules, WriteThrough, size_to_copy};
 
-/// The number of entries of a registry on one page.
-const PAGE: usize = 1000;
+/// How long the lake's word on the versions of a bucket is remembered.
+const VERSIONED: Duration = Duration::from_mins(1);
 
 /// How long a change of a name waits until no object is dirty under it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -62,6 +62,10 @@ pub struct DirtyObjects {
     pub(super) lake_writer: Arc<LakeWriter>,
     pub(super) naming: Naming,
     pub(super) outcomes: Arc<Outcomes>,
+    /// The writers that the lake lets write into a bucket below a rule.
+    permissions: Memory<(Arc<str>, Arc<str>, usize), ()>,
+    /// Whether buckets keep versions, as their writers are told.
+    versioned: Memory<(Arc<str>, Arc<str>), bool>,
 }
 
 /// The parts of a node that [`DirtyObjects`] uses.
@@ -175,6 +179,8 @@ impl DirtyObjects {
             lake_writer,
             naming,
             outcomes,
+            permissions: Memory::new(settings.permission),
+            versioned: Memory::new(VERSIONED),
         })
     }
 
@@ -244,7 +250,11 @@ impl DirtyObjects {
         })
     }
 
-    fn manifest(&self, name: &ObjectName, version: &DirtyVersion) -> Result<Arc<Manifest>, TierUnavailable> {
+    pub(super) fn manifest(
+        &self,
+        name: &ObjectName,
+        version: &DirtyVersion,
+    ) -> Result<Arc<Manifest>, TierUnavailable> {
         let manifest = Manifest::of(name, version, &self.naming);
         manifest.map(Arc::new).map_err(|error| {
             TierUnavailable::because(&format!("the record of {name:?} cannot be read: {error}"))
@@ -267,40 +277,6 @@ impl DirtyObjects {
     pub fn bytes(&self, lookup: &Lookup, manifest: &Manifest) -> TierBytes {
         let store = Arc::clone(&self.tiers[lookup.tier].store);
         TierBytes::new(store, manifest.pieces.clone())
-    }
-
-    /// Every dirty object of a bucket whose key begins with `prefix` and follows `after`, in the order of
-    /// keys.
-    ///
-    /// # Errors
-    ///
-    /// A registry does not answer.
-    pub async fn list(
-        &self,
-        bucket: &str,
-        prefix: &[u8],
-        after: &[u8],
-    ) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
-        let mut manifests = Vec::new();
-        for tier in self.tiers_below(bucket, prefix) {
-            let (mut after, mut at) = (after.to_vec(), None);
-            loop {
-                let page = tier.names.list(bucket, (prefix, &after), PAGE, at).await;
-                let page = page.map_err(TierUnavailable::from)?;
-                for (name, version) in page.objects {
-                    if let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) {
-                        manifests.push(self.manifest(&name, &version)?);
-                    }
-                }
-                at = Some(page.revision);
-                match page.next {
-                    Some(next) => after = next.parts().1.to_vec(),
-                    None => break,
-                }
-            }
-        }
-        manifests.sort_by(|one, other| one.name.key.cmp(&other.name.key));
-        Ok(manifests)
     }
 
     /// Decides whether a write may be acknowledged before the lake has it. The lake is asked for its
@@ -487,9 +463,21 @@ impl DirtyObjects {
         }
     }
 
+    /// Whether the bucket of a write keeps versions, as the lake said not long ago.
+    async fn is_versioned(&self, write: &PendingWrite, caller: &Caller) -> bool {
+        let key = (Arc::clone(&write.writer), Arc::clone(&write.name.bucket));
+        if let Some(is_versioned) = self.versioned.get(&key) {
+            return is_versioned;
+        }
+        let account = self.lake.account_for(caller);
+        let is_versioned = permission::is_versioned(&self.lake, &write.name.bucket, account).await;
+        self.versioned.learn(key, is_versioned);
+        is_versioned
+    }
+
     /// Checks that there is room for a write, and that the lake would take it from the caller.
     pub(super) async fn permit(&self, write: &PendingWrite, caller: &Caller) -> Result<(), Uncached> {
-        let (_, tier) = self.rule(&write.name).ok_or(Uncached::TierUnavailable)?;
+        let (rule, tier) = self.rule(&write.name).ok_or(Uncached::TierUnavailable)?;
         if !tier.takes_writes() {
             return Err(Uncached::TierUnavailable);
         }
@@ -499,9 +487,23 @@ impl DirtyObjects {
         if !tier.has_room(write.size_bytes) {
             return Err(Uncached::TooDirty);
         }
+        if self.is_versioned(write, caller).await {
+            return Err(Uncached::Versioned);
+        }
+        let key = (
+            Arc::clone(&write.writer),
+            Arc::clone(&write.name.bucket),
+            rule.number,
+        );
+        if self.permissions.get(&key).is_some() {
+            return Ok(());
+        }
         let account = self.lake.account_for(caller);
         match permission::ask(&self.lake, &write.target, &write.headers, account).await {
-            Permission::Granted => Ok(()),
+            Permission::Granted => {
+                self.permissions.learn(key, ());
+                Ok(())
+            }
             Permission::OtherEtag => Err(Uncached::OtherEtag),
             // The lake answers the write itself, in its own words.
             Permission::NotGranted => Err(Uncached::NotPermitted),

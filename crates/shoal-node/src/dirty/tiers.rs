@@ -101,6 +101,8 @@ pub struct TierSettings {
     pub pace: Pace,
     /// The time after which the lake does not carry out a request that no node waits for.
     pub fence: Duration,
+    /// How long the lake's permission to write below a rule is remembered.
+    pub permission: Duration,
 }
 
 /// Why a tier cannot be used.
@@ -150,7 +152,7 @@ impl Tier {
         config: &TierConfig,
         store: Arc<dyn ByteStore>,
         node: u64,
-        TierSettings { pace, fence }: TierSettings,
+        TierSettings { pace, fence, .. }: TierSettings,
         cleaner: CleanerParts,
     ) -> Result<Self, TierError> {
         let name: Arc<str> = config.name.as_str().into();

@@ -89,5 +89,6 @@ pub(super) fn settings(config: &Config) -> TierSettings {
         // A lake that has sent no byte for the stall timeout is not waited for. The rest is for a request
         // that the lake carries out late.
         fence: config.lake.stall_timeout * 2,
+        permission: config.write.permission,
     }
 }

@@ -54,6 +54,8 @@ pub enum Uncached {
     TooDirty,
     /// The tier does not answer.
     TierUnavailable,
+    /// The bucket keeps versions, or did: each write must become one.
+    Versioned,
 }
 
 impl Uncached {
@@ -75,6 +77,7 @@ impl Uncached {
             Self::NotPermitted => "not-permitted",
             Self::TooDirty => "too-dirty",
             Self::TierUnavailable => "tier-unavailable",
+            Self::Versioned => "versioned",
         }
     }
 }

@@ -34,6 +34,8 @@ impl From<ModeError> for S3Error {
 /// Where dirty objects are, and how long they are expected to live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackRule {
+    /// The position of the rule in the configuration.
+    pub number: usize,
     /// The position of the tier in the configuration.
     pub tier: usize,
     /// How long the objects are expected to live.
@@ -49,11 +51,12 @@ enum Target {
 }
 
 impl Target {
-    fn of(rule: &WriteRule, tiers: &[TierConfig]) -> Self {
+    fn of(number: usize, rule: &WriteRule, tiers: &[TierConfig]) -> Self {
         match rule.mode {
             WriteMode::Around => Self::Around,
             WriteMode::Through => Self::Through,
             WriteMode::Back => Self::Back(BackRule {
+                number,
                 tier: rule
                     .tier_in(tiers)
                     .expect("the checks of the configuration find the tier of each rule"),
@@ -96,11 +99,10 @@ impl WriteRules {
             tier: None,
             lifetime: Lifetime::Normal,
         };
-        let rules = config
-            .rules
-            .iter()
-            .map(|rule| (rule.prefix.as_str(), Target::of(rule, tiers)));
-        Self(ByPrefix::new(Target::of(&default, tiers), rules))
+        let rules = (0..).zip(&config.rules);
+        let rules = rules.map(|(number, rule)| (rule.prefix.as_str(), Target::of(number, rule, tiers)));
+        // The default is none of the rules, and never writes back.
+        Self(ByPrefix::new(Target::of(0, &default, tiers), rules))
     }
 
     /// The mode in which a request with these headers writes `name`.
@@ -272,7 +274,14 @@ mod tests {
         };
         let rules = WriteRules::new(&config, &[tier("only")]);
         let lifetime = Lifetime::Normal;
-        assert_eq!(rules.back_rule(&name("k")), Some(BackRule { tier: 0, lifetime }));
+        assert_eq!(
+            rules.back_rule(&name("k")),
+            Some(BackRule {
+                number: 0,
+                tier: 0,
+                lifetime
+            })
+        );
     }
 
     #[test]

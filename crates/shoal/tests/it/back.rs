@@ -1,6 +1,7 @@
 //! Stories of objects that are acknowledged before the lake has them.
 
 mod alone;
+mod asking;
 mod cluster;
 mod conditions;
 mod deletion;

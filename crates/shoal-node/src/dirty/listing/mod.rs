@@ -30,7 +30,7 @@ impl Scope {
 
     /// The common prefix that stands for a key in the listing: up to the first delimiter after the listing's
     /// prefix.
-    fn group<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
+    pub(super) fn group<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
         if self.delimiter.is_empty() {
             return None;
         }
@@ -38,6 +38,12 @@ impl Scope {
         let mut places = rest.windows(self.delimiter.len());
         let place = places.position(|window| window == self.delimiter)?;
         Some(&key[..self.prefix.len() + place + self.delimiter.len()])
+    }
+
+    /// The position behind a name of the listing: behind all keys that a common prefix stands for.
+    pub(super) fn behind(&self, name: &[u8]) -> Vec<u8> {
+        let behind = if self.is_group(name) { BEHIND_PREFIX } else { "" };
+        [name, behind.as_bytes()].concat()
     }
 
     fn is_group(&self, name: &[u8]) -> bool {

@@ -13,8 +13,11 @@ use shoal_s3::time::rfc3339;
 use shoal_s3::xml::Element;
 
 use super::page::{Entry, ListPage, OBJECTS};
-use super::{BEHIND_PREFIX, Scope, bytes_in};
+use super::{Scope, bytes_in};
 use crate::dirty::Manifest;
+
+/// The number of entries on a page of S3 if the client names none.
+const MOST: usize = 1000;
 
 /// The prefix of the node's own tokens.
 const TOKEN: &str = "shoal-";
@@ -59,6 +62,11 @@ impl Listing {
         })
     }
 
+    /// The number of names that a page is made of, and one more that shows whether others follow.
+    pub fn names_max(&self) -> usize {
+        self.most.unwrap_or(MOST).saturating_add(1)
+    }
+
     /// Whether the client continues after a page that a node merged.
     pub fn goes_on(&self) -> bool {
         self.token.as_ref().is_some_and(|token| !token.is_empty())
@@ -74,9 +82,11 @@ impl Listing {
         if !self.is_version2 {
             return asked.clone();
         }
-        let ends_in_prefix = self.goes_on() && self.scope.is_group(&self.after);
-        let behind = if ends_in_prefix { BEHIND_PREFIX } else { "" };
-        let after = [&self.after, behind.as_bytes()].concat();
+        let after = if self.goes_on() {
+            self.scope.behind(&self.after)
+        } else {
+            self.after.clone()
+        };
         let from = ("start-after", (!self.after.is_empty()).then_some(&*after));
         if self.goes_on() {
             asked.clone().with(&[from, ("continuation-token", None)])

@@ -13,7 +13,7 @@ use shoal_s3::operation::Query;
 use super::flush::Flusher;
 use super::permission::{Permissions, without_body};
 use super::{Shared, try_again};
-use crate::dirty::{DirtyObjects, Listing, Upload, UploadListing, UploadQuery};
+use crate::dirty::{DirtyObjects, Listing, Manifest, Upload, UploadListing, UploadQuery};
 use crate::endpoint::LakeBody;
 use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
@@ -52,7 +52,7 @@ impl Listings {
         let Some(listing) = listing else {
             return self.forwarder.pass_on(admitted).await;
         };
-        let mut dirty = self.flusher.dirty_below(bucket, &listing.scope.prefix).await?;
+        let mut dirty = self.dirty_of(bucket, &listing).await?;
         let query = listing.query(&classified.query);
         if listing.shows_owners && !dirty.is_empty() {
             // Only the lake knows the owner that it would name for an object. It must let the caller list
@@ -68,13 +68,20 @@ impl Listings {
                 return Ok(relay(answer));
             }
             self.flusher.flush_all(dirty).await?;
-            dirty = self.flusher.dirty_below(bucket, &listing.scope.prefix).await?;
+            dirty = self.dirty_of(bucket, &listing).await?;
         }
         if dirty.is_empty() && !listing.goes_on() {
             return self.forwarder.pass_on(admitted).await;
         }
         let merge = |page: &[u8]| listing.merge(page, &dirty);
         self.pass_on_merged(admitted, query, merge).await
+    }
+
+    /// Returns the dirty objects that a page may show.
+    async fn dirty_of(&self, bucket: &str, listing: &Listing) -> Result<Vec<Arc<Manifest>>, S3Error> {
+        let names = (&*listing.after, listing.names_max());
+        let listed = self.dirty.list_page(bucket, &listing.scope, names).await;
+        listed.map_err(try_again)
     }
 
     /// Returns the lake's listing of uploads, merged with those that the caller began and the lake does not

@@ -27,6 +27,7 @@ pub(super) fn write(
         Method::GET if request.bucket.is_empty() => list_buckets(state, request),
         _ if has("acl") => acl(state, request),
         _ if has("policy") => policy(state, request, &body),
+        Method::GET if !on_object && has("versioning") => versioning(state, request),
         Method::PUT if has("uploadId") => uploads::put_part(state, request, body),
         Method::PUT if request.header("x-amz-copy-source").is_some() => copy(state, request),
         Method::PUT if on_object => put(state, request, body, trailers),
@@ -180,6 +181,18 @@ fn acl(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
     let origin = rules[0].origin.clone().unwrap_or_default();
     state.replace_rules(&origin, rules);
     Ok(Answer::empty(StatusCode::OK))
+}
+
+fn versioning(state: &State, request: &Request) -> Result<Answer, &'static str> {
+    state.check(request, Access::Read)?;
+    let bucket = state.buckets.get(&request.bucket).ok_or("NoSuchBucket")?;
+    let status = if bucket.versioned {
+        "<Status>Enabled</Status>"
+    } else {
+        ""
+    };
+    let document = format!("<VersioningConfiguration>{status}</VersioningConfiguration>");
+    Ok(Answer::xml(StatusCode::OK, &document))
 }
 
 fn policy(state: &mut State, request: &Request, body: &[u8]) -> Result<Answer, &'static str> {

@@ -1,0 +1,90 @@
+//! Reads many entries of the registries: all dirty objects below a prefix, or those of a page of a listing.
+
+use std::sync::Arc;
+
+use super::Manifest;
+use super::listing::Scope;
+use super::objects::DirtyObjects;
+use super::tiers::object_name;
+use crate::tier::TierUnavailable;
+
+/// The number of entries of a registry on one page.
+const PAGE: usize = 1000;
+
+impl DirtyObjects {
+    /// Every dirty object of a bucket whose key begins with `prefix` and follows `after`, in the order of
+    /// keys.
+    ///
+    /// # Errors
+    ///
+    /// A registry does not answer.
+    pub async fn list(
+        &self,
+        bucket: &str,
+        prefix: &[u8],
+        after: &[u8],
+    ) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
+        let mut manifests = Vec::new();
+        for tier in self.tiers_below(bucket, prefix) {
+            let (mut after, mut at) = (after.to_vec(), None);
+            loop {
+                let page = tier.names.list(bucket, (prefix, &after), PAGE, at).await;
+                let page = page.map_err(TierUnavailable::from)?;
+                for (name, version) in page.objects {
+                    if let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) {
+                        manifests.push(self.manifest(&name, &version)?);
+                    }
+                }
+                at = Some(page.revision);
+                match page.next {
+                    Some(next) => after = next.parts().1.to_vec(),
+                    None => break,
+                }
+            }
+        }
+        manifests.sort_by(|one, other| one.name.key.cmp(&other.name.key));
+        Ok(manifests)
+    }
+
+    /// The dirty objects that the next `names` names of a listing may be about, in the order of keys: those
+    /// behind `after`, and of each common prefix some. A registry is not read further.
+    ///
+    /// # Errors
+    ///
+    /// A registry does not answer.
+    pub async fn list_page(
+        &self,
+        bucket: &str,
+        scope: &Scope,
+        (after, names): (&[u8], usize),
+    ) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
+        let mut manifests = Vec::new();
+        for tier in self.tiers_below(bucket, &scope.prefix) {
+            let (mut after, mut left, mut at) = (scope.behind(after), names, None);
+            while left > 0 {
+                let page = tier.names.list(bucket, (&scope.prefix, &after), PAGE, at).await?;
+                at = Some(page.revision);
+                let mut last_group: Option<Vec<u8>> = None;
+                for (name, version) in page.objects {
+                    let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) else {
+                        continue;
+                    };
+                    let group = scope.group(&name.key);
+                    if group.is_none() || group != last_group.as_deref() {
+                        left = left.saturating_sub(1);
+                    }
+                    last_group = group.map(<[u8]>::to_vec);
+                    manifests.push(self.manifest(&name, &version)?);
+                }
+                match (page.next, last_group) {
+                    (None, _) => break,
+                    // The rest of a common prefix shows nothing more.
+                    (Some(_), Some(group)) => after = scope.behind(&group),
+                    (Some(next), None) => after = next.parts().1.to_vec(),
+                }
+            }
+        }
+        manifests.sort_by(|one, other| one.name.key.cmp(&other.name.key));
+        Ok(manifests)
+    }
+}
