@@ -4,7 +4,6 @@
 //! shoal-store            marker that identifies the folder; locked while a node uses it
 //! blocks/00 … blocks/ff  one file per block, named after it
 //! aside/                 files being written, under temporary names; emptied at start
-//! dirty/                 one record per version that the lake does not have, named after it
 //! quarantine/            the last few files that were damaged or strange
 //! ```
 //!
@@ -14,7 +13,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, IoSlice, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, IoSlice, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -132,7 +131,7 @@ impl Disk {
 
     /// Returns the room taken by files that always exist: folders, the marker, and occasionally a probe.
     pub(super) fn fixed_bytes(&self) -> io::Result<u64> {
-        let named = ["", MARKER, "aside", "quarantine", "dirty", "blocks"].map(String::from);
+        let named = ["", MARKER, "aside", "quarantine", "blocks"].map(String::from);
         let numbered = (0..FOLDERS).map(|number| format!("blocks/{number:02x}"));
         let room = |path| Ok(allocated_bytes(&fs::metadata(self.root.join(path))?));
         let there: u64 = named
@@ -173,40 +172,6 @@ impl Disk {
     pub(super) fn publish(&self, file: &TempFile, block: BlockId) -> io::Result<()> {
         self.check(DiskOp::Publish)?;
         fs::rename(self.temp_path(file.number), self.block_path(block))
-    }
-
-    /// Takes a block's name and footer from it, so that its data are as if they had just been written under a
-    /// temporary name.
-    pub(super) fn unpublish(&self, block: BlockId, number: u64, data_bytes: u64) -> io::Result<TempFile> {
-        self.check(DiskOp::Publish)?;
-        let path = self.temp_path(number);
-        fs::rename(self.block_path(block), &path)?;
-        let mut file = OpenOptions::new().read(true).write(true).open(path)?;
-        file.set_len(data_bytes)?;
-        file.seek(SeekFrom::End(0))?;
-        let allocated_bytes = allocated_bytes(&file.metadata()?);
-        Ok(TempFile {
-            number,
-            file,
-            allocated_bytes,
-        })
-    }
-
-    /// Gives a written record its final name, and replaces any file of that name.
-    pub(super) fn publish_record(&self, file: &TempFile, version: VersionId) -> io::Result<()> {
-        self.check(DiskOp::Publish)?;
-        fs::rename(self.temp_path(file.number), self.record_path(version))
-    }
-
-    pub(super) fn read_record(&self, version: VersionId) -> io::Result<Vec<u8>> {
-        self.check(DiskOp::Read)?;
-        let mut record = Vec::new();
-        open(&self.record_path(version))?.read_to_end(&mut record)?;
-        Ok(record)
-    }
-
-    pub(super) fn remove_record(&self, version: VersionId) -> io::Result<()> {
-        self.unlink(&self.record_path(version))
     }
 
     pub(super) fn remove_temp(&self, number: u64) -> io::Result<()> {
@@ -300,7 +265,8 @@ impl Disk {
         self.root.join("aside")
     }
 
-    pub(super) fn records_folder(&self) -> PathBuf {
+    /// Where an earlier build kept the records of dirty objects.
+    pub(super) fn unflushed_folder(&self) -> PathBuf {
         self.root.join("dirty")
     }
 
@@ -310,10 +276,6 @@ impl Disk {
 
     pub(super) fn block_path(&self, block: BlockId) -> PathBuf {
         self.folder(folder_of(block)).join(file_name(block))
-    }
-
-    fn record_path(&self, version: VersionId) -> PathBuf {
-        self.records_folder().join(version.to_string())
     }
 
     fn temp_path(&self, number: u64) -> PathBuf {
@@ -358,7 +320,7 @@ pub(super) fn parse_file_name(name: &OsStr) -> Option<BlockId> {
     (file_name(block) == name).then_some(block)
 }
 
-/// Parses a record's file name, which is the ID of its version.
+/// Parses a file name that is the ID of a version.
 pub(super) fn parse_version(name: &OsStr) -> Option<VersionId> {
     let name = name.to_str().filter(|name| name.len() == 32)?;
     let version = parse_digest(name)?;
@@ -420,7 +382,7 @@ fn write_all(file: &mut File, pieces: &[Bytes], footer: &[u8]) -> io::Result<()>
 
 /// Creates the folders that are missing.
 fn create_folders(root: &Path) -> io::Result<()> {
-    for folder in ["aside", "quarantine", "dirty", "blocks"] {
+    for folder in ["aside", "quarantine", "blocks"] {
         create_folder(&root.join(folder))?;
     }
     (0..FOLDERS).try_for_each(|number| create_folder(&root.join(format!("blocks/{number:02x}"))))

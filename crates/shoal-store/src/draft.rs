@@ -5,27 +5,22 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use shoal_policy::admission::Refusal;
-use shoal_policy::{BlockId, VersionId};
 use shoal_s3::object::Version;
 
 use super::blocking::run_blocking;
 use super::counters::LiveCounters;
 use super::footer::{Checksum, Footer};
-use super::ledger::Ledger;
-use super::loader::Loader;
 use super::publish::Publisher;
-use super::staging::{StagedFile, Staging, UnnameError};
+use super::staging::{StagedFile, Staging};
 use super::writers::{Urgency, Writers};
 
 /// Room reserved for a footer that is not known yet. Most footers are far shorter; a longer one reserves
 /// more.
 const FOOTER_BYTES: u64 = 1024;
 
-/// Writes drafts, and turns blocks back into drafts.
+/// Writes drafts.
 pub(super) struct Drafts {
-    ledger: Arc<Ledger>,
     staging: Arc<Staging>,
-    loader: Arc<Loader>,
     publisher: Arc<Publisher>,
     writers: Arc<Writers>,
     counters: Arc<LiveCounters>,
@@ -41,17 +36,13 @@ pub struct Draft {
 
 impl Drafts {
     pub(super) fn new(
-        ledger: &Arc<Ledger>,
         staging: &Arc<Staging>,
-        loader: &Arc<Loader>,
         publisher: &Arc<Publisher>,
         writers: &Arc<Writers>,
         counters: &Arc<LiveCounters>,
     ) -> Self {
         Self {
-            ledger: Arc::clone(ledger),
             staging: Arc::clone(staging),
-            loader: Arc::clone(loader),
             publisher: Arc::clone(publisher),
             writers: Arc::clone(writers),
             counters: Arc::clone(counters),
@@ -62,36 +53,6 @@ impl Drafts {
     pub(super) async fn draft(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
         let drafted = self.write(pieces).await;
         drafted.inspect_err(|&refusal| self.counters.refused(refusal))
-    }
-
-    /// Takes its name from a block and returns it as a draft of the same bytes.
-    pub(super) async fn unname(self: &Arc<Self>, block: BlockId) -> Result<Draft, Refusal> {
-        let drafts = Arc::clone(self);
-        let draft = run_blocking(move || drafts.unname_now(block)).await;
-        draft.unwrap_or(Err(Refusal::Exhausted))
-    }
-
-    /// Gives the blocks of version `known_as` that are here to `version`.
-    pub(super) async fn rename_version(
-        self: &Arc<Self>,
-        known_as: VersionId,
-        version: Arc<Version>,
-    ) -> Vec<u32> {
-        let _protection = self.ledger.protection(known_as);
-        for index in self.ledger.blocks_of(known_as) {
-            let block = BlockId {
-                version: known_as,
-                index,
-            };
-            let renamed = match self.unname(block).await {
-                Ok(draft) => draft.name(Arc::clone(&version), index).await,
-                Err(refusal) => Err(refusal),
-            };
-            if let Err(refusal) = renamed {
-                tracing::debug!(?block, ?refusal, "a block could not be renamed");
-            }
-        }
-        self.ledger.blocks_of(version.id)
     }
 
     async fn write(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
@@ -114,22 +75,6 @@ impl Drafts {
             data_checksum: Checksum::of(pieces),
             drafts: self,
         })
-    }
-
-    fn unname_now(self: Arc<Self>, block: BlockId) -> Result<Draft, Refusal> {
-        match self.staging.unname(block) {
-            Ok((staged, footer)) => Ok(Draft {
-                staged,
-                data_bytes: footer.data_bytes,
-                data_checksum: footer.data_checksum,
-                drafts: self,
-            }),
-            Err(UnnameError::Refused(refusal)) => Err(refusal),
-            Err(UnnameError::Unreadable(error)) => {
-                self.loader.read_failed(block, &error);
-                Err(Refusal::Mismatched)
-            }
-        }
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use shoal_policy::admission::Refusal;
 use shoal_policy::residency::Reservation;
-use tokio::sync::Notify;
 
 use super::ledger::{Attempt, Ledger};
 use super::removal::Removal;
@@ -19,8 +18,6 @@ pub(super) struct Evictor {
     removal: Arc<Removal>,
     /// Wakes the thread that evicts ahead of need, and tells when it has to end.
     maintenance: Arc<Signal>,
-    /// Signalled when room is short and protected blocks are the obstacle.
-    pressed: Notify,
 }
 
 impl Evictor {
@@ -29,7 +26,6 @@ impl Evictor {
             ledger: Arc::clone(ledger),
             removal: Arc::clone(removal),
             maintenance: Arc::clone(maintenance),
-            pressed: Notify::new(),
         }
     }
 
@@ -50,10 +46,7 @@ impl Evictor {
             match room {
                 Ok(room) => return Ok(room),
                 Err((_, Some(victim))) => self.removal.evicted([victim]),
-                Err((refusal, None)) => {
-                    self.press();
-                    return Err(refusal);
-                }
+                Err((refusal, None)) => return Err(refusal),
             }
         }
     }
@@ -62,29 +55,13 @@ impl Evictor {
     pub(super) fn evict_ahead(&self) {
         let mut started = false;
         loop {
-            let (victims, is_crowded) = self.ledger.evict_ahead(started, BATCH);
+            let victims = self.ledger.evict_ahead(started, BATCH);
             let is_done = victims.is_empty() || self.maintenance.is_stopped();
-            if victims.is_empty() && is_crowded {
-                self.press();
-            }
             self.removal.evicted(victims);
             if is_done {
                 return;
             }
             started = true;
-        }
-    }
-
-    /// Waits until room is short and protected blocks are the obstacle.
-    pub(super) async fn pressed(&self) {
-        self.pressed.notified().await;
-    }
-
-    /// Signals that room is short, if protected blocks are here: the task that makes dirty versions clean
-    /// should act.
-    fn press(&self) {
-        if self.ledger.has_protected() {
-            self.pressed.notify_one();
         }
     }
 }

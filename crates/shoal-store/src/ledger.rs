@@ -21,7 +21,7 @@ use super::index::Index;
 use super::mapped_lru::MappedLru;
 use super::mapping::Mapping;
 use super::mappings::Mappings;
-use super::unevictable::Unevictable;
+use super::pins::Pins;
 
 type Resident = Residency<BlockId, Layered<BlockId, Named<BlockId>>>;
 
@@ -37,7 +37,7 @@ struct State {
     residency: Resident,
     index: Index,
     mapped: MappedLru,
-    unevictable: Unevictable,
+    pins: Pins,
 }
 
 /// A block on its way out, with its mapping, if it had one.
@@ -74,20 +74,7 @@ pub(super) struct Pin<'a> {
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        self.ledger.state.lock().unevictable.unpin(self.block);
-    }
-}
-
-/// Keeps the blocks of a version from leaving to make room until it is dropped.
-#[derive(Debug)]
-pub struct Protection {
-    ledger: Arc<Ledger>,
-    version: VersionId,
-}
-
-impl Drop for Protection {
-    fn drop(&mut self) {
-        self.ledger.unprotect(self.version);
+        self.ledger.state.lock().pins.unpin(self.block);
     }
 }
 
@@ -111,7 +98,7 @@ impl Ledger {
                 residency: Residency::new(room_bytes, Watermarks::of(room_bytes), policy),
                 index: Index::default(),
                 mapped: MappedLru::new(mapped_bytes_max),
-                unevictable: Unevictable::default(),
+                pins: Pins::default(),
             }),
             mappings: Mappings::new(),
         }
@@ -143,7 +130,7 @@ impl Ledger {
         if !state.residency.contains(&block) {
             return None;
         }
-        state.unevictable.pin(block);
+        state.pins.pin(block);
         Some(Pin { ledger: self, block })
     }
 
@@ -320,52 +307,12 @@ impl Ledger {
         self.state.lock().remove(block, &self.mappings)
     }
 
-    /// Forgets a block whose bytes stay on the disk, and reserves its room again at the same moment. `None`
-    /// if it is not here.
-    pub(super) fn remove_and_retake(&self, block: BlockId) -> Option<(Reservation, Option<Arc<Mapping>>)> {
-        let mut state = self.state.lock();
-        let Victim { leaving, mapping } = state.remove(block, &self.mappings)?;
-        Some((state.residency.retake(leaving), mapping))
-    }
-
-    /// Forgets blocks ahead of need, at most `most`. Returns them, and whether there is still too little
-    /// room.
-    pub(super) fn evict_ahead(&self, started: bool, most: usize) -> (Vec<Victim>, bool) {
+    /// Forgets blocks ahead of need, at most `most`.
+    pub(super) fn evict_ahead(&self, started: bool, most: usize) -> Vec<Victim> {
         let uses = self.mappings.take_uses();
         let mut state = self.state.lock();
         state.touch(&uses);
-        let victims = state.evict_ahead(started, most, &self.mappings);
-        (victims, state.residency.is_crowded())
-    }
-}
-
-/// Versions that must stay.
-impl Ledger {
-    /// Keeps blocks of `version`, present and future ones, from leaving to make room, until
-    /// [`Ledger::unprotect`] was called as often.
-    pub(super) fn protect(&self, version: VersionId) {
-        self.state.lock().unevictable.protect(version);
-    }
-
-    pub(super) fn unprotect(&self, version: VersionId) {
-        self.state.lock().unevictable.unprotect(version);
-    }
-
-    /// Like [`Ledger::protect`], until the result is dropped.
-    pub(super) fn protection(self: &Arc<Self>, version: VersionId) -> Protection {
-        self.protect(version);
-        Protection {
-            ledger: Arc::clone(self),
-            version,
-        }
-    }
-
-    pub(super) fn is_protected(&self, version: VersionId) -> bool {
-        self.state.lock().unevictable.is_protected(version)
-    }
-
-    pub(super) fn has_protected(&self) -> bool {
-        self.state.lock().unevictable.has_protected()
+        state.evict_ahead(started, most, &self.mappings)
     }
 }
 
@@ -432,18 +379,18 @@ impl State {
     }
 
     fn evict(&mut self, mappings: &Mappings) -> Option<Victim> {
-        let unevictable = &self.unevictable;
+        let pins = &self.pins;
         let leaving = self
             .residency
-            .evict(&mut |block| may_leave(*block, unevictable, mappings))?;
+            .evict(&mut |block| may_leave(*block, pins, mappings))?;
         Some(self.forget(leaving, mappings))
     }
 
     fn evict_ahead(&mut self, started: bool, most: usize, mappings: &Mappings) -> Vec<Victim> {
-        let unevictable = &self.unevictable;
-        let leaving = self.residency.evict_ahead(started, most, &mut |block| {
-            may_leave(*block, unevictable, mappings)
-        });
+        let pins = &self.pins;
+        let leaving = self
+            .residency
+            .evict_ahead(started, most, &mut |block| may_leave(*block, pins, mappings));
         leaving
             .into_iter()
             .map(|leaving| self.forget(leaving, mappings))
@@ -464,8 +411,8 @@ impl State {
     }
 }
 
-fn may_leave(block: BlockId, unevictable: &Unevictable, mappings: &Mappings) -> bool {
-    !unevictable.contains(block) && !mappings.is_in_use(block)
+fn may_leave(block: BlockId, pins: &Pins, mappings: &Mappings) -> bool {
+    !pins.contains(block) && !mappings.is_in_use(block)
 }
 
 impl std::fmt::Debug for Ledger {

@@ -33,15 +33,16 @@
 //! | part | job |
 //! |---|---|
 //! | `disk`, `footer`, `folder` | the files, what is in them, and the folder that they lie in |
-//! | `ledger`: `index`, `mappings`, `unevictable` | what is here, in memory: blocks, room, mappings |
+//! | `ledger`: `index`, `mappings`, `pins` | what is here, in memory: blocks, room, mappings |
 //! | `health` | whether the disk takes new blocks |
 //! | `layers` | to which layer of the node a block belongs |
 //! | `removal`, `quarantine`, `eviction_log` | how blocks leave, and why |
 //! | `evictor` | room for a new block, and ahead of need |
 //! | `loader` | blocks read from the disk, and what a failed read means |
 //! | `staging` | files under temporary names, until they are published |
-//! | `publish`, `draft`, `records`, `writers` | blocks, drafts and records, and the threads that write |
+//! | `publish`, `draft`, `writers` | blocks and drafts, and the threads that write |
 //! | `scrub`, `recovery`, `maintenance` | checks of all blocks, the start, the background threads |
+//! | `unflushed` | files of an earlier build that must stay |
 
 mod blocking;
 mod config;
@@ -62,21 +63,20 @@ pub mod mapped_files;
 mod mapped_lru;
 mod mapping;
 mod mappings;
+mod pins;
 mod publish;
 mod quarantine;
-mod records;
 mod recovery;
 mod removal;
 mod scrub;
 mod signal;
 mod staging;
-mod unevictable;
+mod unflushed;
 mod writers;
 
 #[cfg(test)]
 mod tests;
 
-use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -94,7 +94,6 @@ pub use self::draft::Draft;
 pub use self::eviction_log::Absence;
 pub use self::folder::StoreError;
 pub use self::health::Health;
-pub use self::ledger::Protection;
 pub use self::recovery::Recovery;
 pub use self::writers::Urgency;
 pub use shoal_policy::eviction::layered::LayerRoom;
@@ -111,7 +110,6 @@ use self::ledger::Ledger;
 use self::loader::Loader;
 use self::maintenance::{Housekeeping, Maintenance};
 use self::publish::Publisher;
-use self::records::Records;
 use self::recovery::Recoverer;
 use self::removal::Removal;
 use self::scrub::Scrub;
@@ -135,11 +133,9 @@ pub struct Store {
     counters: Arc<LiveCounters>,
     eviction_log: Arc<EvictionLog>,
     removal: Arc<Removal>,
-    evictor: Arc<Evictor>,
     loader: Arc<Loader>,
     publisher: Arc<Publisher>,
     drafts: Arc<Drafts>,
-    records: Arc<Records>,
     scrub: Arc<Scrub>,
     writers: Arc<Writers>,
     housekeeping: Arc<Housekeeping>,
@@ -187,7 +183,6 @@ impl Store {
         let recoverer = Recoverer {
             disk: &disk,
             ledger: &store.ledger,
-            records: &store.records,
             removal: &store.removal,
             staging: &staging,
             block_bytes: config.block_bytes,
@@ -222,7 +217,7 @@ impl Store {
         let staging = &Arc::new(staging);
         let publisher = Publisher::new(ledger, staging, loader, writers, log, config.block_bytes);
         let publisher = &Arc::new(publisher);
-        let drafts = Drafts::new(ledger, staging, loader, publisher, writers, counters);
+        let drafts = Drafts::new(staging, publisher, writers, counters);
         let store = Self {
             capacity_bytes: config.capacity_bytes,
             ledger: Arc::clone(ledger),
@@ -231,11 +226,9 @@ impl Store {
             counters: Arc::clone(counters),
             eviction_log: Arc::clone(log),
             removal: Arc::clone(removal),
-            evictor: Arc::clone(evictor),
             loader: Arc::clone(loader),
             publisher: Arc::clone(publisher),
             drafts: Arc::new(drafts),
-            records: Arc::new(Records::new(disk, ledger, staging)),
             scrub: Arc::new(Scrub::new(disk, ledger, health, loader, counters)),
             writers: Arc::clone(writers),
             housekeeping: Arc::new(Housekeeping::new(evictor, removal, layers, health)),
@@ -286,12 +279,12 @@ impl Store {
     }
 
     /// Returns the version of `object` that was stored last, among those that still have a block here.
-    pub fn newest_version(&self, object: ObjectId) -> Option<VersionId> {
+    fn newest_version(&self, object: ObjectId) -> Option<VersionId> {
         self.ledger.newest(object)
     }
 
-    /// Returns the lake's description of the version that [`Store::newest_version`] names, read from the
-    /// footer of one of its blocks.
+    /// Returns the lake's description of the version of `object` that was stored last, among those that
+    /// still have a block here. It is read from the footer of one of its blocks.
     pub async fn describe(&self, object: ObjectId) -> Option<Arc<Version>> {
         self.newest_version(object)?;
         let loader = Arc::clone(&self.loader);
@@ -303,11 +296,6 @@ impl Store {
     pub async fn version_of(&self, block: BlockId) -> Option<Arc<Version>> {
         let loader = Arc::clone(&self.loader);
         run_blocking(move || loader.version_of(block)).await.flatten()
-    }
-
-    /// Returns the indexes of the blocks of `version` that are here, ascending.
-    pub fn blocks_of(&self, version: VersionId) -> Vec<u32> {
-        self.ledger.blocks_of(version)
     }
 
     /// Returns every block that is here. Mapped blocks come first, the one used last first: a use maps a
@@ -370,62 +358,9 @@ impl Store {
         self.drafts.draft(pieces).await
     }
 
-    /// Takes its name from a block and returns it as a draft of the same bytes.
-    ///
-    /// # Errors
-    ///
-    /// Refuses if the block is not here or is damaged, or if the disk fails.
-    pub async fn unname(&self, block: BlockId) -> Result<Draft, Refusal> {
-        self.drafts.unname(block).await
-    }
-
-    /// Gives the blocks of version `known_as` that are here to `version`, each under its index. Returns the
-    /// indexes of all blocks of `version` that are here afterwards.
-    pub async fn rename_version(&self, known_as: VersionId, version: Arc<Version>) -> Vec<u32> {
-        self.drafts.rename_version(known_as, version).await
-    }
-
     /// Invalidates a version: its blocks are forgotten at once and their files unlinked.
     pub fn remove_version(&self, version: VersionId) {
         self.removal.invalidate_version(version);
-    }
-}
-
-/// Dirty versions, which the lake does not have.
-impl Store {
-    /// Keeps blocks of `version`, present and future ones, from leaving to make room.
-    pub fn protect(&self, version: VersionId) -> Protection {
-        self.ledger.protection(version)
-    }
-
-    /// Writes the facts about a dirty version that must survive a restart, in place of its earlier record.
-    /// The version's blocks do not leave to make room until the record is dropped.
-    ///
-    /// # Errors
-    ///
-    /// Refuses if there is no room, if the disk fails, or if the store has stopped.
-    pub async fn keep_record(&self, version: VersionId, record: Vec<u8>) -> Result<(), Refusal> {
-        self.records.keep(version, record).await
-    }
-
-    /// Drops the record of a version that is no longer dirty: its blocks become like all others.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the disk does; then the record may be found again.
-    pub async fn drop_record(&self, version: VersionId) -> io::Result<()> {
-        self.records.discard(version).await
-    }
-
-    /// Returns every record on the disk whose checksum is right. Torn records are logged and removed: their
-    /// blocks have no name any more. Records that cannot be read are logged and kept.
-    pub async fn records(&self) -> Vec<(VersionId, Vec<u8>)> {
-        self.records.all().await
-    }
-
-    /// Waits until room is short and dirty blocks are the obstacle.
-    pub async fn pressed(&self) {
-        self.evictor.pressed().await;
     }
 }
 

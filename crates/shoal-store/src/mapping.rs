@@ -2,8 +2,9 @@
 //!
 //! A mapping is sound as long as nothing shortens or rewrites the part of the file that it maps. The store
 //! never does: a block's data are written once, under another name, before they are mapped. Afterwards the
-//! file is only renamed or unlinked, or gets another footer behind its data, and an unlinked file lives until
-//! it is unmapped. The store's folder is locked against other nodes.
+//! file is only renamed or unlinked, and an unlinked file lives until it is unmapped. The store's folder is
+//! locked against other nodes.
+//!
 //! **The remaining risk.** A page that was dropped from memory and can no longer be read from the disk raises
 //! SIGBUS when this process touches it. Pages are therefore read with `pread` first, where a failing disk is
 //! an error and not a signal, and [`Mapping::is_resident`] is checked before a hit is handed out. A page can

@@ -13,9 +13,9 @@ use shoal_policy::{BlockId, ObjectId};
 
 use super::disk::{self, Disk, FOLDERS, ReadError};
 use super::ledger::Ledger;
-use super::records::Records;
 use super::removal::Removal;
 use super::staging::Staging;
+use super::unflushed::Unflushed;
 
 /// Number of footers read at once. More than processors, because a cold disk answers many reads as fast as
 /// one.
@@ -38,6 +38,8 @@ pub struct Recovery {
     pub over_capacity: u64,
     /// Files that could not be read or removed; left alone.
     pub unreadable: u64,
+    /// Versions that an earlier build did not bring to the lake; their files are left alone.
+    pub unflushed: u64,
 }
 
 /// Everything in the folders, classified.
@@ -69,7 +71,6 @@ enum Kind {
 pub(super) struct Recoverer<'a> {
     pub(super) disk: &'a Disk,
     pub(super) ledger: &'a Ledger,
-    pub(super) records: &'a Records,
     pub(super) removal: &'a Removal,
     pub(super) staging: &'a Staging,
     /// Size of a block in bytes.
@@ -88,11 +89,11 @@ impl Recoverer<'_> {
         recovery.half_written = half_written;
         let mut found = scan(self.disk, self.block_bytes);
         recovery.unreadable = stuck + found.unreadable;
+        recovery.unflushed = self.keep_unflushed(&mut found)?;
         for block in found.other_block_size.drain(..) {
             recovery.other_block_size += 1;
             recovery.unreadable += u64::from(self.disk.remove_block(block).is_err());
         }
-        self.records.restore()?;
         recovery.unreadable += self.removal.restore_quarantine()?;
         self.quarantine(&mut recovery, &found.strange);
         self.restore_blocks(&mut recovery, found.blocks);
@@ -111,13 +112,37 @@ impl Recoverer<'_> {
         }
     }
 
-    /// Admits dirty blocks and those stored last, as many as there is room for, in the order in which they
-    /// were stored.
+    /// Takes the blocks of an earlier build's dirty objects out of `found`, and keeps their room taken.
+    /// Returns how many versions there are.
+    fn keep_unflushed(&self, found: &mut Found) -> io::Result<u64> {
+        let unflushed = Unflushed::find(self.disk)?;
+        let is_unflushed = |block: BlockId| unflushed.versions.contains(&block.version);
+        found.other_block_size.retain(|block| !is_unflushed(*block));
+        let blocks = found.blocks.extract_if(.., |found| is_unflushed(found.block));
+        let blocks_bytes: u64 = blocks.map(|block| block.charge_bytes).sum();
+        // Never given back: the files stay as long as this build runs.
+        if let Err(refusal) = self.ledger.reserve_free(unflushed.charge_bytes + blocks_bytes) {
+            tracing::warn!(
+                ?refusal,
+                "the files of an earlier build take more than the capacity of the store"
+            );
+        }
+        if !unflushed.versions.is_empty() {
+            tracing::error!(
+                path = %self.disk.unflushed_folder().display(),
+                versions = unflushed.versions.len(),
+                hint = "start the earlier build once more and run `shoal flush`; until then its files stay here",
+                "objects that an earlier build wrote back are in this folder, and were not brought to the lake",
+            );
+        }
+        Ok(unflushed.versions.len() as u64)
+    }
+
+    /// Admits the blocks stored last, as many as there is room for, in the order in which they were stored.
     fn restore_blocks(&self, recovery: &mut Recovery, mut blocks: Vec<FoundBlock>) {
         let newest = blocks.iter().map(|block| block.sequence).max();
         self.staging.start_at(newest.map_or(0, |newest| newest + 1));
-        // Dirty blocks, which the lake does not have, are the last to be removed.
-        blocks.sort_by_cached_key(|block| (self.ledger.is_protected(block.block.version), block.sequence));
+        blocks.sort_unstable_by_key(|block| block.sequence);
         let usage = self.ledger.usage();
         let mut free_bytes = usage.room_bytes - usage.taken_bytes;
         let fitting = blocks.iter().rev().take_while(|block| {

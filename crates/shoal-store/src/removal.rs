@@ -45,8 +45,6 @@ struct PendingRemoval {
 enum FileName {
     Block(BlockId),
     Temp(u64),
-    /// The file of a block that a failed rename left under one name or the other.
-    BlockOrTemp(BlockId, u64),
     Quarantined(String),
 }
 
@@ -156,20 +154,6 @@ impl Removal {
         self.remove_file(PendingRemoval::of_file(FileName::Temp(number), room));
     }
 
-    /// Removes the file of a forgotten block whose renaming to a temporary file failed.
-    pub(super) fn abandon_renamed(
-        &self,
-        block: BlockId,
-        number: u64,
-        room: Reservation,
-        mapping: Option<Arc<Mapping>>,
-    ) {
-        self.remove_file(PendingRemoval {
-            mapping: mapping.map(|mapping| Arc::downgrade(&mapping)),
-            ..PendingRemoval::of_file(FileName::BlockOrTemp(block, number), room)
-        });
-    }
-
     /// Retries the removals that could not be finished before.
     pub(super) fn retry(&self) {
         let waiting = std::mem::take(&mut *self.pending.lock());
@@ -260,10 +244,6 @@ impl Removal {
         match file {
             FileName::Block(block) => self.unlink_block(*block),
             FileName::Temp(number) => self.disk.remove_temp(*number),
-            FileName::BlockOrTemp(block, number) => {
-                self.disk.remove_temp(*number)?;
-                self.unlink_block(*block)
-            }
             FileName::Quarantined(name) => self.disk.remove_quarantined(name),
         }
     }

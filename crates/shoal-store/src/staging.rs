@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use shoal_policy::BlockId;
 use shoal_policy::admission::Refusal;
 use shoal_policy::residency::Reservation;
-use shoal_policy::{BlockId, VersionId};
 
 use super::counters::LiveCounters;
-use super::disk::{Disk, ReadError, TempFile};
+use super::disk::{Disk, TempFile};
 use super::evictor::Evictor;
 use super::footer::Footer;
 use super::health::DiskHealth;
@@ -49,14 +49,6 @@ pub(super) enum Published {
     Stored(Bytes),
     /// Another task stored the block first. That one stays, as readers may hold it, and this file is removed.
     AlreadyHere,
-}
-
-/// Why a block does not become a staged file.
-pub(super) enum UnnameError {
-    /// It could not be read.
-    Unreadable(ReadError),
-    /// It is not here, or the disk failed.
-    Refused(Refusal),
 }
 
 impl Staging {
@@ -127,31 +119,6 @@ impl Staging {
             Err(refusal) => {
                 self.removal.abandon(number, room);
                 Err(refusal)
-            }
-        }
-    }
-
-    /// Takes its name and its footer from a block, so that its file is as if it had just been written.
-    /// Returns the footer that it had.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the block is not here, cannot be read, or cannot be renamed.
-    pub(super) fn unname(self: &Arc<Self>, block: BlockId) -> Result<(StagedFile, Footer), UnnameError> {
-        let number = self.next_sequence();
-        let name = self.disk.lock_name(block);
-        let (_, footer) = self.disk.open_block(block).map_err(UnnameError::Unreadable)?;
-        let Some((room, mapping)) = self.ledger.remove_and_retake(block) else {
-            return Err(UnnameError::Refused(Refusal::Mismatched));
-        };
-        let unpublished = self.disk.unpublish(block, number, footer.data_bytes);
-        drop(name);
-        match unpublished {
-            Ok(file) => Ok((self.stage(file, room), footer)),
-            Err(error) => {
-                let refusal = self.health.write_failed("rename", &error);
-                self.removal.abandon_renamed(block, number, room, mapping);
-                Err(UnnameError::Refused(refusal))
             }
         }
     }
@@ -234,23 +201,6 @@ impl StagedFile {
         drop(unmapped);
         staging.counters.stored_blocks.add(1);
         Ok(Published::Stored(bytes))
-    }
-
-    /// Makes the file the record of a version, in place of an earlier one. Returns its room.
-    ///
-    /// # Errors
-    ///
-    /// Refuses if the file cannot be renamed.
-    pub(super) fn publish_record(mut self, version: VersionId) -> Result<Reservation, Refusal> {
-        let (file, room) = self.staged.take().expect(STAGED);
-        match self.staging.disk.publish_record(&file, version) {
-            Ok(()) => Ok(room),
-            Err(error) => {
-                let refusal = self.staging.health.write_failed("rename", &error);
-                self.staging.removal.abandon(file.number, room);
-                Err(refusal)
-            }
-        }
     }
 }
 

@@ -65,26 +65,6 @@ async fn a_disk_that_fails_in_several_ways_shows_the_first() {
 }
 
 #[tokio::test]
-async fn a_block_whose_file_cannot_be_renamed_leaves_nothing_behind() {
-    let (lab, faults) = (Lab::new(ROOMY), Faults::default());
-    let store = lab.open_failing(faults.hook());
-    let (block, empty_bytes) = (version(1, "a", BLOCK), store.counters().taken_bytes);
-    drop(put(&store, &block, 0).await.unwrap());
-    faults.set(&[(DiskOp::Publish, libc::EIO)]);
-    assert_eq!(
-        store.unname(block.block(0)).await.err(),
-        Some(Refusal::Paused),
-        "the disk failed"
-    );
-    assert!(!store.contains(block.block(0)));
-    assert!(
-        !lab.path(&block, 0).exists(),
-        "its room is given back, so its file is gone"
-    );
-    assert_eq!(store.counters().taken_bytes, empty_bytes);
-}
-
-#[tokio::test]
 async fn a_folder_in_the_place_of_a_block_costs_that_block_and_is_kept() {
     let lab = Lab::new(ROOMY);
     let (store, _) = lab.open();
@@ -242,21 +222,4 @@ async fn a_start_on_a_disk_that_cannot_read_finds_nothing_and_serves() {
         crate::Store::open_with(&lab.config, 0, 1, Some(faults.hook()), Duration::ZERO).unwrap();
     assert_eq!((recovery.blocks, recovery.unreadable), (0, 3));
     assert!(store.load(version.block(0)).await.is_none());
-}
-
-#[tokio::test]
-async fn a_disk_that_fails_while_a_block_gets_another_name_loses_no_room() {
-    let (lab, faults) = (Lab::new(ROOMY), Faults::default());
-    let store = lab.open_failing(faults.hook());
-    let empty = store.counters().taken_bytes;
-    for op in [DiskOp::Publish, DiskOp::Write] {
-        let (stand_in, version) = (version(1, "", BLOCK), version(2, "a", BLOCK));
-        put_all(&store, &stand_in).await;
-        faults.set(&[(op, libc::EIO)]);
-        let renamed = store.rename_version(stand_in.id, Arc::clone(&version)).await;
-        assert_eq!(renamed, [0_u32; 0], "{op:?}");
-        faults.set(&[]);
-        assert_eq!(store.probe(), Health::Serving);
-        assert_eq!(store.counters().taken_bytes, empty, "{op:?}");
-    }
 }

@@ -8,8 +8,8 @@ mod layers;
 mod listing;
 mod model;
 mod reads;
-mod records;
 mod restart;
+mod unflushed;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

@@ -245,7 +245,7 @@ impl World {
                     index: 0,
                 }
                 .version();
-                for index in store.blocks_of(version.id) {
+                for index in store.ledger.blocks_of(version.id) {
                     let name = BlockName {
                         object: number,
                         etag,
@@ -259,11 +259,11 @@ impl World {
                 }
             }
             match store.newest_version(object(number)) {
-                Some(recalled) => assert!(!store.blocks_of(recalled).is_empty()),
+                Some(recalled) => assert!(!store.ledger.blocks_of(recalled).is_empty()),
                 None => assert!(
                     ETAGS
                         .iter()
-                        .all(|etag| store.blocks_of(version(number, etag, SIZE).id).is_empty())
+                        .all(|etag| store.ledger.blocks_of(version(number, etag, SIZE).id).is_empty())
                 ),
             }
         }

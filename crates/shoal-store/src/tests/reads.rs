@@ -48,7 +48,7 @@ async fn a_block_that_is_not_here_is_none_everywhere() {
     }
     assert_eq!(store.newest_version(object(2)), None);
     assert!(store.describe(object(2)).await.is_none());
-    assert!(store.blocks_of(absent.id).is_empty());
+    assert!(store.ledger.blocks_of(absent.id).is_empty());
 }
 
 #[tokio::test]
@@ -147,8 +147,8 @@ async fn the_version_stored_last_is_recalled_and_described() {
     assert_eq!(store.newest_version(object(1)), Some(new.id));
     let described = store.describe(object(1)).await.unwrap();
     assert_eq!(format!("{described:?}"), format!("{new:?}"));
-    assert_eq!(store.blocks_of(old.id), [0, 1]);
-    assert_eq!(store.blocks_of(new.id), [1]);
+    assert_eq!(store.ledger.blocks_of(old.id), [0, 1]);
+    assert_eq!(store.ledger.blocks_of(new.id), [1]);
     store.remove_version(new.id);
     assert_eq!(
         store.newest_version(object(1)),

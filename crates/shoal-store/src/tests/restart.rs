@@ -29,7 +29,7 @@ async fn a_restart_is_warm() {
         format!("{:?}", store.describe(object(1)).await.unwrap()),
         format!("{new:?}")
     );
-    assert_eq!(store.blocks_of(old.id), [0, 1]);
+    assert_eq!(store.ledger.blocks_of(old.id), [0, 1]);
     for version in [&old, &new] {
         for index in 0..version.block_count() {
             assert!(

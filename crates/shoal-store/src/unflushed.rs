@@ -1,0 +1,48 @@
+//! Objects that an earlier build wrote back and did not bring to the lake.
+//!
+//! That build kept dirty objects in the stores of nodes: for each version or part, its blocks, and a record
+//! in the folder `dirty` with the version's ID as its name. This build cannot read the records. It leaves
+//! them and these blocks as they are, out of the index, so that the earlier build still finds them.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+
+use shoal_policy::VersionId;
+
+use super::disk::{self, Disk};
+
+/// The files that an earlier build left behind.
+#[derive(Debug, Default)]
+pub(super) struct Unflushed {
+    /// The versions that have a record.
+    pub(super) versions: HashSet<VersionId>,
+    /// Room that the folder and the records take.
+    pub(super) charge_bytes: u64,
+}
+
+impl Unflushed {
+    /// Looks for records. Removes their folder if it is empty.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be listed.
+    pub(super) fn find(disk: &Disk) -> io::Result<Self> {
+        let folder = disk.unflushed_folder();
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            entries => entries?,
+        };
+        let mut found = Self::default();
+        for entry in entries {
+            let entry = entry?;
+            found.charge_bytes += disk.charge_bytes(entry.metadata()?.len());
+            found.versions.extend(disk::parse_version(&entry.file_name()));
+        }
+        // Whatever else is in it keeps the folder where it is.
+        if fs::remove_dir(&folder).is_err() {
+            found.charge_bytes += disk::allocated_bytes(&fs::metadata(&folder)?);
+        }
+        Ok(found)
+    }
+}
