@@ -1,5 +1,5 @@
-//! Encodes numbers, texts, times and headers as bytes, for footers and records on disk and for requests about
-//! dirty objects.
+//! Encodes numbers, texts, times and headers as bytes, for footers on disk and for the records of dirty
+//! objects in a registry.
 //!
 //! All numbers are little-endian; a field of variable length is preceded by its length. Reading does not
 //! trust its input: any bytes give a value or [`Malformed`], and take no more memory than the bytes

@@ -78,7 +78,7 @@ impl Version {
         VersionId::of(object, digest(&parts))
     }
 
-    /// Serializes the version, for a footer and for records of dirty objects.
+    /// Serializes the version, for a footer.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.object.0);
         out.extend_from_slice(&self.id.0);
