@@ -25,7 +25,8 @@ use self::piece_file::{CHUNK_BYTES, Checksums, Damage, Description, Tail};
 use super::exact_body::exactly;
 use super::probe;
 use super::store::{
-    ByteStore, ByteStream, KeyPage, ListedPiece, ProbeError, PutError, StoreError, check_key, check_size,
+    ByteStore, ByteStream, KeyPage, ListedPiece, ProbeError, PutError, StoreError, check_copy, check_key,
+    check_size, other_length,
 };
 use crate::endpoint::BoxError;
 
@@ -103,17 +104,38 @@ impl FolderStore {
 
     async fn open_piece(&self, key: &str, range: ByteRange) -> Result<ByteStream, StoreError> {
         check_key(key)?;
-        let (layout, key) = (Arc::clone(&self.layout), key.to_owned());
-        let piece = run_blocking(move || StoredPiece::open(layout, &key)).await?;
+        let piece = self.stored_piece(key).await?;
         let size_bytes = piece.description.size_bytes;
         if range.start > range.end || range.end > size_bytes {
             return Err(probe::beyond_the_piece(range, size_bytes));
         }
-        let reading = Reading {
-            piece: Arc::new(piece),
-            rest: range,
+        Ok(piece.stream(range))
+    }
+
+    /// Reads and writes all bytes: this verifies them, and the description of a piece depends on its key.
+    async fn copy_piece(&self, from: &str, to: &str, size_bytes: u64) -> Result<(), StoreError> {
+        check_copy(from, to, size_bytes)?;
+        let piece = self.stored_piece(from).await?;
+        if piece.description.size_bytes != size_bytes {
+            return Err(other_length(size_bytes, piece.description.size_bytes));
+        }
+        let whole = ByteRange {
+            start: 0,
+            end: size_bytes,
         };
-        Ok(stream::try_unfold(reading, Reading::next).boxed())
+        let copied = self.put_piece(to, size_bytes, piece.stream(whole)).await;
+        copied.map_err(|error| match error {
+            PutError::Store(error) => error,
+            PutError::Body(error) => match error.downcast::<StoreError>() {
+                Ok(error) => *error,
+                Err(error) => StoreError::Unavailable(error.to_string()),
+            },
+        })
+    }
+
+    async fn stored_piece(&self, key: &str) -> Result<StoredPiece, StoreError> {
+        let (layout, key) = (Arc::clone(&self.layout), key.to_owned());
+        run_blocking(move || StoredPiece::open(layout, &key)).await
     }
 
     async fn remove_pieces(&self, keys: &[Arc<str>]) -> Result<(), StoreError> {
@@ -173,6 +195,15 @@ impl ByteStore for FolderStore {
 
     fn get<'a>(&'a self, key: &'a str, range: ByteRange) -> BoxFuture<'a, Result<ByteStream, StoreError>> {
         self.open_piece(key, range).boxed()
+    }
+
+    fn copy<'a>(
+        &'a self,
+        from: &'a str,
+        to: &'a str,
+        size_bytes: u64,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.copy_piece(from, to, size_bytes).boxed()
     }
 
     fn remove<'a>(&'a self, keys: &'a [Arc<str>]) -> BoxFuture<'a, Result<(), StoreError>> {
@@ -330,6 +361,15 @@ impl StoredPiece {
             file,
             description,
         })
+    }
+
+    /// The bytes of a range, which lies within the piece.
+    fn stream(self, range: ByteRange) -> ByteStream {
+        let reading = Reading {
+            piece: Arc::new(self),
+            rest: range,
+        };
+        stream::try_unfold(reading, Reading::next).boxed()
     }
 
     /// Reads and verifies one chunk.

@@ -24,11 +24,14 @@ use http_body_util::BodyExt as _;
 use shoal_s3::range::ByteRange;
 use shoal_s3::xml::DeletionResult;
 
-use self::answer::{ContentRange, failed, read, refused};
+use self::answer::{ContentRange, copied_etag, failed, read, refused};
 use self::bucket::{Bucket, PREFIX};
 use self::upload::{Progress, Upload};
 use super::probe::{self, beyond_the_piece};
-use super::store::{ByteStore, ByteStream, KeyPage, ProbeError, PutError, StoreError, check_key, check_size};
+use super::store::{
+    ByteStore, ByteStream, KeyPage, ProbeError, PutError, StoreError, check_copy, check_key, check_size,
+    other_length,
+};
 use crate::endpoint::{BoxError, Endpoint, LakeBody, RepeatableGet};
 
 /// Up to this many pieces are removed one by one.
@@ -42,6 +45,9 @@ const REMOVALS: usize = 8;
 
 /// Removing a batch must not take longer. The endpoint itself allows for copies of large objects.
 const BATCH_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The copy is of the piece that the node asked about, or there is none.
+const IF_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source-if-match");
 
 const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class");
 
@@ -92,7 +98,7 @@ impl S3Store {
         let mut unconfirmed = Unconfirmed {
             bucket: &self.bucket,
             key,
-            progress: &progress,
+            progress: Some(&progress),
             is_confirmed: false,
         };
         let request = self.bucket.put(key, size_bytes, headers, body);
@@ -104,7 +110,8 @@ impl S3Store {
         if !head.status.is_success() {
             return Err(refused(head.status, &body).into());
         }
-        let confirmed = check_confirmed(&head.headers, progress.etag().as_deref());
+        let received = head.headers.get(ETAG).and_then(|etag| etag.to_str().ok());
+        let confirmed = check_confirmed(received, progress.etag().as_deref());
         // Either the piece is right, or it is removed before the caller hears of it.
         unconfirmed.is_confirmed = true;
         if let Err(error) = confirmed {
@@ -146,20 +153,51 @@ impl S3Store {
 
     /// HTTP has no empty range, so the store is only asked whether the piece is there.
     async fn open_empty(&self, key: &str, range: ByteRange) -> Result<ByteStream, StoreError> {
+        let (size_bytes, _) = self.describe(key).await?;
+        if range.start > range.end || range.end > size_bytes {
+            return Err(beyond_the_piece(range, size_bytes));
+        }
+        Ok(stream::empty().boxed())
+    }
+
+    /// Asks for the length of a piece, and for its ETag.
+    async fn describe(&self, key: &str) -> Result<(u64, Option<HeaderValue>), StoreError> {
         let request = self.bucket.get(Method::HEAD, key, HeaderMap::new());
         let answer = self.bucket.endpoint().send(request).await;
         let answer = checked(answer.map_err(|error| failed(&error))?).await?;
         let length = answer.headers().get(CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-        match length {
-            Some(size_bytes) if range.start > range.end || range.end > size_bytes => {
-                Err(beyond_the_piece(range, size_bytes))
-            }
-            Some(_) => Ok(stream::empty().boxed()),
-            None => Err(StoreError::Refused(
-                "it does not tell the length of a piece".into(),
-            )),
+        let length = length.ok_or_else(|| unsaid("the length"))?;
+        Ok((length, strong_etag(answer.headers()).cloned()))
+    }
+
+    /// Has the store copy a piece. The bytes do not pass the node. Their ETag was compared with their MD5
+    /// when they were written, so an equal one says that the store has copied them.
+    async fn copy_piece(&self, from: &str, to: &str, size_bytes: u64) -> Result<(), StoreError> {
+        check_copy(from, to, size_bytes)?;
+        let (got_bytes, etag) = self.describe(from).await?;
+        if got_bytes != size_bytes {
+            return Err(other_length(size_bytes, got_bytes));
         }
+        let etag = etag.ok_or_else(|| unsaid("the ETag"))?;
+        let mut headers = class_header(self.classes.of(size_bytes))?;
+        headers.insert(IF_SOURCE, etag.clone());
+        let mut unconfirmed = Unconfirmed {
+            bucket: &self.bucket,
+            key: to,
+            progress: None,
+            is_confirmed: false,
+        };
+        let answer = self.bucket.endpoint().send(self.bucket.copy(from, to, headers));
+        let (head, body) = read(answer.await.map_err(|error| failed(&error))?).await?;
+        if !head.status.is_success() {
+            // A store keeps nothing of what it refuses.
+            unconfirmed.is_confirmed = head.status.is_client_error();
+            return Err(refused(head.status, &body));
+        }
+        check_confirmed(Some(&copied_etag(&body)?), etag.to_str().ok())?;
+        unconfirmed.is_confirmed = true;
+        Ok(())
     }
 
     async fn remove_pieces(&self, keys: &[Arc<str>]) -> Result<(), StoreError> {
@@ -268,6 +306,15 @@ impl ByteStore for S3Store {
         self.open_piece(key, range).boxed()
     }
 
+    fn copy<'a>(
+        &'a self,
+        from: &'a str,
+        to: &'a str,
+        size_bytes: u64,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.copy_piece(from, to, size_bytes).boxed()
+    }
+
     fn remove<'a>(&'a self, keys: &'a [Arc<str>]) -> BoxFuture<'a, Result<(), StoreError>> {
         self.remove_pieces(keys).boxed()
     }
@@ -307,14 +354,16 @@ impl StorageClasses {
 struct Unconfirmed<'a> {
     bucket: &'a Arc<Bucket>,
     key: &'a str,
-    progress: &'a Progress,
+    /// How far its body has come. A copy has none.
+    progress: Option<&'a Progress>,
     is_confirmed: bool,
 }
 
 impl Drop for Unconfirmed<'_> {
     fn drop(&mut self) {
         // A store keeps nothing of a request that breaks off before its end.
-        if self.is_confirmed || self.progress.etag().is_none() {
+        let is_broken_off = self.progress.is_some_and(|progress| progress.etag().is_none());
+        if self.is_confirmed || is_broken_off {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
@@ -379,13 +428,12 @@ fn check_range(head: &response::Parts, range: ByteRange) -> Result<u64, StoreErr
 }
 
 /// Checks that the store has received the bytes that were sent.
-fn check_confirmed(headers: &HeaderMap, sent: Option<&str>) -> Result<(), StoreError> {
+fn check_confirmed(received: Option<&str>, sent: Option<&str>) -> Result<(), StoreError> {
     let Some(sent) = sent else {
         let problem = "it answered before it had received the whole piece";
         return Err(StoreError::Unavailable(problem.into()));
     };
     let unquoted = |etag: &str| etag.trim_matches('"').to_ascii_lowercase();
-    let received = headers.get(ETAG).and_then(|etag| etag.to_str().ok());
     if received.map(unquoted) == Some(unquoted(sent)) {
         Ok(())
     } else {
@@ -393,6 +441,10 @@ fn check_confirmed(headers: &HeaderMap, sent: Option<&str>) -> Result<(), StoreE
                        them with keys of a KMS";
         Err(StoreError::Refused(problem.into()))
     }
+}
+
+fn unsaid(what: &str) -> StoreError {
+    StoreError::Refused(format!("it does not tell {what} of a piece"))
 }
 
 /// Returns the ETag, if it promises equal bytes.

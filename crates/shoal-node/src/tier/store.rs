@@ -50,6 +50,22 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
     /// The stream ends with an error rather than with wrong or missing bytes.
     fn get<'a>(&'a self, key: &'a str, range: ByteRange) -> BoxFuture<'a, Result<ByteStream, StoreError>>;
 
+    /// Keeps the bytes of a piece of `size_bytes` under a new key, too. Once this returns `Ok`, they are as
+    /// safe as those of a [`put`](Self::put), and they are the bytes that were written.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreError::Missing`] if there is no such piece, with [`StoreError::Damaged`] if it has
+    /// another length or other bytes, and if the store does not keep the copy. No reader finds an incomplete
+    /// piece under the new key then. A complete one may remain, also if the caller drops the future;
+    /// [`list`](Self::list) finds it.
+    fn copy<'a>(
+        &'a self,
+        from: &'a str,
+        to: &'a str,
+        size_bytes: u64,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+
     /// Removes pieces. A key that does not exist counts as removed.
     ///
     /// # Errors
@@ -178,6 +194,22 @@ pub(super) fn check_size(size_bytes: u64) -> Result<(), StoreError> {
             "a piece has at most {PIECE_BYTES_MAX} bytes, and this one {size_bytes}"
         )))
     }
+}
+
+/// Checks the keys and the length of a piece to be copied.
+pub(super) fn check_copy(from: &str, to: &str, size_bytes: u64) -> Result<(), StoreError> {
+    check_key(from)?;
+    check_key(to)?;
+    check_size(size_bytes)?;
+    if from == to {
+        return Err(StoreError::Refused(format!("{from} is no new key")));
+    }
+    Ok(())
+}
+
+/// The error when a piece does not have the length that it was written with.
+pub(super) fn other_length(size_bytes: u64, got_bytes: u64) -> StoreError {
+    StoreError::Damaged(format!("it has {got_bytes} bytes, and not {size_bytes}"))
 }
 
 #[cfg(test)]

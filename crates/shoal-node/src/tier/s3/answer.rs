@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header, response};
 use http_body_util::{BodyExt as _, Limited};
-use shoal_s3::xml::ErrorDocument;
+use shoal_s3::xml::{Document, ErrorDocument, Malformed};
 
 use crate::endpoint::{EndpointError, Failure, LakeBody, causes};
 use crate::tier::store::StoreError;
@@ -79,6 +79,24 @@ pub(super) fn failed(error: &EndpointError) -> StoreError {
     }
 }
 
+/// Returns the ETag in the answer to a copy. A store may send 200 early, and an error behind it.
+pub(super) fn copied_etag(body: &[u8]) -> Result<String, StoreError> {
+    if let Ok(Some(_)) = ErrorDocument::read(body) {
+        return Err(refused(StatusCode::INTERNAL_SERVER_ERROR, body));
+    }
+    let etag = || {
+        let document = Document::of(body)?;
+        let (tag, mut reader) = document.answer()?;
+        let result = reader.element(&tag)?;
+        reader.end()?;
+        let etag = result
+            .text_of("ETag")
+            .filter(|_| tag.name() == "CopyObjectResult");
+        etag.ok_or(Malformed)
+    };
+    etag().map_err(|Malformed| StoreError::Refused("its answer is not that of a copy".into()))
+}
+
 /// Returns the code of an error document. The store's sentence is left out: nobody knows what it names.
 fn error_code(body: &[u8]) -> Option<String> {
     let code = ErrorDocument::read(body).ok()??.code;
@@ -120,7 +138,7 @@ mod tests {
     use http::{HeaderMap, HeaderValue, StatusCode};
     use shoal_s3::xml::ErrorDocument;
 
-    use super::{ContentRange, StoreError, refused};
+    use super::{ContentRange, StoreError, copied_etag, refused};
 
     #[test]
     fn an_answer_says_whether_to_wait_to_make_room_or_to_change_a_setting() {
@@ -169,6 +187,24 @@ mod tests {
             of(503, "<b>").to_string(),
             "the store is not available: it answered 503 Service Unavailable"
         );
+    }
+
+    #[test]
+    fn the_answer_to_a_copy_names_its_etag_or_is_an_error() {
+        let answer = |root: &str| format!("<{root}><ETag>&quot;e&quot;</ETag></{root}>");
+        let etag = copied_etag(answer("CopyObjectResult").as_bytes());
+        assert_eq!(etag.as_deref(), Ok("\"e\""));
+        for other in [
+            answer("CopyPartResult"),
+            String::new(),
+            "<CopyObjectResult/>".into(),
+        ] {
+            let refused = copied_etag(other.as_bytes());
+            assert!(matches!(refused, Err(StoreError::Refused(_))), "{other}");
+        }
+        let late = ErrorDocument::write("SlowDown", "").to_document();
+        let late = copied_etag(late.as_bytes());
+        assert!(matches!(late, Err(StoreError::Unavailable(_))), "{late:?}");
     }
 
     #[test]

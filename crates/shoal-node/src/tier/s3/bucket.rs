@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header, response};
 use md5::{Digest as _, Md5};
 use sha2::Sha256;
 use shoal_s3::identity::NODE;
+use shoal_s3::operation::COPY_SOURCE;
 use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::target;
 use shoal_s3::xml::{Deletion, Key};
@@ -68,6 +69,21 @@ impl Bucket {
             headers.insert("x-amz-decoded-content-length", size_bytes.into());
         }
         self.request("put_object", Method::PUT, Some(key), [], headers, body)
+    }
+
+    /// Returns the request that copies a piece. Both keys are spelled as they are: see
+    /// [`check_key`](crate::tier::store::check_key).
+    pub(super) fn copy(&self, from: &str, to: &str, mut headers: HeaderMap) -> EndpointRequest {
+        let source = HeaderValue::try_from(format!("{}/{PREFIX}{from}", self.name));
+        headers.insert(&COPY_SOURCE, source.expect("buckets and keys are header values"));
+        self.request(
+            "put_object",
+            Method::PUT,
+            Some(to),
+            [],
+            headers,
+            RequestBody::Empty,
+        )
     }
 
     /// Removes one piece, or one version of it.

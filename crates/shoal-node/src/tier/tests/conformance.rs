@@ -18,6 +18,10 @@ macro_rules! conforms {
             an_empty_piece_is_a_piece
             a_range_beyond_the_piece_is_an_error
             a_key_that_does_not_exist_is_missing
+            a_copy_is_a_piece_of_its_own
+            a_copy_of_a_key_that_does_not_exist_is_missing
+            a_copy_to_a_key_in_use_is_refused_or_complete
+            a_copy_of_another_length_is_refused
             a_removed_piece_is_gone_and_removing_it_again_does_no_harm
             many_pieces_are_removed_at_once
             pages_list_every_piece_once_in_order
@@ -234,6 +238,63 @@ pub(super) async fn a_dropped_read_does_no_harm(store: &dyn ByteStore) {
     let _ = stream.next().now_or_never();
     drop(stream);
     assert!(get(store, &key, 0, bytes.len()).await.unwrap() == bytes);
+}
+
+pub(super) async fn a_copy_is_a_piece_of_its_own(store: &dyn ByteStore) {
+    for size_bytes in [0, 1, 256 << 10, 3_000_000] {
+        let (from, to, bytes) = (new_key(), new_key(), data(size_bytes));
+        put(store, &from, &bytes).await;
+        store.copy(&from, &to, size_bytes as u64).await.unwrap();
+        assert!(get(store, &from, 0, size_bytes).await.unwrap() == bytes);
+        store.remove(&[from]).await.unwrap();
+        assert!(
+            get(store, &to, 0, size_bytes).await.unwrap() == bytes,
+            "{size_bytes}"
+        );
+        assert_eq!(keys(store, 10).await, std::slice::from_ref(&to));
+        store.remove(&[to]).await.unwrap();
+    }
+}
+
+pub(super) async fn a_copy_of_a_key_that_does_not_exist_is_missing(store: &dyn ByteStore) {
+    for size_bytes in [0, 1, 1 << 20] {
+        let to = new_key();
+        let copied = store.copy(&new_key(), &to, size_bytes).await;
+        assert_eq!(copied, Err(StoreError::Missing));
+        assert_nothing_at(store, &to).await;
+    }
+}
+
+/// The keys of pieces are never used again, so a store need not look.
+pub(super) async fn a_copy_to_a_key_in_use_is_refused_or_complete(store: &dyn ByteStore) {
+    let (from, to) = (new_key(), new_key());
+    let (bytes, others) = (data(100), data(77));
+    put(store, &from, &bytes).await;
+    put(store, &to, &others).await;
+    match store.copy(&from, &to, 100).await {
+        Ok(()) => assert!(get(store, &to, 0, 100).await.unwrap() == bytes),
+        Err(StoreError::Refused(_)) => assert!(get(store, &to, 0, 77).await.unwrap() == others),
+        other => panic!("{other:?}"),
+    }
+    let onto_itself = store.copy(&from, &from, 100).await;
+    assert!(
+        matches!(onto_itself, Err(StoreError::Refused(_))),
+        "{onto_itself:?}"
+    );
+    assert!(get(store, &from, 0, 100).await.unwrap() == bytes);
+}
+
+pub(super) async fn a_copy_of_another_length_is_refused(store: &dyn ByteStore) {
+    let (from, to) = (new_key(), new_key());
+    put(store, &from, &data(100)).await;
+    for size_bytes in [0, 99, 101] {
+        let copied = store.copy(&from, &to, size_bytes).await;
+        assert!(
+            matches!(copied, Err(StoreError::Damaged(_))),
+            "{size_bytes}: {copied:?}"
+        );
+    }
+    assert_eq!(keys(store, 10).await, std::slice::from_ref(&from));
 }
 
 pub(super) async fn a_key_that_is_none_is_refused(store: &dyn ByteStore) {

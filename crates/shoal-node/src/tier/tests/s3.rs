@@ -468,3 +468,51 @@ async fn an_early_answer_is_no_confirmation() {
     let empty = store.put(&new_key(), 0, body(vec![])).await;
     assert!(empty.is_err(), "the ETag is not that of nothing");
 }
+
+#[tokio::test]
+async fn a_copy_is_what_the_store_says_it_is_or_removed() {
+    let bytes = data(1000);
+    let right = etag(&bytes);
+    let result = |etag: &str| format!("<CopyObjectResult><ETag>{etag}</ETag></CopyObjectResult>");
+    let late = "<Error><Code>SlowDown</Code></Error>".to_owned();
+    for (status, body, is_copied, is_removed) in [
+        (200, result(&right), true, false),
+        (200, result("\"other\""), false, true),
+        (200, late, false, true),
+        (500, String::new(), false, true),
+        (403, String::new(), false, false),
+    ] {
+        let right = right.clone();
+        let scripted = ScriptedStore::start(move |asked| match &*asked.method {
+            "HEAD" => Answer::new(200)
+                .header("etag", &right)
+                .header("content-length", "1000"),
+            "PUT" => Answer::new(status).body(body.clone()),
+            _ => Answer::new(204),
+        })
+        .await;
+        let classes = StorageClasses {
+            large: Some("EC42".into()),
+            small: None,
+            large_bytes: 1000,
+        };
+        let store = store_at(&scripted.url(), classes);
+        let (from, to) = (new_key(), new_key());
+        let copied = store.copy(&from, &to, 1000).await;
+        assert_eq!(copied.is_ok(), is_copied, "{status}: {copied:?}");
+        let asked = scripted.asked();
+        let put = asked.iter().find(|asked| asked.method == "PUT").unwrap();
+        let source = put.header("x-amz-copy-source").unwrap();
+        assert_eq!(source, format!("b/pieces/{from}"));
+        assert_eq!(put.header("x-amz-copy-source-if-match"), Some(etag(&bytes)));
+        assert_eq!(put.header("x-amz-storage-class").unwrap(), "EC42");
+        let is_deletion = |asked: &Asked| asked.method == "DELETE" && asked.path().ends_with(&*to);
+        for _ in 0..100 {
+            if is_removed == scripted.asked().iter().any(is_deletion) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(scripted.asked().iter().any(is_deletion), is_removed, "{status}");
+    }
+}
