@@ -7,6 +7,7 @@
 //! ```text
 //! intake       bytes ─▶ the tier's store
 //! objects      a manifest ─▶ the entry of the name                                ─▶ 200
+//! copying      the bytes of a dirty object ─▶ new keys, a manifest ─▶ another entry   ─▶ 200
 //! cleaner      when it is due: bytes ─▶ lake, ETag compared ─▶ the entry is empty
 //! ```
 //!
@@ -14,6 +15,7 @@
 
 mod checksums;
 mod cleaner;
+mod copying;
 mod flush_orders;
 mod intake;
 mod inventory;
@@ -33,6 +35,7 @@ mod uploads;
 mod writing;
 
 pub use self::checksums::{Checksum, ChecksumSpec, ChecksumType, element_name};
+pub use self::copying::{CopyRequest, NotCopied};
 pub use self::flush_orders::{FlushOrders, FlushProgress};
 pub use self::lake_writer::is_undecided;
 pub use self::listing::{Listing, UploadListing, described};

@@ -93,9 +93,9 @@ pub struct Parts {
 /// The state of a name at one moment.
 #[derive(Clone, Debug)]
 pub struct Lookup {
-    tier: usize,
+    pub(super) tier: usize,
     name: Name,
-    found: Found,
+    pub(super) found: Found,
     /// The dirty object. `None`: the lake's answer is the answer.
     pub manifest: Option<Arc<Manifest>>,
 }
@@ -344,24 +344,34 @@ impl DirtyObjects {
             of_reads: HeaderMap::new(),
             part_layout: PartLayout::default(),
         };
-        let data: Vec<_> = key.into_iter().collect();
-        let dirty = self.describe(&name, size_bytes, (&record, data.clone()));
-        let manifest = self.manifest(&name, &dirty)?;
-        match tier.names.write(&registry_name(&name), dirty).await {
+        let data = key.into_iter().collect();
+        let version = self.enter(&name, size_bytes, (&record, data)).await?;
+        if let Ok(copy) = copy {
+            self.cache(&copy, &version);
+        }
+        Ok(version)
+    }
+
+    /// Makes bytes in the tier the object that reads of the name find.
+    pub(super) async fn enter(
+        &self,
+        name: &ObjectName,
+        size_bytes: u64,
+        (record, data): (&Record, Vec<Arc<str>>),
+    ) -> Result<Arc<Version>, WriteError> {
+        let (_, tier) = self.rule(name).expect("a name that is written back has a tier");
+        let dirty = self.describe(name, size_bytes, (record, data.clone()));
+        let manifest = self.manifest(name, &dirty)?;
+        match tier.names.write(&registry_name(name), dirty).await {
             Ok(()) => {}
             Err(ChangeError::OutcomeUnknown) => return Err(WriteError::OutcomeUnknown),
             Err(error) => {
-                for key in &data {
-                    tier.discard(key).await;
-                }
+                tier.discard(&data).await;
                 return Err(TierUnavailable::because(&error).into());
             }
         }
         self.outcomes.count(WriteBackOutcome::Committed);
-        self.invalidate(&name);
-        if let Ok(copy) = copy {
-            self.cache(&copy, &manifest.version);
-        }
+        self.invalidate(name);
         Ok(Arc::clone(&manifest.version))
     }
 

@@ -350,10 +350,10 @@ impl Tier {
     }
 
     /// Removes bytes that no entry names. What stays is swept later.
-    pub(super) async fn discard(&self, key: &Arc<str>) {
-        match self.store.remove(std::slice::from_ref(key)).await {
-            Ok(()) => self.stored.remove(size_in(key)),
-            Err(error) => tracing::debug!(%error, %key, "bytes without an object stay in the tier"),
+    pub(super) async fn discard(&self, keys: &[Arc<str>]) {
+        match self.store.remove(keys).await {
+            Ok(()) => self.stored.remove(keys.iter().map(|key| size_in(key)).sum()),
+            Err(error) => tracing::debug!(%error, ?keys, "bytes without an object stay in the tier"),
         }
     }
 }

@@ -162,7 +162,7 @@ impl DirtyObjects {
             Ok(()) => Ok(part),
             Err(error) => {
                 if error.is_certain() {
-                    tier.discard(&part.data).await;
+                    tier.discard(std::slice::from_ref(&part.data)).await;
                 }
                 Err(unusable(error).into())
             }

@@ -89,6 +89,18 @@ impl PendingWrite {
         parts: &Parts,
         caller: &Caller,
     ) -> Result<Self, Uncached> {
+        let mut write = Self::with_headers(name, size_bytes, HeaderMap::new(), caller)?;
+        write.headers = of_flush(&parts.headers)?;
+        Ok(write)
+    }
+
+    /// Describes a write whose `headers` the lake may get.
+    pub(super) fn with_headers(
+        name: &ObjectName,
+        size_bytes: u64,
+        headers: HeaderMap,
+        caller: &Caller,
+    ) -> Result<Self, Uncached> {
         let Caller::Identity(identity) = caller else {
             return Err(Uncached::Anonymous);
         };
@@ -97,7 +109,7 @@ impl PendingWrite {
             writer: identity.access_key.as_str().into(),
             size_bytes,
             target: target::of_object(name).expect("a name that is too long was refused"),
-            headers: of_flush(&parts.headers)?,
+            headers,
         })
     }
 }
@@ -130,7 +142,7 @@ pub(super) fn version_of(
 /// # Errors
 ///
 /// The node does not understand one of the headers.
-fn of_flush(sent: &HeaderMap) -> Result<HeaderMap, Uncached> {
+pub(super) fn of_flush(sent: &HeaderMap) -> Result<HeaderMap, Uncached> {
     let mut headers = end_to_end(sent);
     let is_condition = |name: &HeaderName| name.as_str().starts_with("if-");
     if headers.keys().any(is_condition) {
@@ -175,7 +187,12 @@ fn without_framing(headers: &mut HeaderMap) {
 fn is_read(name: &HeaderName) -> bool {
     let text = name.as_str();
     let is_checksum = text.starts_with("x-amz-checksum-") && text != "x-amz-checksum-algorithm";
-    OF_THE_OBJECT.contains(name) || text.starts_with("x-amz-meta-") || is_checksum
+    is_metadata(name) || is_checksum
+}
+
+/// Whether a header of a write describes the object, whatever its bytes are.
+pub(super) fn is_metadata(name: &HeaderName) -> bool {
+    OF_THE_OBJECT.contains(name) || name.as_str().starts_with("x-amz-meta-")
 }
 
 #[cfg(test)]

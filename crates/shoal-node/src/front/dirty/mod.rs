@@ -3,6 +3,7 @@
 
 mod bulk;
 mod carry_out;
+mod copy;
 mod deletion;
 mod flush;
 mod listing;

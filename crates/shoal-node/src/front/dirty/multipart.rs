@@ -16,6 +16,7 @@ use shoal_s3::target;
 use shoal_s3::xml::Element;
 
 use self::xml::PartPage;
+pub(super) use self::xml::checksum_elements;
 use super::flush::Flusher;
 use super::writes::DirtyWrites;
 use super::{Shared, access_denied, is_writer, try_again, unversioned};
@@ -248,7 +249,8 @@ fn check_size(headers: &HeaderMap, size_bytes: u64) -> Result<(), S3Error> {
     })
 }
 
-fn answered(root: &Element) -> Response<ResponseBody> {
+/// The answer of a request that wrote back.
+pub(super) fn answered(root: &Element) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::full(Bytes::from(root.to_document())));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));

@@ -9,6 +9,7 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::operation::Operation;
 
 use super::carry_out::{carry_out, unknown};
+use super::copy::Copies;
 use super::flush::Flusher;
 use super::{ResponseResult, Shared, try_again};
 use crate::dirty::{DirtyObjects, ReceiveError, WriteError};
@@ -21,6 +22,7 @@ use crate::write::{Uncached, WriteMode};
 pub(super) struct DirtyWrites {
     dirty: Arc<DirtyObjects>,
     flusher: Arc<Flusher>,
+    copies: Copies,
     through: Arc<Writes>,
 }
 
@@ -30,12 +32,16 @@ impl DirtyWrites {
         Self {
             dirty: Arc::clone(&shared.dirty),
             flusher: Arc::clone(&shared.flusher),
+            copies: Copies::new(shared),
             through,
         }
     }
 
     /// Acknowledges a write before the lake has it, or carries it out through the cache and says why.
     pub(super) async fn write(&self, admitted: Box<Admitted>, name: &ObjectName) -> ResponseResult {
+        if let Some(response) = self.copies.copy(&admitted, name).await? {
+            return Ok(response);
+        }
         let Admitted {
             parts,
             classified,
@@ -87,7 +93,7 @@ impl DirtyWrites {
     }
 }
 
-fn not_written(error: WriteError) -> S3Error {
+pub(super) fn not_written(error: WriteError) -> S3Error {
     match error {
         WriteError::Receive(ReceiveError::Body(error)) => error,
         WriteError::Receive(ReceiveError::Full) => S3Error::new(

@@ -2,7 +2,7 @@
 //! had sent them.
 
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::operation::CopySource;
@@ -14,20 +14,11 @@ use crate::dirty::KeptUpload;
 use crate::endpoint::{EndpointRequest, LakeBody, RequestBody};
 use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
+use crate::front::dirty::copy::conditions_of_source;
 use crate::front::lake_errors;
 use crate::front::wanted::precondition_failed;
 
-/// The headers about the source of a copy, and the headers by which a read says the same.
-const OF_THE_SOURCE: [(&str, HeaderName); 5] = [
-    ("x-amz-copy-source-range", header::RANGE),
-    ("x-amz-copy-source-if-match", header::IF_MATCH),
-    ("x-amz-copy-source-if-none-match", header::IF_NONE_MATCH),
-    ("x-amz-copy-source-if-modified-since", header::IF_MODIFIED_SINCE),
-    (
-        "x-amz-copy-source-if-unmodified-since",
-        header::IF_UNMODIFIED_SINCE,
-    ),
-];
+const RANGE: &str = "x-amz-copy-source-range";
 
 impl Uploads {
     pub(super) async fn copy_part(
@@ -129,11 +120,13 @@ fn target_of(source: Option<&CopySource>) -> Result<PathAndQuery, S3Error> {
     })
 }
 
+/// The headers about the source of a copy, as those of a read.
 fn of_source(sent: &HeaderMap) -> HeaderMap {
-    let said = OF_THE_SOURCE
-        .into_iter()
-        .filter_map(|(name, of_read)| Some((of_read, sent.get(name)?.clone())));
-    said.collect()
+    let mut asked = conditions_of_source(sent);
+    if let Some(range) = sent.get(RANGE) {
+        asked.insert(header::RANGE, range.clone());
+    }
+    asked
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::HeaderMap;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::Query;
 use shoal_s3::payload::Algorithm;
@@ -33,18 +34,24 @@ pub(super) fn copied(part: &Part) -> Element {
 
 /// The answer that completes an upload.
 pub(super) fn completed(name: &ObjectName, location: &str, completed: &Completed) -> Element {
-    let checksums = completed.checksums.iter().map(|(header, value)| {
-        let element = match Algorithm::of_header(header.as_str()) {
-            Some(algorithm) => element_name(algorithm),
-            None => "ChecksumType".into(),
-        };
-        Element::leaf(&element, value.to_str().unwrap_or_default())
-    });
     Element::root("CompleteMultipartUploadResult")
         .with_leaf("Location", location)
         .with_all(named(name))
         .with_leaf("ETag", &completed.etag)
-        .with_all(checksums)
+        .with_all(checksum_elements(&completed.checksums))
+}
+
+/// The elements that say what the checksum headers of an object do.
+pub(in crate::front::dirty) fn checksum_elements(headers: &HeaderMap) -> Vec<Element> {
+    let checksums = headers.iter().filter_map(|(header, value)| {
+        let element = match Algorithm::of_header(header.as_str()) {
+            Some(algorithm) => element_name(algorithm),
+            None if header == "x-amz-checksum-type" => "ChecksumType".into(),
+            None => return None,
+        };
+        Some(Element::leaf(&element, value.to_str().unwrap_or_default()))
+    });
+    checksums.collect()
 }
 
 fn named(name: &ObjectName) -> [Element; 2] {
