@@ -4,6 +4,7 @@ mod alone;
 mod asking;
 mod cluster;
 mod conditions;
+mod copy;
 mod deletion;
 mod failure;
 mod listing;

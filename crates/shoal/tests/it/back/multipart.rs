@@ -104,7 +104,7 @@ pub(super) async fn put_all(
 }
 
 /// Uploads and completes; each part by way of another one of the clients.
-async fn upload(clients: &[Client], key: &str, parts: &[Bytes]) -> Reply {
+pub(super) async fn upload(clients: &[Client], key: &str, parts: &[Bytes]) -> Reply {
     let mut turns = clients.iter().cycle();
     let id = begin(turns.next().unwrap(), key).await;
     let listed = put_all(turns.by_ref(), key, &id, parts).await;
