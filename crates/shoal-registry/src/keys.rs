@@ -13,6 +13,7 @@
 //! n/<node>                  the life of a node, as long as its session lasts
 //! m/<node>                  a node that may have keys under one of these letters
 //! a/<node>                  the node that acts for a dead one
+//! r                         when the registry was new
 //! ```
 
 use bytes::Bytes;
@@ -46,12 +47,12 @@ impl Name {
     }
 
     pub(crate) fn entry_key(&self) -> Bytes {
-        [b"d/", &self.0[..]].concat().into()
+        [ENTRIES, &self.0[..]].concat().into()
     }
 
     /// Inverse of [`Name::entry_key`].
     pub(crate) fn of_entry_key(key: &Bytes) -> Option<Self> {
-        key.starts_with(b"d/")
+        key.starts_with(ENTRIES)
             .then(|| key.slice(2..))
             .and_then(Self::from_bytes)
     }
@@ -143,11 +144,19 @@ impl NodeList {
 
     /// The id in a key of this list.
     pub(crate) fn id_in(key: &[u8]) -> Option<Ulid> {
-        let id = key.rsplit(|byte| *byte == b'/').next()?;
-        Ulid::from_string(std::str::from_utf8(id).ok()?).ok()
+        id_in(key.rsplit(|byte| *byte == b'/').next()?)
     }
 }
 
+/// An id from its characters.
+pub(crate) fn id_in(characters: &[u8]) -> Option<Ulid> {
+    Ulid::from_string(std::str::from_utf8(characters).ok()?).ok()
+}
+
+pub(crate) const ENTRIES: &[u8] = b"d/";
+pub(crate) const PARTS: &[u8] = b"p/";
+pub(crate) const TRASH: &[u8] = b"t/";
+pub(crate) const BEGAN: &[u8] = b"r";
 pub(crate) const LIVES: &[u8] = b"n/";
 pub(crate) const MEMBERS: &[u8] = b"m/";
 

@@ -12,6 +12,7 @@
 //! - [`session`]: how long a node may act, and which node acts for one that is gone.
 //! - [`changes`]: changes at the lake, each of which ends for certain.
 //! - [`uploads`]: multipart uploads, which any node continues.
+//! - [`references`]: the bytes that the registry names.
 //! - [`worker`]: brings dirty objects to the lake, and removes what is no longer needed.
 
 pub mod changes;
@@ -19,6 +20,7 @@ pub mod engine;
 pub mod entry;
 mod keys;
 pub mod names;
+pub mod references;
 pub mod session;
 pub mod uploads;
 mod version;

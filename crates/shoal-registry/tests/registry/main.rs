@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 mod names;
+mod references;
 mod support;
 mod uploads;
 mod worker;

@@ -1,0 +1,119 @@
+//! The bytes that a registry names.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use shoal_registry::engine::{Change, Engine, EngineError, Transaction};
+use shoal_registry::names::Names;
+use shoal_registry::references::ReferencePosition;
+use shoal_registry::session::new_id;
+use shoal_registry::uploads::{UploadPart, Uploads};
+use shoal_registry::{DirtyVersion, Name};
+
+use crate::support::{self, FENCE, Memory};
+
+const NODE: u64 = 7;
+
+fn names() -> (Arc<Memory>, Names) {
+    let engine = Arc::new(Memory::default());
+    let names = Names::new(Arc::clone(&engine) as Arc<dyn Engine>, NODE, FENCE);
+    (engine, names)
+}
+
+fn name(key: &str) -> Name {
+    Name::new("bucket", key.as_bytes())
+}
+
+fn object(data: &[&str]) -> DirtyVersion {
+    DirtyVersion {
+        data: data.iter().map(|key| Arc::from(*key)).collect(),
+        ..support::version(NODE, "")
+    }
+}
+
+fn part(data: &str) -> UploadPart {
+    UploadPart {
+        data: data.into(),
+        record: Bytes::new(),
+    }
+}
+
+/// Every key on the pages from a position on.
+async fn named(names: &Names, mut from: Option<ReferencePosition>) -> BTreeSet<String> {
+    let mut named = BTreeSet::new();
+    loop {
+        let page = names.references(from, 2).await.unwrap();
+        named.extend(page.keys.iter().map(ToString::to_string));
+        from = page.next;
+        if from.is_none() {
+            return named;
+        }
+    }
+}
+
+#[tokio::test]
+async fn bytes_of_objects_of_parts_and_in_the_trash_are_named() {
+    let (_, names) = names();
+    assert!(named(&names, None).await.is_empty());
+    for number in 0..5 {
+        let data = object(&[&format!("a{number}"), &format!("b{number}")]);
+        names.write(&name(&number.to_string()), data).await.unwrap();
+    }
+    names.write(&name("0"), object(&["c"])).await.unwrap();
+    let (uploads, id) = (Uploads::new(names.clone()), new_id());
+    let upload = (&name("u"), id);
+    uploads.begin(upload.0, id, Bytes::new()).await.unwrap();
+    let found = uploads.find(upload.0, id).await.unwrap().unwrap();
+    for number in 1..4 {
+        let part = part(&format!("p{number}"));
+        uploads.put_part(upload, &found, number, &part).await.unwrap();
+    }
+    uploads.put_part(upload, &found, 2, &part("p9")).await.unwrap();
+    let expected = "a0 a1 a2 a3 a4 b0 b1 b2 b3 b4 c p1 p2 p3 p9";
+    let expected: BTreeSet<_> = expected.split(' ').map(String::from).collect();
+    assert_eq!(named(&names, None).await, expected);
+}
+
+#[tokio::test]
+async fn a_part_that_becomes_an_object_while_pages_are_read_is_on_one_of_them() {
+    // The number of pages that are read before the upload is complete.
+    for before in 0..3 {
+        let (_, names) = names();
+        let (uploads, id) = (Uploads::new(names.clone()), new_id());
+        let upload = (&name("u"), id);
+        uploads.begin(upload.0, id, Bytes::new()).await.unwrap();
+        let found = uploads.find(upload.0, id).await.unwrap().unwrap();
+        uploads.put_part(upload, &found, 1, &part("p")).await.unwrap();
+        let (mut from, mut all) = (None, BTreeSet::new());
+        for _ in 0..before {
+            let page = names.references(from, 2).await.unwrap();
+            all.extend(page.keys.iter().map(ToString::to_string));
+            from = Some(page.next.unwrap());
+        }
+        let (version, record) = (object(&["p"]), Bytes::new());
+        let completed = uploads.complete(upload, &found, &version, vec![(1, 1)], &record);
+        completed.await.unwrap();
+        uploads.forget_parts(id, std::iter::once(1)).await.unwrap();
+        all.extend(named(&names, from).await);
+        assert!(all.contains("p"), "after {before} pages");
+    }
+}
+
+#[tokio::test]
+async fn an_entry_that_cannot_be_read_is_an_error() {
+    let (engine, names) = names();
+    let strange = Change::put("d/bucket/strange".into(), "\u{9}".into());
+    engine.commit(Transaction::from(strange)).await.unwrap();
+    let parts = names.references(None, 10).await.unwrap();
+    let entries = names.references(parts.next, 10).await;
+    assert!(matches!(entries, Err(EngineError::Refused(_))));
+}
+
+#[tokio::test]
+async fn a_registry_remembers_when_it_was_new() {
+    let (engine, names) = names();
+    let began = names.began().await.unwrap();
+    let other = Names::new(engine as Arc<dyn Engine>, NODE + 1, FENCE);
+    assert_eq!(other.began().await.unwrap(), began);
+}
