@@ -16,6 +16,7 @@
 //! - [`worker`]: brings dirty objects to the lake, and removes what is no longer needed.
 
 pub mod changes;
+mod deaths;
 pub mod engine;
 pub mod entry;
 mod keys;
@@ -26,5 +27,6 @@ pub mod uploads;
 mod version;
 pub mod worker;
 
+pub use self::deaths::Death;
 pub use self::keys::{Name, NodeList};
 pub use self::version::{DirtyVersion, Lifetime, Trash};

@@ -7,6 +7,7 @@
 //! The same transaction keeps the lists of [`NodeList`] true, so that a node finds its work after a crash
 //! without looking at all names.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use ulid::Ulid;
 
+use crate::deaths::{Death, Deaths};
 use crate::engine::{
     Change, Condition, Engine, EngineError, Outcome, Page, Range, Revision, Stored, Transaction,
 };
@@ -29,11 +31,12 @@ const FORMAT: u8 = 1;
 /// The number of tries of a write. Each one that meets a conflict gives way to another change of the name.
 const WRITE_TRIES: usize = 64;
 
-/// The names of one registry, as one node sees them. Clones share the engine.
+/// The names of one registry, as one node sees them. Clones share the engine, and the deaths.
 #[derive(Clone, Debug)]
 pub struct Names {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) node: u64,
+    pub(crate) deaths: Arc<Deaths>,
     fence: Duration,
 }
 
@@ -146,7 +149,12 @@ impl Names {
     /// answer, the lake does not carry out the request, and the engine does not commit the transaction. An
     /// empty entry stays for longer than `fence` before it is removed.
     pub fn new(engine: Arc<dyn Engine>, node: u64, fence: Duration) -> Self {
-        Self { engine, node, fence }
+        Self {
+            engine,
+            node,
+            deaths: Arc::default(),
+            fence,
+        }
     }
 
     /// The engine.
@@ -157,6 +165,12 @@ impl Names {
     /// The time after which a request to the lake, or a transaction, without an answer no longer happens.
     pub fn fence(&self) -> Duration {
         self.fence
+    }
+
+    /// Takes the latest deaths of dirty objects that were overwritten or removed by way of these names. Those
+    /// whose transaction lost its answer are left out.
+    pub fn take_deaths(&self) -> VecDeque<Death> {
+        self.deaths.take()
     }
 
     /// Looks a name up. Linearizable.
@@ -208,7 +222,10 @@ impl Names {
             )];
             changes.extend(self.discard(found.entry.current.as_ref()));
             let may_try_again = match self.replace(name, &found, &entry, changes).await {
-                Ok(Outcome::Committed(_)) => return Ok(()),
+                Ok(Outcome::Committed(_)) => {
+                    self.deaths.note(found.entry.current.as_ref());
+                    return Ok(());
+                }
                 // The conflict may be with an earlier try.
                 Ok(Outcome::Conflict) => !unsure,
                 Err(EngineError::Unknown(_)) => {
@@ -329,7 +346,12 @@ impl Names {
                 ));
             }
             match self.replace(name, &found, &entry, changes).await {
-                Ok(Outcome::Committed(_)) => return Ok(Ended::Ended),
+                Ok(Outcome::Committed(_)) => {
+                    let removed = found.entry.current.filter(|_| busy.kind == Kind::Delete);
+                    let removed = removed.filter(|_| entry.current.is_none());
+                    self.deaths.note(removed.as_ref());
+                    return Ok(Ended::Ended);
+                }
                 Ok(Outcome::Conflict) | Err(EngineError::Unknown(_)) => {}
                 Err(error) => return Err(error.into()),
             }

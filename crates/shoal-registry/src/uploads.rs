@@ -304,7 +304,10 @@ impl Uploads {
             let conditions = vec![found.condition(name, id), entry.condition(name)];
             let transaction = Transaction { conditions, changes };
             match self.try_to_change((name, id), found, transaction, unsure).await? {
-                Tried::Committed => return Ok(record.clone()),
+                Tried::Committed => {
+                    self.names.deaths.note(entry.entry.current.as_ref());
+                    return Ok(record.clone());
+                }
                 Tried::Conflict => {}
                 Tried::Unknown => unsure = true,
                 Tried::Changed { now: None, .. } => return Err(UploadError::Ended),

@@ -89,7 +89,7 @@ impl From<EngineError> for NotFlushed {
 }
 
 /// When objects go to the lake.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// The age at which an object is due.
     pub age: Duration,
@@ -587,8 +587,8 @@ impl<T> WaitingRoom<T> {
     }
 }
 
-/// The age of an object. It decides when the object goes to the lake, and orders nothing.
-pub(crate) fn age_of(id: Ulid) -> Duration {
+/// The age of an object by its id. It decides when the object goes to the lake, and orders nothing.
+pub fn age_of(id: Ulid) -> Duration {
     let written = SystemTime::UNIX_EPOCH + Duration::from_millis(id.timestamp_ms());
     clock::utc_now().duration_since(written).unwrap_or_default()
 }

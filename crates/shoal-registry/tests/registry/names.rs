@@ -7,7 +7,7 @@ use shoal_registry::engine::{Change, Engine, EngineError};
 use shoal_registry::entry::{Kind, Owner};
 use shoal_registry::names::{BeginError, BegunChange, ChangeError, Ended, Names};
 use shoal_registry::session::{Session, new_id};
-use shoal_registry::{DirtyVersion, Name, NodeList, Trash};
+use shoal_registry::{DirtyVersion, Lifetime, Name, NodeList, Trash};
 use ulid::Ulid;
 
 use crate::support::{self, FENCE, Fault, Memory};
@@ -372,4 +372,36 @@ async fn every_dead_node_is_found_though_the_engine_gives_short_pages() {
     bed.engine.give_pages_of(2);
     let looking = session(&bed, 1);
     assert_eq!(looking.dead_nodes().await.unwrap(), [2, 3, 6]);
+}
+
+#[tokio::test]
+async fn an_object_that_is_overwritten_or_removed_dies_and_one_that_is_flushed_does_not() {
+    let bed = bed();
+    let deaths = || {
+        let deaths = bed.names.take_deaths().into_iter();
+        deaths
+            .map(|death| (death.lifetime, death.age.as_secs()))
+            .collect::<Vec<_>>()
+    };
+    let old = DirtyVersion {
+        id: Ulid::from_parts(new_id().timestamp_ms() - 7_500, 1),
+        lifetime: Lifetime::Short,
+        ..version("first")
+    };
+    bed.names.write(&bed.name, old).await.unwrap();
+    assert_eq!(deaths(), []);
+    let second = bed.write("second").await;
+    assert_eq!(deaths(), [(Lifetime::Short, 7)]);
+
+    let flush = bed.begin(NODE, Kind::Flush, &second).await.unwrap();
+    bed.names.done(&flush, || true).await.unwrap();
+    assert_eq!(deaths(), []);
+
+    let third = bed.write("third").await;
+    let refused = bed.begin(NODE, Kind::Delete, &third).await.unwrap();
+    bed.names.give_up(&refused).await.unwrap();
+    assert_eq!(deaths(), []);
+    let removal = bed.begin(NODE, Kind::Delete, &third).await.unwrap();
+    bed.names.done(&removal, || true).await.unwrap();
+    assert_eq!(deaths(), [(Lifetime::Normal, 0)]);
 }

@@ -131,6 +131,7 @@ async fn a_completion_makes_the_object_once_and_every_later_one_tells_the_same()
     let open = bed.found().await;
     let first = object("one");
     assert_eq!(bed.complete(&first, "first").await.unwrap(), "first");
+    assert_eq!(bed.names.take_deaths().len(), 1, "the older object");
 
     let second = object("one");
     let again = bed.complete_found(&open, &second, "second").await;

@@ -215,6 +215,35 @@ async fn a_short_lived_object_stays_and_its_neighbours_go() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pace_that_changes_holds_for_the_objects_that_wait() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    let node = Node::start(1, &engine, &lake).await;
+    let pace = |age, parallel| {
+        node.worker.set_pace(Pace {
+            age,
+            parallel,
+            ..PACE
+        });
+    };
+    pace(Duration::from_hours(1), 1);
+    lake.0.lock().latency = Duration::from_secs(10);
+    for number in 0..9 {
+        node.write(&name(&number.to_string()), "bytes").await;
+    }
+    sleep(Duration::from_secs(5)).await;
+    assert!(engine.keys("b/").is_empty(), "none is due");
+    for (parallel, under_way) in [(1, 1), (4, 4), (2, 4)] {
+        pace(Duration::ZERO, parallel);
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(engine.keys("b/").len(), under_way, "{parallel} at a time");
+    }
+    // The one of the first second is over, then the three of the next.
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(engine.keys("b/").len(), 2);
+    assert_eq!(lake.0.lock().objects.len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refused_flush_is_shown_and_tried_again() {
     let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
     lake.0.lock().next = vec![FlushEnd::Refused("403".into()); 2];
