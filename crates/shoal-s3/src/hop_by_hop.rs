@@ -31,6 +31,9 @@ const OF_THE_SENDER: [HeaderName; 7] = [
 /// The header with the mode of one write. It is for this node alone: the lake never sees it.
 pub const MODE_HEADER: HeaderName = HeaderName::from_static("x-shoal-write");
 
+/// The header that says how long an object is expected to live. It is for this node alone, too.
+pub const LIFETIME_HEADER: HeaderName = HeaderName::from_static("x-shoal-lifetime");
+
 /// The headers of a client's request that go on to the endpoint, in their order and number.
 ///
 /// Framing (`Content-Length`, `Transfer-Encoding`) is left out: the request to the lake says its own length.
@@ -40,6 +43,7 @@ pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
         !is_hop_by_hop(name)
             && !OF_THE_SENDER.contains(name)
             && name != MODE_HEADER
+            && name != LIFETIME_HEADER
             && !named.iter().any(|n| n == name.as_str())
     })
 }
@@ -113,6 +117,8 @@ mod tests {
             ("x-amz-date", "today"),
             ("x-amz-content-sha256", "00"),
             ("x-amz-security-token", "secret"),
+            ("x-shoal-write", "back"),
+            ("x-shoal-lifetime", "short"),
         ]);
         assert_eq!(end_to_end(&sent), HeaderMap::new());
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use shoal_registry::Lifetime;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::operation::COPY_SOURCE;
@@ -105,7 +106,7 @@ impl DirtyObjects {
     pub async fn copy(
         &self,
         (source, request): (&Lookup, &CopyRequest),
-        name: &ObjectName,
+        (name, lifetime): (&ObjectName, Option<Lifetime>),
         caller: &Caller,
     ) -> Result<Arc<Version>, NotCopied> {
         let (Some(manifest), Some(dirty)) = (&source.manifest, &source.found.entry.current) else {
@@ -129,7 +130,7 @@ impl DirtyObjects {
         };
         let data = copy_pieces(tier, &manifest.pieces).await?;
         tier.note_stored(size_bytes);
-        Ok(self.enter(name, size_bytes, (&record, data)).await?)
+        Ok(self.enter(name, (size_bytes, lifetime), (&record, data)).await?)
     }
 }
 

@@ -10,7 +10,7 @@ use shoal_registry::changes::{LakeChange, Of};
 use shoal_registry::entry::Kind;
 use shoal_registry::names::{BeginError, ChangeError, Found};
 use shoal_registry::worker::NotFlushed;
-use shoal_registry::{DirtyVersion, Name};
+use shoal_registry::{DirtyVersion, Lifetime, Name};
 use shoal_s3::etag;
 use shoal_s3::identity::{Caller, Identities};
 use shoal_s3::object::{ObjectName, Version};
@@ -280,7 +280,7 @@ impl DirtyObjects {
     }
 
     /// Decides whether a write may be acknowledged before the lake has it. The lake is asked for its
-    /// permission.
+    /// permission. A lifetime that the writer names overrides that of the rule.
     ///
     /// # Errors
     ///
@@ -289,11 +289,11 @@ impl DirtyObjects {
         &self,
         name: &ObjectName,
         classified: &Classified,
-        parts: &RequestHead,
+        (parts, lifetime): (&RequestHead, Option<Lifetime>),
         caller: &Caller,
     ) -> Result<PendingWrite, Uncached> {
         let size_bytes = size_to_copy(classified, parts)?;
-        let write = PendingWrite::of(name, size_bytes, parts, caller)?;
+        let write = PendingWrite::of(name, size_bytes, (parts, lifetime), caller)?;
         self.permit(&write, caller).await?;
         Ok(write)
     }
@@ -313,6 +313,7 @@ impl DirtyObjects {
             writer,
             size_bytes,
             mut headers,
+            lifetime,
             ..
         } = write;
         let (_, tier) = self
@@ -345,7 +346,7 @@ impl DirtyObjects {
             part_layout: PartLayout::default(),
         };
         let data = key.into_iter().collect();
-        let version = self.enter(&name, size_bytes, (&record, data)).await?;
+        let version = self.enter(&name, (size_bytes, lifetime), (&record, data)).await?;
         if let Ok(copy) = copy {
             self.cache(&copy, &version);
         }
@@ -356,11 +357,11 @@ impl DirtyObjects {
     pub(super) async fn enter(
         &self,
         name: &ObjectName,
-        size_bytes: u64,
+        (size_bytes, lifetime): (u64, Option<Lifetime>),
         (record, data): (&Record, Vec<Arc<str>>),
     ) -> Result<Arc<Version>, WriteError> {
         let (_, tier) = self.rule(name).expect("a name that is written back has a tier");
-        let dirty = self.describe(name, size_bytes, (record, data.clone()));
+        let dirty = self.describe(name, (size_bytes, lifetime), (record, data.clone()));
         let manifest = self.manifest(name, &dirty)?;
         match tier.names.write(&registry_name(name), dirty).await {
             Ok(()) => {}
@@ -393,7 +394,7 @@ impl DirtyObjects {
     pub(super) fn describe(
         &self,
         name: &ObjectName,
-        size_bytes: u64,
+        (size_bytes, lifetime): (u64, Option<Lifetime>),
         (record, data): (&Record, Vec<Arc<str>>),
     ) -> DirtyVersion {
         let (rule, tier) = self.rule(name).expect("a name that is written back has a tier");
@@ -401,7 +402,7 @@ impl DirtyObjects {
             id: shoal_registry::session::new_id(),
             node: tier.node,
             size_bytes,
-            lifetime: rule.lifetime,
+            lifetime: lifetime.unwrap_or(rule.lifetime),
             data,
             record: record.to_bytes().into(),
         }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::request::Parts as RequestHead;
 use http_body::Body;
+use shoal_registry::Lifetime;
 use shoal_registry::changes::LakeChange;
 use shoal_registry::engine::EngineError;
 use shoal_registry::names::ChangeError;
@@ -38,7 +39,8 @@ use crate::write::Uncached;
 const PAGE: usize = 256;
 
 impl DirtyObjects {
-    /// Begins an upload whose object may become dirty.
+    /// Begins an upload whose object may become dirty. A lifetime that the writer names overrides that of the
+    /// rule.
     ///
     /// # Errors
     ///
@@ -46,10 +48,10 @@ impl DirtyObjects {
     pub async fn begin_upload(
         &self,
         name: &ObjectName,
-        parts: &RequestHead,
+        (parts, lifetime): (&RequestHead, Option<Lifetime>),
         caller: &Caller,
     ) -> Result<UploadId, Uncached> {
-        let mut write = PendingWrite::of(name, 0, parts, caller)?;
+        let mut write = PendingWrite::of(name, 0, (parts, lifetime), caller)?;
         write.headers = creation_headers(&write.headers);
         ChecksumSpec::of(&write.headers)?;
         self.permit(&write, caller).await?;
@@ -60,6 +62,7 @@ impl DirtyObjects {
             writer: write.writer,
             target: write.target,
             headers: write.headers,
+            lifetime: write.lifetime,
             begun: clock::utc_now(),
         };
         let record = upload.to_bytes().into();
@@ -230,7 +233,7 @@ impl DirtyObjects {
         let with_bytes = parts.iter().filter(|part| part.size_bytes > 0);
         let data = with_bytes.map(|part| Arc::clone(&part.data)).collect();
         let size_bytes = parts.iter().map(|part| part.size_bytes).sum();
-        let dirty = self.describe(&upload.name, size_bytes, (&record, data));
+        let dirty = self.describe(&upload.name, (size_bytes, upload.lifetime), (&record, data));
         let key = (&registry_name(&upload.name), upload.id.0);
         if conditions.is_empty() {
             let record = completed.to_record(upload).into();

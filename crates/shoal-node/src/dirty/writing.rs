@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use shoal_registry::Lifetime;
 use shoal_s3::error::S3Error;
 use shoal_s3::hop_by_hop::end_to_end;
 use shoal_s3::identity::Caller;
@@ -51,6 +52,8 @@ pub struct PendingWrite {
     pub(super) target: PathAndQuery,
     /// The headers that the lake will get with the bytes.
     pub(super) headers: HeaderMap,
+    /// How long the writer expects the object to live; `None` for what the rule says.
+    pub(super) lifetime: Option<Lifetime>,
 }
 
 /// The reason why the bytes of a write are not in the tier.
@@ -86,11 +89,12 @@ impl PendingWrite {
     pub(super) fn of(
         name: &ObjectName,
         size_bytes: u64,
-        parts: &Parts,
+        (parts, lifetime): (&Parts, Option<Lifetime>),
         caller: &Caller,
     ) -> Result<Self, Uncached> {
         let mut write = Self::with_headers(name, size_bytes, HeaderMap::new(), caller)?;
         write.headers = of_flush(&parts.headers)?;
+        write.lifetime = lifetime;
         Ok(write)
     }
 
@@ -110,6 +114,7 @@ impl PendingWrite {
             size_bytes,
             target: target::of_object(name).expect("a name that is too long was refused"),
             headers,
+            lifetime: None,
         })
     }
 }
@@ -215,6 +220,7 @@ mod tests {
             ("host", "shoal"),
             ("authorization", "AWS4"),
             ("x-shoal-write", "back"),
+            ("x-shoal-lifetime", "short"),
             ("content-encoding", "gzip,aws-chunked"),
             ("x-amz-decoded-content-length", "5"),
             ("x-amz-trailer", "x-amz-checksum-crc32"),

@@ -32,7 +32,7 @@ use crate::http::expectation::expects_continue;
 use crate::http::listener::RemoteEnd;
 use crate::metrics::Metrics;
 use crate::read::ObjectReader;
-use crate::write::{WriteMode, WriteRules, WriteThrough};
+use crate::write::{WriteMode, WriteRules, WriteThrough, lifetime_in};
 
 /// Answers S3 requests: finds the part that each is for.
 pub struct Front {
@@ -224,9 +224,11 @@ impl Front {
             return self.dirty.of_upload(admitted, name, upload).await;
         }
         let begins = admitted.classified.operation == Operation::CreateMultipartUpload;
+        // A word that the node does not know is refused in any mode.
+        let lifetime = lifetime_in(&admitted.parts.headers)?;
         match self.write_rules.load().mode(name, &admitted.parts.headers)? {
-            WriteMode::Back if begins => self.dirty.begin_upload(admitted, name).await,
-            WriteMode::Back => self.dirty.write(admitted, name).await,
+            WriteMode::Back if begins => self.dirty.begin_upload(admitted, name, lifetime).await,
+            WriteMode::Back => self.dirty.write(admitted, name, lifetime).await,
             WriteMode::Through => {
                 let (through, of_through) = (Arc::clone(&self.through), name.clone());
                 let write = |admitted| async move { through.write(admitted, &of_through).await };

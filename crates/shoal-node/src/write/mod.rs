@@ -14,7 +14,7 @@ mod through;
 
 pub use self::body_copy::BodyCopy;
 pub use self::config::{WriteConfig, WriteMode, WriteRule};
-pub use self::mode::{BackRule, WriteRules};
+pub use self::mode::{BackRule, WriteRules, lifetime_in};
 pub use self::multipart::Upload;
 pub use self::through::{WriteThrough, WriteThroughSizes, size_to_copy};
 

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use shoal_registry::Lifetime;
 use shoal_s3::error::{ErrorCode, S3Error};
-use shoal_s3::hop_by_hop::MODE_HEADER;
+use shoal_s3::hop_by_hop::{LIFETIME_HEADER, MODE_HEADER};
 use shoal_s3::object::ObjectName;
 use shoal_s3::prefix::ByPrefix;
 
 use super::config::{WriteConfig, WriteMode, WriteRule};
 use crate::tier::TierConfig;
 
-/// Why a write has no mode.
+/// Why a write has no mode, or no lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModeError {
     /// 400
@@ -23,11 +23,29 @@ pub enum ModeError {
         "The write mode back is only for objects that a [[write.rule]] with mode = \"back\" covers. Use around or through, or another prefix."
     )]
     NotBelowBackRule,
+    /// 400
+    #[error("The header x-shoal-lifetime must be one of: normal, short.")]
+    UnknownLifetime,
 }
 
 impl From<ModeError> for S3Error {
     fn from(error: ModeError) -> Self {
         Self::new(ErrorCode::InvalidArgument, error.to_string())
+    }
+}
+
+/// How long the writer expects its object to live; `None` if it does not say.
+///
+/// # Errors
+///
+/// Fails if the header names no lifetime.
+pub fn lifetime_in(headers: &HeaderMap) -> Result<Option<Lifetime>, ModeError> {
+    let mut words = headers.get_all(LIFETIME_HEADER).iter();
+    match (words.next().map(HeaderValue::as_bytes), words.next()) {
+        (None, _) => Ok(None),
+        (Some(b"normal"), None) => Ok(Some(Lifetime::Normal)),
+        (Some(b"short"), None) => Ok(Some(Lifetime::Short)),
+        _ => Err(ModeError::UnknownLifetime),
     }
 }
 
@@ -166,7 +184,7 @@ mod tests {
     use shoal_registry::Lifetime;
     use shoal_s3::object::ObjectName;
 
-    use super::{BackRule, MODE_HEADER, ModeError, WriteRules};
+    use super::{BackRule, LIFETIME_HEADER, MODE_HEADER, ModeError, WriteRules, lifetime_in};
     use crate::tier::{RegistryConfig, TierConfig, TierStoreConfig};
     use crate::write::{WriteConfig, WriteMode, WriteRule};
 
@@ -238,6 +256,25 @@ mod tests {
     fn an_unknown_mode_is_refused() {
         for words in [&["beside"][..], &[""], &["Through"], &["around", "around"]] {
             assert_eq!(mode("y", words), Err(ModeError::Unknown), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_writer_may_say_how_long_its_object_will_live_in_one_of_two_words() {
+        let unknown = Err(ModeError::UnknownLifetime);
+        for (words, expected) in [
+            (&[][..], Ok(None)),
+            (&["normal"], Ok(Some(Lifetime::Normal))),
+            (&["short"], Ok(Some(Lifetime::Short))),
+            (&["Short"], unknown),
+            (&[""], unknown),
+            (&["short", "short"], unknown),
+        ] {
+            let mut headers = HeaderMap::new();
+            for word in words {
+                headers.append(LIFETIME_HEADER, word.parse().unwrap());
+            }
+            assert_eq!(lifetime_in(&headers), expected, "{words:?}");
         }
     }
 

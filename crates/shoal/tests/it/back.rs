@@ -7,6 +7,7 @@ mod conditions;
 mod copy;
 mod deletion;
 mod failure;
+mod lifetimes;
 mod listing;
 mod listing_uploads;
 mod multipart;

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use http::HeaderMap;
 use http::uri::PathAndQuery;
 use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
+use shoal_registry::Lifetime;
 use shoal_registry::uploads::FoundUpload;
 use shoal_s3::etag;
 use shoal_s3::object::ObjectName;
@@ -28,6 +29,8 @@ pub struct Upload {
     pub target: PathAndQuery,
     /// The headers of the object.
     pub headers: HeaderMap,
+    /// How long the writer expects the object to live; `None` for what the rule says.
+    pub lifetime: Option<Lifetime>,
     /// When the upload was begun.
     pub begun: SystemTime,
 }
@@ -66,6 +69,7 @@ impl Upload {
         write_bytes(&mut out, self.writer.as_bytes());
         write_headers(&mut out, &self.headers);
         write_time(&mut out, Some(self.begun));
+        out.extend(self.lifetime.map(lifetime_byte));
         out
     }
 
@@ -76,15 +80,30 @@ impl Upload {
         bytes: &[u8],
     ) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
-        let upload = Self {
+        let mut upload = Self {
             id,
             target: target::of_object(name).map_err(|_| Malformed)?,
             name: name.clone(),
             writer: reader.text()?.into(),
             headers: reader.headers()?,
             begun: reader.time()?.ok_or(Malformed)?,
+            lifetime: None,
         };
+        if !reader.rest().is_empty() {
+            let [byte] = reader.array()?;
+            let mut known = [Lifetime::Normal, Lifetime::Short].into_iter();
+            let lifetime = known.find(|lifetime| lifetime_byte(*lifetime) == byte);
+            upload.lifetime = Some(lifetime.ok_or(Malformed)?);
+        }
         reader.rest().is_empty().then_some(upload).ok_or(Malformed)
+    }
+}
+
+/// Tells a lifetime in a record.
+fn lifetime_byte(lifetime: Lifetime) -> u8 {
+    match lifetime {
+        Lifetime::Normal => 0,
+        Lifetime::Short => 1,
     }
 }
 
@@ -139,6 +158,7 @@ pub(in crate::dirty) mod tests {
 
     use proptest::collection::vec;
     use proptest::prelude::{any, proptest};
+    use shoal_registry::Lifetime;
     use shoal_s3::payload::Algorithm;
     use ulid::Ulid;
 
@@ -155,6 +175,7 @@ pub(in crate::dirty) mod tests {
             writer: of.writer,
             target: of.target,
             headers: of.headers,
+            lifetime: None,
             begun: SystemTime::UNIX_EPOCH,
         }
     }
@@ -197,8 +218,14 @@ pub(in crate::dirty) mod tests {
             let read = Part::of_bytes(written.number, Arc::clone(&written.data), &written.to_bytes());
             assert_eq!(read, Ok(written));
         }
-        let read = Upload::of_bytes(&upload.name, upload.id, &upload.to_bytes()).unwrap();
-        assert_eq!(format!("{read:?}"), format!("{upload:?}"));
+        for lifetime in [None, Some(Lifetime::Normal), Some(Lifetime::Short)] {
+            let upload = Upload {
+                lifetime,
+                ..upload.clone()
+            };
+            let read = Upload::of_bytes(&upload.name, upload.id, &upload.to_bytes()).unwrap();
+            assert_eq!(format!("{read:?}"), format!("{upload:?}"));
+        }
     }
 
     proptest! {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, Response, header};
 use http_body::Body as _;
+use shoal_registry::Lifetime;
 use shoal_s3::conditions::{Conditions, Evaluation};
 use shoal_s3::error::S3Error;
 use shoal_s3::object::{ObjectName, Version};
@@ -60,7 +61,7 @@ impl Copies {
     pub(super) async fn copy(
         &self,
         admitted: &Admitted,
-        name: &ObjectName,
+        (name, lifetime): (&ObjectName, Option<Lifetime>),
     ) -> Result<Option<Response<ResponseBody>>, S3Error> {
         let Some(order) = Order::of(admitted, name) else {
             return Ok(None);
@@ -80,7 +81,10 @@ impl Copies {
             }
             check_body(admitted).await?;
             order.check(&manifest.version)?;
-            let copied = self.dirty.copy((&source, &order.request), name, caller).await;
+            let copied = self
+                .dirty
+                .copy((&source, &order.request), (name, lifetime), caller)
+                .await;
             match copied {
                 Ok(version) => return Ok(Some(answered(&described(&version)))),
                 Err(why @ NotCopied::AtLake(_)) => {

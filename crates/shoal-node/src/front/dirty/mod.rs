@@ -15,6 +15,7 @@ mod writes;
 use std::sync::Arc;
 
 use http::Response;
+use shoal_registry::Lifetime;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
@@ -146,8 +147,13 @@ impl DirtyFront {
     }
 
     /// Acknowledges a write before the lake has it, or carries it out through the cache and says why.
-    pub(in crate::front) async fn write(&self, admitted: Box<Admitted>, name: &ObjectName) -> ResponseResult {
-        self.writes.write(admitted, name).await
+    pub(in crate::front) async fn write(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+        lifetime: Option<Lifetime>,
+    ) -> ResponseResult {
+        self.writes.write(admitted, name, lifetime).await
     }
 
     /// Removes an object from wherever it is.
@@ -187,8 +193,9 @@ impl DirtyFront {
         &self,
         admitted: Box<Admitted>,
         name: &ObjectName,
+        lifetime: Option<Lifetime>,
     ) -> ResponseResult {
-        self.uploads.begin(admitted, name).await
+        self.uploads.begin(admitted, name, lifetime).await
     }
 
     /// Answers a request about an upload that a node of this cluster keeps.

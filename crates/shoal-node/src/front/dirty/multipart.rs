@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use shoal_registry::Lifetime;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::hop_by_hop::MODE_HEADER;
 use shoal_s3::object::ObjectName;
@@ -77,9 +78,11 @@ impl Uploads {
         &self,
         admitted: Box<Admitted>,
         name: &ObjectName,
+        lifetime: Option<Lifetime>,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let Admitted { parts, verified, .. } = &*admitted;
-        let begun = self.dirty.begin_upload(name, parts, &verified.caller).await;
+        let order = (&**parts, lifetime);
+        let begun = self.dirty.begin_upload(name, order, &verified.caller).await;
         match begun {
             Ok(id) => Ok(answered(&xml::begun(name, id))),
             Err(why) => self.writes.write_through_instead(admitted, name, why).await,

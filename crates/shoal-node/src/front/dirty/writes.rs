@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderValue, StatusCode, header};
+use shoal_registry::Lifetime;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::hop_by_hop::MODE_HEADER;
 use shoal_s3::object::ObjectName;
@@ -38,8 +39,13 @@ impl DirtyWrites {
     }
 
     /// Acknowledges a write before the lake has it, or carries it out through the cache and says why.
-    pub(super) async fn write(&self, admitted: Box<Admitted>, name: &ObjectName) -> ResponseResult {
-        if let Some(response) = self.copies.copy(&admitted, name).await? {
+    pub(super) async fn write(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+        lifetime: Option<Lifetime>,
+    ) -> ResponseResult {
+        if let Some(response) = self.copies.copy(&admitted, (name, lifetime)).await? {
             return Ok(response);
         }
         let Admitted {
@@ -48,7 +54,8 @@ impl DirtyWrites {
             verified,
             ..
         } = &*admitted;
-        let accepted = self.dirty.accept(name, classified, parts, &verified.caller).await;
+        let asked = (&**parts, lifetime);
+        let accepted = self.dirty.accept(name, classified, asked, &verified.caller).await;
         let order = match accepted {
             Ok(order) => order,
             Err(why) => return self.write_through_instead(admitted, name, why).await,
