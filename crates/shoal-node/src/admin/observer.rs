@@ -25,7 +25,7 @@ use crate::fetch::Fetcher;
 use crate::handoff::HandoffProgress;
 use crate::limits::Limits;
 use crate::membership::{self, NodeConfig, RejectReason, SharedSetting};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, TierFigures};
 use crate::single_flight::SingleFlight;
 use crate::split::{LayerRequests, Split};
 use crate::write::WriteThrough;
@@ -126,6 +126,7 @@ impl Observer {
         metrics.set_fill_bytes(self.fetcher.memory().used_bytes());
         let dirty = self.dirty.figures();
         measure_dirty(metrics, &last_reported, &dirty);
+        self.measure_tiers(metrics);
         let reloads = self.reloads.counts().to_vec();
         for (result, count) in growth(&last_reported.reloads, &reloads) {
             metrics.reloads().ended(result, count);
@@ -160,6 +161,17 @@ impl Observer {
             account_refusals,
             unheard,
         };
+    }
+
+    fn measure_tiers(&self, metrics: &Metrics) {
+        for tier in self.dirty.tiers() {
+            let figures = TierFigures {
+                age_seconds: tier.pace.age.as_secs(),
+                oldest_seconds: tier.oldest.unwrap_or_default().as_secs(),
+                parallel: tier.pace.parallel as u64,
+            };
+            metrics.tiers().set(&tier.name, figures);
+        }
     }
 
     /// Sets the metrics of each payer. Returns the number of requests that each has been refused.
@@ -286,6 +298,10 @@ impl Observer {
                 "bytes": tier.bytes,
                 "capacity_bytes": tier.capacity_bytes,
                 "uploads": tier.uploads,
+                "oldest_seconds": tier.oldest.map(|age| age.as_secs()),
+                "age_seconds": tier.pace.age.as_secs(),
+                "short_age_seconds": tier.pace.short_age.as_secs(),
+                "parallel": tier.pace.parallel,
                 "adopted_nodes": tier.adopted,
                 "failed": tier.failed.len(),
             })

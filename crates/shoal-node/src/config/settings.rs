@@ -104,7 +104,7 @@ settings! {
     freshness default => config.freshness.default, "How long the lake's answer holds: revalidate, immutable, or a time";
 
     write default => config.write.default, "Where the bytes of a write go besides the lake: around (nowhere) or through (the cache)";
-    write age => config.write.age, "How long an object that was written back stays in its tier before it is brought to the lake";
+    write age => config.write.age, "How long an object that was written back stays in its tier, at most, before it is brought to the lake";
     write short_age => config.write.short_age, "The same for objects of rules whose lifetime is short, most of which are removed before";
     write permission => config.write.permission, "How long the lake's permission to write below a bucket or prefix is remembered; 0s: not at all";
 

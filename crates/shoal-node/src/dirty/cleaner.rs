@@ -12,8 +12,10 @@ use shoal_registry::{DirtyVersion, Name};
 use super::lake_writer::{LakeWrite, LakeWriter, Uploaded};
 use super::manifest::{Manifest, Naming};
 use super::outcomes::Outcomes;
+use super::pacing::Pacing;
 use super::status::WriteBackOutcome;
 use super::tiers::{StoredBytes, object_name, size_in};
+use crate::clock;
 use crate::grants::Grants;
 use crate::tier::{ByteStore, TierBytes};
 
@@ -30,12 +32,23 @@ pub(super) struct CleanerParts {
 pub(super) struct Cleaner {
     store: Arc<dyn ByteStore>,
     stored: Arc<StoredBytes>,
+    pacing: Arc<Pacing>,
     parts: CleanerParts,
 }
 
 impl Cleaner {
-    pub(super) fn new(store: Arc<dyn ByteStore>, stored: Arc<StoredBytes>, parts: CleanerParts) -> Self {
-        Self { store, stored, parts }
+    /// What is learned of the lake goes to `pacing`, and the bytes that are removed from `stored`.
+    pub(super) fn new(
+        store: Arc<dyn ByteStore>,
+        (stored, pacing): (Arc<StoredBytes>, Arc<Pacing>),
+        parts: CleanerParts,
+    ) -> Self {
+        Self {
+            store,
+            stored,
+            pacing,
+            parts,
+        }
     }
 
     async fn write(&self, name: &Name, version: &DirtyVersion, change: &LakeChange) -> FlushEnd {
@@ -50,7 +63,9 @@ impl Cleaner {
             conditions: &HeaderMap::new(),
             permit: &change.permit(),
         };
+        let began = clock::instant();
         let written = self.parts.lake_writer.write(write).await;
+        self.pacing.flushed(written.as_ref(), began);
         self.parts.grants.invalidate_object(&manifest.name);
         let outcomes = &self.parts.outcomes;
         match written {

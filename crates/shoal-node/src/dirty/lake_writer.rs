@@ -21,7 +21,7 @@ use shoal_store::Store;
 use super::manifest::Manifest;
 use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
 use crate::endpoint::{
-    BoxError, Endpoint, EndpointError, EndpointRequest, LakeAccount, RequestBody, RequestStream,
+    BoxError, Endpoint, EndpointError, EndpointRequest, Failure, LakeAccount, RequestBody, RequestStream,
 };
 use crate::fetch::{FetchVia, Fetcher};
 use crate::read_context::ReadContext;
@@ -96,6 +96,21 @@ pub(super) enum LakeWriteError {
 }
 
 impl LakeWriteError {
+    /// Whether the lake is asked too much, or does not answer.
+    pub(super) fn is_overload(&self) -> bool {
+        match self {
+            Self::Refused(status) => {
+                [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(status)
+            }
+            Self::Lake(error) => {
+                let failure = error.kind();
+                failure.is_silence()
+                    || matches!(failure, Failure::Stalled | Failure::Reset | Failure::Crowded)
+            }
+            Self::SessionOver | Self::UnknownWriter(_) | Self::Misunderstood | Self::Unread(_) => false,
+        }
+    }
+
     /// Whether the lake may have carried out a request that failed for this reason.
     fn may_be_carried_out(&self) -> bool {
         match self {

@@ -26,6 +26,7 @@ mod manifest;
 mod multipart;
 mod objects;
 mod outcomes;
+mod pacing;
 mod part_layout;
 mod permission;
 mod reading;

@@ -551,6 +551,8 @@ impl DirtyObjects {
             bytes: tier.stored_bytes(),
             capacity_bytes: tier.capacity_bytes(),
             uploads: tier.figures().uploads,
+            oldest: tier.figures().oldest,
+            pace: tier.pace(),
             adopted: tier.worker.adopted().len(),
             failed: tier.worker.failed(),
         };

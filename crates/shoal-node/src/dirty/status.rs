@@ -1,8 +1,9 @@
 //! Figures on dirty objects for operators.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use shoal_registry::worker::FailedFlush;
+use shoal_registry::worker::{FailedFlush, Pace};
 
 use super::multipart::UploadEnd;
 
@@ -26,6 +27,8 @@ pub struct Figures {
 pub(super) struct TierFigures {
     pub(super) objects: u64,
     pub(super) uploads: u64,
+    /// The age of the oldest object that is not short-lived.
+    pub(super) oldest: Option<Duration>,
 }
 
 /// The state of one tier.
@@ -43,6 +46,11 @@ pub struct TierStatus {
     pub capacity_bytes: u64,
     /// Uploads that began at this node.
     pub uploads: u64,
+    /// The age of the oldest of `objects`, but for those that are expected to be short-lived. `None` without
+    /// any.
+    pub oldest: Option<Duration>,
+    /// When objects go to the lake now, and how many at a time.
+    pub pace: Pace,
     /// Dead nodes that this node acts for.
     pub adopted: usize,
     /// Objects whose last flush failed, the oldest first.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use shoal_policy::cleaning::Fill;
 use shoal_registry::changes::Changes;
 use shoal_registry::engine::embedded::{Embedded, OpenError};
 use shoal_registry::engine::etcd::{Etcd, SettingsError};
@@ -15,13 +16,14 @@ use shoal_registry::engine::{Engine, EngineError};
 use shoal_registry::names::Names;
 use shoal_registry::session::{Session, new_id};
 use shoal_registry::uploads::Uploads;
-use shoal_registry::worker::{Pace, Worker};
+use shoal_registry::worker::{Pace, Worker, age_of};
 use shoal_registry::{Name, NodeList};
 use shoal_s3::object::ObjectName;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::cleaner::{Cleaner, CleanerParts};
+use super::pacing::Pacing;
 use super::status::TierFigures;
 use crate::shutdown::Shutdown;
 use crate::tier::{
@@ -39,6 +41,9 @@ const PROBE_PAUSE: Duration = Duration::from_secs(5);
 
 /// The pause between two counts of what is dirty.
 const COUNT_PAUSE: Duration = Duration::from_secs(2);
+
+/// The pause between two looks at the pace of the cleaner.
+const PACE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause between two looks at how full the store is.
 const FILL_PAUSE: Duration = Duration::from_mins(5);
@@ -63,6 +68,7 @@ pub(super) struct Tier {
     pub(super) node: u64,
     capacity_bytes: u64,
     stored: Arc<StoredBytes>,
+    pacing: Arc<Pacing>,
     /// Whether the store has passed its probe.
     is_probed: AtomicBool,
     /// Notified when a write finds no room.
@@ -97,7 +103,7 @@ impl StoredBytes {
 /// The settings of a node that concern each of its tiers.
 #[derive(Clone, Copy, Debug)]
 pub struct TierSettings {
-    /// When objects go to the lake.
+    /// When objects go to the lake at the latest, and how many at a time at most.
     pub pace: Pace,
     /// The time after which the lake does not carry out a request that no node waits for.
     pub fence: Duration,
@@ -161,7 +167,9 @@ impl Tier {
         let session = Arc::new(Session::new(engine, node, SESSION));
         let changes = Arc::new(Changes::new(names.clone(), Arc::clone(&session)));
         let stored = Arc::<StoredBytes>::default();
-        let cleaner = Cleaner::new(Arc::clone(&store), Arc::clone(&stored), cleaner);
+        let pacing = Arc::new(Pacing::new(pace));
+        let learns = (Arc::clone(&stored), Arc::clone(&pacing));
+        let cleaner = Cleaner::new(Arc::clone(&store), learns, cleaner);
         let worker = Worker::new(
             names.clone(),
             (Arc::clone(&session), Arc::clone(&changes)),
@@ -180,6 +188,7 @@ impl Tier {
             node,
             capacity_bytes: config.capacity_bytes,
             stored,
+            pacing,
             is_probed: AtomicBool::new(false),
             full: Notify::new(),
             figures: Mutex::default(),
@@ -197,6 +206,7 @@ impl Tier {
             () = Arc::clone(&self.worker).run(trouble) => {}
             () = self.keep_counting() => {}
             () = self.keep_measuring() => {}
+            () = self.keep_pacing() => {}
             () = stopping.begun() => {}
         }
         // Otherwise the other nodes wait for the session to end by itself.
@@ -269,9 +279,34 @@ impl Tier {
 
     async fn count(&self) -> Result<TierFigures, EngineError> {
         let count = |list| self.names.count(list, self.node);
+        // The list is in the order of ids, which begin with the time of the write.
+        let oldest = self.names.listed(NodeList::Dirty, self.node, None, 1).await?;
         Ok(TierFigures {
             objects: count(NodeList::Dirty).await? + count(NodeList::Short).await?,
             uploads: count(NodeList::Uploads).await?,
+            oldest: oldest.names.first().map(|(id, _)| age_of(*id)),
+        })
+    }
+
+    /// Has the cleaner follow what happens.
+    async fn keep_pacing(&self) {
+        let mut last = None;
+        loop {
+            self.pacing.died(self.names.take_deaths());
+            let pace = self.pace();
+            if last != Some(pace) {
+                self.worker.set_pace(pace);
+                last = Some(pace);
+            }
+            tokio::time::sleep(PACE_PAUSE).await;
+        }
+    }
+
+    /// When objects go to the lake now.
+    pub(super) fn pace(&self) -> Pace {
+        self.pacing.pace(Fill {
+            stored_bytes: self.stored.bytes(),
+            capacity_bytes: self.capacity_bytes,
         })
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shoal_policy::cleaning::FLUSHES_MAX;
 use shoal_registry::worker::Pace;
 
 use crate::config::Config;
@@ -11,9 +12,6 @@ use crate::endpoint::{Endpoint, LakeConfig, NodeCredentials, causes};
 use crate::tier::{
     ByteStore, FolderStore, S3Store, S3StoreConfig, StorageClasses, TierConfig, TierStoreConfig,
 };
-
-/// The number of objects of a tier that one node brings to the lake at a time.
-const FLUSHES: usize = 8;
 
 /// A store beside the node answers soon, or is taken for down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -83,7 +81,7 @@ pub(super) fn settings(config: &Config) -> TierSettings {
         pace: Pace {
             age: config.write.age,
             short_age: config.write.short_age,
-            parallel: FLUSHES,
+            parallel: FLUSHES_MAX,
             upload_age: UPLOAD_AGE,
         },
         // A lake that has sent no byte for the stall timeout is not waited for. The rest is for a request

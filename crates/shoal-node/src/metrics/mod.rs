@@ -8,6 +8,7 @@ mod peers;
 mod reloads;
 #[cfg(test)]
 mod tests;
+mod tiers;
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -28,6 +29,7 @@ pub(crate) use self::lake::LakeMetrics;
 pub(crate) use self::payers::PayerMetrics;
 pub(crate) use self::peers::{PeerMetrics, PeerTraffic};
 pub(crate) use self::reloads::ReloadMetrics;
+pub(crate) use self::tiers::{TierFigures, TierMetrics};
 
 use crate::metrics::histogram::DurationHistogram;
 
@@ -108,6 +110,7 @@ pub struct Metrics {
     dirty_bytes: Gauge,
     uploads_ended: Family<OutcomeLabel, Counter>,
     uploads_kept: Gauge,
+    tiers: TierMetrics,
     reloads: ReloadMetrics,
     connections: ConnectionMetrics,
 }
@@ -178,6 +181,7 @@ impl Metrics {
                 "uploads_ended",
                 "Multipart uploads for write-back that ended here, by outcome.",
             ),
+            tiers: TierMetrics::new(&mut registry),
             reloads: ReloadMetrics::new(&mut registry),
             uploads_kept: registry.metric(
                 "uploads_kept",
@@ -331,6 +335,11 @@ impl Metrics {
     /// Sets the uploads that began here, open or ended not long ago.
     pub fn set_uploads(&self, kept: u64) {
         self.uploads_kept.set(kept);
+    }
+
+    /// Figures on tiers.
+    pub fn tiers(&self) -> &TierMetrics {
+        &self.tiers
     }
 
     /// Sets whether the disk takes no new blocks for now.

@@ -52,6 +52,8 @@ pub(super) struct Numbers {
     /// How the layers share the store's room; empty if the node does not say.
     pub(super) layers: Vec<LayerPage>,
     pub(super) drain: Option<HandoffProgress>,
+    /// The tiers; none if the node does not say.
+    pub(super) tiers: Vec<TierPage>,
     /// Conditions that an operator should know; none if the node does not say.
     pub(super) conditions: Vec<Condition>,
     pub(super) traffic: Traffic,
@@ -86,6 +88,8 @@ struct StatusPage {
     layers: Vec<LayerPage>,
     cooperation: Option<CooperationPage>,
     drain: Option<HandoffProgress>,
+    #[serde(default)]
+    write_back: WriteBackPage,
     #[serde(default)]
     conditions: Vec<Condition>,
 }
@@ -147,6 +151,28 @@ pub(super) struct LayerPage {
     pub(super) layer: String,
     pub(super) target_bytes: u64,
     pub(super) used_bytes: u64,
+}
+
+/// Writes that the lake does not have yet.
+#[derive(Debug, Default, Deserialize)]
+struct WriteBackPage {
+    #[serde(default)]
+    tiers: Vec<TierPage>,
+}
+
+/// A tier, and what this node has in it. A node of an older release does not say what has a default.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct TierPage {
+    pub(super) name: String,
+    pub(super) objects: u64,
+    pub(super) bytes: u64,
+    pub(super) capacity_bytes: u64,
+    #[serde(default)]
+    pub(super) oldest_seconds: Option<u64>,
+    #[serde(default)]
+    pub(super) age_seconds: Option<u64>,
+    #[serde(default)]
+    pub(super) failed: usize,
 }
 
 #[derive(Debug, Deserialize)]
@@ -310,6 +336,7 @@ async fn numbers(client: &AdminClient, url: &AdminUrl, name: &str) -> Result<Num
         store: status.store,
         layers: status.layers,
         drain: status.drain,
+        tiers: status.write_back.tiers,
         conditions: status.conditions,
     })
 }

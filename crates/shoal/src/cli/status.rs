@@ -12,7 +12,7 @@ use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
 use super::output::{bytes, counted, print};
-use super::overview::{Answer, NodeView, Overview, Traffic};
+use super::overview::{Answer, NodeView, Overview, TierPage, Traffic};
 
 const AFTER_HELP: &str = "\
 The columns local, peer and lake are shares of the bytes sent to clients. Counts begin when a node starts.
@@ -210,6 +210,9 @@ pub(super) fn remarks(node: &NodeView) -> String {
                 });
                 let _ = writeln!(text, "{name}: split {}", layers.collect::<Vec<_>>().join(", "));
             }
+            for tier in &numbers.tiers {
+                let _ = writeln!(text, "{name}: {}", backlog(tier));
+            }
             if let Some(drain) = numbers.drain.filter(|drain| drain.state != HandoffPhase::Serving) {
                 let (given, kept) = (counted(drain.blocks_given, "block"), drain.blocks_kept);
                 let size = bytes(drain.bytes_given);
@@ -224,6 +227,31 @@ pub(super) fn remarks(node: &NodeView) -> String {
     text
 }
 
+/// What a node has in a tier and the lake does not have yet.
+fn backlog(tier: &TierPage) -> String {
+    let TierPage {
+        name,
+        objects,
+        oldest_seconds,
+        age_seconds,
+        failed,
+        ..
+    } = tier;
+    let mut text = format!("tier {name}: {objects} dirty");
+    if let Some(oldest) = oldest_seconds {
+        let _ = write!(text, ", the oldest for {oldest} s");
+    }
+    if let Some(age) = age_seconds {
+        let _ = write!(text, ", due after {age} s");
+    }
+    if *failed > 0 {
+        let _ = write!(text, ", {failed} that the lake did not take");
+    }
+    let (held, room) = (bytes(tier.bytes), bytes(tier.capacity_bytes));
+    let _ = write!(text, "; {held} of {room} in its store");
+    text
+}
+
 /// The state has its column in the table.
 fn is_in_the_table(condition: &Condition) -> bool {
     condition.condition == ConditionName::Draining.as_str()
@@ -235,7 +263,7 @@ pub(super) mod tests {
     use shoal_node::{HandoffPhase, HandoffProgress};
 
     use super::super::overview::{LakeHealth, LayerPage, Numbers, StorePage};
-    use super::{Answer, Condition, ConditionName, NodeView, Overview, Traffic, to_text};
+    use super::{Answer, Condition, ConditionName, NodeView, Overview, TierPage, Traffic, to_text};
 
     const TRAFFIC: Traffic = Traffic {
         local_bytes: 3 << 20,
@@ -272,6 +300,15 @@ pub(super) mod tests {
                 Condition::new(ConditionName::Draining, "in the table"),
                 Condition::new(ConditionName::StorePaused, "it stores nothing: write: no space"),
             ],
+            tiers: vec![TierPage {
+                name: "a".into(),
+                objects: 12,
+                bytes: 3 << 20,
+                capacity_bytes: 1 << 30,
+                oldest_seconds: Some(41),
+                age_seconds: Some(60),
+                failed: 2,
+            }],
             drain: Some(HandoffProgress {
                 state: HandoffPhase::Drained,
                 blocks_given: 4,
@@ -309,6 +346,7 @@ n1    dc/a/n1  -      draining?  -        -        -      -      -     -        
 all                              1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  4.0 MiB  1.0 MiB in 5 (3 failed)  -         16 (2 failed)
 n0: it stores nothing: write: no space
 n0: split L1 512 KiB of 512 MiB, L2 512 KiB of 512 MiB
+n0: tier a: 12 dirty, the oldest for 41 s, due after 60 s, 2 that the lake did not take; 3.0 MiB of 1.0 GiB in its store
 n0: handed over 4 blocks (0 B), 0 left, 1 that no other node took
 n1: no numbers: connection refused
 ";

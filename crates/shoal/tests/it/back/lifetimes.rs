@@ -81,3 +81,24 @@ async fn an_object_that_is_overwritten_young_never_reaches_the_lake() {
     assert_eq!(node.lake.count(writes_object), 1);
     node.stop().await;
 }
+
+#[tokio::test]
+async fn the_page_of_a_node_tells_how_old_its_objects_are_and_when_they_are_due() {
+    let node = Node::start_with(back).await;
+    let tier = async || node.status().await["write_back"]["tiers"][0].clone();
+    assert_eq!(tier().await["oldest_seconds"], serde_json::Value::Null);
+    write_back(&node.client(), "tmp/k", &bytes(1)).await;
+    until("the object is some seconds old", async || {
+        tier().await["oldest_seconds"].as_u64() >= Some(2)
+    })
+    .await;
+    let tier = tier().await;
+    assert_eq!(
+        (&tier["age_seconds"], &tier["parallel"]),
+        (&3_600.into(), &8.into())
+    );
+    let metrics = node.admin("/metrics").await;
+    let metrics = metrics.text();
+    assert!(metrics.contains("shoal_tier_flushes_parallel{tier="), "{metrics}");
+    node.stop().await;
+}

@@ -1,0 +1,138 @@
+//! Tells the policy of a tier's cleaner what happens, and the cleaner what follows.
+
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use shoal_policy::cleaning::{Bounds, Cleaning, Fill, FlushEnd, Kind, Plan};
+use shoal_registry::worker::Pace;
+use shoal_registry::{Death, Lifetime};
+
+use super::lake_writer::{NotWritten, Uploaded};
+use crate::clock;
+
+/// The pace of one tier's cleaner.
+#[derive(Debug)]
+pub(super) struct Pacing {
+    cleaning: Mutex<Cleaning>,
+    /// The configured pace.
+    most: Pace,
+    started: Instant,
+}
+
+impl Pacing {
+    /// The ages of `most` are not exceeded.
+    pub(super) fn new(most: Pace) -> Self {
+        let bounds = Bounds {
+            age: most.age,
+            short_age: most.short_age,
+        };
+        Self {
+            cleaning: Mutex::new(Cleaning::new(bounds)),
+            most,
+            started: clock::instant(),
+        }
+    }
+
+    /// Notes how a flush that began at `began` ended.
+    pub(super) fn flushed(&self, written: Result<&Uploaded, &NotWritten>, began: Instant) {
+        let end = match written {
+            Ok(_) => FlushEnd::Written,
+            Err(failure) if failure.error.is_overload() => FlushEnd::Overloaded,
+            Err(_) => FlushEnd::Failed,
+        };
+        let now = clock::instant();
+        let since = |then| now.saturating_duration_since(then);
+        self.cleaning
+            .lock()
+            .flushed(end, since(began), since(self.started));
+    }
+
+    /// Notes objects that died while they were dirty.
+    pub(super) fn died(&self, deaths: impl IntoIterator<Item = Death>) {
+        let mut cleaning = self.cleaning.lock();
+        for Death { lifetime, age } in deaths {
+            let kind = match lifetime {
+                Lifetime::Normal => Kind::Normal,
+                Lifetime::Short => Kind::Short,
+            };
+            cleaning.died(kind, age);
+        }
+    }
+
+    /// The pace while the tier is so full.
+    pub(super) fn pace(&self, fill: Fill) -> Pace {
+        let Plan {
+            age,
+            short_age,
+            flushes,
+        } = self.cleaning.lock().plan(fill);
+        Pace {
+            age,
+            short_age,
+            parallel: flushes,
+            ..self.most
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::StatusCode;
+    use shoal_policy::cleaning::{FLUSHES_MAX, Fill};
+    use shoal_registry::worker::Pace;
+    use shoal_registry::{Death, Lifetime};
+
+    use super::Pacing;
+    use crate::clock;
+    use crate::dirty::lake_writer::{LakeWriteError, NotWritten, Uploaded};
+
+    const MOST: Pace = Pace {
+        age: Duration::from_mins(1),
+        short_age: Duration::from_mins(10),
+        parallel: FLUSHES_MAX,
+        upload_age: Duration::from_hours(1),
+    };
+    const EMPTY: Fill = Fill {
+        stored_bytes: 0,
+        capacity_bytes: 1,
+    };
+
+    #[test]
+    fn only_a_lake_that_is_asked_too_much_gets_fewer_flushes() {
+        let refused = |status| LakeWriteError::Refused(status);
+        for (error, flushes) in [
+            (refused(StatusCode::SERVICE_UNAVAILABLE), 4),
+            (refused(StatusCode::TOO_MANY_REQUESTS), 4),
+            (refused(StatusCode::FORBIDDEN), 8),
+            (refused(StatusCode::INTERNAL_SERVER_ERROR), 8),
+            (LakeWriteError::SessionOver, 8),
+        ] {
+            let pacing = Pacing::new(MOST);
+            let failure = NotWritten {
+                error,
+                may_exist: false,
+            };
+            pacing.flushed(Ok(&Uploaded::Same), clock::instant());
+            pacing.flushed(Err(&failure), clock::instant());
+            assert_eq!(pacing.pace(EMPTY).parallel, flushes, "{failure}");
+        }
+    }
+
+    #[test]
+    fn the_ages_follow_the_deaths_of_their_kind() {
+        let pacing = Pacing::new(MOST);
+        let death = |lifetime, seconds| Death {
+            lifetime,
+            age: Duration::from_secs(seconds),
+        };
+        pacing.died([death(Lifetime::Normal, 4), death(Lifetime::Short, 20)].repeat(99));
+        let pace = pacing.pace(EMPTY);
+        assert_eq!(
+            (pace.age, pace.short_age),
+            (Duration::from_secs(6), Duration::from_secs(100))
+        );
+        assert_eq!(pace.upload_age, MOST.upload_age);
+    }
+}
