@@ -71,7 +71,7 @@ async fn an_object_that_came_in_parts_is_copied_in_the_same_parts_by_way_of_any_
     let (client, other) = (cluster.nodes[0].client(), cluster.nodes[1].client());
     let parts = parts(1);
     let whole = Bytes::from(parts.concat());
-    upload(&[client.clone()], "tmp/source", &parts).await;
+    upload(std::slice::from_ref(&client), "tmp/source", &parts).await;
     let copied = copy(&other, "tmp/source", "tmp/copy").send().await;
     assert_back(&copied);
     assert_eq!(texts(&copied, "ETag")[0].replace("&quot;", "\""), etag(&parts));
