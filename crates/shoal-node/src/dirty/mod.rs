@@ -31,6 +31,7 @@ mod part_layout;
 mod permission;
 mod reading;
 mod status;
+mod sweep;
 mod tiers;
 mod uploads;
 mod writing;

@@ -25,6 +25,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::cleaner::{Cleaner, CleanerParts};
 use super::pacing::Pacing;
 use super::status::TierFigures;
+use super::sweep::Sweeper;
 use crate::shutdown::Shutdown;
 use crate::tier::{
     ByteStore, PasswordError, ProbeError, RegistryConfig, StoreError, TierConfig, TierUnavailable,
@@ -69,6 +70,7 @@ pub(super) struct Tier {
     capacity_bytes: u64,
     stored: Arc<StoredBytes>,
     pacing: Arc<Pacing>,
+    sweeper: Sweeper,
     /// Whether the store has passed its probe.
     is_probed: AtomicBool,
     /// Notified when a write finds no room.
@@ -177,6 +179,12 @@ impl Tier {
             node,
             pace,
         );
+        let sweeper = Sweeper::new(
+            Arc::clone(&name),
+            Arc::clone(&store),
+            names.clone(),
+            Arc::clone(&stored),
+        );
         Ok(Self {
             uploads: Uploads::new(names.clone()),
             name,
@@ -189,6 +197,7 @@ impl Tier {
             capacity_bytes: config.capacity_bytes,
             stored,
             pacing,
+            sweeper,
             is_probed: AtomicBool::new(false),
             full: Notify::new(),
             figures: Mutex::default(),
@@ -207,6 +216,7 @@ impl Tier {
             () = self.keep_counting() => {}
             () = self.keep_measuring() => {}
             () = self.keep_pacing() => {}
+            swept = self.sweeper.run() => match swept {},
             () = stopping.begun() => {}
         }
         // Otherwise the other nodes wait for the session to end by itself.

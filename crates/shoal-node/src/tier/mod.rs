@@ -20,5 +20,9 @@ pub use self::config::{
 };
 pub use self::folder::FolderStore;
 pub use self::s3::{S3Store, StorageClasses};
-pub use self::store::{ByteStore, ByteStream, PIECE_BYTES_MAX, ProbeError, PutError, StoreError};
+#[cfg(test)]
+pub use self::store::KeyPage;
+pub use self::store::{
+    ByteStore, ByteStream, ListedPiece, PIECE_BYTES_MAX, ProbeError, PutError, StoreError,
+};
 pub use self::unavailable::TierUnavailable;

@@ -1,0 +1,262 @@
+//! Removes the pieces of a tier that nothing names.
+//!
+//! A piece is written before the registry names it, and no longer named only once it is to be removed. So a
+//! crash leaves pieces that nothing names, and never a name without its piece. Every node of a tier looks for
+//! such pieces once an hour, each at a time of its own; two nodes that remove the same piece do no harm.
+//!
+//! **No piece is removed that is or will be needed:**
+//!
+//! - *The names are read after the pieces were listed*, and the node removes nothing unless it has read all
+//!   of them: so a piece that was named between its listing and the reading stays. Names that move on
+//!   meanwhile are not missed (`shoal_registry::references`).
+//! - *A piece that is not named yet is younger than a day.* A write names its piece, and an upload its part,
+//!   as soon as the store has confirmed it. A piece is old only if two clocks say so: the store's, of the
+//!   time when it was written, and this node's, by the ULID in its key, of the time when the write began. One
+//!   clock that jumps ahead removes nothing. (A folder has the clock of its node. If that one jumps by a day,
+//!   a write is lost only if the sweep comes between the last byte and the commit.)
+//! - *A piece that was written before the registry was new belongs to another one*, which may have been lost
+//!   or be configured wrongly. It stays, for an operator to look at; so does a piece whose key does not end
+//!   in a ULID.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use shoal_base::{chance, clock};
+use shoal_registry::engine::EngineError;
+use shoal_registry::names::Names;
+use ulid::{ULID_LEN, Ulid};
+
+use super::tiers::StoredBytes;
+use crate::tier::{ByteStore, ListedPiece, StoreError};
+
+/// The pause between two sweeps.
+const PAUSE: Duration = Duration::from_hours(1);
+
+/// The least age of a piece that is removed.
+const AGE: Duration = Duration::from_hours(24);
+
+/// Bounds of the memory and of the requests of a sweep.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    /// The number of pieces on a page of the store's listing, and of keys on one of the registry's.
+    page: usize,
+    /// The number of old pieces after which the names are read. Most of them are named if the lake was away
+    /// for a day.
+    old: usize,
+    /// The number of pieces that are removed at once.
+    batch: usize,
+}
+
+const SIZES: Sizes = Sizes {
+    page: 1000,
+    old: 100_000,
+    batch: 500,
+};
+
+/// Sweeps one tier.
+pub(super) struct Sweeper {
+    /// The name of the tier.
+    tier: Arc<str>,
+    store: Arc<dyn ByteStore>,
+    names: Names,
+    stored: Arc<StoredBytes>,
+    /// Whether the log names a piece that is left alone. One line is enough.
+    has_told: AtomicBool,
+}
+
+/// The pieces that were removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Swept {
+    pieces: u64,
+    bytes: u64,
+}
+
+/// A sweep broke off. The next one begins anew.
+#[derive(Debug, thiserror::Error)]
+enum SweepError {
+    #[error(transparent)]
+    Registry(#[from] EngineError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What its key and its age say about a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It may be about to get a name.
+    Young,
+    /// It goes unless it is named.
+    Old,
+    /// It was written before the registry was new.
+    OfAnotherRegistry,
+    /// Its key says nothing.
+    Unknown,
+}
+
+/// The times by which pieces are judged.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    now: SystemTime,
+    /// When the registry was new.
+    began: SystemTime,
+    /// The least age of a piece that is removed.
+    age: Duration,
+}
+
+impl Times {
+    fn judge(&self, piece: &ListedPiece) -> Verdict {
+        let Some(written) = written(&piece.key) else {
+            return Verdict::Unknown;
+        };
+        let is_old = self.now.duration_since(written).unwrap_or_default() > self.age;
+        if !is_old || piece.age <= self.age {
+            Verdict::Young
+        } else if written < self.began {
+            Verdict::OfAnotherRegistry
+        } else {
+            Verdict::Old
+        }
+    }
+}
+
+impl Sweeper {
+    pub(super) fn new(
+        tier: Arc<str>,
+        store: Arc<dyn ByteStore>,
+        names: Names,
+        stored: Arc<StoredBytes>,
+    ) -> Self {
+        Self {
+            tier,
+            store,
+            names,
+            stored,
+            has_told: AtomicBool::new(false),
+        }
+    }
+
+    /// Sweeps once an hour.
+    pub(super) async fn run(&self) -> Infallible {
+        // A new registry learns early that it is new.
+        if let Err(error) = self.names.began().await {
+            tracing::debug!(%error, tier = %self.tier, "the registry does not say when it was new");
+        }
+        tokio::time::sleep(PAUSE.mul_f64(chance::unit())).await;
+        loop {
+            match self.sweep(clock::utc_now(), AGE, SIZES).await {
+                Ok(Swept { pieces: 0, .. }) => {}
+                Ok(Swept { pieces, bytes }) => {
+                    tracing::info!(tier = %self.tier, pieces, bytes, "pieces that nothing names were removed");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, tier = %self.tier, "pieces that nothing names stay for now");
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn sweep(&self, now: SystemTime, age: Duration, sizes: Sizes) -> Result<Swept, SweepError> {
+        let began = time_of(self.names.began().await?);
+        let times = Times { now, began, age };
+        let (mut swept, mut after) = (Swept::default(), None);
+        loop {
+            let (mut old, next) = self.old_pieces(after, times, sizes).await?;
+            if !old.is_empty() {
+                self.spare_named(&mut old, sizes).await?;
+                self.remove(old, sizes, &mut swept).await?;
+            }
+            match next {
+                Some(next) => after = Some(next),
+                None => return Ok(swept),
+            }
+        }
+    }
+
+    /// Lists old pieces with their sizes, from the key `after` on. Returns them, and the key behind which
+    /// there may be more.
+    async fn old_pieces(
+        &self,
+        mut after: Option<Arc<str>>,
+        times: Times,
+        sizes: Sizes,
+    ) -> Result<(HashMap<Arc<str>, u64>, Option<Arc<str>>), StoreError> {
+        let mut old = HashMap::new();
+        loop {
+            let page = self.store.list(after.as_deref(), sizes.page).await?;
+            let last = page.pieces.last().map(|piece| Arc::clone(&piece.key));
+            for piece in page.pieces {
+                match times.judge(&piece) {
+                    Verdict::Young => {}
+                    Verdict::Old => drop(old.insert(piece.key, piece.size_bytes)),
+                    verdict @ (Verdict::OfAnotherRegistry | Verdict::Unknown) => self.tell(&piece, verdict),
+                }
+            }
+            match last {
+                Some(last) if !page.is_last => after = Some(last),
+                _ => return Ok((old, None)),
+            }
+            if old.len() >= sizes.old {
+                return Ok((old, after));
+            }
+        }
+    }
+
+    /// Takes the pieces that the registry names out of `old`.
+    async fn spare_named(&self, old: &mut HashMap<Arc<str>, u64>, sizes: Sizes) -> Result<(), EngineError> {
+        let mut from = None;
+        loop {
+            let page = self.names.references(from, sizes.page).await?;
+            for key in &page.keys {
+                old.remove(key);
+            }
+            from = page.next;
+            if from.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn remove(
+        &self,
+        pieces: HashMap<Arc<str>, u64>,
+        sizes: Sizes,
+        swept: &mut Swept,
+    ) -> Result<(), StoreError> {
+        let (keys, sizes_bytes): (Vec<_>, Vec<_>) = pieces.into_iter().unzip();
+        for (keys, sizes_bytes) in keys.chunks(sizes.batch).zip(sizes_bytes.chunks(sizes.batch)) {
+            self.store.remove(keys).await?;
+            let bytes = sizes_bytes.iter().sum();
+            self.stored.remove(bytes);
+            swept.pieces += keys.len() as u64;
+            swept.bytes += bytes;
+        }
+        Ok(())
+    }
+
+    fn tell(&self, piece: &ListedPiece, why: Verdict) {
+        if !self.has_told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                tier = %self.tier, key = %piece.key, ?why,
+                hint = "the store of a tier must belong to one registry alone; remove what is not needed",
+                "a tier's store has a piece that this registry does not know; it is left alone"
+            );
+        }
+    }
+}
+
+/// When the write of a piece began, by the clock of its node.
+fn written(key: &str) -> Option<SystemTime> {
+    let id = key.get(key.len().checked_sub(ULID_LEN)?..)?;
+    Ulid::from_string(id).ok().map(time_of)
+}
+
+fn time_of(id: Ulid) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(id.timestamp_ms())
+}
+
+#[cfg(test)]
+mod tests;
