@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Starts a lake and three nodes, uploads a sample and reads it twice from each node: it comes from the lake once.
-# Then writes objects that are acknowledged before the lake has them. With etcd, the node that took one is killed.
+# Starts a lake and three nodes, uploads a sample and reads it twice from each node: it comes from the lake
+# once.
+# Then writes objects that are acknowledged before the lake has them. With etcd, it kills the node that took
+# one.
 # Usage: scripts/demo.sh PATH-OF-SHOAL
 set -euo pipefail
 
@@ -121,7 +123,7 @@ if ! command -v etcd > /dev/null; then
   exit 0
 fi
 
-# free_port: prints a port that nobody listens on, and that the kernel gives to no connection.
+# free_port: prints a port that no process listens on, and that the kernel gives to no connection.
 free_port() {
   local port
   while true; do

@@ -134,7 +134,7 @@ def body(value: str) -> bytes:
 
 
 def value_of(read: bytes) -> str:
-    """Inverse of `body`; bytes that no value has are one that nobody wrote."""
+    """Inverse of `body`; bytes that no value has are one that no client wrote."""
     value = read.split(b"\n", 1)[0][:60].decode(errors="replace")
     try:
         return value if body(value) == read else f"{len(read)} bytes, not those of {value}"

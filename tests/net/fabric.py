@@ -118,7 +118,7 @@ class Fabric:
         self._fault(f'iifname "{link}" drop; oifname "{link}" drop')
 
     def part(self, link: str, addresses: Sequence[str]) -> None:
-        """From now on nothing passes this link to or from these addresses, and nobody is told."""
+        """From now on nothing passes this link to or from these addresses, and no sender hears of it."""
         them = "{ " + ", ".join(addresses) + " }"
         self._fault(f'iifname "{link}" ip daddr {them} drop; oifname "{link}" ip saddr {them} drop')
 

@@ -76,7 +76,7 @@ def _unexplained(operations: Sequence[Operation]) -> Iterable[str]:
         earlier = ((other, seen) for other, seen in explained if other.ended_s < read.began_s)
         younger = [other for other, seen in earlier if _is_older(sources, seen)]
         if not written:
-            yield f"{read} gave what nobody wrote"
+            yield f"{read} gave bytes that no client wrote"
         elif not sources:
             yield f"{read} gave what was overwritten: {written}"
         elif younger:

@@ -117,7 +117,7 @@ def tell(cluster: Cluster, seed: int) -> str:
 def _plan(cluster: Cluster, rack: int, seed: int, read: Sequence[str] = ()) -> Plan:
     urls = {number: node.url for number, node in cluster.nodes.items()}
     account = cluster.lake.account
-    # Reads at the end have nobody beside them.
+    # No other client runs beside the reads at the end.
     connections = 8 if read else 3
     return Plan(urls, rack, account.access_key, account.secret_key, BUCKET, seed, connections, read=read)
 

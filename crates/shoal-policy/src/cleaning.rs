@@ -83,7 +83,7 @@ pub struct Fill {
     pub capacity_bytes: u64,
 }
 
-/// What the end of a flush says about the lake.
+/// The state of the lake that the end of a flush shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushEnd {
     /// The lake took the object.
@@ -105,7 +105,7 @@ pub struct Plan {
     pub flushes: usize,
 }
 
-/// What is known of one tier.
+/// The facts about one tier.
 #[derive(Clone, Debug)]
 pub struct Cleaning {
     bounds: Bounds,

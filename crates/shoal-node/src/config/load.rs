@@ -440,7 +440,7 @@ fn flag((name, value): &(String, String)) -> Assignment {
     }
 }
 
-/// What each entry says, beside the entry; entries that cannot be read are left out.
+/// Each entry with its content; entries that cannot be read are left out.
 fn located<T>(entries: &[Entry], mut read: impl FnMut(&Entry) -> Option<T>) -> Vec<(T, &Entry)> {
     entries
         .iter()

@@ -200,7 +200,7 @@ pub(super) fn of_section(section: &str) -> impl Iterator<Item = &'static Setting
     SETTINGS.iter().filter(move |setting| setting.section == section)
 }
 
-/// What to write instead of a setting of earlier builds.
+/// The settings to write instead of those of earlier builds.
 pub(super) fn instead_of(section: &str, key: &str) -> Option<&'static str> {
     let removed = REMOVED
         .iter()

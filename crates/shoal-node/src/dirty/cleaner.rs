@@ -37,7 +37,7 @@ pub(super) struct Cleaner {
 }
 
 impl Cleaner {
-    /// What is learned of the lake goes to `pacing`, and the bytes that are removed from `stored`.
+    /// Tells `pacing` how the lake answers, and `stored` which bytes are removed.
     pub(super) fn new(
         store: Arc<dyn ByteStore>,
         (stored, pacing): (Arc<StoredBytes>, Arc<Pacing>),

@@ -83,7 +83,7 @@ enum SweepError {
     Store(#[from] StoreError),
 }
 
-/// What its key and its age say about a piece.
+/// The verdict on a piece, by its key and its age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// It may be about to get a name.

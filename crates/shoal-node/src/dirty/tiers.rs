@@ -394,7 +394,7 @@ impl Tier {
         self.stored.add(bytes);
     }
 
-    /// Removes bytes that no entry names. What stays is swept later.
+    /// Removes bytes that no entry names. A sweep removes the rest later.
     pub(super) async fn discard(&self, keys: &[Arc<str>]) {
         match self.store.remove(keys).await {
             Ok(()) => self.stored.remove(keys.iter().map(|key| size_in(key)).sum()),

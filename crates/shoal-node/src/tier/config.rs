@@ -16,7 +16,7 @@ pub struct TierConfig {
     pub store: TierStoreConfig,
     /// Dirty objects never take more room than this.
     pub capacity_bytes: u64,
-    /// What orders the names.
+    /// The engine that orders the names.
     pub registry: RegistryConfig,
 }
 
@@ -57,7 +57,7 @@ impl S3StoreConfig {
     pub const LARGE_BYTES: u64 = 4 << 20;
 }
 
-/// What orders the names of a tier.
+/// The engine that orders the names of a tier.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RegistryConfig {
     /// A database in a folder of this machine, for the nodes of one process.
@@ -101,12 +101,12 @@ pub struct EtcdUser {
 pub struct PasswordError {
     /// The file.
     pub file: PathBuf,
-    /// What is wrong.
+    /// The reason.
     pub error: io::Error,
 }
 
 impl EtcdConfig {
-    /// What the engine needs to connect, for the tier of this name. Several tiers can share one etcd, because
+    /// The settings of the engine for the tier of this name. Several tiers can share one etcd, because
     /// their keys begin with their names. Reads the password, so it blocks.
     ///
     /// # Errors

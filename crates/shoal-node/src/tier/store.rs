@@ -164,9 +164,9 @@ pub enum StoreError {
 pub struct ProbeError {
     /// Whether the store may pass later as it is: it does not answer now, or has no room.
     pub is_outage: bool,
-    /// What is wrong.
+    /// The problem, in words.
     pub problem: String,
-    /// What to do about it.
+    /// The advice to the operator.
     pub hint: String,
 }
 

@@ -60,7 +60,7 @@ pub struct BackRule {
     pub lifetime: Lifetime,
 }
 
-/// What a rule says.
+/// The meaning of a rule.
 #[derive(Clone, Copy, Debug)]
 enum Target {
     Around,

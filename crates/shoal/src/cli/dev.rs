@@ -175,7 +175,7 @@ impl Dev {
         if self.lake.is_none() {
             config.lake.access_key = Some(ACCESS_KEY.into());
             config.lake.secret_key = Some(Secret::new(SECRET_KEY));
-            // Only here: a temporary folder must not hold what a lake of somebody's own does not have.
+            // Only here: a temporary folder must not hold objects that the user's own lake lacks.
             config.tiers = vec![tier(&folder.join("tier"))];
             config.write.rules = vec![back_rule()];
         }
@@ -287,7 +287,7 @@ fn tier(folder: &Path) -> TierConfig {
     }
 }
 
-/// What is written back.
+/// Objects that are written back.
 fn back_rule() -> WriteRule {
     WriteRule {
         prefix: back_prefix(),

@@ -227,7 +227,7 @@ pub(super) fn remarks(node: &NodeView) -> String {
     text
 }
 
-/// What a node has in a tier and the lake does not have yet.
+/// The dirty objects of a node in one tier.
 fn backlog(tier: &TierPage) -> String {
     let TierPage {
         name,

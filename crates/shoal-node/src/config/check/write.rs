@@ -9,7 +9,7 @@ use crate::config::{TierConfig, WriteMode, WriteRule};
 
 /// With a lower age, the node would ask the lake about everything at once.
 const AGE_MIN: Duration = Duration::from_secs(1);
-/// What stays in a tier for longer is not on its way to the lake.
+/// No object waits longer in a tier on purpose.
 const AGE_MAX: Duration = Duration::from_hours(7 * 24);
 /// A permission that the lake has withdrawn lasts for as long.
 const PERMISSION_MAX: Duration = Duration::from_mins(10);

@@ -7,7 +7,7 @@ use shoal_s3::identity::Account;
 use super::{Entry, Loader, Problem};
 use crate::config::{EtcdConfig, EtcdUser, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig};
 
-/// What only a store with an endpoint has.
+/// The keys of a store with an endpoint.
 const S3_KEYS: [&str; 9] = [
     "region",
     "ca_file",
@@ -20,7 +20,7 @@ const S3_KEYS: [&str; 9] = [
     "large",
 ];
 
-/// What only an etcd has.
+/// The keys of a registry in etcd.
 const ETCD_KEYS: [&str; 5] = [
     "registry_ca_file",
     "registry_certificate",

@@ -40,7 +40,7 @@ pub struct Upload {
 pub struct KeptUpload {
     /// The upload.
     pub upload: Upload,
-    /// What its completion told, if it is complete.
+    /// The answer to its completion, if it is complete.
     pub completed: Option<Arc<Completed>>,
     pub(in crate::dirty) found: FoundUpload,
 }

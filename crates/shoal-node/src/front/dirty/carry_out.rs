@@ -20,7 +20,7 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// The pause between two looks at whether the node may still send.
 const PERMIT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the lake made of a request.
+/// The lake's treatment of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It has carried the request out.

@@ -189,7 +189,7 @@ impl Layout {
         }
     }
 
-    /// Removes the files of writers that no longer run: nobody holds their locks.
+    /// Removes the files of writers that no longer run: no process holds their locks.
     fn remove_leftovers(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.root.join("incoming"))? {
             let path = entry?.path();

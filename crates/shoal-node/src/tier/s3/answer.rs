@@ -1,4 +1,4 @@
-//! What the answers of an S3 store mean for a tier.
+//! The meaning that the answers of an S3 store have for a tier.
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header, response};
@@ -97,7 +97,7 @@ pub(super) fn copied_etag(body: &[u8]) -> Result<String, StoreError> {
     etag().map_err(|Malformed| StoreError::Refused("its answer is not that of a copy".into()))
 }
 
-/// Returns the code of an error document. The store's sentence is left out: nobody knows what it names.
+/// Returns the code of an error document. The store's sentence is left out: it may name a secret.
 fn error_code(body: &[u8]) -> Option<String> {
     let code = ErrorDocument::read(body).ok()??.code;
     let is_code =

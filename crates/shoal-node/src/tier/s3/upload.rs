@@ -97,7 +97,7 @@ impl Upload {
     }
 }
 
-/// A body whose ETag is noted together with its last bytes: nobody asks for more after them.
+/// A body whose ETag is noted together with its last bytes: no reader asks for more after them.
 struct Hashed {
     body: ByteStream,
     /// Bytes of the body that wait for their turn.

@@ -1,4 +1,4 @@
-//! What every store of bytes does. Each test of the suite runs on a new store.
+//! The contract of every store of bytes. Each test of the suite runs on a new store.
 
 use std::time::Duration;
 

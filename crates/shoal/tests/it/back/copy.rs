@@ -277,7 +277,7 @@ async fn a_source_that_goes_while_it_is_copied_is_looked_for_again() {
             None => drop(client.delete(&format!("/b/{from}")).send().await),
         }
         for piece in first {
-            // What the tier removes itself sooner or later.
+            // The tier removes these itself sooner or later.
             let _ = std::fs::remove_file(piece);
         }
         node.lake.behave();
