@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every test of this repository. The end names the tests that this machine cannot run, with the reason, and the
-# slowest steps.
+# Every test of this repository. The end names the tests that this machine cannot run, with the reason, and
+# the slowest steps.
 # QUICK=1 leaves out the tests that need other programs (lakes, clients, networks), and larger sets in the
 # registry's model.
 # S3_TESTS=DIR uses a checkout of ceph/s3-tests that exists.
