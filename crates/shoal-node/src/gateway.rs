@@ -43,6 +43,9 @@ pub struct Gateway {
     readiness: Arc<Readiness>,
     stop: Trigger,
     servers: Vec<JoinHandle<()>>,
+    /// Ends the sessions with the registries. Requests in flight need them until they end.
+    stop_tiers: Trigger,
+    tiers: JoinHandle<()>,
     /// The node's place in its cluster, if it cooperates.
     cluster: Option<Cluster>,
 }
@@ -105,6 +108,7 @@ impl Gateway {
         let parts = Parts::new(core).await?;
         let readiness = Arc::new(Readiness::awaiting(&[STORE, S3]));
         let (stop, stopping) = shutdown::channel();
+        let (stop_tiers, tiers_stopping) = shutdown::channel();
         let cluster = match peer {
             None => None,
             Some(listener) => {
@@ -129,9 +133,9 @@ impl Gateway {
             tokio::spawn(parts.admin(&readiness, handoff).serve(admin, stopping.clone())),
             tokio::spawn(Arc::clone(&parts.core.split).run(stopping.clone())),
             tokio::spawn(parts.lake_health().run(stopping.clone())),
-            tokio::spawn(Arc::clone(&dirty).run(stopping.clone())),
             tokio::spawn(parts.serve_s3(s3, tls, stopping)),
         ];
+        let tiers = tokio::spawn(Arc::clone(&dirty).run(tiers_stopping));
         readiness.reached(STORE);
         readiness.reached(S3);
         Ok(Self {
@@ -144,6 +148,8 @@ impl Gateway {
             readiness,
             stop,
             servers,
+            stop_tiers,
+            tiers,
             cluster,
         })
     }
@@ -205,6 +211,10 @@ impl Gateway {
             if let Err(error) = server.await {
                 tracing::error!(%error, "a listener ended in a panic");
             }
+        }
+        self.stop_tiers.begin();
+        if let Err(error) = self.tiers.await {
+            tracing::error!(%error, "the work for the tiers ended in a panic");
         }
         self.store.shutdown().await;
     }

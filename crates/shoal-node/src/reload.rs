@@ -144,18 +144,12 @@ fn lake_account(identity: &IdentityConfig) -> Option<Arc<Account>> {
 #[cfg(test)]
 mod tests {
     use shoal_base::secret::Secret;
-    use shoal_registry::Lifetime;
 
     use super::{Config, Plan, WriteMode};
     use crate::config::{FreshnessMode, RegistryConfig, TierConfig, TierStoreConfig, WriteRule};
 
     fn rule(mode: WriteMode) -> Vec<WriteRule> {
-        vec![WriteRule {
-            prefix: "s3://b/".into(),
-            mode,
-            tier: None,
-            lifetime: Lifetime::Normal,
-        }]
+        vec![WriteRule::new("s3://b/", mode)]
     }
 
     #[test]

@@ -9,8 +9,10 @@
 //!   full on it shrinks, so that a tier does not run full only because its objects are young.
 //! - **The age of short-lived ones** is five times the mean age at death of their kind, as in the
 //!   dissertation.
-//! - **The number of flushes at a time** grows by one after each round that the lake took, and is halved when
-//!   the lake is overloaded or silent.
+//! - **The number of flushes at a time** grows by one after each round that the lake took, and is halved
+//!   when the lake is overloaded, silent, or takes several times as long as before. Clients go first: flushes
+//!   use a quarter of the requests that the lake takes at a time, and go one by one while clients wait for
+//!   it. A tier that is nearly full goes before all else.
 //!
 //! The configured ages are the most that an object waits; a tier without deaths uses them as they are.
 //!
@@ -19,7 +21,7 @@
 //! to step down to its floor, whatever the ages at death are. [`HEADROOM`] is what the age keeps beyond the
 //! percentile, so that it also grows again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// The number of flushes at a time is never more than this.
@@ -30,6 +32,9 @@ const DEATHS: usize = 256;
 
 /// With fewer deaths the configured age stands.
 const DEATHS_MIN: usize = 32;
+
+/// A death is forgotten after this time: the job that caused it may have ended.
+const DEATH_LASTS: Duration = Duration::from_hours(1);
 
 /// The part of deaths, in percent, before which the flush would be in vain.
 const PERCENTILE: usize = 90;
@@ -56,6 +61,22 @@ const NEARLY_FULL: f64 = 0.9;
 /// The number of flushes is halved at most once in this time.
 const HALVING_PAUSE: Duration = Duration::from_secs(1);
 
+/// Flushes use at most this fraction of the requests that the lake takes at a time.
+const PART_OF_LAKE: usize = 4;
+
+/// The number of flushes of about the same size whose times are compared.
+const TIMES: usize = 16;
+
+/// The lake is slow when flushes take this many times as long as they did.
+const SLOW: f64 = 4.0;
+
+/// After each flush, the best time of its size is taken for so many times as long: a lake that is slower for
+/// good is not slow any more after some hundred flushes.
+const FORGETTING: f64 = 1.01;
+
+/// All objects up to this size take about the same time.
+const SMALL_BYTES: u64 = 64 << 10;
+
 /// How long an object is expected to live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -81,6 +102,28 @@ pub struct Fill {
     pub stored_bytes: u64,
     /// The most that may be there.
     pub capacity_bytes: u64,
+}
+
+/// The requests of clients at the lake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// The number of requests that the lake takes at a time.
+    pub requests_max: usize,
+    /// Whether requests of clients wait for others to end.
+    pub clients_wait: bool,
+}
+
+/// A flush that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flushed {
+    /// How it ended.
+    pub end: FlushEnd,
+    /// The size of the object.
+    pub size_bytes: u64,
+    /// How long it took.
+    pub took: Duration,
+    /// When it ended.
+    pub now: Duration,
 }
 
 /// The state of the lake that the end of a flush shows.
@@ -125,26 +168,26 @@ impl Cleaning {
         }
     }
 
-    /// Notes that an object died before its flush, by an overwrite or a removal.
-    pub fn died(&mut self, kind: Kind, age: Duration) {
+    /// Notes that an object died at `now` before its flush, by an overwrite or a removal.
+    pub fn died(&mut self, kind: Kind, age: Duration, now: Duration) {
         match kind {
-            Kind::Normal => self.normal.add(age),
-            Kind::Short => self.short.add(age),
+            Kind::Normal => self.normal.add(age, now),
+            Kind::Short => self.short.add(age, now),
         }
     }
 
-    /// Notes how a flush ended at `now` that took `took`.
-    pub fn flushed(&mut self, end: FlushEnd, took: Duration, now: Duration) {
-        self.flushes.note(end, took, now);
+    /// Notes how a flush ended.
+    pub fn flushed(&mut self, flushed: Flushed) {
+        self.flushes.note(flushed);
     }
 
-    /// When objects of the tier go to the lake while it is so full.
-    pub fn plan(&self, fill: Fill) -> Plan {
+    /// When objects of the tier go to the lake at `now`, while the tier is so full, and the lake so busy.
+    pub fn plan(&self, fill: Fill, load: Load, now: Duration) -> Plan {
         let Bounds { age, short_age } = self.bounds;
         let full = fill.part();
-        let normal = self.normal.percentile();
+        let normal = self.normal.percentile(now);
         let normal = normal.map_or(age, |seen| seen.mul_f64(HEADROOM).max(AGE_MIN).min(age));
-        let short = self.short.mean();
+        let short = self.short.mean(now);
         let short = short.map_or(short_age, |seen| {
             (seen * SHORT_AGE_MEANS).max(SHORT_AGE_MIN).min(short_age)
         });
@@ -153,8 +196,11 @@ impl Cleaning {
             short_age: short.mul_f64(left(full, NEARLY_FULL, 1.0)),
             flushes: if full > NEARLY_FULL {
                 FLUSHES_MAX
+            } else if load.clients_wait {
+                1
             } else {
-                self.flushes.at_a_time
+                let part = (load.requests_max / PART_OF_LAKE).max(1);
+                self.flushes.at_a_time.min(part)
             },
         }
     }
@@ -173,29 +219,40 @@ fn left(full: f64, from: f64, to: f64) -> f64 {
     ((to - full) / (to - from)).clamp(0.0, 1.0)
 }
 
-/// The latest ages at death.
+/// The latest deaths: when they were, and at which age.
 #[derive(Clone, Debug, Default)]
-struct AgesAtDeath(VecDeque<Duration>);
+struct AgesAtDeath(VecDeque<(Duration, Duration)>);
 
 impl AgesAtDeath {
-    fn add(&mut self, age: Duration) {
+    fn add(&mut self, age: Duration, now: Duration) {
         if self.0.len() == DEATHS {
             self.0.pop_front();
         }
-        self.0.push_back(age);
+        self.0.push_back((now, age));
     }
 
-    /// The age before which [`PERCENTILE`] of them died; `None` if there are too few.
-    fn percentile(&self) -> Option<Duration> {
-        let mut ages: Vec<Duration> = self.0.iter().copied().collect();
+    /// The ages that still count; `None` if there are too few.
+    fn ages(&self, now: Duration) -> Option<Vec<Duration>> {
+        let lasting = self
+            .0
+            .iter()
+            .filter(|(at, _)| now.saturating_sub(*at) < DEATH_LASTS);
+        let ages: Vec<Duration> = lasting.map(|(_, age)| *age).collect();
+        (ages.len() >= DEATHS_MIN).then_some(ages)
+    }
+
+    /// The age before which [`PERCENTILE`] of them died.
+    fn percentile(&self, now: Duration) -> Option<Duration> {
+        let mut ages = self.ages(now)?;
         let rank = (ages.len() * PERCENTILE).div_ceil(100);
-        (ages.len() >= DEATHS_MIN).then(|| *ages.select_nth_unstable(rank - 1).1)
+        Some(*ages.select_nth_unstable(rank - 1).1)
     }
 
-    /// Their mean; `None` if there are too few.
-    fn mean(&self) -> Option<Duration> {
-        let number = u32::try_from(self.0.len()).expect("the number of deaths is bounded");
-        (self.0.len() >= DEATHS_MIN).then(|| self.0.iter().sum::<Duration>() / number)
+    /// Their mean.
+    fn mean(&self, now: Duration) -> Option<Duration> {
+        let ages = self.ages(now)?;
+        let number = u32::try_from(ages.len()).expect("the number of deaths is bounded");
+        Some(ages.iter().sum::<Duration>() / number)
     }
 }
 
@@ -206,6 +263,7 @@ struct Flushes {
     /// The flushes of this round that the lake took.
     taken: usize,
     halved_at: Option<Duration>,
+    times: BTreeMap<u32, Times>,
 }
 
 impl Default for Flushes {
@@ -214,18 +272,21 @@ impl Default for Flushes {
             at_a_time: FLUSHES_MAX,
             taken: 0,
             halved_at: None,
+            times: BTreeMap::new(),
         }
     }
 }
 
 impl Flushes {
-    fn note(&mut self, end: FlushEnd, took: Duration, now: Duration) {
+    fn note(&mut self, flushed: Flushed) {
+        let Flushed { end, took, now, .. } = flushed;
         // A flush that began before the number was halved says nothing about the number since.
         let began = now.saturating_sub(took);
         if self.halved_at.is_some_and(|halved_at| began < halved_at) {
             return;
         }
         match end {
+            FlushEnd::Written if self.are_slow(flushed) => self.halve(now),
             FlushEnd::Written => {
                 self.taken += 1;
                 if self.taken >= self.at_a_time {
@@ -233,253 +294,57 @@ impl Flushes {
                     self.at_a_time = (self.at_a_time + 1).min(FLUSHES_MAX);
                 }
             }
-            FlushEnd::Overloaded => {
-                let is_soon = |halved_at: Duration| now.saturating_sub(halved_at) < HALVING_PAUSE;
-                if !self.halved_at.is_some_and(is_soon) {
-                    self.taken = 0;
-                    self.at_a_time = (self.at_a_time / 2).max(1);
-                    self.halved_at = Some(now);
-                }
-            }
+            FlushEnd::Overloaded => self.halve(now),
             FlushEnd::Failed => {}
         }
+    }
+
+    fn halve(&mut self, now: Duration) {
+        let is_soon = |halved_at: Duration| now.saturating_sub(halved_at) < HALVING_PAUSE;
+        if !self.halved_at.is_some_and(is_soon) {
+            self.taken = 0;
+            self.at_a_time = (self.at_a_time / 2).max(1);
+            self.halved_at = Some(now);
+        }
+    }
+
+    /// Whether the latest flushes of about this size took much longer than earlier ones.
+    fn are_slow(&mut self, Flushed { size_bytes, took, .. }: Flushed) -> bool {
+        // Sizes that are alike differ by less than four times.
+        let size = size_bytes.max(SMALL_BYTES).ilog2() / 2;
+        self.times.entry(size).or_default().are_slow_with(took)
+    }
+}
+
+/// The times of flushes of about the same size.
+#[derive(Clone, Debug, Default)]
+struct Times {
+    latest: VecDeque<Duration>,
+    best: Option<Duration>,
+}
+
+impl Times {
+    /// Whether most of the latest flushes, this one included, took [`SLOW`] times the best time. The next
+    /// such word needs as many flushes again.
+    fn are_slow_with(&mut self, took: Duration) -> bool {
+        self.latest.push_back(took);
+        if self.latest.len() < TIMES {
+            return false;
+        }
+        let mut times: Vec<Duration> = self.latest.iter().copied().collect();
+        let median = *times.select_nth_unstable(TIMES / 2).1;
+        self.latest.pop_front();
+        let best = self
+            .best
+            .map_or(median, |best| best.mul_f64(FORGETTING).min(median));
+        self.best = Some(best);
+        let are_slow = median > best.mul_f64(SLOW);
+        if are_slow {
+            self.latest.clear();
+        }
+        are_slow
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use proptest::collection::vec;
-    use proptest::prelude::{Strategy, any, prop_oneof, proptest};
-
-    use super::{Bounds, Cleaning, DEATHS, DEATHS_MIN, FLUSHES_MAX, Fill, FlushEnd, Kind, Plan};
-
-    const BOUNDS: Bounds = Bounds {
-        age: secs(60),
-        short_age: secs(600),
-    };
-    const EMPTY: Fill = full(0);
-
-    const fn secs(number: u64) -> Duration {
-        Duration::from_secs(number)
-    }
-
-    const fn full(percent: u64) -> Fill {
-        Fill {
-            stored_bytes: percent,
-            capacity_bytes: 100,
-        }
-    }
-
-    /// A tier in which this many objects died at each of these ages.
-    fn after_deaths(kind: Kind, ages: impl Iterator<Item = Duration> + Clone) -> Cleaning {
-        let mut cleaning = Cleaning::new(BOUNDS);
-        ages.for_each(|age| cleaning.died(kind, age));
-        cleaning
-    }
-
-    /// Whether two ages differ by less than a rounding error.
-    fn close(left: Duration, right: Duration) -> bool {
-        left.abs_diff(right) < Duration::from_micros(1)
-    }
-
-    #[test]
-    fn without_deaths_the_configured_ages_stand() {
-        let few = after_deaths(Kind::Normal, (1..DEATHS_MIN).map(|_| secs(1)));
-        for cleaning in [Cleaning::new(BOUNDS), few] {
-            let expected = Plan {
-                age: BOUNDS.age,
-                short_age: BOUNDS.short_age,
-                flushes: FLUSHES_MAX,
-            };
-            assert_eq!(cleaning.plan(EMPTY), expected);
-        }
-    }
-
-    #[test]
-    fn objects_stay_until_nine_of_ten_that_die_are_dead_and_half_as_long_again() {
-        let ages = (1..=100).map(|number| Duration::from_millis(number * 200));
-        let plan = after_deaths(Kind::Normal, ages).plan(EMPTY);
-        assert!(close(plan.age, secs(27)), "{plan:?}");
-        assert_eq!(plan.short_age, BOUNDS.short_age, "no short-lived one died");
-    }
-
-    #[test]
-    fn objects_stay_five_seconds_at_least_and_the_configured_age_at_most() {
-        for (age, expected) in [(0, 5), (1, 5), (20, 30), (59, 60), (600, 60)] {
-            let plan = after_deaths(Kind::Normal, std::iter::repeat_n(secs(age), DEATHS)).plan(EMPTY);
-            assert!(close(plan.age, secs(expected)), "{age} s: {plan:?}");
-        }
-    }
-
-    #[test]
-    fn a_configured_age_that_is_shorter_is_used_as_it_is() {
-        let second = Bounds {
-            age: secs(1),
-            short_age: secs(2),
-        };
-        let mut cleaning = Cleaning::new(second);
-        for kind in [Kind::Normal, Kind::Short] {
-            (0..DEATHS).for_each(|_| cleaning.died(kind, Duration::ZERO));
-        }
-        let plan = cleaning.plan(EMPTY);
-        assert_eq!((plan.age, plan.short_age), (secs(1), secs(2)));
-    }
-
-    #[test]
-    fn short_lived_objects_stay_five_times_as_long_as_they_live() {
-        for (age, expected) in [(0, 60), (12, 60), (20, 100), (120, 600), (599, 600)] {
-            let half = std::iter::repeat_n(secs(age), 50);
-            // The mean counts, and not what most do.
-            let ages = half.clone().chain(half.map(|age| age * 2)).map(|age| age * 2 / 3);
-            let plan = after_deaths(Kind::Short, ages).plan(EMPTY);
-            assert!(close(plan.short_age, secs(expected)), "{age} s: {plan:?}");
-            assert_eq!(plan.age, BOUNDS.age, "no normal one died");
-        }
-    }
-
-    #[test]
-    fn only_the_latest_deaths_count() {
-        let ages = std::iter::repeat_n(secs(50), 1000);
-        let mut cleaning = after_deaths(Kind::Normal, ages);
-        assert_eq!(cleaning.plan(EMPTY).age, BOUNDS.age);
-        (0..DEATHS).for_each(|_| cleaning.died(Kind::Normal, secs(4)));
-        assert!(close(cleaning.plan(EMPTY).age, secs(6)));
-    }
-
-    /// Objects die at any age up to 50 s. The cleaner sees only those that die before their flush.
-    #[test]
-    fn an_age_that_follows_the_deaths_before_it_does_not_fall_to_its_floor() {
-        let mut cleaning = after_deaths(Kind::Normal, std::iter::repeat_n(secs(1), DEATHS));
-        assert!(close(cleaning.plan(EMPTY).age, secs(5)));
-        for number in 0..100_000_u64 {
-            let age = Duration::from_millis(number * 7919 % 50_000);
-            if age < cleaning.plan(EMPTY).age {
-                cleaning.died(Kind::Normal, age);
-            }
-        }
-        assert!(cleaning.plan(EMPTY).age > secs(55), "{:?}", cleaning.plan(EMPTY));
-    }
-
-    #[test]
-    fn a_tier_that_fills_up_is_cleaned_sooner() {
-        let cleaning = Cleaning::new(BOUNDS);
-        let table = [
-            (50, 60, 600),
-            (60, 45, 600),
-            (70, 30, 600),
-            (90, 0, 600),
-            (95, 0, 300),
-            (100, 0, 0),
-            (120, 0, 0),
-        ];
-        for (percent, age, short_age) in table {
-            let plan = cleaning.plan(full(percent));
-            let is_as_told = close(plan.age, secs(age)) && close(plan.short_age, secs(short_age));
-            assert!(is_as_told, "{percent}% full: {plan:?}");
-        }
-    }
-
-    /// Runs flushes that end at these times, in milliseconds, each after 10 ms.
-    fn flushes(cleaning: &mut Cleaning, end: FlushEnd, at_ms: impl IntoIterator<Item = u64>) -> usize {
-        for now in at_ms {
-            cleaning.flushed(end, Duration::from_millis(10), Duration::from_millis(now));
-        }
-        cleaning.plan(EMPTY).flushes
-    }
-
-    #[test]
-    fn an_overloaded_lake_gets_half_as_many_flushes_at_most_once_a_second() {
-        let mut cleaning = Cleaning::new(BOUNDS);
-        let overloaded = FlushEnd::Overloaded;
-        assert_eq!(flushes(&mut cleaning, overloaded, [100]), 4);
-        assert_eq!(flushes(&mut cleaning, overloaded, [200, 500, 1_099]), 4);
-        assert_eq!(flushes(&mut cleaning, overloaded, [1_100]), 2);
-        assert_eq!(flushes(&mut cleaning, overloaded, [3_000, 5_000, 7_000]), 1);
-    }
-
-    #[test]
-    fn a_lake_that_takes_a_round_gets_one_flush_more() {
-        let mut cleaning = Cleaning::new(BOUNDS);
-        assert_eq!(flushes(&mut cleaning, FlushEnd::Overloaded, [1_000, 3_000]), 2);
-        assert_eq!(flushes(&mut cleaning, FlushEnd::Written, [4_000]), 2);
-        assert_eq!(flushes(&mut cleaning, FlushEnd::Written, [4_001]), 3);
-        assert_eq!(flushes(&mut cleaning, FlushEnd::Failed, 5_000..6_000), 3);
-        assert_eq!(flushes(&mut cleaning, FlushEnd::Written, 6_000..6_003), 4);
-        assert_eq!(
-            flushes(&mut cleaning, FlushEnd::Written, 7_000..7_100),
-            FLUSHES_MAX
-        );
-    }
-
-    #[test]
-    fn a_flush_that_began_before_the_number_was_halved_does_not_count() {
-        let mut cleaning = Cleaning::new(BOUNDS);
-        assert_eq!(flushes(&mut cleaning, FlushEnd::Overloaded, [1_000]), 4);
-        for (end, now) in [(FlushEnd::Overloaded, 10), (FlushEnd::Written, 20)] {
-            (0..10).for_each(|_| cleaning.flushed(end, secs(now), secs(now)));
-            assert_eq!(cleaning.plan(EMPTY).flushes, 4, "{end:?}");
-        }
-    }
-
-    #[test]
-    fn a_tier_that_is_nearly_full_is_cleaned_before_all_else() {
-        let mut cleaning = Cleaning::new(BOUNDS);
-        flushes(&mut cleaning, FlushEnd::Overloaded, [1_000]);
-        assert_eq!(cleaning.plan(full(90)).flushes, 4);
-        assert_eq!(cleaning.plan(full(91)).flushes, FLUSHES_MAX);
-    }
-
-    #[derive(Clone, Debug)]
-    enum Event {
-        Died(bool, u64),
-        Flushed(u8, u64, u64),
-    }
-
-    fn event() -> impl Strategy<Value = Event> {
-        prop_oneof![
-            (any::<bool>(), 0_u64..10_000_000).prop_map(|(short, age)| Event::Died(short, age)),
-            (any::<u8>(), any::<u32>(), 0_u64..3_000).prop_map(|(end, took, pause)| Event::Flushed(
-                end,
-                took.into(),
-                pause
-            )),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn a_plan_keeps_its_bounds_whatever_happens(
-            age in 0_u64..1_000_000,
-            short_age in 0_u64..10_000_000,
-            events in vec(event(), 0..400),
-            fills in vec((any::<u64>(), any::<u64>()), 1..4),
-        ) {
-            let [age, short_age] = [age, short_age].map(Duration::from_millis);
-            let mut cleaning = Cleaning::new(Bounds { age, short_age });
-            let mut now = 0;
-            for event in events {
-                match event {
-                    Event::Died(true, age) => cleaning.died(Kind::Short, Duration::from_millis(age)),
-                    Event::Died(false, age) => cleaning.died(Kind::Normal, Duration::from_millis(age)),
-                    Event::Flushed(end, took, pause) => {
-                        let ends = [FlushEnd::Written, FlushEnd::Overloaded, FlushEnd::Failed];
-                        now += pause;
-                        let [took, now] = [took, now].map(Duration::from_millis);
-                        cleaning.flushed(ends[usize::from(end) % 3], took, now);
-                    }
-                }
-            }
-            let plan = cleaning.plan(EMPTY);
-            assert!(plan.age >= age.min(super::AGE_MIN));
-            assert!(plan.short_age >= short_age.min(super::SHORT_AGE_MIN));
-            for (stored_bytes, capacity_bytes) in fills {
-                let fuller = cleaning.plan(Fill { stored_bytes, capacity_bytes });
-                assert!(fuller.age <= plan.age && plan.age <= age);
-                assert!(fuller.short_age <= plan.short_age && plan.short_age <= short_age);
-                assert!((plan.flushes..=FLUSHES_MAX).contains(&fuller.flushes) && plan.flushes > 0);
-            }
-        }
-    }
-}
+mod tests;

@@ -14,7 +14,8 @@ use ulid::Ulid;
 
 use crate::entry::{Kind, Owner};
 use crate::keys::Name;
-use crate::names::{BeginError, BegunChange, ChangeError, Ended, Names};
+pub use crate::names::Of;
+use crate::names::{BeginError, BegunChange, ChangeError, Ended, Found, Names};
 use crate::session::{Session, new_id};
 
 /// How long a change waits for another one of the same name.
@@ -32,15 +33,6 @@ pub struct Changes {
     names: Names,
     session: Arc<Session>,
     under_way: Mutex<HashSet<Ulid>>,
-}
-
-/// The dirty object that a change is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
-    /// The one that is there when the change begins, if any.
-    Current,
-    /// This one, or none at all.
-    Exactly(Option<Ulid>),
 }
 
 /// A change at the lake that has begun. No other node changes the name at the lake until it ends. Dropped,
@@ -63,18 +55,22 @@ impl Changes {
         }
     }
 
-    /// Begins a change of a name. Waits some seconds for another one to end.
+    /// Begins a change of a name, whose entry may be `known` from a look not long ago. Waits some seconds for
+    /// another change to end.
     ///
     /// # Errors
     ///
     /// The change has not begun, and nothing may be sent to the lake.
-    pub async fn begin(self: &Arc<Self>, name: &Name, kind: Kind, of: Of) -> Result<LakeChange, BeginError> {
+    pub async fn begin(
+        self: &Arc<Self>,
+        name: &Name,
+        (kind, of): (Kind, Of),
+        mut known: Option<Found>,
+    ) -> Result<LakeChange, BeginError> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match self.try_to_begin(name, kind, of).await {
+            match self.try_to_begin(name, (kind, of), known.take()).await {
                 Err(BeginError::Busy(_)) if Instant::now() < deadline => sleep(LOOK_PAUSE).await,
-                // The caller flushes what a write would go over.
-                Err(BeginError::Changed) if of == Of::Current && kind != Kind::Write => {}
                 outcome => return outcome,
             }
         }
@@ -83,17 +79,13 @@ impl Changes {
     async fn try_to_begin(
         self: &Arc<Self>,
         name: &Name,
-        kind: Kind,
-        of: Of,
+        change: (Kind, Of),
+        known: Option<Found>,
     ) -> Result<LakeChange, BeginError> {
         let owner = self.session.owner().ok_or(BeginError::NoSession)?;
-        let of = match of {
-            Of::Exactly(of) => of,
-            Of::Current => self.names.find(name).await?.entry.current_id(),
-        };
         let token = new_id();
         let under_way = UnderWay::note(self, token);
-        let begun = self.names.begin(name, (kind, of), owner, token).await?;
+        let begun = self.names.begin(name, change, (owner, token), known).await?;
         under_way.stays();
         Ok(LakeChange {
             changes: Arc::clone(self),

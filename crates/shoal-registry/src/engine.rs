@@ -7,6 +7,7 @@
 
 pub mod embedded;
 pub mod etcd;
+mod looks;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -50,9 +51,30 @@ pub struct Range {
     pub after: Bytes,
     /// The maximum number of keys; at least 1. An engine may return fewer although there are more.
     pub limit: usize,
-    /// The revision of an earlier page that had more; `None` for the newest revision. An engine keeps such a
-    /// revision for half a minute at least after the last page that was read at it.
-    pub at: Option<Revision>,
+    /// The state that is read.
+    pub at: At,
+}
+
+/// The state that a page is read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// The newest. No page is read at its revision later.
+    Newest,
+    /// The newest. If the page has more, then others may be read at its revision: an engine keeps it for half
+    /// a minute at least after the last of them.
+    NewestForPages,
+    /// That of an earlier page.
+    Revision(Revision),
+}
+
+impl At {
+    /// The revision of an earlier page.
+    pub fn revision(self) -> Option<Revision> {
+        match self {
+            Self::Newest | Self::NewestForPages => None,
+            Self::Revision(revision) => Some(revision),
+        }
+    }
 }
 
 /// Some keys with their values, as they were at one revision.

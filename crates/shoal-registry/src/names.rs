@@ -7,6 +7,8 @@
 //! The same transaction keeps the lists of [`NodeList`] true, so that a node finds its work after a crash
 //! without looking at all names.
 
+mod lists;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +18,9 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use ulid::Ulid;
 
+pub use self::lists::{DirtyPage, EmptyEntry, NamePage};
 use crate::deaths::{Death, Deaths};
-use crate::engine::{
-    Change, Condition, Engine, EngineError, Outcome, Page, Range, Revision, Stored, Transaction,
-};
+use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Revision, Transaction};
 use crate::entry::{Busy, Entry, Kind, NotBegun, Owner};
 use crate::keys::{Name, NodeList};
 use crate::session::new_id;
@@ -57,34 +58,17 @@ pub struct BegunChange {
     pub name: Name,
     /// The change, as the entry has it.
     pub busy: Busy,
+    /// The entry as it was seen with the change in it. The end needs no look unless it has changed since.
+    found: Found,
 }
 
-/// Some dirty objects of a bucket in the order of their keys.
-#[derive(Clone, Debug)]
-pub struct DirtyPage {
-    /// The dirty objects.
-    pub objects: Vec<(Name, DirtyVersion)>,
-    /// The last name that was looked at, if more follow it.
-    pub next: Option<Name>,
-    /// The revision at which the page was read.
-    pub revision: Revision,
-}
-
-/// Some names of a node's list in the order of their ids.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamePage {
-    /// The names.
-    pub names: Vec<(Ulid, Name)>,
-    /// The last id that was looked at, if more follow it.
-    pub next: Option<Ulid>,
-}
-
-/// An entry that was emptied, and when.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EmptyEntry {
-    /// The name.
-    pub name: Name,
-    revision: Revision,
+/// The dirty object that a change is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// The one that is there when the change begins, if any.
+    Current,
+    /// This one, or none at all.
+    Exactly(Option<Ulid>),
 }
 
 /// A change did not happen, or it is not known whether it did.
@@ -256,8 +240,8 @@ impl Names {
         })
     }
 
-    /// Begins a change of the name at the lake. `of` is the dirty object that the change is about; `None`:
-    /// the change is about the lake's object, and nothing may be dirty.
+    /// Begins a change of the name at the lake. `known` is the entry as the node has seen it not long ago: if
+    /// it is still so, it need not be read again.
     ///
     /// # Errors
     ///
@@ -266,32 +250,50 @@ impl Names {
     pub async fn begin(
         &self,
         name: &Name,
-        (kind, of): (Kind, Option<Ulid>),
-        owner: Owner,
-        token: Ulid,
+        (kind, of): (Kind, Of),
+        (owner, token): (Owner, Ulid),
+        known: Option<Found>,
     ) -> Result<BegunChange, BeginError> {
-        let busy = Busy {
-            kind,
-            owner,
-            token,
-            of,
+        let mut is_fresh = known.is_none();
+        let mut found = match known {
+            Some(known) => known,
+            None => self.find(name).await?,
         };
-        let begun = || BegunChange {
-            name: name.clone(),
-            busy,
-        };
-        let mut found = self.find(name).await?;
         loop {
-            if found.entry.busy.is_some_and(|busy| busy.token == token) {
-                return Ok(begun());
+            if let Some(begun) = BegunChange::in_entry(name, &found, token) {
+                return Ok(begun);
             }
-            let entry = found.entry.begun(busy).map_err(|why| match why {
-                NotBegun::Busy(other) => BeginError::Busy(other),
-                NotBegun::Changed => BeginError::Changed,
-            })?;
+            let busy = Busy {
+                kind,
+                owner,
+                token,
+                of: match of {
+                    Of::Current => found.entry.current_id(),
+                    Of::Exactly(of) => of,
+                },
+            };
+            let entry = match found.entry.begun(busy) {
+                Ok(entry) => entry,
+                // It may be otherwise by now.
+                Err(_) if !is_fresh => {
+                    found = self.find(name).await?;
+                    is_fresh = true;
+                    continue;
+                }
+                Err(NotBegun::Busy(other)) => return Err(BeginError::Busy(other)),
+                Err(NotBegun::Changed) => return Err(BeginError::Changed),
+            };
             let listed = Change::put(NodeList::Busy.key(owner.node, token), name.to_bytes());
             found = match self.replace(name, &found, &entry, vec![listed]).await {
-                Ok(Outcome::Committed(_)) => return Ok(begun()),
+                Ok(Outcome::Committed(revision)) => {
+                    let found = Found {
+                        entry,
+                        revision: Some(revision),
+                        looked: found.looked,
+                    };
+                    let name = name.clone();
+                    return Ok(BegunChange { name, busy, found });
+                }
                 Ok(Outcome::Conflict) => self.find(name).await?,
                 Err(EngineError::Unknown(_)) => {
                     let now = self.find(name).await;
@@ -299,6 +301,7 @@ impl Names {
                 }
                 Err(error) => return Err(error.into()),
             };
+            is_fresh = true;
         }
     }
 
@@ -323,12 +326,16 @@ impl Names {
 
     async fn end(
         &self,
-        BegunChange { name, busy }: &BegunChange,
+        BegunChange { name, busy, found }: &BegunChange,
         next: impl Fn(&Entry<DirtyVersion>, Ulid) -> Option<Entry<DirtyVersion>>,
         lasts: impl Fn() -> bool,
     ) -> Result<Ended, ChangeError> {
+        let mut known = Some(found.clone());
         loop {
-            let found = self.find(name).await?;
+            let found = match known.take() {
+                Some(known) => known,
+                None => self.find(name).await?,
+            };
             let Some(entry) = next(&found.entry, busy.token) else {
                 // While the session lasts no other node ends the change: this node has, in a transaction
                 // whose answer was lost. Afterwards another node may have flushed the object that was to go.
@@ -385,151 +392,6 @@ impl Names {
         }
     }
 
-    /// The dirty objects of `bucket` whose keys begin with `prefix` and follow `after`, from at most `limit`
-    /// entries, as of `at`.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the registry cannot be asked.
-    pub async fn list(
-        &self,
-        bucket: &str,
-        (prefix, after): (&[u8], &[u8]),
-        limit: usize,
-        at: Option<Revision>,
-    ) -> Result<DirtyPage, EngineError> {
-        let after = match after {
-            b"" => Bytes::new(),
-            after => Name::new(bucket, after).entry_key(),
-        };
-        let range = Range {
-            prefix: Name::new(bucket, prefix).entry_key(),
-            after,
-            limit,
-            at,
-        };
-        let Page {
-            entries,
-            has_more,
-            revision,
-        } = self.engine.range(range).await?;
-        let last = entries.last().and_then(|(key, _)| Name::of_entry_key(key));
-        let mut objects = Vec::with_capacity(entries.len());
-        for (key, stored) in entries {
-            let entry: Entry<DirtyVersion> = decoded(&stored.value)?;
-            if let (Some(name), Some(version)) = (Name::of_entry_key(&key), entry.current) {
-                objects.push((name, version));
-            }
-        }
-        Ok(DirtyPage {
-            objects,
-            next: last.filter(|_| has_more),
-            revision,
-        })
-    }
-
-    /// Some names in a list of `node`, at most `limit`, in the order of their ids, behind `after`.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the registry cannot be asked.
-    pub async fn listed(
-        &self,
-        list: NodeList,
-        node: u64,
-        after: Option<Ulid>,
-        limit: usize,
-    ) -> Result<NamePage, EngineError> {
-        let (page, has_more) = self.list_page(list, node, after, limit).await?;
-        let next = page.last().filter(|_| has_more).map(|(id, _)| *id);
-        let listed = page.into_iter();
-        let listed = listed.filter_map(|(id, stored)| Some((id, Name::from_bytes(stored.value)?)));
-        Ok(NamePage {
-            names: listed.collect(),
-            next,
-        })
-    }
-
-    /// Some empty entries in the list of `node`, at most `limit`, in the order of their ids, behind `after`.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the registry cannot be asked.
-    pub async fn empty_entries(
-        &self,
-        node: u64,
-        after: Option<Ulid>,
-        limit: usize,
-    ) -> Result<Vec<(Ulid, EmptyEntry)>, EngineError> {
-        let (page, _) = self.list_page(NodeList::Empty, node, after, limit).await?;
-        let entries = page.into_iter().filter_map(|(id, Stored { value, revision })| {
-            let name = Name::from_bytes(value)?;
-            Some((id, EmptyEntry { name, revision }))
-        });
-        Ok(entries.collect())
-    }
-
-    /// Some items of the trash of `node`, at most `limit`, in the order of their ids, behind `after`.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the registry cannot be asked.
-    pub async fn trash(
-        &self,
-        node: u64,
-        after: Option<Ulid>,
-        limit: usize,
-    ) -> Result<Vec<(Ulid, Trash)>, EngineError> {
-        let (page, _) = self.list_page(NodeList::Trash, node, after, limit).await?;
-        let listed = page.iter().map(|(id, stored)| Ok((*id, decoded(&stored.value)?)));
-        listed.collect()
-    }
-
-    /// Removes ids from a list of `node`; at most 64.
-    ///
-    /// # Errors
-    ///
-    /// They may still be there.
-    pub async fn unlist(&self, list: NodeList, node: u64, ids: &[Ulid]) -> Result<(), EngineError> {
-        let changes = ids.iter().map(|id| Change::Delete {
-            key: list.key(node, *id),
-        });
-        let transaction = Transaction {
-            conditions: Vec::new(),
-            changes: changes.collect(),
-        };
-        self.engine.commit(transaction).await.map(drop)
-    }
-
-    /// Counts the entries of a list of `node`.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the registry cannot be asked.
-    pub async fn count(&self, list: NodeList, node: u64) -> Result<u64, EngineError> {
-        self.engine.count(&list.prefix(node)).await
-    }
-
-    /// Some entries of a list, and whether more follow.
-    async fn list_page(
-        &self,
-        list: NodeList,
-        node: u64,
-        after: Option<Ulid>,
-        limit: usize,
-    ) -> Result<(Vec<(Ulid, Stored)>, bool), EngineError> {
-        let range = Range {
-            prefix: list.prefix(node),
-            after: after.map_or_else(Bytes::new, |id| list.key(node, id)),
-            limit,
-            at: None,
-        };
-        let page = self.engine.range(range).await?;
-        let entries = page.entries.into_iter();
-        let entries = entries.filter_map(|(key, stored)| Some((NodeList::id_in(&key)?, stored)));
-        Ok((entries.collect(), page.has_more))
-    }
-
     async fn replace(
         &self,
         name: &Name,
@@ -556,6 +418,18 @@ impl Names {
             [unlist, self.trashed(&Trash::Data(version.data.clone()))]
         });
         changes.into_iter().flatten()
+    }
+}
+
+impl BegunChange {
+    /// The change that `token` names, if the entry has it.
+    pub(crate) fn in_entry(name: &Name, found: &Found, token: Ulid) -> Option<Self> {
+        let busy = found.entry.busy.filter(|busy| busy.token == token)?;
+        Some(Self {
+            name: name.clone(),
+            busy,
+            found: found.clone(),
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ulid::Ulid;
 
-use crate::engine::{Change, Condition, EngineError, Outcome, Page, Range, Transaction};
+use crate::engine::{At, Change, Condition, EngineError, Outcome, Page, Range, Transaction};
 use crate::entry::Entry;
 use crate::keys::{self, BEGAN};
 use crate::names::{Names, decoded};
@@ -58,7 +58,7 @@ impl Names {
             prefix: Bytes::from_static(kind.prefix()),
             after,
             limit,
-            at: None,
+            at: At::Newest,
         };
         let Page {
             entries, has_more, ..

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use ulid::Ulid;
 
 use crate::engine::{
-    Change, Condition, Engine, EngineError, Outcome, Range, Revision, SessionId, Stored, Transaction,
+    At, Change, Condition, Engine, EngineError, Outcome, Range, Revision, SessionId, Stored, Transaction,
 };
 use crate::entry::Owner;
 use crate::keys::{LIVES, MEMBERS, adopter, life, member, node_in};
@@ -288,7 +288,7 @@ impl Session {
                 prefix: Bytes::from_static(prefix),
                 after,
                 limit: PAGE,
-                at: None,
+                at: At::Newest,
             };
             let page = self.engine.range(range).await?;
             nodes.extend(page.entries.iter().filter_map(|(key, _)| node_in(key)));

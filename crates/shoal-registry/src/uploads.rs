@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
-use crate::engine::{Change, Condition, EngineError, Outcome, Page, Range, Revision, Transaction};
+use crate::engine::{At, Change, Condition, EngineError, Outcome, Page, Range, Revision, Transaction};
 use crate::keys::{self, Name, NodeList};
 use crate::names::{ChangeError, Names, decoded, encoded};
 use crate::version::{DirtyVersion, Trash};
@@ -244,7 +244,7 @@ impl Uploads {
             prefix: keys::parts(id),
             after: after.map_or_else(Bytes::new, |number| keys::part(id, number)),
             limit,
-            at: None,
+            at: At::Newest,
         };
         let page = self.names.engine.range(range).await?.entries.into_iter();
         let parts = page.filter_map(|(key, stored)| {
@@ -379,7 +379,7 @@ impl Uploads {
             prefix: keys::uploads(bucket, prefix),
             after: after.map_or_else(Bytes::new, |(name, id)| keys::upload(name, id)),
             limit,
-            at: None,
+            at: At::Newest,
         };
         let Page {
             entries, has_more, ..

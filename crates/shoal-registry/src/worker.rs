@@ -21,7 +21,7 @@ use crate::changes::{Changes, LakeChange, Of};
 use crate::engine::EngineError;
 use crate::entry::Kind;
 use crate::keys::{Name, NodeList};
-use crate::names::{BeginError, BegunChange, ChangeError, EmptyEntry, Names};
+use crate::names::{BeginError, BegunChange, ChangeError, EmptyEntry, Found, Names};
 use crate::session::Session;
 use crate::uploads::Uploads;
 use crate::version::{DirtyVersion, Trash};
@@ -227,18 +227,24 @@ impl<L: Lake> Worker<L> {
     ///
     /// The object is still dirty, or that is not known.
     pub async fn flush(&self, name: &Name) -> Result<(), NotFlushed> {
-        let Some(version) = self.names.find(name).await?.entry.current else {
+        let found = self.names.find(name).await?;
+        let Some(version) = found.entry.current.clone() else {
             return Ok(());
         };
-        let flushed = self.flush_version(name, &version).await;
+        let flushed = self.flush_version(name, &version, Some(found)).await;
         self.note(version.id, name, &flushed);
         flushed
     }
 
-    async fn flush_version(&self, name: &Name, version: &DirtyVersion) -> Result<(), NotFlushed> {
+    async fn flush_version(
+        &self,
+        name: &Name,
+        version: &DirtyVersion,
+        mut known: Option<Found>,
+    ) -> Result<(), NotFlushed> {
         let of = Of::Exactly(Some(version.id));
         let change = loop {
-            match self.changes.begin(name, Kind::Flush, of).await {
+            match self.changes.begin(name, (Kind::Flush, of), known.take()).await {
                 Ok(change) => break change,
                 Err(BeginError::Changed) => return Ok(()),
                 // A large object may take long on its way to the lake.
@@ -360,8 +366,8 @@ impl<L: Lake> Worker<L> {
                 continue;
             }
             let found = self.names.find(&name).await?;
-            match found.entry.busy.filter(|busy| busy.token == token) {
-                Some(busy) => match self.names.give_up(&BegunChange { name, busy }).await {
+            match BegunChange::in_entry(&name, &found, token) {
+                Some(begun) => match self.names.give_up(&begun).await {
                     Err(ChangeError::Engine(error)) => return Err(error),
                     Ok(_) | Err(ChangeError::OutcomeUnknown | ChangeError::Contended) => {}
                 },

@@ -6,7 +6,8 @@ use crate::conditions::Conditions;
 use crate::range::RangeRequest;
 
 /// S3's own headers that change neither the permission to read nor the answer.
-const PLAIN_AMZ_HEADERS: [&str; 6] = [
+const PLAIN_AMZ_HEADERS: [&str; 7] = [
+    "x-amz-api-version",
     "x-amz-date",
     "x-amz-content-sha256",
     "x-amz-checksum-mode",
@@ -228,6 +229,7 @@ mod tests {
             ("accept-encoding", "identity"),
             ("amz-sdk-invocation-id", "1"),
             ("x-amz-content-sha256", "UNSIGNED-PAYLOAD"),
+            ("x-amz-api-version", "2006-03-01"),
             ("range", "bytes=0-1"),
             ("if-match", "\"x\""),
             ("traceparent", "00-1-2-00"),

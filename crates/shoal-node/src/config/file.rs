@@ -18,7 +18,7 @@ use super::value::{RawValue, Value};
 const FRESHNESS_RULE_KEYS: &[&str] = &["prefix", "freshness"];
 
 /// Keys of one `[[write.rule]]`.
-const WRITE_RULE_KEYS: &[&str] = &["prefix", "mode", "tier", "lifetime"];
+const WRITE_RULE_KEYS: &[&str] = &["prefix", "mode", "tier", "lifetime", "fallback"];
 
 /// Keys of one `[[tier]]`.
 const TIER_KEYS: &[&str] = &[

@@ -318,12 +318,14 @@ impl Loader {
         let mode = entry.require("mode", &mut self.problems);
         let tier = self.optional(entry, "tier");
         let lifetime = self.optional(entry, "lifetime").unwrap_or_default();
+        let fallback = self.optional(entry, "fallback").unwrap_or_default();
         let ((prefix, _), (mode, _)) = (prefix?, mode?);
         Some(WriteRule {
             prefix,
             mode,
             tier,
             lifetime,
+            fallback,
         })
     }
 

@@ -43,7 +43,7 @@ pub use crate::split::SplitRule;
 pub use crate::tier::{
     EtcdConfig, EtcdUser, PasswordError, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig,
 };
-pub use crate::write::{WriteConfig, WriteMode, WriteRule};
+pub use crate::write::{Fallback, WriteConfig, WriteMode, WriteRule};
 
 /// All settings of one node, and of the name server that leads clients to nodes.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -101,6 +101,7 @@ fn write_rule_pairs(rule: &WriteRule) -> Pairs {
     if rule.mode == WriteMode::Back {
         pairs.push(("tier", rule.tier.to_toml()));
         pairs.push(("lifetime", rule.lifetime.to_toml()));
+        pairs.push(("fallback", rule.fallback.to_toml()));
     }
     pairs
 }

@@ -32,6 +32,7 @@ impl Config {
                         let tier = rule.tier_in(&self.tiers).map(|tier| &self.tiers[tier]);
                         digest.add(tier.map_or("", |tier| &tier.name));
                         digest.add(lifetime_word(rule.lifetime));
+                        digest.add(rule.fallback.as_str());
                     }
                 }
             }

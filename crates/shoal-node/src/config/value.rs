@@ -12,7 +12,7 @@ use shoal_registry::Lifetime;
 use toml::Value as Toml;
 
 use super::units::{format_size, format_time, parse_size, parse_time};
-use super::{Anonymous, CooperationMode, FreshnessMode, SplitRule, WriteMode};
+use super::{Anonymous, CooperationMode, Fallback, FreshnessMode, SplitRule, WriteMode};
 
 /// The raw value of a setting, before it has a type.
 #[derive(Clone, Debug)]
@@ -295,6 +295,18 @@ impl Value for Lifetime {
 
     fn to_toml(&self) -> Option<Toml> {
         Some(Toml::String(lifetime_word(*self).into()))
+    }
+}
+
+impl Value for Fallback {
+    const WRITE: &'static str = "write \"through\" or \"refuse\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|fallback| fallback.as_str() == text)
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(self.as_str().into()))
     }
 }
 

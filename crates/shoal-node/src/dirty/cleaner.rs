@@ -14,15 +14,18 @@ use super::manifest::{Manifest, Naming};
 use super::outcomes::Outcomes;
 use super::pacing::Pacing;
 use super::status::WriteBackOutcome;
-use super::tiers::{StoredBytes, object_name, size_in};
+use super::tier_store::StoredBytes;
+use super::tiers::{object_name, size_in};
 use crate::clock;
 use crate::grants::Grants;
 use crate::tier::{ByteStore, TierBytes};
+use crate::write::WriteThrough;
 
 /// The parts of a node that every cleaner uses.
 #[derive(Clone)]
 pub(super) struct CleanerParts {
     pub(super) lake_writer: Arc<LakeWriter>,
+    pub(super) through: Arc<WriteThrough>,
     pub(super) grants: Arc<Grants>,
     pub(super) outcomes: Arc<Outcomes>,
     pub(super) naming: Naming,
@@ -65,7 +68,8 @@ impl Cleaner {
         };
         let began = clock::instant();
         let written = self.parts.lake_writer.write(write).await;
-        self.pacing.flushed(written.as_ref(), began);
+        let size_bytes = version.size_bytes;
+        self.pacing.flushed(written.as_ref(), size_bytes, began);
         self.parts.grants.invalidate_object(&manifest.name);
         let outcomes = &self.parts.outcomes;
         match written {
@@ -78,6 +82,7 @@ impl Cleaner {
                     );
                 }
                 outcomes.count(WriteBackOutcome::Flushed);
+                self.parts.through.spread(&manifest.version);
                 FlushEnd::Written
             }
             Err(failure) => {

@@ -129,7 +129,6 @@ impl DirtyObjects {
             ..of_source.map_err(WriteError::from)?
         };
         let data = copy_pieces(tier, &manifest.pieces).await?;
-        tier.note_stored(size_bytes);
         Ok(self.enter(name, (size_bytes, lifetime), (&record, data)).await?)
     }
 }
@@ -149,16 +148,11 @@ async fn copy_pieces(tier: &Tier, pieces: &[Piece]) -> Result<Vec<Arc<str>>, Not
     let Err(error) = copied else {
         return Ok(keys);
     };
-    if let Err(error) = tier.store.remove(&keys).await {
-        tracing::debug!(%error, "copied bytes without an object stay in the tier");
-    }
+    tier.store.discard(&keys).await;
     Err(match error {
         StoreError::Missing => NotCopied::SourceGone,
         StoreError::Full(_) => NotCopied::AtLake(Uncached::TooDirty),
-        error => {
-            TierUnavailable::because(&error);
-            NotCopied::AtLake(Uncached::TierUnavailable)
-        }
+        _ => NotCopied::AtLake(Uncached::TierUnavailable),
     })
 }
 

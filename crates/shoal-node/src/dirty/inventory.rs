@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use shoal_registry::engine::At;
+
 use super::Manifest;
 use super::listing::Scope;
 use super::objects::DirtyObjects;
 use super::tiers::object_name;
 use crate::tier::TierUnavailable;
 
-/// The number of entries of a registry on one page.
-const PAGE: usize = 1000;
+/// The number of entries of a registry on one page: those of a page of S3, and one more that shows whether
+/// others follow.
+const PAGE: usize = 1001;
 
 impl DirtyObjects {
     /// Every dirty object of a bucket whose key begins with `prefix` and follows `after`, in the order of
@@ -26,7 +29,7 @@ impl DirtyObjects {
     ) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
         let mut manifests = Vec::new();
         for tier in self.tiers_below(bucket, prefix) {
-            let (mut after, mut at) = (after.to_vec(), None);
+            let (mut after, mut at) = (after.to_vec(), At::NewestForPages);
             loop {
                 let page = tier.names.list(bucket, (prefix, &after), PAGE, at).await;
                 let page = page.map_err(TierUnavailable::from)?;
@@ -35,7 +38,7 @@ impl DirtyObjects {
                         manifests.push(self.manifest(&name, &version)?);
                     }
                 }
-                at = Some(page.revision);
+                at = At::Revision(page.revision);
                 match page.next {
                     Some(next) => after = next.parts().1.to_vec(),
                     None => break,
@@ -60,10 +63,12 @@ impl DirtyObjects {
     ) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
         let mut manifests = Vec::new();
         for tier in self.tiers_below(bucket, &scope.prefix) {
-            let (mut after, mut left, mut at) = (scope.behind(after), names, None);
+            let (mut after, mut left) = (scope.behind(after), names);
             while left > 0 {
-                let page = tier.names.list(bucket, (&scope.prefix, &after), PAGE, at).await?;
-                at = Some(page.revision);
+                let limit = if scope.has_groups() { PAGE } else { PAGE.min(left) };
+                // Pages of other moments do as well: so are the pages of the client.
+                let range = (&*scope.prefix, &*after);
+                let page = tier.names.list(bucket, range, limit, At::Newest).await?;
                 let mut last_group: Option<Vec<u8>> = None;
                 for (name, version) in page.objects {
                     let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) else {

@@ -164,6 +164,11 @@ impl LakeWriter {
         }
     }
 
+    /// The lake that it writes to.
+    pub(super) fn lake(&self) -> &Arc<Endpoint> {
+        &self.lake
+    }
+
     /// Writes the object to the lake as its writer would have.
     ///
     /// # Errors

@@ -32,6 +32,7 @@ mod permission;
 mod reading;
 mod status;
 mod sweep;
+mod tier_store;
 mod tiers;
 mod uploads;
 mod writing;
@@ -40,7 +41,7 @@ pub use self::checksums::{Checksum, ChecksumSpec, ChecksumType, element_name};
 pub use self::copying::{CopyRequest, NotCopied};
 pub use self::flush_orders::{FlushOrders, FlushProgress};
 pub use self::lake_writer::is_undecided;
-pub use self::listing::{Listing, UploadListing, described};
+pub use self::listing::{Listing, UploadListing, described, in_order};
 pub use self::manifest::Manifest;
 pub use self::multipart::{
     Completed, CompletionError, KeptUpload, ListError, ListedPart, Part, PartError, Upload, UploadEnd,

@@ -20,7 +20,7 @@ use shoal_store::Store;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::cleaner::CleanerParts;
-use super::intake::receive;
+use super::intake::receive_nothing;
 use super::lake_writer::LakeWriter;
 use super::manifest::{Manifest, Naming, Record};
 use super::outcomes::Outcomes;
@@ -36,7 +36,7 @@ use crate::grants::Grants;
 use crate::http::connection::ClientBody;
 use crate::shutdown::Shutdown;
 use crate::tier::{ByteStore, TierBytes, TierConfig, TierUnavailable};
-use crate::write::{BackRule, Uncached, WriteRules, WriteThrough, size_to_copy};
+use crate::write::{BackRule, Fallback, Spread, Uncached, WriteRules, WriteThrough, size_to_copy};
 
 /// How long the lake's word on the versions of a bucket is remembered.
 const VERSIONED: Duration = Duration::from_mins(1);
@@ -159,6 +159,7 @@ impl DirtyObjects {
         let outcomes = Arc::<Outcomes>::default();
         let cleaner = CleanerParts {
             lake_writer: Arc::clone(&lake_writer),
+            through: Arc::clone(&through),
             grants: Arc::clone(&grants),
             outcomes: Arc::clone(&outcomes),
             naming: naming.clone(),
@@ -218,6 +219,12 @@ impl DirtyObjects {
         Some((rule, &self.tiers[rule.tier]))
     }
 
+    /// The rule of a name that is below one, and its tier.
+    fn rule_of(&self, name: &ObjectName) -> Result<(BackRule, &Tier), TierUnavailable> {
+        let rule = self.rule(name);
+        rule.ok_or_else(|| TierUnavailable::because(&"no rule names a tier"))
+    }
+
     pub(super) fn tiers_below(&self, bucket: &str, prefix: &[u8]) -> impl Iterator<Item = &Tier> {
         let tiers: BTreeSet<usize> = self.rules.tiers_below(bucket, prefix);
         tiers.into_iter().map(|tier| &self.tiers[tier])
@@ -226,15 +233,20 @@ impl DirtyObjects {
 
 /// Objects.
 impl DirtyObjects {
+    /// Whether a write that may not be dirty for this reason is refused, and does not go to the lake instead.
+    pub fn refuses(&self, name: &ObjectName, why: Uncached) -> bool {
+        let is_for_now = matches!(why, Uncached::TooDirty | Uncached::TierUnavailable);
+        let rule = self.rules.back_rule(name);
+        is_for_now && rule.is_some_and(|rule| rule.fallback == Fallback::Refuse)
+    }
+
     /// Looks a name up, below a rule that lets it be dirty.
     ///
     /// # Errors
     ///
     /// The registry does not answer. The lake's answer is not the answer then.
     pub async fn find(&self, name: &ObjectName) -> Result<Lookup, TierUnavailable> {
-        let rule = self.rules.back_rule(name);
-        let rule = rule.ok_or_else(|| TierUnavailable::because(&"no rule names a tier"))?;
-        let tier = &self.tiers[rule.tier];
+        let (rule, tier) = self.rule_of(name)?;
         let key = registry_name(name);
         let found = tier.names.find(&key).await.map_err(TierUnavailable::from)?;
         let manifest = found
@@ -275,7 +287,7 @@ impl DirtyObjects {
 
     /// The bytes of a dirty object.
     pub fn bytes(&self, lookup: &Lookup, manifest: &Manifest) -> TierBytes {
-        let store = Arc::clone(&self.tiers[lookup.tier].store);
+        let store = Arc::clone(self.tiers[lookup.tier].store.bytes());
         TierBytes::new(store, manifest.pieces.clone())
     }
 
@@ -316,9 +328,7 @@ impl DirtyObjects {
             lifetime,
             ..
         } = write;
-        let (_, tier) = self
-            .rule(&name)
-            .ok_or_else(|| TierUnavailable::because(&"no rule names a tier"))?;
+        let (_, tier) = self.rule_of(&name)?;
         let key = (size_bytes > 0).then(|| new_key(size_bytes));
         let copy = self.through.copy(size_bytes);
         let mut md5 = Digests::default();
@@ -331,10 +341,9 @@ impl DirtyObjects {
             }
         };
         match &key {
-            Some(key) => receive(&*tier.store, (key, size_bytes), body.as_mut(), each).await?,
-            None => super::intake::receive_nothing(body.as_mut()).await?,
+            Some(key) => tier.store.receive((key, size_bytes), body.as_mut(), each).await?,
+            None => receive_nothing(body.as_mut()).await?,
         }
-        tier.note_stored(size_bytes);
         // A checksum that comes behind the bytes says the same as one before them.
         headers.extend(body.trailer());
         let record = Record {
@@ -367,7 +376,7 @@ impl DirtyObjects {
             Ok(()) => {}
             Err(ChangeError::OutcomeUnknown) => return Err(WriteError::OutcomeUnknown),
             Err(error) => {
-                tier.discard(&data).await;
+                tier.store.discard(&data).await;
                 return Err(TierUnavailable::because(&error).into());
             }
         }
@@ -381,13 +390,14 @@ impl DirtyObjects {
         self.grants.invalidate_object(name);
     }
 
-    /// Keeps the blocks of a written object in the cache. They have the same names before and after the
-    /// object goes to the lake.
+    /// Keeps the blocks of a written object on this node's disk. They have the same names before and after
+    /// the object goes to the lake. The homes get them then: the tier is as near as a home, a young object
+    /// often dies, and the bytes would take the same links as the writes into the tier.
     fn cache(&self, copy: &crate::write::BodyCopy, version: &Version) {
         let mut answer = version.headers.clone();
         answer.insert(header::ETAG, version.etag_header());
         // The answer to the client says nothing about the cache: the tier has the bytes in any case.
-        let _ = self.through.commit(copy, version.object, &answer);
+        let _ = self.through.commit(copy, (version.object, &answer), Spread::Here);
     }
 
     /// Describes an object that is to be committed.
@@ -440,26 +450,29 @@ impl DirtyObjects {
     ///
     /// The change has not begun, and nothing may be sent to the lake.
     pub async fn begin_at_lake(&self, name: &ObjectName) -> Result<LakeChange, NotBegun> {
-        self.begin(name, Kind::Write).await
+        self.begin(name, Kind::Write, None).await
     }
 
-    /// Begins the removal of the object under a name, dirty or not.
+    /// Begins the removal of the object under a name, dirty or not, that was looked up before.
     ///
     /// # Errors
     ///
     /// The removal has not begun, and nothing may be sent to the lake.
-    pub async fn begin_removal(&self, name: &ObjectName) -> Result<LakeChange, NotBegun> {
-        self.begin(name, Kind::Delete).await
+    pub async fn begin_removal(&self, name: &ObjectName, lookup: Lookup) -> Result<LakeChange, NotBegun> {
+        self.begin(name, Kind::Delete, Some(lookup.found)).await
     }
 
-    async fn begin(&self, name: &ObjectName, kind: Kind) -> Result<LakeChange, NotBegun> {
-        let (_, tier) = self
-            .rule(name)
-            .ok_or_else(|| TierUnavailable::because(&"no rule names a tier"))?;
+    async fn begin(
+        &self,
+        name: &ObjectName,
+        kind: Kind,
+        mut known: Option<Found>,
+    ) -> Result<LakeChange, NotBegun> {
+        let (_, tier) = self.rule_of(name)?;
         let key = registry_name(name);
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match tier.changes.begin(&key, kind, Of::Current).await {
+            match tier.changes.begin(&key, (kind, Of::Current), known.take()).await {
                 Ok(change) => return Ok(change),
                 // Other writes may keep the name dirty.
                 Err(BeginError::Changed) if Instant::now() < deadline => {
@@ -489,13 +502,11 @@ impl DirtyObjects {
     /// Checks that there is room for a write, and that the lake would take it from the caller.
     pub(super) async fn permit(&self, write: &PendingWrite, caller: &Caller) -> Result<(), Uncached> {
         let (rule, tier) = self.rule(&write.name).ok_or(Uncached::TierUnavailable)?;
-        if !tier.takes_writes() {
-            return Err(Uncached::TierUnavailable);
-        }
-        if write.size_bytes > tier.object_bytes_max() {
+        tier.check_writable()?;
+        if write.size_bytes > tier.store.object_bytes_max() {
             return Err(Uncached::TooLarge);
         }
-        if !tier.has_room(write.size_bytes) {
+        if !tier.store.has_room(write.size_bytes) {
             return Err(Uncached::TooDirty);
         }
         if self.is_versioned(write, caller).await {
@@ -529,7 +540,7 @@ impl DirtyObjects {
         let figures = self.tiers.iter().map(Tier::figures);
         Figures {
             objects: figures.clone().map(|figures| figures.objects).sum(),
-            bytes: self.tiers.iter().map(Tier::stored_bytes).sum(),
+            bytes: self.tiers.iter().map(|tier| tier.store.fill().stored_bytes).sum(),
             outcomes: self.outcomes.writes(),
             uploads: figures.map(|figures| figures.uploads).sum(),
             upload_ends: self.outcomes.uploads(),
@@ -548,8 +559,8 @@ impl DirtyObjects {
             name: Arc::clone(&tier.name),
             is_reachable: tier.is_reachable(),
             objects: tier.figures().objects,
-            bytes: tier.stored_bytes(),
-            capacity_bytes: tier.capacity_bytes(),
+            bytes: tier.store.fill().stored_bytes,
+            capacity_bytes: tier.store.fill().capacity_bytes,
             uploads: tier.figures().uploads,
             oldest: tier.figures().oldest,
             pace: tier.pace(),

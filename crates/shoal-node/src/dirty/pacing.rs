@@ -1,9 +1,9 @@
 //! Tells the policy of a tier's cleaner what happens, and the cleaner what follows.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use shoal_policy::cleaning::{Bounds, Cleaning, Fill, FlushEnd, Kind, Plan};
+use shoal_policy::cleaning::{Bounds, Cleaning, Fill, FlushEnd, Flushed, Kind, Load, Plan};
 use shoal_registry::worker::Pace;
 use shoal_registry::{Death, Lifetime};
 
@@ -33,39 +33,45 @@ impl Pacing {
         }
     }
 
-    /// Notes how a flush that began at `began` ended.
-    pub(super) fn flushed(&self, written: Result<&Uploaded, &NotWritten>, began: Instant) {
+    /// Notes how a flush of `size_bytes` that began at `began` ended.
+    pub(super) fn flushed(&self, written: Result<&Uploaded, &NotWritten>, size_bytes: u64, began: Instant) {
         let end = match written {
             Ok(_) => FlushEnd::Written,
             Err(failure) if failure.error.is_overload() => FlushEnd::Overloaded,
             Err(_) => FlushEnd::Failed,
         };
-        let now = clock::instant();
-        let since = |then| now.saturating_duration_since(then);
-        self.cleaning
-            .lock()
-            .flushed(end, since(began), since(self.started));
+        self.cleaning.lock().flushed(Flushed {
+            end,
+            size_bytes,
+            took: clock::instant().saturating_duration_since(began),
+            now: self.now(),
+        });
+    }
+
+    fn now(&self) -> Duration {
+        clock::instant().saturating_duration_since(self.started)
     }
 
     /// Notes objects that died while they were dirty.
     pub(super) fn died(&self, deaths: impl IntoIterator<Item = Death>) {
+        let now = self.now();
         let mut cleaning = self.cleaning.lock();
         for Death { lifetime, age } in deaths {
             let kind = match lifetime {
                 Lifetime::Normal => Kind::Normal,
                 Lifetime::Short => Kind::Short,
             };
-            cleaning.died(kind, age);
+            cleaning.died(kind, age, now);
         }
     }
 
-    /// The pace while the tier is so full.
-    pub(super) fn pace(&self, fill: Fill) -> Pace {
+    /// The pace while the tier is so full, and the lake so busy.
+    pub(super) fn pace(&self, fill: Fill, load: Load) -> Pace {
         let Plan {
             age,
             short_age,
             flushes,
-        } = self.cleaning.lock().plan(fill);
+        } = self.cleaning.lock().plan(fill, load, self.now());
         Pace {
             age,
             short_age,
@@ -80,7 +86,7 @@ mod tests {
     use std::time::Duration;
 
     use http::StatusCode;
-    use shoal_policy::cleaning::{FLUSHES_MAX, Fill};
+    use shoal_policy::cleaning::{FLUSHES_MAX, Fill, Load};
     use shoal_registry::worker::Pace;
     use shoal_registry::{Death, Lifetime};
 
@@ -98,6 +104,10 @@ mod tests {
         stored_bytes: 0,
         capacity_bytes: 1,
     };
+    const IDLE: Load = Load {
+        requests_max: 32,
+        clients_wait: false,
+    };
 
     #[test]
     fn only_a_lake_that_is_asked_too_much_gets_fewer_flushes() {
@@ -114,9 +124,9 @@ mod tests {
                 error,
                 may_exist: false,
             };
-            pacing.flushed(Ok(&Uploaded::Same), clock::instant());
-            pacing.flushed(Err(&failure), clock::instant());
-            assert_eq!(pacing.pace(EMPTY).parallel, flushes, "{failure}");
+            pacing.flushed(Ok(&Uploaded::Same), 1, clock::instant());
+            pacing.flushed(Err(&failure), 1, clock::instant());
+            assert_eq!(pacing.pace(EMPTY, IDLE).parallel, flushes, "{failure}");
         }
     }
 
@@ -128,7 +138,7 @@ mod tests {
             age: Duration::from_secs(seconds),
         };
         pacing.died([death(Lifetime::Normal, 4), death(Lifetime::Short, 20)].repeat(99));
-        let pace = pacing.pace(EMPTY);
+        let pace = pacing.pace(EMPTY, IDLE);
         assert_eq!(
             (pace.age, pace.short_age),
             (Duration::from_secs(6), Duration::from_secs(100))

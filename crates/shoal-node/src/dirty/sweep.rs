@@ -29,7 +29,7 @@ use shoal_registry::engine::EngineError;
 use shoal_registry::names::Names;
 use ulid::{ULID_LEN, Ulid};
 
-use super::tiers::StoredBytes;
+use super::tier_store::StoredBytes;
 use crate::tier::{ByteStore, ListedPiece, StoreError};
 
 /// The pause between two sweeps.

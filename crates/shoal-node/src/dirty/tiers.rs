@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use shoal_policy::cleaning::Fill;
+use shoal_policy::cleaning::Load;
 use shoal_registry::changes::Changes;
 use shoal_registry::engine::embedded::{Embedded, OpenError};
 use shoal_registry::engine::etcd::{Etcd, SettingsError};
@@ -18,18 +17,19 @@ use shoal_registry::session::{Session, new_id};
 use shoal_registry::uploads::Uploads;
 use shoal_registry::worker::{Pace, Worker, age_of};
 use shoal_registry::{Name, NodeList};
+use shoal_s3::identity::NODE;
 use shoal_s3::object::ObjectName;
-use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::cleaner::{Cleaner, CleanerParts};
 use super::pacing::Pacing;
 use super::status::TierFigures;
 use super::sweep::Sweeper;
+use super::tier_store::{StoredBytes, TierStore};
+use crate::endpoint::Endpoint;
 use crate::shutdown::Shutdown;
-use crate::tier::{
-    ByteStore, PasswordError, ProbeError, RegistryConfig, StoreError, TierConfig, TierUnavailable,
-};
+use crate::tier::{ByteStore, PasswordError, RegistryConfig, TierConfig, TierUnavailable};
+use crate::write::Uncached;
 
 /// Other nodes take this node for dead when the registry has not heard from it for this time.
 const SESSION: Duration = Duration::from_secs(10);
@@ -37,29 +37,23 @@ const SESSION: Duration = Duration::from_secs(10);
 /// The pause between two renewals of the session.
 const RENEWAL: Duration = Duration::from_secs(2);
 
-/// The pause between two probes of a store that has not passed yet.
-const PROBE_PAUSE: Duration = Duration::from_secs(5);
-
 /// The pause between two counts of what is dirty.
 const COUNT_PAUSE: Duration = Duration::from_secs(2);
 
 /// The pause between two looks at the pace of the cleaner.
 const PACE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The pause between two looks at how full the store is.
-const FILL_PAUSE: Duration = Duration::from_mins(5);
-
-/// The same while the store seems to be full.
-const FULL_PAUSE: Duration = Duration::from_secs(2);
-
-/// The number of pieces on a page of the store's listing.
-const LIST_PAGE: usize = 1000;
+/// The load of a lake whose requests are not counted.
+const UNBOUNDED: Load = Load {
+    requests_max: usize::MAX,
+    clients_wait: false,
+};
 
 /// A tier, as one node uses it.
 pub(super) struct Tier {
     /// The name in the configuration.
     pub(super) name: Arc<str>,
-    pub(super) store: Arc<dyn ByteStore>,
+    pub(super) store: TierStore,
     pub(super) names: Names,
     pub(super) uploads: Uploads,
     pub(super) changes: Arc<Changes>,
@@ -67,39 +61,10 @@ pub(super) struct Tier {
     session: Arc<Session>,
     /// The id of this node.
     pub(super) node: u64,
-    capacity_bytes: u64,
-    stored: Arc<StoredBytes>,
     pacing: Arc<Pacing>,
+    lake: Arc<Endpoint>,
     sweeper: Sweeper,
-    /// Whether the store has passed its probe.
-    is_probed: AtomicBool,
-    /// Notified when a write finds no room.
-    full: Notify,
     figures: Mutex<TierFigures>,
-}
-
-/// The bytes in a tier's store, as far as this node knows: those of the last listing, and this node's own
-/// writes and removals since.
-#[derive(Debug, Default)]
-pub(super) struct StoredBytes(AtomicU64);
-
-impl StoredBytes {
-    pub(super) fn add(&self, bytes: u64) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(super) fn remove(&self, bytes: u64) {
-        let less = |stored: u64| Some(stored.saturating_sub(bytes));
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-    }
-
-    fn set(&self, bytes: u64) {
-        self.0.store(bytes, Ordering::Relaxed);
-    }
-
-    fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// The settings of a node that concern each of its tiers.
@@ -170,6 +135,7 @@ impl Tier {
         let changes = Arc::new(Changes::new(names.clone(), Arc::clone(&session)));
         let stored = Arc::<StoredBytes>::default();
         let pacing = Arc::new(Pacing::new(pace));
+        let lake = Arc::clone(cleaner.lake_writer.lake());
         let learns = (Arc::clone(&stored), Arc::clone(&pacing));
         let cleaner = Cleaner::new(Arc::clone(&store), learns, cleaner);
         let worker = Worker::new(
@@ -185,6 +151,7 @@ impl Tier {
             names.clone(),
             Arc::clone(&stored),
         );
+        let store = TierStore::new(Arc::clone(&name), store, stored, config.capacity_bytes);
         Ok(Self {
             uploads: Uploads::new(names.clone()),
             name,
@@ -194,12 +161,9 @@ impl Tier {
             worker,
             session,
             node,
-            capacity_bytes: config.capacity_bytes,
-            stored,
             pacing,
+            lake,
             sweeper,
-            is_probed: AtomicBool::new(false),
-            full: Notify::new(),
             figures: Mutex::default(),
         })
     }
@@ -211,10 +175,10 @@ impl Tier {
         };
         tokio::select! {
             () = self.keep_session() => {}
-            () = self.keep_probing() => {}
+            probed = self.store.keep_probing() => match probed {},
             () = Arc::clone(&self.worker).run(trouble) => {}
             () = self.keep_counting() => {}
-            () = self.keep_measuring() => {}
+            measured = self.store.keep_measuring(|| self.worker.hurry()) => match measured {},
             () = self.keep_pacing() => {}
             swept = self.sweeper.run() => match swept {},
             () = stopping.begun() => {}
@@ -246,31 +210,13 @@ impl Tier {
         if let Err(error) = self.session.keep().await {
             TierUnavailable::because(&error);
         }
-        match self.probe().await {
+        match self.store.probe().await {
             Err(error) if !error.is_outage => Err(TierError::Store {
                 tier: Arc::clone(&self.name),
                 problem: error.to_string(),
             }),
             _ => Ok(()),
         }
-    }
-
-    async fn probe(&self) -> Result<(), ProbeError> {
-        let probed = self.store.probe().await;
-        match &probed {
-            Ok(()) => self.is_probed.store(true, Ordering::Relaxed),
-            Err(error) => tracing::warn!(tier = %self.name, %error, "a tier takes no writes"),
-        }
-        probed
-    }
-
-    /// Probes the store until it passes. Until then the tier takes no writes.
-    async fn keep_probing(&self) {
-        while !self.is_probed.load(Ordering::Relaxed) {
-            tokio::time::sleep(PROBE_PAUSE).await;
-            let _ = self.probe().await;
-        }
-        std::future::pending::<()>().await;
     }
 
     async fn keep_counting(&self) {
@@ -314,36 +260,16 @@ impl Tier {
 
     /// When objects go to the lake now.
     pub(super) fn pace(&self) -> Pace {
-        self.pacing.pace(Fill {
-            stored_bytes: self.stored.bytes(),
-            capacity_bytes: self.capacity_bytes,
+        self.pacing.pace(self.store.fill(), self.load())
+    }
+
+    /// How busy the lake is.
+    fn load(&self) -> Load {
+        let turns = self.lake.turns();
+        turns.map_or(UNBOUNDED, |turns| Load {
+            requests_max: turns.limit(),
+            clients_wait: turns.waiting_beside(NODE.id) > 0,
         })
-    }
-
-    /// Learns how full the store is. Pieces of other nodes are not counted otherwise.
-    async fn keep_measuring(&self) {
-        loop {
-            match self.measure().await {
-                Ok(bytes) => self.stored.set(bytes),
-                Err(error) => tracing::debug!(%error, tier = %self.name, "the tier was not measured"),
-            }
-            tokio::select! {
-                () = tokio::time::sleep(FILL_PAUSE) => {}
-                () = self.full.notified() => tokio::time::sleep(FULL_PAUSE).await,
-            }
-        }
-    }
-
-    async fn measure(&self) -> Result<u64, StoreError> {
-        let (mut bytes, mut after) = (0, None::<Arc<str>>);
-        loop {
-            let page = self.store.list(after.as_deref(), LIST_PAGE).await?;
-            bytes += page.pieces.iter().map(|piece| piece.size_bytes).sum::<u64>();
-            match page.pieces.last() {
-                Some(last) if !page.is_last => after = Some(Arc::clone(&last.key)),
-                _ => return Ok(bytes),
-            }
-        }
     }
 
     /// Whether the registry has heard from this node.
@@ -351,24 +277,16 @@ impl Tier {
         self.session.owner().is_some()
     }
 
-    /// Whether this node may write into the tier.
-    pub(super) fn takes_writes(&self) -> bool {
-        self.is_reachable() && self.is_probed.load(Ordering::Relaxed)
-    }
-
-    /// Whether there is room for so many bytes more.
-    pub(super) fn has_room(&self, bytes: u64) -> bool {
-        let is_fit = self.stored.bytes().saturating_add(bytes) <= self.capacity_bytes;
-        if !is_fit {
-            self.worker.hurry();
-            self.full.notify_one();
+    /// Checks that this node may write into the tier: registry and store are there.
+    ///
+    /// # Errors
+    ///
+    /// The reason why not.
+    pub(super) fn check_writable(&self) -> Result<(), Uncached> {
+        if !self.is_reachable() {
+            return Err(Uncached::TierUnavailable);
         }
-        is_fit
-    }
-
-    /// No object may be larger.
-    pub(super) fn object_bytes_max(&self) -> u64 {
-        self.capacity_bytes.min(crate::tier::PIECE_BYTES_MAX)
+        self.store.check()
     }
 
     /// Counts the dirty objects that this node wrote.
@@ -378,28 +296,6 @@ impl Tier {
 
     pub(super) fn figures(&self) -> TierFigures {
         *self.figures.lock()
-    }
-
-    pub(super) const fn capacity_bytes(&self) -> u64 {
-        self.capacity_bytes
-    }
-
-    /// The bytes in the store.
-    pub(super) fn stored_bytes(&self) -> u64 {
-        self.stored.bytes()
-    }
-
-    /// Notes bytes that this node has written.
-    pub(super) fn note_stored(&self, bytes: u64) {
-        self.stored.add(bytes);
-    }
-
-    /// Removes bytes that no entry names. A sweep removes the rest later.
-    pub(super) async fn discard(&self, keys: &[Arc<str>]) {
-        match self.store.remove(keys).await {
-            Ok(()) => self.stored.remove(keys.iter().map(|key| size_in(key)).sum()),
-            Err(error) => tracing::debug!(%error, ?keys, "bytes without an object stay in the tier"),
-        }
     }
 }
 
@@ -482,7 +378,7 @@ fn open_embedded(folder: &Path) -> Result<Arc<Embedded>, OpenError> {
 mod tests {
     use shoal_s3::object::ObjectName;
 
-    use super::{StoredBytes, new_key, object_name, registry_name, size_in};
+    use super::{new_key, object_name, registry_name, size_in};
 
     #[test]
     fn a_key_tells_how_many_bytes_are_under_it() {
@@ -501,13 +397,5 @@ mod tests {
             version: None,
         };
         assert_eq!(object_name(&registry_name(&name)), Some(name));
-    }
-
-    #[test]
-    fn no_more_bytes_are_removed_than_are_known() {
-        let stored = StoredBytes::default();
-        stored.add(5);
-        stored.remove(7);
-        assert_eq!(stored.bytes(), 0);
     }
 }

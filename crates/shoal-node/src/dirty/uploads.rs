@@ -20,7 +20,6 @@ use shoal_s3::payload::{Algorithm, Digests};
 use ulid::Ulid;
 
 use super::checksums::{Checksum, ChecksumSpec, creation_headers};
-use super::intake::receive;
 use super::lake_writer::{LakeWrite, LakeWriteError};
 use super::manifest::{Manifest, Record};
 use super::multipart::{
@@ -125,10 +124,11 @@ impl DirtyObjects {
         B: Body<Data = Bytes, Error = S3Error>,
     {
         let tier = self.tier_of_upload(&upload.name)?;
-        if size_bytes > tier.object_bytes_max() {
+        if size_bytes > tier.store.object_bytes_max() {
             return Err(PartError::TooLarge);
         }
-        if !tier.has_room(size_bytes) {
+        tier.check_writable().map_err(ReceiveError::from)?;
+        if !tier.store.has_room(size_bytes) {
             return Err(ReceiveError::Full.into());
         }
         let checksum_spec = ChecksumSpec::of(&upload.headers).ok().flatten();
@@ -139,11 +139,9 @@ impl DirtyObjects {
         }
         let key = new_key(size_bytes);
         let body = std::pin::pin!(body);
-        receive(&*tier.store, (&key, size_bytes), body, |data| {
-            digests.update(data);
-        })
-        .await?;
-        tier.note_stored(size_bytes);
+        tier.store
+            .receive((&key, size_bytes), body, |data| digests.update(data))
+            .await?;
         let md5 = digests.of(Algorithm::Md5);
         let part = Part {
             number,
@@ -165,7 +163,7 @@ impl DirtyObjects {
             Ok(()) => Ok(part),
             Err(error) => {
                 if error.is_certain() {
-                    tier.discard(std::slice::from_ref(&part.data)).await;
+                    tier.store.discard(std::slice::from_ref(&part.data)).await;
                 }
                 Err(unusable(error).into())
             }
@@ -278,7 +276,7 @@ impl DirtyObjects {
         conditions: &HeaderMap,
         change: LakeChange,
     ) -> Result<(), CompletionError> {
-        let bytes = TierBytes::new(Arc::clone(&tier.store), manifest.pieces.clone());
+        let bytes = TierBytes::new(Arc::clone(tier.store.bytes()), manifest.pieces.clone());
         let permit = change.permit();
         let write = LakeWrite {
             manifest,

@@ -24,7 +24,8 @@ const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("binary/octet-stream"
 ///
 /// An ACL is not among them. It is meant for other callers, who read at the lake; and Ceph RGW compares it
 /// with the bucket's policy only when it gets the object, which is too late to refuse the write.
-const UNDERSTOOD: [&str; 6] = [
+const UNDERSTOOD: [&str; 7] = [
+    "x-amz-api-version",
     "x-amz-decoded-content-length",
     "x-amz-expected-bucket-owner",
     "x-amz-request-payer",
@@ -68,6 +69,16 @@ pub enum ReceiveError {
     /// The tier does not take the bytes.
     #[error(transparent)]
     Unavailable(#[from] TierUnavailable),
+}
+
+impl From<Uncached> for ReceiveError {
+    /// The error of bytes for a tier that takes none for this reason.
+    fn from(why: Uncached) -> Self {
+        match why {
+            Uncached::TooDirty => Self::Full,
+            why => Self::Unavailable(TierUnavailable::because(&why.as_str())),
+        }
+    }
 }
 
 /// The reason why a write is not acknowledged.
@@ -167,7 +178,13 @@ pub(super) fn of_flush(sent: &HeaderMap) -> Result<HeaderMap, Uncached> {
         headers.remove(name);
     }
     without_framing(&mut headers);
-    headers.entry(header::CONTENT_TYPE).or_insert(CONTENT_TYPE);
+    // A lake takes an empty type for none.
+    if headers
+        .get(header::CONTENT_TYPE)
+        .is_none_or(HeaderValue::is_empty)
+    {
+        headers.insert(header::CONTENT_TYPE, CONTENT_TYPE);
+    }
     Ok(headers)
 }
 
@@ -234,6 +251,8 @@ mod tests {
             ("content-type", "text/plain"),
         ]);
         assert_eq!(told, expected);
+        let empty = of_flush(&headers(&[("content-type", "")])).unwrap();
+        assert_eq!(empty, headers(&[("content-type", "binary/octet-stream")]));
         let bare = of_flush(&headers(&[("content-encoding", "aws-chunked")])).unwrap();
         assert_eq!(bare, headers(&[("content-type", "binary/octet-stream")]));
     }

@@ -96,6 +96,12 @@ impl Turns {
         self.state.lock().waiting.len_of(payer)
     }
 
+    /// The number of waiting requests of all payers but one.
+    pub fn waiting_beside(&self, payer: u32) -> usize {
+        let state = self.state.lock();
+        state.waiting.len() - state.waiting.len_of(payer)
+    }
+
     /// Notes that the lake has answered a request, in its turn or after it.
     pub fn answered(&self) {
         let mut state = self.state.lock();

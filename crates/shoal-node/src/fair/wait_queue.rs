@@ -53,6 +53,11 @@ impl<T> WaitQueue<T> {
         self.0.is_empty()
     }
 
+    /// The number of waiting requests.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The number of waiting requests of one payer, including those that were given up lately.
     pub fn len_of(&self, payer: u32) -> usize {
         self.0.len_of(payer)

@@ -13,7 +13,7 @@ use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
 use crate::front::forward::{Forwarder, relay};
 use crate::front::respond;
-use crate::write::{Uncached, Upload, WriteThrough};
+use crate::write::{Spread, Uncached, Upload, WriteThrough};
 
 /// Writes through the cache.
 pub(super) struct Writes {
@@ -57,8 +57,10 @@ impl Writes {
             return Ok(relayed);
         }
         let object = name.id(self.lake.url());
-        let cached =
-            gathering.and_then(|gathering| self.through.commit(&gathering, object, relayed.headers()));
+        let cached = gathering.and_then(|gathering| {
+            let answer = relayed.headers();
+            self.through.commit(&gathering, (object, answer), Spread::Homes)
+        });
         respond::written(relayed.headers_mut(), cached);
         Ok(relayed)
     }

@@ -222,6 +222,10 @@ impl ByteStore for FolderStore {
     fn probe(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
         self.probe_folder().boxed()
     }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
+        async move { probe::probe_piece(self, &describe(self.layout.root())).await }.boxed()
+    }
 }
 
 impl fmt::Debug for FolderStore {

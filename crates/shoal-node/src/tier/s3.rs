@@ -330,6 +330,10 @@ impl ByteStore for S3Store {
     fn probe(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
         self.probe_bucket().boxed()
     }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
+        async move { probe::probe_piece(self, &self.bucket.to_string()).await }.boxed()
+    }
 }
 
 impl fmt::Debug for S3Store {

@@ -86,6 +86,14 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
     /// Fails if the store cannot do this, and if it is set up so that it would lose pieces or keep removed
     /// ones.
     fn probe(&self) -> BoxFuture<'_, Result<(), ProbeError>>;
+
+    /// Checks that a store that has passed [`probe`](Self::probe) still writes, reads, lists and removes
+    /// pieces. Its settings and storage classes are not looked at.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store does not do this.
+    fn check(&self) -> BoxFuture<'_, Result<(), ProbeError>>;
 }
 
 /// One page of a listing.

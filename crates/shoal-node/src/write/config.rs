@@ -36,6 +36,29 @@ impl WriteMode {
     }
 }
 
+/// The answer to a write below a back rule whose tier has no room, or whose store does not answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fallback {
+    /// The object goes to the lake while its writer waits.
+    #[default]
+    Through,
+    /// `503 SlowDown`: nothing is sent to the lake, and the client tries again later.
+    Refuse,
+}
+
+impl Fallback {
+    /// Every fallback.
+    pub const ALL: [Self; 2] = [Self::Through, Self::Refuse];
+
+    /// The word in settings.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Through => "through",
+            Self::Refuse => "refuse",
+        }
+    }
+}
+
 /// Default and exceptions by prefix. The longest matching prefix wins, and the header of a request overrides
 /// both.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,9 +86,22 @@ pub struct WriteRule {
     pub tier: Option<String>,
     /// How long those that are written back are expected to live.
     pub lifetime: Lifetime,
+    /// The answer to writes back that the tier cannot take now.
+    pub fallback: Fallback,
 }
 
 impl WriteRule {
+    /// A rule that says nothing but the mode of a prefix.
+    pub fn new(prefix: impl Into<String>, mode: WriteMode) -> Self {
+        Self {
+            prefix: prefix.into(),
+            mode,
+            tier: None,
+            lifetime: Lifetime::default(),
+            fallback: Fallback::default(),
+        }
+    }
+
     /// The position of the tier of objects that this rule writes back. `None` if it names no tier of these,
     /// or names none at all and there are several.
     pub fn tier_in(&self, tiers: &[TierConfig]) -> Option<usize> {

@@ -13,10 +13,10 @@ mod pending_commits;
 mod through;
 
 pub use self::body_copy::BodyCopy;
-pub use self::config::{WriteConfig, WriteMode, WriteRule};
+pub use self::config::{Fallback, WriteConfig, WriteMode, WriteRule};
 pub use self::mode::{BackRule, WriteRules, lifetime_in};
 pub use self::multipart::Upload;
-pub use self::through::{WriteThrough, WriteThroughSizes, size_to_copy};
+pub use self::through::{Spread, WriteThrough, WriteThroughSizes, size_to_copy};
 
 /// Why a write was carried out in another mode than requested: a write through the cache left nothing there,
 /// a write back went to the lake first. The value of `X-Cache-Reason`.

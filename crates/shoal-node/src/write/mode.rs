@@ -9,7 +9,7 @@ use shoal_s3::hop_by_hop::{LIFETIME_HEADER, MODE_HEADER};
 use shoal_s3::object::ObjectName;
 use shoal_s3::prefix::ByPrefix;
 
-use super::config::{WriteConfig, WriteMode, WriteRule};
+use super::config::{Fallback, WriteConfig, WriteMode, WriteRule};
 use crate::tier::TierConfig;
 
 /// Why a write has no mode, or no lifetime.
@@ -58,6 +58,8 @@ pub struct BackRule {
     pub tier: usize,
     /// How long the objects are expected to live.
     pub lifetime: Lifetime,
+    /// The answer to writes that the tier cannot take now.
+    pub fallback: Fallback,
 }
 
 /// The meaning of a rule.
@@ -79,6 +81,7 @@ impl Target {
                     .tier_in(tiers)
                     .expect("the checks of the configuration find the tier of each rule"),
                 lifetime: rule.lifetime,
+                fallback: rule.fallback,
             }),
         }
     }
@@ -111,12 +114,7 @@ impl WriteRules {
     /// Panics if a rule writes back into a tier that is not there, which the checks of the configuration
     /// refuse.
     pub fn new(config: &WriteConfig, tiers: &[TierConfig]) -> Self {
-        let default = WriteRule {
-            prefix: String::new(),
-            mode: config.default,
-            tier: None,
-            lifetime: Lifetime::Normal,
-        };
+        let default = WriteRule::new("", config.default);
         let rules = (0..).zip(&config.rules);
         let rules = rules.map(|(number, rule)| (rule.prefix.as_str(), Target::of(number, rule, tiers)));
         // The default is none of the rules, and never writes back.
@@ -186,7 +184,7 @@ mod tests {
 
     use super::{BackRule, LIFETIME_HEADER, MODE_HEADER, ModeError, WriteRules, lifetime_in};
     use crate::tier::{RegistryConfig, TierConfig, TierStoreConfig};
-    use crate::write::{WriteConfig, WriteMode, WriteRule};
+    use crate::write::{Fallback, WriteConfig, WriteMode, WriteRule};
 
     fn tier(name: &str) -> TierConfig {
         TierConfig {
@@ -197,29 +195,20 @@ mod tests {
         }
     }
 
-    fn rule(prefix: &str, mode: WriteMode) -> WriteRule {
-        WriteRule {
-            prefix: prefix.into(),
-            mode,
-            tier: None,
-            lifetime: Lifetime::Normal,
-        }
-    }
-
     fn back(prefix: &str, tier: &str, lifetime: Lifetime) -> WriteRule {
         WriteRule {
             tier: Some(tier.into()),
             lifetime,
-            ..rule(prefix, WriteMode::Back)
+            ..WriteRule::new(prefix, WriteMode::Back)
         }
     }
 
     fn rules() -> WriteRules {
         let rules = vec![
-            rule("s3://b/x/", WriteMode::Through),
+            WriteRule::new("s3://b/x/", WriteMode::Through),
             back("s3://b/tmp/", "first", Lifetime::Normal),
             back("s3://b/tmp/short/", "second", Lifetime::Short),
-            rule("s3://b/tmp/kept/", WriteMode::Around),
+            WriteRule::new("s3://b/tmp/kept/", WriteMode::Around),
         ];
         let config = WriteConfig {
             rules,
@@ -306,7 +295,7 @@ mod tests {
     #[test]
     fn a_rule_without_a_tier_means_the_only_one() {
         let config = WriteConfig {
-            rules: vec![rule("s3://b/", WriteMode::Back)],
+            rules: vec![WriteRule::new("s3://b/", WriteMode::Back)],
             ..WriteConfig::default()
         };
         let rules = WriteRules::new(&config, &[tier("only")]);
@@ -316,7 +305,8 @@ mod tests {
             Some(BackRule {
                 number: 0,
                 tier: 0,
-                lifetime
+                lifetime,
+                fallback: Fallback::Through,
             })
         );
     }

@@ -43,6 +43,15 @@ pub struct WriteThrough {
     pub(super) aside: PartTable,
 }
 
+/// The nodes that get the blocks of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// This node and the homes: a read through this node would have brought the blocks there, too.
+    Homes,
+    /// This node only.
+    Here,
+}
+
 /// The sizes that decide how a write is cut into blocks, and whether it is kept at all.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteThroughSizes {
@@ -106,18 +115,17 @@ impl WriteThrough {
         Ok(BodyCopy::new(store, fetcher, size_bytes, self.block_bytes))
     }
 
-    /// Goes on in a separate task when the lake has answered. The headers in `answer` name the version of
-    /// `object` that the lake has committed. Callers that read the object through this node meanwhile wait
-    /// for a moment.
+    /// Goes on in a separate task when the object is committed. The headers in `answer` name its version.
+    /// Callers that read the object through this node meanwhile wait for a moment.
     ///
     /// # Errors
     ///
-    /// Fails with the reason why the object is not cached. The lake has it all the same.
+    /// Fails with the reason why the object is not cached. It is committed all the same.
     pub fn commit(
         self: &Arc<Self>,
         copy: &BodyCopy,
-        object: ObjectId,
-        answer: &HeaderMap,
+        (object, answer): (ObjectId, &HeaderMap),
+        spread: Spread,
     ) -> Result<(), Uncached> {
         let copied = copy.finish()?;
         let version = Version::from_write(object, answer, copied.size_bytes, self.block_bytes);
@@ -130,10 +138,23 @@ impl WriteThrough {
             // A version is found by its blocks on the disk, of which there may be none yet.
             this.grants.introduce(&version);
             drop(pending);
-            tokio::join!(landing, this.hand_over(&version));
+            match spread {
+                Spread::Homes => drop(tokio::join!(landing, this.hand_over(&version))),
+                Spread::Here => landing.await,
+            }
             drop(underway);
         });
         Ok(())
+    }
+
+    /// Offers the blocks of a version that are here to their homes, in a separate task.
+    pub fn spread(self: &Arc<Self>, version: &Arc<Version>) {
+        let (this, underway) = (Arc::clone(self), Arc::clone(&self.underway));
+        let version = Arc::clone(version);
+        tokio::spawn(async move {
+            this.hand_over(&version).await;
+            drop(underway);
+        });
     }
 
     /// The future that a read of the object should wait for, if there is one. It takes a moment at most.

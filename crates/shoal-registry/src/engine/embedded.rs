@@ -35,6 +35,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -55,14 +56,19 @@ use sessions::Sessions;
 use snapshots::{Snapshot, Snapshots};
 use writer::Writer;
 
-use super::{Engine, EngineError, Outcome, Page, Range, Revision, SessionId, Stored, Transaction};
+use super::looks::Looks;
+use super::{At, Engine, EngineError, Outcome, Page, Range, Revision, SessionId, Stored, Transaction};
 
 /// Values that one page returns at most, together. The page ends before.
 const PAGE_BYTES_MAX: usize = 8 << 20;
 
+/// The number of threads that look at keys at a time.
+const LOOKS: usize = 2;
+
 /// A registry in a folder of this machine.
 pub struct Embedded {
     shared: Arc<Shared>,
+    looks: Looks,
     /// Dropped last: it waits for the transactions under way, and unlocks the folder.
     writer: Writer,
 }
@@ -90,7 +96,21 @@ impl Embedded {
             snapshots: Mutex::new(Snapshots::default()),
         });
         let writer = Writer::start(folder, opened.witness, opened.revision, Arc::clone(&shared));
-        Ok(Self { shared, writer })
+        Ok(Self {
+            shared,
+            looks: Looks::new(LOOKS),
+            writer,
+        })
+    }
+
+    /// Reads keys from the newest state.
+    async fn read_keys(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Stored>>, EngineError> {
+        self.read(move |shared| {
+            let newest = shared.newest()?;
+            let found = keys.iter().map(|key| database::get(&newest.transaction, key));
+            found.collect::<Result<_, _>>().map_err(unreadable)
+        })
+        .await
     }
 
     /// Runs `read` on a thread that may block, with the newest state.
@@ -109,16 +129,18 @@ impl Embedded {
 impl Engine for Embedded {
     fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Stored>, EngineError>> {
         let key = Bytes::copy_from_slice(key);
-        self.read(move |shared| database::get(&shared.newest()?.transaction, &key).map_err(unreadable))
-            .boxed()
+        self.looks.look(key, |keys| self.read_keys(keys)).boxed()
     }
 
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, EngineError>> {
         self.read(move |shared| {
-            let snapshot = shared.at(range.at)?;
+            let snapshot = match range.at {
+                At::Newest | At::NewestForPages => Arc::new(shared.newest()?),
+                At::Revision(revision) => shared.at(revision)?,
+            };
             let page = database::range(&snapshot.transaction, snapshot.revision, &range, PAGE_BYTES_MAX)
                 .map_err(unreadable)?;
-            if page.has_more {
+            if page.has_more && range.at != At::Newest {
                 shared.snapshots.lock().keep(snapshot, clock::instant());
             }
             Ok(page)
@@ -180,20 +202,18 @@ impl Shared {
     }
 
     /// The state at a revision.
-    fn at(&self, revision: Option<Revision>) -> Result<Arc<Snapshot>, EngineError> {
-        if let Some(revision) = revision
-            && let Some(kept) = self.snapshots.lock().find(revision, clock::instant())
-        {
+    fn at(&self, revision: Revision) -> Result<Arc<Snapshot>, EngineError> {
+        if let Some(kept) = self.snapshots.lock().find(revision, clock::instant()) {
             return Ok(kept);
         }
         let newest = self.newest()?;
-        match revision {
-            Some(older) if older < newest.revision => Err(EngineError::Compacted),
-            Some(newer) if newer > newest.revision => Err(EngineError::Refused(format!(
+        match revision.cmp(&newest.revision) {
+            Ordering::Less => Err(EngineError::Compacted),
+            Ordering::Equal => Ok(Arc::new(newest)),
+            Ordering::Greater => Err(EngineError::Refused(format!(
                 "there is no revision {} yet",
-                newer.0
+                revision.0
             ))),
-            _ => Ok(Arc::new(newest)),
         }
     }
 }

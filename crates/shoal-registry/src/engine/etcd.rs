@@ -38,14 +38,20 @@ pub use settings::{Settings, SettingsError};
 
 use member::{Member, NoAnswer, Token};
 use messages::{
-    AuthenticateRequest, AuthenticateResponse, Compare, Empty, ErrorResponse, GrantRequest, LeaseRequest,
-    LeaseResponse, Operation, RangeRequest, RangeResponse, Streamed, TxnRequest, TxnResponse,
+    AuthenticateRequest, AuthenticateResponse, Compare, Empty, ErrorResponse, GrantRequest, KeyValue,
+    LeaseRequest, LeaseResponse, Operation, RangeRequest, RangeResponse, ReadRequest, ReadResponse,
+    ReadResult, Streamed, TxnRequest, TxnResponse,
 };
 use refusal::Refusal;
 
+use super::looks::Looks;
 use super::{
     Change, Engine, EngineError, Outcome, Page, Range, Revision, SessionId, Stored, Transaction, prefix_end,
 };
+
+/// The number of requests that look at keys at a time. With more of them each is for fewer looks, which costs
+/// etcd more.
+const LOOKS: usize = 4;
 
 /// Time between two rounds over all members.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -58,6 +64,7 @@ pub struct Etcd {
     prefix: Bytes,
     timeout: Duration,
     user: Option<(String, Secret)>,
+    looks: Looks,
 }
 
 /// Whether a request may be sent again after its answer was lost.
@@ -93,6 +100,7 @@ impl Etcd {
             prefix: Bytes::copy_from_slice(settings.prefix.as_bytes()),
             timeout: settings.timeout,
             user: settings.user.clone(),
+            looks: Looks::new(LOOKS),
         })
     }
 
@@ -242,6 +250,36 @@ impl Etcd {
         prefix_end(&self.key(prefix)).map_or(Bytes::from_static(b"\0"), Bytes::from)
     }
 
+    /// Reads keys as etcd has them, with one request unless their values are too large together.
+    async fn read_keys(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Stored>>, EngineError> {
+        if keys.len() > 1 {
+            let request = ReadRequest::of(&keys);
+            match self.ask("/v3/kv/txn", &request, Repeat::Safe).await {
+                Ok(ReadResponse { responses }) if responses.len() == keys.len() => {
+                    let found = responses.into_iter();
+                    return Ok(found.map(ReadResult::stored).collect());
+                }
+                Ok(_) => {
+                    let told = "its answer lacks keys that it was asked about";
+                    return Err(EngineError::Unavailable(told.into()));
+                }
+                Err(Failed::TooLarge) => {}
+                Err(failed) => return Err(failed.into_error()),
+            }
+        }
+        let mut found = Vec::with_capacity(keys.len());
+        for key in keys {
+            let request = RangeRequest {
+                key,
+                ..RangeRequest::default()
+            };
+            let answer: Result<RangeResponse, _> = self.ask("/v3/kv/range", &request, Repeat::Safe).await;
+            let first = answer.map_err(Failed::into_error)?.kvs.into_iter().next();
+            found.push(first.map(KeyValue::stored));
+        }
+        Ok(found)
+    }
+
     async fn read_range(&self, range: Range) -> Result<Page, EngineError> {
         // The successor of a key is the key and a zero.
         let after = if range.after < range.prefix {
@@ -253,11 +291,11 @@ impl Etcd {
             key: self.first_key(after.as_deref().unwrap_or(&range.prefix)),
             range_end: self.end(&range.prefix),
             limit: range.limit.max(1) as u64,
-            revision: range.at.map_or(0, |revision| revision.0),
+            revision: range.at.revision().map_or(0, |revision| revision.0),
             count_only: false,
         };
         if request.range_end != b"\0"[..] && request.key >= request.range_end {
-            return self.empty_page(range.at).await;
+            return self.empty_page(range.at.revision()).await;
         }
         let answer: RangeResponse = loop {
             match self.ask("/v3/kv/range", &request, Repeat::Safe).await {
@@ -268,17 +306,14 @@ impl Etcd {
                 Err(failed) => return Err(failed.into_error()),
             }
         };
-        let entries = answer.kvs.into_iter().map(|found| {
-            let stored = Stored {
-                value: found.value,
-                revision: Revision(found.mod_revision),
-            };
-            (found.key.slice(self.prefix.len()..), stored)
-        });
+        let entries = answer
+            .kvs
+            .into_iter()
+            .map(|found| (found.key.slice(self.prefix.len()..), found.stored()));
         Ok(Page {
             entries: entries.collect(),
             has_more: answer.more,
-            revision: range.at.unwrap_or(Revision(answer.header.revision)),
+            revision: range.at.revision().unwrap_or(Revision(answer.header.revision)),
         })
     }
 
@@ -334,19 +369,8 @@ impl Etcd {
 
 impl Engine for Etcd {
     fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Stored>, EngineError>> {
-        async move {
-            let request = RangeRequest {
-                key: self.key(key),
-                ..RangeRequest::default()
-            };
-            let answer: Result<RangeResponse, _> = self.ask("/v3/kv/range", &request, Repeat::Safe).await;
-            let found = answer.map_err(Failed::into_error)?.kvs.into_iter().next();
-            Ok(found.map(|found| Stored {
-                value: found.value,
-                revision: Revision(found.mod_revision),
-            }))
-        }
-        .boxed()
+        let key = self.key(key);
+        self.looks.look(key, |keys| self.read_keys(keys)).boxed()
     }
 
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, EngineError>> {

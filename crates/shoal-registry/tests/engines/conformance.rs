@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use shoal_registry::engine::{
-    Change, Condition, Engine, EngineError, OPERATIONS_MAX, Outcome, Page, Range, Revision, SessionId,
+    At, Change, Condition, Engine, EngineError, OPERATIONS_MAX, Outcome, Page, Range, Revision, SessionId,
     Stored, TRANSACTION_BYTES_MAX, Transaction,
 };
 
@@ -18,6 +18,7 @@ macro_rules! conforms {
         conforms! { $name: $engine:
             a_value_is_read_as_it_was_put
             keys_and_values_are_any_bytes
+            looks_side_by_side_each_find_their_own_key
             a_condition_holds_only_while_its_key_is_as_it_was
             a_key_deleted_and_put_again_has_changed
             a_transaction_happens_as_a_whole_or_not_at_all
@@ -259,7 +260,7 @@ pub(crate) async fn an_older_revision_is_read_while_others_write(engine: Shared)
     .await;
     let rest = Range {
         after: Bytes::from_static(b"a"),
-        at: Some(first.revision),
+        at: At::Revision(first.revision),
         ..range(b"", 9)
     };
     for _ in 0..2 {
@@ -272,15 +273,45 @@ pub(crate) async fn an_older_revision_is_read_while_others_write(engine: Shared)
         assert_eq!((page.revision, page.has_more), (first.revision, false));
         commit(&engine, put(b"h", b"new")).await;
     }
-    let newest = engine.range(Range { at: None, ..rest }).await.unwrap();
+    let newest = engine
+        .range(Range {
+            at: At::Newest,
+            ..rest
+        })
+        .await
+        .unwrap();
     assert_eq!(keys_of(&newest), [b"b", b"e", b"g", b"h"]);
     assert!(newest.revision > first.revision);
     let future = Range {
-        at: Some(Revision(newest.revision.0 + 1_000_000)),
+        at: At::Revision(Revision(newest.revision.0 + 1_000_000)),
         ..range(b"", 9)
     };
     let refused = engine.range(future).await;
     assert!(matches!(refused, Err(EngineError::Refused(_))), "{refused:?}");
+}
+
+pub(crate) async fn looks_side_by_side_each_find_their_own_key(engine: Shared) {
+    for number in 0..40_u8 {
+        commit(&engine, put(&[number], &[number; 100])).await;
+    }
+    // Together they are more than one answer may hold.
+    for number in 200..224_u8 {
+        commit(&engine, put(&[number], &vec![number; 1 << 20])).await;
+    }
+    let looks = (0..=255_u8).flat_map(|number| [number, number % 50]);
+    let looks = looks.map(|number| {
+        let engine = Arc::clone(&engine);
+        async move { (number, engine.get(&[number]).await.unwrap()) }
+    });
+    for (number, found) in futures_util::future::join_all(looks).await {
+        let expected = match number {
+            0..40 => Some(vec![number; 100]),
+            200..224 => Some(vec![number; 1 << 20]),
+            _ => None,
+        };
+        let found = found.map(|stored| stored.value.to_vec());
+        assert!(found == expected, "key {number}");
+    }
 }
 
 pub(crate) async fn keys_are_counted_by_prefix(engine: Shared) {
@@ -519,14 +550,14 @@ pub(crate) fn range(prefix: &[u8], limit: usize) -> Range {
         prefix: Bytes::copy_from_slice(prefix),
         after: Bytes::new(),
         limit,
-        at: None,
+        at: At::NewestForPages,
     }
 }
 
 /// Reads all pages at the revision of the first.
 pub(crate) async fn all_pages(engine: &Shared, mut range: Range) -> Page {
     let mut all = engine.range(range.clone()).await.unwrap();
-    range.at = Some(all.revision);
+    range.at = At::Revision(all.revision);
     while all.has_more {
         range.after = all
             .entries

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use shoal_base::secret::Secret;
 use shoal_registry::engine::etcd::{Etcd, Settings};
-use shoal_registry::engine::{Engine, EngineError, Outcome, Range};
+use shoal_registry::engine::{At, Engine, EngineError, Outcome, Range};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
@@ -315,7 +315,7 @@ async fn a_revision_that_etcd_has_compacted_is_told() {
     let last = commit(&engine, put(b"d", b"")).await;
     let rest = Range {
         after: first.entries[0].0.clone(),
-        at: Some(first.revision),
+        at: At::Revision(first.revision),
         ..range(b"", 9)
     };
     assert_eq!(keys_of(&engine.range(rest.clone()).await.unwrap()), [b"b", b"c"]);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_registry::engine::{Change, Engine, EngineError};
+use shoal_registry::engine::{At, Change, Engine, EngineError};
 use shoal_registry::entry::{Kind, Owner};
-use shoal_registry::names::{BeginError, BegunChange, ChangeError, Ended, Names};
+use shoal_registry::names::{BeginError, BegunChange, ChangeError, Ended, Found, Names, Of};
 use shoal_registry::session::{Session, new_id};
 use shoal_registry::{DirtyVersion, Lifetime, Name, NodeList, Trash};
 use ulid::Ulid;
@@ -54,8 +54,9 @@ impl Bed {
 
     /// Begins a change of a dirty object for a node.
     async fn begin(&self, node: u64, kind: Kind, of: &DirtyVersion) -> Result<BegunChange, BeginError> {
-        let change = (kind, Some(of.id));
-        self.names.begin(&self.name, change, owner(node), new_id()).await
+        let change = (kind, Of::Exactly(Some(of.id)));
+        let by = (owner(node), new_id());
+        self.names.begin(&self.name, change, by, None).await
     }
 
     async fn delete(&self, of: &DirtyVersion) {
@@ -103,13 +104,13 @@ async fn a_write_is_found_listed_and_due_and_the_one_before_it_is_trash() {
     assert!(bed.names.trash(NODE, None, 10).await.unwrap().is_empty());
     let page = bed
         .names
-        .list("bucket", (b"folder/", b""), 10, None)
+        .list("bucket", (b"folder/", b""), 10, At::Newest)
         .await
         .unwrap();
     assert_eq!(page.objects, [(bed.name.clone(), second)]);
     let behind = bed
         .names
-        .list("bucket", (b"", b"folder/key"), 10, None)
+        .list("bucket", (b"", b"folder/key"), 10, At::Newest)
         .await
         .unwrap();
     assert!(behind.objects.is_empty() && behind.next.is_none());
@@ -150,6 +151,36 @@ async fn an_empty_entry_that_was_written_again_is_not_removed() {
     bed.delete(&second).await;
     bed.names.remove_empty(&empty, NODE, id).await.unwrap();
     assert_eq!(bed.engine.keys("d/").len(), 1);
+}
+
+#[tokio::test]
+async fn a_change_of_an_entry_that_is_as_it_was_seen_needs_no_look() {
+    let bed = bed();
+    let found = [bed.names.find(&bed.name).await.unwrap(), {
+        bed.write("first").await;
+        bed.names.find(&bed.name).await.unwrap()
+    }];
+    let begin = async |found: &Found| {
+        let (change, by) = ((Kind::Delete, Of::Current), (owner(NODE), new_id()));
+        let begun = bed.names.begin(&bed.name, change, by, Some(found.clone())).await;
+        begun.unwrap()
+    };
+    let looks = bed.engine.gets();
+    let begun = begin(&found[1]).await;
+    assert_eq!(bed.names.done(&begun, || true).await, Ok(Ended::Ended));
+    assert_eq!(bed.engine.gets(), looks);
+    assert_eq!(bed.current().await, None);
+    // The entry has changed since both looks.
+    let second = bed.write("second").await;
+    for found in &found {
+        let begun = begin(found).await;
+        assert_eq!(begun.busy.of, Some(second.id));
+        bed.names.give_up(&begun).await.unwrap();
+    }
+    let begun = begin(&bed.names.find(&bed.name).await.unwrap()).await;
+    let third = bed.write("third").await;
+    assert_eq!(bed.names.done(&begun, || true).await, Ok(Ended::Ended));
+    assert_eq!(bed.current().await, Some(third));
 }
 
 #[tokio::test]

@@ -53,6 +53,7 @@ struct State {
     sessions: HashMap<u64, Duration>,
     faults: VecDeque<Fault>,
     page_max: Option<usize>,
+    gets: usize,
     ranges: HashMap<Bytes, usize>,
     held_request: Option<oneshot::Receiver<()>>,
     held_answer: Option<oneshot::Receiver<()>>,
@@ -88,6 +89,11 @@ impl Memory {
         let mut state = self.0.lock();
         let (_, session) = state.keys[format!("n/{node:016x}").as_bytes()];
         state.end(session.expect("a life has a session"));
+    }
+
+    /// How often a key was read.
+    pub(crate) fn gets(&self) -> usize {
+        self.0.lock().gets
     }
 
     /// How often keys below a prefix were read in order.
@@ -156,7 +162,9 @@ async fn wait_for(held: Option<oneshot::Receiver<()>>) {
 
 impl Engine for Memory {
     fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Stored>, EngineError>> {
-        let stored = self.0.lock().keys.get(key).map(|(stored, _)| stored.clone());
+        let mut state = self.0.lock();
+        state.gets += 1;
+        let stored = state.keys.get(key).map(|(stored, _)| stored.clone());
         Box::pin(ready(Ok(stored)))
     }
 

@@ -126,7 +126,7 @@ impl Node {
 
     /// Begins a change of the object that is dirty now.
     async fn begin(&self, key: &str, kind: Kind) -> Result<LakeChange, BeginError> {
-        self.changes.begin(&name(key), kind, Of::Current).await
+        self.changes.begin(&name(key), (kind, Of::Current), None).await
     }
 }
 

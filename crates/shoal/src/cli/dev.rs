@@ -13,8 +13,8 @@ use shoal_base::secret::Secret;
 use shoal_embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
 use shoal_node::Gateway;
 use shoal_node::config::{
-    Config, ConfigError, CooperationConfig, CooperationMode, FILE_VARIABLE, IdentityConfig, Lifetime, Log,
-    Provenance, RegistryConfig, Role, Sources, TierConfig, TierStoreConfig, WriteMode, WriteRule,
+    Config, ConfigError, CooperationConfig, CooperationMode, FILE_VARIABLE, IdentityConfig, Log, Provenance,
+    RegistryConfig, Role, Sources, TierConfig, TierStoreConfig, WriteMode, WriteRule,
 };
 use shoal_store::StoreConfig;
 use tempfile::TempDir;
@@ -289,12 +289,7 @@ fn tier(folder: &Path) -> TierConfig {
 
 /// Objects that are written back.
 fn back_rule() -> WriteRule {
-    WriteRule {
-        prefix: back_prefix(),
-        mode: WriteMode::Back,
-        tier: None,
-        lifetime: Lifetime::Normal,
-    }
+    WriteRule::new(back_prefix(), WriteMode::Back)
 }
 
 /// Below it a write is acknowledged before the embedded lake has it.

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use shoal_node::config::{Config, Lifetime, WriteMode, WriteRule};
+use shoal_node::config::{Config, WriteMode, WriteRule};
 
 use crate::client::{Client, Reply};
 use crate::lake::Content;
@@ -34,12 +34,7 @@ pub(crate) fn back(config: &mut Config) {
     config.write.age = Duration::from_hours(1);
     // A request without an answer is given up after twice this time.
     config.lake.stall_timeout = Duration::from_secs(1);
-    config.write.rules = vec![WriteRule {
-        prefix: "s3://b/tmp/".into(),
-        mode: WriteMode::Back,
-        tier: None,
-        lifetime: Lifetime::Normal,
-    }];
+    config.write.rules = vec![WriteRule::new("s3://b/tmp/", WriteMode::Back)];
 }
 
 pub(crate) async fn write_back(client: &Client, key: &str, bytes: &Bytes) -> Reply {

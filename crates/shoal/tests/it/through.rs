@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use shoal_node::config::{Lifetime, WriteMode, WriteRule};
+use shoal_node::config::{WriteMode, WriteRule};
 
 use crate::client::{Call, Payload, Reply};
 use crate::lake::{Access, Content, Request};
@@ -139,12 +139,7 @@ async fn outlives_the_node(node: Node) {
 
 #[tokio::test]
 async fn objects_below_a_prefix_are_written_as_its_rule_says() {
-    let rule = WriteRule {
-        prefix: "s3://b/x/".into(),
-        mode: WriteMode::Through,
-        tier: None,
-        lifetime: Lifetime::Normal,
-    };
+    let rule = WriteRule::new("s3://b/x/", WriteMode::Through);
     let node = Node::start_with(|config| config.write.rules = vec![rule]).await;
     let bytes = bytes(3);
     for (key, cached) in [("x/k", Some("through")), ("y/k", None)] {

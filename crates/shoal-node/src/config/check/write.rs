@@ -86,7 +86,10 @@ impl Check<'_> {
     }
 
     fn other_rule(&mut self, mode: WriteMode, entry: &Entry) {
-        for key in ["tier", "lifetime"].into_iter().filter(|key| entry.has(key)) {
+        for key in ["tier", "lifetime", "fallback"]
+            .into_iter()
+            .filter(|key| entry.has(key))
+        {
             let what = format!("{key} stands beside mode = \"{}\"", mode.as_str());
             let hint =
                 "leave it out, or write mode = \"back\": only objects that are written back are in a tier";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use shoal_registry::Lifetime;
 
 use super::Desk;
-use crate::config::{Config, RegistryConfig, Role, S3StoreConfig, TierStoreConfig};
+use crate::config::{Config, Fallback, RegistryConfig, Role, S3StoreConfig, TierStoreConfig};
 
 const FOLDER: &str = "[[tier]]\nname = \"a\"\nfolder = \"/ssd/tier\"\ncapacity = \"1GiB\"\n";
 const S3: &str = "[[tier]]\nname = \"a\"\nendpoint = \"https://store:9000\"\nbucket = \"tier\"\ncapacity = \"1GiB\"\n\
@@ -87,10 +87,13 @@ fn a_rule_says_into_which_tier_and_for_how_long() {
     let second = FOLDER
         .replace("\"a\"", "\"b\"")
         .replace("/ssd/tier", "/ssd/other");
-    let file = format!("[write]\nage = \"2m\"\n{FOLDER}{second}{RULE}tier = \"b\"\nlifetime = \"short\"");
+    let file = format!(
+        "[write]\nage = \"2m\"\n{FOLDER}{second}{RULE}tier = \"b\"\nlifetime = \"short\"\nfallback = \"refuse\""
+    );
     let write = Desk::new().file(&file).config().write;
     assert_eq!(write.rules[0].tier.as_deref(), Some("b"));
     assert_eq!(write.rules[0].lifetime, Lifetime::Short);
+    assert_eq!(write.rules[0].fallback, Fallback::Refuse);
     let times = [write.age, write.short_age, write.permission];
     assert_eq!(
         times,
@@ -208,6 +211,14 @@ fn a_rule_names_a_tier_that_is_there_and_only_if_it_writes_back() {
         (
             &with("lifetime = \"long\""),
             "shoal.toml:4: [[write.rule]] lifetime cannot be \"long\" | write \"normal\" or \"short\"",
+        ),
+        (
+            &with("fallback = \"wait\""),
+            "shoal.toml:4: [[write.rule]] fallback cannot be \"wait\" | write \"through\" or \"refuse\"",
+        ),
+        (
+            &through("fallback = \"refuse\""),
+            "shoal.toml:4: [[write.rule]] fallback stands beside mode = \"through\" | leave it out",
         ),
         (
             &through("tier = \"a\""),

@@ -4,7 +4,7 @@ mod objects;
 mod page;
 mod uploads;
 
-pub use self::objects::Listing;
+pub use self::objects::{Listing, in_order};
 pub use self::uploads::{UploadListing, described};
 
 use shoal_s3::operation::Query;
@@ -26,6 +26,11 @@ impl Scope {
             prefix: bytes_in(query, "prefix"),
             delimiter: bytes_in(query, "delimiter"),
         }
+    }
+
+    /// Whether common prefixes stand for keys.
+    pub(super) fn has_groups(&self) -> bool {
+        !self.delimiter.is_empty()
     }
 
     /// The common prefix that stands for a key in the listing: up to the first delimiter after the listing's

@@ -4,6 +4,7 @@
 //! entries beyond its size belong to the next page. So pages must begin at names and not at the lake's own
 //! tokens: a token that the node gives out encodes a name.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -36,6 +37,18 @@ pub struct Listing {
     token: Option<String>,
     start_after: Option<String>,
     most: Option<usize>,
+}
+
+/// The same query for pages in the order of names, as only such pages can be merged. Ceph lists in the order
+/// of its shards if `allow-unordered` asks for it, and refuses that together with a delimiter.
+pub fn in_order(asked: &Query) -> Query {
+    if asked
+        .get("delimiter")
+        .is_some_and(|delimiter| !delimiter.is_empty())
+    {
+        return asked.clone();
+    }
+    asked.clone().with(&[("allow-unordered", None)])
 }
 
 impl Listing {
@@ -105,10 +118,13 @@ impl Listing {
             end.as_deref()
                 .is_none_or(|end| **key <= *end || self.scope.group(key) == Some(end))
         };
-        for manifest in dirty.iter().filter(is_here) {
-            self.add(&mut page, manifest);
-        }
-        page.entries.sort_by(|one, other| one.name.cmp(&other.name));
+        let of_lake = std::mem::take(&mut page.entries).into_iter();
+        let of_tier = dirty.iter().filter(is_here);
+        let of_tier = of_tier.filter_map(|manifest| self.entry(&page, manifest));
+        // The later one of two with the same name stays.
+        let entries = of_lake.chain(of_tier).map(|entry| (entry.name.clone(), entry));
+        let entries: BTreeMap<_, _> = entries.collect();
+        page.entries = entries.into_values().collect();
         let most = page.most().or(self.most).unwrap_or(usize::MAX);
         if page.entries.len() > most {
             page.entries.truncate(most);
@@ -117,24 +133,21 @@ impl Listing {
         Some(page.write(&self.endings(&page)))
     }
 
-    fn add(&self, page: &mut ListPage, manifest: &Manifest) {
+    /// The entry of a dirty object, or of its common prefix, unless an earlier page has it.
+    fn entry(&self, page: &ListPage, manifest: &Manifest) -> Option<Entry> {
         let key = &manifest.name.key;
         let group = self.scope.group(key);
-        // The common prefix was on an earlier page.
-        let is_shown = group == Some(&*self.after);
-        if is_shown || **key <= *self.after {
-            return;
+        if group == Some(&*self.after) || **key <= *self.after {
+            return None;
         }
-        let entry = match group {
+        Some(match group {
             Some(group) => page.group(group),
             None => Entry {
                 name: key.to_vec(),
                 is_prefix: false,
                 element: page.element(contents(&page.encode(key), manifest)),
             },
-        };
-        page.entries.retain(|other| other.name != entry.name);
-        page.entries.push(entry);
+        })
     }
 
     /// The elements about the end of the page, in the version of the API that the client uses.
@@ -179,8 +192,27 @@ mod tests {
 
     use shoal_s3::operation::Query;
 
-    use super::{ListPage, Listing, Manifest, OBJECTS};
+    use super::{ListPage, Listing, Manifest, OBJECTS, in_order};
     use crate::dirty::manifest::tests::manifest;
+
+    #[test]
+    fn pages_below_a_rule_are_in_the_order_of_names() {
+        for (asked, expected) in [
+            (
+                "list-type=2&allow-unordered=true&max-keys=6",
+                "list-type=2&max-keys=6",
+            ),
+            ("allow-unordered=true&delimiter=", "delimiter="),
+            ("prefix=a", "prefix=a"),
+            (
+                "allow-unordered=true&delimiter=%2F",
+                "allow-unordered=true&delimiter=%2F",
+            ),
+        ] {
+            let query = in_order(&Query::parse(Some(asked)).unwrap());
+            assert_eq!(query.to_string(), expected);
+        }
+    }
 
     fn listing(query: &str) -> Listing {
         Listing::parse(&Query::parse(Some(query)).unwrap()).unwrap()

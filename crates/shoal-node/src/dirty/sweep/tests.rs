@@ -82,6 +82,10 @@ impl ByteStore for Shelf {
     fn probe(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
         unreachable!("a sweep does not probe")
     }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
+        unreachable!("a sweep does not probe")
+    }
 }
 
 /// A registry that was new a week ago, and a store.

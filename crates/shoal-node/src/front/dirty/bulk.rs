@@ -10,7 +10,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use futures_util::stream::{self, StreamExt};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, response};
 use http_body_util::{BodyExt, Full};
 use md5::Md5;
@@ -28,7 +28,7 @@ use super::listing::{answered_with, read, unreadable};
 use super::multipart::malformed;
 use super::permission::{Asker, Permissions, without_body};
 use super::{PARALLEL, ResponseResult, Shared, access_denied, try_again};
-use crate::dirty::{DirtyObjects, is_undecided};
+use crate::dirty::{DirtyObjects, Lookup, is_undecided};
 use crate::endpoint::{Endpoint, EndpointRequest, RequestBody};
 use crate::front::admission::{Admitted, Opened};
 use crate::front::body::ResponseBody;
@@ -63,6 +63,16 @@ pub(super) struct BulkDeletions {
     lake: Arc<Endpoint>,
     permissions: Arc<Permissions>,
     flusher: Arc<Flusher>,
+}
+
+/// Whether the lake is asked to remove an object.
+enum Judgement {
+    /// It is: no object under this name may be dirty.
+    NeverDirty,
+    /// It is. The name was looked up.
+    Asked(ObjectName, Box<Lookup>),
+    /// It is not.
+    Refused(S3Error),
 }
 
 impl BulkDeletions {
@@ -146,29 +156,30 @@ impl BulkDeletions {
         keys: Vec<Key>,
     ) -> Result<(Vec<Key>, Begun, Refused), S3Error> {
         let (mut for_lake, mut refused) = (Vec::with_capacity(keys.len()), Vec::new());
+        let judged = stream::iter(keys).map(|key| self.judge(asker, bucket, key));
+        let judged: Vec<_> = judged.buffered(PARALLEL).try_collect().await?;
         let mut names = HashMap::new();
-        for mut key in keys {
-            let name = name_of(bucket, &key);
-            if !key.is_current() || !self.flusher.may_be_dirty(&name) {
-                for_lake.push(key);
-            } else {
-                match self.judge(asker, &name, &mut key).await? {
-                    Ok(()) => {
-                        *names.entry(name).or_insert(false) |= key.is_conditional();
-                        for_lake.push(key);
-                    }
-                    Err(error) => refused.push((key, error)),
+        for (key, judgement) in judged {
+            match judgement {
+                Judgement::Refused(error) => refused.push((key, error)),
+                Judgement::NeverDirty => for_lake.push(key),
+                Judgement::Asked(name, lookup) => {
+                    let (is_conditional, _) = names.entry(name).or_insert((false, lookup));
+                    *is_conditional |= key.is_conditional();
+                    for_lake.push(key);
                 }
             }
         }
-        let begun = names.into_iter().map(|(name, is_conditional)| async move {
-            let begun = if is_conditional {
-                self.dirty.begin_at_lake(&name).await
-            } else {
-                self.dirty.begin_removal(&name).await
-            };
-            (name, begun)
-        });
+        let begun = names
+            .into_iter()
+            .map(|(name, (is_conditional, lookup))| async move {
+                let begun = if is_conditional {
+                    self.dirty.begin_at_lake(&name).await
+                } else {
+                    self.dirty.begin_removal(&name, *lookup).await
+                };
+                (name, begun)
+            });
         let begun: Vec<_> = stream::iter(begun).buffer_unordered(PARALLEL).collect().await;
         let mut changes = HashMap::with_capacity(begun.len());
         for (name, begun) in begun {
@@ -185,29 +196,33 @@ impl BulkDeletions {
         Ok((for_lake, changes, refused))
     }
 
-    /// Decides whether the lake is asked to remove an object that may be dirty, and judges the conditions. A
+    /// Decides whether the lake is asked to remove an object, and judges the conditions if it is dirty. A
     /// dirty object that meets them goes to the lake, which may judge them differently.
-    async fn judge(
-        &self,
-        asker: Asker<'_>,
-        name: &ObjectName,
-        key: &mut Key,
-    ) -> Result<Result<(), S3Error>, S3Error> {
-        let lookup = self.dirty.find(name).await.map_err(try_again)?;
-        let Some(manifest) = &lookup.manifest else {
-            return Ok(Ok(()));
+    async fn judge(&self, asker: Asker<'_>, bucket: &str, mut key: Key) -> Result<(Key, Judgement), S3Error> {
+        let name = name_of(bucket, &key);
+        if !key.is_current() || !self.flusher.may_be_dirty(&name) {
+            return Ok((key, Judgement::NeverDirty));
+        }
+        let lookup = self.dirty.find(&name).await.map_err(try_again)?;
+        let judged = match &lookup.manifest {
+            None => Ok(()),
+            Some(manifest) if !key.is_conditional() => {
+                let may_remove = self.permissions.may_remove(asker, manifest).await;
+                may_remove.then_some(()).ok_or_else(access_denied)
+            }
+            Some(manifest) if self.permissions.may_judge(asker, manifest).await? => {
+                let judged = Expected::of_key(&key).and_then(|expected| expected.check(manifest));
+                // At the lake, the object is as old as its flush.
+                key.last_modified = None;
+                judged
+            }
+            Some(_) => Err(access_denied()),
         };
-        if !key.is_conditional() {
-            let may_remove = self.permissions.may_remove(asker, manifest).await;
-            return Ok(may_remove.then_some(()).ok_or_else(access_denied));
-        }
-        if !self.permissions.may_judge(asker, manifest).await? {
-            return Ok(Err(access_denied()));
-        }
-        // At the lake, the object is as old as its flush.
-        let judged = Expected::of_key(key).and_then(|expected| expected.check(manifest));
-        key.last_modified = None;
-        Ok(judged)
+        let judgement = match judged {
+            Ok(()) => Judgement::Asked(name, Box::new(lookup)),
+            Err(error) => Judgement::Refused(error),
+        };
+        Ok((key, judgement))
     }
 
     /// Asks the lake to remove these objects and to report the result of each.

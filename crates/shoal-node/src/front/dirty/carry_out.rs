@@ -7,6 +7,7 @@ use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use shoal_registry::changes::{LakeChange, SendPermit};
 use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::operation::Operation;
 use shoal_s3::xml::ErrorDocument;
 
 use super::ResponseResult;
@@ -37,13 +38,16 @@ pub(super) enum Verdict {
 /// # Errors
 ///
 /// As for `request`; or the request was carried out, and the registry does not know.
-pub(super) async fn carry_out<F>(change: LakeChange, request: F) -> ResponseResult
+pub(super) async fn carry_out<F>(change: LakeChange, operation: Operation, request: F) -> ResponseResult
 where
     F: Future<Output = ResponseResult> + Send + 'static,
 {
     let carried = tokio::spawn(async move {
         let answered = tokio::select! {
-            answered = request => whole(answered).await,
+            answered = request => match answered {
+                Ok(response) if is_answered_early(operation) => whole(response).await,
+                answered => answered.map(|response| (response, false)),
+            },
             () = expired(change.permit()) => Err(unknown()),
         };
         match verdict(&answered) {
@@ -69,10 +73,18 @@ pub(super) async fn expired(permit: SendPermit) {
     }
 }
 
-/// Reads an answer to its end, for a lake may send the head before it has carried the request out. Also
-/// returns whether the body is an error.
-async fn whole(answered: ResponseResult) -> Result<(Response<ResponseBody>, bool), S3Error> {
-    let (head, body) = answered?.into_parts();
+/// Whether a lake may send the head of its answer before it has carried the request out: a copy, or the
+/// completion of an upload. The answers to other requests may be long, such as that of a `select`.
+fn is_answered_early(operation: Operation) -> bool {
+    matches!(
+        operation,
+        Operation::PutObject | Operation::CompleteMultipartUpload
+    )
+}
+
+/// Reads an answer to its end. Also returns whether the body is an error.
+async fn whole(response: Response<ResponseBody>) -> Result<(Response<ResponseBody>, bool), S3Error> {
+    let (head, body) = response.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(|_broken_off| unknown())?.to_bytes();
     let is_error = matches!(ErrorDocument::read(&body), Ok(Some(_)));

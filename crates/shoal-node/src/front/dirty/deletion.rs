@@ -12,6 +12,7 @@ use shoal_registry::changes::LakeChange;
 use shoal_s3::conditions::{Conditions, Evaluation};
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::object::ObjectName;
+use shoal_s3::operation::Operation;
 use shoal_s3::xml::Key;
 
 use super::carry_out::carry_out;
@@ -62,13 +63,14 @@ impl Deletions {
         {
             return Err(access_denied());
         }
-        let change = self.dirty.begin_removal(name).await.map_err(not_begun)?;
+        let change = self.dirty.begin_removal(name, lookup).await.map_err(not_begun)?;
         self.carry_out(change, admitted).await
     }
 
     async fn carry_out(&self, change: LakeChange, admitted: Box<Admitted>) -> ResponseResult {
         let forwarder = Arc::clone(&self.forwarder);
-        carry_out(change, async move { forwarder.pass_on(admitted).await }).await
+        let request = async move { forwarder.pass_on(admitted).await };
+        carry_out(change, Operation::DeleteObject, request).await
     }
 
     /// Removes an object if it is as the client believes. Only the lake can say in its own words how it

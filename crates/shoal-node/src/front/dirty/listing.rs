@@ -13,7 +13,7 @@ use shoal_s3::operation::Query;
 use super::flush::Flusher;
 use super::permission::{Permissions, without_body};
 use super::{Shared, try_again};
-use crate::dirty::{DirtyObjects, Listing, Manifest, Upload, UploadListing, UploadQuery};
+use crate::dirty::{DirtyObjects, Listing, Manifest, Upload, UploadListing, UploadQuery, in_order};
 use crate::endpoint::LakeBody;
 use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
@@ -44,9 +44,12 @@ impl Listings {
     /// list a bucket may see all names in it.
     pub(super) async fn list(
         &self,
-        admitted: Box<Admitted>,
+        mut admitted: Box<Admitted>,
         bucket: &str,
     ) -> Result<Response<ResponseBody>, S3Error> {
+        admitted.classified = admitted
+            .classified
+            .with_query(in_order(&admitted.classified.query));
         let classified = &admitted.classified;
         let listing = Listing::parse(&classified.query).filter(|listing| !listing.is_empty());
         let Some(listing) = listing else {

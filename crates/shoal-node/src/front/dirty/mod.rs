@@ -224,7 +224,8 @@ impl DirtyFront {
             return request(admitted).await;
         }
         let change = self.flusher.begin_change(&admitted, name).await?;
-        carry_out(change, request(admitted)).await
+        let operation = admitted.classified.operation;
+        carry_out(change, operation, request(admitted)).await
     }
 
     /// Brings to the lake the objects that a request about a whole bucket needs there.

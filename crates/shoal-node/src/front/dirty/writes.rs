@@ -75,18 +75,23 @@ impl DirtyWrites {
         Ok(response)
     }
 
-    /// Writes as if the client had asked for `through`.
+    /// Writes as if the client had asked for `through`, unless the rule says that such a write is refused.
     pub(super) async fn write_through_instead(
         &self,
         admitted: Box<Admitted>,
         name: &ObjectName,
         why: Uncached,
     ) -> ResponseResult {
+        if self.dirty.refuses(name, why) {
+            return Err(refused(why));
+        }
         let has_bytes = admitted.classified.operation != Operation::CreateMultipartUpload;
         let mut response = if has_bytes {
             let change = self.flusher.begin_change(&admitted, name).await?;
             let (through, name) = (Arc::clone(&self.through), name.clone());
-            carry_out(change, async move { through.write(admitted, &name).await }).await?
+            let operation = admitted.classified.operation;
+            let request = async move { through.write(admitted, &name).await };
+            carry_out(change, operation, request).await?
         } else {
             self.through.write(admitted, name).await?
         };
@@ -103,13 +108,21 @@ impl DirtyWrites {
 pub(super) fn not_written(error: WriteError) -> S3Error {
     match error {
         WriteError::Receive(ReceiveError::Body(error)) => error,
-        WriteError::Receive(ReceiveError::Full) => S3Error::new(
-            ErrorCode::SlowDown,
-            "The tier is full until the lake has taken some of its objects; please try again.",
-        ),
+        WriteError::Receive(ReceiveError::Full) => refused(Uncached::TooDirty),
         WriteError::OutcomeUnknown => unknown(),
         WriteError::Receive(ReceiveError::Unavailable(error)) | WriteError::Unavailable(error) => {
             try_again(error)
         }
     }
+}
+
+/// The answer to a write that the tier cannot take now.
+fn refused(why: Uncached) -> S3Error {
+    let message = match why {
+        Uncached::TooDirty => {
+            "The tier is full until the lake has taken some of its objects; please try again."
+        }
+        _ => "The tier takes no writes now; please try again.",
+    };
+    S3Error::new(ErrorCode::SlowDown, message)
 }

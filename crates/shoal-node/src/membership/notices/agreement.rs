@@ -303,15 +303,6 @@ mod tests {
         }
     }
 
-    fn rule(prefix: &str, mode: WriteMode) -> WriteRule {
-        WriteRule {
-            prefix: prefix.into(),
-            mode,
-            tier: None,
-            lifetime: Lifetime::Normal,
-        }
-    }
-
     fn tier(name: &str, members: &str) -> TierConfig {
         TierConfig {
             name: name.into(),
@@ -336,8 +327,8 @@ mod tests {
             ..Config::default()
         };
         config.write.rules = vec![
-            rule("s3://b/x/", WriteMode::Back),
-            rule("s3://b/y/", WriteMode::Through),
+            WriteRule::new("s3://b/x/", WriteMode::Back),
+            WriteRule::new("s3://b/y/", WriteMode::Through),
         ];
         config.write.rules[0].tier = Some("first".into());
         config.cooperation.secret_key = Some(Secret::new("of the cluster"));

@@ -64,7 +64,8 @@ pub(super) fn refused(status: StatusCode, body: &[u8]) -> StoreError {
         404 if code != "NoSuchBucket" => StoreError::Missing,
         416 => StoreError::Damaged("it is shorter than the bytes that were asked for".into()),
         501 | 505 => StoreError::Refused(said),
-        408 | 429 | 500.. => StoreError::Unavailable(said),
+        // A conflict with another request, such as versitygw's while it removes an empty folder, passes.
+        408 | 409 | 429 | 500.. => StoreError::Unavailable(said),
         _ => StoreError::Refused(said),
     }
 }

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::folder::Folder;
 use super::witness::Witness;
 use super::{Embedded, OpenError};
-use crate::engine::{Change, Engine, EngineError, Outcome, Range, Revision, Transaction};
+use crate::engine::{At, Change, Engine, EngineError, Outcome, Range, Revision, Transaction};
 
 /// A file that notes what reaches it, and fails on command.
 #[derive(Debug)]
@@ -162,7 +162,7 @@ async fn state(engine: &Embedded) -> State {
         prefix: Bytes::new(),
         after: Bytes::new(),
         limit: usize::MAX,
-        at: None,
+        at: At::Newest,
     };
     let page = engine.range(all).await.unwrap();
     page.entries

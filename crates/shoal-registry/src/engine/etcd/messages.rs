@@ -5,6 +5,8 @@ use bytes::Bytes;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::engine::{Revision, Stored};
+
 /// `/v3/kv/range`.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct RangeRequest {
@@ -29,6 +31,67 @@ pub(super) struct RangeResponse {
     pub(super) more: bool,
     #[serde(default, deserialize_with = "from_text")]
     pub(super) count: u64,
+}
+
+impl KeyValue {
+    pub(super) fn stored(self) -> Stored {
+        Stored {
+            value: self.value,
+            revision: Revision(self.mod_revision),
+        }
+    }
+}
+
+/// `/v3/kv/txn`, to read keys.
+#[derive(Debug, Serialize)]
+pub(super) struct ReadRequest {
+    success: Vec<ReadOperation>,
+}
+
+#[derive(Debug, Serialize)]
+struct ReadOperation {
+    request_range: RangeRequest,
+}
+
+impl ReadRequest {
+    /// Reads these keys.
+    pub(super) fn of(keys: &[Bytes]) -> Self {
+        let operation = |key: &Bytes| ReadOperation {
+            request_range: RangeRequest {
+                key: key.clone(),
+                ..RangeRequest::default()
+            },
+        };
+        Self {
+            success: keys.iter().map(operation).collect(),
+        }
+    }
+}
+
+/// Its answer.
+#[derive(Debug, Deserialize)]
+pub(super) struct ReadResponse {
+    #[serde(default)]
+    pub(super) responses: Vec<ReadResult>,
+}
+
+/// The answer about one key.
+#[derive(Debug, Deserialize)]
+pub(super) struct ReadResult {
+    response_range: ReadKey,
+}
+
+#[derive(Debug, Deserialize)]
+struct ReadKey {
+    #[serde(default)]
+    kvs: Vec<KeyValue>,
+}
+
+impl ReadResult {
+    /// The value of the key; `None` if there is no such key.
+    pub(super) fn stored(self) -> Option<Stored> {
+        self.response_range.kvs.into_iter().next().map(KeyValue::stored)
+    }
 }
 
 /// A key with its value.

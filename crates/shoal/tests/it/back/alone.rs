@@ -1,6 +1,8 @@
-//! A node that caches alone is home to everything itself.
+//! One node that writes back into a tier.
 
-use http::StatusCode;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
 
 use super::{back, bytes, flush, reads, write_back};
 use crate::lake::{Access, Fault, Gate, Request};
@@ -327,5 +329,47 @@ async fn a_restart_brings_dirty_objects_back() {
         0,
         "it is dirty no more"
     );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_long_answer_to_a_request_about_an_object_is_passed_on() {
+    let node = node().await;
+    write_back(&node.client(), "tmp/k", &bytes(1)).await;
+    let rows = "r".repeat(3 << 20);
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", rows.len());
+    let is_select = |request: &Request| request.parameter("select").is_some();
+    node.lake.misbehave(Fault::raw(head + &rows).when(is_select));
+    let selected = node
+        .client()
+        .post("/b/tmp/k?select&select-type=2", "<x/>")
+        .send()
+        .await;
+    assert_eq!(selected.status, StatusCode::OK, "{}", selected.code());
+    assert!(selected.body == rows, "{} bytes", selected.body.len());
+    write_back(&node.client(), "tmp/k", &bytes(2)).await;
+    let report = flush(&node, "").await;
+    assert_eq!(report["flush"]["failed"], 0, "no change is left over: {report}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_stops_ends_what_clients_have_asked_for() {
+    let node = node().await;
+    write_back(&node.client(), "tmp/k", &bytes(1)).await;
+    let gate = node
+        .lake
+        .hold(|request: &Request| request.method == Method::DELETE);
+    let client = node.client();
+    let asked = tokio::spawn(async move { client.delete("/b/tmp/k").send().await });
+    gate.arrived(1).await;
+    let stopped = tokio::spawn(node.halt());
+    // Longer than the node takes to see that it may no longer send.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    gate.open();
+    assert_eq!(asked.await.unwrap().status, StatusCode::NO_CONTENT);
+    let node = stopped.await.unwrap().start().await;
+    let gone = node.client().get("/b/tmp/k").send().await;
+    assert_eq!(gone.status, StatusCode::NOT_FOUND);
     node.stop().await;
 }

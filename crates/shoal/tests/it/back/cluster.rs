@@ -4,7 +4,8 @@ use http::StatusCode;
 
 use super::{back, bytes, flush, reads, write_back};
 use crate::cluster::Cluster;
-use crate::lake::{Fault, Request};
+use crate::lake::{Content, Fault, Request};
+use crate::node::BLOCK;
 
 pub(super) async fn cluster(nodes: usize) -> Cluster {
     Cluster::start_with(nodes, |_, config| back(config)).await
@@ -23,6 +24,26 @@ async fn every_node_sees_what_one_has_acknowledged() {
         }
         assert!(cluster.lake.object("b", &key).is_none());
     }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn homes_get_the_blocks_of_an_object_when_the_lake_has_it_and_not_before() {
+    let cluster = cluster(3).await;
+    let large = Content::synthetic(12 * BLOCK, 1).all();
+    write_back(&cluster.nodes[0].client(), "tmp/k", &large).await;
+    cluster.settle().await;
+    let blocks = async || {
+        let mut blocks = 0;
+        for node in &cluster.nodes[1..] {
+            blocks += node.status().await["store"]["blocks"].as_u64().unwrap();
+        }
+        blocks
+    };
+    assert_eq!(blocks().await, 0);
+    flush(&cluster.nodes[0], "").await;
+    cluster.settle().await;
+    assert!(blocks().await > 0);
     cluster.stop().await;
 }
 

@@ -1,8 +1,11 @@
 //! What goes wrong while the lake does not have an object.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use http::StatusCode;
+use shoal_node::config::Fallback;
 
 use super::cluster::cluster;
 use super::{back, bytes, flush, reads, until, write_back};
@@ -244,5 +247,68 @@ async fn beyond_its_capacity_a_tier_takes_nothing_and_writes_go_through() {
         node.lake.object("b", "tmp/0").is_some()
     })
     .await;
+    node.stop().await;
+}
+
+/// A node whose tier is in `folder`.
+async fn node_with_tier(folder: &Path, fallback: Fallback) -> Node {
+    let tier = crate::node::tier(folder.into());
+    Node::start_with(move |config| {
+        back(config);
+        config.write.rules[0].fallback = fallback;
+        config.tiers = vec![tier];
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_store_that_fails_sends_writes_through_until_it_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = node_with_tier(folder.path(), Fallback::Through).await;
+    let client = node.client();
+    write_back(&client, "tmp/dirty", &bytes(1)).await;
+    let (incoming, away) = (folder.path().join("incoming"), folder.path().join("away"));
+    fs::rename(&incoming, &away).unwrap();
+    let put = client.put("/b/tmp/k", bytes(2)).send().await;
+    assert_eq!(put.status, StatusCode::SERVICE_UNAVAILABLE, "{}", put.text());
+    until("the node has noticed", async || {
+        let put = client.put("/b/tmp/k", bytes(3)).send().await;
+        put.header("x-cache-reason") == Some("tier-unavailable") && put.status == StatusCode::OK
+    })
+    .await;
+    assert!(node.lake.object("b", "tmp/k").unwrap().content.all() == bytes(3));
+    reads(&client, "tmp/k", &bytes(3)).await;
+    reads(&client, "tmp/dirty", &bytes(1)).await;
+    fs::rename(&away, &incoming).unwrap();
+    until("the tier takes writes again", async || {
+        let put = client.put("/b/tmp/k", bytes(4)).send().await;
+        put.header("x-shoal-write") == Some("back")
+    })
+    .await;
+    reads(&client, "tmp/k", &bytes(4)).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_rule_may_refuse_what_the_tier_cannot_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = node_with_tier(folder.path(), Fallback::Refuse).await;
+    let client = node.client();
+    write_back(&client, "tmp/k", &bytes(1)).await;
+    fs::rename(folder.path().join("incoming"), folder.path().join("away")).unwrap();
+    until("the node has noticed", async || {
+        let put = client.put("/b/tmp/k", bytes(2)).send().await;
+        assert_eq!(
+            (put.status, put.code()),
+            (StatusCode::SERVICE_UNAVAILABLE, "SlowDown")
+        );
+        put.text().contains("takes no writes now")
+    })
+    .await;
+    let begun = client.post("/b/tmp/parts?uploads", "").send().await;
+    assert_eq!(begun.status, StatusCode::SERVICE_UNAVAILABLE);
+    reads(&client, "tmp/k", &bytes(1)).await;
+    let elsewhere = client.put("/b/k", bytes(2)).send().await;
+    assert_eq!(elsewhere.status, StatusCode::OK);
     node.stop().await;
 }

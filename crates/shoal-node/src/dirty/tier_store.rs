@@ -1,0 +1,302 @@
+//! The store of a tier, as a node sees it: whether it takes pieces, and how full it is.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http_body::Body;
+use parking_lot::Mutex;
+use shoal_policy::cleaning::Fill;
+use shoal_s3::error::S3Error;
+use tokio::sync::Notify;
+
+use super::intake::receive;
+use super::tiers::size_in;
+use super::writing::ReceiveError;
+use crate::tier::{ByteStore, PIECE_BYTES_MAX, ProbeError, StoreError, TierUnavailable};
+use crate::write::Uncached;
+
+/// The pause between two probes of a store that has failed its last one.
+const PROBE_PAUSE: Duration = Duration::from_secs(5);
+
+/// The pause between two probes of a store that has passed.
+const CHECK_PAUSE: Duration = Duration::from_secs(10);
+
+/// A store that takes longer for a probe fails it. Writers would wait in vain.
+const PROBE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The pause between two looks at how full the store is.
+const FILL_PAUSE: Duration = Duration::from_mins(5);
+
+/// The same while the store seems to be full.
+const FULL_PAUSE: Duration = Duration::from_secs(2);
+
+/// The number of pieces on a page of the store's listing.
+const LIST_PAGE: usize = 1000;
+
+/// The store of a tier.
+pub(super) struct TierStore {
+    /// The name of the tier.
+    tier: Arc<str>,
+    bytes: Arc<dyn ByteStore>,
+    stored: Arc<StoredBytes>,
+    capacity_bytes: u64,
+    /// Why the store takes no pieces now. `None`: it has passed its last probe, and has said of no write
+    /// since that it is full.
+    trouble: Mutex<Option<Uncached>>,
+    /// Notified when a write fails.
+    failed: Notify,
+    /// Notified when a write finds no room.
+    full: Notify,
+}
+
+/// The bytes in a tier's store, as far as this node knows: those of the last listing, and this node's own
+/// writes and removals since.
+#[derive(Debug, Default)]
+pub(super) struct StoredBytes(AtomicU64);
+
+impl StoredBytes {
+    pub(super) fn add(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn remove(&self, bytes: u64) {
+        let less = |stored: u64| Some(stored.saturating_sub(bytes));
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    fn set(&self, bytes: u64) {
+        self.0.store(bytes, Ordering::Relaxed);
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl TierStore {
+    /// The store of `tier`. It takes no pieces before it has passed a probe.
+    pub(super) fn new(
+        tier: Arc<str>,
+        bytes: Arc<dyn ByteStore>,
+        stored: Arc<StoredBytes>,
+        capacity_bytes: u64,
+    ) -> Self {
+        Self {
+            tier,
+            bytes,
+            stored,
+            capacity_bytes,
+            trouble: Mutex::new(Some(Uncached::TierUnavailable)),
+            failed: Notify::new(),
+            full: Notify::new(),
+        }
+    }
+
+    /// The store itself.
+    pub(super) fn bytes(&self) -> &Arc<dyn ByteStore> {
+        &self.bytes
+    }
+
+    /// How full it is.
+    pub(super) fn fill(&self) -> Fill {
+        Fill {
+            stored_bytes: self.stored.bytes(),
+            capacity_bytes: self.capacity_bytes,
+        }
+    }
+
+    /// No object may be larger.
+    pub(super) fn object_bytes_max(&self) -> u64 {
+        self.capacity_bytes.min(PIECE_BYTES_MAX)
+    }
+
+    /// Checks that the store takes pieces.
+    ///
+    /// # Errors
+    ///
+    /// The reason why not.
+    pub(super) fn check(&self) -> Result<(), Uncached> {
+        (*self.trouble.lock()).map_or(Ok(()), Err)
+    }
+
+    /// Whether there is room for so many bytes more.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        let is_fit = self.stored.bytes().saturating_add(bytes) <= self.capacity_bytes;
+        if !is_fit {
+            self.full.notify_one();
+        }
+        is_fit
+    }
+
+    /// Writes a body under a new key. `each` sees every piece of it as it passes.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is kept that a reader could take for the whole body.
+    pub(super) async fn receive<B>(
+        &self,
+        (key, size_bytes): (&str, u64),
+        body: Pin<&mut B>,
+        each: impl FnMut(&Bytes),
+    ) -> Result<(), ReceiveError>
+    where
+        B: Body<Data = Bytes, Error = S3Error>,
+    {
+        let received = receive(&*self.bytes, (key, size_bytes), body, each).await;
+        match &received {
+            Ok(()) => self.stored.add(size_bytes),
+            Err(ReceiveError::Full) => self.note_full(),
+            Err(ReceiveError::Unavailable(_)) => self.failed.notify_one(),
+            Err(ReceiveError::Body(_)) => {}
+        }
+        received
+    }
+
+    /// Copies a piece to a new key. A copy that fails is to be [discarded](Self::discard).
+    ///
+    /// # Errors
+    ///
+    /// As [`ByteStore::copy`].
+    pub(super) async fn copy(&self, from: &str, to: &str, size_bytes: u64) -> Result<(), StoreError> {
+        self.stored.add(size_bytes);
+        let copied = self.bytes.copy(from, to, size_bytes).await;
+        match &copied {
+            Ok(()) | Err(StoreError::Missing) => {}
+            Err(StoreError::Full(_)) => self.note_full(),
+            Err(error) => {
+                TierUnavailable::because(error);
+                self.failed.notify_one();
+            }
+        }
+        copied
+    }
+
+    /// Removes bytes that no entry names. A sweep removes the rest later.
+    pub(super) async fn discard(&self, keys: &[Arc<str>]) {
+        match self.bytes.remove(keys).await {
+            Ok(()) => self.stored.remove(keys.iter().map(|key| size_in(key)).sum()),
+            Err(error) => tracing::debug!(%error, ?keys, "bytes without an object stay in the tier"),
+        }
+    }
+
+    /// The store gets nothing more before it has passed another probe.
+    fn note_full(&self) {
+        *self.trouble.lock() = Some(Uncached::TooDirty);
+        self.full.notify_one();
+    }
+
+    /// Writes, reads, lists and removes a piece. The store may take its time.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be a tier, or not now.
+    pub(super) async fn probe(&self) -> Result<(), ProbeError> {
+        let probed = self.bytes.probe().await;
+        self.note_probe(probed.as_ref().err());
+        probed
+    }
+
+    fn note_probe(&self, failed: Option<&ProbeError>) {
+        if let Some(error) = failed {
+            tracing::warn!(tier = %self.tier, %error, "a tier takes no writes");
+        }
+        *self.trouble.lock() = failed.map(|_| Uncached::TierUnavailable);
+    }
+
+    /// Checks the store now and then, and probes it at once after a write has failed. A failed write alone
+    /// proves nothing: its client may have been too slow for the store.
+    pub(super) async fn keep_probing(&self) -> Infallible {
+        loop {
+            let is_well = self.check().is_ok();
+            let has_failed = tokio::select! {
+                () = tokio::time::sleep(if is_well { CHECK_PAUSE } else { PROBE_PAUSE }) => false,
+                () = self.failed.notified() => true,
+            };
+            let mut found = if is_well && !has_failed {
+                in_time(self.bytes.check()).await
+            } else {
+                in_time(self.bytes.probe()).await
+            };
+            if found.is_err() && is_well {
+                // Once may be chance: versitygw refuses a piece while it removes an empty folder.
+                found = in_time(self.bytes.probe()).await;
+            }
+            self.note_probe(found.as_ref().err());
+        }
+    }
+
+    /// Learns how full the store is. Pieces of other nodes are not counted otherwise. When a write finds no
+    /// room, `make_room` is called.
+    pub(super) async fn keep_measuring(&self, make_room: impl Fn()) -> Infallible {
+        loop {
+            match self.measure().await {
+                Ok(bytes) => self.stored.set(bytes),
+                Err(error) => tracing::debug!(%error, tier = %self.tier, "the tier was not measured"),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(FILL_PAUSE) => {}
+                () = self.full.notified() => {
+                    make_room();
+                    tokio::time::sleep(FULL_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn measure(&self) -> Result<u64, StoreError> {
+        let (mut bytes, mut after) = (0, None::<Arc<str>>);
+        loop {
+            let page = self.bytes.list(after.as_deref(), LIST_PAGE).await?;
+            bytes += page.pieces.iter().map(|piece| piece.size_bytes).sum::<u64>();
+            match page.pieces.last() {
+                Some(last) if !page.is_last => after = Some(Arc::clone(&last.key)),
+                _ => return Ok(bytes),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for TierStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TierStore")
+            .field("tier", &self.tier)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Waits for a probe for a bounded time.
+async fn in_time(probe: BoxFuture<'_, Result<(), ProbeError>>) -> Result<(), ProbeError> {
+    let probed = tokio::time::timeout(PROBE_PATIENCE, probe).await;
+    probed.unwrap_or_else(|_| Err(silent()))
+}
+
+/// The outcome of a probe that the store has not answered.
+fn silent() -> ProbeError {
+    ProbeError {
+        is_outage: true,
+        problem: format!(
+            "the store has not answered a probe within {} s",
+            PROBE_PATIENCE.as_secs()
+        ),
+        hint: "check that the store runs, and that this machine reaches it".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::StoredBytes;
+
+    #[test]
+    fn no_more_bytes_are_removed_than_are_known() {
+        let stored = StoredBytes::default();
+        stored.add(5);
+        stored.remove(7);
+        assert_eq!(stored.bytes(), 0);
+    }
+}

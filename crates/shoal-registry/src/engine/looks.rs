@@ -1,0 +1,242 @@
+//! Looks at single keys, many with one request to the engine.
+//!
+//! A look that finds a request free makes it at once. While all requests are under way, looks wait, and the
+//! next request is for all of them. So a look is never answered by a request that began before it, and reads
+//! stay linearizable.
+
+use std::future::Future;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, oneshot};
+
+use super::{EngineError, Stored};
+
+/// The number of looks that share a request. etcd takes at most 128 operations at a time.
+const SHARED_MAX: usize = 64;
+
+type Answer = Result<Option<Stored>, EngineError>;
+
+/// The looks at one engine.
+pub(super) struct Looks {
+    waiting: Mutex<Vec<Look>>,
+    requests: Semaphore,
+}
+
+struct Look {
+    key: Bytes,
+    answer: oneshot::Sender<Answer>,
+}
+
+impl Looks {
+    /// Looks that make at most `requests` requests at a time.
+    pub(super) fn new(requests: usize) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            requests: Semaphore::new(requests),
+        }
+    }
+
+    /// Looks at a key. `read` reads keys with one request, and returns what it finds in their order.
+    ///
+    /// # Errors
+    ///
+    /// As `read`.
+    pub(super) async fn look<R>(&self, key: Bytes, read: impl Fn(Vec<Bytes>) -> R) -> Answer
+    where
+        R: Future<Output = Result<Vec<Option<Stored>>, EngineError>>,
+    {
+        loop {
+            let (answer, mut answered) = oneshot::channel();
+            let key = key.clone();
+            self.waiting.lock().push(Look { key, answer });
+            let answer = loop {
+                let request = tokio::select! {
+                    biased;
+                    answer = &mut answered => break answer,
+                    request = self.requests.acquire() => request.expect("requests are never closed"),
+                };
+                let looks = self.take();
+                if looks.is_empty() {
+                    // Another request, under way, is for this look, too.
+                    drop(request);
+                    break answered.await;
+                }
+                answer_all(looks, &read).await;
+            };
+            // Without an answer the look that made the request was given up. Then the look begins anew.
+            if let Ok(answer) = answer {
+                return answer;
+            }
+        }
+    }
+
+    /// Takes the looks that wait longest.
+    fn take(&self) -> Vec<Look> {
+        let mut waiting = self.waiting.lock();
+        waiting.retain(|look| !look.answer.is_closed());
+        let count = waiting.len().min(SHARED_MAX);
+        waiting.drain(..count).collect()
+    }
+}
+
+/// Makes one request for some looks.
+async fn answer_all<R>(looks: Vec<Look>, read: &impl Fn(Vec<Bytes>) -> R)
+where
+    R: Future<Output = Result<Vec<Option<Stored>>, EngineError>>,
+{
+    let keys = looks.iter().map(|look| look.key.clone()).collect();
+    let answers: Vec<Answer> = match read(keys).await {
+        Ok(found) => found.into_iter().map(Ok).collect(),
+        Err(error) => vec![Err(error); looks.len()],
+    };
+    assert_eq!(answers.len(), looks.len(), "each key has an answer");
+    for (look, answer) in looks.into_iter().zip(answers) {
+        // A look that was given up needs none.
+        let _ = look.answer.send(answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use parking_lot::Mutex;
+    use tokio::sync::oneshot;
+
+    use super::{Answer, Looks, SHARED_MAX};
+    use crate::engine::{EngineError, Revision, Stored};
+
+    /// An engine whose requests are held until the test lets them go, each with its outcome.
+    #[derive(Default)]
+    struct Held {
+        requests: Mutex<VecDeque<HeldRequest>>,
+    }
+
+    /// The keys, and the way to let the request go.
+    type HeldRequest = (Vec<Bytes>, oneshot::Sender<Result<(), EngineError>>);
+
+    impl Held {
+        async fn read(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Stored>>, EngineError> {
+            let (let_go, held) = oneshot::channel();
+            self.requests.lock().push_back((keys.clone(), let_go));
+            held.await.expect("the test lets all requests go")?;
+            let found = keys
+                .into_iter()
+                .map(|key| (key != "absent").then(|| stored(&key)));
+            Ok(found.collect())
+        }
+
+        /// Lets the oldest request go. Returns its keys.
+        async fn end(&self, outcome: Result<(), EngineError>) -> Vec<Bytes> {
+            loop {
+                let oldest = self.requests.lock().pop_front();
+                if let Some((keys, let_go)) = oldest {
+                    let _ = let_go.send(outcome);
+                    tokio::task::yield_now().await;
+                    return keys;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    fn stored(key: &Bytes) -> Stored {
+        Stored {
+            value: key.clone(),
+            revision: Revision(1),
+        }
+    }
+
+    struct Bed {
+        looks: Arc<Looks>,
+        engine: Arc<Held>,
+    }
+
+    impl Bed {
+        fn new() -> Self {
+            Self {
+                looks: Arc::new(Looks::new(1)),
+                engine: Arc::default(),
+            }
+        }
+
+        /// Begins a look, and lets it come as far as it can.
+        async fn look(&self, key: &str) -> tokio::task::JoinHandle<Answer> {
+            let (looks, engine, key) = (
+                Arc::clone(&self.looks),
+                Arc::clone(&self.engine),
+                Bytes::from(key.to_owned()),
+            );
+            let look = tokio::spawn(async move { looks.look(key, |keys| engine.read(keys)).await });
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            look
+        }
+    }
+
+    #[tokio::test]
+    async fn looks_that_find_a_request_under_way_share_the_next_one() {
+        let bed = Bed::new();
+        let mut looks = Vec::new();
+        for key in ["a", "b", "absent", "b"] {
+            looks.push(bed.look(key).await);
+        }
+        assert_eq!(bed.engine.end(Ok(())).await, ["a"]);
+        assert_eq!(bed.engine.end(Ok(())).await, ["b", "absent", "b"]);
+        let mut found = Vec::new();
+        for look in looks {
+            found.push(look.await.unwrap().unwrap().map(|stored| stored.value));
+        }
+        assert_eq!(
+            found,
+            [Some("a".into()), Some("b".into()), None, Some("b".into())]
+        );
+    }
+
+    #[tokio::test]
+    async fn an_error_is_that_of_all_looks_of_its_request_and_of_no_other() {
+        let bed = Bed::new();
+        let looks = [bed.look("a").await, bed.look("b").await, bed.look("c").await];
+        bed.engine.end(Ok(())).await;
+        let error = EngineError::Unavailable("away".into());
+        bed.engine.end(Err(error.clone())).await;
+        let [first, second, third] = looks;
+        assert!(first.await.unwrap().is_ok());
+        assert_eq!(second.await.unwrap(), Err(error.clone()));
+        assert_eq!(third.await.unwrap(), Err(error));
+    }
+
+    #[tokio::test]
+    async fn a_look_that_is_given_up_takes_no_other_along() {
+        let bed = Bed::new();
+        let looks = [bed.look("a").await, bed.look("b").await, bed.look("c").await];
+        bed.engine.end(Ok(())).await;
+        // It makes the request for itself and for the last one.
+        let given_up = bed.engine.requests.lock().pop_front().unwrap();
+        assert_eq!(given_up.0, ["b", "c"]);
+        looks[1].abort();
+        tokio::task::yield_now().await;
+        assert_eq!(bed.engine.end(Ok(())).await, ["c"]);
+        let [_, _, last] = looks;
+        assert!(last.await.unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_request_is_for_a_bounded_number_of_looks_and_none_is_forgotten() {
+        let bed = Bed::new();
+        let mut looks = vec![bed.look("first").await];
+        for number in 0..SHARED_MAX + 5 {
+            looks.push(bed.look(&number.to_string()).await);
+        }
+        for expected in [1, SHARED_MAX, 5] {
+            assert_eq!(bed.engine.end(Ok(())).await.len(), expected);
+        }
+        for look in looks {
+            assert!(look.await.unwrap().is_ok());
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Reads the lists of a registry page by page: dirty objects by name, and the lists of each node.
+
+use bytes::Bytes;
+use ulid::Ulid;
+
+use super::{Names, decoded};
+use crate::engine::{At, Change, EngineError, Page, Range, Revision, Stored, Transaction};
+use crate::entry::Entry;
+use crate::keys::{Name, NodeList};
+use crate::version::{DirtyVersion, Trash};
+
+/// Some dirty objects of a bucket in the order of their keys.
+#[derive(Clone, Debug)]
+pub struct DirtyPage {
+    /// The dirty objects.
+    pub objects: Vec<(Name, DirtyVersion)>,
+    /// The last name that was looked at, if more follow it.
+    pub next: Option<Name>,
+    /// The revision at which the page was read.
+    pub revision: Revision,
+}
+
+/// Some names of a node's list in the order of their ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamePage {
+    /// The names.
+    pub names: Vec<(Ulid, Name)>,
+    /// The last id that was looked at, if more follow it.
+    pub next: Option<Ulid>,
+}
+
+/// An entry that was emptied, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmptyEntry {
+    /// The name.
+    pub name: Name,
+    pub(super) revision: Revision,
+}
+
+impl Names {
+    /// The dirty objects of `bucket` whose keys begin with `prefix` and follow `after`, from at most `limit`
+    /// entries, as of `at`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn list(
+        &self,
+        bucket: &str,
+        (prefix, after): (&[u8], &[u8]),
+        limit: usize,
+        at: At,
+    ) -> Result<DirtyPage, EngineError> {
+        let after = match after {
+            b"" => Bytes::new(),
+            after => Name::new(bucket, after).entry_key(),
+        };
+        let range = Range {
+            prefix: Name::new(bucket, prefix).entry_key(),
+            after,
+            limit,
+            at,
+        };
+        let Page {
+            entries,
+            has_more,
+            revision,
+        } = self.engine.range(range).await?;
+        let last = entries.last().and_then(|(key, _)| Name::of_entry_key(key));
+        let mut objects = Vec::with_capacity(entries.len());
+        for (key, stored) in entries {
+            let entry: Entry<DirtyVersion> = decoded(&stored.value)?;
+            if let (Some(name), Some(version)) = (Name::of_entry_key(&key), entry.current) {
+                objects.push((name, version));
+            }
+        }
+        Ok(DirtyPage {
+            objects,
+            next: last.filter(|_| has_more),
+            revision,
+        })
+    }
+
+    /// Some names in a list of `node`, at most `limit`, in the order of their ids, behind `after`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn listed(
+        &self,
+        list: NodeList,
+        node: u64,
+        after: Option<Ulid>,
+        limit: usize,
+    ) -> Result<NamePage, EngineError> {
+        let (page, has_more) = self.list_page(list, node, after, limit).await?;
+        let next = page.last().filter(|_| has_more).map(|(id, _)| *id);
+        let listed = page.into_iter();
+        let listed = listed.filter_map(|(id, stored)| Some((id, Name::from_bytes(stored.value)?)));
+        Ok(NamePage {
+            names: listed.collect(),
+            next,
+        })
+    }
+
+    /// Some empty entries in the list of `node`, at most `limit`, in the order of their ids, behind `after`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn empty_entries(
+        &self,
+        node: u64,
+        after: Option<Ulid>,
+        limit: usize,
+    ) -> Result<Vec<(Ulid, EmptyEntry)>, EngineError> {
+        let (page, _) = self.list_page(NodeList::Empty, node, after, limit).await?;
+        let entries = page.into_iter().filter_map(|(id, Stored { value, revision })| {
+            let name = Name::from_bytes(value)?;
+            Some((id, EmptyEntry { name, revision }))
+        });
+        Ok(entries.collect())
+    }
+
+    /// Some items of the trash of `node`, at most `limit`, in the order of their ids, behind `after`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn trash(
+        &self,
+        node: u64,
+        after: Option<Ulid>,
+        limit: usize,
+    ) -> Result<Vec<(Ulid, Trash)>, EngineError> {
+        let (page, _) = self.list_page(NodeList::Trash, node, after, limit).await?;
+        let listed = page.iter().map(|(id, stored)| Ok((*id, decoded(&stored.value)?)));
+        listed.collect()
+    }
+
+    /// Removes ids from a list of `node`; at most 64.
+    ///
+    /// # Errors
+    ///
+    /// They may still be there.
+    pub async fn unlist(&self, list: NodeList, node: u64, ids: &[Ulid]) -> Result<(), EngineError> {
+        let changes = ids.iter().map(|id| Change::Delete {
+            key: list.key(node, *id),
+        });
+        let transaction = Transaction {
+            conditions: Vec::new(),
+            changes: changes.collect(),
+        };
+        self.engine.commit(transaction).await.map(drop)
+    }
+
+    /// Counts the entries of a list of `node`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn count(&self, list: NodeList, node: u64) -> Result<u64, EngineError> {
+        self.engine.count(&list.prefix(node)).await
+    }
+
+    /// Some entries of a list, and whether more follow.
+    async fn list_page(
+        &self,
+        list: NodeList,
+        node: u64,
+        after: Option<Ulid>,
+        limit: usize,
+    ) -> Result<(Vec<(Ulid, Stored)>, bool), EngineError> {
+        let range = Range {
+            prefix: list.prefix(node),
+            after: after.map_or_else(Bytes::new, |id| list.key(node, id)),
+            limit,
+            at: At::Newest,
+        };
+        let page = self.engine.range(range).await?;
+        let entries = page.entries.into_iter();
+        let entries = entries.filter_map(|(key, stored)| Some((NodeList::id_in(&key)?, stored)));
+        Ok((entries.collect(), page.has_more))
+    }
+}
