@@ -17,6 +17,7 @@ from .cluster import Cluster, Shape
 from .command_line import CommandLine
 from .fabric import Rates
 from .stories import FAULTS, VICTIM, Broken, Fault, tell
+from .tier_stories import Telling, stories, tell_all
 
 # Slow enough that reads are under way whenever something happens, fast enough for a debug build.
 _RATES = Rates(client=100, node=100, rack=100, lake=50)
@@ -27,7 +28,7 @@ _DISK_BYTES = 72 << 20
 
 @dataclass(frozen=True)
 class Story:
-    """What happens in a cluster, told in a line, and how long what is written stays in its tier, if it has one."""
+    """A story about a cluster, and how long a write stays in its tier, if it has one. `tell` returns one line."""
 
     tell: Callable[[Cluster, int], str]
     written_back: str = ""
@@ -45,10 +46,12 @@ STORIES = {name: Story(partial(_reads, fault)) for name, fault in FAULTS.items()
 
 
 def main() -> int:
-    """Every story on a cluster of its own."""
+    """Tells every story on a cluster of its own."""
     arguments = _parse()
+    of_tiers = stories()
+    names = arguments.names or [*STORIES, *(name for name in of_tiers if arguments.long or not of_tiers[name].is_long)]
     failures = 0
-    for number, name in enumerate(arguments.names or STORIES):
+    for number, name in enumerate(name for name in names if name in STORIES):
         try:
             failures += _told_badly(arguments, name, arguments.folder / str(number))
         except LakeUnavailable as reason:
@@ -56,13 +59,19 @@ def main() -> int:
             return 0
         except EtcdUnavailable as reason:
             print(f"skipped: {name}: {reason}")
+    telling = Telling(
+        arguments.shoal.resolve(), arguments.folder, arguments.lake, arguments.seed, arguments.kills, arguments.long
+    )
+    failures += tell_all(telling, [name for name in names if name in of_tiers])
     print(f"{failures} of these stories broke" if failures else "every story ended well")
     return 1 if failures else 0
 
 
 def _parse() -> argparse.Namespace:
-    parser = CommandLine("tests/net/run.sh", __doc__, "story", STORIES)
+    parser = CommandLine("tests/net/run.sh", __doc__, "story", [*STORIES, *stories()])
     parser.add_argument("--seed", type=int, default=1, help="of all that is left to chance (1)")
+    parser.add_argument("--kills", type=int, default=0, help="so many nodes are killed one after the other (10)")
+    parser.add_argument("--long", action="store_true", help="every crash point, and stories that last for minutes")
     return parser.understood()
 
 

@@ -1,39 +1,40 @@
-"""A client in a rack that writes, removes and reads names through any node, and remembers what it did and saw.
+"""A client in a rack that writes, copies, removes and reads names through any node, and remembers all of it.
 
-The plan comes as one line of JSON on stdin; `ready` is answered, and work begins with the next line. It ends with one
-more line, or when every name of `read` was read once. The history is one line on stdout.
+The plan comes as one line of JSON on stdin. The client answers `ready`, and begins with the next line. It ends with one
+more line, or when it has read every name of `read` once in each way. It writes the history as one line to stdout.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
-import math
 import random
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from real.lakes import Account
-from real.wire import Answer, send
 
 from .cluster import BACK
-from .history import ABSENT, History, Operation
-from .objects import contents
+from .hand import Hand
+from .history import ABSENT, IF_ABSENT, READS, History, Operation, if_is
+from .plan_of_work import follow, run_side_by_side
 
 _SIZES = (0, 900, 70_000, 400_000)
-# So that the names can be read again in the end, at each node.
+_READS_AND_WRITES = ("GET", "HEAD", "LIST", "PUT", "PUT", "DELETE", "COPY", "IF-ABSENT", "IF-IS")
+# The pause keeps the number of names small enough to read them again at the end, at each node.
 _PAUSE_S = 0.1
-# A read at the end waits for what a fault has left behind.
+# A read at the end waits until the node has recovered from a fault.
 _PATIENCE_S = 40
 _SHARED = 6
+# Clients share other names after a while: more operations on a name make the search for an order longer.
+_SHARED_S = 6
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Where a client works: URLs of all nodes, and the rack that it is in."""
+    """The work of a client: URLs of all nodes, the client's rack, and the account."""
 
     nodes: dict[int, str]
     rack: int
@@ -47,99 +48,99 @@ class Plan:
     read: Sequence[str] = ()
 
     def to_json(self) -> str:
-        """One line."""
+        """Returns one line of JSON."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(line: str) -> Plan:
-        """What `to_json` wrote."""
+        """Reads the output of `to_json`."""
         fields = json.loads(line)
         fields["nodes"] = {int(rack): url for rack, url in fields["nodes"].items()}
         return Plan(**fields)
 
 
 class _Worker:
-    """One request at a time."""
+    """Makes one request at a time."""
 
     def __init__(self, plan: Plan, number: int, history: History) -> None:
         self._plan = plan
         self._name = f"{plan.rack}-{number}"
         self._chance = random.Random(f"{plan.seed} {self._name}")
         self._history = history
+        account = Account(plan.access_key, plan.secret_key)
+        self._hand = Hand(plan.nodes, account, plan.bucket, history, plan.timeout_s)
         self._written = 0
+        """The value that this worker read or wrote last, for each name that it works on."""
+        self._known: dict[str, str] = {}
 
     def change(self) -> None:
-        """Some requests to a name of its own, or one to a name that all clients share."""
+        """Makes some requests to a name of its own, or a few to a name that all clients share."""
+        self._known.clear()
         if self._chance.random() < 0.3:
-            key = f"{BACK}shared-{self._chance.randrange(_SHARED)}"
-            self._act(key, self._chance.choice(("PUT", "PUT", "DELETE", "GET", "GET")))
+            keys = _shared(self._plan.seed)
+            key = self._chance.choice(keys)
+            if self._chance.random() < 0.1:
+                self._hand.list(keys[0][:-1], keys, self._any_node())
+                return
+            self._act(key, "GET")
+            self._act(key, self._chance.choice(_READS_AND_WRITES))
             return
-        key = f"{BACK}{self._name}-{self._written}"
-        for kind in ("PUT", *self._chance.choices(("GET", "PUT", "DELETE"), k=self._chance.randrange(5))):
+        key = f"{BACK}{self._plan.seed}-{self._name}-{self._written}."
+        for kind in ("PUT", *self._chance.choices(_READS_AND_WRITES, k=self._chance.randrange(6))):
             if not self._act(key, kind):
-                # Another write would hide what became of this one.
+                # Another write would hide the outcome of this one.
                 return
 
     def read_at_last(self, key: str) -> None:
-        """Reads at the rack's own node until there is an answer."""
+        """Reads at the rack's own node in each way, until there is an answer."""
         deadline = time.monotonic() + _PATIENCE_S
-        while not self._request(key, "GET", self._plan.rack, ABSENT):
-            if time.monotonic() > deadline:
-                self._history.operations.append(Operation(key, "GET", "no answer", deadline, deadline, self._plan.rack))
-                return
-            time.sleep(0.5)
+        for kind in READS:
+            while not self._hand.read(key, self._plan.rack, kind):
+                if time.monotonic() > deadline:
+                    silence = Operation(key, kind, "no answer", deadline, deadline, self._plan.rack)
+                    self._history.operations.append(silence)
+                    return
+                time.sleep(0.5)
 
     def _act(self, key: str, kind: str) -> bool:
-        """Whether there was an answer."""
+        """Makes a request, and returns whether the node answered."""
         time.sleep(self._chance.uniform(0, 2 * _PAUSE_S))
-        # The node of another rack has to know it as well.
-        others = list(self._plan.nodes)
-        node = self._plan.rack if kind != "GET" and self._chance.random() < 0.7 else self._chance.choice(others)
-        value = ABSENT
-        if kind == "PUT":
-            self._written += 1
-            value = f"{self._name}-{self._written}-{self._chance.choice(_SIZES)}"
-        return self._request(key, kind, node, value)
-
-    def _request(self, key: str, kind: str, node: int, value: str) -> bool:
-        began = time.monotonic()
-        try:
-            answer = self._send(key, kind, node, body(value) if kind == "PUT" else b"")
-        except ConnectionRefusedError:
-            # Nobody has heard of it.
-            return False
-        except (OSError, http.client.HTTPException) as error:
-            answer = Answer(0, {}, f"{type(error).__name__}: {error}".encode())
-        ended = time.monotonic()
-        note = answer.headers.get("x-shoal-write", "")
-        answered = True
-        if kind == "GET" and answer.status == 200:
-            value = value_of(answer.body)
-        elif kind == "GET" and answer.status != 404:
-            return False
-        elif answer.status not in (200, 204, 404):
-            note, ended, answered = f"{answer.status} {answer.body[:200]!r}", math.inf, False
-        self._history.operations.append(Operation(key, kind, value, began, ended, node, note))
+        if kind in READS:
+            # The node of another rack has to know the value as well.
+            answered = self._hand.read(key, self._any_node(), kind)
+        else:
+            node = self._plan.rack if self._chance.random() < 0.7 else self._any_node()
+            answered = self._write(key, kind, node)
+        if answered:
+            self._remember(key)
         return answered
 
-    def _send(self, key: str, kind: str, node: int, body: bytes) -> Answer:
-        plan = self._plan
-        account = Account(plan.access_key, plan.secret_key)
-        return send(plan.nodes[node], account, kind, plan.bucket, key, body=body, timeout_s=plan.timeout_s)
+    def _write(self, key: str, kind: str, node: int) -> bool:
+        known = self._known.get(key, ABSENT)
+        if kind == "DELETE":
+            return self._hand.delete(key, node)
+        if kind == "COPY" and known != ABSENT:
+            self._written += 1
+            return self._hand.copy(key, known, f"{key}copy-{self._name}-{self._written}.", node)
+        self._written += 1
+        name = f"{self._name}-{self._written}-{self._chance.choice(_SIZES)}"
+        condition = {"IF-ABSENT": IF_ABSENT, "IF-IS": if_is(known) if known else IF_ABSENT}.get(kind, "")
+        return self._hand.put(key, name, node, condition)
+
+    def _remember(self, key: str) -> None:
+        of_key = (each for each in reversed(self._history.operations[-20:]) if each.key == key)
+        last = next((each for each in of_key if each.answered and not each.refused), None)
+        if last is not None:
+            self._known[key] = last.value
+
+    def _any_node(self) -> int:
+        return self._chance.choice(list(self._plan.nodes))
 
 
-def body(value: str) -> bytes:
-    """The bytes of a value: itself and noise, as many as it says."""
-    return f"{value}\n".encode() + contents(value, int(value.rsplit("-", 1)[1]))
-
-
-def value_of(read: bytes) -> str:
-    """Inverse of `body`; bytes that no value has are one that no client wrote."""
-    value = read.split(b"\n", 1)[0][:60].decode(errors="replace")
-    try:
-        return value if body(value) == read else f"{len(read)} bytes, not those of {value}"
-    except (ValueError, IndexError):
-        return f"{len(read)} bytes of nothing: {value}"
+def _shared(seed: int) -> list[str]:
+    """Returns the names that all clients share now."""
+    now = int(time.monotonic() / _SHARED_S)
+    return [f"{BACK}{seed}-shared-{now}-{number}" for number in range(_SHARED)]
 
 
 class _Client:
@@ -153,13 +154,13 @@ class _Client:
         self.history = History([])
 
     def run(self) -> None:
-        """Until all is read, or `stopped`."""
+        """Works until all names of the plan are read, or `stopped`."""
         workers = [_Worker(self._plan, number, self.history) for number in range(self._plan.connections)]
-        threads = [threading.Thread(target=self._work, args=[worker]) for worker in workers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_side_by_side([partial(self._work, worker) for worker in workers])
+
+    def told(self) -> str:
+        """Returns the history as JSON."""
+        return self.history.to_json()
 
     def _work(self, worker: _Worker) -> None:
         if self._plan.read:
@@ -178,20 +179,5 @@ class _Client:
             yield key
 
 
-def main() -> None:
-    """Plan, go, history."""
-    client = _Client(Plan.from_json(sys.stdin.readline()))
-    print("ready", flush=True)
-    sys.stdin.readline()
-
-    def stop() -> None:
-        sys.stdin.readline()
-        client.stopped = True
-
-    threading.Thread(target=stop, daemon=True).start()
-    client.run()
-    print(client.history.to_json(), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    follow(lambda line: _Client(Plan.from_json(line)))

@@ -36,14 +36,14 @@ from .writer import Writes
 BUCKET = "shoal"
 # Names that begin so are written back, where there is a tier.
 BACK = "back/"
-# A node waits twice as long before it sends to the lake again what a dead node may have sent.
+# A node waits twice as long before it repeats a request to the lake that a dead node may have sent.
 _SOON_ADOPTED = {"SHOAL_LAKE_STALL_TIMEOUT": "5s"}
 LAKES = {"versitygw": versitygw.start, "minio": minio.start}
 
 COOPERATION = """
 [cooperation]
 mode = "hierarchy"
-listen = "{address}:9200"
+listen = "{address}"
 seeds = [{seeds}]
 layers = ["rack", "cluster"]
 weight = {weight}
@@ -55,7 +55,7 @@ secret_key = "what the nodes of this cluster share"
 
 @dataclass(frozen=True)
 class Shape:
-    """What a cluster is built of; `weights` are those of the nodes, all alike without them."""
+    """The parts of a cluster, and their settings. `weights` are those of the nodes; without them all are equal."""
 
     racks: int
     rates: Rates
@@ -63,14 +63,18 @@ class Shape:
     block_size: str = "1MiB"
     freshness: str = "revalidate"
     weights: Sequence[int] = ()
-    """Percents of a node's room, from L1 outwards; adaptive without them, found anew once a period."""
+    """Percents of a node's room, from L1 outwards; without them each node adapts them once a period."""
     split: Sequence[int] = ()
     period: str = "90s"
     """Racks whose node knows of no other."""
     solo: Sequence[int] = ()
     lake: str = "versitygw"
-    """How long what is written stays in a tier that all nodes share; without it there is none."""
+    """How long a write stays in a tier that all nodes share; if empty, there is no tier."""
     written_back: str = ""
+    """The same for objects that their writer calls short-lived; if empty, as long as for all others."""
+    written_short: str = ""
+    """How long a node remembers the lake's permission to write below the rule."""
+    permission: str = "0s"
     """The rack whose store has a disk of its own, and its size in bytes."""
     disk: tuple[int, int] | None = None
 
@@ -80,9 +84,9 @@ class Cluster:
 
     def __init__(self, binary: Path, folder: Path, shape: Shape) -> None:
         if shape.written_back:
-            # Before there is anything to take down.
+            # Raises if etcd is missing, before there is anything to take down.
             etcd.program()
-        self._binary = binary
+        self._binary, self._solo = binary, shape.solo
         self._stack = ExitStack()
         self.fabric = Fabric(shape.racks, shape.rates)
         self._stack.callback(self.fabric.remove)
@@ -116,24 +120,24 @@ class Cluster:
             raise RuntimeError(f"the lake answered {answer.status} to a PUT of {key}")
 
     def restart_cold(self) -> None:
-        """All nodes anew, with empty stores."""
+        """Starts all nodes again, with empty stores."""
         with ThreadPoolExecutor(len(self.nodes)) as pool:
             list(pool.map(Node.restart_cold, self.nodes.values()))
         self.await_members()
 
     def layers(self, rack: int) -> list[dict[str, int]]:
-        """What each layer of a rack's node may count on and holds, from L1 outwards, as in `/status`."""
+        """Returns the room and the contents of each layer of a rack's node, from L1 outwards, as in `/status`."""
         layers: list[dict[str, int]] = json.loads(self.nodes[rack].ask("/status"))["layers"]
         return layers
 
     def members(self, rack: int) -> set[str]:
-        """Whom a rack's node believes alive."""
+        """Returns the names of the nodes that a rack's node believes alive."""
         page = json.loads(self.nodes[rack].ask("/members"))
         return {member["name"] for member in page["members"]}
 
     def await_members(self) -> None:
-        """Until every node knows every other."""
-        together = [rack for rack, node in self.nodes.items() if node.tables]
+        """Waits until every node knows every other."""
+        together = [rack for rack in self.nodes if rack not in self._solo]
         names = {self.nodes[rack].name for rack in together}
         await_that("all nodes know each other", lambda: all(self.members(rack) == names for rack in together))
 
@@ -142,11 +146,11 @@ class Cluster:
         os.kill(self.nodes[rack].pid, number)
 
     def read_through(self, rack: int, reads: Sequence[Read], **settings: object) -> Outcome:
-        """What the clients of a rack read from its node, or from `endpoints`."""
+        """Runs reads of a rack's clients from its node, and returns their outcome."""
         return self.read_all({rack: self.plan([rack], reads, **settings)})[rack]
 
     def read_past(self, rack: int, reads: Sequence[Read], **settings: object) -> Outcome:
-        """The same straight from the lake, over the same links."""
+        """Runs the same reads straight from the lake, over the same links."""
         return self.read_all({rack: replace(self.plan([rack], reads, **settings), endpoints=[self.lake.url])})[rack]
 
     def read_all(self, plans: dict[int, Plan]) -> dict[int, Outcome]:
@@ -157,7 +161,7 @@ class Cluster:
         return {rack: client.outcome() for rack, client in clients.items()}
 
     def write(self, rack: int, keys: Sequence[str], size: int, mode: str | None) -> float:
-        """Seconds in which a client of a rack writes these objects through its node, or to the lake without a mode."""
+        """Writes objects from a rack through its node, or to the lake without a mode; returns the seconds."""
         url, headers = (self.nodes[rack].url, {"x-shoal-write": mode}) if mode else (self.lake.url, {})
         account = self.lake.account
         writes = Writes(url, account.access_key, account.secret_key, BUCKET, keys, size, headers)
@@ -172,17 +176,23 @@ class Cluster:
         run([self._binary, "flush", "--node", self.nodes[1].admin])
 
     def plan(self, racks: Sequence[int], reads: Sequence[Read], **settings: object) -> Plan:
-        """A plan of reads from the nodes of these racks, the first one first."""
+        """Returns a plan of reads from the nodes of these racks, the first one first."""
         account = self.lake.account
         urls = [self.nodes[rack].url for rack in racks]
         return Plan(urls, account.access_key, account.secret_key, BUCKET, reads, **settings)  # type: ignore[arg-type]
 
     def _tier(self, folder: Path, shape: Shape) -> str:
-        """Starts a tier; returns what nodes are configured with for it."""
+        """Starts a tier; returns the tables of a node's configuration for it."""
         registry = self._stack.enter_context(etcd.Etcd(folder / "etcd", REGISTRY_ADDRESSES))
         store = self._stack.enter_context(LAKES[shape.lake](folder / "tier", (), TIER_ADDRESS))
         tier.prepare(store)
-        return tier.tables(store, registry, shape.written_back, [f"s3://{BUCKET}/{BACK}"])
+        return tier.tables(
+            tier.Place.of(store, registry),
+            shape.written_back,
+            [f"s3://{BUCKET}/{BACK}"],
+            short_age=shape.written_short,
+            permission=shape.permission,
+        )
 
     def _put_at_lake(self, key: str = "", body: bytes = b"") -> Answer:
         return send(self.lake.url, self.lake.account, "PUT", BUCKET, key, body=body)
@@ -194,7 +204,7 @@ class Cluster:
         self._stack.callback(run, ["umount", disk])
 
     def filler(self, rack: int) -> Path:
-        """A file on the disk of a rack's store that is not the node's."""
+        """Returns a file on the disk of a rack's store that is not the node's."""
         return self.nodes[rack].store / "filler"
 
     def _node(self, binary: Path, folder: Path, shape: Shape, rack: int) -> Node:
@@ -202,7 +212,7 @@ class Cluster:
         if rack not in shape.solo:
             seeds = ", ".join(f'"{node_address(other)}:9200"' for other in self.fabric.racks if other != rack)
             tables = COOPERATION.format(
-                address=node_address(rack),
+                address=f"{node_address(rack)}:9200",
                 seeds=seeds,
                 weight=shape.weights[rack - 1] if shape.weights else 100,
                 period=shape.period,
@@ -230,11 +240,11 @@ class Cluster:
 
 
 class Remote:
-    """A process in a rack that gets a plan, works from a word on, and tells in one line how it went."""
+    """A process in a rack, or here, that gets a plan, starts at a command, and reports in one line how it went."""
 
-    def __init__(self, rack: int, module: str, plan: str) -> None:
+    def __init__(self, rack: int | None, module: str, plan: str) -> None:
         self._child = subprocess.Popen(
-            [*within(f"client-{rack}"), sys.executable, "-m", module],
+            [*(within(f"client-{rack}") if rack else ()), sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -244,15 +254,15 @@ class Remote:
             raise RuntimeError(f"the client of rack {rack} did not understand its plan")
 
     def go(self) -> None:
-        """Work begins."""
+        """Starts the work."""
         self._tell("go")
 
     def end(self) -> None:
-        """Nothing begins any more; the last line comes when what is under way is done."""
+        """Ends the plan: the process begins no more requests, and writes its last line when the open ones are done."""
         self._tell("end")
 
     def last_line(self) -> str:
-        """Waits for the end."""
+        """Waits for the end of the process, and returns its last line."""
         line = self._line()
         self._child.wait()
         return line
@@ -281,5 +291,5 @@ class Client(Remote):
         return self.outcome()
 
     def outcome(self) -> Outcome:
-        """What became of the reads, once they are done."""
+        """Waits for the reads, and returns their outcome."""
         return Outcome.from_json(self.last_line())

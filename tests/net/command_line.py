@@ -1,4 +1,4 @@
-"""The command line of whatever runs some of several things on clusters of their own: `--shoal BIN [NAME...] FOLDER`."""
+"""The command line of programs that run stories or rows on clusters of their own: `--shoal BIN [NAME...] FOLDER`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .cluster import LAKES
 
 
 class CommandLine(argparse.ArgumentParser):
-    """What is common to them; the names end up in `names`. Without `--lake` it is `lake`."""
+    """The arguments that these programs share. `names` holds the given names; `lake` is the default of `--lake`."""
 
     def __init__(
         self, program: str, description: str | None, noun: str, names: Collection[str], lake: str = "versitygw"
@@ -23,7 +23,7 @@ class CommandLine(argparse.ArgumentParser):
         self.add_argument("folder", type=Path, help="scratch")
 
     def understood(self) -> argparse.Namespace:
-        """The arguments. A name that nothing has ends the program."""
+        """Returns the arguments. Ends the program with an error if a name is unknown."""
         arguments = self.parse_args()
         unknown = set(arguments.names) - set(self._names)
         if unknown:

@@ -4,10 +4,10 @@
                   │ node link               └── tier
                  node ── lake link ── wide area ── lake
 
-Each node and each rack's clients have a namespace; all switches are bridges of one more, `switches`. The lake, and
-whoever directs all this, live where the fabric is made. A node's kernel routes between its rack and its lake link, so
-that clients can reach the lake past the node, over the same links. The store and the registry of a tier are as near as
-another rack. A network without a rate carries what is asked of admin ports.
+Each node and each rack's clients have a namespace; all switches are bridges of one more, `switches`. The lake and the
+process that directs the test live in the namespace where the fabric is made. A node's kernel routes between its rack
+and its lake link, so that clients can reach the lake past the node, over the same links. The store and the registry of
+a tier are as near as another rack. A network without a rate carries the requests to admin ports.
 """
 
 from __future__ import annotations
@@ -35,21 +35,23 @@ table bridge faults {
 """
 # The ends of links where the fabric is made.
 _HERE = _LAKE, _TIER, _DIRECTION = "lake0", "tier0", "admin0"
-# Frames of a storage network, and each on its own: a packet of 64 KiB that hardware would cut is lost whole.
+_DISKS = "disks0"
+# Frames have the size of a storage network's, and the kernel sends each on its own: it would lose a packet of
+# 64 KiB, which hardware would cut, as a whole.
 _MTU = 9000
 # Rates are a fraction of a real network's, windows of TCP are not: two frames of this size begin a connection as ten
 # ordinary ones would, and queues take those of many connections.
 _FIRST_WINDOW = ("initcwnd", "2")
 _QUEUE_BYTES_MAX = 2 << 20
 _QUEUE_S_MAX = 1
-# What every kernel lets a namespace choose, so that a result does not depend on the machine's default.
+# Every kernel lets a namespace choose Reno, so that a result does not depend on the machine's default.
 _RENO = ("sysctl", "-q", "-w", "net.ipv4.tcp_congestion_control=reno")
 _AS_ON_THE_WIRE = ("mtu", str(_MTU), "gso_max_segs", "1")
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Mbit/s of each link, both ways; None for as fast as this machine can."""
+    """Mbit/s of each link, both ways; None for the speed of this machine."""
 
     client: int | None = None
     node: int | None = None
@@ -66,12 +68,12 @@ class _End:
 
 
 class Fabric:
-    """`racks` racks, numbered from one. One that is not removed ends with the namespaces of `isolated.sh`."""
+    """`racks` racks, numbered from one. A fabric that is not removed ends with the namespaces of `isolated.sh`."""
 
     def __init__(self, racks: int, rates: Rates) -> None:
         self.racks = range(1, racks + 1)
         self._links: dict[str, tuple[_End, _End]] = {}
-        _prepare()
+        prepare()
         _namespace(_SWITCHES)
         for switch in ("spine", "wide-area", "admin", *(f"rack-{rack}" for rack in self.racks)):
             _ip(_SWITCHES, "link", "add", switch, "type", "bridge")
@@ -114,16 +116,16 @@ class Fabric:
             run([*tc, "replace", "dev", end.device, "root", "tbf", *_bucket(mbit)])
 
     def cut_off(self, link: str) -> None:
-        """From now on nothing passes this link, and nobody is told."""
+        """Drops everything on this link from now on; no sender hears of it."""
         self._fault(f'iifname "{link}" drop; oifname "{link}" drop')
 
     def part(self, link: str, addresses: Sequence[str]) -> None:
-        """From now on nothing passes this link to or from these addresses, and no sender hears of it."""
+        """Drops everything to or from these addresses on this link from now on; no sender hears of it."""
         them = "{ " + ", ".join(addresses) + " }"
         self._fault(f'iifname "{link}" ip daddr {them} drop; oifname "{link}" ip saddr {them} drop')
 
     def lose(self, link: str, percent: int) -> None:
-        """From now on chance takes this share of what passes the link, each way."""
+        """Drops this share of the packets on the link at random from now on, each way."""
         chance = f"numgen random mod 100 < {percent} drop"
         self._fault(f'iifname "{link}" {chance}; oifname "{link}" {chance}')
 
@@ -139,15 +141,23 @@ class Fabric:
             run(["ip", "netns", "delete", name])
 
     def lake_bytes(self) -> int:
-        """What has come out of the lake links so far, headers included."""
-        return sum(_received(f"node-{rack}", "lake0") for rack in self.racks)
+        """Returns the bytes that nodes have received from the lake links so far, with headers."""
+        return sum(_counted(f"node-{rack}", "lake0", "rx") for rack in self.racks)
+
+    def lake_bytes_sent(self) -> int:
+        """Returns the bytes that nodes and clients have sent into the lake links so far, with headers."""
+        return sum(_counted(f"node-{rack}", "lake0", "tx") for rack in self.racks)
+
+    def node_bytes(self, rack: int) -> int:
+        """Returns the bytes that a node has sent into its rack so far, with headers."""
+        return _counted(f"node-{rack}", "rack0", "tx")
 
     def _fault(self, rules: str) -> None:
         table = _FAULTS.replace("RULES", rules.replace("; ", "\n"))
         subprocess.run([*within(_SWITCHES), "nft", "-f", "-"], input=table, text=True, check=True, capture_output=True)
 
     def _cable(self, name: str, end: _End, switch: str, address: str) -> None:
-        """A link of this name between an end with an address and a port of the switch that has the link's name."""
+        """Links an end with an address to a port of the switch. The link and the port have this name."""
         port = _End(_SWITCHES, name)
         _veth(end, port)
         self._plug(port, switch)
@@ -162,23 +172,70 @@ class Fabric:
         _ip(port.namespace, "link", "set", port.device, "master", switch, "up")
 
 
+class DiskLinks:
+    """Disks of a store, each with a namespace and two links: one to the users of the store, one to the other disks.
+
+    Users of the store run in the namespace where this is made, at `ADDRESS`.
+    """
+
+    ADDRESS, PUBLIC, BETWEEN = "10.81.0.254", "10.81.0.0/24", "10.82.0.0/24"
+
+    def __init__(self, disks: int, public_mbit: int, between_mbit: int) -> None:
+        self._disks = range(disks)
+        prepare()
+        _namespace(_SWITCHES)
+        for switch in ("public", "between"):
+            _ip(_SWITCHES, "link", "add", switch, "type", "bridge")
+            _ip(_SWITCHES, "link", "set", switch, "mtu", str(_MTU), "up")
+        self._cable(_End("", _DISKS), "public", f"{self.ADDRESS}/24", None)
+        for disk in self._disks:
+            _namespace(f"disk-{disk}")
+            for switch, network, mbit in (("public", "10.81.0", public_mbit), ("between", "10.82.0", between_mbit)):
+                self._cable(_End(f"disk-{disk}", f"{switch}0"), switch, f"{network}.{disk + 1}/24", mbit)
+
+    def within(self, disk: int) -> tuple[str, ...]:
+        """Returns the prefix of a command that runs it at a disk."""
+        return within(f"disk-{disk}")
+
+    def between_bytes(self) -> int:
+        """Returns the bytes that all disks have sent each other so far, with headers."""
+        return sum(_counted(f"disk-{disk}", "between0", "tx") for disk in self._disks)
+
+    def remove(self) -> None:
+        """Takes them down."""
+        _ip("", "link", "delete", _DISKS)
+        for name in (_SWITCHES, *(f"disk-{disk}" for disk in self._disks)):
+            run(["ip", "netns", "delete", name])
+
+    def _cable(self, end: _End, switch: str, address: str, mbit: int | None) -> None:
+        port = _End(_SWITCHES, f"{switch}-{end.namespace or 'user'}")
+        _veth(end, port)
+        _ip(port.namespace, "link", "set", port.device, "master", switch, "up")
+        _ip(end.namespace, "address", "add", address, "dev", end.device)
+        _ip(end.namespace, "link", "set", end.device, "up")
+        for side in (end, port):
+            tc = ["tc", *(("-n", side.namespace) if side.namespace else ()), "qdisc"]
+            if mbit is not None:
+                run([*tc, "replace", "dev", side.device, "root", "tbf", *_bucket(mbit)])
+
+
 def node_address(rack: int) -> str:
-    """Where clients and other nodes find a rack's node."""
+    """Returns the address at which clients and other nodes find a rack's node."""
     return f"10.77.{rack}.1"
 
 
 def admin_address(rack: int) -> str:
-    """Where its admin port is."""
+    """Returns the address of the admin port of a rack's node."""
     return f"10.79.0.{rack}"
 
 
 def within(namespace: str) -> tuple[str, ...]:
-    """What stands in front of a command that shall run there; its process id stays the same."""
+    """Returns the prefix of a command that runs it in this namespace; its process id stays the same."""
     return ("ip", "netns", "exec", namespace)
 
 
-def _prepare() -> None:
-    """Names of namespaces are files: here in a folder that nobody else sees."""
+def prepare() -> None:
+    """Mounts a folder for the names of namespaces, which are files, so that no other process sees them."""
     folder = Path("/run/netns")
     if not folder.is_mount():
         run(["mount", "-t", "tmpfs", "none", "/run"])
@@ -200,15 +257,15 @@ def _veth(one: _End, other: _End) -> None:
 
 
 def _bucket(mbit: int) -> list[str]:
-    """A queue that is no longer than that of other links, and that takes no longer than connecting may."""
+    """Returns the options of a queue: at most as long as on other links, and drained within `_QUEUE_S_MAX`."""
     limit = min(_QUEUE_BYTES_MAX, mbit * 1_000_000 // 8 * _QUEUE_S_MAX)
     return f"rate {mbit}mbit burst 64kb limit {limit}".split()
 
 
-def _received(namespace: str, device: str) -> int:
+def _counted(namespace: str, device: str, way: str) -> int:
     shown = json.loads(run(["ip", "-n", namespace, "-s", "-j", "link", "show", device]))
-    received: int = shown[0]["stats64"]["rx"]["bytes"]
-    return received
+    counted: int = shown[0]["stats64"][way]["bytes"]
+    return counted
 
 
 def _ip(namespace: str, *arguments: str) -> None:

@@ -1,41 +1,80 @@
-"""What clients did to names and saw of them, and which reads no order of the writes explains."""
+"""The history of requests: the changes that clients made to names, and the values that they read."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from .linearizability import Undecided, explain
 
 # The value of a name without an object.
 ABSENT = ""
+READS = ("GET", "HEAD", "LIST")
+# Everything but `absent` is `is ` and a value.
+IF_ABSENT = "absent"
+
+
+def if_is(value: str) -> str:
+    """Returns the condition that a name has this value."""
+    return f"is {value}"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A PUT or a DELETE, or a GET that was answered. Times are the machine's monotonic seconds."""
+    """One request about one name. Times are the machine's monotonic seconds."""
 
     key: str
+    """PUT, COPY, DELETE, or how the name was read. A COPY is one for the new name."""
     kind: str
-    """What was written, what was read."""
+    """The value written or read: ETag and size, or `ABSENT`; words describe a value that no object of the test has."""
     value: str
     began_s: float
-    """Infinite for a write without an answer: it may happen at any time after its begin, or never."""
+    """The latest moment at which the operation can take effect; infinite if it can at any time after its begin."""
     ended_s: float
     node: int
-    """The answer's `x-shoal-write`, or what came instead of an answer."""
+    """The answer's `x-shoal-write`, or the error in place of an answer."""
     note: str = ""
+    """The value that the name must have for the write to happen; empty for any value."""
+    condition: str = ""
+    """Whether the answer says that the condition does not hold."""
+    refused: bool = False
+    """Whether an answer says that the operation happened or was refused; a read always has an answer."""
+    answered: bool = True
 
     @property
     def is_read(self) -> bool:
-        """Whether it changes nothing."""
-        return self.kind == "GET"
+        """Returns whether the answer contains the value of the name."""
+        return self.kind in READS
+
+    @property
+    def is_without_effect(self) -> bool:
+        """Returns whether the operation is a read, or a refused write."""
+        return self.is_read or self.refused
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether it is a write that is there to stay."""
-        return not self.is_read and self.ended_s < math.inf
+        """Returns whether the operation is an acknowledged write, which must last."""
+        return not self.is_read and self.answered and not self.refused
+
+    def allows(self, value: str) -> bool:
+        """Returns whether the operation can have had its answer while the name had this value."""
+        if self.is_read:
+            return value == self.value
+        return not self.answered or self._holds(value) != self.refused
+
+    def outcomes(self, value: str) -> Sequence[str]:
+        """Returns the values that the name may have afterwards."""
+        if self.is_read or self.refused or not self._holds(value):
+            return (value,)
+        return (self.value,) if self.answered else (self.value, value)
+
+    def _holds(self, value: str) -> bool:
+        if self.condition == IF_ABSENT:
+            return value == ABSENT
+        return not self.condition or self.condition == if_is(value)
 
 
 @dataclass
@@ -45,57 +84,51 @@ class History:
     operations: list[Operation]
 
     def to_json(self) -> str:
-        """One line."""
+        """Returns one line of JSON."""
         return json.dumps([asdict(operation) for operation in self.operations])
 
     @staticmethod
     def from_json(line: str) -> History:
-        """What `to_json` wrote."""
+        """Reads the output of `to_json`."""
         return History([Operation(**fields) for fields in json.loads(line)])
 
     def keys(self) -> list[str]:
-        """Every name that was written to."""
+        """Returns every name that a client wrote to."""
         return sorted({operation.key for operation in self.operations if not operation.is_read})
 
+    def writes(self) -> list[Operation]:
+        """Returns all operations but reads."""
+        return [operation for operation in self.operations if not operation.is_read]
+
     def unexplained(self) -> list[str]:
-        """Reads that say that a write was lost, came back, or was another's bytes."""
+        """Describes each name whose operations no order explains: a write was lost, came back, or is wrong."""
         of_key: dict[str, list[Operation]] = defaultdict(list)
         for operation in self.operations:
             of_key[operation.key].append(operation)
-        return [problem for operations in of_key.values() for problem in _unexplained(operations)]
+        problems = []
+        for key, operations in of_key.items():
+            try:
+                stuck = explain(operations, ABSENT)
+            except Undecided as why:
+                problems.append(f"{key}: {why}")
+                continue
+            if stuck is not None:
+                problems.append(_told(key, operations, stuck))
+        return problems
 
 
-def _unexplained(operations: Sequence[Operation]) -> Iterable[str]:
-    nothing = Operation(operations[0].key, "DELETE", ABSENT, -math.inf, -math.inf, 0)
-    reads = sorted((each for each in operations if each.is_read), key=lambda read: read.ended_s)
-    writes = [nothing, *(_seen(each, reads) for each in operations if not each.is_read)]
-    explained: list[tuple[Operation, list[Operation]]] = []
-    for read in reads:
-        written = [write for write in writes if write.value == read.value and write.began_s < read.ended_s]
-        sources = [write for write in written if not _is_overwritten(write, read, writes)]
-        earlier = ((other, seen) for other, seen in explained if other.ended_s < read.began_s)
-        younger = [other for other, seen in earlier if _is_older(sources, seen)]
-        if not written:
-            yield f"{read} gave bytes that no client wrote"
-        elif not sources:
-            yield f"{read} gave what was overwritten: {written}"
-        elif younger:
-            yield f"{read} gave an older value than {younger[-1]}"
-        else:
-            explained.append((read, sources))
-
-
-def _seen(write: Operation, reads: Sequence[Operation]) -> Operation:
-    """The same write, ended at the latest when its value was read first; every value but that of none is unique."""
-    seen = (read.ended_s for read in reads if read.value == write.value != ABSENT)
-    return replace(write, ended_s=min(write.ended_s, *seen, math.inf))
-
-
-def _is_overwritten(source: Operation, read: Operation, writes: Sequence[Operation]) -> bool:
-    """Whether another write lies wholly between a write and a read of the name."""
-    return any(source.ended_s < write.began_s and write.ended_s < read.began_s for write in writes)
-
-
-def _is_older(sources: Sequence[Operation], others: Sequence[Operation]) -> bool:
-    """Whether all these writes had ended when the others began."""
-    return all(source.ended_s < other.began_s for source in sources for other in others)
+def _told(key: str, operations: Sequence[Operation], stuck: Operation) -> str:
+    """Describes the operations around the one that has no place."""
+    first = min(operation.began_s for operation in operations)
+    ordered = sorted(operations, key=lambda operation: operation.began_s)
+    at = ordered.index(stuck)
+    lines = [f"{key}: no order of its operations explains them; the earliest one without a place is marked"]
+    for operation in ordered[max(0, at - 12) : at + 5]:
+        ended = "..." if operation.ended_s == math.inf else f"{operation.ended_s - first:.3f}"
+        asked = f" if {operation.condition}" if operation.condition else ""
+        became = " refused" if operation.refused else "" if operation.answered else " (no answer)"
+        lines.append(
+            f"{'=>' if operation is stuck else '  '} {operation.began_s - first:.3f} to {ended} at {operation.node}: "
+            f"{operation.kind} {operation.value or 'nothing'}{asked}{became} {operation.note[:80]}"
+        )
+    return "\n".join(lines)

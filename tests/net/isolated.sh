@@ -23,8 +23,8 @@ cannot_isolate() {
   return 1
 }
 
-# isolated COMMAND...: as process 1 of its own. The kernel ends everything that it started, with the networks, when it ends,
-# when this shell ends, and when somebody kills either.
+# isolated COMMAND... runs the command as process 1 of a namespace of its own. When the command or this shell
+# ends or is killed, the kernel ends all processes that the command started, and removes the networks.
 isolated() {
   local user=()
   [ "$(id -u)" = 0 ] || user=(--user --map-root-user)
@@ -32,7 +32,8 @@ isolated() {
     unshare "${user[@]}" --net --mount --pid --fork --kill-child=KILL --mount-proc "$@"
 }
 
-# in_scratch COMMAND... runs it isolated with a folder as its last argument, which goes away whatever happens.
+# in_scratch COMMAND... runs the command isolated, with a folder as its last argument, and removes the folder
+# in every case.
 in_scratch() {
   scratch=$(mktemp -d "${TMPDIR:-/tmp}/shoal-net-XXXXXX")
   # A shell waits for a command in the foreground before it heeds a signal.
@@ -47,6 +48,6 @@ in_scratch() {
 end_isolated() {
   kill -KILL "$isolated_pid" 2> /dev/null || true
   wait "$isolated_pid" 2> /dev/null || true
-  # The last of what was ended may still be writing.
+  # The last process may still be writing while the kernel ends it.
   rm -rf "$scratch" 2> /dev/null || { sleep 1 && rm -rf "$scratch"; }
 }

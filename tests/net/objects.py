@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 # A prime, so that no size of blocks divides it.
 _PERIOD = 1_048_573
-# As much as is compared at once.
+# The number of bytes that a client compares at once.
 PIECE = 1 << 18
 _NOISE = random.Random(0).randbytes(_PERIOD)
 _VIEW = memoryview(_NOISE + _NOISE[:PIECE])
@@ -25,26 +25,26 @@ class Read:
 
     @property
     def range(self) -> str:
-        """The header, or empty for the whole object."""
+        """Returns the header, or empty for the whole object."""
         return "" if self.length == self.size else f"bytes={self.first}-{self.first + self.length - 1}"
 
 
 def whole(key: str, size: int) -> Read:
-    """A GET of the object."""
+    """Returns a GET of the object."""
     return Read(key, 0, size, size)
 
 
 def ranges(key: str, size: int, length: int) -> list[Read]:
-    """The object in pieces, in order."""
+    """Returns the object in pieces, in order."""
     return [Read(key, first, min(length, size - first), size) for first in range(0, size, length)]
 
 
 def piece(key: str, first: int, length: int) -> memoryview:
-    """The bytes of the object from `first` on, `PIECE` at most."""
+    """Returns the bytes of the object from `first` on, `PIECE` at most."""
     start = (zlib.crc32(key.encode()) + first) % _PERIOD
     return _VIEW[start : start + length]
 
 
 def contents(key: str, size: int) -> bytes:
-    """All of them."""
+    """Returns all bytes of the object."""
     return b"".join(piece(key, first, min(PIECE, size - first)) for first in range(0, size, PIECE))

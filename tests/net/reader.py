@@ -1,7 +1,7 @@
-"""A client in a rack: reads what it is told over a number of connections, compares every byte, and tells how it went.
+"""A client in a rack that does the reads of a plan over several connections, compares every byte, and reports.
 
-The plan comes as one line of JSON on stdin; `ready` is answered, and reading begins with the next line. A plan without
-an end ends with one more line. A read that fails is tried once more at the next endpoint, as a client of a cluster
+The plan comes as one line of JSON on stdin. The client answers `ready`, and begins with the next line. One more line
+ends a plan without an end. The client tries a failed read once more at the next endpoint, as a client of a cluster
 would.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import http.client
 import json
 import random
-import sys
 import threading
 import time
 from collections import Counter
@@ -22,11 +21,12 @@ from real.lakes import Account
 from real.signing import encode_path, signed_headers
 
 from .objects import PIECE, Read, piece
+from .plan_of_work import follow, run_side_by_side
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a client reads, and where: the first endpoint while it answers."""
+    """The reads of a client, and its endpoints; the client uses the first one while it answers."""
 
     endpoints: Sequence[str]
     access_key: str
@@ -34,17 +34,17 @@ class Plan:
     bucket: str
     reads: Sequence[Read]
     connections: int = 8
-    """With it reads are drawn by chance until the client is stopped; without it each is done once, in order."""
+    """With it the client draws reads at random until it is stopped; without it, it does each read once, in order."""
     endless_seed: int | None = None
     timeout_s: float = 10
 
     def to_json(self) -> str:
-        """One line."""
+        """Returns one line of JSON."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(line: str) -> Plan:
-        """What `to_json` wrote."""
+        """Reads the output of `to_json`."""
         fields = json.loads(line)
         fields["reads"] = [Read(**read) for read in fields["reads"]]
         return Plan(**fields)
@@ -52,15 +52,15 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """What became of it. Times are the machine's monotonic seconds, the same in every namespace."""
+    """The outcome of a plan. Times are the machine's monotonic seconds, the same in every namespace."""
 
     started_s: float = 0
     ended_s: float = 0
     reads: int = 0
     bytes: int = 0
-    """By `X-Cache`."""
+    """The number of reads for each value of `X-Cache`."""
     cache: Counter[str] = field(default_factory=Counter)
-    """Reads that a second try healed, by what was wrong."""
+    """Reads that a second try healed, by the error of the first."""
     healed: Counter[str] = field(default_factory=Counter)
     """Reads that failed twice."""
     failed: list[str] = field(default_factory=list)
@@ -68,19 +68,19 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
-        """One line."""
+        """Returns one line of JSON."""
         return json.dumps(vars(self))
 
     @staticmethod
     def from_json(line: str) -> Outcome:
-        """What `to_json` wrote."""
+        """Reads the output of `to_json`."""
         outcome = Outcome(**json.loads(line))
         outcome.cache, outcome.healed = Counter(outcome.cache), Counter(outcome.healed)
         return outcome
 
     @property
     def mbit_per_s(self) -> float:
-        """Over all connections, bodies only."""
+        """Returns the throughput of bodies over all connections."""
         return self.bytes * 8e-6 / (self.ended_s - self.started_s)
 
 
@@ -89,7 +89,7 @@ class _Failed(Exception):
 
 
 class _WrongBytes(Exception):
-    """What no retry excuses."""
+    """The answer has other bytes than the object: a failure that no retry excuses."""
 
 
 class _Connection:
@@ -150,7 +150,7 @@ class _Connection:
 
 
 class _Client:
-    """All connections and their common account of things."""
+    """All connections and their common outcome."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -160,14 +160,14 @@ class _Client:
         self.outcome = Outcome()
 
     def run(self) -> None:
-        """Until the plan is done or `stopped`."""
-        threads = [threading.Thread(target=self._work) for _ in range(self._plan.connections)]
+        """Reads until the plan is done or `stopped`."""
         self.outcome.started_s = time.monotonic()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_side_by_side([self._work] * self._plan.connections)
         self.outcome.ended_s = time.monotonic()
+
+    def told(self) -> str:
+        """Returns the outcome as JSON."""
+        return self.outcome.to_json()
 
     def _draw(self) -> Iterator[Read]:
         if self._plan.endless_seed is None:
@@ -210,20 +210,5 @@ class _Client:
             outcome.healed.update(troubles)
 
 
-def main() -> None:
-    """Plan, go, outcome."""
-    client = _Client(Plan.from_json(sys.stdin.readline()))
-    print("ready", flush=True)
-    sys.stdin.readline()
-
-    def stop() -> None:
-        sys.stdin.readline()
-        client.stopped = True
-
-    threading.Thread(target=stop, daemon=True).start()
-    client.run()
-    print(client.outcome.to_json(), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    follow(lambda line: _Client(Plan.from_json(line)))

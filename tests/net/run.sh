@@ -10,14 +10,22 @@ source "$root/tests/real/environment.sh"
 # shellcheck source=tests/net/isolated.sh
 source "$here/isolated.sh"
 
-if ! PATH="$PATH:/usr/sbin:/sbin" command -v nft > /dev/null && [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
-  apt-get install -q -y --no-install-recommends nftables > /dev/null 2>&1 || true
-fi
+missing() {
+  ! PATH="$PATH:/usr/sbin:/sbin" command -v "$1" > /dev/null
+}
+
+for package in nftables:nft faketime:faketime; do
+  if missing "${package#*:}" && [ "$(id -u)" = 0 ] && ! missing apt-get; then
+    apt-get install -q -y --no-install-recommends "${package%:*}" > /dev/null 2>&1 || true
+  fi
+done
 if reason=$(cannot_isolate); then
   echo "skipped: $reason"
   exit 0
 fi
 binary=${SHOAL:-$(build_shoal "$root" dev)}
 export PYTHONPATH="$root/tests"
+# Tests the checker first: a checker that accepts everything proves nothing.
+python3 -m unittest -q net.test_linearizability
 python3 -m net.fetch versitygw "$@" || exit 0
 in_scratch python3 -m net --shoal "$binary" "$@"

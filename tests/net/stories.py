@@ -1,4 +1,4 @@
-"""A node fails while clients read: no wrong byte, nothing that one retry does not heal, all back without hands."""
+"""A node fails while clients read: no byte is wrong, one retry heals each read, and the cluster recovers by itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _OBJECTS = 12
 _OBJECT_BYTES = 2 << 20
 _READ_BYTES = 640 << 10
 _BEFORE_S, _WHILE_S, _AFTER_S = 1.0, 4.0, 1.0
-# Shorter than a fault, so that clients try again while it lasts; longer than a node takes to pass by two silent others.
+# Shorter than a fault, so that clients try again while it lasts; longer than a node takes to pass by two
+# silent nodes.
 _CLIENT_TIMEOUT_S = 5.0
 VICTIM = 2
 
@@ -29,15 +30,19 @@ class Broken(AssertionError):
     """A story that did not end as it should."""
 
 
+class CannotBeTold(RuntimeError):
+    """A story that this machine cannot tell; the message says why, for the line that reports the skip."""
+
+
 @dataclass(frozen=True)
 class Fault:
-    """Something that happens to the victim, and how it ends."""
+    """A fault of the victim: its begin and its end."""
 
     begin: Callable[[Cluster], None]
     end: Callable[[Cluster], None]
-    """Whether the others have to notice that the victim is gone, and strike it from their rings."""
+    """Whether the other nodes have to notice that the victim is gone, and remove it from their rings."""
     noticed: bool = True
-    """What the victim's store counts in `/status` when the fault has an effect."""
+    """The counter of the victim's store in `/status` that shows the effect of the fault."""
     counted: str = ""
 
 
@@ -73,16 +78,16 @@ def _free_the_disk(cluster: Cluster) -> None:
 
 
 def _flip_bits(cluster: Cluster) -> None:
-    """While the node is down, and each file in a copy that takes its place, as it would be on a disk that forgets.
+    """Kills the node and flips one bit in each block, as a bad disk would, in a copy that takes the file's place.
 
-    The kernel may still be sending pages of the files themselves to the clients of the node that was killed: what is
-    changed in those was never on a disk.
+    The kernel may still be sending pages of the files themselves to the clients of the killed node. A change of those
+    pages would reach clients without ever having been on a disk.
     """
     _kill(cluster)
     cluster.nodes[VICTIM].stop()
     for number, path in enumerate(sorted(cluster.nodes[VICTIM].store.glob("blocks/*/*"))):
         block = bytearray(path.read_bytes())
-        # Each somewhere else.
+        # The place of the bit differs from file to file.
         block[number * 7919 % len(block)] ^= 1 << number % 8
         copy = path.with_name("copy")
         copy.write_bytes(block)
@@ -93,7 +98,7 @@ FAULTS = {
     "a_node_that_is_killed_costs_at_most_a_retry": Fault(_kill, _start_again),
     "a_node_that_stands_still_costs_at_most_a_retry": Fault(_freeze, _thaw),
     "a_node_that_nobody_reaches_costs_at_most_a_retry": Fault(lambda c: c.fabric.cut_off(f"node-{VICTIM}"), _heal),
-    # Its clients go on reading from it, and it from the lake.
+    # The rack's clients go on reading from its node, and the node from the lake.
     "a_rack_that_is_cut_off_reads_on": Fault(lambda c: c.fabric.cut_off(f"uplink-{VICTIM}"), _heal),
     "a_link_that_loses_one_packet_in_a_hundred_costs_no_node": Fault(
         lambda c: c.fabric.lose(f"node-{VICTIM}", 1), _heal, noticed=False
@@ -106,7 +111,7 @@ FAULTS = {
 
 
 def tell(fault: Fault, cluster: Cluster, seed: int) -> list[Outcome]:
-    """Clients in every rack read while the fault comes and goes; returns what became of their reads."""
+    """Clients in every rack read while the fault comes and goes; returns the outcomes of their reads."""
     reads = _prepare(cluster, seed)
     everyone = {node.name for node in cluster.nodes.values()}
     clients = [_client(cluster, rack, reads, seed) for rack in cluster.nodes]
@@ -142,7 +147,7 @@ def _prepare(cluster: Cluster, seed: int) -> list[Read]:
 def _client(cluster: Cluster, rack: int, reads: list[Read], seed: int) -> Client:
     others = [other for other in cluster.nodes if other != rack]
     random.Random(seed + rack).shuffle(others)
-    # A retry goes to a node that nothing has happened to.
+    # A retry goes to a node without a fault.
     others.sort(key=lambda other: other == VICTIM)
     plan = cluster.plan([rack, *others], reads, connections=3, endless_seed=seed + rack, timeout_s=_CLIENT_TIMEOUT_S)
     return Client(rack, plan)

@@ -1,4 +1,4 @@
-"""Nodes, links and stores fail while clients write into a tier: what was acknowledged lasts, and reaches the lake."""
+"""Nodes, links and stores fail while clients write into a tier: acknowledged writes last, and reach the lake."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from dataclasses import dataclass
 from real.processes import await_that
 from real.wire import send
 
-from .changer import Plan, value_of
+from .changer import Plan
 from .cluster import BUCKET, Cluster, Remote
 from .fabric import REGISTRY_ADDRESSES, TIER_ADDRESS, node_address
+from .hand import value_in
 from .history import ABSENT, History, Operation
 from .stories import Broken
 
 _BETWEEN_S = 1.0
-# A node that the registry has not heard from for ten seconds is taken for dead by others. One that was killed and
-# starts again writes nothing back until its earlier life has ended so.
+# Nodes take another node for dead when the registry has not heard from it for ten seconds. A killed node that
+# starts again writes nothing back until the registry has ended its earlier session in this way.
 _TAKEN_FOR_DEAD_S = 12.0
 _SHORT_S = 4.0
-# Adoption of the node that stays dead, and what a lake that was slow has left.
+# In this time nodes adopt the work of the dead node, and finish the requests that a slow lake delayed.
 _AT_LAKE_S = 60
 
 
 @dataclass(frozen=True)
 class Act:
-    """Something that happens to a node, and how it ends."""
+    """A fault of a node: its begin, its end, and its duration."""
 
     begin: Callable[[Cluster, int], None]
     end: Callable[[Cluster, int], None]
@@ -74,7 +75,7 @@ _ACTS = {
 
 @dataclass(frozen=True)
 class _Happened:
-    """Which node suffered what, and when."""
+    """An act, the node that it happened to, and its times."""
 
     victim: int
     name: str
@@ -110,7 +111,7 @@ def tell(cluster: Cluster, seed: int) -> str:
     _await_lake(cluster, living, history)
     _read_everything(cluster, living, history)
     if unexplained := history.unexplained():
-        raise Broken(f"{len(unexplained)} reads: " + "\n".join(unexplained[:5]))
+        raise Broken(f"{len(unexplained)} names: " + "\n".join(unexplained[:5]))
     return _summary(history)
 
 
@@ -127,7 +128,7 @@ def _history(client: Remote) -> History:
 
 
 def _judge_acts(happened: Sequence[_Happened], history: History, nodes: Sequence[int]) -> None:
-    """What happens to one node must not keep the others from writing."""
+    """Raises `Broken` if an act at one node kept another node from writing back."""
     for act in happened:
         taken = Counter(
             each.node
@@ -143,7 +144,7 @@ def _judge_acts(happened: Sequence[_Happened], history: History, nodes: Sequence
 
 
 def _read_everything(cluster: Cluster, living: Sequence[int], history: History) -> None:
-    """Every name at every node that lives."""
+    """Reads every name at every living node."""
     keys = history.keys()
     readers = [Remote(rack, "net.changer", _plan(cluster, rack, 0, keys).to_json()) for rack in living]
     for reader in readers:
@@ -157,7 +158,7 @@ def _read_everything(cluster: Cluster, living: Sequence[int], history: History) 
 
 
 def _await_lake(cluster: Cluster, living: Sequence[int], history: History) -> None:
-    """Until the lake says of every name what a node said last."""
+    """Waits until the lake has, for every name, the value that a node returned last."""
     said: dict[str, Operation] = {}
     for operation in history.operations:
         if operation.is_read and operation.node == living[0]:
@@ -180,15 +181,16 @@ def _at_lake(cluster: Cluster, key: str) -> str:
     answer = send(cluster.lake.url, cluster.lake.account, "GET", BUCKET, key)
     if answer.status == 404:
         return ABSENT
-    return value_of(answer.body) if answer.status == 200 else f"status {answer.status}"
+    return value_in(answer, "GET") if answer.status == 200 else f"status {answer.status}"
 
 
 def _summary(history: History) -> str:
-    writes = [operation for operation in history.operations if not operation.is_read]
+    writes = history.writes()
     acknowledged = [write for write in writes if write.is_acknowledged]
     back = sum(write.note == "back" for write in acknowledged)
     return (
         f"{len(acknowledged)} writes acknowledged, {back} of them before the lake had them, "
-        f"{len(writes) - len(acknowledged)} without an answer, {len(history.keys())} names, "
+        f"{sum(write.refused for write in writes)} refused by their conditions, "
+        f"{sum(not write.answered for write in writes)} without an answer, {len(history.keys())} names, "
         f"{len(history.operations) - len(writes)} reads"
     )

@@ -17,7 +17,7 @@ from .objects import contents
 
 @dataclass(frozen=True)
 class Writes:
-    """What a client writes, and where."""
+    """The objects that a client writes, and the endpoint."""
 
     endpoint: str
     access_key: str
@@ -29,11 +29,11 @@ class Writes:
     connections: int = 8
 
     def to_json(self) -> str:
-        """All of it."""
+        """Returns the plan as JSON."""
         return json.dumps(asdict(self))
 
     def seconds(self) -> float:
-        """Writes everything; a write that is refused ends it with an error."""
+        """Writes all objects, and returns the seconds that it took. Raises if a write is refused."""
         bodies = {key: bytes(contents(key, self.size)) for key in self.keys}
         started = time.monotonic()
         with ThreadPoolExecutor(self.connections) as pool:
@@ -47,7 +47,7 @@ class Writes:
         if answer.status != 200:
             raise RuntimeError(f"{self.endpoint} answered {answer.status} to a PUT of {key}: {answer.body[:200]!r}")
         mode = self.headers.get("x-shoal-write", "around")
-        # Nothing is said of what was done as always.
+        # An answer has no `x-shoal-write` if the node wrote around the tier, as it does by default.
         if answer.headers.get("x-shoal-write", "around") != mode:
             raise RuntimeError(f"a write was to go {mode}: {answer.headers}")
 

@@ -1,0 +1,99 @@
+"""The end of a story of the write tier: all nodes agree on every name, the lake has it, and no work is left."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from real.processes import await_that
+
+from .cluster import BACK
+from .hand import Hand
+from .history import History, Operation
+from .proxied import ProxiedCluster
+from .stories import Broken
+
+# The number of readers at each node.
+_READERS = 2
+# Names that a dead node's change keeps busy are free after FENCE.
+_PATIENCE_S = 60
+
+
+def bounded(history: History, node: int, died_s: float) -> None:
+    """Notes a node's death: requests that it has not answered took effect before `died_s`, or never will."""
+    for at, operation in enumerate(history.operations):
+        if operation.node == node and operation.began_s < died_s < operation.ended_s == math.inf:
+            history.operations[at] = replace(operation, ended_s=died_s)
+
+
+def read_everywhere(
+    cluster: ProxiedCluster, history: History, keys: Sequence[str], nodes: Sequence[int], prefix: str = BACK
+) -> None:
+    """Lists the prefix at all of these nodes, reads each name by GET at one, and by HEAD at another."""
+    shares = [(place, number) for place in range(len(nodes)) for number in range(_READERS)]
+    hands = [cluster.hand() for _ in shares]
+
+    def read(at: int) -> None:
+        (place, number), hand = shares[at], hands[at]
+        node = nodes[place]
+        if number == 0:
+            await_that(f"node {node} lists {prefix}", lambda: hand.list(prefix, keys, node), _PATIENCE_S)
+        for turn, key in list(enumerate(keys))[number::_READERS]:
+            if (turn + place) % len(nodes) == 0:
+                _read(hand, key, node, "GET")
+            if (turn + place + 1) % len(nodes) == 0:
+                _read(hand, key, node, "HEAD")
+
+    cluster.on_nodes(range(len(shares)), read)
+    for hand in hands:
+        history.operations += hand.history.operations
+
+
+def _read(hand: Hand, key: str, node: int, kind: str) -> None:
+    await_that(f"node {node} answers a {kind} of {key}", lambda: hand.read(key, node, kind), _PATIENCE_S)
+
+
+def settle(cluster: ProxiedCluster, history: History) -> None:
+    """Fails if an acknowledged write is lost, came back, is wrong, or does not reach the lake."""
+    keys, nodes = history.keys(), list(cluster.nodes)
+    read_everywhere(cluster, history, keys, nodes)
+    judge(history)
+    last = _last_reads(history)
+    cluster.flush(nodes[0])
+    missing = set(keys)
+
+    def lake_has_all() -> bool:
+        missing.difference_update([key for key in missing if cluster.at_lake(key) == last[key].value])
+        return not missing
+
+    try:
+        await_that("the lake has everything", lake_has_all, _PATIENCE_S)
+        await_that("nothing is left in the registry", lambda: not cluster.left_in_registry(), _PATIENCE_S)
+    except TimeoutError as error:
+        shown = [(last[key], cluster.at_lake(key)) for key in sorted(missing)[:3]]
+        left = cluster.left_in_registry()
+        raise Broken(f"{error}: {len(missing)} names differ {shown}; left: {left}; {cluster.write_back(1)}") from error
+    read_everywhere(cluster, history, keys, nodes)
+    judge(history)
+
+
+def judge(history: History) -> None:
+    """Fails if no order of the operations on a name explains them all."""
+    if unexplained := history.unexplained():
+        raise Broken(f"{len(unexplained)} names: " + "\n".join(unexplained[:5]))
+
+
+def counted(history: History) -> str:
+    """Returns the counts of the clients' requests, for the line about a story that ended well."""
+    writes = history.writes()
+    return (
+        f"{sum(write.is_acknowledged for write in writes)} writes acknowledged, "
+        f"{sum(write.refused for write in writes)} refused by their conditions, "
+        f"{sum(not write.answered for write in writes)} without an answer, "
+        f"{len(history.keys())} names, {len(history.operations) - len(writes)} reads; 0 lost, 0 resurrected, 0 wrong"
+    )
+
+
+def _last_reads(history: History) -> dict[str, Operation]:
+    return {operation.key: operation for operation in history.operations if operation.is_read}
