@@ -20,13 +20,13 @@ from real.processes import await_that
 
 
 def reloads(url: str) -> int:
-    """How often the node whose admin port is at `url` has taken a new configuration over."""
+    """Returns how often the node with its admin port at `url` has loaded a new configuration."""
     with urllib.request.urlopen(f"{url}/status", timeout=10) as answer:
         return int(json.load(answer)["config"]["reloads"])
 
 
 def admit(access_key: str, secret_key: str, configuration: Path, pid: int, url: str) -> None:
-    """Adds an identity to what the node reads, and returns when the node has read it."""
+    """Adds an identity to the node's configuration, and returns when the node has read it."""
     before = reloads(url)
     with configuration.open("a") as file:
         file.write(IDENTITY.format(access_key=access_key, secret_key=secret_key))
@@ -35,7 +35,7 @@ def admit(access_key: str, secret_key: str, configuration: Path, pid: int, url: 
 
 
 def main() -> int:
-    """Does at the lake what the suite asks for, and exits as the program does."""
+    """Runs the suite's command at the lake, adds a created user to the node, and returns the command's status."""
     program, configuration, pid, url, *arguments = sys.argv[1:]
     status = subprocess.run([program, *arguments], check=False).returncode
     if status == 0 and "create-user" in arguments:

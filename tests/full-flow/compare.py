@@ -1,7 +1,7 @@
-"""Runs `versitygw test full-flow` on versitygw and through a node: what passes there must pass through the node.
+"""Runs `versitygw test full-flow` on versitygw and through a node. Tests that pass there must pass through the node.
 
-Tests that are known to differ stand in `differs.txt`, each with its reason. A test that fails through the node and is
-not in that file fails this run; so does a test in the file that passes, as the file would then no longer be true.
+`differs.txt` lists the tests that are known to differ, with reasons. A test that fails through the node and is not in
+that file fails this run. A test in the file that passes also fails it, because the file is then no longer true.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def run_tests(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # It takes a CA bundle named here for a setting of its own.
+            # Versitygw takes a CA bundle named here for a setting of its own.
             env={"PATH": "/usr/bin:/bin", "AWS_EC2_METADATA_DISABLED": "true"},
             timeout=TIMEOUT_S,
             check=False,
@@ -59,7 +59,7 @@ def run_tests(
     for line in log.read_text(errors="replace").splitlines():
         if found := _OUTCOME.match(line):
             word, test, reason = found.groups()
-            # Some run twice, and one failure is one.
+            # Some tests run twice; a test fails if one of its runs fails.
             outcomes[test] = outcomes.get(test) or (None if word == "PASS" else reason or "without a reason")
     return outcomes
 
@@ -72,7 +72,7 @@ def full_flow(url: str, account: Account, log: Path, admin: Sequence[str | Path]
 def tried_again(
     outcomes: dict[str, str | None], url: str, account: Account, log: Path, admin: Sequence[str | Path]
 ) -> dict[str, str | None]:
-    """Runs each unexpected failure again, alone: some tests expect an order of what was made in one moment."""
+    """Runs each unexpected failure again, alone: some tests expect an order of objects that were made in one moment."""
     known = known_differences()
     again = dict(outcomes)
     for test in [test for test, reason in outcomes.items() if reason is not None and test not in known]:
@@ -83,7 +83,7 @@ def tried_again(
 
 
 def known_differences() -> set[str]:
-    """The names in `differs.txt`, each of which stands before its reason."""
+    """Returns the names in `differs.txt`, each of which stands before its reason."""
     lines = [line.partition(": ") for line in DIFFERS.read_text().splitlines() if line and not line.startswith("#")]
     without = [name for name, _, reason in lines if not reason]
     if without:
@@ -109,7 +109,7 @@ def judge(lake: dict[str, str | None], node: dict[str, str | None]) -> int:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Returns the command line."""
     parser = argparse.ArgumentParser(prog="tests/full-flow/run.sh", description=__doc__)
     parser.add_argument("--shoal", type=Path, required=True, help="the binary")
     parser.add_argument("--results", type=Path, help="keep logs in this folder")

@@ -1,4 +1,4 @@
-"""Runs the comparison: `python -m real --shoal BIN [--lake NAME] [--quick]`."""
+"""Runs the comparison: `python -m real --shoal BIN [--lake NAME] [--write-back] [--quick]`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from .clients import CLIENTS, Check
+from . import back, etcd
+from .clients import CLIENTS
+from .comparison import Comparison
 from .lakes import LAKES, Lake, LakeUnavailable
 from .node import Node
 from .parity import Parity
-from .report import Difference, Report, Skip, first_differences
-from .store import Store
-from .wire import send
+from .report import Difference, Report
 
 # MinIO takes minutes to build; name it, or `all`, to have it.
 DEFAULT_LAKES = ("versitygw", "ceph")
@@ -31,15 +31,18 @@ def main() -> int:
     report = Report()
     folder = Path(tempfile.mkdtemp(prefix="shoal-real-"))
     try:
+        if arguments.write_back:
+            etcd.program()
         for name in arguments.lakes:
             try:
-                lake = LAKES[name](folder / name, ())
+                with LAKES[name](folder / name, ()) as lake:
+                    prove(report, lake, folder, arguments)
             except LakeUnavailable as reason:
                 report.skip(name, str(reason))
-                continue
-            with lake:
-                prove(report, lake, folder, arguments)
         return report.finish()
+    except etcd.EtcdUnavailable as reason:
+        print(f"skipped: {reason}")
+        return 0
     finally:
         if arguments.keep:
             print(f"kept: {folder}")
@@ -48,14 +51,20 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Returns the command line."""
     parser = argparse.ArgumentParser(prog="tests/real/run.sh", description=__doc__)
     parser.add_argument("--lake", choices=(*LAKES, "all"), help=f"default: {' and '.join(DEFAULT_LAKES)}")
     parser.add_argument("--client", choices=(*CLIENTS, "parity"), help="only this client")
     parser.add_argument("--quick", action="store_true", help="a few checks of each kind")
     parser.add_argument("--shoal", type=Path, help="the binary; without it the lake is compared with itself")
+    parser.add_argument(
+        "--write-back", action="store_true", help="three nodes that acknowledge before the lake has what is written"
+    )
     parser.add_argument("--keep", action="store_true", help="keep logs and data")
     arguments = parser.parse_args()
+    arguments.clients = [name for name in CLIENTS if arguments.client in (None, name)]
+    if arguments.write_back and arguments.shoal is None:
+        parser.error("--write-back needs --shoal")
     if arguments.lake is None:
         arguments.lakes = DEFAULT_LAKES
     else:
@@ -64,8 +73,11 @@ def parse() -> argparse.Namespace:
 
 
 def prove(report: Report, lake: Lake, folder: Path, arguments: argparse.Namespace) -> None:
-    """All clients and the raw comparison on one lake."""
+    """Runs all clients and the raw comparison on one lake."""
     print(f"-- {lake.name} {lake.version}", flush=True)
+    if arguments.write_back:
+        back.prove(report, lake, arguments.shoal.resolve(), folder, arguments.clients, most(arguments))
+        return
     if arguments.shoal is None:
         compare(report, lake, lake.url, lambda: None, folder, arguments)
         return
@@ -81,48 +93,16 @@ def compare(
     report: Report, lake: Lake, node_url: str, forget: Callable[[], None], folder: Path, arguments: argparse.Namespace
 ) -> None:
     """Clients and parity; `node_url` is the lake's own when there is no node."""
-    for name, checks in CLIENTS.items():
-        if arguments.client not in (None, name):
-            continue
-        direct, through = (
-            prepare(
-                Store(
-                    url,
-                    lake.url,
-                    lake.account,
-                    f"{name}-{side}",
-                    folder / f"{lake.name}-clients" / f"{name}-{side}",
-                    lake.knows_checksums,
-                )
-            )
-            for side, url in (("lake", lake.url), ("node", node_url))
-        )
-        for check in checks[:QUICK_CHECKS] if arguments.quick else checks:
-            with report.check(lake.name, name, check.__name__.replace("_", " ")):
-                compare_client(check, direct, through)
+    for name in arguments.clients:
+        comparison = Comparison(report, lake, name, folder / f"{lake.name}-clients")
+        comparison.run(CLIENTS[name][: most(arguments)], "node", node_url, lake.url)
     if arguments.client in (None, "parity"):
         Parity(report, lake.name, lake.url, node_url, lake.account, forget).run(arguments.quick)
 
 
-def prepare(store: Store) -> Store:
-    """Makes the bucket, past the node, and the folder for local files."""
-    store.scratch.mkdir(parents=True)
-    answer = send(store.lake_url, store.account, "PUT", store.bucket)
-    if answer.status != 200:
-        raise RuntimeError(f"the lake refused a bucket: {answer.status} {answer.body!r}")
-    return store
-
-
-def compare_client(check: Check, direct: Store, through: Store) -> None:
-    """One check at the lake, then through the node; what they saw must be equal."""
-    try:
-        expected = check(direct)
-    except Exception as error:
-        raise Skip(f"the lake itself: {type(error).__name__}: {error}") from error
-    found = check(through)
-    differences = first_differences(expected, found)
-    if differences:
-        raise Difference("; ".join(differences))
+def most(arguments: argparse.Namespace) -> int | None:
+    """Returns the greatest number of checks of each client; None for all."""
+    return QUICK_CHECKS if arguments.quick else None
 
 
 if __name__ == "__main__":

@@ -5,13 +5,17 @@
 virtual_environment() {
   local name=$1 requirements=$2 folder
   folder="${XDG_CACHE_HOME:-$HOME/.cache}/shoal/venv-$name"
-  # The list of packages is copied in last: an environment that has it is complete and current.
-  if ! cmp -s "$requirements" "$folder/installed.txt"; then
+  mkdir -p "$(dirname "$folder")" || return
+  # Two suites that run side by side may need it: one makes it.
+  (
+    flock 9 || exit
+    # The list of packages is copied in last: an environment that has it is complete and current.
+    cmp -s "$requirements" "$folder/installed.txt" && exit
     echo "installing the packages of $requirements into $folder" >&2
-    python3 -m venv --clear "$folder" >&2 || return
-    "$folder/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements" >&2 || return
+    python3 -m venv --clear "$folder" >&2 || exit
+    "$folder/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements" >&2 || exit
     cp "$requirements" "$folder/installed.txt"
-  fi
+  ) 9> "$folder.lock" || return
   echo "$folder/bin/python"
 }
 

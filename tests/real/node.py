@@ -1,4 +1,4 @@
-"""One Shoal node in front of a lake: its configuration file, its process, what it says about itself."""
+"""One Shoal node in front of a lake: its configuration file, its process, and its report about itself."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Node:
     admin_address: str = "127.0.0.1"
     """Tables of its configuration beside those that every node of the proof has."""
     tables: str = ""
-    """What stands in front of its command, such as the namespace that it runs in."""
+    """The prefix of its command, such as the one that runs it in a namespace."""
     within: Sequence[str] = ()
     s3_port: int = field(default_factory=free_port)
     admin_port: int = field(default_factory=free_port)
@@ -74,18 +74,18 @@ class Node:
 
     @property
     def url(self) -> str:
-        """Where clients speak S3 to it."""
+        """Returns the node's S3 URL."""
         return f"http://{self.address}:{self.s3_port}"
 
     @property
     def pid(self) -> int:
-        """Its process id while it runs."""
+        """Returns the node's process id while it runs."""
         if self._process is None:
             raise RuntimeError("the node is not running")
         return self._process.pid
 
     def start(self) -> Node:
-        """Starts it with whatever its store holds and waits until it is ready."""
+        """Starts the node with the present contents of its store, and waits until it is ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.configuration.touch(mode=0o600)
         self.configuration.write_text(self._configuration())
@@ -105,10 +105,10 @@ class Node:
             self._process = None
 
     def restart_cold(self) -> None:
-        """The same node with an empty store.
+        """Starts the node again with an empty store.
 
-        What it had is set aside: ext4 looks at each file that was removed in the last half minute before it makes a new
-        one, and would charge the new store with the end of the old one.
+        The old store is set aside, not removed: before ext4 makes a new file, it looks at each file that was removed in
+        the last half minute, so the end of the old store would slow down the new one.
         """
         self.stop()
         if self.store.exists():
@@ -126,23 +126,23 @@ class Node:
         raise RuntimeError(f"blocks are still on their way to {self.name}")
 
     def metrics(self) -> str:
-        """The text of `/metrics`."""
+        """Returns the text of `/metrics`."""
         return self.ask("/metrics")
 
     def ask(self, path: str) -> str:
-        """The text of a page of its admin port."""
+        """Returns the text of a page of the node's admin port."""
         with urllib.request.urlopen(f"{self.admin}{path}", timeout=10) as answer:
             text: bytes = answer.read()
         return text.decode()
 
     @property
     def log(self) -> Path:
-        """What it wrote to stderr, over all its starts."""
+        """Returns the path of the node's stderr, over all its starts."""
         return self.folder / "node.log"
 
     @property
     def configuration(self) -> Path:
-        """The file that it reads when it starts, and again at SIGHUP."""
+        """Returns the path of the file that the node reads when it starts, and again at SIGHUP."""
         return self.folder / "shoal.toml"
 
     def __enter__(self) -> Node:
@@ -153,12 +153,12 @@ class Node:
 
     @property
     def admin(self) -> str:
-        """Where its operators ask it."""
+        """Returns the node's admin URL."""
         return f"http://{self.admin_address}:{self.admin_port}"
 
     @property
     def store(self) -> Path:
-        """The folder of its blocks."""
+        """Returns the folder of the node's blocks."""
         return self.folder / "store"
 
     def _configuration(self) -> str:

@@ -1,7 +1,7 @@
 """Reads of the same objects at the lake and through the node, compared by status, headers and bytes.
 
-The objects are written to the lake directly. Each question is asked of the lake, then of a node that never saw the
-object, then of the node that did. What a question tests is its name; what it asks is data.
+The suite writes the objects to the lake directly. It sends each question to the lake, then to a node that never saw the
+object, then to the node that did. The name of a question says what it tests; its request is data.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ class Question:
     headers: dict[str, str] = field(default_factory=dict)
     query: dict[str, str] = field(default_factory=dict)
     anonymous: bool = False
-    """Whether an answer with a body comes from the node when it is asked again."""
+    """Whether the node answers from its cache when it gets the question again, if the answer has a body."""
     cached: bool = True
 
 
 def ranged(text: str, **more: str) -> Question:
-    """A GET of a range, with further headers whose names have `_` for `-`."""
+    """Returns a GET of a range, with further headers whose names have `_` for `-`."""
     return Question(headers={"Range": text, **{name.replace("_", "-"): value for name, value in more.items()}})
 
 
 def conditional(method: str = "GET", **conditions: str) -> Question:
-    """A request with conditions whose names have `_` for `-`."""
+    """Returns a request with conditions whose names have `_` for `-`."""
     return Question(method, {name.replace("_", "-"): value for name, value in conditions.items()})
 
 
@@ -162,7 +162,7 @@ class Parity:
         self._bucket = "parity"
 
     def run(self, quick: bool) -> None:
-        """Every question about every sample, then keys and strangers."""
+        """Asks every question about every sample, then compares keys and strangers."""
         samples = list(self._write_samples())
         for name, question in QUESTIONS.items():
             if quick and name not in QUICK:
@@ -237,12 +237,15 @@ class Parity:
             self._require_hit(sample.key, lambda: ask(self._node_url))
 
     def _require_hit(self, key: str, ask: Callable[[], Answer]) -> None:
-        """Without this a node that caches nothing would pass. Blocks reach the disk soon after the client has them."""
+        """Fails unless the node answers from its cache soon, so that a node that caches nothing does not pass.
+
+        It asks again for a while, because blocks reach the disk some time after the client has them.
+        """
         if self._node_url == self._lake_url:
             return
         deadline = time.monotonic() + 3
         while (answer := ask()).headers.get("x-cache") not in ("HIT", "REVALIDATED"):
-            # What stores answer each in their own way is asked of the lake every time.
+            # The node sends a request to the lake every time if stores differ in their answers to it.
             if answer.headers.get("x-cache-reason") == "dialect":
                 return
             if time.monotonic() > deadline:
@@ -331,7 +334,8 @@ class Parity:
             if name == "right":
                 require_equal("PUT with a right trailer", expected, found)
             elif not 400 <= found.status < 500:
-                # What to call the error is a matter of taste, and a lake that does not look no excuse to be careless.
+                # Servers may name the error differently. The node must refuse even if the lake does not check
+                # the trailer.
                 raise Difference(f"PUT with a {name} trailer: {found.status}")
             stored = [self._ask(self._lake_url, "GET", f"{key}/{side}") for side in ("lake", "node")]
             if name == "right":
@@ -355,9 +359,9 @@ class Parity:
 
 
 def require_equal(what: str, expected: Answer, found: Answer) -> None:
-    """Raises when two answers differ in more than they may."""
+    """Raises `Difference` if two answers differ in more than they may."""
     if expected.status >= 400:
-        # The node may answer by itself; then the words are its own, status and code are not.
+        # The node may answer by itself; then only its words may differ, not its status and code.
         left, right = (
             {"status": answer.status, "code": b"".join(ERROR_CODE.findall(answer.body)).decode()}
             for answer in (expected, found)
@@ -373,7 +377,7 @@ def require_equal(what: str, expected: Answer, found: Answer) -> None:
 
 
 def chunked(data: bytes, trailer: str) -> bytes:
-    """An aws-chunked body of two unsigned chunks and a trailer."""
+    """Returns an aws-chunked body of two unsigned chunks and a trailer."""
     middle = 65_536
     chunks = b"".join(f"{len(part):x}\r\n".encode() + part + b"\r\n" for part in (data[:middle], data[middle:]))
     return chunks + b"0\r\n" + trailer.encode() + b"\r\n\r\n"

@@ -18,7 +18,7 @@ class StartError(RuntimeError):
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listened on a moment ago, and that the kernel gives to no connection."""
+    """Returns a port of 127.0.0.1 that was free a moment ago, and that the kernel gives to no outgoing connection."""
     while True:
         port = random.randrange(10_000, 32_000)
         with socket.socket() as probe:
@@ -44,7 +44,8 @@ class Process:
         self.name = Path(command[0]).name
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
-            # A session of its own, so that Ctrl-C reaches this harness alone and the order of stopping is ours.
+            # The child has a session of its own: Ctrl-C reaches only this harness, which chooses the order of
+            # stopping.
             self._child = subprocess.Popen(
                 [str(part) for part in command],
                 stdin=subprocess.DEVNULL,
@@ -57,7 +58,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The process id, valid until `stop`."""
+        """Returns the process id, valid until `stop`."""
         return self._child.pid
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float) -> None:
@@ -71,7 +72,7 @@ class Process:
             time.sleep(0.05)
 
     def log_tail(self, lines: int = 20) -> str:
-        """The end of what the child said."""
+        """Returns the end of the child's output."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def stop(self, timeout_s: float = 20) -> None:
@@ -86,7 +87,7 @@ class Process:
 
 
 def answers(port: int, address: str = "127.0.0.1") -> bool:
-    """Whether something accepts connections on this port."""
+    """Returns whether a process accepts connections on this port."""
     try:
         with socket.create_connection((address, port), timeout=1):
             return True
@@ -95,7 +96,7 @@ def answers(port: int, address: str = "127.0.0.1") -> bool:
 
 
 def run(command: Sequence[str | Path], env: Mapping[str, str] | None = None, timeout_s: float = 300) -> str:
-    """Runs a command to its end and returns its stdout; raises with what it wrote when it fails."""
+    """Runs a command to its end and returns its stdout. Raises with its output if it fails."""
     done = subprocess.run(
         [str(part) for part in command],
         stdin=subprocess.DEVNULL,
@@ -113,14 +114,14 @@ def run(command: Sequence[str | Path], env: Mapping[str, str] | None = None, tim
 
 
 def await_that(what: str, holds: Callable[[], bool], timeout_s: float = _PATIENCE_S) -> None:
-    """Returns once it holds; gives up, with a name for what was awaited, when it seems never to."""
+    """Waits until `holds()` returns true. Raises `TimeoutError`, which names the condition, after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
             if holds():
                 return
         except OSError:
-            # A node that does not answer yet, or stands still.
+            # The node does not answer yet, or is frozen.
             pass
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {timeout_s:.0f} s in vain: {what}")

@@ -17,7 +17,7 @@ class Difference(AssertionError):
 
 
 class Report:
-    """Counts what passed, failed and was skipped, and prints each as it happens."""
+    """Counts the checks that passed, failed or were skipped, and prints each as it ends."""
 
     def __init__(self) -> None:
         self._counts = {"PASS": 0, "FAIL": 0, "SKIP": 0}
@@ -25,7 +25,7 @@ class Report:
 
     @contextmanager
     def check(self, *names: str) -> Iterator[None]:
-        """Runs its body as one check; what the body raises is reported, not propagated."""
+        """Runs its body as one check, and reports exceptions of the body instead of propagating them."""
         name = " ".join(names)
         started = time.monotonic()
         try:
@@ -40,8 +40,13 @@ class Report:
             self._line("PASS", name, f"{time.monotonic() - started:.2f} s")
 
     def skip(self, name: str, reason: str) -> None:
-        """Records what was left out."""
+        """Records a skipped check."""
         self._line("SKIP", name, reason)
+
+    @property
+    def has_failed(self) -> bool:
+        """Returns whether a check has failed."""
+        return bool(self._failed)
 
     def finish(self) -> int:
         """Prints the counts and returns the exit status."""
@@ -62,7 +67,7 @@ class Report:
 
 
 def first_differences(expected: object, found: object, limit: int = 6) -> list[str]:
-    """Where two observations differ, as `path: expected … found …`, the first few."""
+    """Returns the first few differences of two observations as `path: expected … found …`."""
     differences: list[str] = []
 
     def walk(path: str, left: object, right: object) -> None:
@@ -82,6 +87,6 @@ def first_differences(expected: object, found: object, limit: int = 6) -> list[s
 
 
 def brief(value: object) -> str:
-    """A value short enough for a line."""
+    """Returns a value, shortened to fit a line."""
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:160]}… ({len(text)} characters)"

@@ -13,12 +13,12 @@ UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
 
 
 def encode_path(bucket: str, key: str) -> str:
-    """The path of an object as it goes over the wire."""
+    """Returns the path of an object as it goes over the wire."""
     return "/" + quote(bucket, safe="") + "/" + quote(key, safe="/-_.~")
 
 
 def encode_query(query: dict[str, str]) -> str:
-    """The query string, canonical for SigV4 and valid for HTTP."""
+    """Returns the query string, canonical for SigV4 and valid for HTTP."""
     return "&".join(f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in sorted(query.items()))
 
 
@@ -31,7 +31,7 @@ def signed_headers(
     headers: dict[str, str] | None = None,
     payload: str = UNSIGNED_PAYLOAD,
 ) -> dict[str, str]:
-    """`headers` with what makes the request `account`'s for the next fifteen minutes."""
+    """Returns `headers` with a signature of `account` that is valid for fifteen minutes."""
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     everything = {**(headers or {}), "Host": host, "x-amz-date": now, "x-amz-content-sha256": payload}
     # `Range` and conditions stay unsigned, as SDKs may leave them: one signature then serves many ranges.

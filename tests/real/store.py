@@ -1,4 +1,4 @@
-"""An S3 endpoint as a client is given it, with a bucket of its own, and what clients put there."""
+"""An S3 endpoint as a client gets it, with a bucket of its own, and the objects that clients put there."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Store:
     """Everything a client needs; the same for the lake and for the node in front of it."""
 
     url: str
-    """What others use who go past the node; equal to `url` at the lake itself."""
-    lake_url: str
+    """The URL that other clients use: the lake, past the node; if the node writes back, another node."""
+    others_url: str
     account: Account
     bucket: str
     """A folder for this client's local files."""
@@ -27,11 +27,11 @@ class Store:
 
     @property
     def host(self) -> str:
-        """Host and port."""
+        """Returns host and port."""
         return urlsplit(self.url).netloc
 
     def environment(self) -> dict[str, str]:
-        """What command-line clients read from their environment, and nothing of ours."""
+        """Returns the variables that command-line clients read. The user's own settings have no effect."""
         nowhere = str(self.scratch / "absent")
         return {
             "AWS_ACCESS_KEY_ID": self.account.access_key,
@@ -48,10 +48,10 @@ class Store:
 
 
 def content(size: int, seed: int = 0) -> bytes:
-    """Bytes that are the same in every run and differ between seeds."""
+    """Returns bytes that are the same in every run and differ between seeds."""
     return random.Random(f"{size}/{seed}").randbytes(size)
 
 
 def digest(data: bytes) -> str:
-    """A short name for bytes, so that observations stay readable."""
+    """Returns a short name for bytes, so that observations stay readable."""
     return f"{len(data)}:{hashlib.sha256(data).hexdigest()[:16]}"

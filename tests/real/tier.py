@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from .etcd import Etcd
-from .lakes import REGION, Lake
+from .lakes import REGION, Account, Classes, Lake
 from .processes import await_that
 from .wire import send
 
 BUCKET = "shoal-tier"
+# It follows all of them.
+_BESIDE_THE_PIECES = "pieces/~"
 
 TABLES = """
 [write]
 age = "{age}"
-short_age = "{age}"
+short_age = "{short_age}"
+permission = "{permission}"
 
 [[tier]]
 name = "near"
@@ -21,9 +27,9 @@ region = "{region}"
 access_key = "{access_key}"
 secret_key = "{secret_key}"
 bucket = "{bucket}"
-capacity = "8GiB"
+capacity = "{capacity}"
 registry = "{registry}"
-"""
+{classes}"""
 
 RULE = """
 [[write.rule]]
@@ -32,23 +38,64 @@ mode = "back"
 """
 
 
-def tables(store: Lake, etcd: Etcd, age: str, prefixes: list[str]) -> str:
-    """Tables of a node that writes back below these prefixes and brings to the lake what is dirty for this long."""
+@dataclass(frozen=True)
+class Place:
+    """The URLs of a tier's store and registry, and the account at the store."""
+
+    store: str
+    account: Account
+    registry: str
+
+    @staticmethod
+    def of(store: Lake, etcd: Etcd) -> Place:
+        """Returns the place of a tier at these services."""
+        return Place(store.url, store.account, etcd.endpoints)
+
+
+def tables(
+    place: Place,
+    age: str,
+    prefixes: Sequence[str],
+    *,
+    classes: Classes | None = None,
+    kept: Sequence[str] = (),
+    short_age: str = "",
+    permission: str = "0s",
+    capacity: str = "8GiB",
+) -> str:
+    """Returns tables of a node that writes back below these prefixes, and brings objects of this age to the lake.
+
+    Below the prefixes of `kept`, objects stay for an hour. `short_age` is the age of objects that their writer calls
+    short-lived, if it differs. The node remembers the lake's permission to write for `permission`.
+    """
+    large, small = (classes.large, classes.small) if classes else ("", "")
+    named = {"class_large": large, "class_small": small}
     tier = TABLES.format(
         age=age,
-        endpoint=store.url,
+        short_age="1h" if kept else short_age or age,
+        permission=permission,
+        endpoint=place.store,
         region=REGION,
-        access_key=store.account.access_key,
-        secret_key=store.account.secret_key,
+        access_key=place.account.access_key,
+        secret_key=place.account.secret_key,
         bucket=BUCKET,
-        registry=etcd.endpoints,
+        capacity=capacity,
+        registry=place.registry,
+        classes="".join(f'{setting} = "{name}"\n' for setting, name in named.items() if name),
     )
-    return tier + "".join(RULE.format(prefix=prefix) for prefix in prefixes)
+    rules = [RULE.format(prefix=prefix) for prefix in prefixes]
+    rules += [RULE.format(prefix=prefix) + 'lifetime = "short"\n' for prefix in kept]
+    return tier + "".join(rules)
 
 
 def prepare(store: Lake) -> None:
-    """Makes the bucket. A store that has just begun says for a moment that it is not ready."""
-    await_that(
-        "the store of the tier has a bucket",
-        lambda: send(store.url, store.account, "PUT", BUCKET).status == 200,
-    )
+    """Makes the bucket. A store that has just started says for a moment that it is not ready.
+
+    One object stays beside the pieces: versitygw removes a folder with its last object, and meanwhile refuses PUTs
+    into the folder (409 ExistingObjectIsDirectory).
+    """
+    for key in ("", _BESIDE_THE_PIECES):
+        await_that(
+            "the store of the tier has a bucket",
+            lambda key=key: send(store.url, store.account, "PUT", BUCKET, key).status == 200,
+        )

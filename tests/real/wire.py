@@ -1,4 +1,4 @@
-"""One signed HTTP request and its whole answer: what a client library would hide from a comparison."""
+"""One signed HTTP request and its whole answer, of which a client library would hide parts from a comparison."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Answer:
     body: bytes
 
     def stable(self) -> tuple[int, dict[str, str], bytes]:
-        """The answer without what may differ between two equal ones."""
+        """Returns the answer without the parts that may differ between two equal answers."""
         headers = {name: value for name, value in self.headers.items() if name not in VOLATILE_HEADERS}
         body = self.body
         if self.status >= 400:

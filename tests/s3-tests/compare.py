@@ -1,10 +1,10 @@
-"""Runs `ceph/s3-tests` on a lake and through a node: what passes on the lake must pass through the node.
+"""Runs `ceph/s3-tests` on a lake and through a node. Tests that pass on the lake must pass through the node.
 
-Three passes go through the node: its store empty, then twice with every read preceded by a read of the whole object.
-With `--write-back` there are two, through three nodes that answer in turn and write everything back: one in which what
-is written stays dirty until a request needs it at the lake, one in which it is flushed while the tests run. That needs
-etcd; the bytes of what is dirty are in a bucket of the same lake.
-A test that fails in one of them is tried again alone, at the node and at the lake, before it counts.
+Three passes go through the node: one with an empty store, then two with a read of the whole object before every read.
+With `--write-back` there are two passes, through three nodes that answer in turn and write everything back. In one,
+objects stay dirty until a request needs them at the lake; in the other, nodes flush them while the tests run. This
+needs etcd; the bytes of dirty objects are in a bucket of the same lake.
+The suite tries a test that fails in one of them again, alone, at the node and at the lake, before it counts.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from real import etcd  # noqa: E402 - the path comes first
+from real.cluster import Cluster  # noqa: E402
 from real.lakes import LAKES, Account, Lake, LakeUnavailable, cache_dir  # noqa: E402
 from real.node import Node  # noqa: E402
 from real.processes import run  # noqa: E402
 from spread import NODES  # noqa: E402
 from users import BUCKETS, USERS, write_configuration  # noqa: E402
-from written_back import BUCKET_PREFIX, Cluster  # noqa: E402
+from written_back import BUCKET_PREFIX, restart  # noqa: E402
 
 SUITE_URL = "https://github.com/ceph/s3-tests.git"
 SUITE_COMMIT = "8f0ae7b404a3a2fcf7038bf1e6bf29544fe9b6a3"
 FILES = ("s3tests/functional/test_s3.py", "s3tests/functional/test_headers.py")
 
-# Left out: what needs minutes of waiting for a lake's background work, services that are not S3, accounts that are made
-# while the test runs (a node knows its identities from its configuration), and what no gateway of ours can do.
+# Left out are tests that wait minutes for a lake's background work, tests of services that are not S3, tests
+# that make accounts (a node knows its identities from its configuration), and tests that no gateway of ours
+# can pass.
 LEFT_OUT = (
     *("lifecycle_expiration", "lifecycle_transition", "cloud_transition", "cloud_restore"),
     *("bucket_logging", "bucket_logging_cleanup", "sns", "s3select"),
@@ -49,8 +51,8 @@ LEFT_OUT = (
 )
 # Aborts radosgw 16.2.15, and with it every test after it.
 DESELECTED = ("s3tests/functional/test_s3.py::test_upload_part_copy_percent_encoded_key",)
-# MinIO refuses to delete what is locked with another status than S3, so these leave objects that are: for
-# good, or for longer than the suite waits. No test after them could clear its buckets.
+# MinIO refuses to delete locked objects with another status than S3, so these tests leave locked objects, for
+# good or for longer than the suite waits. No test after them could clear its buckets.
 _LOCKS = "s3tests/functional/test_s3.py::test_object_lock_"
 DESELECTED_AT = {
     "minio": (
@@ -60,13 +62,14 @@ DESELECTED_AT = {
         f"{_LOCKS}changing_mode_from_compliance",
     )
 }
-# At versitygw a bucket's policy binds its owner, too: nobody can clear the bucket, and every test after it fails.
+# At versitygw a bucket's policy binds its owner, too: no account can clear the bucket, and later tests fail.
 LEFT_OUT_AT = {"versitygw": ("bucket_policy",)}
 # Some tests sign with version 2, which a node lets in only when told to.
 ENVIRONMENT = {"SHOAL_S3_SIGNATURE_V2": "true"}
-# What a dirty object cannot pass, by test and with the reasons.
+# The tests that a dirty object cannot pass, with the reasons.
 NOT_WRITTEN_BACK = HERE / "passing" / "not_written_back.txt"
-# Nothing goes to the lake before a request needs it there; everything does while the tests go on.
+# With the first age, an object goes to the lake only when a request needs it there. With the second, all
+# objects go there while the tests go on.
 AGES = ("1h", "1s")
 TEST_TIMEOUT_S = 120
 PASS_TIMEOUT_S = 3600
@@ -80,7 +83,7 @@ class Suite:
     folder: Path
     name: str
     url: str
-    """What the names of its buckets begin with."""
+    """The prefix of the names of its buckets."""
     buckets: str = BUCKETS
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -137,7 +140,7 @@ def read_results(path: Path) -> dict[str, str]:
 
 
 def passing(outcomes: dict[str, str]) -> list[str]:
-    """The tests that passed, in order of name."""
+    """Returns the tests that passed, in order of name."""
     return sorted(test for test, outcome in outcomes.items() if outcome == "passed")
 
 
@@ -153,16 +156,16 @@ class Pass:
     node: Suite
     plugins: Sequence[str]
     prepare: Callable[[], None]
-    """What else is wrong afterwards."""
+    """Returns further problems after the pass."""
     conclude: Callable[[], list[str]]
 
 
 def nothing() -> None:
-    """What is to be done when nothing is."""
+    """Does nothing, for a pass without preparation."""
 
 
 def passes_of_node(node: Suite, forget: Callable[[], None]) -> list[Pass]:
-    """Its store empty, then twice with every read doubled."""
+    """Returns a pass with an empty store, then two with every read doubled."""
     return [
         Pass("cold", node, (), forget, list),
         Pass("warm", node, ("warm",), nothing, list),
@@ -171,7 +174,7 @@ def passes_of_node(node: Suite, forget: Callable[[], None]) -> list[Pass]:
 
 
 def passes_of_cluster(node: Suite, cluster: Cluster) -> list[Pass]:
-    """Once for each time that what is written stays dirty."""
+    """Returns one pass for each age of dirty objects."""
 
     def conclude() -> list[str]:
         outcomes = cluster.outcomes()
@@ -180,13 +183,13 @@ def passes_of_cluster(node: Suite, cluster: Cluster) -> list[Pass]:
             raise RuntimeError("nothing was written back, so nothing was proved")
         return ["objects with another ETag at the lake"] if outcomes["renamed"] > 0 else []
 
-    return [Pass(f"back-{age}", node, ("spread",), lambda age=age: cluster.restart(age), conclude) for age in AGES]
+    return [Pass(f"back-{age}", node, ("spread",), lambda age=age: restart(cluster, age), conclude) for age in AGES]
 
 
 def one_node(
     suite: SuiteAt, running: ExitStack, binary: Path, folder: Path, lake: Lake, accounts: Sequence[Account]
 ) -> tuple[list[Node], list[Pass]]:
-    """A node and its passes."""
+    """Returns a node and its passes."""
     node = running.enter_context(Node(binary, folder / "node", lake.url, accounts, environment=ENVIRONMENT))
     return [node], passes_of_node(suite("node", node.url), node.restart_cold)
 
@@ -194,15 +197,15 @@ def one_node(
 def three_nodes(
     suite: SuiteAt, running: ExitStack, binary: Path, folder: Path, lake: Lake, accounts: Sequence[Account]
 ) -> tuple[list[Node], list[Pass]]:
-    """Nodes that write everything back, and their passes."""
-    cluster = running.enter_context(Cluster(binary, folder, lake, accounts, ENVIRONMENT))
+    """Returns nodes that write everything back, and their passes."""
+    cluster = running.enter_context(Cluster(binary, folder, lake, accounts, environment=ENVIRONMENT))
     ports = ",".join(str(node.s3_port) for node in cluster.nodes)
     through = suite("node", cluster.url, buckets=BUCKET_PREFIX, environment={NODES: ports})
     return cluster.nodes, passes_of_cluster(through, cluster)
 
 
 def compare(lake: Suite, passes: Sequence[Pass], baseline: Sequence[str]) -> int:
-    """The passes, one after the other; returns how many tests were lost."""
+    """Runs the passes one after the other; returns the number of lost tests."""
     lost: dict[str, list[str]] = {}
     for through in passes:
         through.prepare()
@@ -222,7 +225,7 @@ def compare(lake: Suite, passes: Sequence[Pass], baseline: Sequence[str]) -> int
 
 
 def fails_again(lake: Suite, through: Pass, test: str) -> bool:
-    """Whether a test that failed in a pass fails alone, too, while the lake still passes it."""
+    """Returns whether a test that failed in a pass fails alone, too, while the lake still passes it."""
     if through.node.run([test], plugins=through.plugins, label="alone").get(test) == "passed":
         print(f"flaky: {test}")
         return False
@@ -233,7 +236,7 @@ def fails_again(lake: Suite, through: Pass, test: str) -> bool:
 
 
 def print_counts(label: str, outcomes: dict[str, str], seconds: float) -> None:
-    """One line a pass."""
+    """Prints one line for each pass."""
     counts = {kind: list(outcomes.values()).count(kind) for kind in ("passed", "failed", "skipped")}
     print(
         f"{label}: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()) + f" in {seconds:.0f} s",
@@ -242,7 +245,7 @@ def print_counts(label: str, outcomes: dict[str, str], seconds: float) -> None:
 
 
 def baseline_of(lake: Suite, path: Path) -> list[str]:
-    """The tests that pass on the lake: from the file of an earlier run, else those that pass twice in a row."""
+    """Returns the tests that pass on the lake: those of an earlier run's file, else those that pass twice in a row."""
     if path.exists():
         return tests_in(path)
     started = time.monotonic()
@@ -261,12 +264,12 @@ def baseline_of(lake: Suite, path: Path) -> list[str]:
 
 
 def tests_in(path: Path) -> list[str]:
-    """The names of tests in a file of them, between comments."""
+    """Returns the names of tests in a file, without its comments."""
     return [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
 
 
 def checkout_suite() -> Path:
-    """The suite at the commit we compare with, fetched once into the cache folder."""
+    """Returns the folder of the suite at the pinned commit, fetched once into the cache folder."""
     folder = cache_dir() / f"s3-tests-{SUITE_COMMIT[:12]}"
     if not folder.exists():
         partial = folder.with_suffix(".partial")
@@ -278,7 +281,7 @@ def checkout_suite() -> Path:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Returns the command line."""
     parser = argparse.ArgumentParser(prog="tests/s3-tests/run.sh", description=__doc__)
     parser.add_argument("--s3-tests", type=Path, help="a checkout of ceph/s3-tests; without it one is fetched")
     parser.add_argument("--lake", choices=sorted(LAKES), default="ceph", help="the lake to start (ceph)")
@@ -305,7 +308,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Starts what is missing, compares, and exits with 1 when a test was lost."""
+    """Starts the missing servers, compares, and returns 1 if a test was lost."""
     arguments = parse()
     # A plain SIGTERM would leave lakes and nodes behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

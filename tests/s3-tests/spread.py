@@ -1,4 +1,4 @@
-"""A pytest plugin that sends each request to the next node of a cluster: what one was told all must know."""
+"""A pytest plugin that sends each request to the next node of a cluster: every node must know of all writes."""
 
 from __future__ import annotations
 

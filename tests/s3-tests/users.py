@@ -32,7 +32,7 @@ USERS: dict[str, User] = {
     ),
 }
 
-# What the names of buckets begin with: other ones in each run.
+# The prefix of the names of buckets, which differs in each run.
 BUCKETS = "shoal-{random}-"
 
 

@@ -9,7 +9,7 @@ from botocore.client import BaseClient
 from botocore.exceptions import BotoCoreError, ClientError
 
 READS = ("GetObject", "HeadObject")
-# What names the object and opens it; ranges and conditions stay with the test's own request.
+# The parameters that name the object and open it; ranges and conditions stay with the test's own request.
 NAMES = ("Bucket", "Key", "VersionId", "SSECustomerAlgorithm", "SSECustomerKey", "SSECustomerKeyMD5")
 
 _call = BaseClient._make_api_call

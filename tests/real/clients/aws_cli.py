@@ -1,4 +1,4 @@
-"""aws-cli: what people type."""
+"""aws-cli, with the commands that people type."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def client(store: Store, url: str | None = None, signature: str | None = None) -
 
 
 def headers(response: dict[str, Any]) -> dict[str, str]:
-    """The response headers that must be the same whoever answers, but for times and versions of their own."""
+    """Returns the headers that must be the same from every server: all but its own times and versions."""
     unstable = VOLATILE_HEADERS | {"last-modified", "x-amz-version-id"}
     return {name: value for name, value in response["ResponseMetadata"]["HTTPHeaders"].items() if name not in unstable}
 
@@ -119,7 +119,7 @@ def ranges(store: Store) -> dict[str, object]:
 
 
 def outcome_of_range(s3: Any, store: Store, text: str) -> object:
-    """What one ranged GET returns."""
+    """Returns the outcome of one ranged GET."""
     try:
         answer = s3.get_object(Bucket=store.bucket, Key="ranges", Range=text)
     except ClientError as error:
@@ -267,7 +267,7 @@ def listings(store: Store) -> dict[str, object]:
 
 
 def deletes(store: Store) -> dict[str, object]:
-    """What was deleted is gone at once, also after it was cached."""
+    """A deleted object is gone at once, also after it was cached."""
     s3 = client(store)
     for name in ("one", "two", "three"):
         s3.put_object(Bucket=store.bucket, Key=f"delete/{name}", Body=name.encode())
@@ -284,8 +284,8 @@ def deletes(store: Store) -> dict[str, object]:
 
 
 def overwrites(store: Store) -> dict[str, object]:
-    """A reader sees the last write at once, whether it went through the node or past it."""
-    s3, past = client(store), client(store, store.lake_url)
+    """A reader sees the last write at once, whether it went through the node or another way."""
+    s3, past = client(store), client(store, store.others_url)
     at = {"Bucket": store.bucket, "Key": "overwritten"}
     for writer, body in ((s3, b"first"), (s3, b"second"), (past, b"third, past the node"), (s3, b"fourth")):
         writer.put_object(**at, Body=body)
@@ -299,11 +299,11 @@ def overwrites(store: Store) -> dict[str, object]:
 
 def other_metadata_on_the_same_bytes(store: Store) -> dict[str, object]:
     """An object that is replaced by one with the same bytes, so the same ETag, but other headers."""
-    s3, past = client(store), client(store, store.lake_url)
+    s3, past = client(store), client(store, store.others_url)
     at = {"Bucket": store.bucket, "Key": "same bytes"}
 
     def told() -> list[str]:
-        # No HEAD between them: it could refresh what the node knows.
+        # A HEAD between them could refresh the node's knowledge of the object.
         answers = (s3.get_object(**at), s3.get_object(**at))
         return [f"{answer['ContentType']} {answer['Metadata']}" for answer in answers]
 
@@ -319,7 +319,7 @@ def other_metadata_on_the_same_bytes(store: Store) -> dict[str, object]:
 
 
 def checksums(store: Store) -> dict[str, object]:
-    """Every checksum algorithm of the SDK, sent, stored and given back; a wrong one refused."""
+    """Sends, stores and reads every checksum algorithm of the SDK; the server refuses a wrong checksum."""
     s3, data = client(store), content(100_000, seed=7)
     seen: dict[str, object] = {}
     for algorithm in ("CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"):

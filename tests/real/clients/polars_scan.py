@@ -21,7 +21,7 @@ def options(store: Store) -> dict[str, str | int]:
 
 
 def frame(rows: int) -> polars.DataFrame:
-    """The same table in every run."""
+    """Returns a table that is the same in every run."""
     return polars.DataFrame({"i": range(rows)}).with_columns(
         m=polars.col("i") % 97, t=polars.format("text {}", polars.col("i")), x=polars.col("i") * 0.5
     )

@@ -40,7 +40,7 @@ def copies_a_tree(store: Store) -> dict[str, object]:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """Every file below a folder."""
+    """Returns the digest of every file below a folder."""
     return {str(path.relative_to(folder)): digest(path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
 
 

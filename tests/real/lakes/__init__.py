@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import ceph, minio, versitygw
-from .base import REGION, Account, Lake, LakeUnavailable, User, cache_dir
+from .base import REGION, Account, Classes, Lake, LakeUnavailable, TierStore, User, cache_dir
 
 LAKES: dict[str, Callable[[Path, Sequence[User]], Lake]] = {
     "versitygw": versitygw.start,
@@ -14,4 +14,18 @@ LAKES: dict[str, Callable[[Path, Sequence[User]], Lake]] = {
     "minio": minio.start,
 }
 
-__all__ = ["LAKES", "REGION", "Account", "Lake", "LakeUnavailable", "User", "cache_dir"]
+# The stores that can lose disks.
+TIER_STORES: dict[str, Callable[[Path], TierStore]] = {"ceph": ceph.CephTier, "minio": minio.MinioTier}
+
+__all__ = [
+    "LAKES",
+    "REGION",
+    "TIER_STORES",
+    "Account",
+    "Classes",
+    "Lake",
+    "LakeUnavailable",
+    "TierStore",
+    "User",
+    "cache_dir",
+]

@@ -1,4 +1,4 @@
-"""What every lake of the proof offers: a URL, an account, and an orderly end."""
+"""The interface of every lake of the proof: a URL, an account, and an orderly end."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ import fcntl
 import os
 import shutil
 import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from ..processes import Process, run
+from ..processes import run
 
 REGION = "us-east-1"
 ACCESS_KEY = "lakekey"
 SECRET_KEY = "lakesecret"
+
+# Disks of a store of a tier, and how many of them may be gone: four data and two parity shards.
+TIER_DISKS = 6
+TIER_PARITY = 2
 
 
 class LakeUnavailable(RuntimeError):
@@ -40,6 +47,13 @@ class User:
     capabilities: str = ""
 
 
+class Stoppable(Protocol):
+    """A process, or several that end together."""
+
+    def stop(self) -> None:
+        """Ends it. Safe to repeat."""
+
+
 @dataclass
 class Lake:
     """A running S3 store on loopback."""
@@ -48,10 +62,10 @@ class Lake:
     version: str
     url: str
     account: Account
-    """Whether it verifies the checksums that the newest SDKs send, in headers and trailers."""
+    """Whether the lake verifies the checksums that the newest SDKs send, in headers and trailers."""
     knows_checksums: bool = True
-    """In the order they have to be stopped."""
-    processes: list[Process] = field(default_factory=list)
+    """The processes, in the order in which they have to be stopped."""
+    processes: Sequence[Stoppable] = field(default_factory=list)
 
     def stop(self) -> None:
         """Stops all of it."""
@@ -65,8 +79,50 @@ class Lake:
         self.stop()
 
 
+@dataclass(frozen=True)
+class Classes:
+    """Storage classes of the large and the small objects of a tier; empty for the store's default."""
+
+    large: str = ""
+    small: str = ""
+
+
+class TierStore(ABC):
+    """A store with six disks that codes large objects so that two of the disks may be gone."""
+
+    lake: Lake
+    classes = Classes()
+    """Bytes on disk for each byte of an object, without metadata."""
+    large_ratio = TIER_DISKS / (TIER_DISKS - TIER_PARITY)
+    small_ratio = large_ratio
+    """The seconds that `disk_bytes` may lag behind."""
+    counts_each_s = 0.0
+
+    @abstractmethod
+    def lose(self, disk: int) -> None:
+        """Takes a disk away without warning."""
+
+    @abstractmethod
+    def give_back(self, disk: int) -> None:
+        """Returns it as it was."""
+
+    @abstractmethod
+    def is_whole(self) -> bool:
+        """Returns whether the store has noticed that all disks are back."""
+
+    @abstractmethod
+    def disk_bytes(self) -> tuple[int, int]:
+        """The bytes on all disks where large objects are, and where small ones are; the same if it is one place."""
+
+    def __enter__(self) -> TierStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.lake.stop()
+
+
 def cache_dir() -> Path:
-    """Where binaries and the virtual environment are kept between runs."""
+    """Returns the folder that keeps binaries and the virtual environment between runs."""
     base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     folder = base / "shoal"
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +130,7 @@ def cache_dir() -> Path:
 
 
 def go_binary(name: str, module: str) -> Path:
-    """The path of a Go program, built once from `module@version` and kept in the cache folder."""
+    """Returns the path of a Go program, built once from `module@version` and kept in the cache folder."""
     folder = cache_dir() / "bin"
     binary = folder / name
     if binary.exists():

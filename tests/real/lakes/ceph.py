@@ -1,4 +1,4 @@
-"""Ceph RGW from Debian packages: one monitor, one manager, one OSD on a sparse file, one gateway."""
+"""Ceph RGW from Debian packages: one monitor, one manager, OSDs on sparse files, one gateway."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import base64
 import json
 import os
 import shutil
+import signal
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..processes import Process, answers, free_port, run
-from .base import ACCESS_KEY, SECRET_KEY, Account, Lake, LakeUnavailable, User
+from .base import ACCESS_KEY, SECRET_KEY, TIER_DISKS, Account, Classes, Lake, LakeUnavailable, TierStore, User
 
 PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-osd", "radosgw", "radosgw-admin", "ceph", "monmaptool", "ceph-authtool")
 PACKAGES = ("ceph-mon", "ceph-mgr", "ceph-osd", "radosgw", "ceph-common")
@@ -22,20 +24,21 @@ KMS_KEY = base64.b64encode(b"a key that protects nothing here").decode()
 CONFIGURATION = """\
 [global]
 fsid = {fsid}
-mon_host = [v2:127.0.0.1:{mon_v2},v1:127.0.0.1:{mon_v1}]
+mon_host = [v2:{network.address}:{mon_v2},v1:{network.address}:{mon_v1}]
 mon_initial_members = a
 auth_cluster_required = none
 auth_service_required = none
 auth_client_required = none
-public_network = 127.0.0.0/8
-cluster_network = 127.0.0.0/8
+public_network = {network.public}
+cluster_network = {network.between}
 run_dir = {folder}/run
 admin_socket = {folder}/run/$name.asok
 log_file = {folder}/log/$name.log
 mon_cluster_log_file = {folder}/log/cluster.log
 crash_dir = {folder}/crash
 osd_crush_chooseleaf_type = 0
-osd_pool_default_size = 1
+osd_pool_default_size = {copies}
+# One copy is enough to go on, so the loss of all disks but one of an object stops nothing.
 osd_pool_default_min_size = 1
 osd_pool_default_pg_num = 8
 osd_pool_default_pgp_num = 8
@@ -45,6 +48,8 @@ mon_warn_on_pool_no_redundancy = false
 mon_allow_pool_size_one = true
 mon_data_avail_warn = 2
 mon_data_avail_crit = 1
+# How often the manager counts the bytes of pools.
+mgr_stats_period = 1
 auth_allow_insecure_global_id_reclaim = false
 [mon]
 mon_data = {folder}/mon
@@ -63,7 +68,7 @@ osd_memory_target = 939524096
 osd_op_num_shards = 2
 [client.rgw.a]
 rgw_data = {folder}/rgw
-rgw_frontends = beast endpoint=127.0.0.1:{rgw}
+rgw_frontends = beast endpoint={network.address}:{rgw}
 rgw_thread_pool_size = 64
 # Without it the gateway waits 300 s for a monitor that speaks its mode.
 ms_mon_client_mode = crc
@@ -73,68 +78,206 @@ rgw_dns_name = localhost
 rgw_crypt_require_ssl = false
 rgw_crypt_s3_kms_backend = testing
 rgw_crypt_s3_kms_encryption_keys = testkey-1={kms_key}
+{gateway}
 """
 
 
-def start(folder: Path, users: Sequence[User] = ()) -> Lake:
-    """Builds a cluster from nothing in about half a minute, with `users` beside the account of the proof."""
-    require_programs()
-    for part in ("mon", "mgr", "run", "log", "rgw", "osd.0"):
-        (folder / part).mkdir(parents=True)
-    rgw_port = free_port()
-    conf = folder / "ceph.conf"
-    fsid = str(uuid.uuid4())
-    conf.write_text(
-        CONFIGURATION.format(
-            fsid=fsid, folder=folder, mon_v2=free_port(), mon_v1=free_port(), rgw=rgw_port, kms_key=KMS_KEY
+# The storage class of large objects in a tier, and its pool; small ones are STANDARD, in the pool of the placement.
+LARGE_CLASS = "EC42"
+LARGE_POOL = "default.rgw.shoal.ec"
+SMALL_POOL = "default.rgw.buckets.data"
+_PLACEMENT = ("--placement-id", "default-placement", "--storage-class", LARGE_CLASS)
+
+
+@dataclass(frozen=True)
+class Network:
+    """The addresses of the daemons: all on loopback, unless each OSD has links of its own."""
+
+    address: str = "127.0.0.1"
+    """The network of clients, and that of the OSDs among each other."""
+    public: str = "127.0.0.0/8"
+    between: str = "127.0.0.0/8"
+    """The prefix of the command of each OSD, by its number."""
+    within: Callable[[int], Sequence[str]] = lambda _: ()
+
+
+@dataclass
+class Cluster:
+    """The daemons of one cluster in `folder`, and their common configuration."""
+
+    folder: Path
+    copies: int = 1
+    """A further line of the configuration of the gateway."""
+    gateway: str = ""
+    network: Network = Network()
+    rgw_port: int = field(default_factory=free_port)
+    """The monitor, the manager and the gateway, by the order in which they have to be stopped."""
+    daemons: list[Process] = field(default_factory=list)
+    osds: dict[int, Process] = field(default_factory=dict)
+
+    @property
+    def conf(self) -> Path:
+        """Returns the path of the file that all programs read."""
+        return self.folder / "ceph.conf"
+
+    def ask(self, *command: str) -> str:
+        """Runs `ceph` with these arguments and returns its answer."""
+        return run(["ceph", "-c", self.conf, "--connect-timeout", "30", *command])
+
+    def begin(self, osds: int) -> None:
+        """Starts the daemons one after another, the gateway last."""
+        for part in ("mon", "mgr", "run", "log", "rgw"):
+            (self.folder / part).mkdir(parents=True)
+        fsid, monitors = str(uuid.uuid4()), (free_port(), free_port())
+        self.conf.write_text(
+            CONFIGURATION.format(
+                fsid=fsid,
+                folder=self.folder,
+                mon_v2=monitors[0],
+                mon_v1=monitors[1],
+                rgw=self.rgw_port,
+                kms_key=KMS_KEY,
+                copies=self.copies,
+                gateway=self.gateway,
+                network=self.network,
+            )
         )
-    )
-    account = Account(ACCESS_KEY, SECRET_KEY)
-    lake = Lake("ceph", version(), f"http://127.0.0.1:{rgw_port}", account, knows_checksums=False)
+        address = self.network.address
+        host = f"[v2:{address}:{monitors[0]},v1:{address}:{monitors[1]}]"
+        monmap, keyring = self.folder / "monmap", self.folder / "mon.keyring"
+        run(["monmaptool", "--create", "--addv", "a", host, "--fsid", fsid, monmap])
+        run(["ceph-authtool", "--create-keyring", keyring, "--gen-key", "-n", "mon.", "--cap", "mon", "allow *"])
+        run(["ceph-mon", "--mkfs", "-i", "a", "--monmap", monmap, "--keyring", keyring, "-c", self.conf])
+        # The gateway first, the monitor last: a gateway whose monitor has vanished does not end.
+        self.daemons.insert(0, self._daemon("mon", "ceph-mon", "-i", "a"))
+        self.ask("mon", "enable-msgr2")
+        self.daemons.insert(0, self._daemon("mgr", "ceph-mgr", "-i", "x"))
+        for number in range(osds):
+            self._make_osd(number)
+        for number in range(osds):
+            self.start_osd(number)
+        self.osds[0].wait_until(lambda: self.osds_up() == osds, 120)
+        self.start_gateway()
+
+    def start_gateway(self) -> None:
+        """Starts the gateway, and waits until it takes connections."""
+        gateway = self._daemon("rgw", "radosgw", "-n", "client.rgw.a")
+        self.daemons.insert(0, gateway)
+        gateway.wait_until(lambda: answers(self.rgw_port, self.network.address), 120)
+
+    def restart_gateway(self) -> None:
+        """Restarts the gateway, which reads placements and storage classes only when it starts."""
+        self.daemons.pop(0).stop()
+        self.start_gateway()
+
+    def start_osd(self, number: int) -> None:
+        """Starts one OSD on its file."""
+        command = (*self.network.within(number), "ceph-osd", "-i", str(number))
+        self.osds[number] = self._daemon(f"osd.{number}", *command)
+
+    def kill_osd(self, number: int) -> None:
+        """Kills one OSD; its file stays."""
+        osd = self.osds[number]
+        os.kill(osd.pid, signal.SIGKILL)
+        osd.stop()
+
+    def osds_up(self) -> int:
+        """Returns the number of OSDs that the monitor sees."""
+        return int(json.loads(self.ask("osd", "stat", "-f", "json"))["num_up_osds"])
+
+    def inactive_groups(self) -> int:
+        """Returns the number of placement groups that serve no request now."""
+        states = json.loads(self.ask("pg", "stat", "-f", "json"))["pg_summary"]["num_pg_by_state"]
+        return sum(state["num"] for state in states if "active" not in state["name"].split("+"))
+
+    def stop(self) -> None:
+        """Stops all daemons."""
+        gateway, rest = self.daemons[:-2], self.daemons[-2:]
+        for process in (*gateway, *self.osds.values(), *rest):
+            process.stop()
+
+    def _make_osd(self, number: int) -> None:
+        (self.folder / f"osd.{number}").mkdir()
+        identity = str(uuid.uuid4())
+        self.ask("osd", "new", identity, str(number))
+        run(["ceph-osd", "-i", str(number), "--mkfs", "--osd-uuid", identity, "-c", self.conf])
+
+    def _daemon(self, name: str, *command: str) -> Process:
+        return Process([*command, "-f", "-c", str(self.conf)], log=self.folder / "log" / f"{name}.out")
+
+
+def start(folder: Path, users: Sequence[User] = ()) -> Lake:
+    """Builds a cluster of one OSD in about half a minute, with `users` beside the account of the proof."""
+    require_programs()
+    return _running(Cluster(folder), 1, users)
+
+
+def _running(cluster: Cluster, osds: int, users: Sequence[User]) -> Lake:
+    url, account = f"http://{cluster.network.address}:{cluster.rgw_port}", Account(ACCESS_KEY, SECRET_KEY)
+    lake = Lake("ceph", version(), url, account, knows_checksums=False, processes=[cluster])
     try:
-        build(lake, folder, conf, fsid, rgw_port)
+        cluster.begin(osds)
         for user in (User(lake.account, "lake", "lake", "lake@example.com"), *users):
-            create_user(conf, user)
+            create_user(cluster.conf, user)
     except BaseException:
         lake.stop()
         raise
     return lake
 
 
-def build(lake: Lake, folder: Path, conf: Path, fsid: str, rgw_port: int) -> None:
-    """Starts the daemons one after another, each in front of those it must outlive in `lake.processes`."""
-    conf_text = conf.read_text()
-    mon_host = conf_text.partition("mon_host = ")[2].partition("\n")[0]
-    monmap, keyring = folder / "monmap", folder / "mon.keyring"
-    run(["monmaptool", "--create", "--addv", "a", mon_host, "--fsid", fsid, monmap])
-    run(["ceph-authtool", "--create-keyring", keyring, "--gen-key", "-n", "mon.", "--cap", "mon", "allow *"])
-    run(["ceph-mon", "--mkfs", "-i", "a", "--monmap", monmap, "--keyring", keyring, "-c", conf])
+class CephTier(TierStore):
+    """Six OSDs: small objects in three copies, large ones erasure coded in four data and two parity shards."""
 
-    def daemon(name: str, *command: str) -> Process:
-        process = Process([*command, "-f", "-c", str(conf)], log=folder / "log" / f"{name}.out")
-        # radosgw first, the monitor last: a gateway whose monitor has vanished does not end.
-        lake.processes.insert(0, process)
-        return process
+    classes = Classes(large=LARGE_CLASS, small="STANDARD")
+    small_ratio = 3.0
+    counts_each_s = 4.0
 
-    daemon("mon", "ceph-mon", "-i", "a")
-    run(["ceph", "-c", conf, "--connect-timeout", "30", "mon", "enable-msgr2"])
-    daemon("mgr", "ceph-mgr", "-i", "x")
-    osd_uuid = str(uuid.uuid4())
-    run(["ceph", "-c", conf, "osd", "new", osd_uuid, "0"])
-    run(["ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", osd_uuid, "-c", conf])
-    osd = daemon("osd", "ceph-osd", "-i", "0")
-    osd.wait_until(lambda: osds_up(conf) == 1, 60)
-    rgw = daemon("rgw", "radosgw", "-n", "client.rgw.a")
-    rgw.wait_until(lambda: answers(rgw_port), 120)
+    def __init__(self, folder: Path, network: Network | None = None) -> None:
+        require_programs()
+        # Without this, a write waits forever if Ceph cannot place its shards.
+        gateway = "rados_osd_op_timeout = 5"
+        self._cluster = Cluster(folder, copies=3, gateway=gateway, network=network or Network())
+        self.lake = _running(self._cluster, TIER_DISKS, ())
+        try:
+            self._add_class()
+        except BaseException:
+            self.lake.stop()
+            raise
 
+    def lose(self, disk: int) -> None:
+        """See `TierStore`."""
+        self._cluster.kill_osd(disk)
 
-def osds_up(conf: Path) -> int:
-    """How many OSDs the monitor sees."""
-    return int(json.loads(run(["ceph", "-c", conf, "osd", "stat", "-f", "json"]))["num_up_osds"])
+    def give_back(self, disk: int) -> None:
+        """See `TierStore`."""
+        self._cluster.start_osd(disk)
+
+    def is_whole(self) -> bool:
+        """See `TierStore`."""
+        return self._cluster.osds_up() == TIER_DISKS and self._cluster.inactive_groups() == 0
+
+    def disk_bytes(self) -> tuple[int, int]:
+        """See `TierStore`; Ceph counts them by pool."""
+        pools = json.loads(self._cluster.ask("df", "detail", "-f", "json"))["pools"]
+        used = {pool["name"]: int(pool["stats"]["bytes_used"]) for pool in pools}
+        return used[LARGE_POOL], used.get(SMALL_POOL, 0)
+
+    def _add_class(self) -> None:
+        ask = self._cluster.ask
+        profile = ("k=4", "m=2", "crush-failure-domain=osd")
+        ask("osd", "erasure-code-profile", "set", "shoal-ec", *profile)
+        ask("osd", "pool", "create", LARGE_POOL, "16", "16", "erasure", "shoal-ec")
+        # With Ceph's default of five it stops as soon as two are gone.
+        ask("osd", "pool", "set", LARGE_POOL, "min_size", "4")
+        ask("osd", "pool", "application", "enable", LARGE_POOL, "rgw")
+        admin = ("radosgw-admin", "-c", self._cluster.conf)
+        run([*admin, "zonegroup", "placement", "add", "--rgw-zonegroup", "default", *_PLACEMENT])
+        run([*admin, "zone", "placement", "add", "--rgw-zone", "default", *_PLACEMENT, "--data-pool", LARGE_POOL])
+        self._cluster.restart_gateway()
 
 
 def create_user(conf: Path, user: User) -> None:
-    """An account in the gateway's own tables."""
+    """Makes an account in the gateway's own tables."""
     run(
         [
             *("radosgw-admin", "-c", conf, "user", "create", "--uid", user.user_id),
@@ -147,7 +290,7 @@ def create_user(conf: Path, user: User) -> None:
 
 
 def version() -> str:
-    """`16.2.15` and the like."""
+    """Returns Ceph's version, such as `16.2.15`."""
     return run(["radosgw", "--version"]).split()[2]
 
 

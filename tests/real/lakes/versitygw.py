@@ -13,7 +13,7 @@ VERSION = "v1.8.0"
 
 
 def binary() -> Path:
-    """The path of the program, which is the server and its own test suite."""
+    """Returns the path of the program, which is the server and its own test suite."""
     return go_binary("versitygw", f"github.com/versity/versitygw/cmd/versitygw@{VERSION}")
 
 
@@ -38,7 +38,7 @@ def start(folder: Path, users: Sequence[User] = (), address: str = "127.0.0.1") 
             *("posix", "--versioning-dir", folder / "versions", folder / "data"),
         ],
         log=folder / "versitygw.log",
-        # It treats a CA bundle named here as its own setting and does not start.
+        # Versitygw treats a CA bundle named here as its own setting and does not start.
         env={"AWS_CA_BUNDLE": ""},
     )
     lake = Lake("versitygw", VERSION, f"http://{address}:{port}", Account(ACCESS_KEY, SECRET_KEY), processes=[server])
