@@ -1,0 +1,62 @@
+"""Jars of Maven Central: the versions and sums that `jars.txt` names, kept in the cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import urllib.request
+from pathlib import Path
+
+import pyspark
+from real.lakes import cache_dir
+
+CENTRAL = "https://repo1.maven.org/maven2"
+LIST = Path(__file__).with_name("jars.txt")
+SOURCES = "-test-sources.jar"
+
+
+class JarsUnavailable(RuntimeError):
+    """No Java, or jars that cannot be had; the message says so, for the line that reports the skip."""
+
+
+def program(name: str) -> str:
+    """Returns the path of a program of Java."""
+    found = shutil.which(name)
+    if found is None:
+        raise JarsUnavailable(f"{name} is not installed (Debian: openjdk-17-jdk-headless)")
+    return found
+
+
+def of_spark() -> list[Path]:
+    """Returns every jar that comes with PySpark, Hadoop's among them."""
+    return sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+
+
+def fetched() -> list[Path]:
+    """Returns the jars of the list."""
+    lines = (line.split() for line in LIST.read_text().splitlines() if not line.startswith("#"))
+    return [_fetch(path, sum_expected) for sum_expected, path in lines]
+
+
+def _fetch(path: str, sum_expected: str) -> Path:
+    """Downloads a jar once, and returns its path. Removes the file and raises if its sum is another one."""
+    folder = cache_dir() / "jars"
+    folder.mkdir(exist_ok=True)
+    jar = folder / Path(path).name
+    if jar.exists() and _sum(jar) == sum_expected:
+        return jar
+    partial = jar.with_suffix(".partial")
+    try:
+        with urllib.request.urlopen(f"{CENTRAL}/{path}", timeout=60) as answer, partial.open("wb") as file:
+            shutil.copyfileobj(answer, file)
+    except OSError as error:
+        raise JarsUnavailable(f"{CENTRAL}/{path} cannot be had: {error}") from error
+    if (found := _sum(partial)) != sum_expected:
+        partial.unlink()
+        raise RuntimeError(f"{path} has the SHA-256 {found} instead of {sum_expected}")
+    return partial.rename(jar)
+
+
+def _sum(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
