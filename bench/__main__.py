@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Returns the command line."""
     parser = argparse.ArgumentParser(prog="bench/run.sh", description=__doc__)
     parser.add_argument("--shoal", type=Path, required=True, help="the binary, built with --release")
     parser.add_argument(
@@ -67,7 +67,7 @@ def parse() -> argparse.Namespace:
 
 
 def measure(arguments: argparse.Namespace, lake: Lake, folder: Path) -> Page:
-    """Every part against one lake."""
+    """Measures every part against one lake."""
     binary = arguments.shoal.resolve()
     bed = Bed(lake, folder / "www", folder / "requests")
     bed.create_bucket()
@@ -118,7 +118,7 @@ def measure(arguments: argparse.Namespace, lake: Lake, folder: Path) -> Page:
 
 
 def run_hot(arguments: argparse.Namespace, bed: Bed, page: Page, node: Node, folder: Path) -> Peak:
-    """The hot half; returns the node's memory peak."""
+    """Measures the hot half; returns the node's memory peak."""
     cases = hot.cases(bed)
     with ExitStack() as stack:
         rivals = []

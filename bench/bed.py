@@ -32,7 +32,7 @@ class Server:
 
 @dataclass
 class Bed:
-    """Where objects are kept, and what they hold: `contents` of their key and size."""
+    """The places of the objects. Their bytes are the `contents` of their key and size."""
 
     lake: Lake
     """The folder that nginx serves."""
@@ -42,11 +42,11 @@ class Bed:
 
     @property
     def account(self) -> Account:
-        """Who signs every request."""
+        """Returns the account that signs every request."""
         return self.lake.account
 
     def create_bucket(self) -> None:
-        """The one bucket, and the folder of that name."""
+        """Makes the bucket, and the folder of the same name."""
         (self.root / BUCKET).mkdir(parents=True)
         require_ok(send(self.lake.url, self.account, "PUT", BUCKET).status)
 
@@ -58,7 +58,7 @@ class Bed:
         return [Get(BUCKET, key) for key in keys]
 
     def expected(self, get: Get) -> memoryview:
-        """The bytes that must answer a GET."""
+        """Returns the bytes that must answer a GET."""
         whole = memoryview(contents(get.key, self.sizes[get.key]))
         if not get.range:
             return whole
@@ -88,6 +88,6 @@ def contents(key: str, size: int) -> bytes:
 
 
 def require_ok(status: int) -> None:
-    """Preparation must not fail silently."""
+    """Raises if a step of the preparation failed."""
     if status != 200:
         raise RuntimeError(f"the lake answered {status} while the bench was prepared")

@@ -1,4 +1,4 @@
-"""A client for what wrk cannot do: one timed read, a slow read, many readers that look at every byte."""
+"""A client for reads that wrk cannot do: one timed read, a slow read, many readers that check every byte."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Timing:
 
 
 class WrongAnswer(RuntimeError):
-    """Not the bytes that were asked for."""
+    """The answer has other bytes than the request asks for."""
 
 
 def open_get(

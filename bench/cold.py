@@ -1,4 +1,4 @@
-"""Cold GETs: through a node that holds nothing, against the lake directly; and what the lake had to send for it."""
+"""Cold GETs through an empty node, against the lake directly, and the bytes that the lake sends for them."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ class Timed:
 
     measure: str
     goal: Goal
-    """How many requests that were."""
+    """The number of requests in a round."""
     requests: int = 1
     rounds: list[dict[str, float]] = field(default_factory=list)
 
     def ratios(self, server: str) -> Spread:
-        """The server's throughput, or its latency, to the lake's."""
+        """Returns the ratios of the server's throughput, or of its latency, to the lake's."""
         pairs = [(seconds["lake"], seconds[server]) for seconds in self.rounds]
         return Spread.of([lake / took if self.goal.at_least else took / lake for lake, took in pairs])
 
     def detail(self) -> str:
-        """What everybody took in the median, or did a second."""
+        """Describes the median time of each server, or its requests per second."""
         medians = {name: Spread.of([seconds[name] for seconds in self.rounds]).median for name in self.rounds[0]}
         if self.requests == 1:
             return ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in medians.items())
         return ", ".join(f"{name} {self.requests / seconds:.0f}/s" for name, seconds in medians.items())
 
     def add_to(self, page: Page, case: str) -> None:
-        """The node's row, and that of the relay: what the machine leaves to anything between a client and the lake."""
+        """Adds the node's row and the relay's, which shows the machine's limit for any server in front of a lake."""
         page.add(Row(case, self.measure, self.ratios("node"), self.goal, self.detail()))
         page.add(Row(case, "the same, nginx as a relay", self.ratios("relay"), None, "it keeps nothing"))
 
 
 @dataclass(frozen=True)
 class Cold:
-    """What every cold case needs. The lake of `counted` is behind a relay that counts bytes."""
+    """The servers that every cold case needs. The lake of `counted` is behind a relay that counts bytes."""
 
     bed: Bed
     page: Page
@@ -68,7 +68,7 @@ class Cold:
     rounds: int
 
     def run(self, large_bytes: int) -> Peak:
-        """All cases; returns the node's memory peak over them."""
+        """Measures all cases; returns the node's memory peak over them."""
         self.bed.put(WARM_UP, 4 * MIB)
         with MemoryPeaks() as memory:
             self._whole_object(memory)
@@ -179,13 +179,13 @@ class Cold:
         return Server("node", self.node.url, list)
 
     def _restart_warm(self, memory: MemoryPeaks) -> None:
-        """Empties the node's store. Its process is as warm as the lake's: it has read something, and has written it."""
+        """Empties the node's store, and warms its process up as the lake's: the node reads objects and stores them."""
         memory.restart(self.node)
         self.bed.verify(self._node, (Get(BUCKET, key) for key in WARM_UP))
         self.node.settle()
 
     def _in_turn(self, turn: int, seconds: Callable[[Server], float]) -> dict[str, float]:
-        """What each server takes. None always follows the same one, nor a node that still writes."""
+        """Returns each server's seconds. The order changes by turn; each starts when the node writes no more."""
         servers = [Server("lake", self.bed.lake.url, list), Server("relay", self.relay.url, list), self._node]
         first = turn % len(servers)
         took = {}

@@ -1,7 +1,7 @@
-"""A TCP relay in front of a lake that counts what the lake sends: no server's own account is needed.
+"""A TCP relay in front of a lake that counts the bytes of the lake, so that no server has to count them itself.
 
 It never touches the bytes: the kernel moves them from one socket to the other. It runs in a process of its own, as
-everything does beside the client.
+everything but the client does.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CountingRelay:
         self._listener.close()
 
     def take(self) -> int:
-        """Bytes the lake has sent, heads included, since the last call."""
+        """Returns the bytes that the lake has sent since the last call, with heads."""
         with self._received.get_lock():
             received, self._received.value = self._received.value, 0
         return int(received)

@@ -1,4 +1,4 @@
-"""Many connections that send what they are given, read nothing, and stay."""
+"""Many connections that send the given bytes, read nothing, and stay open."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class _Client:
     parts: list[memoryview]
 
     def send(self) -> int:
-        """Sends what the kernel takes; the number of bytes."""
+        """Sends as many bytes as the kernel takes, and returns their number."""
         taken = 0
         while self.parts:
-            # TLS makes a record of each call, and must be given the same bytes again where it could not.
+            # TLS makes a record of each call. If it cannot send it, the next call must pass the same bytes.
             count = self.socket.send(self.parts[0][: 64 << 10])
             taken += count
             self.parts[0] = self.parts[0][count:]
@@ -37,7 +37,7 @@ class _Client:
 
 
 class Crowd:
-    """So many clients of one port."""
+    """A number of clients of one port."""
 
     def __init__(self, port: int, connections: int, protocols: Sequence[str] = ()) -> None:
         self._address, self._connections = ("127.0.0.1", port), connections
@@ -46,13 +46,13 @@ class Crowd:
         self._clients: list[_Client] = []
 
     def pour(self, head: Callable[[int], bytes], rest: bytes = b"", most_s: float = 40) -> None:
-        """Each sends its head, then `rest`, as far as the node takes them."""
+        """Lets each client send its head, then `rest`, as far as the node takes them."""
         shared = memoryview(rest)
         with selectors.DefaultSelector() as selector:
             until = time.monotonic() + most_s
             for number in range(self._connections):
                 with suppress(OSError):
-                    # What there is to send is made once there is a connection: a thousand of them may be
+                    # A client's bytes are made only once its connection is open: those of a thousand may be
                     # large.
                     client = _Client(self._connect(), [part for part in (memoryview(head(number)), shared) if part])
                     self._clients.append(client)
@@ -64,7 +64,7 @@ class Crowd:
                         last = time.monotonic()
 
     def close(self) -> None:
-        """All go, without the minute in which the kernel remembers them."""
+        """Closes all connections without the minute in which the kernel remembers them."""
         for client in self._clients:
             with suppress(OSError):
                 client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
@@ -72,7 +72,7 @@ class Crowd:
 
     def _connect(self) -> socket.socket:
         plain = socket.create_connection(self._address, timeout=10)
-        # What the kernel keeps for a client that does not read is not the node's.
+        # The kernel's buffer for a client that does not read is not the node's memory, so it is kept small.
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connected = self._tls.wrap_socket(plain) if self._tls else plain
         connected.setblocking(False)

@@ -4,12 +4,12 @@ For each freshness, in each round: the light identity alone, then the same while
 
 In a data center, clients and lake have machines of their own. Here the node has processor 0 for itself, alone
 and beside the hog alike; the clients and the lake share processor 1, where the light client has real-time
-priority. So what is measured is how the node shares out itself and the lake, and not how the kernel shares out
+priority. So the figures show how the node shares out itself and the lake, and not how the kernel shares out
 one processor between the node and its clients. Setting the priority needs `CAP_SYS_NICE`; with `--unpinned`
 everything shares everything, and the kernel's slices of some milliseconds are a part of each figure.
 
-wrk corrects its percentiles for what it could not send while it waited: one stall of 40 ms counts as many slow
-requests.
+wrk corrects its percentiles for the requests that it could not send while it waited: one stall of 40 ms counts as
+many slow requests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from real.wire import send
 
 from .load import Get, Load, generate
 
-# What the embedded lake of `shoal dev` comes with.
+# The account of the embedded lake of `shoal dev`.
 LAKE = Account("shoaldev", "shoaldev-secret")
 BUCKET = "fairness"
 LIGHT, HOG = Account("light", "light-secret"), Account("hog", "hog-secret")
@@ -46,7 +46,7 @@ AHEAD_S, AFTER_S = 4, 1
 
 @dataclass(frozen=True)
 class Round:
-    """What the light client had alone, and what beside the hog; what the hog had meanwhile."""
+    """The load of the light client alone and beside the hog, and the load of the hog meanwhile."""
 
     alone: Load
     beside: Load
@@ -59,7 +59,7 @@ class Round:
 
     @property
     def p99(self) -> float:
-        """The 99th percentile beside the hog over that alone."""
+        """Returns the ratio of the 99th percentile beside the hog to the one alone."""
         return self.beside.p99_us / self.alone.p99_us
 
 
@@ -109,12 +109,12 @@ class Lake:
 
 
 def name(number: int) -> str:
-    """An object's key."""
+    """Returns an object's key."""
     return f"object-{number}"
 
 
 def measure(arguments: argparse.Namespace, lake: Lake, scratch: Path, freshness: str) -> None:
-    """All rounds at one freshness."""
+    """Measures all rounds at one freshness."""
     node = Node(
         arguments.shoal,
         scratch / freshness,
@@ -157,17 +157,17 @@ def measure(arguments: argparse.Namespace, lake: Lake, scratch: Path, freshness:
 
 
 def placed(arguments: argparse.Namespace, within: tuple[str, ...]) -> tuple[str, ...]:
-    """What stands in front of a command so that it runs where it should."""
+    """Returns the prefix of a command that runs it on its processor."""
     return () if arguments.unpinned else within
 
 
 def rate(load: Load) -> float:
-    """Good answers a second."""
+    """Returns good answers per second."""
     return (load.requests - load.bad_statuses) / load.seconds
 
 
 def told(one: Round) -> str:
-    """One round in a line."""
+    """Describes one round in a line."""
 
     def shown(load: Load) -> str:
         refused = f", {load.bad_statuses} refused" if load.bad_statuses else ""

@@ -18,7 +18,7 @@ RANGE = 4 * MIB
 
 @dataclass(frozen=True)
 class Case:
-    """What is read, by how many connections, and what has to be reached."""
+    """The reads, the number of connections, and the goals."""
 
     name: str
     gets: Sequence[Get]
@@ -61,7 +61,7 @@ def cases(bed: Bed) -> list[Case]:
 
 
 def ranges(large: Get) -> list[Get]:
-    """Every other range starts at a multiple of its size, the rest anywhere."""
+    """Returns ranges of the object. Every other one starts at a multiple of its size, the rest anywhere."""
     chance = random.Random(1)
     starts = (
         chance.randrange(LARGE_OBJECT // RANGE) * RANGE if number % 2 else chance.randrange(LARGE_OBJECT - RANGE)
@@ -73,13 +73,13 @@ def ranges(large: Get) -> list[Get]:
 def measure(
     bed: Bed, page: Page, case: Case, node: Server, rivals: Sequence[Server], rounds: int, seconds: float
 ) -> None:
-    """Interleaved rounds; the node's ratios to the better rival of each round."""
+    """Measures interleaved rounds; the ratios are those of the node to the better rival of each round."""
     servers = (node, *rivals)
     for server in servers:
         bed.verify(server, case.gets)
     samples: dict[str, list[Sample]] = {server.name: [] for server in servers}
     for number in range(rounds):
-        # The order turns, so that nobody always follows the same neighbour.
+        # The order turns, so that no server always follows the same one.
         turn = number % len(servers)
         for server in (*servers[turn:], *servers[:turn]):
             samples[server.name].append(sample(bed, case, server, seconds))
@@ -87,7 +87,7 @@ def measure(
 
 
 def sample(bed: Bed, case: Case, server: Server, seconds: float) -> Sample:
-    """One run of the load generator."""
+    """Runs the load generator once."""
     server_before, (busy_before, all_before) = cpu_seconds(server.pids()), machine_cpu_seconds()
     load = generate(server.url, bed.account, case.gets, bed.scratch, connections=case.connections, seconds=seconds)
     used, (busy, everything) = cpu_seconds(server.pids()) - server_before, machine_cpu_seconds()
@@ -104,7 +104,7 @@ def sample(bed: Bed, case: Case, server: Server, seconds: float) -> Sample:
 
 
 def require_clean(case: str, server: Server, load: Load) -> None:
-    """A figure with errors in it is none."""
+    """Raises if a run has errors, because its figures are invalid then."""
     if load.bad_statuses or load.broken or not load.requests:
         raise RuntimeError(f"{case} at {server.name}: {load}")
 

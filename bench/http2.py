@@ -16,7 +16,7 @@ _FRAME_BYTES_MAX = 16 << 10
 
 
 def preface(window: int | None = None) -> bytes:
-    """What a client says first; `window` is what it takes of each answer before it is asked for more."""
+    """Returns a client's first bytes. `window` is the number of bytes of an answer that it takes without an update."""
     settings = b"" if window is None else _INITIAL_WINDOW_SIZE.to_bytes(2) + window.to_bytes(4)
     # The server's settings, its windows among them, hold once they are acknowledged.
     return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(_SETTINGS, 0, 0, settings) + _frame(_SETTINGS, _ACK, 0, b"")
@@ -25,7 +25,7 @@ def preface(window: int | None = None) -> bytes:
 def fields(
     method: str, bucket: str, key: str, authority: str, account: Account | None, headers: dict[str, str]
 ) -> list[tuple[str, str]]:
-    """The fields of a request, signed by `account` if there is one."""
+    """Returns the fields of a request, signed by `account` if there is one."""
     path = encode_path(bucket, key)
     signed = headers if account is None else signed_headers(account, method, authority, path, "", headers)
     pseudo = [(":method", method), (":scheme", "https"), (":path", path), (":authority", authority)]
@@ -33,7 +33,7 @@ def fields(
 
 
 def headers(stream: int, named: Sequence[tuple[str, str]], *, ends_stream: bool) -> bytes:
-    """A request's head, in as many frames as it takes."""
+    """Returns a request's head, in as many frames as it takes."""
     block = b"".join(b"\0" + _text(name) + _text(value) for name, value in named)
     parts = [block[start : start + _FRAME_BYTES_MAX] for start in range(0, len(block), _FRAME_BYTES_MAX)]
     frames = []
@@ -44,13 +44,13 @@ def headers(stream: int, named: Sequence[tuple[str, str]], *, ends_stream: bool)
 
 
 def data(stream: int, size: int) -> bytes:
-    """So many bytes of a body that goes on."""
+    """Returns the frames of so many bytes of a body, without its end."""
     sizes = [_FRAME_BYTES_MAX] * (size // _FRAME_BYTES_MAX) + [size % _FRAME_BYTES_MAX]
     return b"".join(_frame(_DATA, 0, stream, bytes(one)) for one in sizes)
 
 
 def client_hello() -> bytes:
-    """The first message of a TLS handshake."""
+    """Returns the first message of a TLS handshake."""
     inbound, outbound = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = tls().wrap_bio(inbound, outbound)
     with suppress(ssl.SSLWantReadError):
@@ -59,7 +59,7 @@ def client_hello() -> bytes:
 
 
 def tls(*protocols: str) -> ssl.SSLContext:
-    """A client that believes any certificate."""
+    """Returns the context of a client that accepts any certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -72,7 +72,7 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    """A string without Huffman's code, behind its length (RFC 7541, 5.1 and 5.2)."""
+    """Returns a string without Huffman's code, behind its length (RFC 7541, 5.1 and 5.2)."""
     length, prefix = len(text), 127
     if length < prefix:
         return bytes((length,)) + text.encode()

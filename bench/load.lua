@@ -1,6 +1,7 @@
 -- Sends prepared requests, which already carry their signatures, and prints one line of JSON.
 -- REQUESTS names a file of requests separated by NUL. With ONCE set each is sent once and wrk stops after the last answer;
--- it looks for that every 100 ms only, so the time is taken here.
+-- it looks for that every 100 ms only, so the time is taken here. With PAUSE_MS set, a connection rests so long before
+-- each request.
 
 local ffi = require("ffi")
 ffi.cdef([[
@@ -60,6 +61,13 @@ if once then
          took = now() - began
          ffi.C.kill(ffi.C.getpid(), SIGINT)
       end
+   end
+end
+
+local pause_ms = tonumber(os.getenv("PAUSE_MS"))
+if pause_ms and not once then
+   function delay()
+      return pause_ms
    end
 end
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import resource
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from real.lakes import Account
@@ -14,6 +15,13 @@ from real.processes import run
 from real.signing import encode_path, signed_headers
 
 SCRIPT = Path(__file__).with_name("load.lua")
+
+
+class Request(Protocol):
+    """A request that can be prepared once and sent many times."""
+
+    def wire(self, host: str, account: Account) -> str:
+        """Returns the bytes of the request, which are valid for fifteen minutes."""
 
 
 @dataclass(frozen=True)
@@ -25,17 +33,40 @@ class Get:
     range: str = ""
 
     def wire(self, host: str, account: Account) -> str:
-        """The request as it is sent, good for fifteen minutes."""
+        """Returns the bytes of the request, which are valid for fifteen minutes."""
         path = encode_path(self.bucket, self.key)
         headers = signed_headers(account, "GET", host, path)
         if self.range:
             headers["Range"] = self.range
-        return f"GET {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
+        return head_of("GET", path, headers)
+
+
+@dataclass(frozen=True)
+class Put:
+    """One PUT of text without a NUL."""
+
+    bucket: str
+    key: str
+    body: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def wire(self, host: str, account: Account) -> str:
+        """Returns the bytes of the request, which are valid for fifteen minutes."""
+        path = encode_path(self.bucket, self.key)
+        headers = signed_headers(account, "PUT", host, path, headers=self.headers)
+        headers["Content-Length"] = str(len(self.body))
+        return head_of("PUT", path, headers) + self.body
+
+
+def head_of(method: str, target: str, headers: dict[str, str]) -> str:
+    """Returns the head of a request."""
+    lines = (f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"{method} {target} HTTP/1.1\r\n" + "".join(lines) + "\r\n"
 
 
 @dataclass(frozen=True)
 class Load:
-    """What wrk measured."""
+    """The measurements of wrk."""
 
     seconds: float
     requests: int
@@ -50,21 +81,25 @@ class Load:
 def generate(
     url: str,
     account: Account,
-    gets: Sequence[Get],
+    requests: Sequence[Request],
     scratch: Path,
     *,
     connections: int,
     seconds: float,
     once: bool = False,
+    pause_ms: int = 0,
     within: Sequence[str] = (),
 ) -> Load:
-    """Sends `gets` in turn for `seconds`, or each `once`; keep-alive, one request at a time a connection.
+    """Sends `requests` in turn for `seconds`, or each `once`; keep-alive, one request at a time a connection.
 
-    `within` stands in front of the client's command, such as the namespace that it runs in.
+    With `pause_ms` each connection rests so long before each request. `within` stands in front of the client's
+    command, such as the namespace that it runs in.
     """
     host = urlsplit(url).netloc
-    scratch.write_text("\0".join(get.wire(host, account) for get in gets))
+    scratch.write_text("\0".join(request.wire(host, account) for request in requests))
     environment = {"REQUESTS": str(scratch), **({"ONCE": "1"} if once else {})}
+    if pause_ms:
+        environment["PAUSE_MS"] = str(pause_ms)
     before = children_cpu_seconds()
     printed = run(
         [

@@ -1,9 +1,9 @@
-"""How much memory attackers make a node take, beside what its limits allow.
+"""The memory that attackers make a node take, beside the bound that its limits set.
 
 Each attack meets a node that has just started. Its clients open connections, send as much as the node
-takes, read nothing and stay. The figure is the most anonymous memory the node had meanwhile, less what it
-had before. `bound` is what the limits and the number of connections allow it to be. `resident` is the
-highest resident size, with the mapped blocks and all else that the kernel counts to the process.
+takes, read nothing and stay. The figure is the most anonymous memory of the node during the attack, less its
+memory before. `bound` is the highest figure that the limits and the number of connections allow. `resident` is
+the highest resident size, with the mapped blocks and all other memory that the kernel counts to the process.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ HEAD_BYTES = 64 << 10
 OBJECTS, OBJECT_BYTES = 16, 64 * MIB
 # Keys of one list. The lake of `shoal dev` takes none that is much longer.
 LISTED = 1000
-# What the code allows beside the limits: bodies held until they are judged, and wide connections.
+# The memory that the code allows beside the limits: bodies held until they are judged, and wide connections.
 BODIES_MIB, WIDE_MIB = 64, 128
 # The default of limits.lake_requests, which older binaries do not know.
 LAKE_REQUESTS = 512
 # Connections that speak HTTP/2, each with its window of 1 MiB and the fields of 128 requests.
 HTTP2_CONNECTIONS, HTTP2_MIB = 128, 3
-# How long an attack goes on after the node has taken all it takes.
+# How long an attack goes on after the node has taken all that it takes.
 AFTER_S = 1.5
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the configuration says, and the bound that follows from it (ARCHITECTURE.md, Memory)."""
+    """The limits of the configuration, and the bound that follows from them (ARCHITECTURE.md, Memory)."""
 
     name: str
     connections: int = 8192
@@ -60,14 +60,14 @@ class Limits:
     mapped_mib: int = 1024
 
     def bound_mib(self, connections: int, *, over_tls: bool, over_http2: bool) -> int:
-        """The most anonymous memory beyond the idle node's, for so many connections."""
+        """Returns the most anonymous memory beyond the idle node's, for so many connections."""
         each_kib = (48 if over_tls else 32) * connections + 128 * LAKE_REQUESTS
         frames = HTTP2_CONNECTIONS * HTTP2_MIB if over_http2 else 0
         return self.fill_mib + BODIES_MIB + WIDE_MIB + (each_kib >> 10) + frames
 
     @property
     def table(self) -> str:
-        """The section of the file."""
+        """Returns the section of the configuration file."""
         return (
             f"\n[limits]\nconnections = {self.connections}\nrequests = {self.requests}\n"
             f"requests_per_identity = {self.requests_per_identity}\n"
@@ -88,17 +88,17 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """What its clients write into `Host`."""
+        """Returns the value of `Host` in the clients' requests."""
         return f"127.0.0.1:{self.node.s3_port}"
 
     def crowd(self, connections: int, *protocols: str) -> Crowd:
-        """Clients that stay until the attack is over."""
+        """Returns clients that stay until the attack is over."""
         crowd = Crowd(self.node.s3_port, min(connections, self.connections), protocols)
         self.crowds.append(crowd)
         return crowd
 
     def all_connections(self) -> Crowd:
-        """As many clients as the node lets in."""
+        """Returns as many clients as the node lets in."""
         return self.crowd(self.connections, *(["http/1.1"] if self.over_tls else []))
 
     def head(
@@ -111,7 +111,7 @@ class Target:
         headers: dict[str, str] | None = None,
         payload: str = "UNSIGNED-PAYLOAD",
     ) -> bytes:
-        """A whole head, signed by `account` if there is one."""
+        """Returns a whole head, signed by `account` if there is one."""
         path, query_text = encode_path(BUCKET, key), encode_query(query or {})
         fields = {"Host": self.authority, **(headers or {})}
         if account is not None:
@@ -122,7 +122,7 @@ class Target:
 
 
 def filled(head: bytes, total: int = HEAD_BYTES) -> bytes:
-    """The head with fields until it is so long."""
+    """Returns the head, filled with fields up to this length."""
     left = total - len(head)
     fields = []
     while left > 64:
@@ -228,7 +228,7 @@ def completions(target: Target) -> None:
 
 
 def documents(root: str, item: bytes, count: int) -> bytes:
-    """An XML document of many equal elements."""
+    """Returns an XML document of many equal elements."""
     return b"<%s>%s</%s>" % (root.encode(), item * count, root.encode())
 
 
@@ -310,7 +310,7 @@ HTTP2: list[Callable[[Target], None]] = [full_windows, header_lists, slow_stream
 
 
 def large(number: int) -> str:
-    """A large object."""
+    """Returns the key of a large object."""
     return f"large-{number % OBJECTS}"
 
 
@@ -344,7 +344,7 @@ def main() -> None:
 
 
 def fill(lake: Lake) -> None:
-    """Writes what the attackers ask for."""
+    """Writes the objects that the attackers request."""
     put(lake, "PUT", "", b"")
     for number in range(OBJECTS):
         put(lake, "PUT", large(number), bytes(OBJECT_BYTES))
@@ -360,7 +360,7 @@ def put(lake: Lake, method: str, key: str, body: bytes) -> None:
 
 
 def make_certificate(folder: Path) -> dict[str, str]:
-    """The settings of a certificate that nobody checks."""
+    """Makes a certificate that no client checks, and returns the settings for it."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=localhost"]
     run(["openssl", "req", "-x509", *kind, "-keyout", key, "-out", certificate, "-days", "2"])
@@ -408,7 +408,7 @@ def measure(
 
 
 def highest_resident(pid: int) -> int:
-    """The highest resident size since it was last forgotten, in bytes."""
+    """Returns the highest resident size in bytes since the kernel last reset it."""
     text = Path(f"/proc/{pid}/status").read_text()
     return next(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("VmHWM:"))
 

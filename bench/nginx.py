@@ -1,6 +1,6 @@
 """nginx with one worker.
 
-It serves files by sendfile, what a node's hits are measured against, or relays what a lake answers and keeps nothing.
+It serves files by sendfile, as the rival of a node's hits, or relays the answers of a lake and keeps nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Nginx:
     """One nginx, made by `serving` or `relaying`."""
 
     folder: Path
-    """What is in its server block, and beside it."""
+    """The configuration inside its server block, and beside it."""
     answer: str
     upstream: str = ""
     nopush: str = "on"
@@ -69,7 +69,7 @@ class Nginx:
 
     @classmethod
     def relaying(cls, folder: Path, lake_url: str) -> Nginx:
-        """It passes requests on as they are, and answers as they come."""
+        """Returns an nginx that passes requests on unchanged, and answers as they come."""
         return cls(folder, RELAY, UPSTREAM.format(address=urlsplit(lake_url).netloc))
 
     def __enter__(self) -> Nginx:
@@ -98,7 +98,7 @@ class Nginx:
             self._process.stop()
 
     def pids(self) -> list[int]:
-        """Master and worker."""
+        """Returns the process ids of master and worker."""
         if self._process is None:
             raise RuntimeError("nginx is not running")
         master = self._process.pid
@@ -107,7 +107,7 @@ class Nginx:
 
 
 def program() -> str:
-    """The path of nginx, which a user's PATH may lack."""
+    """Returns the path of nginx, which a user's PATH may lack."""
     found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
     if found is None:
         raise FileNotFoundError("nginx: apt-get install nginx-light")
@@ -115,11 +115,11 @@ def program() -> str:
 
 
 def version() -> str:
-    """`1.22.1` and the like."""
+    """Returns nginx's version, such as `1.22.1`."""
     return run(["sh", "-c", f"{program()} -v 2>&1"]).strip().partition("/")[2]
 
 
 def wrk_version() -> str:
-    """The version of the load generator; it exits with 1 when asked."""
+    """Returns the version of the load generator, which exits with 1 when it prints it."""
     match = re.search(r"wrk (\S+)", run(["sh", "-c", "wrk -v 2>&1 || true"]))
     return match[1] if match else "unknown"

@@ -1,4 +1,4 @@
-"""Hits on another node: what it costs that nodes prove themselves, with encryption and without."""
+"""Hits on another node: the cost of authentication between nodes, with encryption and without."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ secret_key = "what the nodes of this pair share"
 
 @dataclass(frozen=True)
 class Binaries:
-    """The one that is measured, and an older one if there is one to compare it with."""
+    """The measured binary, and an older one to compare it with, if there is one."""
 
     now: Path
     before: Path | None
@@ -41,7 +41,7 @@ class Binaries:
 
 @dataclass
 class Pair:
-    """A node that clients ask, and the one that holds what they want."""
+    """A node that clients ask, and the node that holds the objects."""
 
     name: str
     asked: Node
@@ -50,11 +50,11 @@ class Pair:
 
     @property
     def server(self) -> Server:
-        """Both nodes' processor time counts."""
+        """Returns the server that is measured; the processor time of both nodes counts."""
         return Server(self.name, self.asked.url, lambda: [self.asked.pid, self.holding.pid])
 
     def from_the_other(self) -> int:
-        """Bytes that clients got of the node that holds them."""
+        """Returns the bytes that clients got from the node that holds the objects."""
         start = 'shoal_read_bytes_total{source="peer"} '
         lines = self.asked.metrics().splitlines()
         return sum(int(line.removeprefix(start)) for line in lines if line.startswith(start))
@@ -69,7 +69,7 @@ def run(
     seconds: float,
     environment: dict[str, str],
 ) -> None:
-    """Every case."""
+    """Measures every case."""
     kinds = [("encrypted", binaries.now, ""), ("authenticated", binaries.now, "encrypt = false")]
     if binaries.before is not None:
         kinds.append(("before", binaries.before, ""))
@@ -80,7 +80,7 @@ def run(
 
 
 def pair(stack: ExitStack, bed: Bed, kind: tuple[str, Path, str], folder: Path, environment: dict[str, str]) -> Pair:
-    """Two nodes that know each other."""
+    """Returns two nodes that know each other."""
     name, binary, more = kind
     seed = free_port()
 

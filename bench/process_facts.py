@@ -1,4 +1,4 @@
-"""What the kernel says about a process: CPU time and memory."""
+"""Facts of the kernel about a process: CPU time and memory."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """User and system time of all threads, also of those that ended."""
+    """Returns the user and system time of all threads, also of those that ended."""
     ticks = 0
     for pid in pids:
-        # The name in parentheses may hold spaces; what follows it is regular.
+        # The name in parentheses may hold spaces; the fields after it do not.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / _TICKS_PER_SECOND
 
 
 def machine_cpu_seconds() -> tuple[float, float]:
-    """What all processors did, and what they could have done, since the machine started."""
+    """Returns the busy seconds and all seconds of all processors since the machine started."""
     fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     idle = fields[3] + fields[4]
     return (sum(fields) - idle) / _TICKS_PER_SECOND, sum(fields) / _TICKS_PER_SECOND
@@ -51,7 +51,7 @@ class Peak:
 
 
 def memory_of(pid: int) -> Peak:
-    """What a process has in memory now."""
+    """Returns the memory of a process now."""
     text = Path(f"/proc/{pid}/status").read_text()
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     kib = (int(fields.get(name, "0").split()[0]) for name in ("VmRSS", "RssAnon", "RssFile"))

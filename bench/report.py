@@ -21,7 +21,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Of at least one value."""
+        """Returns the spread of at least one value."""
         return cls(statistics.median(values), min(values), max(values))
 
     def __str__(self) -> str:
@@ -30,13 +30,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class Goal:
-    """What a figure has to reach: at least, or at most."""
+    """The bound of a figure: a least or a greatest value."""
 
     bound: float
     at_least: bool = False
 
     def met(self, value: float) -> bool:
-        """Whether a figure reaches it, as it is printed."""
+        """Returns whether a figure, rounded as printed, reaches the goal."""
         value = round(value, 2)
         return value >= self.bound if self.at_least else value <= self.bound
 
@@ -56,7 +56,7 @@ class Row:
     detail: str
 
     def cells(self) -> list[str]:
-        """As Markdown shows it."""
+        """Returns the cells of the row in Markdown."""
         verdict = "" if self.goal is None else ("yes" if self.goal.met(self.figure.median) else "**no**")
         return [self.case, self.measure, str(self.figure), str(self.goal or ""), verdict, self.detail]
 
@@ -81,7 +81,7 @@ class Page:
         print(text, flush=True)
 
     def markdown(self, now: datetime) -> str:
-        """The whole page."""
+        """Returns the whole page."""
         lines = [
             f"## {now:%Y-%m-%d %H:%M} UTC",
             "",
@@ -112,7 +112,7 @@ class Page:
 
 
 def machine() -> str:
-    """Processor, cores, memory, kernel."""
+    """Returns processor, cores, memory, kernel."""
     model = next(
         (
             line.partition(":")[2].strip()

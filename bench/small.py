@@ -51,14 +51,14 @@ def main() -> int:
 
 
 def node(binary: Path, folder: Path, lake: Lake) -> Node:
-    """A node with an empty store and one worker thread."""
+    """Returns a node with an empty store and one worker thread."""
     return Node(
         binary, folder, lake.url, [lake.account], freshness="immutable", capacity="4GiB", environment=ONE_THREAD
     )
 
 
 def hot(bed: Bed, builds: list[Path], folder: Path, rounds: int, seconds: float) -> None:
-    """Hits, all builds running."""
+    """Measures hits while all builds run."""
     cases = [
         Case("hot 4 KiB", bed.put((f"hot-4k-{number}" for number in range(64)), 4 * KIB), 32, per_request=True),
         Case("hot 64 KiB", bed.put((f"hot-64k-{number}" for number in range(64)), 64 * KIB), 16, per_request=True),
@@ -81,12 +81,12 @@ def hot(bed: Bed, builds: list[Path], folder: Path, rounds: int, seconds: float)
 
 
 def case_bytes(bed: Bed, case: Case) -> int:
-    """The size of each object of a case."""
+    """Returns the size of each object of a case."""
     return bed.sizes[case.gets[0].key]
 
 
 def cold(bed: Bed, builds: list[Path], folder: Path, rounds: int) -> None:
-    """Misses: a new node with an empty store for each run."""
+    """Measures misses, with a new node with an empty store for each run."""
     gets = bed.put((f"cold-4k-{number}" for number in range(COLD_OBJECTS)), 4 * KIB)
     warm_up = [gets.pop() for _ in range(16)]
     rates: list[list[float]] = [[] for _ in builds]
@@ -112,7 +112,7 @@ def worker_cpu_seconds(pid: int) -> float:
 
 
 def seconds_of_all(bed: Bed, server: Server, gets: list[Get]) -> float:
-    """How long 64 connections take for all objects."""
+    """Returns the seconds that 64 connections take for all objects."""
     load = generate(server.url, bed.account, gets, bed.scratch, connections=64, seconds=60, once=True)
     if load.bad_statuses or load.broken or load.requests != len(gets):
         raise RuntimeError(f"{server.name}: {load}")
@@ -120,7 +120,7 @@ def seconds_of_all(bed: Bed, server: Server, gets: list[Get]) -> float:
 
 
 def in_turn(count: int, turn: int) -> list[int]:
-    """Every build, a different one first in each round."""
+    """Returns the numbers of all builds, with a different one first in each round."""
     return [(number + turn) % count for number in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Writes through the cache against writes around it, on one node; and what a first read then asks of the lake."""
+"""Writes through the cache against writes around it on one node, and the lake bytes of a first read after them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .report import Goal, Page, Row, Spread
 
 # Size of an object, and how many are written one after the other in a round.
 CASES = ((64 * MIB, 2), (4 * MIB, 8), (64 * KIB, 64))
-# What a write leaves to be done must not be charged to the next one.
+# The pause after a write, so that the work that it leaves does not slow down the next one.
 PAUSE_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
 class Write:
-    """What every case needs. The lake of `counted` is behind a relay that counts bytes."""
+    """The servers that every case needs. The lake of `counted` is behind a relay that counts bytes."""
 
     bed: Bed
     page: Page
@@ -32,7 +32,7 @@ class Write:
     rounds: int
 
     def run(self) -> None:
-        """All cases."""
+        """Measures all cases."""
         for size, count in CASES:
             self._time(size, count)
         self._first_read()
