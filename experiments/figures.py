@@ -6,11 +6,11 @@ usage: figures.py FOLDER...
 figures.toml holds a [[figure]] for each:
   name      of the file, results/NAME.svg
   title     above it
-  y         what is drawn, a sum of columns: "lake_bytes", "read_hits / reads"; an expression of columns
+  y         the value to draw, an expression of columns: "lake_bytes", "read_hits / reads"
   label     of the axis
   series    the column whose values are told apart by colour, usually "variant"
   x         the column whose values stand side by side; one group when it is left out
-  names     what to call the values of x
+  names     the labels of the values of x
   base      a value of `series`: everything is divided by it, seed by seed
 results/numbers.md gets the median of each bar over the seeds, and its least and greatest value.
 """
@@ -34,7 +34,7 @@ UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 1e3, "MB": 1e6, 
 
 
 def numbers(row: dict[str, str]) -> dict[str, float]:
-    """The columns that are numbers or sizes, by their names with _ for each dot."""
+    """Returns the columns that are numbers or sizes, by their names with _ for each dot."""
     parsed = {column: re.fullmatch(r"([0-9.]+(?:e[+-]?\d+)?)([KMG]i?B)?", text) for column, text in row.items()}
     return {
         column.replace(".", "_"): float(match[1]) * UNITS[match[2] or ""] for column, match in parsed.items() if match
@@ -107,7 +107,7 @@ def svg(figure: dict[str, Any], found: Found) -> str:
 
 
 def table(figure: dict[str, Any], found: Found) -> str:
-    """The same as a table."""
+    """Returns the figure as a table."""
     groups = list(dict.fromkeys(x for x, _ in found))
     series = list(dict.fromkeys(name for _, name in found))
     names = figure.get("names", {})

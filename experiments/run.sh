@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs the experiments of this folder: all, or those that are named. What README files say of numbers and plots comes from here.
+# Runs all experiments of this folder, or the named ones, and writes the numbers and plots of their READMEs.
 #
 # usage: experiments/run.sh [--quick] [NAME...]
 #
-# --quick runs each with one seed and larger blocks, and leaves what is committed as it is: that it still runs is what is tested.
+# --quick runs each with one seed and larger blocks to test that it still runs, and changes no committed file.
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what an experiment found into its README, between the marks `<!-- numbers -->` and `<!-- end -->`.
+"""Writes the results of an experiment into its README, between the marks `<!-- numbers -->` and `<!-- end -->`.
 
 usage: tables.py RESULTS.csv README.md [--baseline VARIANT]
 
@@ -19,7 +19,7 @@ Cells = dict[tuple[str, ...], dict[str, dict[str, float]]]
 
 
 def cells(path: Path) -> tuple[list[str], Cells]:
-    """The axes but `variant`, and by their values, variant and seed the run time."""
+    """Returns the axes but `variant`, and the run time by their values, the variant and the seed."""
     found: Cells = defaultdict(lambda: defaultdict(dict))
     with path.open() as lines:
         rows = list(csv.DictReader(lines))
@@ -31,13 +31,13 @@ def cells(path: Path) -> tuple[list[str], Cells]:
 
 
 def percent(values: list[float]) -> str:
-    """Median, least and greatest."""
+    """Returns median, least and greatest value in percent."""
     low, middle, high = min(values), median(values), max(values)
     return f"{middle:+.1%} ({low:+.1%} to {high:+.1%})".replace("-", "\u2212")
 
 
 def table(path: Path, baseline: str) -> str:
-    """The rows as Markdown."""
+    """Returns the rows as Markdown."""
     axes, found = cells(path)
     head = [*(axis.rsplit(".", 1)[-1] for axis in axes), "", "run time, s", f"{baseline}, in relation to it"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -50,7 +50,7 @@ def table(path: Path, baseline: str) -> str:
 
 
 def main() -> None:
-    """Replace what stands between the marks."""
+    """Replaces the text between the marks."""
     parser = argparse.ArgumentParser()
     parser.add_argument("results", type=Path)
     parser.add_argument("readme", type=Path)

@@ -1,6 +1,6 @@
-"""Brings recordings of others into forms that the simulator reads: convert.py TRACES FOLDER.
+"""Converts published recordings into forms that the simulator reads: convert.py TRACES FOLDER.
 
-README.md says what TRACES holds.
+README.md lists the contents of TRACES.
 """
 
 import csv
@@ -18,7 +18,7 @@ CDN_REQUESTS = 5_000_000
 
 
 def general(path: Path, requests: Iterable[tuple[int, int]]) -> None:
-    """As libCacheSim's oracleGeneral: objects with their sizes."""
+    """Writes objects with their sizes in libCacheSim's format oracleGeneral."""
     path.write_bytes(b"".join(struct.pack("<IQIq", 0, name, size, 0) for name, size in requests))
 
 
@@ -47,7 +47,7 @@ def cdn(traces: Path) -> Iterator[tuple[int, int]]:
 
 
 def tectonic(source: Path, target: Path) -> None:
-    """Meta's block reads and writes: what is read is a piece of a block."""
+    """Converts Meta's reads and writes of blocks. An operation is about a piece of a block."""
     with source.open() as rows, target.open("w") as lines:
         lines.write("time_s,object,offset_bytes,bytes,operation\n")
         for row in csv.DictReader(rows):

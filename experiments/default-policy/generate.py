@@ -40,7 +40,7 @@ def hot_set() -> Iterator[int]:
 
 
 def write(path: Path, blocks: Iterable[int]) -> None:
-    """As libCacheSim's oracleGeneral."""
+    """Writes blocks in libCacheSim's format oracleGeneral."""
     path.write_bytes(b"".join(struct.pack("<IQIq", 0, block, 1, 0) for block in blocks))
 
 

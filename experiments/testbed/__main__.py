@@ -17,7 +17,9 @@ from real.lakes import LakeUnavailable
 from real.processes import run
 
 from .adaptation import adaptation
+from .erasure import erasure
 from .facebook import facebook
+from .intermediate import intermediate
 from .layers import cold, local, remote, solo, striping
 from .row import Bed, Line, Row
 from .writing import writing
@@ -31,6 +33,8 @@ ROWS: dict[str, Row] = {
     "facebook": facebook,
     "adaptation": adaptation,
     "writing": writing,
+    "erasure": erasure,
+    "intermediate": intermediate,
 }
 _HERE = Path(__file__).parent
 _RESULTS, _README = _HERE / "results", _HERE / "README.md"
@@ -38,7 +42,7 @@ _BEGIN, _END = "<!-- numbers -->\n", "<!-- end -->"
 
 
 def main() -> int:
-    """Row after row; what is found is kept and written into the README, unless it was only a try."""
+    """Measures row after row, and writes the results into the README unless the run was only a try."""
     arguments = _parse()
     rounds, haste = (2, 8) if arguments.quick else (arguments.rounds, 1)
     bed = Bed(arguments.shoal.resolve(), arguments.folder, arguments.lake, rounds, haste)

@@ -13,7 +13,7 @@ _TOLERANCE = 0.15
 
 
 def adaptation(bed: Bed) -> list[Line]:
-    """Demand that moves and a lake link that congests; the split found anew, and halves."""
+    """Measures moving demand and a congested lake link, with an adaptive split and with halves."""
     return [
         *_lines(bed, "demand moves", "−19%", moves(bed.haste)),
         *_lines(bed, "a lake link congests", "−14%", congested(bed.haste)),
@@ -56,7 +56,7 @@ def _lines(bed: Bed, what: str, published: str, scenario: Scenario) -> list[Line
 
 
 def _courses(bed: Bed, name: str, scenario: Scenario, split: tuple[int, ...]) -> list[Course]:
-    """One of each round, each from empty stores."""
+    """Returns the course of each round. Each round begins with empty stores."""
     courses = []
     with bed.cluster(name.replace(" ", "-"), scenario.shape(split)) as cluster:
         objects = {read.key: read.size for reads in scenario.reads.values() for read in reads}

@@ -1,4 +1,4 @@
-"""How a scenario goes, live and simulated: how long it takes, and what share of its room each node gives to L1."""
+"""The course of a scenario, live and simulated: its duration, and the share of its room that each node gives to L1."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Course:
     """Times are seconds from the beginning."""
 
     run_s: float = 0
-    """By number of the sample, the share of each node."""
+    """The share of each node, by the number of the sample."""
     l1_shares: list[list[float]] = field(default_factory=list)
 
     def differences(self, other: Course) -> list[float]:
-        """Of each node at each moment of both, in parts of its room."""
+        """Returns the difference of each node's share at each moment that both courses have, in parts of its room."""
         moments = zip(self.l1_shares, other.l1_shares, strict=False)
         return [abs(mine - theirs) for one, two in moments for mine, theirs in zip(one, two, strict=True)]
 
 
 def simulated(scenario: Scenario, binary: Path, folder: Path) -> dict[str, Course]:
-    """By the name of the experiment's variants."""
+    """Runs the simulator, and returns the courses by the names of the experiment's variants."""
     experiment = scenario.write(folder)
     run([binary, "sim", experiment])
     courses: dict[str, Course] = {}
@@ -50,7 +50,7 @@ def simulated(scenario: Scenario, binary: Path, folder: Path) -> dict[str, Cours
 
 
 def live(scenario: Scenario, cluster: Cluster) -> Course:
-    """Clients read what the scenario says from nodes with empty stores, while it happens."""
+    """Runs the scenario live: clients do its reads at nodes with empty stores, while its changes happen."""
     with ThreadPoolExecutor(2 * len(cluster.nodes)) as pool:
         return _Live(scenario, cluster, pool).run()
 
@@ -88,7 +88,7 @@ class _Live:
         self._outcomes[rack] = self._pool.submit(self._clients[rack].outcome)
 
     def _plan(self) -> Sequence[tuple[float, Callable[[], None]]]:
-        """What happens when; samples for longer than any run."""
+        """Returns the changes and their times, with samples for longer than any run."""
         changes = [(change.at_s, lambda change=change: self._change(change)) for change in self._scenario.changes]
         samples = [(number * self._scenario.sample_s, self._sample) for number in range(1000)]
         return sorted([*changes, *samples], key=lambda planned: planned[0])
@@ -112,7 +112,7 @@ class _Live:
             self._cluster.fabric.shape(f"lake-{change.rack}", change.lake_mbit)
 
     def _move(self, rack: int, to: int) -> None:
-        """What clients here have not asked for yet, clients there ask for."""
+        """Moves the reads that the clients of `rack` have not done yet to the clients of `to`."""
         self._clients[rack].end()
         done = sound(self._outcomes[rack].result()).reads
         rest = self._scenario.reads[rack][done:]

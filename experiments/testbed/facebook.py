@@ -21,8 +21,8 @@ _CAPACITY_BYTES = 5_000_000_000_000 // 2 // SCALE
 # "The production (non-adaptive) version of D3N, with a static cache of 50% to each cache layer" (dissertation 6.5.1).
 _SPLIT = (50, 50)
 _RACKS = (1, 2)
-# Gbit/s over both nodes, and ours for each. Published are 80 and 12. What the published lake gave over the wide links
-# lies between 60 and 21.6 (README): those in the middle are links of 80 to a slower lake.
+# The Gbit/s over both nodes, and our Mbit/s for each node. The paper has 80 and 12. Its lake gave between 60
+# and 21.6 over the wide links (README): the rates in the middle stand for links of 80 to a slower lake.
 _WIDE, _SLOWER_LAKES, _NARROW = "80", ("60", "40"), "12"
 _LINKS = {_WIDE: 200, "60": 150, "40": 100, _NARROW: 30}
 # Mappers of a rack at a time; the paper does not say.
@@ -44,7 +44,7 @@ class _Replay:
 
 
 def facebook(bed: Bed) -> list[Line]:
-    """The trace with the nodes and without them, over both links."""
+    """Measures the trace with the nodes and without them, over both links."""
     trace = jobs(bed.haste)
     lengths = sizes(trace)
     found: dict[str, list[tuple[_Replay, _Replay]]] = {}
@@ -104,7 +104,7 @@ def _seconds(which: str, replays: Sequence[_Replay]) -> Line:
 
 
 def _round(cluster: Cluster, trace: Sequence[Job], lengths: dict[str, int], seed: int) -> tuple[_Replay, _Replay]:
-    """Vanilla, then the nodes with empty stores, on the same draw of racks."""
+    """Runs the trace without nodes, then with nodes with empty stores, on the same random racks."""
     third = len(trace) // 3
     phases = [_spread(cluster, part, lengths, seed) for part in (trace[:third], trace[third:])]
     past = [{rack: replace(plan, endpoints=[cluster.lake.url]) for rack, plan in phase.items()} for phase in phases]
@@ -114,7 +114,7 @@ def _round(cluster: Cluster, trace: Sequence[Job], lengths: dict[str, int], seed
 
 
 def _spread(cluster: Cluster, part: Sequence[Job], lengths: dict[str, int], seed: int) -> dict[int, Plan]:
-    """Each request at a rack of chance, in the order of the jobs."""
+    """Spreads the requests over racks at random, in the order of the jobs; returns each rack's plan."""
     chance = random.Random(f"{seed} {part[0].path} {len(part)}")
     reads: dict[int, list[Read]] = {rack: [] for rack in _RACKS}
     for job in part:

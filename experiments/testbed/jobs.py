@@ -13,17 +13,18 @@ _TRACE = Path(__file__).resolve().parents[1] / "traces" / "fb2010-reread.tsv"
 
 @dataclass(frozen=True)
 class Job:
-    """Reads the first so many bytes of an object."""
+    """Reads the first so many bytes of an object, and writes others."""
 
     path: str
     input_bytes: int
+    output_bytes: int
 
 
 def jobs(haste: int) -> list[Job]:
-    """All of them, in order; `haste` divides their bytes further."""
+    """Returns all jobs in order; `haste` divides their bytes further."""
     with _TRACE.open(newline="") as lines:
         rows = list(csv.reader(lines, delimiter="\t"))
-    return [Job(row[6], max(1, int(row[3]) // SCALE // haste)) for row in rows]
+    return [Job(row[6], max(1, int(row[3]) // SCALE // haste), int(row[5]) // SCALE // haste) for row in rows]
 
 
 def sizes(read: Sequence[Job]) -> dict[str, int]:

@@ -23,7 +23,7 @@ _GIB = 1 << 30
 
 
 def local(bed: Bed) -> list[Line]:
-    """A hit at the rack's own node against the lake; published with eight clients of eight reads each."""
+    """Measures a hit at the rack's own node against the lake. The paper has eight clients of eight reads each."""
     ratios = []
     with bed.cluster("local", Shape(2, _RATES)) as cluster:
         reads = _objects(cluster, "local", 32 * MIB // bed.haste)
@@ -38,7 +38,7 @@ def local(bed: Bed) -> list[Line]:
 
 
 def solo(bed: Bed) -> list[Line]:
-    """Hits of a node that cooperates against those of one that is alone, as fast as the processors go."""
+    """Measures hits of a node that cooperates against those of a solo node, as fast as the processors allow."""
     ratios = []
     with bed.cluster("solo", Shape(3, Rates(), freshness="immutable", solo=[3])) as cluster:
         reads = _objects(cluster, "hits", 32 * MIB, 1 * MIB)
@@ -52,7 +52,7 @@ def solo(bed: Bed) -> list[Line]:
 
 
 def remote(bed: Bed) -> list[Line]:
-    """Hits at the neighbour, stored here and not, against local hits; and what they cost the nodes."""
+    """Measures hits at the neighbour, stored here and not, against local hits, and their cost for the nodes."""
     stored, not_stored = _remote_hits(bed, "stored", ()), _remote_hits(bed, "not stored", _NO_L1)
     what = "remote (L2) hit against local hit"
     cost = "CPU of both nodes for a GiB of"
@@ -67,7 +67,7 @@ def remote(bed: Bed) -> list[Line]:
 
 @dataclass(frozen=True)
 class _RemoteHits:
-    """By round: throughput of remote hits in relation to local ones, and what both nodes spent on a GiB of each."""
+    """By round: throughput of remote hits against local ones, and the CPU time of both nodes for a GiB of each."""
 
     ratios: list[float]
     cpu_here: list[float]
@@ -84,7 +84,7 @@ def _remote_hits(bed: Bed, name: str, split: Sequence[int]) -> _RemoteHits:
             sound(cluster.read_through(2, reads))
             there, cost_there = _costed(cluster, 1, reads)
             _require(there, "MISS")
-            # What rack 1 has not kept, the clients of rack 2 find at their own node.
+            # If rack 1 keeps no copy, the clients of rack 2 read the objects at their own node.
             here, cost_here = _costed(cluster, 2 if split == _NO_L1 else 1, reads)
             _require(here, "REVALIDATED")
             if split == _NO_L1 and cluster.layers(1)[0]["blocks"]:
@@ -96,7 +96,7 @@ def _remote_hits(bed: Bed, name: str, split: Sequence[int]) -> _RemoteHits:
 
 
 def cold(bed: Bed) -> list[Line]:
-    """A cold read through L1 and L2, stored in both, against the lake."""
+    """Measures a cold read through L1 and L2, stored in both, against the lake."""
     ratios, traffic = [], []
     with bed.cluster("cold", Shape(2, _RATES, weights=_HOMES_AT_2)) as cluster:
         for turn in range(bed.rounds):
@@ -114,7 +114,7 @@ def cold(bed: Bed) -> list[Line]:
 
 
 def striping(bed: Bed) -> list[Line]:
-    """One cold object through four homes with a lake link each, through one home, and straight from the lake."""
+    """Measures a cold object through four homes with a lake link each, through one home, and straight from the lake."""
     lines = []
     for homes, weights, published in ((4, (), "~2×"), (1, (1, 10_000, 1, 1), "–")):
         one, many = [], []
@@ -136,7 +136,7 @@ def striping(bed: Bed) -> list[Line]:
 
 
 def _objects(cluster: Cluster, name: str, total: int, size: int = 4 * MIB) -> list[Read]:
-    """So many bytes as objects of this size, written to the lake; the reads of them."""
+    """Writes so many bytes to the lake as objects of this size, and returns the reads of them."""
     reads = [whole(f"{name}-{number}", size) for number in range(max(1, total // size))]
     for read in reads:
         cluster.put(read.key, read.size)
@@ -149,7 +149,7 @@ def _require(outcome: Outcome, cache: str) -> None:
 
 
 def _costed(cluster: Cluster, rack: int, reads: Sequence[Read]) -> tuple[Outcome, float]:
-    """Reads from a rack's node; what all nodes spent on a GiB."""
+    """Reads from a rack's node. Returns the outcome, and the CPU time of all nodes for a GiB."""
     pids = [node.pid for node in cluster.nodes.values()]
     before = cpu_seconds(pids)
     outcome = sound(cluster.read_through(rack, reads))

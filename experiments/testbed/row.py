@@ -1,4 +1,4 @@
-"""What a row of the scoreboard is made of."""
+"""The parts of a row of the scoreboard."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Bed:
-    """What rows are measured with."""
+    """The binary, the folder, the lake and the number of rounds for the measurement of rows."""
 
     binary: Path
     folder: Path
     lake: str
     rounds: int
-    """What sizes are divided by: one, or more to see only that it works."""
+    """The divisor of sizes: one, or more for a run that only shows that the row works."""
     haste: int
 
     def cluster(self, name: str, shape: Shape) -> Cluster:
-        """A cluster before this bed's lake, that ends with its block."""
+        """Returns a cluster in front of a lake of this bed's kind, which ends with its `with` block."""
         return Cluster(self.binary, self.folder / name, replace(shape, lake=self.lake))
 
 
@@ -39,15 +39,15 @@ class Line:
     published: str
     to_reach: str
     values: Sequence[float]
-    """How a value is written, such as `{:.2f}`."""
+    """The format of a value, such as `{:.2f}`."""
     form: str = "{:.2f}"
-    """The least and the greatest median that reaches it; neither where there is nothing to reach."""
+    """The least and the greatest median that reaches the goal; both None if there is no goal."""
     least: float | None = None
     most: float | None = None
 
     @property
     def reached(self) -> str:
-        """By the median."""
+        """Returns whether the median reaches the goal, in a word."""
         if self.least is None and self.most is None:
             return "–"
         middle = statistics.median(self.values)
@@ -57,7 +57,7 @@ class Line:
 
     @property
     def ours(self) -> str:
-        """Median, least and greatest."""
+        """Returns median, least and greatest."""
         middle, low, high = (
             self.form.format(value) for value in (statistics.median(self.values), min(self.values), max(self.values))
         )
@@ -72,7 +72,7 @@ class Unsound(RuntimeError):
 
 
 def sound(outcome: Outcome) -> Outcome:
-    """The outcome itself, when every read of it ended well."""
+    """Returns the outcome if every read of it ended well; raises otherwise."""
     if outcome.failed or outcome.wrong or outcome.healed:
         raise Unsound(f"failed {outcome.failed[:2]}, wrong {outcome.wrong[:2]}, retried {dict(outcome.healed)}")
     return outcome

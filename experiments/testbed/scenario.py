@@ -1,4 +1,4 @@
-"""What happens while clients read: an experiment of the simulator, whose links, rooms and times the live run takes."""
+"""A scenario while clients read, from an experiment of the simulator; the live run takes its links, rooms and times."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Scenario:
-    """The experiment as text, and what it says; each rack's reads, a block each, in order."""
+    """The experiment as text and as settings, and each rack's reads in order; a read is one block."""
 
     experiment: str
     settings: dict[str, Any]
@@ -44,12 +44,12 @@ class Scenario:
 
     @property
     def sample_s(self) -> float:
-        """How often the layers' rooms are looked at."""
+        """Returns the seconds between two samples of the layers' rooms."""
         return _number(self.settings["measure"]["sample"], "s")
 
     @property
     def changes(self) -> list[Change]:
-        """In the order in which they happen."""
+        """Returns the changes in the order in which they happen."""
         links = [
             Change(_number(each["at"], "s"), each["node"] + 1, lake_mbit=_number(each["rate"], "Mbit/s"))
             for each in self.settings.get("change", [])
@@ -61,7 +61,7 @@ class Scenario:
         return sorted([*links, *moves], key=lambda change: change.at_s)
 
     def shape(self, split: Sequence[int]) -> Shape:
-        """The live cluster: the simulator's peer links are those of racks, and node links are in nobody's way."""
+        """Returns the live cluster. The simulator's peer links are those of racks; node links have no rate limit."""
         cluster, links = self.settings["cluster"], self.settings["links"]
         rates = Rates(
             client=_number(links["client"], "Mbit/s"),
@@ -73,7 +73,7 @@ class Scenario:
             rates,
             capacity=cluster["capacity"],
             block_size=cluster["block"],
-            # The simulator asks nobody whether an object is current.
+            # The simulator does not check whether an object is current.
             freshness="immutable",
             split=split,
             period=self.settings["grid"]["variant"][0]["cluster"]["adapt_every"],
@@ -81,12 +81,12 @@ class Scenario:
 
     @property
     def connections(self) -> int:
-        """Blocks that the clients of a rack wait for at a time."""
+        """Returns the number of blocks that the clients of a rack wait for at a time."""
         requests: int = self.settings["clients"]["requests"]
         return requests
 
     def write(self, folder: Path) -> Path:
-        """The experiment with its trace, for `shoal sim`."""
+        """Writes the experiment with its trace for `shoal sim`, and returns its path."""
         folder.mkdir(parents=True)
         with (folder / self.settings["workload"]["source"]["path"]).open("w", newline="") as file:
             table = csv.writer(file)
@@ -118,14 +118,14 @@ def congested(haste: int) -> Scenario:
 
 
 def _scenario(name: str, haste: int, reads: dict[int, Sequence[Read]]) -> Scenario:
-    """As written in its file; `haste` brings its moments nearer."""
+    """Reads a scenario from its file; `haste` divides its moments."""
     text = (_FOLDER / f"{name}.toml").read_text()
     text = _MOMENT.sub(lambda moment: f'at = "{int(moment[1]) // haste}s"', text)
     return Scenario(text, tomllib.loads(text), reads)
 
 
 def _number(written: str, unit: str) -> int:
-    """The number before a unit that it must have."""
+    """Returns the number in front of a unit. The text must have this unit."""
     if not written.endswith(unit):
         raise ValueError(f"{written} should be written in {unit}")
     return int(written.removesuffix(unit))

@@ -1,4 +1,4 @@
-"""Puts what policies read of the lake and close of the gap to the bound into README.md: table.py RESULTS README.md."""
+"""Writes policies' lake bytes, and their share of the gap to the bound, into README.md: table.py RESULTS README.md."""
 
 import csv
 import re
@@ -28,7 +28,7 @@ def missed(path: Path) -> Missed:
 
 
 def named(experiment: str) -> str:
-    """The row of the scoreboard."""
+    """Returns the row of the scoreboard."""
     folder, file = experiment.split("/")
     if folder == "todays-practice":
         return file
@@ -36,13 +36,13 @@ def named(experiment: str) -> str:
 
 
 def setting(varied: str) -> str:
-    """What is varied, by the last word of its name."""
+    """Returns the varied setting, by the last word of its name, and its value."""
     axis, _, point = varied.partition("=")
     return f"{axis.split('.')[-1]} {point}".strip()
 
 
 def closed(row: dict[str, list[float]], policy: str) -> float | None:
-    """The median share of the gap from LRU to the bound."""
+    """Returns the median share that a policy closes of the gap from LRU to the bound."""
     seeds = list(zip(row[BASE], row[policy], row[BOUND], strict=True))
     if median(base / bound - 1 for base, _, bound in seeds) < GAP_MIN:
         return None

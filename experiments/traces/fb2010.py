@@ -13,7 +13,8 @@ from typing import NamedTuple
 JOBS = 853
 # Published: bytes read, footprint, footprint read more than once, footprint read once.
 READ, FOOTPRINT, REPEATED, ONCE = 40e12, 10.1e12, 8e12, 2.1e12
-# Published, of what follows the first third: without caches 23 are moved, with caches 5. A first read misses any cache.
+# Published for the jobs after the first third: the paper moves 23 TB without caches, and 5 TB with them. A
+# first read misses any cache.
 FIRST_READS = 5 / 23
 
 
@@ -27,7 +28,7 @@ class Job(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What the paper tells of its cut, in bytes."""
+    """The sums that the paper gives for its part of the trace, in bytes."""
 
     read: int
     footprint: int
@@ -36,7 +37,7 @@ class Sums(NamedTuple):
 
 
 def halved_jobs(path: Path) -> list[Job]:
-    """The jobs of the day."""
+    """Returns the jobs of the day."""
     jobs = []
     for line in path.read_text().splitlines():
         fields = line.split("\t")
@@ -45,7 +46,7 @@ def halved_jobs(path: Path) -> list[Job]:
 
 
 def sums(jobs: list[Job]) -> Sums:
-    """What the paper would tell of these jobs."""
+    """Returns the sums of these jobs as the paper counts them."""
     longest: dict[str, int] = {}
     reads: Counter[str] = Counter()
     for job in jobs:
@@ -57,14 +58,14 @@ def sums(jobs: list[Job]) -> Sums:
 
 
 def windows(jobs: list[Job]) -> Iterator[tuple[int, list[Job], Sums]]:
-    """Each run of neighbours that is as long as the published cut."""
+    """Yields each run of neighbours that is as long as the published cut."""
     for first in range(len(jobs) - JOBS + 1):
         window = jobs[first : first + JOBS]
         yield first, window, sums(window)
 
 
 def first_reads(jobs: list[Job]) -> float:
-    """Of the bytes that are read after a third of the jobs: the share that is read for the first time."""
+    """Returns the share of first reads in the bytes that jobs after the first third read."""
     third = len(jobs) // 3
     seen = {job.path for job in jobs[:third]}
     read = first = 0
