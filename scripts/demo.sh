@@ -52,7 +52,7 @@ from_lake() {
   done | awk '$1 == "shoal_lake_bytes_total" { sum += $2 } END { printf "%d\n", sum }'
 }
 
-# What was sent between two such lists: `12.0 MiB from this node, 4.0 MiB from the lake`.
+# Prints the bytes sent between two such lists: `12.0 MiB from this node, 4.0 MiB from the lake`.
 between() {
   awk '
     BEGIN { place["local"] = "this node"; place["peer"] = "other nodes"; place["lake"] = "the lake" }
@@ -87,7 +87,7 @@ echo
 awk -v bytes="$(($(from_lake) - lake_before))" -v read="$((2 * ${#nodes[@]} * sample_mib))" \
   'BEGIN { printf "from the lake, all nodes: %.1f MiB, for %d MiB read\n", bytes / 1048576, read }'
 
-# status_at URL: what the server says to a GET of an object.
+# status_at URL: prints the status of the server's answer to a GET of an object.
 status_at() {
   curl --silent --output /dev/null --write-out '%{http_code}' --aws-sigv4 aws:amz:us-east-1:s3 \
     --user shoaldev:shoaldev-secret --header 'x-amz-content-sha256: UNSIGNED-PAYLOAD' "$1"
@@ -135,7 +135,7 @@ free_port() {
   done
 }
 
-# awaits WHAT SECONDS COMMAND...: until the command succeeds.
+# awaits WHAT SECONDS COMMAND...: waits until the command succeeds.
 awaits() {
   local what=$1 tries=$(($2 * 10))
   shift 2
@@ -146,7 +146,7 @@ awaits() {
   done
 }
 
-# start_etcd: one member, whose URL is in `registry`.
+# start_etcd: starts one member, and sets `registry` to its URL.
 start_etcd() {
   local peer
   registry=http://127.0.0.1:$(free_port)

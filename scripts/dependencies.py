@@ -18,7 +18,7 @@ TEST_MODULE = re.compile(r"\n#\[cfg\(test\)\]\n(?:#\[[^\n]*\]\n)*mod \w+ \{.*", 
 
 
 def main() -> int:
-    """Prints what is declared and not used."""
+    """Prints the dependencies that are declared and not used."""
     problems = []
     for manifest in sorted(ROOT.glob("crates/*/Cargo.toml")):
         crate, declared = manifest.parent, tomllib.loads(manifest.read_text())
@@ -39,13 +39,13 @@ def main() -> int:
 
 
 def names(code: str, dependency: str) -> bool:
-    """Whether code names the library of a dependency."""
+    """Returns whether code names the library of a dependency."""
     library = LIBRARIES.get(dependency, dependency.replace("-", "_"))
     return re.search(rf"(?<![\w:]){library}(?:::|;|\b as\b)", code) is not None
 
 
 def product_code(crate: Path) -> str:
-    """The code that users run: no test, no example."""
+    """Returns the code that users run: no test, no example."""
     files = [path for path in (crate / "src").rglob("*.rs") if "tests" not in path.parts and path.name != "tests.rs"]
     return "\n".join(TEST_MODULE.sub("\n", COMMENT.sub("", path.read_text())) for path in files)
 

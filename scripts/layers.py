@@ -1,7 +1,7 @@
-"""Holds the order of the node's modules: each imports only what stands below it.
+"""Checks the order of the node's modules: each imports only modules below it.
 
 The order is the table under "Layers" in ARCHITECTURE.md, from top to bottom. Modules of one row do not import each
-other. Only product code is read: a test may build whatever it needs.
+other. The script reads only product code: a test may import any module.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATH = re.compile(rf"\bcrate::({NESTED}|\w+)")
 
 
 def main() -> int:
-    """Prints what breaks the order."""
+    """Prints the imports that break the order."""
     rows = layers((ROOT / "ARCHITECTURE.md").read_text())
     row_of = {module: number for number, row in enumerate(rows) for module in row}
     found = {path.stem if path.parent == SOURCE else path.name for path in SOURCE.iterdir()} - OUTSIDE
@@ -41,14 +41,14 @@ def main() -> int:
 
 
 def layers(page: str) -> list[list[str]]:
-    """The modules of each row, from top to bottom."""
+    """Returns the modules of each row, from top to bottom."""
     section = page.split("\n## Layers\n")[1].split("\n## ", maxsplit=1)[0]
     rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
     return [re.findall(r"`(\w+)`", row) for row in rows if "`" in row]
 
 
 def imports(text: str) -> Iterator[str]:
-    """The modules of this crate that product code names."""
+    """Returns the modules of this crate that product code names."""
     for match in PATH.finditer(TEST_MODULE.sub("\n", COMMENT.sub("", text))):
         path = match.group(1)
         if not path.startswith("{"):

@@ -40,7 +40,7 @@ fuzz_lock() {
   cargo metadata --manifest-path fuzz/Cargo.toml --locked --quiet --format-version 1 > /dev/null
 }
 
-# For those who work on it: links to private items lead somewhere here.
+# Builds the documentation for developers, in which links to private items work.
 docs() {
   RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' \
     cargo doc --workspace --no-deps --document-private-items --locked --quiet

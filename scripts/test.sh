@@ -7,9 +7,9 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$HOME/.cache/shoal/target}"
-# What the scripts test is what was compiled here.
+# The scripts test the binary that this script compiles.
 export SHOAL="$CARGO_TARGET_DIR/debug/shoal"
-# Most tests wait for a clock or a socket most of the time.
+# Most tests spend most of their time waiting for a clock or a socket.
 export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$(($(nproc) * 4))}"
 
 S3_TESTS_URL=https://github.com/ceph/s3-tests
@@ -55,7 +55,7 @@ cargo_tests() {
 }
 
 s3_tests() {
-  local checkout=() lake
+  local checkout=() lake back
   if [ -n "${S3_TESTS:-}" ]; then
     checkout=(--s3-tests "$S3_TESTS")
   elif ! compgen -G "${XDG_CACHE_HOME:-$HOME/.cache}/shoal/s3-tests-*/.git" > /dev/null \
@@ -63,15 +63,21 @@ s3_tests() {
     skip "ceph/s3-tests through a node: $S3_TESTS_URL cannot be reached, and S3_TESTS names no checkout"
     return
   fi
+  step 'ceph/s3-tests through three nodes that write everything back, at ceph' \
+    tests/s3-tests/run.sh --lake ceph --write-back "${checkout[@]+"${checkout[@]}"}" &
+  back=$!
   for lake in ceph minio; do
     step "ceph/s3-tests through a node, at $lake" \
       tests/s3-tests/run.sh --lake "$lake" "${checkout[@]+"${checkout[@]}"}"
   done
+  wait "$back"
 }
 
 # Clients at lakes, and published figures.
 clients() {
   step 'real clients at real lakes' tests/real/run.sh
+  step 'real clients at nodes that write back' tests/real/run.sh --write-back --lake versitygw
+  step 'Spark and Hadoop at nodes that write back' tests/hadoop/run.sh
   step 'experiments, each with one seed and larger blocks' experiments/run.sh --quick
   s3_tests
 }
@@ -79,6 +85,7 @@ clients() {
 # Nodes that fail, and the demo.
 networks() {
   step 'nodes that fail while clients read, in networks of their own' tests/net/run.sh
+  step 'tiers on real stores that lose disks while clients write' tests/tiers/run.sh
   step 'demo: three nodes read a sample cold and warm, and write one that survives its node' scripts/demo.sh "$SHOAL"
 }
 
