@@ -126,6 +126,15 @@ impl Transaction {
         }
     }
 
+    /// A condition on a key that the transaction itself changes. As long as it still holds, the transaction
+    /// has not happened, unless the key was removed again since.
+    fn telling(&self) -> Option<&Condition> {
+        let is_changed = |key| self.changes.iter().any(|change| change.key() == key);
+        self.conditions
+            .iter()
+            .find(|condition| is_changed(&condition.key))
+    }
+
     /// The size of all keys and values.
     fn bytes(&self) -> usize {
         let conditions = self.conditions.iter().map(|condition| condition.key.len());

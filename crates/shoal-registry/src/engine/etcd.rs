@@ -46,7 +46,8 @@ use refusal::Refusal;
 
 use super::looks::Looks;
 use super::{
-    Change, Engine, EngineError, Outcome, Page, Range, Revision, SessionId, Stored, Transaction, prefix_end,
+    Change, Condition, Engine, EngineError, Outcome, Page, Range, Revision, SessionId, Stored, Transaction,
+    prefix_end,
 };
 
 /// The number of requests that look at keys at a time. With more of them each is for fewer looks, which costs
@@ -347,6 +348,23 @@ impl Etcd {
         })
     }
 
+    /// The end of a transaction that etcd answered with NOSPACE. A member looks at its quota before it gives a
+    /// transaction to the log of all, and once more when it carries the transaction out. In the second case
+    /// the transaction happens, and the answer is the same. `telling` is what the transaction changes if it
+    /// happens.
+    async fn not_committed_for_room(&self, telling: Option<Condition>, told: String) -> EngineError {
+        let Some(Condition { key, revision }) = telling else {
+            return EngineError::Unknown(told);
+        };
+        let now = self.read_keys(vec![self.key(&key)]).await;
+        let now = now.map(|mut found| found.pop().flatten().map(|stored| stored.revision));
+        if now == Ok(revision) {
+            EngineError::Full(told)
+        } else {
+            EngineError::Unknown(told)
+        }
+    }
+
     fn request_of(&self, transaction: Transaction) -> TxnRequest {
         let compare = transaction.conditions.into_iter().map(|condition| {
             let revision = condition.revision.map_or(0, |revision| revision.0);
@@ -394,14 +412,19 @@ impl Engine for Etcd {
     fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, EngineError>> {
         async move {
             transaction.check()?;
+            let telling = transaction.telling().cloned();
             let request = self.request_of(transaction);
-            let answer: Result<TxnResponse, _> = self.ask("/v3/kv/txn", &request, Repeat::Never).await;
-            let answer = answer.map_err(Failed::into_error)?;
-            Ok(if answer.succeeded {
-                Outcome::Committed(Revision(answer.header.revision))
-            } else {
-                Outcome::Conflict
-            })
+            match self.ask("/v3/kv/txn", &request, Repeat::Never).await {
+                Ok(TxnResponse { header, succeeded }) => Ok(if succeeded {
+                    Outcome::Committed(Revision(header.revision))
+                } else {
+                    Outcome::Conflict
+                }),
+                Err(Failed::Final(EngineError::Full(told))) => {
+                    Err(self.not_committed_for_room(telling, told).await)
+                }
+                Err(failed) => Err(failed.into_error()),
+            }
         }
         .boxed()
     }

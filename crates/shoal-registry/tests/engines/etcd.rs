@@ -290,7 +290,8 @@ async fn a_full_etcd_says_so_and_still_deletes() {
     let engine: Shared = Arc::new(cluster.engine("full", Duration::from_secs(10)));
     let mut written = 0_u8;
     let full = loop {
-        match engine.commit(put(&[written], &vec![written; 1 << 20])).await {
+        let large = put(&[written], &vec![written; 1 << 20]).if_absent(&[written]);
+        match engine.commit(large).await {
             Ok(_) => written += 1,
             Err(error) => break error,
         }
@@ -300,6 +301,41 @@ async fn a_full_etcd_says_so_and_still_deletes() {
     assert_eq!(engine.get(&[written]).await, Ok(None));
     assert_eq!(value(&engine, &[0]).await.map(|value| value.len()), Some(1 << 20));
     commit(&engine, delete(&[0])).await;
+}
+
+/// Puts new keys until etcd is full. Returns the key that it had no room for, if etcd is sure.
+async fn write_until_full(engine: Shared, writer: usize) -> Option<Vec<u8>> {
+    for number in 0..1000 {
+        let key = format!("writer-{writer}/{number:04}").into_bytes();
+        match engine.commit(put(&key, &[1; 20_000]).if_absent(&key)).await {
+            Ok(Outcome::Committed(_)) => {}
+            Ok(Outcome::Conflict) => panic!("no other writer puts this key"),
+            Err(EngineError::Full(_)) => return Some(key),
+            Err(EngineError::Unknown(_)) => return None,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    panic!("the quota is 4 MiB");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_full_etcd_has_no_room_for_is_not_there() {
+    let Some(cluster) = Cluster::start(3, &["--quota-backend-bytes=4194304"]).await else {
+        return;
+    };
+    let engine: Shared = Arc::new(cluster.engine("crowd", Duration::from_secs(10)));
+    let writers: Vec<_> = (0..64)
+        .map(|writer| tokio::spawn(write_until_full(engine.clone(), writer)))
+        .collect();
+    let mut refused = 0;
+    for writer in writers {
+        if let Some(key) = writer.await.unwrap() {
+            let name = String::from_utf8_lossy(&key);
+            assert_eq!(value(&engine, &key).await, None, "{name} happened");
+            refused += 1;
+        }
+    }
+    assert!(refused > 0, "etcd was never full");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,7 +14,7 @@ pub(super) enum Refusal {
     TooLarge,
     /// Nothing happened; another member, or a later moment, may help.
     NotNow(String),
-    /// Nothing happened; neither helps.
+    /// Nothing happened; neither helps. A transaction may have happened if the error is that etcd is full.
     Never(EngineError),
     /// Perhaps it happened, or will.
     Unsure(String),

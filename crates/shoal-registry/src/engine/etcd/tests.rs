@@ -4,17 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::{Etcd, Settings};
-use crate::engine::{Engine, EngineError, Outcome, Revision, Transaction};
+use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Revision, Transaction};
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Answers each request with the same bytes, then closes the connection. Returns its URL and the number of
 /// requests it has seen.
 async fn member(answer: Vec<u8>) -> (String, Arc<AtomicUsize>) {
+    member_with(vec![answer]).await
+}
+
+/// Answers requests with these bytes in turn, all later ones with the last of them.
+async fn member_with(answers: Vec<Vec<u8>>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let seen = Arc::new(AtomicUsize::new(0));
@@ -24,9 +30,10 @@ async fn member(answer: Vec<u8>) -> (String, Arc<AtomicUsize>) {
             let (mut client, _) = listener.accept().await.unwrap();
             let mut request = Vec::new();
             while !request.ends_with(b"}") && client.read_buf(&mut request).await.unwrap_or(0) > 0 {}
-            counted.fetch_add(1, Ordering::Relaxed);
+            let number = counted.fetch_add(1, Ordering::Relaxed);
+            let answer = &answers[number.min(answers.len() - 1)];
             // The client may have had enough.
-            let _ = client.write_all(&answer).await;
+            let _ = client.write_all(answer).await;
         }
     });
     (url, seen)
@@ -105,6 +112,48 @@ async fn a_commit_that_surely_did_not_happen_goes_to_the_next_member() {
         matches!(unavailable, Err(EngineError::Unavailable(_))),
         "{unavailable:?}"
     );
+}
+
+#[tokio::test]
+async fn a_commit_without_room_did_not_happen_only_if_its_key_is_as_it_was() {
+    let full = http(
+        "429 Too Many Requests",
+        r#"{"message":"etcdserver: mvcc: database space exceeded"}"#,
+    );
+    let at = |revision: u64| {
+        let found = format!(
+            r#"{{"header":{{"revision":"9"}},"kvs":[{{"key":"YQ==","value":"","mod_revision":"{revision}"}}]}}"#
+        );
+        http("200 OK", &found)
+    };
+    let key = Bytes::from_static(b"a");
+    let change = Change::put(key.clone(), Bytes::new());
+    let expecting = |revision| Transaction {
+        conditions: vec![Condition {
+            key: key.clone(),
+            revision,
+        }],
+        changes: vec![change.clone()],
+    };
+    for (transaction, now, happened_perhaps) in [
+        (expecting(Some(Revision(7))), at(7), false),
+        (expecting(Some(Revision(7))), at(8), true),
+        (expecting(Some(Revision(7))), healthy(), true),
+        (expecting(None), healthy(), false),
+        (expecting(None), at(8), true),
+        (expecting(None), http("502 Bad Gateway", "<html>"), true),
+        (Transaction::from(change.clone()), healthy(), true),
+    ] {
+        let (only, _) = member_with(vec![full.clone(), now.clone()]).await;
+        let error = etcd(&[&only]).commit(transaction.clone()).await.unwrap_err();
+        let is_as_expected = match &error {
+            EngineError::Full(_) => !happened_perhaps,
+            EngineError::Unknown(_) => happened_perhaps,
+            _ => false,
+        };
+        assert!(is_as_expected, "{error:?} for {transaction:?}");
+        assert!(error.to_string().contains("NOSPACE"), "{error}");
+    }
 }
 
 #[tokio::test]
