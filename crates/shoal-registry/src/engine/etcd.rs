@@ -348,10 +348,9 @@ impl Etcd {
         })
     }
 
-    /// The end of a transaction that etcd answered with NOSPACE. A member looks at its quota before it gives a
-    /// transaction to the log of all, and once more when it carries the transaction out. In the second case
-    /// the transaction happens, and the answer is the same. `telling` is what the transaction changes if it
-    /// happens.
+    /// The end of a transaction that etcd answered with NOSPACE. A member looks at its quota before it gives
+    /// a transaction to the log of all, and once more when it carries the transaction out. In the second case
+    /// the transaction happens, and the answer is the same. `telling` is [`Transaction::telling`].
     async fn not_committed_for_room(&self, telling: Option<Condition>, told: String) -> EngineError {
         let Some(Condition { key, revision }) = telling else {
             return EngineError::Unknown(told);

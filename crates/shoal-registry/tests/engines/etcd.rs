@@ -307,7 +307,7 @@ async fn a_full_etcd_says_so_and_still_deletes() {
 async fn write_until_full(engine: Shared, writer: usize) -> Option<Vec<u8>> {
     for number in 0..1000 {
         let key = format!("writer-{writer}/{number:04}").into_bytes();
-        match engine.commit(put(&key, &[1; 20_000]).if_absent(&key)).await {
+        match engine.commit(put(&key, &vec![1; 20_000]).if_absent(&key)).await {
             Ok(Outcome::Committed(_)) => {}
             Ok(Outcome::Conflict) => panic!("no other writer puts this key"),
             Err(EngineError::Full(_)) => return Some(key),
