@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import signal
 import sys
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
 from real.lakes import LAKES, Lake, LakeUnavailable
 from real.node import Node
 from real.processes import run
+from real.scratch import scratch
 
 from . import hot, nginx, peers
 from .bed import GIB, MIB, Bed, Server
@@ -31,11 +29,8 @@ CAPACITY = "20GiB"
 def main() -> int:
     """Parses, measures, writes the page."""
     arguments = parse()
-    # A plain SIGTERM would leave lakes and nodes behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    folder = Path(tempfile.mkdtemp(prefix="shoal-bench-"))
     try:
-        with LAKES[arguments.lake](folder / "lake", ()) as lake:
+        with scratch("shoal-bench-") as folder, LAKES[arguments.lake](folder / "lake", ()) as lake:
             page = measure(arguments, lake, folder)
         if not arguments.quick:
             print(f"appended to {page.append_to(arguments.results)}")
@@ -43,8 +38,6 @@ def main() -> int:
     except LakeUnavailable as reason:
         print(f"no bench without a lake: {reason}", file=sys.stderr)
         return 1
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def parse() -> argparse.Namespace:

@@ -8,15 +8,14 @@ runs differ by more than two builds do.
 from __future__ import annotations
 
 import argparse
-import shutil
 import statistics
 import sys
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
 from real.lakes import LAKES, Lake
 from real.node import Node
+from real.scratch import scratch
 
 from .bed import KIB, Bed, Server
 from .hot import Case, Sample, sample
@@ -36,18 +35,14 @@ def main() -> int:
     parser.add_argument("--only", choices=("hot", "cold"), help="one part")
     arguments = parser.parse_args()
     builds = [path.resolve() for path in arguments.builds]
-    folder = Path(tempfile.mkdtemp(prefix="shoal-bench-"))
-    try:
-        with LAKES["versitygw"](folder / "lake", ()) as lake:
-            bed = Bed(lake, folder / "www", folder / "requests")
-            bed.create_bucket()
-            if arguments.only != "cold":
-                hot(bed, builds, folder, arguments.rounds, arguments.seconds)
-            if arguments.only != "hot":
-                cold(bed, builds, folder, arguments.rounds)
-        return 0
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with scratch("shoal-bench-") as folder, LAKES["versitygw"](folder / "lake", ()) as lake:
+        bed = Bed(lake, folder / "www", folder / "requests")
+        bed.create_bucket()
+        if arguments.only != "cold":
+            hot(bed, builds, folder, arguments.rounds, arguments.seconds)
+        if arguments.only != "hot":
+            cold(bed, builds, folder, arguments.rounds)
+    return 0
 
 
 def node(binary: Path, folder: Path, lake: Lake) -> Node:

@@ -7,9 +7,7 @@ Each part starts a lake, the services of its tier, and one node, and writes rati
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -18,6 +16,7 @@ from pathlib import Path
 from real.etcd import EtcdUnavailable
 from real.lakes import LAKES, LakeUnavailable
 from real.processes import run
+from real.scratch import scratch
 
 from bench.report import Page
 
@@ -39,8 +38,6 @@ RESULTS = Path(__file__).parents[1] / "results" / "tier.md"
 def main() -> int:
     """Part after part; a part that this machine cannot run is skipped with its reason."""
     arguments = _parse()
-    # A plain SIGTERM would leave lakes and nodes behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = Options(arguments.shoal.resolve(), arguments.rounds, arguments.seconds, arguments.objects, arguments.lake)
     page = Page(
         f"{run([options.binary, '--version']).strip()}, {options.lake}",
@@ -48,13 +45,12 @@ def main() -> int:
     )
     for part in arguments.parts:
         began = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="shoal-tier-", ignore_cleanup_errors=True) as folder:
-            try:
-                with TierBed(options, Path(folder), page) as bed:
-                    PARTS[part](bed)
-            except (LakeUnavailable, EtcdUnavailable) as reason:
-                print(f"skipped: {part}: {reason}")
-                continue
+        try:
+            with scratch("shoal-tier-") as folder, TierBed(options, folder, page) as bed:
+                PARTS[part](bed)
+        except (LakeUnavailable, EtcdUnavailable) as reason:
+            print(f"skipped: {part}: {reason}")
+            continue
         print(f"== {part}: {time.monotonic() - began:.0f} s", flush=True)
     if arguments.results:
         with arguments.results.open("a") as file:

@@ -7,10 +7,7 @@ them at the lake, and once with flushes under the clients, with more of Hadoop's
 from __future__ import annotations
 
 import argparse
-import shutil
-import signal
 import sys
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -21,6 +18,7 @@ from real.balancer import Balancer
 from real.cluster import Cluster
 from real.lakes import LAKES, Lake, LakeUnavailable
 from real.report import Difference, Report, Skip, first_differences
+from real.scratch import scratch
 
 from . import bucket, contract, jars, spark
 
@@ -58,23 +56,16 @@ class Setting:
 def main() -> int:
     """Parses, runs, counts."""
     arguments = parse()
-    # A plain SIGTERM would leave lakes and nodes behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    folder = Path(tempfile.mkdtemp(prefix="shoal-hadoop-"))
     report = Report()
     try:
-        etcd.program()
-        jars.fetched()
-        prove(report, folder, arguments)
+        with scratch("shoal-hadoop-", arguments.keep) as folder:
+            etcd.program()
+            jars.fetched()
+            prove(report, folder, arguments)
         return report.finish()
     except (LakeUnavailable, etcd.EtcdUnavailable, jars.JarsUnavailable) as reason:
         print(f"skipped: {reason}")
         return 0
-    finally:
-        if arguments.keep:
-            print(f"kept: {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def parse() -> argparse.Namespace:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import signal
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from .lakes import LAKES, Lake, LakeUnavailable
 from .node import Node
 from .parity import Parity
 from .report import Difference, Report
+from .scratch import scratch
 
 # MinIO takes minutes to build; name it, or `all`, to have it.
 DEFAULT_LAKES = ("versitygw", "ceph")
@@ -26,28 +24,21 @@ QUICK_CHECKS = 2
 def main() -> int:
     """Parses, runs, counts."""
     arguments = parse()
-    # A plain SIGTERM would leave lakes and nodes behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = Report()
-    folder = Path(tempfile.mkdtemp(prefix="shoal-real-"))
     try:
         if arguments.write_back:
             etcd.program()
-        for name in arguments.lakes:
-            try:
-                with LAKES[name](folder / name, ()) as lake:
-                    prove(report, lake, folder, arguments)
-            except LakeUnavailable as reason:
-                report.skip(name, str(reason))
+        with scratch("shoal-real-", arguments.keep) as folder:
+            for name in arguments.lakes:
+                try:
+                    with LAKES[name](folder / name, ()) as lake:
+                        prove(report, lake, folder, arguments)
+                except LakeUnavailable as reason:
+                    report.skip(name, str(reason))
         return report.finish()
     except etcd.EtcdUnavailable as reason:
         print(f"skipped: {reason}")
         return 0
-    finally:
-        if arguments.keep:
-            print(f"kept: {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def parse() -> argparse.Namespace:

@@ -98,7 +98,7 @@ class Cluster:
 
     def errors(self) -> list[str]:
         """Returns the lines of the nodes' logs that need an operator."""
-        lines = [line for node in self.nodes for line in node.log.read_text().splitlines()]
+        lines = [line for node in self.nodes for line in node.log.read_text(errors="replace").splitlines()]
         return [line for line in lines if "ERROR" in line or "panicked" in line]
 
     def stop(self) -> None:

@@ -12,10 +12,8 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -32,6 +30,7 @@ from real.cluster import Cluster  # noqa: E402
 from real.lakes import LAKES, Account, Lake, LakeUnavailable, cache_dir  # noqa: E402
 from real.node import Node  # noqa: E402
 from real.processes import run  # noqa: E402
+from real.scratch import scratch  # noqa: E402
 from spread import NODES  # noqa: E402
 from users import BUCKETS, USERS, write_configuration  # noqa: E402
 from written_back import BUCKET_PREFIX, restart  # noqa: E402
@@ -308,12 +307,19 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Starts the missing servers, compares, and returns 1 if a test was lost."""
+    """Parses, compares, and returns 1 if a test was lost."""
     arguments = parse()
-    # A plain SIGTERM would leave lakes and nodes behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     checkout = (arguments.s3_tests or checkout_suite()).resolve()
-    folder = Path(tempfile.mkdtemp(prefix="shoal-s3-tests-"))
+    try:
+        with scratch("shoal-s3-tests-") as folder:
+            return compared(arguments, checkout, folder)
+    except (LakeUnavailable, etcd.EtcdUnavailable) as reason:
+        print(f"skipped: {reason}")
+        return 0
+
+
+def compared(arguments: argparse.Namespace, checkout: Path, folder: Path) -> int:
+    """Starts the missing servers, compares, and returns 1 if a test was lost."""
     results = arguments.results or folder / "results"
     results.mkdir(parents=True, exist_ok=True)
 
@@ -326,30 +332,24 @@ def main() -> int:
         tests = [test for test in tests if (arguments.only or "") in test]
         return int(compare(lake, passes, tests) > 0)
 
-    try:
-        if arguments.write_back:
-            etcd.program()
-        if arguments.lake_url is not None:
-            passes = passes_of_node(suite("node", arguments.node_url), nothing)
-            return lost(suite(arguments.lake, arguments.lake_url), passes)
-        with ExitStack() as running:
-            started = running.enter_context(LAKES[arguments.lake](folder / "lake", list(USERS.values())))
-            lake = suite(arguments.lake, started.url)
-            if arguments.shoal is None:
-                return lost(lake, ())
-            accounts = [started.account, *(user.account for user in USERS.values())]
-            build = three_nodes if arguments.write_back else one_node
-            nodes, passes = build(suite, running, arguments.shoal.resolve(), folder, started, accounts)
-            try:
-                return lost(lake, passes)
-            finally:
-                for node in (node for node in nodes if node.log.exists()):
-                    shutil.copy(node.log, results / f"{node.name}.log")
-    except (LakeUnavailable, etcd.EtcdUnavailable) as reason:
-        print(f"skipped: {reason}")
-        return 0
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    if arguments.write_back:
+        etcd.program()
+    if arguments.lake_url is not None:
+        passes = passes_of_node(suite("node", arguments.node_url), nothing)
+        return lost(suite(arguments.lake, arguments.lake_url), passes)
+    with ExitStack() as running:
+        started = running.enter_context(LAKES[arguments.lake](folder / "lake", list(USERS.values())))
+        lake = suite(arguments.lake, started.url)
+        if arguments.shoal is None:
+            return lost(lake, ())
+        accounts = [started.account, *(user.account for user in USERS.values())]
+        build = three_nodes if arguments.write_back else one_node
+        nodes, passes = build(suite, running, arguments.shoal.resolve(), folder, started, accounts)
+        try:
+            return lost(lake, passes)
+        finally:
+            for node in (node for node in nodes if node.log.exists()):
+                shutil.copy(node.log, results / f"{node.name}.log")
 
 
 if __name__ == "__main__":

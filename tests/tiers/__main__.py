@@ -9,11 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,6 +19,7 @@ from real.cluster import Cluster
 from real.lakes import LAKES, TIER_STORES, Lake, LakeUnavailable, TierStore, versitygw
 from real.processes import await_that
 from real.report import Difference, Report
+from real.scratch import scratch
 from real.wire import send
 
 from .disks import Story
@@ -34,25 +32,17 @@ _SUITE_TIMEOUT_S = 600
 def main() -> int:
     """Tests every engine in turn."""
     arguments = _parse()
-    # A plain SIGTERM would leave stores and nodes behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    folder = Path(tempfile.mkdtemp(prefix="shoal-tiers-"))
     engines = arguments.engine or ENGINES
     report, skipped = Report(), 0
-    try:
+    with scratch("shoal-tiers-", arguments.keep) as folder:
         for name in engines:
             try:
                 _prove(report, name, folder / name, arguments)
             except (LakeUnavailable, etcd.EtcdUnavailable) as reason:
                 print(f"skipped: {name}: {reason}", flush=True)
                 skipped += 1
-        # The checks that a skipped engine passed before it was skipped count as well.
-        return report.finish() if skipped < len(engines) or report.has_failed else 0
-    finally:
-        if arguments.keep:
-            print(f"kept: {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
+    # The checks that a skipped engine passed before it was skipped count as well.
+    return report.finish() if skipped < len(engines) or report.has_failed else 0
 
 
 def _parse() -> argparse.Namespace:
@@ -116,14 +106,8 @@ def _lose_disks(report: Report, name: str, store: TierStore, folder: Path, argum
                     print(f"the end of the log of {node.name}:\n{node.log.read_text(errors='replace')[-1500:]}")
                 return
         with report.check(name, "no node logs an error"):
-            _judge_logs(cluster)
-
-
-def _judge_logs(cluster: Cluster) -> None:
-    lines = [line for node in cluster.nodes for line in node.log.read_text(errors="replace").splitlines()]
-    errors = [line for line in lines if "ERROR" in line or "panicked" in line]
-    if errors:
-        raise Difference("\n".join(errors[:5]))
+            if errors := cluster.errors():
+                raise Difference("\n".join(errors[:5]))
 
 
 if __name__ == "__main__":
