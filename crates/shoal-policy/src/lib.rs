@@ -4,6 +4,7 @@
 //! are arguments, so the simulator runs the same code as the node.
 
 pub mod admission;
+pub mod circuit_breaker;
 pub mod cleaning;
 pub mod eviction;
 pub mod fair;

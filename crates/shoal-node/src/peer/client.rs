@@ -12,11 +12,11 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use shoal_policy::NodeId;
+use shoal_policy::circuit_breaker::CircuitBreaker;
 use shoal_s3::identity::NODE;
 use shoal_s3::sigv4::PayloadHash;
 
 use super::ALIVE;
-use super::circuit_breaker::CircuitBreaker;
 use super::request::{BLOCKS, BlockRequest};
 use crate::channel::Channel;
 use crate::clock;
@@ -28,6 +28,9 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The time within which an offered block has to arrive.
 const OFFER_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The longest pause between two probes of a peer that does not answer.
+const PROBE_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Makes peers that share one channel and its limits.
 #[derive(Debug)]
@@ -102,7 +105,7 @@ impl PeerConnector {
             name: name.into(),
             address,
             endpoint: Endpoint::to_node(self.channel.to(name, address), &self.limits),
-            breaker: Mutex::default(),
+            breaker: Mutex::new(CircuitBreaker::new(PROBE_PAUSE_MAX)),
             sent: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         })

@@ -8,7 +8,6 @@
 //! The asking node has already admitted its client, and the lake has granted that client the object; the peer
 //! gives bytes of one immutable version. So this module decides only where bytes come from.
 
-mod circuit_breaker;
 mod client;
 mod request;
 

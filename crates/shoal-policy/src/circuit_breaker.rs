@@ -1,46 +1,55 @@
-//! A circuit breaker: decides whether a request may be sent to a peer. Pure: time is an argument.
+//! A circuit breaker: decides whether a request may be sent to another server. Time is an argument.
 //!
-//! Gossip notices within seconds that a node is dead. Until then, and where a node is alive but does not
+//! Gossip notices within seconds that a node is dead. Until then, and where a server is alive but does not
 //! answer (stopped, overloaded, behind a broken link), reads would wait for it one after the other. So after
-//! some failures in a row the peer is left alone for a while, then one request probes it.
+//! some failures in a row the server is left alone for a while, then one request probes it.
 
 use std::time::{Duration, Instant};
 
-/// The number of failures in a row after which a peer is left alone.
+/// The number of failures in a row after which a server is left alone.
 const FAILURES_MAX: u32 = 3;
 
-/// How long a peer is left alone at first. The pause doubles after each probe that fails.
+/// How long a server is left alone at first. The pause doubles after each probe that fails.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// The results of the last requests to a peer. The circuit is open while requests are held back.
-#[derive(Debug, Default)]
-pub(super) struct CircuitBreaker {
+/// The results of the last requests to a server. The circuit is open while requests are held back.
+#[derive(Debug)]
+pub struct CircuitBreaker {
     failures: u32,
     open_until: Option<Instant>,
+    pause_max: Duration,
 }
 
 impl CircuitBreaker {
+    /// A server that has not failed yet, and is left alone for at most `pause_max` at a time.
+    pub const fn new(pause_max: Duration) -> Self {
+        Self {
+            failures: 0,
+            open_until: None,
+            pause_max,
+        }
+    }
+
     /// Whether a request may be sent.
-    pub(super) fn is_reachable(&self, now: Instant) -> bool {
+    pub fn is_reachable(&self, now: Instant) -> bool {
         self.open_until.is_none_or(|until| until <= now)
     }
 
     /// Notes that a request is about to be sent. If it is a probe, no other request is sent until its result
     /// is known, or the pause has passed without one.
-    pub(super) fn sending(&mut self, now: Instant) {
+    pub fn sending(&mut self, now: Instant) {
         if self.open_until.is_some() {
             self.open_until = Some(now + self.pause());
         }
     }
 
-    /// Notes that the peer has answered.
-    pub(super) fn succeeded(&mut self) {
-        *self = Self::default();
+    /// Notes that the server has answered.
+    pub fn succeeded(&mut self) {
+        *self = Self::new(self.pause_max);
     }
 
-    /// Notes that the peer has not answered, or not to the end.
-    pub(super) fn failed(&mut self, now: Instant) {
+    /// Notes that the server has not answered, or not to the end.
+    pub fn failed(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         if self.failures >= FAILURES_MAX {
             self.open_until = Some(now + self.pause());
@@ -49,7 +58,7 @@ impl CircuitBreaker {
 
     fn pause(&self) -> Duration {
         let probes = self.failures.saturating_sub(FAILURES_MAX).min(10);
-        (PAUSE_MIN * 2_u32.pow(probes)).min(PAUSE_MAX)
+        (PAUSE_MIN * 2_u32.pow(probes)).min(self.pause_max)
     }
 }
 
@@ -57,10 +66,20 @@ impl CircuitBreaker {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{CircuitBreaker, FAILURES_MAX, PAUSE_MAX};
+    use super::{CircuitBreaker, FAILURES_MAX};
+
+    const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an instant to count from, whichever it is"
+    )]
+    fn now() -> Instant {
+        Instant::now()
+    }
 
     fn failed(times: u32, now: Instant) -> CircuitBreaker {
-        let mut breaker = CircuitBreaker::default();
+        let mut breaker = CircuitBreaker::new(PAUSE_MAX);
         for _ in 0..times {
             breaker.sending(now);
             breaker.failed(now);
@@ -69,8 +88,8 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_left_alone_after_some_failures_in_a_row() {
-        let now = crate::clock::instant();
+    fn a_server_is_left_alone_after_some_failures_in_a_row() {
+        let now = now();
         assert!(failed(FAILURES_MAX - 1, now).is_reachable(now));
         let mut breaker = failed(FAILURES_MAX, now);
         assert!(!breaker.is_reachable(now));
@@ -87,7 +106,7 @@ mod tests {
 
     #[test]
     fn one_request_probes_and_the_pause_doubles_until_it_succeeds() {
-        let mut now = crate::clock::instant();
+        let mut now = now();
         let mut breaker = failed(FAILURES_MAX, now);
         for seconds in [1, 2, 4, 8, 16, 30, 30] {
             assert!(!breaker.is_reachable(now + Duration::from_millis(seconds * 1_000 - 1)));
