@@ -10,6 +10,7 @@ use shoal_policy::BlockId;
 use shoal_policy::admission::Refusal;
 
 use super::counters::{LiveCounters, RemovalReason};
+use super::watch::{BlockEvent, Watch};
 
 /// Number of blocks remembered, at about 100 bytes each.
 const REMEMBERED: usize = 16 << 10;
@@ -27,14 +28,16 @@ pub enum Absence {
 #[derive(Debug)]
 pub(super) struct EvictionLog {
     counters: Arc<LiveCounters>,
+    watch: Arc<Watch>,
     last: Mutex<LruCache<BlockId, Absence>>,
 }
 
 impl EvictionLog {
-    pub(super) fn new(counters: &Arc<LiveCounters>) -> Self {
+    pub(super) fn new(counters: &Arc<LiveCounters>, watch: &Arc<Watch>) -> Self {
         let remembered = NonZeroUsize::new(REMEMBERED).expect("written here and not zero");
         Self {
             counters: Arc::clone(counters),
+            watch: Arc::clone(watch),
             last: Mutex::new(LruCache::new(remembered)),
         }
     }
@@ -42,6 +45,7 @@ impl EvictionLog {
     pub(super) fn removed(&self, block: BlockId, reason: RemovalReason) {
         self.counters.removed(reason);
         self.last.lock().put(block, Absence::Removed(reason));
+        self.watch.tell(block, BlockEvent::Removed);
     }
 
     pub(super) fn refused(&self, block: BlockId, refusal: Refusal) {

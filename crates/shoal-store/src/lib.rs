@@ -72,6 +72,7 @@ mod scrub;
 mod signal;
 mod staging;
 mod unflushed;
+mod watch;
 mod writers;
 
 #[cfg(test)]
@@ -95,6 +96,7 @@ pub use self::eviction_log::Absence;
 pub use self::folder::StoreError;
 pub use self::health::Health;
 pub use self::recovery::Recovery;
+pub use self::watch::BlockEvent;
 pub use self::writers::Urgency;
 pub use shoal_policy::eviction::layered::LayerRoom;
 
@@ -115,6 +117,7 @@ use self::removal::Removal;
 use self::scrub::Scrub;
 use self::signal::Signal;
 use self::staging::Staging;
+use self::watch::Watch;
 use self::writers::Writers;
 
 /// The blocks of this node.
@@ -132,6 +135,7 @@ pub struct Store {
     health: Arc<DiskHealth>,
     counters: Arc<LiveCounters>,
     eviction_log: Arc<EvictionLog>,
+    watch: Arc<Watch>,
     removal: Arc<Removal>,
     loader: Arc<Loader>,
     publisher: Arc<Publisher>,
@@ -207,7 +211,8 @@ impl Store {
         let room = &Arc::new(Signal::default());
         let counters = &Arc::new(LiveCounters::default());
         let writers = &Arc::new(Writers::new(patience));
-        let log = &Arc::new(EvictionLog::new(counters));
+        let watch = &Arc::<Watch>::default();
+        let log = &Arc::new(EvictionLog::new(counters, watch));
         let health = &Arc::new(DiskHealth::new(disk, counters));
         let layers = &Arc::new(Layers::new(ledger, hierarchy, room));
         let removal = &Arc::new(Removal::new(disk, ledger, health, counters, log, room));
@@ -215,7 +220,7 @@ impl Store {
         let loader = &Arc::new(Loader::new(disk, ledger, health, removal));
         let staging = Staging::new(disk, ledger, health, evictor, removal, counters, room);
         let staging = &Arc::new(staging);
-        let publisher = Publisher::new(ledger, staging, loader, writers, log, config.block_bytes);
+        let publisher = Publisher::new(ledger, staging, loader, writers, (log, watch), config.block_bytes);
         let publisher = &Arc::new(publisher);
         let drafts = Drafts::new(staging, publisher, writers, counters);
         let store = Self {
@@ -225,6 +230,7 @@ impl Store {
             health: Arc::clone(health),
             counters: Arc::clone(counters),
             eviction_log: Arc::clone(log),
+            watch: Arc::clone(watch),
             removal: Arc::clone(removal),
             loader: Arc::clone(loader),
             publisher: Arc::clone(publisher),
@@ -235,6 +241,12 @@ impl Store {
             maintenance: Maintenance::new(room),
         };
         (store, Arc::clone(staging))
+    }
+
+    /// Has `watcher` hear of each block that is stored or removed from now on. It is called by the threads
+    /// that change the store, so it must not wait. Only the first watcher counts.
+    pub fn watch(&self, watcher: impl Fn(BlockId, BlockEvent) + Send + Sync + 'static) {
+        self.watch.set(Box::new(watcher));
     }
 
     /// Ends the background work; stored blocks stay. The folder is free for another node once the last `Arc`,

@@ -14,6 +14,7 @@ use super::ledger::Ledger;
 use super::loader::Loader;
 use super::mapping::Mapping;
 use super::staging::{Published, StagedFile, Staging};
+use super::watch::{BlockEvent, Watch};
 use super::writers::{Urgency, Writers};
 
 /// Stores blocks.
@@ -23,6 +24,7 @@ pub(super) struct Publisher {
     loader: Arc<Loader>,
     writers: Arc<Writers>,
     eviction_log: Arc<EvictionLog>,
+    watch: Arc<Watch>,
     block_bytes: u64,
 }
 
@@ -33,7 +35,7 @@ impl Publisher {
         staging: &Arc<Staging>,
         loader: &Arc<Loader>,
         writers: &Arc<Writers>,
-        eviction_log: &Arc<EvictionLog>,
+        (eviction_log, watch): (&Arc<EvictionLog>, &Arc<Watch>),
         block_bytes: u64,
     ) -> Self {
         Self {
@@ -42,6 +44,7 @@ impl Publisher {
             loader: Arc::clone(loader),
             writers: Arc::clone(writers),
             eviction_log: Arc::clone(eviction_log),
+            watch: Arc::clone(watch),
             block_bytes,
         }
     }
@@ -109,7 +112,10 @@ impl Publisher {
         mapping: Mapping,
     ) -> Result<Bytes, Refusal> {
         match staged.publish(footer, mapping)? {
-            Published::Stored(bytes) => Ok(bytes),
+            Published::Stored(bytes) => {
+                self.watch.tell(footer.block(), BlockEvent::Stored);
+                Ok(bytes)
+            }
             Published::AlreadyHere => self.loader.load(footer.block()).ok_or(Refusal::NoRoom),
         }
     }
