@@ -1,0 +1,233 @@
+//! A directory in this process, for one node and for the nodes of `shoal dev`.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+use parking_lot::Mutex;
+use shoal_base::clock;
+use shoal_policy::{BlockId, NodeId};
+
+use crate::{CLAIM_LIFE, Directory, ENTRY_LIFE, Group, HOLDERS_MAX, Located, MARKER_LIFE, Silent};
+
+/// The number of parts that are locked one by one.
+const SHARDS: usize = 16;
+
+/// The number of changes of a part between two looks for entries to forget.
+const CHANGES_PER_LOOK: u32 = 4096;
+
+/// Entries in memory. They end with the process, as the blocks' readers do.
+#[derive(Debug, Default)]
+pub struct Embedded {
+    shards: [Mutex<Shard>; SHARDS],
+    markers: Mutex<HashMap<(NodeId, u16), Instant>>,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    groups: HashMap<Group, GroupEntry, foldhash::fast::RandomState>,
+    changes: u32,
+}
+
+/// The entries of a group's blocks, by index in the version.
+#[derive(Debug)]
+struct GroupEntry {
+    blocks: HashMap<u32, Entry, foldhash::fast::RandomState>,
+    forgotten_at: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    holders: Vec<NodeId>,
+    claim: Option<Claim>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    node: NodeId,
+    until: Instant,
+}
+
+impl Entry {
+    fn claimant(&self, now: Instant) -> Option<NodeId> {
+        self.claim
+            .filter(|claim| claim.until > now)
+            .map(|claim| claim.node)
+    }
+
+    fn is_empty(&self, now: Instant) -> bool {
+        self.holders.is_empty() && self.claimant(now).is_none()
+    }
+}
+
+impl Shard {
+    /// Changes entries of a group, which live on from `now`.
+    fn change(&mut self, group: Group, now: Instant, change: impl FnOnce(&mut GroupEntry)) {
+        let entry = self.groups.entry(group).or_insert_with(|| GroupEntry {
+            blocks: HashMap::default(),
+            forgotten_at: now,
+        });
+        entry.forgotten_at = now + ENTRY_LIFE;
+        change(entry);
+        entry.blocks.retain(|_, block| !block.is_empty(now));
+        if entry.blocks.is_empty() {
+            self.groups.remove(&group);
+        }
+        self.changes += 1;
+        if self.changes >= CHANGES_PER_LOOK {
+            self.changes = 0;
+            self.groups.retain(|_, entry| entry.forgotten_at > now);
+        }
+    }
+
+    fn entry(&self, block: BlockId, now: Instant) -> Option<&Entry> {
+        let group = self.groups.get(&Group::of(block))?;
+        (group.forgotten_at > now)
+            .then(|| group.blocks.get(&block.index))
+            .flatten()
+    }
+}
+
+impl Embedded {
+    fn shard(&self, group: Group) -> &Mutex<Shard> {
+        let [.., a, b] = group.version.0;
+        let hash = usize::from(a) ^ usize::from(b) ^ group.number as usize;
+        &self.shards[hash % SHARDS]
+    }
+
+    fn locate_at(&self, me: NodeId, block: BlockId, steal_from: Option<NodeId>, now: Instant) -> Located {
+        let group = Group::of(block);
+        let mut shard = self.shard(group).lock();
+        if let Some(entry) = shard.entry(block, now) {
+            let others = entry.holders.iter().filter(|holder| **holder != me);
+            let others: Vec<_> = others.copied().collect();
+            if !others.is_empty() {
+                return Located::Held(others);
+            }
+            let claimant = entry.claimant(now);
+            let other = claimant.filter(|node| *node != me && Some(*node) != steal_from);
+            if let Some(other) = other {
+                return Located::Claimed(other);
+            }
+        }
+        shard.change(group, now, |entry| {
+            let until = now + CLAIM_LIFE;
+            entry.blocks.entry(block.index).or_default().claim = Some(Claim { node: me, until });
+        });
+        Located::Yours
+    }
+
+    fn change(&self, group: Group, indexes: &[u32], change: impl Fn(&mut Entry)) {
+        let mut shard = self.shard(group).lock();
+        shard.change(group, clock::instant(), |entry| {
+            for index in indexes {
+                change(entry.blocks.entry(*index).or_default());
+            }
+        });
+    }
+
+    fn mark_at(&self, node: NodeId, marker: u16, now: Instant) -> bool {
+        let renewed = self.markers.lock().insert((node, marker), now + MARKER_LIFE);
+        renewed.is_some_and(|until| until > now)
+    }
+}
+
+impl Directory for Embedded {
+    fn locate(
+        &self,
+        me: NodeId,
+        block: BlockId,
+        steal_from: Option<NodeId>,
+    ) -> BoxFuture<'_, Result<Located, Silent>> {
+        ready(Ok(self.locate_at(me, block, steal_from, clock::instant()))).boxed()
+    }
+
+    fn held<'a>(
+        &'a self,
+        node: NodeId,
+        group: Group,
+        indexes: &'a [u32],
+    ) -> BoxFuture<'a, Result<(), Silent>> {
+        self.change(group, indexes, |entry| {
+            if !entry.holders.contains(&node) && entry.holders.len() < HOLDERS_MAX {
+                entry.holders.push(node);
+            }
+            entry.claim = entry.claim.filter(|claim| claim.node != node);
+        });
+        ready(Ok(())).boxed()
+    }
+
+    fn dropped<'a>(
+        &'a self,
+        node: NodeId,
+        group: Group,
+        indexes: &'a [u32],
+    ) -> BoxFuture<'a, Result<(), Silent>> {
+        self.change(group, indexes, |entry| {
+            entry.holders.retain(|holder| *holder != node);
+            entry.claim = entry.claim.filter(|claim| claim.node != node);
+        });
+        ready(Ok(())).boxed()
+    }
+
+    fn mark(&self, node: NodeId, marker: u16) -> BoxFuture<'_, Result<bool, Silent>> {
+        ready(Ok(self.mark_at(node, marker, clock::instant()))).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use shoal_policy::VersionId;
+
+    use super::*;
+
+    const ME: NodeId = NodeId(1);
+    const OTHER: NodeId = NodeId(2);
+
+    fn block(index: u32) -> BlockId {
+        BlockId {
+            version: VersionId([7; 16]),
+            index,
+        }
+    }
+
+    #[test]
+    fn a_claim_ends_with_its_time() {
+        let (directory, now) = (Embedded::default(), clock::instant());
+        assert_eq!(directory.locate_at(ME, block(0), None, now), Located::Yours);
+        let just_before = now + CLAIM_LIFE.saturating_sub(Duration::from_millis(1));
+        let claimed = directory.locate_at(OTHER, block(0), None, just_before);
+        assert_eq!(claimed, Located::Claimed(ME));
+        let after = directory.locate_at(OTHER, block(0), None, now + CLAIM_LIFE);
+        assert_eq!(after, Located::Yours);
+    }
+
+    #[test]
+    fn an_entry_that_no_node_renews_is_forgotten_and_takes_no_room() {
+        let (directory, now) = (Embedded::default(), clock::instant());
+        let group = Group::of(block(0));
+        let mut shard = directory.shard(group).lock();
+        shard.change(group, now, |entry| {
+            entry.blocks.entry(0).or_default().holders.push(OTHER);
+        });
+        let later = now + ENTRY_LIFE;
+        assert!(shard.entry(block(0), now + (ENTRY_LIFE / 2)).is_some());
+        assert!(shard.entry(block(0), later).is_none());
+        let another = Group { number: 1, ..group };
+        for _ in 0..CHANGES_PER_LOOK {
+            shard.change(another, later, |_| {});
+        }
+        assert!(shard.groups.is_empty());
+    }
+
+    #[test]
+    fn a_marker_ends_with_its_time() {
+        let (directory, now) = (Embedded::default(), clock::instant());
+        assert!(!directory.mark_at(ME, 3, now));
+        assert!(directory.mark_at(ME, 3, now + MARKER_LIFE / 2));
+        assert!(!directory.mark_at(ME, 3, now + MARKER_LIFE * 2));
+    }
+}

@@ -1,0 +1,303 @@
+//! Bounds the time that a directory may take, and leaves one that does not answer alone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use shoal_base::clock;
+use shoal_policy::circuit_breaker::CircuitBreaker;
+use shoal_policy::{BlockId, NodeId};
+use tokio::time::timeout;
+
+use crate::{Directory, Group, Located, Silent};
+
+/// The longest pause between two probes of a directory that does not answer. Shorter than that of a peer:
+/// all nodes meet at one directory, and each block that they fetch apart costs the lake.
+const PROBE_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// A directory that answers within a bounded time, or at once that it does not.
+#[derive(Debug)]
+pub struct Guard {
+    directory: Arc<dyn Directory>,
+    timeout: Duration,
+    breaker: Mutex<CircuitBreaker>,
+    /// Whether the last answer did not come.
+    is_silent: AtomicBool,
+    /// Whether reports may have been lost since a node last told the directory everything.
+    has_lost_reports: AtomicBool,
+    counters: [Counters; Kind::ALL.len()],
+}
+
+/// A kind of request to a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A reader waits for the answer.
+    Look,
+    /// A node tells what it holds, or repairs an entry.
+    Report,
+    /// A node renews a marker.
+    Mark,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Look, Self::Report, Self::Mark];
+
+    /// The word in metrics and `/status`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Look => "look",
+            Self::Report => "report",
+            Self::Mark => "mark",
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    answered: AtomicU64,
+    silent: AtomicU64,
+    held_back: AtomicU64,
+    answer_micros: AtomicU64,
+}
+
+/// The requests of one kind since the start of the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests that were answered.
+    pub answered: u64,
+    /// Requests that failed, or were not answered in time.
+    pub silent: u64,
+    /// Requests that were not sent, because earlier ones had not been answered.
+    pub held_back: u64,
+    /// The time that answers took, all together.
+    pub answer_time: Duration,
+}
+
+impl Guard {
+    /// Guards a directory, each of whose answers may take `timeout`.
+    pub fn new(directory: Arc<dyn Directory>, timeout: Duration) -> Self {
+        Self {
+            directory,
+            timeout,
+            breaker: Mutex::new(CircuitBreaker::new(PROBE_PAUSE_MAX)),
+            is_silent: AtomicBool::new(false),
+            has_lost_reports: AtomicBool::new(false),
+            counters: Default::default(),
+        }
+    }
+
+    /// Whether the directory answered the last time.
+    pub fn answers(&self) -> bool {
+        !self.is_silent.load(Ordering::Relaxed)
+    }
+
+    /// The requests of each kind until now.
+    pub fn counts(&self) -> [(Kind, Counts); Kind::ALL.len()] {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Kind::ALL.map(|kind| {
+            let counters = &self.counters[kind as usize];
+            let counts = Counts {
+                answered: load(&counters.answered),
+                silent: load(&counters.silent),
+                held_back: load(&counters.held_back),
+                answer_time: Duration::from_micros(load(&counters.answer_micros)),
+            };
+            (kind, counts)
+        })
+    }
+
+    /// As [`Directory::locate`].
+    ///
+    /// # Errors
+    ///
+    /// The directory does not answer.
+    pub async fn locate(
+        &self,
+        me: NodeId,
+        block: BlockId,
+        steal_from: Option<NodeId>,
+    ) -> Result<Located, Silent> {
+        self.ask(Kind::Look, self.directory.locate(me, block, steal_from))
+            .await
+    }
+
+    /// As [`Directory::held`].
+    ///
+    /// # Errors
+    ///
+    /// The directory does not answer. It is told everything again once it does.
+    pub async fn held(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
+        let report = self.directory.held(node, group, indexes);
+        let reported = self.ask(Kind::Report, report).await;
+        self.note_report(reported)
+    }
+
+    /// As [`Directory::dropped`].
+    ///
+    /// # Errors
+    ///
+    /// The directory does not answer. The node that finds the wrong entry repairs it.
+    pub async fn dropped(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
+        let report = self.directory.dropped(node, group, indexes);
+        self.ask(Kind::Report, report).await
+    }
+
+    /// As [`Directory::mark`].
+    ///
+    /// # Errors
+    ///
+    /// The directory does not answer.
+    pub async fn mark(&self, node: NodeId, marker: u16) -> Result<bool, Silent> {
+        self.ask(Kind::Mark, self.directory.mark(node, marker)).await
+    }
+
+    /// Notes that a report did not reach the directory.
+    pub(crate) fn lost_report(&self) {
+        self.has_lost_reports.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether reports were lost since the last call.
+    pub(crate) fn take_lost_reports(&self) -> bool {
+        self.has_lost_reports.swap(false, Ordering::Relaxed)
+    }
+
+    fn note_report(&self, reported: Result<(), Silent>) -> Result<(), Silent> {
+        reported.inspect_err(|_| self.lost_report())
+    }
+
+    async fn ask<A>(
+        &self,
+        kind: Kind,
+        question: impl Future<Output = Result<A, Silent>>,
+    ) -> Result<A, Silent> {
+        let counters = &self.counters[kind as usize];
+        let began = clock::instant();
+        {
+            let mut breaker = self.breaker.lock();
+            if !breaker.is_reachable(began) {
+                counters.held_back.fetch_add(1, Ordering::Relaxed);
+                return Err(Silent("earlier requests were not answered".into()));
+            }
+            breaker.sending(began);
+        }
+        let answer = match timeout(self.timeout, question).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Silent(format!("no answer within {:?}", self.timeout))),
+        };
+        let now = clock::instant();
+        match &answer {
+            Ok(_) => {
+                self.breaker.lock().succeeded();
+                let took = now.saturating_duration_since(began);
+                let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+                counters.answer_micros.fetch_add(micros, Ordering::Relaxed);
+                counters.answered.fetch_add(1, Ordering::Relaxed);
+                if self.is_silent.swap(false, Ordering::Relaxed) {
+                    tracing::info!("the directory answers again");
+                }
+            }
+            Err(error) => {
+                self.breaker.lock().failed(now);
+                counters.silent.fetch_add(1, Ordering::Relaxed);
+                if !self.is_silent.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "blocks are found by their homes until the directory answers");
+                }
+            }
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
+    use shoal_policy::VersionId;
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_millis(20);
+    const BLOCK: BlockId = BlockId {
+        version: VersionId([7; 16]),
+        index: 0,
+    };
+
+    /// Answers as a test wants.
+    #[derive(Debug, Default)]
+    struct Fickle {
+        hangs: AtomicBool,
+        fails: AtomicBool,
+        asked: AtomicU64,
+    }
+
+    impl Fickle {
+        fn answer<A: Send + 'static>(&self, answer: A) -> BoxFuture<'_, Result<A, Silent>> {
+            async move {
+                self.asked.fetch_add(1, Ordering::Relaxed);
+                if self.hangs.load(Ordering::Relaxed) {
+                    pending::<()>().await;
+                }
+                if self.fails.load(Ordering::Relaxed) {
+                    return Err(Silent("it is full".into()));
+                }
+                Ok(answer)
+            }
+            .boxed()
+        }
+    }
+
+    impl Directory for Fickle {
+        fn locate(&self, _: NodeId, _: BlockId, _: Option<NodeId>) -> BoxFuture<'_, Result<Located, Silent>> {
+            self.answer(Located::Yours)
+        }
+
+        fn held<'a>(&'a self, _: NodeId, _: Group, _: &'a [u32]) -> BoxFuture<'a, Result<(), Silent>> {
+            self.answer(())
+        }
+
+        fn dropped<'a>(&'a self, _: NodeId, _: Group, _: &'a [u32]) -> BoxFuture<'a, Result<(), Silent>> {
+            self.answer(())
+        }
+
+        fn mark(&self, _: NodeId, _: u16) -> BoxFuture<'_, Result<bool, Silent>> {
+            self.answer(true)
+        }
+    }
+
+    async fn locate(guard: &Guard) -> bool {
+        guard.locate(NodeId(1), BLOCK, None).await.is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_directory_that_hangs_is_given_up_in_time_and_then_left_alone() {
+        let fickle = Arc::new(Fickle::default());
+        let guard = Guard::new(Arc::clone(&fickle) as Arc<dyn Directory>, TIMEOUT);
+        assert!(locate(&guard).await && guard.answers());
+        fickle.hangs.store(true, Ordering::Relaxed);
+        for _ in 0..10 {
+            assert!(!locate(&guard).await);
+        }
+        assert!(!guard.answers());
+        let [(Kind::Look, counts), ..] = guard.counts() else {
+            unreachable!("looks are the first kind");
+        };
+        assert_eq!((counts.answered, counts.silent, counts.held_back), (1, 3, 7));
+        assert_eq!(fickle.asked.load(Ordering::Relaxed), 4, "it is asked no more");
+    }
+
+    #[tokio::test]
+    async fn a_report_that_is_lost_is_told() {
+        let fickle = Arc::new(Fickle::default());
+        let guard = Guard::new(Arc::clone(&fickle) as Arc<dyn Directory>, TIMEOUT);
+        guard.held(NodeId(1), Group::of(BLOCK), &[0]).await.unwrap();
+        assert!(!guard.take_lost_reports());
+        fickle.fails.store(true, Ordering::Relaxed);
+        guard.held(NodeId(1), Group::of(BLOCK), &[0]).await.unwrap_err();
+        assert!(guard.take_lost_reports());
+        assert!(!guard.take_lost_reports());
+    }
+}

@@ -1,0 +1,118 @@
+//! Which nodes hold a block, and which node fetches it (dissertation 4.5.1): the directory of D4N.
+//!
+//! Every entry is **soft**. A directory may answer late, wrongly or not at all, forget entries and bring old
+//! ones back: that costs a hop or a fetch, and never a byte. So nothing here is awaited for correctness, and
+//! a node that gets no answer goes on without one (decision 0029).
+//!
+//! - [`Directory`]: what nodes ask of a directory, and the two that ship: [`embedded`] for the nodes of one
+//!   process, [`redis`] for those of a cluster. Both pass one conformance suite, `tests/conformance.rs`.
+//! - [`guard`]: bounds the time that a directory may take, and leaves one that does not answer alone.
+//! - [`reporter`]: tells a directory what a node holds, in batches that no reader waits for.
+
+pub mod embedded;
+pub mod guard;
+pub mod redis;
+pub mod reporter;
+
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use shoal_policy::{BlockId, NodeId, VersionId};
+
+/// The number of consecutive blocks of a version that share an entry.
+pub const GROUP_BLOCKS: u32 = 32;
+
+/// An entry that no node has changed for so long is forgotten. Nodes report what they hold again within
+/// this time.
+pub const ENTRY_LIFE: Duration = Duration::from_hours(1);
+
+/// A claim ends after this time, so that a node that dies while it fetches a block does not keep others from
+/// fetching it.
+pub const CLAIM_LIFE: Duration = Duration::from_secs(10);
+
+/// The number of nodes that an entry names as holders of a block. A node beyond them holds its copy unseen.
+pub const HOLDERS_MAX: usize = 32;
+
+/// The number of markers of a node, see [`Directory::mark`]. The markers of a node lie on different members
+/// of a directory that has several.
+pub const MARKERS: u16 = 16;
+
+/// A marker that its node has not renewed for so long is forgotten.
+pub const MARKER_LIFE: Duration = Duration::from_mins(1);
+
+/// Consecutive blocks of one version whose entries are together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Group {
+    /// The version.
+    pub version: VersionId,
+    /// The position among the version's groups, from 0.
+    pub number: u32,
+}
+
+impl Group {
+    /// The group that a block belongs to.
+    pub const fn of(block: BlockId) -> Self {
+        Self {
+            version: block.version,
+            number: block.index / GROUP_BLOCKS,
+        }
+    }
+}
+
+/// Where a block is that the asking node lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Located {
+    /// These nodes hold it, in no particular order. Never empty, never the asking node.
+    Held(Vec<NodeId>),
+    /// No node holds it, and this one is about to: it fetches the block.
+    Claimed(NodeId),
+    /// No node holds it, and the asking node is to fetch it: others are sent to the asking node for
+    /// [`CLAIM_LIFE`].
+    Yours,
+}
+
+/// The directory gives no answer that can be used. A node goes on without it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the directory does not answer: {0}")]
+pub struct Silent(pub String);
+
+/// Knows which nodes hold which blocks, as far as they have told.
+///
+/// Methods may be called at the same time. A future that is dropped may have had its effect.
+pub trait Directory: fmt::Debug + Send + Sync {
+    /// Says where `block` is, for a node that lacks it. If no node holds it, and no other node claims it, the
+    /// asking node does from now on. The claim of `steal_from`, if any, counts as over: that node does not
+    /// fetch the block after all.
+    ///
+    /// Of all nodes that ask at the same time about a block that no node holds, one gets
+    /// [`Located::Yours`].
+    fn locate(
+        &self,
+        me: NodeId,
+        block: BlockId,
+        steal_from: Option<NodeId>,
+    ) -> BoxFuture<'_, Result<Located, Silent>>;
+
+    /// Notes that `node` holds these blocks of a group, by their index in the version. Its claims to them
+    /// end.
+    fn held<'a>(
+        &'a self,
+        node: NodeId,
+        group: Group,
+        indexes: &'a [u32],
+    ) -> BoxFuture<'a, Result<(), Silent>>;
+
+    /// Notes that `node` does not hold these blocks of a group, by their index in the version, and fetches
+    /// none of them.
+    fn dropped<'a>(
+        &'a self,
+        node: NodeId,
+        group: Group,
+        indexes: &'a [u32],
+    ) -> BoxFuture<'a, Result<(), Silent>>;
+
+    /// Renews a marker of `node`, below [`MARKERS`]. Returns whether it was there. If not, the directory has
+    /// lost it, and so perhaps the node's entries: the node reports what it holds again.
+    fn mark(&self, node: NodeId, marker: u16) -> BoxFuture<'_, Result<bool, Silent>>;
+}

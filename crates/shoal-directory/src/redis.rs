@@ -1,0 +1,158 @@
+//! A directory in Redis, Redis Cluster (or Valkey), or a Redis that Sentinel watches.
+//!
+//! ```text
+//! <prefix>:b:<version>:<group>   a hash for a group of blocks; lives ENTRY_LIFE from its last change
+//!   h<index>                       nodes that hold the block, 8 bytes each
+//!   c<index>                       the node that fetches it, 8 bytes, and until when, in ms since 1970
+//! <prefix>:m:<node>:<marker>     a marker of a node; lives MARKER_LIFE
+//! ```
+//!
+//! Each request is one script on one key, so it has one slot of a cluster, and the time is that of its
+//! server.
+
+mod link;
+mod settings;
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use redis::{Script, ScriptInvocation};
+use shoal_policy::{BlockId, NodeId};
+
+pub use self::settings::{Settings, SettingsError};
+
+use self::link::Link;
+use crate::{CLAIM_LIFE, Directory, ENTRY_LIFE, Group, HOLDERS_MAX, Located, MARKER_LIFE, Silent};
+
+const NODE_BYTES: usize = size_of::<u64>();
+
+/// A directory in Redis.
+#[derive(Debug)]
+pub struct Redis {
+    link: Link,
+    prefix: String,
+    scripts: Scripts,
+}
+
+#[derive(Debug)]
+struct Scripts {
+    locate: Script,
+    held: Script,
+    dropped: Script,
+    mark: Script,
+}
+
+impl Redis {
+    /// The Redis of `settings`. It is connected to by the first request, within a runtime of tokio.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the settings lead to no Redis. It need not answer yet.
+    pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
+        let script = |code: &str| Script::new(&[include_str!("redis/entries.lua"), code].concat());
+        Ok(Self {
+            link: Link::new(settings.connector()?),
+            prefix: settings.prefix.clone(),
+            scripts: Scripts {
+                locate: script(include_str!("redis/locate.lua")),
+                held: script(include_str!("redis/held.lua")),
+                dropped: script(include_str!("redis/dropped.lua")),
+                mark: Script::new(include_str!("redis/mark.lua")),
+            },
+        })
+    }
+
+    /// A request about a group.
+    fn about<'a>(&self, script: &'a Script, group: Group) -> ScriptInvocation<'a> {
+        let Group { version, number } = group;
+        script.key(format!("{}:b:{version}:{number}", self.prefix))
+    }
+}
+
+impl Directory for Redis {
+    fn locate(
+        &self,
+        me: NodeId,
+        block: BlockId,
+        steal_from: Option<NodeId>,
+    ) -> BoxFuture<'_, Result<Located, Silent>> {
+        async move {
+            let steal_from = steal_from.map(bytes);
+            let mut request = self.about(&self.scripts.locate, Group::of(block));
+            request
+                .arg(block.index)
+                .arg(&bytes(me))
+                .arg(steal_from.as_ref().map_or(&[][..], |node| &node[..]))
+                .arg(millis(CLAIM_LIFE))
+                .arg(millis(ENTRY_LIFE));
+            let answer: Vec<u8> = self.link.run(&request).await?;
+            match answer.split_first() {
+                Some((b'y', [])) => Ok(Located::Yours),
+                Some((b'c', rest)) if rest.len() == NODE_BYTES => Ok(Located::Claimed(nodes(rest)[0])),
+                Some((b'h', rest)) if rest.len() >= NODE_BYTES => Ok(Located::Held(nodes(rest))),
+                _ => Err(Silent("its answer cannot be read".into())),
+            }
+        }
+        .boxed()
+    }
+
+    fn held<'a>(
+        &'a self,
+        node: NodeId,
+        group: Group,
+        indexes: &'a [u32],
+    ) -> BoxFuture<'a, Result<(), Silent>> {
+        async move {
+            let mut request = self.about(&self.scripts.held, group);
+            request
+                .arg(&bytes(node))
+                .arg(HOLDERS_MAX)
+                .arg(millis(ENTRY_LIFE))
+                .arg(indexes);
+            self.link.run(&request).await
+        }
+        .boxed()
+    }
+
+    fn dropped<'a>(
+        &'a self,
+        node: NodeId,
+        group: Group,
+        indexes: &'a [u32],
+    ) -> BoxFuture<'a, Result<(), Silent>> {
+        async move {
+            let mut request = self.about(&self.scripts.dropped, group);
+            request.arg(&bytes(node)).arg(indexes);
+            self.link.run(&request).await
+        }
+        .boxed()
+    }
+
+    fn mark(&self, node: NodeId, marker: u16) -> BoxFuture<'_, Result<bool, Silent>> {
+        async move {
+            let key = format!("{}:m:{:016x}:{marker}", self.prefix, node.0);
+            let mut request = self.scripts.mark.key(key);
+            request.arg(millis(MARKER_LIFE));
+            self.link.run(&request).await
+        }
+        .boxed()
+    }
+}
+
+fn bytes(node: NodeId) -> [u8; NODE_BYTES] {
+    node.0.to_be_bytes()
+}
+
+/// The nodes of a list. Bytes that are no whole node are left out.
+fn nodes(list: &[u8]) -> Vec<NodeId> {
+    let (nodes, _rest) = list.as_chunks::<NODE_BYTES>();
+    nodes
+        .iter()
+        .map(|node| NodeId(u64::from_be_bytes(*node)))
+        .collect()
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,192 @@
+//! The connection to Redis: made in the background, and made anew when it does not bring answers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::cluster::ClusterClient;
+use redis::cluster_async::ClusterConnection;
+use redis::sentinel::SentinelClient;
+use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisError, RedisResult, ScriptInvocation};
+use shoal_base::clock;
+use tokio::time::timeout;
+
+use super::settings::PATIENCE;
+use crate::Silent;
+
+/// The pause between two tries to connect.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The servers, as they are connected to.
+pub(super) enum Connector {
+    Single(Client),
+    Cluster(ClusterClient),
+    Sentinel(tokio::sync::Mutex<SentinelClient>),
+}
+
+/// A connection that many requests share.
+#[derive(Clone)]
+enum Connection {
+    Single(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+/// Keeps a connection while it works.
+#[derive(Clone)]
+pub(super) struct Link(Arc<Shared>);
+
+struct Shared {
+    connector: Connector,
+    is_connecting: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    connection: Option<Connection>,
+    /// Counts connections, so that an old request says nothing about a new one.
+    number: u64,
+    tried_at: Option<Instant>,
+    /// Since when requests have got no answer.
+    silent_since: Option<Instant>,
+    /// Why there is no connection.
+    why: Option<String>,
+}
+
+/// A request on its way. If it is dropped without an answer, the link learns that.
+struct Pending<'a> {
+    link: &'a Link,
+    number: u64,
+    is_answered: bool,
+}
+
+impl Connector {
+    async fn connect(&self) -> RedisResult<Connection> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        Ok(match self {
+            Self::Single(client) => {
+                let connection = client.get_multiplexed_async_connection_with_config(&config);
+                Connection::Single(connection.await?)
+            }
+            Self::Cluster(client) => Connection::Cluster(client.get_async_connection().await?),
+            Self::Sentinel(client) => {
+                let mut client = client.lock().await;
+                let connection = client.get_async_connection_with_config(&config);
+                Connection::Single(connection.await?)
+            }
+        })
+    }
+}
+
+impl Link {
+    pub(super) fn new(connector: Connector) -> Self {
+        Self(Arc::new(Shared {
+            connector,
+            is_connecting: AtomicBool::new(false),
+            state: Mutex::default(),
+        }))
+    }
+
+    /// Runs a script. Fails at once without a connection, and has one made.
+    pub(super) async fn run<A: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<A, Silent> {
+        let (connection, number) = self.connection()?;
+        let mut pending = Pending {
+            link: self,
+            number,
+            is_answered: false,
+        };
+        let (answer, follows) = match connection {
+            Connection::Single(mut connection) => (script.invoke_async(&mut connection).await, false),
+            Connection::Cluster(mut connection) => (script.invoke_async(&mut connection).await, true),
+        };
+        pending.is_answered = true;
+        answer
+            .inspect(|_| self.0.state.lock().silent_since = None)
+            .map_err(|error: RedisError| {
+                // A connection to a cluster follows its members itself.
+                if !follows && is_over(&error) {
+                    self.disconnect(number, &error.to_string());
+                }
+                Silent(error.to_string())
+            })
+    }
+
+    fn connection(&self) -> Result<(Connection, u64), Silent> {
+        let now = clock::instant();
+        let mut state = self.0.state.lock();
+        if let Some(connection) = &state.connection {
+            return Ok((connection.clone(), state.number));
+        }
+        let is_due = state.tried_at.is_none_or(|tried| now >= tried + PAUSE);
+        if is_due && !self.0.is_connecting.swap(true, Ordering::AcqRel) {
+            state.tried_at = Some(now);
+            tokio::spawn(self.clone().connect());
+        }
+        let why = state.why.as_deref().unwrap_or("it is being connected to");
+        Err(Silent(why.to_owned()))
+    }
+
+    async fn connect(self) {
+        let connected = timeout(2 * PATIENCE, self.0.connector.connect()).await;
+        let mut state = self.0.state.lock();
+        match connected {
+            Ok(Ok(connection)) => {
+                state.connection = Some(connection);
+                state.number += 1;
+                state.silent_since = None;
+                state.why = None;
+            }
+            Ok(Err(error)) => state.why = Some(error.to_string()),
+            Err(_) => state.why = Some("it takes too long to connect to it".into()),
+        }
+        self.0.is_connecting.store(false, Ordering::Release);
+    }
+
+    /// Gives a connection up, unless it has been replaced.
+    fn disconnect(&self, number: u64, why: &str) {
+        let mut state = self.0.state.lock();
+        if state.number == number {
+            state.connection = None;
+            state.silent_since = None;
+            state.why = Some(why.into());
+        }
+    }
+
+    fn note_silence(&self, number: u64) {
+        let now = clock::instant();
+        let since = *self.0.state.lock().silent_since.get_or_insert(now);
+        if now.saturating_duration_since(since) >= PATIENCE {
+            self.disconnect(number, "it sends nothing");
+        }
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.link.note_silence(self.number);
+        }
+    }
+}
+
+/// Whether a connection brings no more answers, or leads to a server that is no master any more.
+fn is_over(error: &RedisError) -> bool {
+    let is_elsewhere = matches!(error.code(), Some("READONLY" | "MASTERDOWN" | "NOAUTH"));
+    is_elsewhere || error.is_connection_dropped() || error.is_io_error() || error.is_unrecoverable_error()
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.0.connector {
+            Connector::Single(_) => "single",
+            Connector::Cluster(_) => "cluster",
+            Connector::Sentinel(_) => "sentinel",
+        };
+        f.debug_tuple("Link").field(&kind).finish()
+    }
+}

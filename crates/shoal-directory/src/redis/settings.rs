@@ -1,0 +1,323 @@
+//! Where Redis is, and how a node proves its identity to it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+use std::{fs, io};
+
+use redis::cluster::ClusterClientBuilder;
+use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
+use redis::{
+    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError,
+    TlsCertificates, TlsMode,
+};
+use shoal_base::secret::Secret;
+use tokio::sync::Mutex;
+
+use super::link::Connector;
+
+/// A connection must be made within this time, and one that brings no answer for so long is given up.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where Redis is, and how a node proves its identity to it.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `redis://host:port`, `redis-cluster://host:port,…` or `redis-sentinel://host:port,…/name`; with
+    /// `rediss` in place of `redis` for TLS. A port may be left out: it is 6379 then, and 26379 of a
+    /// Sentinel.
+    pub url: String,
+    /// The user, where Redis has users.
+    pub user: Option<String>,
+    /// Its password, or that of all clients.
+    pub password: Option<Secret>,
+    /// The certificates, in PEM, that sign those of the servers; `None` for those that the system trusts.
+    pub ca_file: Option<PathBuf>,
+    /// Keys begin with this and a colon.
+    pub prefix: String,
+}
+
+/// The settings do not lead to a Redis. No message contains a password.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The URL is none of a Redis.
+    #[error(
+        "`{0}` is not a URL of Redis\nhint: write redis://HOST:PORT, redis-cluster://HOST:PORT,... or redis-sentinel://HOST:PORT,.../NAME, with rediss for TLS"
+    )]
+    Url(String),
+    /// The URL holds a user or a password.
+    #[error("the URL of Redis holds a user or a password\nhint: write them as user and password_file")]
+    Credentials,
+    /// A certificate file is given for a connection without TLS.
+    #[error("ca_file is of no use without TLS\nhint: write rediss in place of redis, or leave ca_file out")]
+    NoTls,
+    /// The certificates cannot be read.
+    #[error("the certificates for Redis, {}: {error}", file.display())]
+    Certificates {
+        /// The file.
+        file: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// The client cannot be set up.
+    #[error("the connection to Redis cannot be set up: {0}")]
+    Client(#[from] RedisError),
+}
+
+/// The servers that a URL names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Servers {
+    Single(Host),
+    Cluster(Vec<Host>),
+    /// The Sentinels, and the name of the master that they watch.
+    Sentinel(Vec<Host>, String),
+}
+
+type Host = (String, u16);
+
+impl Settings {
+    /// Checks the URL.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it does not lead to a Redis.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let (_, is_tls) = parse(&self.url)?;
+        if self.ca_file.is_some() && !is_tls {
+            return Err(SettingsError::NoTls);
+        }
+        Ok(())
+    }
+
+    /// The servers to connect to. Reads the certificates.
+    pub(super) fn connector(&self) -> Result<Connector, SettingsError> {
+        self.check()?;
+        let (servers, is_tls) = parse(&self.url)?;
+        if is_tls {
+            // The client takes the provider of the process. It may have one already.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        let certificates = TlsCertificates {
+            client_tls: None,
+            root_cert: self.certificates()?,
+        };
+        match servers {
+            Servers::Single(host) => {
+                let info = self.info(host, is_tls)?;
+                let client = if is_tls {
+                    Client::build_with_tls(info, certificates)
+                } else {
+                    Client::open(info)
+                };
+                Ok(Connector::Single(client?))
+            }
+            Servers::Cluster(hosts) => {
+                let hosts = hosts.into_iter().map(|host| self.info(host, is_tls));
+                let mut builder = ClusterClientBuilder::new(hosts.collect::<Result<Vec<_>, _>>()?)
+                    .connection_timeout(PATIENCE)
+                    .response_timeout(PATIENCE)
+                    .retries(1);
+                if is_tls {
+                    builder = builder.tls(TlsMode::Secure).certs(certificates);
+                }
+                Ok(Connector::Cluster(builder.build()?))
+            }
+            Servers::Sentinel(hosts, name) => {
+                let hosts = hosts.into_iter().map(|host| address(host, is_tls));
+                let builder = SentinelClientBuilder::new(hosts, name, SentinelServerType::Master)?;
+                let builder = self.with_access(builder, is_tls.then_some(certificates));
+                Ok(Connector::Sentinel(Mutex::new(builder.build()?)))
+            }
+        }
+    }
+
+    fn with_access(
+        &self,
+        mut builder: SentinelClientBuilder,
+        certificates: Option<TlsCertificates>,
+    ) -> SentinelClientBuilder {
+        if let Some(certificates) = certificates {
+            builder = builder
+                .set_client_to_redis_tls_mode(TlsMode::Secure)
+                .set_client_to_redis_certificates(certificates.clone())
+                .set_client_to_sentinel_tls_mode(TlsMode::Secure)
+                .set_client_to_sentinel_certificates(certificates);
+        }
+        if let Some(user) = &self.user {
+            builder = builder.set_client_to_redis_username(user);
+        }
+        if let Some(password) = &self.password {
+            builder = builder.set_client_to_redis_password(password.expose());
+        }
+        builder
+    }
+
+    fn certificates(&self) -> Result<Option<Vec<u8>>, SettingsError> {
+        let read = self.ca_file.as_ref().map(|file| {
+            fs::read(file).map_err(|error| SettingsError::Certificates {
+                file: file.clone(),
+                error,
+            })
+        });
+        read.transpose()
+    }
+
+    fn info(&self, host: Host, is_tls: bool) -> Result<ConnectionInfo, RedisError> {
+        let mut redis = RedisConnectionInfo::default();
+        if let Some(user) = &self.user {
+            redis = redis.set_username(user);
+        }
+        if let Some(password) = &self.password {
+            redis = redis.set_password(password.expose());
+        }
+        let info = address(host, is_tls).into_connection_info()?;
+        Ok(info.set_redis_settings(redis))
+    }
+}
+
+fn address((host, port): Host, is_tls: bool) -> ConnectionAddr {
+    if is_tls {
+        ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: false,
+            tls_params: None,
+        }
+    } else {
+        ConnectionAddr::Tcp(host, port)
+    }
+}
+
+/// The servers of a URL, and whether they are reached by TLS.
+fn parse(url: &str) -> Result<(Servers, bool), SettingsError> {
+    if url.contains('@') {
+        return Err(SettingsError::Credentials);
+    }
+    let wrong = || SettingsError::Url(url.into());
+    let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
+    let (base, kind) = match scheme.split_once('-') {
+        Some((base, kind)) => (base, Some(kind)),
+        None => (scheme, None),
+    };
+    let is_tls = match base {
+        "redis" => false,
+        "rediss" => true,
+        _ => return Err(wrong()),
+    };
+    let hosts = |list: &str, port| -> Result<Vec<Host>, SettingsError> {
+        let hosts = list.split(',').map(|host| parse_host(host.trim(), port));
+        hosts.collect::<Option<_>>().ok_or_else(wrong)
+    };
+    let servers = match kind {
+        None => {
+            let host = parse_host(rest.trim_end_matches('/'), 6379).ok_or_else(wrong)?;
+            Servers::Single(host)
+        }
+        Some("cluster") => Servers::Cluster(hosts(rest.trim_end_matches('/'), 6379)?),
+        Some("sentinel") => {
+            let (list, name) = rest.split_once('/').ok_or_else(wrong)?;
+            if name.is_empty() || name.contains('/') {
+                return Err(wrong());
+            }
+            Servers::Sentinel(hosts(list, 26379)?, name.into())
+        }
+        Some(_) => return Err(wrong()),
+    };
+    Ok((servers, is_tls))
+}
+
+/// A host and a port: a name, an IPv4 address, or an IPv6 address in brackets.
+fn parse_host(text: &str, default_port: u16) -> Option<Host> {
+    let (host, rest) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    let port = match rest.strip_prefix(':') {
+        Some(port) => port.parse().ok()?,
+        None if rest.is_empty() => default_port,
+        None => return None,
+    };
+    let is_host = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
+    let is_plain = !host.is_empty() && host.chars().all(is_host);
+    is_plain.then(|| (host.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Secret, Servers, Settings, SettingsError, parse};
+
+    fn host(name: &str, port: u16) -> (String, u16) {
+        (name.into(), port)
+    }
+
+    fn settings(url: &str) -> Settings {
+        Settings {
+            url: url.into(),
+            user: Some("shoal".into()),
+            password: Some(Secret::new("hunter2")),
+            ca_file: None,
+            prefix: "shoal".into(),
+        }
+    }
+
+    #[test]
+    fn a_url_names_servers_of_one_kind() {
+        let single = |name: &str, port| Servers::Single(host(name, port));
+        for (url, expected, is_tls) in [
+            ("redis://localhost", single("localhost", 6379), false),
+            ("redis://10.0.0.1:7000/", single("10.0.0.1", 7000), false),
+            ("rediss://[::1]:7000", single("::1", 7000), true),
+            (
+                "redis-cluster://a:1,b",
+                Servers::Cluster(vec![host("a", 1), host("b", 6379)]),
+                false,
+            ),
+            (
+                "rediss-sentinel://a, b:2/main",
+                Servers::Sentinel(vec![host("a", 26379), host("b", 2)], "main".into()),
+                true,
+            ),
+        ] {
+            assert_eq!(parse(url).unwrap(), (expected, is_tls), "{url}");
+        }
+    }
+
+    #[test]
+    fn other_urls_are_refused() {
+        for url in [
+            "",
+            "embedded",
+            "localhost:6379",
+            "http://a",
+            "redis://",
+            "redis://a:b",
+            "redis://a:",
+            "redis://a/1",
+            "redis://a b",
+            "redis-ring://a",
+            "redis-cluster://a,",
+            "redis-sentinel://a",
+            "redis-sentinel://a/",
+            "rediss://::1",
+        ] {
+            assert!(matches!(parse(url), Err(SettingsError::Url(_))), "{url}");
+        }
+    }
+
+    #[test]
+    fn neither_debug_nor_errors_tell_a_password() {
+        assert!(!format!("{:?}", settings("redis://a")).contains("hunter2"));
+        let error = settings("redis://shoal:hunter2@a").check().unwrap_err();
+        assert!(matches!(error, SettingsError::Credentials));
+        assert!(!format!("{error} {error:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_certificate_file_needs_tls_and_must_be_there() {
+        let with = |url: &str| Settings {
+            ca_file: Some("/does/not/exist.pem".into()),
+            ..settings(url)
+        };
+        assert!(matches!(with("redis://a").check(), Err(SettingsError::NoTls)));
+        let missing = with("rediss://a").connector();
+        assert!(matches!(missing, Err(SettingsError::Certificates { .. })));
+    }
+}

@@ -1,0 +1,188 @@
+//! Tells a directory what a node holds, in batches that no reader waits for.
+//!
+//! Each change of the node's store is a report. Reports of 10 ms go together, one request for each
+//! group of blocks. A report may get lost: the directory was silent, or the node had too many of them. So the
+//! node tells everything that it holds again after a loss, when the directory has lost one of the node's
+//! markers, and in any case twice within the life of an entry. Of everything, the blocks that were used last
+//! come first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, StreamExt};
+use shoal_policy::{BlockId, NodeId};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::guard::Guard;
+use crate::{ENTRY_LIFE, Group, MARKERS};
+
+/// The time for which reports wait for each other.
+const BATCH_TIME: Duration = Duration::from_millis(10);
+
+/// The number of reports that go together at most.
+const BATCH_MAX: usize = 1024;
+
+/// The number of reports that wait at most. At 5,000 changes of the store a second these are three seconds.
+const WAITING_MAX: usize = 16 << 10;
+
+/// The number of requests under way.
+const REQUESTS: usize = 8;
+
+/// The pause between the renewals of two markers: all of them are renewed within four seconds.
+const MARKER_PAUSE: Duration = Duration::from_millis(250);
+
+/// The pause between two requests while a node tells everything: 1,000 groups a second.
+const RETELL_PAUSE: Duration = Duration::from_millis(1);
+
+/// Entries are renewed at this interval.
+const RENEWAL: Duration = Duration::from_mins(30);
+const _: () = assert!(RENEWAL.as_secs() * 2 <= ENTRY_LIFE.as_secs());
+
+/// A change of what a node holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Change {
+    /// The node holds the block from now on.
+    Held,
+    /// The node holds it no longer, or does not fetch it after all.
+    Dropped,
+}
+
+/// What a node holds, for a directory that has forgotten it.
+pub trait Inventory: Send + Sync {
+    /// All blocks that the node holds, the most useful ones first.
+    fn blocks(&self) -> BoxFuture<'_, Vec<BlockId>>;
+}
+
+/// Takes the reports of a node.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    reports: mpsc::Sender<(BlockId, Change)>,
+    guard: Arc<Guard>,
+}
+
+/// The task behind a [`Reporter`].
+#[derive(Debug)]
+pub struct Reporting {
+    node: NodeId,
+    guard: Arc<Guard>,
+    reports: mpsc::Receiver<(BlockId, Change)>,
+}
+
+impl Reporter {
+    /// Reports of `node` to a directory, and the task that sends them.
+    pub fn new(node: NodeId, guard: &Arc<Guard>) -> (Self, Reporting) {
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        let reporting = Reporting {
+            node,
+            guard: Arc::clone(guard),
+            reports: receiver,
+        };
+        let reporter = Self {
+            reports: sender,
+            guard: Arc::clone(guard),
+        };
+        (reporter, reporting)
+    }
+
+    /// Reports a change. Never waits: a report that finds no room is lost, and made up for later.
+    pub fn report(&self, block: BlockId, change: Change) {
+        if self.reports.try_send((block, change)).is_err() {
+            self.guard.lost_report();
+        }
+    }
+}
+
+impl Reporting {
+    /// Sends reports, and keeps the directory true, until `stopping` ends.
+    pub async fn run(self, inventory: impl Inventory, stopping: impl Future<Output = ()>) {
+        let Self { node, guard, reports } = self;
+        tokio::select! {
+            () = send_reports(node, &guard, reports) => {}
+            () = keep_true(node, &guard, &inventory) => {}
+            () = stopping => {}
+        }
+    }
+}
+
+async fn send_reports(node: NodeId, guard: &Guard, mut reports: mpsc::Receiver<(BlockId, Change)>) {
+    let mut waiting = Vec::new();
+    while let Some(report) = reports.recv().await {
+        waiting.push(report);
+        sleep(BATCH_TIME).await;
+        while waiting.len() < BATCH_MAX
+            && let Ok(report) = reports.try_recv()
+        {
+            waiting.push(report);
+        }
+        let requests = batched(waiting.drain(..)).into_iter();
+        stream::iter(requests)
+            .for_each_concurrent(REQUESTS, |((group, change), indexes)| async move {
+                // The guard remembers a loss.
+                let _ = match change {
+                    Change::Held => guard.held(node, group, &indexes).await,
+                    Change::Dropped => guard.dropped(node, group, &indexes).await,
+                };
+            })
+            .await;
+    }
+}
+
+/// The last change of each block, by the requests that tell them.
+fn batched(reports: impl Iterator<Item = (BlockId, Change)>) -> BTreeMap<(Group, Change), Vec<u32>> {
+    let last: HashMap<BlockId, Change> = reports.collect();
+    let mut requests: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+    for (block, change) in last {
+        let request = requests.entry((Group::of(block), change)).or_default();
+        request.push(block.index);
+    }
+    requests
+}
+
+/// Renews the markers of this node, and tells the directory everything when it may lack something.
+async fn keep_true(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
+    let mut pause = interval(MARKER_PAUSE);
+    pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut told_at = None;
+    for marker in (0..MARKERS).cycle() {
+        pause.tick().await;
+        let Ok(is_there) = guard.mark(node, marker).await else {
+            continue;
+        };
+        let now = tokio::time::Instant::now();
+        let is_old = told_at.is_none_or(|told: tokio::time::Instant| now >= told + RENEWAL);
+        if is_old || !is_there || guard.take_lost_reports() {
+            // Markers that were lost together are renewed together.
+            for marker in 0..MARKERS {
+                let _ = guard.mark(node, marker).await;
+            }
+            told_at = Some(now);
+            tell_everything(node, guard, inventory).await;
+        }
+    }
+}
+
+async fn tell_everything(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
+    let blocks = inventory.blocks().await;
+    let count = blocks.len();
+    let mut place: HashMap<Group, usize> = HashMap::new();
+    let mut groups: Vec<(Group, Vec<u32>)> = Vec::new();
+    for block in blocks {
+        let group = Group::of(block);
+        let at = *place.entry(group).or_insert_with(|| {
+            groups.push((group, Vec::new()));
+            groups.len() - 1
+        });
+        groups[at].1.push(block.index);
+    }
+    for (group, indexes) in groups {
+        if guard.held(node, group, &indexes).await.is_err() {
+            // The guard remembers the loss; the next marker that is renewed begins anew.
+            return;
+        }
+        sleep(RETELL_PAUSE).await;
+    }
+    tracing::debug!(blocks = count, "the directory was told everything");
+}

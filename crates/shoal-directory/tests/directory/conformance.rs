@@ -1,0 +1,220 @@
+//! The contract of every directory.
+
+use std::future::{Ready, ready};
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use shoal_directory::embedded::Embedded;
+use shoal_directory::{Directory, GROUP_BLOCKS, Group, HOLDERS_MAX, Located};
+use shoal_policy::{BlockId, NodeId, VersionId};
+
+use crate::servers;
+
+/// A directory, and the servers that it needs until the test ends.
+struct Opened {
+    directory: Arc<dyn Directory>,
+    _servers: Option<servers::Servers>,
+}
+
+macro_rules! conforms {
+    ($module:ident, $open:path) => {
+        mod $module {
+            conforms! { $open:
+                one_asker_gets_a_block_that_no_node_holds_and_others_are_sent_there
+                the_holders_of_a_block_are_told_to_all_others
+                a_node_that_drops_a_block_is_told_no_more
+                a_claim_is_stolen_from_the_node_that_is_named_only
+                blocks_and_groups_are_apart
+                of_many_askers_at_once_one_gets_the_block
+                an_entry_names_a_bounded_number_of_holders
+                a_marker_is_there_once_it_was_set
+            }
+        }
+    };
+    ($open:path: $($scenario:ident)*) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $scenario() {
+            let Some(opened) = $open().await else {
+                eprintln!("skipped: redis-server is not installed");
+                return;
+            };
+            super::$scenario(&opened.directory).await;
+        }
+    )*};
+}
+
+conforms!(embedded, super::embedded);
+conforms!(single, super::single);
+conforms!(secured, super::secured);
+conforms!(cluster, super::cluster);
+
+fn embedded() -> Ready<Option<Opened>> {
+    ready(Some(Opened {
+        directory: Arc::<Embedded>::default(),
+        _servers: None,
+    }))
+}
+
+async fn single() -> Option<Opened> {
+    open(servers::Servers::single()?).await
+}
+
+async fn secured() -> Option<Opened> {
+    open(servers::Servers::secured()?).await
+}
+
+async fn cluster() -> Option<Opened> {
+    open(servers::Servers::cluster()?).await
+}
+
+async fn open(servers: servers::Servers) -> Option<Opened> {
+    Some(Opened {
+        directory: Arc::new(servers.connected().await),
+        _servers: Some(servers),
+    })
+}
+
+type Shared = Arc<dyn Directory>;
+
+fn node(number: u64) -> NodeId {
+    // All bytes of an id count, zeros and line ends too.
+    NodeId(number << 56 | 0x0d_0a_00 << 16 | number)
+}
+
+fn block(index: u32) -> BlockId {
+    BlockId {
+        version: VersionId([0xa5; 16]),
+        index,
+    }
+}
+
+async fn locate(directory: &Shared, asker: u64, index: u32) -> Located {
+    directory.locate(node(asker), block(index), None).await.unwrap()
+}
+
+async fn held(directory: &Shared, holder: u64, indexes: &[u32]) {
+    let group = Group::of(block(indexes[0]));
+    directory.held(node(holder), group, indexes).await.unwrap();
+}
+
+async fn dropped(directory: &Shared, holder: u64, indexes: &[u32]) {
+    let group = Group::of(block(indexes[0]));
+    directory.dropped(node(holder), group, indexes).await.unwrap();
+}
+
+fn sorted(located: Located) -> Vec<NodeId> {
+    let Located::Held(mut nodes) = located else {
+        panic!("{located:?}")
+    };
+    nodes.sort_unstable();
+    nodes
+}
+
+async fn one_asker_gets_a_block_that_no_node_holds_and_others_are_sent_there(directory: &Shared) {
+    assert_eq!(locate(directory, 1, 0).await, Located::Yours);
+    assert_eq!(locate(directory, 2, 0).await, Located::Claimed(node(1)));
+    assert_eq!(
+        locate(directory, 1, 0).await,
+        Located::Yours,
+        "the claim is its own"
+    );
+    held(directory, 1, &[0]).await;
+    assert_eq!(locate(directory, 2, 0).await, Located::Held(vec![node(1)]));
+}
+
+async fn the_holders_of_a_block_are_told_to_all_others(directory: &Shared) {
+    for holder in [3, 1, 2, 2] {
+        held(directory, holder, &[5]).await;
+    }
+    let all = [node(1), node(2), node(3)];
+    assert_eq!(sorted(locate(directory, 9, 5).await), all);
+    assert_eq!(sorted(locate(directory, 2, 5).await), [node(1), node(3)]);
+    held(directory, 4, &[6]).await;
+    assert_eq!(
+        locate(directory, 4, 6).await,
+        Located::Yours,
+        "no other node holds it"
+    );
+}
+
+async fn a_node_that_drops_a_block_is_told_no_more(directory: &Shared) {
+    held(directory, 1, &[0, 1]).await;
+    held(directory, 2, &[0]).await;
+    dropped(directory, 1, &[0, 1]).await;
+    assert_eq!(locate(directory, 3, 0).await, Located::Held(vec![node(2)]));
+    assert_eq!(locate(directory, 3, 1).await, Located::Yours);
+    dropped(directory, 3, &[1]).await;
+    assert_eq!(
+        locate(directory, 2, 1).await,
+        Located::Yours,
+        "the claim is given back"
+    );
+    dropped(directory, 7, &[0, 1]).await;
+    assert_eq!(locate(directory, 3, 1).await, Located::Claimed(node(2)));
+}
+
+async fn a_claim_is_stolen_from_the_node_that_is_named_only(directory: &Shared) {
+    assert_eq!(locate(directory, 1, 0).await, Located::Yours);
+    let steal = async |from| {
+        let located = directory.locate(node(2), block(0), Some(node(from))).await;
+        located.unwrap()
+    };
+    assert_eq!(steal(3).await, Located::Claimed(node(1)));
+    assert_eq!(steal(1).await, Located::Yours);
+    assert_eq!(locate(directory, 1, 0).await, Located::Claimed(node(2)));
+}
+
+async fn blocks_and_groups_are_apart(directory: &Shared) {
+    let last = GROUP_BLOCKS - 1;
+    held(directory, 1, &[0, last]).await;
+    held(directory, 2, &[GROUP_BLOCKS]).await;
+    assert_eq!(locate(directory, 3, 0).await, Located::Held(vec![node(1)]));
+    assert_eq!(locate(directory, 3, last).await, Located::Held(vec![node(1)]));
+    assert_eq!(locate(directory, 3, 1).await, Located::Yours);
+    assert_eq!(
+        locate(directory, 3, GROUP_BLOCKS).await,
+        Located::Held(vec![node(2)])
+    );
+    let other = BlockId {
+        version: VersionId([0; 16]),
+        index: 0,
+    };
+    let located = directory.locate(node(3), other, None).await.unwrap();
+    assert_eq!(located, Located::Yours);
+}
+
+async fn of_many_askers_at_once_one_gets_the_block(directory: &Shared) {
+    for index in 0..8 {
+        let askers = (1..=64).map(|asker| {
+            let directory = Arc::clone(directory);
+            tokio::spawn(async move { locate(&directory, asker, index).await })
+        });
+        let located: Vec<_> = join_all(askers).await.into_iter().map(Result::unwrap).collect();
+        let lucky = located
+            .iter()
+            .position(|located| *located == Located::Yours)
+            .unwrap();
+        let claimant = Located::Claimed(node(lucky as u64 + 1));
+        let others = located.iter().enumerate().filter(|(at, _)| *at != lucky);
+        assert!(
+            others.into_iter().all(|(_, located)| *located == claimant),
+            "{located:?}"
+        );
+    }
+}
+
+async fn an_entry_names_a_bounded_number_of_holders(directory: &Shared) {
+    for holder in 1..=HOLDERS_MAX as u64 + 3 {
+        held(directory, holder, &[0]).await;
+    }
+    assert_eq!(sorted(locate(directory, 200, 0).await).len(), HOLDERS_MAX);
+    held(directory, 1, &[0]).await;
+    assert_eq!(sorted(locate(directory, 200, 0).await).len(), HOLDERS_MAX);
+}
+
+async fn a_marker_is_there_once_it_was_set(directory: &Shared) {
+    for (asker, marker) in [(1, 0), (1, 1), (2, 0)] {
+        assert!(!directory.mark(node(asker), marker).await.unwrap());
+        assert!(directory.mark(node(asker), marker).await.unwrap());
+    }
+}

@@ -1,0 +1,190 @@
+//! Servers of Redis that die, freeze, forget, hold garbage, and are replaced.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_base::clock;
+use shoal_base::secret::Secret;
+use shoal_directory::guard::Guard;
+use shoal_directory::redis::Redis;
+use shoal_directory::{Directory, Group, Located};
+use shoal_policy::{BlockId, NodeId, VersionId};
+
+use crate::servers::{PASSWORD, Servers, answers};
+
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// The delay that other work of the machine may add.
+const SLACK: Duration = Duration::from_secs(2);
+
+fn block(number: u32) -> BlockId {
+    BlockId {
+        version: VersionId(u128::from(number).to_be_bytes()),
+        index: 0,
+    }
+}
+
+async fn holds(directory: &dyn Directory, number: u32) -> bool {
+    let group = Group::of(block(number));
+    directory.held(NodeId(1), group, &[0]).await.is_ok()
+}
+
+async fn is_held(directory: &dyn Directory, number: u32) -> bool {
+    let located = directory.locate(NodeId(2), block(number), None).await;
+    located == Ok(Located::Held(vec![NodeId(1)]))
+}
+
+fn guarded(redis: Redis) -> Guard {
+    Guard::new(Arc::new(redis), TIMEOUT)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_dies_is_silent_at_once_and_answers_when_it_is_back() {
+    let Some(mut servers) = Servers::single() else {
+        return;
+    };
+    let redis = servers.connected().await;
+    assert!(holds(&redis, 1).await && is_held(&redis, 1).await);
+    servers.all[0].kill();
+    let began = clock::instant();
+    assert!(redis.mark(NodeId(1), 0).await.is_err());
+    assert!(began.elapsed() < SLACK, "{:?}", began.elapsed());
+    servers.all[0].start_again();
+    answers(&redis).await;
+    assert_eq!(
+        redis.mark(NodeId(1), 0).await,
+        Ok(false),
+        "it has forgotten everything"
+    );
+    assert!(!is_held(&redis, 1).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_is_flushed_has_lost_its_markers() {
+    let Some(servers) = Servers::single() else { return };
+    let redis = servers.connected().await;
+    assert_eq!(redis.mark(NodeId(1), 0).await, Ok(false));
+    assert_eq!(redis.mark(NodeId(1), 0).await, Ok(true));
+    assert!(holds(&redis, 1).await);
+    servers.all[0].ask(&["flushall"]);
+    assert_eq!(redis.mark(NodeId(1), 0).await, Ok(false));
+    assert!(!is_held(&redis, 1).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_stands_still_is_given_up_in_time_and_asked_again() {
+    let Some(servers) = Servers::single() else { return };
+    let guard = guarded(servers.connected().await);
+    servers.all[0].freeze();
+    for _ in 0..3 {
+        let began = clock::instant();
+        assert!(guard.mark(NodeId(1), 0).await.is_err());
+        assert!(began.elapsed() < TIMEOUT + SLACK, "{:?}", began.elapsed());
+    }
+    assert!(!guard.answers());
+    servers.all[0].thaw();
+    let began = clock::instant();
+    while guard.mark(NodeId(1), 0).await.is_err() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it is not asked again");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(guard.answers());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_password_is_silence_that_does_not_tell_it() {
+    let Some(servers) = Servers::secured() else { return };
+    let mut settings = servers.settings.clone();
+    settings.password = Some(Secret::new("wrong-battery"));
+    let redis = Redis::new(&settings).unwrap();
+    let began = clock::instant();
+    let mut told = String::new();
+    let says_why = |told: &str| told.to_lowercase().contains("authentication");
+    // The first words only say that it is being connected to.
+    while !says_why(&told) && began.elapsed() < Duration::from_secs(10) {
+        told = redis.mark(NodeId(1), 0).await.unwrap_err().to_string();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(says_why(&told), "{told}");
+    assert!(
+        !told.contains("wrong-battery") && !told.contains(PASSWORD),
+        "{told}"
+    );
+    let mut untrusting = servers.settings.clone();
+    untrusting.ca_file = None;
+    let redis = Redis::new(&untrusting).unwrap();
+    for _ in 0..20 {
+        assert!(
+            redis.mark(NodeId(1), 0).await.is_err(),
+            "its certificate is of another authority"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_in_an_entry_counts_as_nothing() {
+    let Some(servers) = Servers::single() else { return };
+    let redis = servers.connected().await;
+    let key = |number: u32| format!("shoal:b:{}:0", block(number).version);
+    let server = &servers.all[0];
+    for garbage in [
+        "x",
+        "123456789",
+        "12345678junk",
+        "12345678999999999999999999999999",
+    ] {
+        server.ask(&["flushall"]);
+        server.ask(&["hset", &key(1), "h0", "123", "c0", garbage]);
+        let located = redis.locate(NodeId(2), block(1), None).await.unwrap();
+        assert_eq!(located, Located::Yours, "{garbage}");
+        assert!(holds(&redis, 1).await && is_held(&redis, 1).await, "{garbage}");
+    }
+    server.ask(&["set", &key(2), "no hash"]);
+    assert!(redis.locate(NodeId(2), block(2), None).await.is_err());
+    answers(&redis).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_loses_a_master_answers_from_its_replica() {
+    let Some(servers) = Servers::cluster() else { return };
+    let redis = servers.connected().await;
+    for number in 0..60 {
+        assert!(holds(&redis, number).await, "{number}");
+    }
+    servers.all[0].kill();
+    let began = clock::instant();
+    let mut left: Vec<u32> = (0..60).collect();
+    while !left.is_empty() {
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "{left:?} are not answered"
+        );
+        let mut silent = Vec::new();
+        for number in left {
+            if !holds(&redis, number).await || !is_held(&redis, number).await {
+                silent.push(number);
+            }
+        }
+        left = silent;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_replica_that_sentinel_promotes_is_asked_from_then_on() {
+    let Some(servers) = Servers::sentinel() else {
+        return;
+    };
+    let redis = servers.connected().await;
+    assert!(holds(&redis, 1).await);
+    servers.all[0].kill();
+    let began = clock::instant();
+    while !(holds(&redis, 2).await && is_held(&redis, 2).await) {
+        assert!(began.elapsed() < Duration::from_secs(30), "no answer");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(
+        servers.all[1].ask(&["info", "replication"]).lines().nth(1),
+        Some("role:master")
+    );
+}

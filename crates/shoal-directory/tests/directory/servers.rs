@@ -1,0 +1,385 @@
+//! Servers of Redis on this machine.
+//!
+//! A shell stands between the test and each server: it ends the server when the test process ends, however
+//! that ends.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use shoal_base::clock;
+use shoal_base::secret::Secret;
+use shoal_directory::Directory;
+use shoal_directory::redis::{Redis, Settings};
+use shoal_policy::NodeId;
+use tempfile::TempDir;
+
+/// The password of the secured server.
+pub(crate) const PASSWORD: &str = "correct-horse";
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs a server until standard input ends, and notes its process in a file.
+const KEEPER: &str = r#"
+process=$1; shift
+"$@" > /dev/null 2>&1 &
+echo $! > "$process"
+read -r _
+kill -9 $! 2> /dev/null
+"#;
+
+/// One server, and the shell that keeps it.
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    process_file: std::path::PathBuf,
+    command: Vec<String>,
+    keeper: Child,
+}
+
+/// The servers of a test.
+pub(crate) struct Servers {
+    _folder: TempDir,
+    pub(crate) all: Vec<Server>,
+    pub(crate) settings: Settings,
+}
+
+impl Server {
+    fn start(folder: &Path, program: &str, port: u16, arguments: &[&str]) -> Self {
+        let home = folder.join(port.to_string());
+        fs::create_dir_all(&home).unwrap();
+        let mut command = vec![program.to_owned()];
+        command.extend(arguments.iter().map(ToString::to_string));
+        let process_file = home.join("process");
+        let keeper = keep(&process_file, &command);
+        let server = Self {
+            port,
+            process_file,
+            command,
+            keeper,
+        };
+        server.wait();
+        server
+    }
+
+    /// Starts a Redis with these further settings.
+    fn redis(folder: &Path, port: u16, further: &[&str]) -> Self {
+        let (home, port_text) = (folder.join(port.to_string()), port.to_string());
+        let dir = home.to_str().unwrap();
+        let mut arguments = vec![
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--dir",
+            dir,
+            "--repl-diskless-sync-delay",
+            "0",
+        ];
+        if !further.contains(&"--tls-port") {
+            arguments.extend(["--port", &port_text]);
+        }
+        arguments.extend(further);
+        Self::start(folder, "redis-server", port, &arguments)
+    }
+
+    fn wait(&self) {
+        until("a server listens", || {
+            TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+        });
+    }
+
+    fn signal(&self, signal: &str) {
+        let process = fs::read_to_string(&self.process_file).unwrap();
+        let done = Command::new("kill").args([signal, process.trim()]).status();
+        assert!(done.unwrap().success());
+    }
+
+    /// Ends the server as `kill -9` does.
+    pub(crate) fn kill(&self) {
+        self.signal("-KILL");
+        until("a killed server is gone", || {
+            TcpStream::connect(("127.0.0.1", self.port)).is_err()
+        });
+    }
+
+    /// Starts a killed server again.
+    pub(crate) fn start_again(&mut self) {
+        end(&mut self.keeper);
+        self.keeper = keep(&self.process_file, &self.command);
+        self.wait();
+    }
+
+    pub(crate) fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    /// Asks a server without TLS and users.
+    pub(crate) fn ask(&self, words: &[&str]) -> String {
+        let done = Command::new("redis-cli")
+            .args(["-p", &self.port.to_string()])
+            .args(words)
+            .output()
+            .unwrap();
+        String::from_utf8(done.stdout).unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        end(&mut self.keeper);
+    }
+}
+
+impl Servers {
+    /// One server.
+    pub(crate) fn single() -> Option<Self> {
+        let folder = folder()?;
+        let server = Server::redis(folder.path(), free_port(), &[]);
+        let url = format!("redis://127.0.0.1:{}", server.port);
+        Some(Self::of(folder, vec![server], url))
+    }
+
+    /// One server with TLS and a user that may do no more than `docs/how-to/directory.md` says.
+    pub(crate) fn secured() -> Option<Self> {
+        let folder = folder()?;
+        make_certificates(folder.path());
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let acl = format!(
+            "user default off\nuser shoal on >{PASSWORD} ~shoal:* +@read +@write +@scripting +time +ping +info +cluster +client +hello\n"
+        );
+        fs::write(path("acl"), acl).unwrap();
+        let port = free_port();
+        let further = [
+            "--port",
+            "0",
+            "--tls-port",
+            &port.to_string(),
+            "--tls-cert-file",
+            &path("server.pem"),
+            "--tls-key-file",
+            &path("server.key"),
+            "--tls-ca-cert-file",
+            &path("ca.pem"),
+            "--tls-auth-clients",
+            "no",
+            "--aclfile",
+            &path("acl"),
+        ];
+        let server = Server::redis(folder.path(), port, &further);
+        let ca_file = folder.path().join("ca.pem");
+        let mut servers = Self::of(folder, vec![server], format!("rediss://127.0.0.1:{port}"));
+        servers.settings.ca_file = Some(ca_file);
+        servers.settings.user = Some("shoal".into());
+        servers.settings.password = Some(Secret::new(PASSWORD));
+        Some(servers)
+    }
+
+    /// Three masters with a replica each.
+    pub(crate) fn cluster() -> Option<Self> {
+        let folder = folder()?;
+        let further = [
+            "--cluster-enabled",
+            "yes",
+            "--cluster-node-timeout",
+            "2000",
+            "--cluster-config-file",
+            "nodes",
+        ];
+        // A server of a cluster listens on its port and on the one ten thousand above.
+        let ports: Vec<_> = (0..6).map(|_| free_port()).collect();
+        let servers: Vec<_> = ports
+            .iter()
+            .map(|port| Server::redis(folder.path(), *port, &further))
+            .collect();
+        let addresses: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        until("the cluster is made", || {
+            let done = Command::new("redis-cli")
+                .args(["--cluster", "create"])
+                .args(&addresses)
+                .args(["--cluster-replicas", "1", "--cluster-yes"])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+            done.unwrap().success()
+        });
+        until("the cluster is complete", || {
+            let is_complete = |server: &Server| {
+                let known = server.ask(&["cluster", "nodes"]);
+                let replicas = known.matches("slave ").count();
+                let follows = !server
+                    .ask(&["info", "replication"])
+                    .contains("master_link_status:down");
+                server.ask(&["cluster", "info"]).contains("cluster_state:ok") && replicas == 3 && follows
+            };
+            servers.iter().all(is_complete)
+        });
+        let url = format!("redis-cluster://{}", addresses.join(","));
+        Some(Self::of(folder, servers, url))
+    }
+
+    /// A master, a replica, and three Sentinels that watch them; in this order.
+    pub(crate) fn sentinel() -> Option<Self> {
+        let folder = folder()?;
+        let master = Server::redis(folder.path(), free_port(), &[]);
+        let of = format!("127.0.0.1 {}", master.port);
+        let replica = Server::redis(folder.path(), free_port(), &["--replicaof", &of]);
+        until("the replica follows", || {
+            replica
+                .ask(&["info", "replication"])
+                .contains("master_link_status:up")
+        });
+        let mut servers = vec![master, replica];
+        for _ in 0..3 {
+            let port = free_port();
+            let file = folder.path().join(format!("sentinel-{port}.conf"));
+            let watched = servers[0].port;
+            let text = format!(
+                "port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {watched} 2\nsentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 3000\n"
+            );
+            fs::write(&file, text).unwrap();
+            let server = Server::start(
+                folder.path(),
+                "redis-server",
+                port,
+                &[file.to_str().unwrap(), "--sentinel"],
+            );
+            servers.push(server);
+        }
+        until("the Sentinels know each other", || {
+            servers[2..].iter().all(|sentinel| {
+                let known = sentinel.ask(&["sentinel", "master", "main"]);
+                let value = |name: &str| {
+                    known
+                        .lines()
+                        .skip_while(|line| *line != name)
+                        .nth(1)
+                        .map(str::to_owned)
+                };
+                value("num-other-sentinels").as_deref() == Some("2")
+                    && value("num-slaves").as_deref() == Some("1")
+            })
+        });
+        let hosts: Vec<_> = servers[2..]
+            .iter()
+            .map(|server| format!("127.0.0.1:{}", server.port))
+            .collect();
+        let url = format!("redis-sentinel://{}/main", hosts.join(","));
+        Some(Self::of(folder, servers, url))
+    }
+
+    fn of(folder: TempDir, servers: Vec<Server>, url: String) -> Self {
+        let settings = Settings {
+            url,
+            user: None,
+            password: None,
+            ca_file: None,
+            prefix: "shoal".into(),
+        };
+        Self {
+            _folder: folder,
+            all: servers,
+            settings,
+        }
+    }
+
+    /// A directory that has answered.
+    pub(crate) async fn connected(&self) -> Redis {
+        let redis = Redis::new(&self.settings).unwrap();
+        answers(&redis).await;
+        redis
+    }
+}
+
+/// Waits until a directory answers.
+pub(crate) async fn answers(directory: &dyn Directory) {
+    let began = clock::instant();
+    loop {
+        match directory.mark(NodeId(0), 15).await {
+            Ok(_) => return,
+            Err(silent) => assert!(began.elapsed() < PATIENCE, "{silent}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits until something holds.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = clock::instant();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "it does not come to pass that {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn keep(process_file: &Path, command: &[String]) -> Child {
+    let _ = fs::remove_file(process_file);
+    let keeper = Command::new("sh")
+        .args(["-c", KEEPER, "keeper"])
+        .arg(process_file)
+        .args(command)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("a server starts", || {
+        fs::read_to_string(process_file).is_ok_and(|process| process.ends_with('\n'))
+    });
+    keeper
+}
+
+fn end(keeper: &mut Child) {
+    drop(keeper.stdin.take());
+    keeper.wait().unwrap();
+}
+
+fn folder() -> Option<TempDir> {
+    for program in ["redis-server", "redis-cli", "openssl"] {
+        let found = Command::new("sh")
+            .args(["-c", &format!("command -v {program}")])
+            .output();
+        if found.unwrap().stdout.is_empty() {
+            return None;
+        }
+    }
+    Some(tempfile::Builder::new().prefix("shoal-redis-").tempdir().unwrap())
+}
+
+/// A port that is free now, and the one ten thousand above it as well.
+fn free_port() -> u16 {
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // Ports that the kernel gives to connections are above; below them no connection takes it meanwhile.
+        let low = 10_000 + port % 10_000;
+        if TcpListener::bind(("127.0.0.1", low)).is_ok()
+            && TcpListener::bind(("127.0.0.1", low + 10_000)).is_ok()
+        {
+            return low;
+        }
+    }
+}
+
+/// A certificate authority, and a certificate of the server at 127.0.0.1.
+fn make_certificates(folder: &Path) {
+    let script = "
+set -e
+openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ca -keyout ca.key -out ca.pem
+openssl req -newkey rsa:2048 -nodes -subj /CN=redis -keyout server.key -out server.csr
+printf 'subjectAltName=IP:127.0.0.1' > server.ext
+openssl x509 -req -days 2 -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile server.ext -out server.pem
+";
+    let done = Command::new("sh")
+        .args(["-c", script])
+        .current_dir(folder)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    assert!(done.unwrap().success());
+}
