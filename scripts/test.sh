@@ -105,12 +105,26 @@ scripted_tests() {
   wait
 }
 
+# installed PROGRAM PACKAGE...: installs the packages of a program that is missing, where that is possible.
+# RUNLEVEL keeps the package from starting a service.
+installed() {
+  local program=$1
+  shift
+  if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null && ! command -v "$program" > /dev/null; then
+    RUNLEVEL=1 apt-get install -q -y --no-install-recommends "$@" > /dev/null 2>&1 || true
+  fi
+}
+
+# The tests of the directory start servers of Redis, and pass without them.
+redis() {
+  installed redis-server redis-server
+  command -v redis-server > /dev/null || skip 'the directory in Redis: redis-server is not installed'
+}
+
 # The registry's tests and the suites that write into a tier start members of etcd, and pass without it.
 etcd() {
   local program missing=()
-  if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null && ! command -v etcd > /dev/null; then
-    apt-get install -q -y --no-install-recommends etcd-server etcd-client > /dev/null 2>&1 || true
-  fi
+  installed etcd etcd-server etcd-client
   for program in etcd etcdctl openssl; do
     command -v "$program" > /dev/null || missing+=("$program")
   done
@@ -119,6 +133,7 @@ etcd() {
 
 [ -z "${QUICK:-}" ] || export SHOAL_MODEL_SETS=1
 etcd
+redis
 cargo_tests
 if [ -n "${QUICK:-}" ]; then
   skip 'lakes, clients, networks, experiments, demo: QUICK is set'

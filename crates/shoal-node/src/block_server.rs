@@ -137,6 +137,10 @@ impl BlockServer {
         let plan = match block.role {
             PeerRole::Holder if !self.fetcher.holds(id) => return Err(ServeOutcome::NotHeld),
             PeerRole::Holder => FetchPlan::None,
+            PeerRole::Claimant if self.fetcher.holds(id) => FetchPlan::None,
+            PeerRole::Claimant if !self.fetcher.is_in_flight(id) => return Err(ServeOutcome::NotHeld),
+            PeerRole::Claimant if self.fetcher.waits_for_a_node(id) => return Err(ServeOutcome::Circular),
+            PeerRole::Claimant => FetchPlan::Join,
             PeerRole::Home(layer) if self.fetcher.waits_for_home(id, layer) => {
                 return Err(ServeOutcome::Circular);
             }

@@ -81,6 +81,8 @@ pub struct BlockReader {
 pub enum FetchPlan {
     /// Not at all: only blocks that this node holds are given, on disk or waiting for it.
     None,
+    /// Not by this reader: blocks that this node holds are given, and those that it fetches already.
+    Join,
     /// All in one way.
     All(FetchVia),
 }
@@ -88,7 +90,7 @@ pub enum FetchPlan {
 impl FetchPlan {
     fn via(&self) -> Option<&FetchVia> {
         match self {
-            Self::None => None,
+            Self::None | Self::Join => None,
             Self::All(via) => Some(via),
         }
     }
@@ -132,10 +134,13 @@ impl BlockReader {
         let id = self.version.block(index);
         loop {
             // Checked first: a block that no longer waits for the disk is on it.
-            if self.plan.via().is_none()
-                && let Some(waiting) = self.fetcher.join_whole(id)
-            {
-                return OpenedBlock::Fetching(waiting);
+            let running = match self.plan {
+                FetchPlan::None => self.fetcher.join_whole(id),
+                FetchPlan::Join => self.fetcher.join_running(id),
+                FetchPlan::All(_) => None,
+            };
+            if let Some(running) = running {
+                return OpenedBlock::Fetching(running);
             }
             if self.store.contains(id)
                 && let Some(block) = self.store.load(id).await

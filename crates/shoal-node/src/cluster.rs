@@ -16,7 +16,7 @@ use crate::block_server::BlockServer;
 use crate::channel::Channel;
 use crate::clock;
 use crate::config::Config;
-use crate::cooperation::Cooperation;
+use crate::cooperation::{Cooperation, CooperationMode};
 use crate::http::connection::ClientBody;
 use crate::http::listener::{self, ConnectionLimits, Handshake};
 use crate::membership::{ClusterKey, Member, Membership, State, generation};
@@ -65,7 +65,12 @@ impl Cluster {
         notices.agreement.renew(config.digests());
         let membership = Membership::join(addresses.peer, me, seeds, key, Arc::clone(notices)).await?;
         let limits = ConnectionLimits::from(&config.limits);
-        let place = move |hierarchy| store.set_hierarchy(hierarchy);
+        let has_layers = config.cooperation.mode == CooperationMode::Hierarchy;
+        let place = move |hierarchy| {
+            if has_layers {
+                store.set_hierarchy(hierarchy);
+            }
+        };
         let channel = Arc::clone(cooperation.channel());
         let follow = cooperation.follow(membership.members(), place, stopping.clone());
         let tasks = vec![

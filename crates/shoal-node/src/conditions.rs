@@ -37,6 +37,8 @@ conditions! {
     StorePaused = "store-paused",
     /// The registry of a tier has not heard from this node: names below its rules answer 503.
     TierUnreachable = "tier-unreachable",
+    /// The directory of blocks does not answer: nodes look for blocks at their homes.
+    DirectorySilent = "directory-silent",
     /// No other node is seen although there are seeds.
     Alone = "alone",
     /// A seed has no address.

@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use shoal_policy::fingerprint::Placed as _;
+use shoal_policy::nearest::shared_levels;
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
 use shoal_policy::route::{Hierarchy, Neighbourhood, Stop};
 use shoal_policy::{BlockId, Layer, NodeId};
@@ -138,6 +139,31 @@ impl Cooperation {
             tracing::debug!(peer = peer.name(), %error, "the home of a written block did not store it");
         }
         offered.is_ok()
+    }
+
+    /// The nearest of some nodes that hold a block, other than those that were tried: one of those that share
+    /// most of this node's topology, at random. `None` if none of them can be asked.
+    pub fn nearest(&self, holders: &[NodeId], tried: &[NodeId]) -> Option<NodeId> {
+        let view = self.view.load();
+        let candidates = view.members.iter().filter(|member| {
+            let id = member.id();
+            let can_be_asked = || view.peers.get(&id).is_some_and(|peer| peer.is_reachable());
+            holders.contains(&id) && !tried.contains(&id) && can_be_asked()
+        });
+        let near = candidates.map(|member| {
+            let levels = shared_levels(&self.topology, &member.topology);
+            (levels, shoal_base::chance::bits(), member.id())
+        });
+        near.max().map(|(_, _, node)| node)
+    }
+
+    /// The nodes among these that are no members, so that no request reaches them.
+    pub fn strangers(&self, nodes: &[NodeId]) -> impl Iterator<Item = NodeId> {
+        let view = self.view.load();
+        nodes
+            .iter()
+            .copied()
+            .filter(move |node| *node != self.me && !view.peers.contains_key(node))
     }
 
     /// The node of a route's stop; `None` when it has left since.

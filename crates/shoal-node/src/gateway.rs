@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shoal_directory::redis::SettingsError;
+use shoal_directory::reporter::Reporting;
 use shoal_store::{Recovery, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -18,10 +20,12 @@ use crate::admin::server::Readiness;
 use crate::cluster::{Addresses, Cluster};
 use crate::config::{Config, ConfigError};
 use crate::cooperation::CooperationMode;
+use crate::directory::{self, BlockDirectory};
 use crate::dirty::{DirtyObjects, TierError};
 use crate::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
 use crate::http::listener::{self, ListenError};
 use crate::http::tls::{TlsError, TlsReloader};
+use crate::membership;
 use crate::reload::{ReloadError, Reloader};
 use crate::shutdown::{self, Trigger};
 
@@ -65,6 +69,9 @@ pub enum GatewayError {
     /// A tier cannot be used.
     #[error(transparent)]
     Tier(#[from] TierError),
+    /// The settings lead to no directory.
+    #[error(transparent)]
+    Directory(#[from] SettingsError),
     /// A port cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -95,7 +102,9 @@ impl Gateway {
         let (s3_address, admin_address) = (address(&s3), address(&admin));
         let peer = match config.cooperation.mode {
             CooperationMode::Solo => None,
-            CooperationMode::Hierarchy => Some(listener::listen(config.cooperation.listen)?),
+            CooperationMode::Hierarchy | CooperationMode::Directory => {
+                Some(listener::listen(config.cooperation.listen)?)
+            }
         };
         let tls = match (&config.s3.tls_cert, &config.s3.tls_key) {
             (Some(certificate), Some(key)) => Some(TlsReloader::load(certificate, key)?),
@@ -104,7 +113,15 @@ impl Gateway {
         let lake = open_lake(&config).await?;
         let (store, recovery) = open_store(&config).await?;
 
-        let core = Core::new(config, s3_address, admin_address, lake, Arc::clone(&store));
+        let (directory, reporting) = open_directory(&config, &store)?.unzip();
+        let core = Core::new(
+            config,
+            s3_address,
+            admin_address,
+            lake,
+            Arc::clone(&store),
+            directory,
+        );
         let parts = Parts::new(core).await?;
         let readiness = Arc::new(Readiness::awaiting(&[STORE, S3]));
         let (stop, stopping) = shutdown::channel();
@@ -124,17 +141,22 @@ impl Gateway {
                 })?)
             }
         };
+        let reports_stopping = stopping.clone();
         let handoff = cluster
             .as_ref()
             .map(|cluster| parts.handoff(cluster, stopping.clone()));
         let dirty = Arc::clone(&parts.dirty);
         let reloader = Box::new(parts.reloader(tls.as_ref()));
-        let servers = vec![
+        let mut servers = vec![
             tokio::spawn(parts.admin(&readiness, handoff).serve(admin, stopping.clone())),
             tokio::spawn(Arc::clone(&parts.core.split).run(stopping.clone())),
             tokio::spawn(parts.lake_health().run(stopping.clone())),
             tokio::spawn(parts.serve_s3(s3, tls, stopping)),
         ];
+        servers.extend(reporting.map(|reporting| {
+            let reports = directory::report(reporting, Arc::clone(&store), reports_stopping);
+            tokio::spawn(reports)
+        }));
         let tiers = tokio::spawn(Arc::clone(&dirty).run(tiers_stopping));
         readiness.reached(STORE);
         readiness.reached(S3);
@@ -231,9 +253,23 @@ async fn open_lake(config: &Config) -> Result<Arc<Endpoint>, GatewayError> {
     Ok(Arc::new(lake.in_turns(config.limits.lake_requests)))
 }
 
+/// The directory of blocks that the nodes share, if they do, and the task that reports to it.
+fn open_directory(
+    config: &Config,
+    store: &Store,
+) -> Result<Option<(Arc<BlockDirectory>, Reporting)>, SettingsError> {
+    if config.cooperation.mode != CooperationMode::Directory {
+        return Ok(None);
+    }
+    let me = membership::node_id(&config.node.name);
+    let (directory, reporting) = BlockDirectory::open(&config.directory, me, &config.lake.endpoint)?;
+    directory.follow(store);
+    Ok(Some((directory, reporting)))
+}
+
 async fn open_store(config: &Config) -> Result<(Arc<Store>, Recovery), StoreError> {
     let (store, mapped_bytes) = (config.store.clone(), config.limits.mapped_bytes);
-    let layers = core::layers(config);
+    let layers = core::layers_of_room(config);
     let opening = tokio::task::spawn_blocking(move || Store::open(&store, mapped_bytes, layers));
     opening.await.expect("opening a store does not panic")
 }

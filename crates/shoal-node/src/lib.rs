@@ -37,6 +37,7 @@ mod block_server;
 mod channel;
 mod cluster;
 mod cooperation;
+mod directory;
 mod handoff;
 mod membership;
 mod peer;

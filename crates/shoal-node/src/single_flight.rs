@@ -98,12 +98,21 @@ struct State {
     received: u64,
     /// Where the bytes come from now.
     source: Source,
-    /// The layer whose home the leader waits for.
-    awaited_home: Option<Layer>,
+    /// The other node that the leader waits for.
+    awaited: Option<Awaited>,
     phase: FetchPhase,
     wakers: Vec<Waker>,
     /// The share of the memory window that the pieces take; given back when they are dropped.
     window: Option<OwnedSemaphorePermit>,
+}
+
+/// Another node that brings a block, and may have to wait for a third one before it can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// The block's home in this layer.
+    Home(Layer),
+    /// The node that claims the block at the directory.
+    Claimant,
 }
 
 #[derive(Debug)]
@@ -146,7 +155,7 @@ impl SingleFlight {
                 pieces: Vec::new(),
                 received: 0,
                 source: Source::Lake,
-                awaited_home: None,
+                awaited: None,
                 phase: FetchPhase::Receiving,
                 wakers: Vec::new(),
                 window: None,
@@ -182,15 +191,22 @@ impl SingleFlight {
         Some(Waiter::new(fetch, true))
     }
 
+    /// Joins the fetch of a block that is in flight, or waits for the disk.
+    pub fn join_running(&self, id: BlockId) -> Option<Waiter> {
+        let in_flight = self.in_flight.lock();
+        let fetch = in_flight.get(&id)?;
+        Some(Waiter::new(fetch, fetch.is_here()))
+    }
+
     /// Whether the block is in flight, or waits for the disk.
     pub fn contains(&self, block: BlockId) -> bool {
         self.in_flight.lock().contains_key(&block)
     }
 
-    /// The layer whose home a block in flight waits for.
-    pub fn awaited_home(&self, block: BlockId) -> Option<Layer> {
+    /// The other node that a block in flight waits for.
+    pub fn awaited(&self, block: BlockId) -> Option<Awaited> {
         let fetch = self.in_flight.lock().get(&block).cloned();
-        fetch.and_then(|fetch| fetch.state.lock().awaited_home)
+        fetch.and_then(|fetch| fetch.state.lock().awaited)
     }
 
     /// The number of reads that waited for a fetch that another read had started.
@@ -254,10 +270,10 @@ impl Leader {
         self.fetch.state.lock().source = source;
     }
 
-    /// Notes that the block waits for its home in `layer`, until the returned value is dropped.
-    pub fn awaits_home(&self, layer: Layer) -> HomeWait<'_> {
-        self.fetch.state.lock().awaited_home = Some(layer);
-        HomeWait(&self.fetch)
+    /// Notes that the block waits for another node, until the returned value is dropped.
+    pub fn awaits(&self, awaited: Awaited) -> PeerWait<'_> {
+        self.fetch.state.lock().awaited = Some(awaited);
+        PeerWait(&self.fetch)
     }
 
     /// The number of bytes that have arrived.
@@ -362,12 +378,12 @@ impl Leader {
 
 /// Marks that a block waits for another node, which must not wait for this one.
 #[derive(Debug)]
-#[must_use = "a block waits for its home until this is dropped"]
-pub struct HomeWait<'a>(&'a Fetch);
+#[must_use = "a block waits for another node until this is dropped"]
+pub struct PeerWait<'a>(&'a Fetch);
 
-impl Drop for HomeWait<'_> {
+impl Drop for PeerWait<'_> {
     fn drop(&mut self) {
-        self.0.state.lock().awaited_home = None;
+        self.0.state.lock().awaited = None;
     }
 }
 

@@ -11,6 +11,7 @@ use shoal_s3::uri::S3Uri;
 use shoal_store::{Absence, Store};
 
 use crate::cooperation::Cooperation;
+use crate::directory::BlockDirectory;
 use crate::endpoint::Endpoint;
 use crate::grants::Grants;
 use crate::single_flight::SingleFlight;
@@ -76,7 +77,7 @@ pub struct BlockLocation {
     pub reason: Option<String>,
     /// The layer to which it belongs on this node, present or not.
     pub layer: String,
-    /// Its homes in each layer beyond L1, from L2 outwards.
+    /// Its homes in each layer beyond L1, from L2 outwards. None while a directory says where blocks are.
     pub homes: Vec<String>,
 }
 
@@ -177,6 +178,8 @@ pub struct Explainer {
     pub single_flight: Arc<SingleFlight>,
     /// Homes.
     pub cooperation: Arc<Cooperation>,
+    /// The directory of blocks, if the nodes have one.
+    pub directory: Option<Arc<BlockDirectory>>,
 }
 
 impl Explainer {
@@ -226,12 +229,20 @@ impl Explainer {
                 None => (Presence::Unasked, None),
             }
         };
+        let has_homes = self
+            .directory
+            .as_ref()
+            .is_none_or(|directory| !directory.answers());
         BlockLocation {
             index: block.index,
             here,
             reason: reason.map(str::to_owned),
             layer: self.store.layer_of(block).to_string(),
-            homes: self.cooperation.homes(block),
+            homes: if has_homes {
+                self.cooperation.homes(block)
+            } else {
+                Vec::new()
+            },
         }
     }
 }

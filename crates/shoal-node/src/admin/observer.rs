@@ -1,6 +1,7 @@
 //! Brings the counts that a node's parts keep into the metrics when these are read.
 
 mod conditions;
+mod directory;
 mod peers;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use crate::admin::members::{Member, MemberState, Members};
 use crate::admin::reloads::Reloads;
 use crate::block_server::BlockServer;
 use crate::cooperation::{Cooperation, CooperationConfig, CooperationMode};
+use crate::directory::BlockDirectory;
 use crate::dirty::{DirtyObjects, Figures, FlushOrders, UploadEnd, WriteBackOutcome};
 use crate::endpoint::{AccountRefusal, Endpoint, EndpointCounts};
 use crate::fair::in_flight::InFlight;
@@ -57,6 +59,8 @@ pub struct Observer {
     pub in_flight: Arc<InFlight>,
     /// The other nodes.
     pub cooperation: Arc<Cooperation>,
+    /// The directory of blocks, if the nodes have one.
+    pub directory: Option<Arc<BlockDirectory>>,
     /// Answers the requests of other nodes.
     pub block_server: Arc<BlockServer>,
     /// How orders to read the configuration again ended.
@@ -78,6 +82,8 @@ pub struct ObserverConfig {
     pub store: StoreConfig,
     /// `[cooperation]`
     pub cooperation: CooperationConfig,
+    /// `[directory] url`
+    pub directory_url: String,
     /// `[limits]`
     pub limits: Limits,
 }
@@ -90,6 +96,7 @@ pub struct LastReported {
     coalesced: u64,
     layers: Vec<LayerRequests>,
     peers: peers::LastReported,
+    directory: directory::LastReported,
     reloads: Vec<(&'static str, u64)>,
     written_back: Vec<(WriteBackOutcome, u64)>,
     upload_ends: Vec<(UploadEnd, u64)>,
@@ -147,6 +154,8 @@ impl Observer {
         if self.config.cooperation.mode != CooperationMode::Solo {
             self.measure_peers(metrics.peers(), &mut peers);
         }
+        let mut directory = last_reported.directory;
+        self.measure_directory(metrics.directory(), &mut directory);
         let slowed = self.measure_payers(metrics, &last_reported.slowed);
         *last_reported = LastReported {
             slowed,
@@ -155,6 +164,7 @@ impl Observer {
             coalesced,
             layers,
             peers,
+            directory,
             reloads,
             written_back: dirty.outcomes,
             upload_ends: dirty.upload_ends.to_vec(),
@@ -378,6 +388,7 @@ impl Observer {
             "writes": { "underway": self.through.underway() },
             "write_back": self.write_back(),
             "cooperation": self.cooperation(),
+            "directory": self.directory_page(),
             "drain": drain,
         })
     }

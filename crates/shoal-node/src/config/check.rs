@@ -1,6 +1,7 @@
 //! Checks the values of a configuration against each other and against the world.
 
 mod advice;
+mod directory;
 mod lookup;
 mod split;
 mod tier;
@@ -94,6 +95,7 @@ impl Check<'_> {
         self.write();
         self.tiers();
         self.cooperation();
+        self.directory();
         self.split();
         self.lake_timeouts();
         self.limits();

@@ -34,6 +34,7 @@ pub use shoal_registry::Lifetime;
 
 pub use crate::admin::AdminConfig;
 pub use crate::cooperation::{CooperationConfig, CooperationMode};
+pub use crate::directory::DirectoryConfig;
 pub use crate::endpoint::LakeConfig;
 pub use crate::freshness::{FreshnessConfig, FreshnessMode, FreshnessRule};
 pub use crate::front::{Anonymous, S3Config};
@@ -64,6 +65,8 @@ pub struct Config {
     pub write: WriteConfig,
     /// `[cooperation]`
     pub cooperation: CooperationConfig,
+    /// `[directory]`
+    pub directory: DirectoryConfig,
     /// `[[tier]]`
     pub tiers: Vec<TierConfig>,
     /// `[limits]`

@@ -210,6 +210,11 @@ pub(crate) fn differences(one: &Config, other: &Config) -> Vec<String> {
             &one.cooperation.previous_secret_key,
             &other.cooperation.previous_secret_key,
         ),
+        (
+            "[directory] password",
+            &one.directory.password,
+            &other.directory.password,
+        ),
     ];
     for (name, one, other) in secrets {
         if one.is_some() && other.is_some() && one != other {

@@ -21,6 +21,8 @@ pub(super) struct ConfigDraft {
     pub(super) cooperation_secret_key_file: Option<PathBuf>,
     /// Likewise for `config.cooperation.previous_secret_key`.
     pub(super) cooperation_previous_secret_key_file: Option<PathBuf>,
+    /// Likewise for `config.directory.password`.
+    pub(super) directory_password_file: Option<PathBuf>,
     /// The origin of each value, in the order of [`SETTINGS`].
     pub(super) provenances: Vec<Provenance>,
 }
@@ -108,7 +110,7 @@ settings! {
     write short_age => config.write.short_age, "The same for objects of rules whose lifetime is short, most of which are removed before";
     write permission => config.write.permission, "How long the lake's permission to write below a bucket or prefix is remembered; 0s: not at all";
 
-    cooperation mode => config.cooperation.mode, "How nodes work together: solo (not at all) or hierarchy (in layers)";
+    cooperation mode => config.cooperation.mode, "How nodes work together: solo (not at all), hierarchy (in layers) or directory (which says where blocks are)";
     cooperation listen => config.cooperation.listen, "Where other nodes reach this one: blocks by TCP, gossip by UDP";
     cooperation advertise => config.cooperation.advertise, "The address under which they do, when it is another one";
     cooperation seeds => config.cooperation.seeds, "Nodes to ask for the others: host:port of their listen";
@@ -123,6 +125,14 @@ settings! {
     cooperation previous_secret_key => config.cooperation.previous_secret_key, "A second one that counts as well, while the nodes change from one secret to another; better in a file";
     cooperation previous_secret_key_file => cooperation_previous_secret_key_file, "File that holds that one and nothing else";
     cooperation encrypt => config.cooperation.encrypt, "Whether messages between nodes are encrypted; without encryption they are still authenticated";
+
+    directory url => config.directory.url, "Which nodes hold a block, for mode directory: embedded (the nodes of one process) or the URL of a Redis";
+    directory user => config.directory.user, "User at Redis, if it has users";
+    directory password => config.directory.password, "Password at Redis; better in a file";
+    directory password_file => directory_password_file, "File that holds it and nothing else";
+    directory ca_file => config.directory.ca_file, "PEM certificates that sign that of Redis; without it those that the system trusts";
+    directory prefix => config.directory.prefix, "Keys in Redis begin with this, so that several clusters can share it";
+    directory timeout => config.directory.timeout, "A node waits for an answer for this time and then goes on without the directory";
 
     limits connections => config.limits.connections, "Open client connections";
     limits requests => config.limits.requests, "Requests in flight on the node";
@@ -154,7 +164,7 @@ settings! {
 }
 
 /// The sections of the file in the order in which they are printed.
-pub(super) const SECTIONS: [&str; 13] = [
+pub(super) const SECTIONS: [&str; 14] = [
     "node",
     "s3",
     "admin",
@@ -164,6 +174,7 @@ pub(super) const SECTIONS: [&str; 13] = [
     "write",
     "tier",
     "cooperation",
+    "directory",
     "limits",
     "lookup",
     "log",
@@ -189,10 +200,11 @@ const REMOVED: [(&str, &str, &str); 2] = [
 
 /// The settings that are secrets, each by section and key. Each can be written in a separate file, which
 /// `<key>_file` names.
-pub(super) const SECRETS: [(&str, &str); 3] = [
+pub(super) const SECRETS: [(&str, &str); 4] = [
     ("lake", "secret_key"),
     ("cooperation", "secret_key"),
     ("cooperation", "previous_secret_key"),
+    ("directory", "password"),
 ];
 
 /// The settings of one section.
@@ -234,6 +246,7 @@ impl ConfigDraft {
             lake_secret_key_file: None,
             cooperation_secret_key_file: None,
             cooperation_previous_secret_key_file: None,
+            directory_password_file: None,
             provenances: vec![Provenance::Default; SETTINGS.len()],
         }
     }
@@ -249,6 +262,10 @@ impl ConfigDraft {
             ("cooperation", "previous_secret_key") => (
                 &mut self.config.cooperation.previous_secret_key,
                 &mut self.cooperation_previous_secret_key_file,
+            ),
+            ("directory", _) => (
+                &mut self.config.directory.password,
+                &mut self.directory_password_file,
             ),
             _ => unreachable!("no other setting is a secret"),
         }

@@ -3,7 +3,10 @@
 use shoal_base::secret::Secret;
 
 use super::value::lifetime_word;
-use super::{Config, IdentityConfig, RegistryConfig, TierConfig, TierStoreConfig, WriteMode, WriteRule};
+use super::{
+    Config, CooperationMode, IdentityConfig, RegistryConfig, TierConfig, TierStoreConfig, WriteMode,
+    WriteRule,
+};
 use crate::membership::{SettingDigest, SettingsDigests, SharedSetting};
 
 impl Config {
@@ -19,7 +22,13 @@ impl Config {
         match part {
             SharedSetting::BlockSize => digest.add(&self.store.block_bytes.to_string()),
             SharedSetting::Lake => digest.add(&self.lake.endpoint),
-            SharedSetting::Layers => self.cooperation.layers.iter().for_each(|layer| digest.add(layer)),
+            SharedSetting::Layers => {
+                self.cooperation.layers.iter().for_each(|layer| digest.add(layer));
+                if self.cooperation.mode == CooperationMode::Directory {
+                    digest.add("directory");
+                    digest.add(&self.directory.prefix);
+                }
+            }
             SharedSetting::WriteRules => {
                 let write = &self.write;
                 digest.add(write.default.as_str());

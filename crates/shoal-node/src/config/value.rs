@@ -339,12 +339,13 @@ impl Value for Anonymous {
 }
 
 impl Value for CooperationMode {
-    const WRITE: &'static str = "write \"solo\" or \"hierarchy\"";
+    const WRITE: &'static str = "write \"solo\", \"hierarchy\" or \"directory\"";
 
     fn from_text(text: &str) -> Option<Self> {
         match text {
             "solo" => Some(Self::Solo),
             "hierarchy" => Some(Self::Hierarchy),
+            "directory" => Some(Self::Directory),
             _ => None,
         }
     }
@@ -353,6 +354,7 @@ impl Value for CooperationMode {
         let word = match self {
             Self::Solo => "solo",
             Self::Hierarchy => "hierarchy",
+            Self::Directory => "directory",
         };
         Some(Toml::String(word.into()))
     }

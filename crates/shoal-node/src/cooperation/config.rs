@@ -15,6 +15,8 @@ pub enum CooperationMode {
     Solo,
     /// In layers, by consistent hashing (D3N).
     Hierarchy,
+    /// By a directory that says which nodes hold a block (D4N). While it does not answer, as in `Hierarchy`.
+    Directory,
 }
 
 /// Whether this node shares blocks with others, and how it finds them.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use http::{Method, header};
+use http::{Method, StatusCode, header};
+use shoal_directory::Located;
 use shoal_policy::route::Stop;
 use shoal_policy::{BlockId, Layer, NodeId, Source};
 use shoal_s3::object::Version;
@@ -16,11 +17,12 @@ use shoal_s3::range::ByteRange;
 use super::body_reader::{BodyReader, bytes_before, lake_error, range_header, resumption};
 use super::hops::HopOutcome;
 use super::{FetchVia, Fetcher};
+use crate::directory::{BlockDirectory, Claim};
 use crate::endpoint::{EndpointRequest, RepeatableGet};
 use crate::grants::is_refusal;
 use crate::peer::{BlockRequest, Peer, PeerError, PeerRole};
 use crate::read_context::ReadContext;
-use crate::single_flight::{FetchError, Leader};
+use crate::single_flight::{Awaited, FetchError, Leader};
 use crate::tier::TierBytes;
 
 /// How long a peer may send nothing before it is asked whether it is alive.
@@ -57,6 +59,13 @@ enum HopError {
     Stuck,
 }
 
+impl HopError {
+    /// Whether the node has said that it does not hold the block.
+    fn says_not_held(&self) -> bool {
+        matches!(self, Self::Peer(PeerError::Refused { status, .. }) if *status == StatusCode::NOT_FOUND)
+    }
+}
+
 impl HopOutcome {
     fn of(hop: &Result<(), HopError>) -> Self {
         match hop {
@@ -72,9 +81,25 @@ impl HopOutcome {
     }
 }
 
+/// How far the directory has led a fetch.
+enum Led {
+    /// A node has sent the block.
+    ToTheBlock,
+    /// To the lake, because no node holds the block, or none that can be asked.
+    ToTheLake,
+    /// Nowhere: it does not answer.
+    Nowhere,
+}
+
 impl Fetcher {
-    /// Gives the leader all bytes of its block.
-    pub(super) async fn fetch_block(&self, fetch: &BlockFetch, leader: &Leader) -> Result<(), FetchError> {
+    /// Gives the leader all bytes of its block. If they come from the lake because the directory leaves the
+    /// block to this node, `claim` says so.
+    pub(super) async fn fetch_block(
+        &self,
+        fetch: &BlockFetch,
+        leader: &Leader,
+        claim: &mut Option<Claim>,
+    ) -> Result<(), FetchError> {
         let len = fetch.version.block_len(fetch.index);
         leader.hold_memory(self.memory.reserve(fetch.context.caller().payer(), len).await?);
         let layer = match &fetch.via {
@@ -82,17 +107,17 @@ impl Fetcher {
             FetchVia::Handover(giver) => return self.take_over(*giver, fetch, leader).await,
             FetchVia::Tier(bytes) => return read_tier(bytes, fetch, leader).await,
         };
-        let block = fetch.version.block(fetch.index);
-        let mut tried = Vec::new();
-        while tried.len() < HOPS_MAX
-            && let Some((node, role)) = self.next_peer(block, layer, &tried)
-        {
-            leader.set_source(Source::Peer);
-            match self.fetch_from_peer(node, role, fetch, leader).await {
-                Ok(()) => return Ok(()),
-                Err(error) => tracing::debug!(?node, ?role, %error, "a node broke off while it sent a block"),
-            }
-            tried.push(node);
+        let led = match self.directory_for(len) {
+            Some(directory) => self.fetch_as_located(directory, fetch, leader, claim).await,
+            None => Led::Nowhere,
+        };
+        let is_here = match led {
+            Led::ToTheBlock => true,
+            Led::ToTheLake => false,
+            Led::Nowhere => self.fetch_by_route(layer, fetch, leader).await,
+        };
+        if is_here {
+            return Ok(());
         }
         let check = self.integrity.of(&fetch.version, &fetch.context)?;
         leader.set_source(Source::Lake);
@@ -104,6 +129,83 @@ impl Fetcher {
             .await?
             .fill(leader, rest.len(), check.as_ref())
             .await
+    }
+
+    /// Asks the homes of a block for it. Returns whether one of them has sent it.
+    async fn fetch_by_route(&self, layer: Layer, fetch: &BlockFetch, leader: &Leader) -> bool {
+        let block = fetch.version.block(fetch.index);
+        let mut tried = Vec::new();
+        while tried.len() < HOPS_MAX
+            && let Some((node, role)) = self.next_peer(block, layer, &tried)
+        {
+            leader.set_source(Source::Peer);
+            match self.fetch_from_peer(node, role, fetch, leader).await {
+                Ok(()) => return true,
+                Err(error) => tracing::debug!(?node, ?role, %error, "a node broke off while it sent a block"),
+            }
+            tried.push(node);
+        }
+        false
+    }
+
+    /// Asks the nodes that the directory names for a block (dissertation 4.5.1). An entry that turns out to
+    /// be wrong is repaired, and the directory is asked again.
+    async fn fetch_as_located(
+        &self,
+        directory: &BlockDirectory,
+        fetch: &BlockFetch,
+        leader: &Leader,
+        claim: &mut Option<Claim>,
+    ) -> Led {
+        let block = fetch.version.block(fetch.index);
+        let (mut tried, mut steal_from) = (Vec::new(), None);
+        while tried.len() < HOPS_MAX {
+            let Some(located) = directory.locate(block, steal_from).await else {
+                return Led::Nowhere;
+            };
+            let (node, role) = match located {
+                Located::Yours => {
+                    *claim = Some(directory.claim(block));
+                    return Led::ToTheLake;
+                }
+                Located::Claimed(node) if tried.contains(&node) => return Led::ToTheLake,
+                Located::Claimed(node) => (node, PeerRole::Claimant),
+                Located::Held(holders) => {
+                    for gone in self.cooperation.strangers(&holders) {
+                        directory.correct(block, gone).await;
+                    }
+                    match self.cooperation.nearest(&holders, &tried) {
+                        Some(node) => (node, PeerRole::Holder),
+                        // Those that are left may come back, so that their entries stay.
+                        None if self.cooperation.strangers(&holders).count() < holders.len() => {
+                            return Led::ToTheLake;
+                        }
+                        None => {
+                            tried.extend(holders);
+                            continue;
+                        }
+                    }
+                }
+            };
+            leader.set_source(Source::Peer);
+            let Err(error) = self.fetch_from_peer(node, role, fetch, leader).await else {
+                return Led::ToTheBlock;
+            };
+            tracing::debug!(?node, ?role, %error, "a node that the directory named did not send a block");
+            tried.push(node);
+            if role == PeerRole::Claimant {
+                steal_from = Some(node);
+            } else if error.says_not_held() {
+                directory.correct(block, node).await;
+            }
+        }
+        Led::ToTheLake
+    }
+
+    /// The directory, if blocks of this length are entered there.
+    fn directory_for(&self, block_bytes: u64) -> Option<&BlockDirectory> {
+        let directory = self.directory.as_deref()?;
+        BlockDirectory::enters(block_bytes).then_some(directory)
     }
 
     /// Takes the block from the node that gives it away. It has no reader, so no other node is asked for it
@@ -130,6 +232,8 @@ impl Fetcher {
     /// The node that is asked first for a block that is not here.
     pub fn first_peer(&self, block: BlockId, via: &FetchVia) -> Option<NodeId> {
         match via {
+            // The directory says it when it is asked.
+            FetchVia::Route(_) if self.directory.is_some() => None,
             FetchVia::Route(layer) => self.next_peer(block, *layer, &[]).map(|(node, _)| node),
             FetchVia::Handover(giver) => Some(*giver),
             FetchVia::Tier(_) => None,
@@ -160,8 +264,9 @@ impl Fetcher {
             start: leader.received(),
             end: fetch.version.block_len(fetch.index),
         };
-        let _home_wait = match role {
-            PeerRole::Home(layer) => Some(leader.awaits_home(layer)),
+        let _wait = match role {
+            PeerRole::Home(layer) => Some(leader.awaits(Awaited::Home(layer))),
+            PeerRole::Claimant => Some(leader.awaits(Awaited::Claimant)),
             PeerRole::Holder | PeerRole::Successor(_) => None,
         };
         let request = BlockRequest {

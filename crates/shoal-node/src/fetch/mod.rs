@@ -28,10 +28,11 @@ use self::hops::HopCounters;
 use self::integrity::IntegrityChecks;
 use self::response_stream::ResponseStream;
 use crate::cooperation::Cooperation;
+use crate::directory::{BlockDirectory, Claim};
 use crate::endpoint::{Endpoint, LakeBody, RetryBudget};
 use crate::grants::Grants;
 use crate::read_context::ReadContext;
-use crate::single_flight::{BlockSpan, Join, Leader, SingleFlight, Waiter};
+use crate::single_flight::{Awaited, BlockSpan, Join, Leader, SingleFlight, Waiter};
 use crate::split::{MissTimer, Split};
 use crate::tier::TierBytes;
 
@@ -44,6 +45,7 @@ pub struct Fetcher {
     lake: Arc<Endpoint>,
     grants: Arc<Grants>,
     cooperation: Arc<Cooperation>,
+    directory: Option<Arc<BlockDirectory>>,
     split: Arc<Split>,
     store: Arc<Store>,
     single_flight: Arc<SingleFlight>,
@@ -63,6 +65,8 @@ pub struct FetcherParts {
     pub grants: Arc<Grants>,
     /// The homes of blocks.
     pub cooperation: Arc<Cooperation>,
+    /// The directory of blocks, if the nodes have one.
+    pub directory: Option<Arc<BlockDirectory>>,
     /// Counts hits and misses of each layer.
     pub split: Arc<Split>,
     /// Blocks on disk.
@@ -115,6 +119,7 @@ impl Fetcher {
             lake,
             grants,
             cooperation,
+            directory,
             split,
             store,
             single_flight,
@@ -123,6 +128,7 @@ impl Fetcher {
             lake,
             grants,
             cooperation,
+            directory,
             split,
             store,
             single_flight,
@@ -149,11 +155,32 @@ impl Fetcher {
         self.store.contains(block) || self.single_flight.holds(block, || self.store.contains(block))
     }
 
-    /// Whether a block in flight waits for its home in a layer no wider than `layer`. The node that asks this
-    /// one as that layer's home may be the very node that the block waits for.
+    /// Whether a block in flight waits for its home in a layer no wider than `layer`, or for the node that
+    /// claims it. The node that asks this one as that layer's home may be the very node that the block waits
+    /// for.
     pub fn waits_for_home(&self, block: BlockId, layer: Layer) -> bool {
-        let awaited = self.single_flight.awaited_home(block);
-        awaited.is_some_and(|awaited| awaited <= layer)
+        match self.single_flight.awaited(block) {
+            Some(Awaited::Home(awaited)) => awaited <= layer,
+            Some(Awaited::Claimant) => true,
+            None => false,
+        }
+    }
+
+    /// Whether blocks of this length are found at their homes, and not by the directory.
+    pub fn uses_homes(&self, block_bytes: u64) -> bool {
+        let directory = self.directory.as_deref();
+        let directory = directory.filter(|_| BlockDirectory::enters(block_bytes));
+        directory.is_none_or(|directory| !directory.answers())
+    }
+
+    /// Whether the block is in flight, or waits for the disk.
+    pub fn is_in_flight(&self, block: BlockId) -> bool {
+        self.single_flight.contains(block)
+    }
+
+    /// Whether a block in flight waits for another node.
+    pub fn waits_for_a_node(&self, block: BlockId) -> bool {
+        self.single_flight.awaited(block).is_some()
     }
 
     /// Joins the fetch of a block; if there is none, starts one in a separate task. Returns `None` if the
@@ -187,6 +214,12 @@ impl Fetcher {
     /// Joins the fetch of a block whose bytes are all here and wait for the disk.
     pub fn join_whole(&self, block: BlockId) -> Option<JoinedFetch> {
         let waiter = self.single_flight.join_whole(block)?;
+        Some(JoinedFetch::of_another(waiter))
+    }
+
+    /// Joins the fetch of a block that is in flight, or waits for the disk.
+    pub fn join_running(&self, block: BlockId) -> Option<JoinedFetch> {
+        let waiter = self.single_flight.join_running(block)?;
         Some(JoinedFetch::of_another(waiter))
     }
 
@@ -263,8 +296,9 @@ impl Fetcher {
         leader: Leader,
         waiters_changed: Arc<Notify>,
     ) {
+        let mut claim = None;
         let fetched = tokio::select! {
-            fetched = self.fetch_block(&fetch, &leader) => fetched,
+            fetched = self.fetch_block(&fetch, &leader, &mut claim) => fetched,
             // Dropping the response closes its connection.
             () = abandoned(&leader, &waiters_changed) => return,
         };
@@ -273,7 +307,7 @@ impl Fetcher {
                 if let Some(missed) = missed {
                     missed.answered();
                 }
-                self.write_to_store(fetch.version, leader, fetch.via.urgency());
+                self.write_to_store(fetch.version, leader, fetch.via.urgency(), claim);
             }
             Err(error) => leader.fail(error),
         }
@@ -284,10 +318,16 @@ impl Fetcher {
         self.single_flight.join(span, waiters_changed, is_stored)
     }
 
-    /// Starts writing a block whose bytes are all here to disk, beside its readers' streams.
-    fn write_to_store(&self, version: Arc<Version>, leader: Leader, urgency: Urgency) {
+    /// Starts writing a block whose bytes are all here to disk, beside its readers' streams. A claim to the
+    /// block ends with that.
+    fn write_to_store(&self, version: Arc<Version>, leader: Leader, urgency: Urgency, claim: Option<Claim>) {
         let (block, pieces) = (leader.span().id, leader.pieces());
         self.store.put_then(block, version, pieces, urgency, |stored| {
+            if let Some(claim) = claim
+                && stored.is_ok()
+            {
+                claim.stored();
+            }
             complete(leader, stored);
         });
     }

@@ -156,7 +156,7 @@ impl ResponseStream {
                 self.headless = Some(leader);
             } else {
                 self.fetcher
-                    .write_to_store(Arc::clone(&self.version), leader, Urgency::Late);
+                    .write_to_store(Arc::clone(&self.version), leader, Urgency::Late, None);
             }
         }
         self.complete_first();
@@ -189,7 +189,7 @@ impl ResponseStream {
                     .await
             };
             match brought.await {
-                Ok(()) => fetcher.write_to_store(version, leader, Urgency::Late),
+                Ok(()) => fetcher.write_to_store(version, leader, Urgency::Late, None),
                 Err(error) => leader.fail(error),
             }
         });

@@ -12,6 +12,7 @@ use crate::channel::{Channel, ChannelConfig};
 use crate::clock;
 use crate::config::Config;
 use crate::cooperation::{Cooperation, CooperationMode};
+use crate::directory::BlockDirectory;
 use crate::endpoint::Endpoint;
 use crate::fair::in_flight::InFlight;
 use crate::fetch::{Fetcher, FetcherParts};
@@ -37,6 +38,7 @@ pub(super) struct Core {
     pub(super) single_flight: Arc<SingleFlight>,
     pub(super) split: Arc<Split>,
     pub(super) cooperation: Arc<Cooperation>,
+    pub(super) directory: Option<Arc<BlockDirectory>>,
     pub(super) fetcher: Arc<Fetcher>,
     pub(super) write_rules: WriteRules,
     pub(super) write_through: Arc<WriteThrough>,
@@ -54,6 +56,7 @@ impl Core {
         admin_address: SocketAddr,
         lake: Arc<Endpoint>,
         store: Arc<Store>,
+        directory: Option<Arc<BlockDirectory>>,
     ) -> Self {
         let limits = &config.limits;
         let (grants, single_flight) = (Arc::<Grants>::default(), Arc::<SingleFlight>::default());
@@ -68,6 +71,7 @@ impl Core {
             lake: Arc::clone(&lake),
             grants: Arc::clone(&grants),
             cooperation: Arc::clone(&cooperation),
+            directory: directory.clone(),
             split: Arc::clone(&split),
             store: Arc::clone(&store),
             single_flight: Arc::clone(&single_flight),
@@ -91,6 +95,7 @@ impl Core {
             single_flight,
             split,
             cooperation,
+            directory,
             fetcher,
             write_rules: WriteRules::new(&config.write, &config.tiers),
             write_through: Arc::new(write_through),
@@ -102,10 +107,19 @@ impl Core {
     }
 }
 
-/// The number of layers of a node. One that does not cooperate has one layer: its own.
-pub(super) fn layers(config: &Config) -> usize {
+/// The number of layers in which a node looks for blocks. One that does not cooperate has one layer: its own.
+fn layers(config: &Config) -> usize {
     match config.cooperation.mode {
         CooperationMode::Solo => 1,
+        CooperationMode::Hierarchy | CooperationMode::Directory => config.cooperation.layers.len(),
+    }
+}
+
+/// The number of layers that share the room of a node. Nodes with a directory keep blocks for themselves: a
+/// block is at home where it is read.
+pub(super) fn layers_of_room(config: &Config) -> usize {
+    match config.cooperation.mode {
+        CooperationMode::Solo | CooperationMode::Directory => 1,
         CooperationMode::Hierarchy => config.cooperation.layers.len(),
     }
 }

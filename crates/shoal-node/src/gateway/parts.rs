@@ -65,6 +65,7 @@ impl Parts {
             dirty: Arc::clone(&dirty),
             flushes: Arc::clone(&flushes),
             cooperation: Arc::clone(&core.cooperation),
+            directory: core.directory.clone(),
             block_server: Arc::clone(&block_server),
             s3_address: core.s3_address,
             admin_address: core.admin_address,
@@ -202,6 +203,7 @@ fn observer_config(config: &Config) -> ObserverConfig {
         node: config.node.clone(),
         store: config.store.clone(),
         cooperation: config.cooperation.clone(),
+        directory_url: config.directory.url.clone(),
         limits: config.limits.clone(),
     }
 }
@@ -239,6 +241,7 @@ fn explainer(core: &Core) -> Explainer {
         store: Arc::clone(&core.store),
         single_flight: Arc::clone(&core.single_flight),
         cooperation: Arc::clone(&core.cooperation),
+        directory: core.directory.clone(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The node's metrics and their names. Logic returns outcomes; the edge records them here.
 
 mod conditions;
+mod directory;
 pub(crate) mod histogram;
 mod lake;
 mod payers;
@@ -25,6 +26,7 @@ use prometheus_client::registry::{Metric, Registry};
 use shoal_policy::{Layer, Source};
 
 pub(crate) use self::conditions::ConditionMetrics;
+pub(crate) use self::directory::DirectoryMetrics;
 pub(crate) use self::lake::LakeMetrics;
 pub(crate) use self::payers::PayerMetrics;
 pub(crate) use self::peers::{PeerMetrics, PeerTraffic};
@@ -103,6 +105,7 @@ pub struct Metrics {
     layer_target_bytes: Family<LayerLabel, Gauge>,
     layer_requests: Family<LayerRequestLabels, Counter>,
     peers: PeerMetrics,
+    directory: DirectoryMetrics,
     conditions: ConditionMetrics,
     payers: PayerMetrics,
     written_back: Family<OutcomeLabel, Counter>,
@@ -195,6 +198,7 @@ impl Metrics {
                 "Lookups of blocks in each layer, hits and misses.",
             ),
             peers: PeerMetrics::new(&mut registry),
+            directory: DirectoryMetrics::new(&mut registry),
             conditions: ConditionMetrics::new(&mut registry),
             payers: PayerMetrics::new(&mut registry),
             connections: ConnectionMetrics {
@@ -367,6 +371,11 @@ impl Metrics {
     /// Counts of requests between nodes.
     pub fn peers(&self) -> &PeerMetrics {
         &self.peers
+    }
+
+    /// Requests to the directory of blocks.
+    pub fn directory(&self) -> &DirectoryMetrics {
+        &self.directory
     }
 
     /// The conditions of the node, as numbers.

@@ -47,6 +47,9 @@ pub enum PeerRole {
     Home(Layer),
     /// As a node that may still hold the block: it gives what it has, and asks no other node.
     Holder,
+    /// As the node that fetches the block from the lake, as the directory says: it gives the bytes as they
+    /// come, and asks no other node.
+    Claimant,
     /// As a node that is to take the block over from this node, which leaves or has had the block written: it
     /// asks that node for the block, and no other.
     Successor(NodeId),
@@ -131,6 +134,7 @@ enum RoleMessage {
     Home { layer: u8 },
     Holder,
     Successor { giver: u64 },
+    Claimant,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -178,6 +182,7 @@ impl<'a> Message<'a> {
             role: match *role {
                 PeerRole::Home(layer) => RoleMessage::Home { layer: layer.0 },
                 PeerRole::Holder => RoleMessage::Holder,
+                PeerRole::Claimant => RoleMessage::Claimant,
                 PeerRole::Successor(giver) => RoleMessage::Successor { giver: giver.0 },
             },
             caller: match caller {
@@ -203,6 +208,7 @@ impl<'a> Message<'a> {
                 RoleMessage::Home { layer } if layer <= Layer::L1.0 => return Err(Malformed),
                 RoleMessage::Home { layer } => PeerRole::Home(Layer(layer)),
                 RoleMessage::Holder => PeerRole::Holder,
+                RoleMessage::Claimant => PeerRole::Claimant,
                 RoleMessage::Successor { giver } => PeerRole::Successor(NodeId(giver)),
             },
             caller: match self.caller {

@@ -206,8 +206,8 @@ impl WriteThrough {
                 Stop::Home(node, _) => Some(node),
                 Stop::Local | Stop::FormerHome(_) | Stop::Lake => None,
             });
-            let is_here = self.fetcher.holds(block);
-            homes.filter(move |_| is_here).map(move |node| (index, node))
+            let is_for_homes = self.fetcher.uses_homes(version.block_len(index)) && self.fetcher.holds(block);
+            homes.filter(move |_| is_for_homes).map(move |node| (index, node))
         });
         stream::iter(offers)
             .for_each_concurrent(OFFERS, |(index, node)| async move {

@@ -63,6 +63,9 @@ pub(super) struct Dev {
     /// acknowledged
     #[arg(long, value_name = "URL")]
     lake: Option<String>,
+    /// How the nodes find blocks: hierarchy (the default) or directory
+    #[arg(long, value_name = "MODE")]
+    cooperation: Option<String>,
     /// Print endpoints and credentials as one line of JSON instead of text and `ready`
     #[arg(long)]
     json: bool,
@@ -153,6 +156,10 @@ impl Dev {
         sources
             .flags
             .extend(self.lake.iter().map(|url| ("lake-endpoint".into(), url.clone())));
+        let mode = self.cooperation.iter();
+        sources
+            .flags
+            .extend(mode.map(|mode| ("cooperation-mode".into(), mode.clone())));
         let loaded = Config::load_over(desk, &sources).map_err(in_the_words_of_dev)?;
         loaded
             .warnings
@@ -244,13 +251,15 @@ impl Dev {
 
 /// Replaces a flag of `serve` with the flag of `dev` that sets it.
 fn in_the_words_of_dev(mut error: ConfigError) -> ConfigError {
-    let of_lake = Provenance::Flag("--lake-endpoint".into());
-    for problem in error
-        .problems
-        .iter_mut()
-        .filter(|problem| problem.provenance == of_lake)
-    {
-        problem.provenance = Provenance::Flag("--lake".into());
+    let words = [
+        ("--lake-endpoint", "--lake"),
+        ("--cooperation-mode", "--cooperation"),
+    ];
+    for problem in &mut error.problems {
+        let said = |(flag, _): &(&str, &str)| problem.provenance == Provenance::Flag((*flag).into());
+        if let Some((_, word)) = words.into_iter().find(said) {
+            problem.provenance = Provenance::Flag(word.into());
+        }
     }
     error
 }
@@ -428,6 +437,7 @@ mod tests {
             lake_port,
             dir: None,
             lake: None,
+            cooperation: None,
             json: false,
         }
     }

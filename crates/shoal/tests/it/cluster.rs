@@ -1,6 +1,7 @@
 //! Nodes that cooperate, in one process, in front of one lake; the wires between them can be cut.
 
 mod commands;
+mod directory;
 mod draining;
 mod failure;
 mod members;

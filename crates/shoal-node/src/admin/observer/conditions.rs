@@ -80,6 +80,14 @@ impl Observer {
                 format!("no other node has answered; its seeds are {seeds}"),
             ));
         }
+        if self
+            .directory
+            .as_ref()
+            .is_some_and(|directory| !directory.answers())
+        {
+            let detail = "blocks are looked for at their homes until it answers".to_owned();
+            conditions.push(Condition::new(ConditionName::DirectorySilent, detail));
+        }
         let unknown = notices.seeds.unknown();
         if !unknown.is_empty() {
             let unknown = unknown.join(", ");

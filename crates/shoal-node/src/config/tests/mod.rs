@@ -1,6 +1,7 @@
 //! The contract of the configuration: where values come from, which one wins, and how they are shown.
 
 mod advice;
+mod directory;
 mod lookup;
 mod refusals;
 mod syntax;
@@ -139,6 +140,7 @@ fn the_examples_in_the_reference_file_are_understood() {
         "etcd-client.pem",
         "etcd-client-key.pem",
         "etcd-password",
+        "directory-password",
     ] {
         desk.write(file, file, 0o600);
     }
@@ -148,10 +150,10 @@ fn the_examples_in_the_reference_file_are_understood() {
             .filter(|rest| is_example(rest))
             .unwrap_or(line)
     };
-    let lines = REFERENCE
-        .lines()
-        .map(uncommented)
-        .filter(|line| !line.starts_with("secret_key = ") && !line.starts_with("previous_secret_key = "));
+    let lines = REFERENCE.lines().map(uncommented).filter(|line| {
+        let in_a_file = ["secret_key = ", "previous_secret_key = ", "password = "];
+        !in_a_file.iter().any(|secret| line.starts_with(secret))
+    });
     let text = lines
         .collect::<Vec<_>>()
         .join("\n")
@@ -170,6 +172,8 @@ fn the_examples_in_the_reference_file_are_understood() {
             .eq(["cluster-secret", "previous-cluster-secret"])
     );
     assert_eq!(cooperation.advertise.unwrap().to_string(), "10.0.0.1:9200");
+    let password = config.directory.password.as_ref().unwrap();
+    assert_eq!(password.expose(), "directory-password");
     assert_eq!(config.freshness.rules[0].mode, FreshnessMode::Immutable);
     assert_eq!(
         config.identities[0].lake_secret_key.as_ref().unwrap().expose(),

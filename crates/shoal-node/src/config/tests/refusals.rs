@@ -484,7 +484,7 @@ fn a_cluster_that_could_not_work_or_would_be_open_to_all_is_refused() {
         ),
         (
             "mode = 1",
-            "[cooperation] mode cannot be 1 | write \"solo\" or \"hierarchy\"",
+            "[cooperation] mode cannot be 1 | write \"solo\", \"hierarchy\" or \"directory\"",
         ),
     ];
     for (rest, expected) in cases {

@@ -1,0 +1,61 @@
+//! Checks of `[directory]`.
+
+use std::time::Duration;
+
+use super::{Check, address_for_others};
+use crate::config::{CooperationMode, DirectoryConfig};
+
+/// A shorter time is over before Redis on another machine can answer.
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+/// Readers would rather go to the lake.
+const TIMEOUT_MAX: Duration = Duration::from_secs(1);
+
+impl Check<'_> {
+    pub(super) fn directory(&mut self) {
+        let DirectoryConfig {
+            user,
+            password,
+            prefix,
+            timeout,
+            ..
+        } = &self.config.directory;
+        if !(TIMEOUT_MIN..=TIMEOUT_MAX).contains(timeout) {
+            let hint = "write a time from 1ms to 1s; a reader waits for it at each block that is not here";
+            self.refuse("directory", "timeout", "is too short or too long", hint);
+        }
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if prefix.is_empty() || !prefix.chars().all(is_plain) {
+            let hint = "use letters, digits and . - _";
+            self.refuse("directory", "prefix", "is not a prefix of keys", hint);
+        }
+        if user.is_some() && password.is_none() {
+            self.refuse(
+                "directory",
+                "user",
+                "has no password",
+                "write password_file as well",
+            );
+        }
+        match self.config.directory.redis() {
+            Some(redis) => {
+                if let Err(error) = redis.check() {
+                    let told = error.to_string();
+                    let (what, hint) = told.split_once("\nhint: ").unwrap_or((&told, ""));
+                    self.refuse("directory", "url", &format!("cannot be used: {what}"), hint);
+                }
+            }
+            None => self.one_process_directory(),
+        }
+    }
+
+    /// The nodes of other processes would have directories of their own.
+    fn one_process_directory(&mut self) {
+        let cooperation = &self.config.cooperation;
+        let address = address_for_others(cooperation);
+        if cooperation.mode == CooperationMode::Directory && !address.ip().is_loopback() {
+            let what = format!("is embedded, and nodes on other machines ({address}) have others");
+            let hint = "write the URL of a Redis that all nodes reach, or [cooperation] mode = \"hierarchy\"";
+            self.refuse("directory", "url", &what, hint);
+        }
+    }
+}

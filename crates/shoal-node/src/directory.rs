@@ -1,0 +1,168 @@
+//! The directory of blocks as this node uses it: asked for what the node misses, told what the node holds.
+//!
+//! No answer of it is needed. Without one, a node looks for a block at its homes.
+
+mod config;
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Weak};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use shoal_directory::embedded::Embedded;
+use shoal_directory::guard::{Counts, Guard, Kind};
+use shoal_directory::redis::{Redis, SettingsError};
+use shoal_directory::reporter::{Change, Inventory, Reporter, Reporting};
+use shoal_directory::{Directory, Group, Located};
+use shoal_policy::{BlockId, NodeId};
+use shoal_store::{BlockEvent, Store};
+
+pub use self::config::{DirectoryConfig, EMBEDDED};
+
+use crate::shutdown::Shutdown;
+
+/// Smaller blocks are not entered: their entries would cost more than the blocks (dissertation 4.6.1). They
+/// are found at their homes.
+const ENTERED_BYTES_MIN: u64 = 64 << 10;
+
+/// The directory of blocks, for this node.
+#[derive(Debug)]
+pub struct BlockDirectory {
+    me: NodeId,
+    guard: Arc<Guard>,
+    reporter: Reporter,
+}
+
+/// The right and the duty to fetch a block from the lake, while other nodes wait for this one. Given back
+/// when it is dropped, unless the block is stored by then.
+#[derive(Debug)]
+pub struct Claim {
+    reporter: Reporter,
+    block: BlockId,
+    is_stored: bool,
+}
+
+/// The blocks in a store, for a directory that has forgotten them.
+struct Stored(Arc<Store>);
+
+impl BlockDirectory {
+    /// The directory of `config` for a node whose lake is at `lake`, and the task that reports to it.
+    /// Embedded ones are shared by the nodes of this process that have the same lake.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the settings lead to no directory. It need not answer yet.
+    pub fn open(
+        config: &DirectoryConfig,
+        me: NodeId,
+        lake: &str,
+    ) -> Result<(Arc<Self>, Reporting), SettingsError> {
+        let directory: Arc<dyn Directory> = match config.redis() {
+            None => embedded(lake),
+            Some(settings) => Arc::new(Redis::new(&settings)?),
+        };
+        let guard = Arc::new(Guard::new(directory, config.timeout));
+        let (reporter, reporting) = Reporter::new(me, &guard);
+        let opened = Self { me, guard, reporter };
+        Ok((Arc::new(opened), reporting))
+    }
+
+    /// Whether blocks of this length have entries.
+    pub const fn enters(block_bytes: u64) -> bool {
+        block_bytes >= ENTERED_BYTES_MIN
+    }
+
+    /// Says where a block is that this node lacks. `None` if the directory does not answer.
+    pub async fn locate(&self, block: BlockId, steal_from: Option<NodeId>) -> Option<Located> {
+        self.guard.locate(self.me, block, steal_from).await.ok()
+    }
+
+    /// The right to fetch a block that [`locate`](Self::locate) left to this node.
+    pub fn claim(&self, block: BlockId) -> Claim {
+        Claim {
+            reporter: self.reporter.clone(),
+            block,
+            is_stored: false,
+        }
+    }
+
+    /// Repairs the entry of a block that a node does not hold although the entry says so.
+    pub async fn correct(&self, block: BlockId, node: NodeId) {
+        // If the directory does not answer, the next node that finds the mistake repairs it.
+        let _ = self.guard.dropped(node, Group::of(block), &[block.index]).await;
+    }
+
+    /// Whether the directory answered the last time.
+    pub fn answers(&self) -> bool {
+        self.guard.answers()
+    }
+
+    /// The requests to it until now, by kind.
+    pub fn counts(&self) -> [(Kind, Counts); Kind::ALL.len()] {
+        self.guard.counts()
+    }
+
+    /// Reports every change of a store from now on.
+    pub fn follow(&self, store: &Store) {
+        let reporter = self.reporter.clone();
+        store.watch(move |block, event| {
+            let change = match event {
+                BlockEvent::Stored => Change::Held,
+                BlockEvent::Removed => Change::Dropped,
+            };
+            reporter.report(block, change);
+        });
+    }
+}
+
+/// Sends the reports of a node until it stops.
+pub async fn report(reporting: Reporting, store: Arc<Store>, stopping: Shutdown) {
+    reporting.run(Stored(store), stopping.begun()).await;
+}
+
+/// The directory that the nodes of this process share which have this lake.
+fn embedded(lake: &str) -> Arc<dyn Directory> {
+    static SHARED: LazyLock<Mutex<HashMap<String, Weak<Embedded>>>> = LazyLock::new(Mutex::default);
+    let mut shared = SHARED.lock();
+    shared.retain(|_, directory| directory.strong_count() > 0);
+    if let Some(directory) = shared.get(lake).and_then(Weak::upgrade) {
+        return directory;
+    }
+    let directory = Arc::<Embedded>::default();
+    shared.insert(lake.into(), Arc::downgrade(&directory));
+    directory
+}
+
+impl Claim {
+    /// Notes that the store has the block: its report ends the claim.
+    pub fn stored(mut self) {
+        self.is_stored = true;
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.is_stored {
+            self.reporter.report(self.block, Change::Dropped);
+        }
+    }
+}
+
+impl Inventory for Stored {
+    fn blocks(&self) -> BoxFuture<'_, Vec<BlockId>> {
+        self.0.blocks_by_use().boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arc, embedded};
+
+    #[test]
+    fn nodes_of_one_process_share_a_directory_if_they_have_the_same_lake() {
+        let (one, other) = (embedded("http://a"), embedded("http://a"));
+        assert!(Arc::ptr_eq(&one, &other));
+        assert!(!Arc::ptr_eq(&one, &embedded("http://b")));
+    }
+}

@@ -1,0 +1,330 @@
+//! Nodes that share a directory of blocks, in this process or in Redis.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use shoal_node::config::{Config, CooperationMode};
+use tempfile::TempDir;
+
+use super::{Cluster, Wire, free_address};
+use crate::lake::Request;
+use crate::node::BLOCK;
+
+fn by_directory(_: usize, config: &mut Config) {
+    config.cooperation.mode = CooperationMode::Directory;
+}
+
+async fn start(nodes: usize) -> Cluster {
+    Cluster::start_with(nodes, by_directory).await
+}
+
+impl Cluster {
+    /// The looks of a node into the directory that were answered.
+    async fn looks(&self, node: usize) -> u64 {
+        let name = "shoal_directory_requests_total{request=\"look\",outcome=\"answered\"}";
+        self.metric(node, name).await
+    }
+
+    async fn has_condition(&self, node: usize, condition: &str) -> bool {
+        self.nodes[node].admin("/status").await.text().contains(condition)
+    }
+
+    /// Waits until the directory has heard of what the nodes hold.
+    async fn settle_reports(&self) {
+        self.settle().await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_block_read_by_one_node_is_served_to_its_neighbours() {
+    let cluster = start(3).await;
+    let bytes = cluster.put("k", 12);
+    cluster.read(0, "k", &bytes).await;
+    cluster.settle_reports().await;
+    assert_eq!(cluster.sent(0, "peer").await, 0, "no block has a home elsewhere");
+    for node in [1, 2] {
+        cluster.read(node, "k", &bytes).await;
+        assert_eq!(cluster.sent(node, "peer").await, bytes.len() as u64, "n{node}");
+    }
+    assert_eq!(cluster.lake.body_bytes_sent(), bytes.len() as u64);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_thousand_cold_readers_on_all_nodes_cost_the_lake_one_read() {
+    let cluster = start(4).await;
+    let bytes = cluster.put("k", 8);
+    let readers = (0..1_000).map(|reader| cluster.read(reader % 4, "k", &bytes));
+    join_all(readers).await;
+    assert_eq!(cluster.lake.body_bytes_sent(), bytes.len() as u64);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_local_hit_asks_nobody() {
+    let cluster = start(2).await;
+    let bytes = cluster.put("k", 4);
+    cluster.read(0, "k", &bytes).await;
+    cluster.settle_reports().await;
+    let (looks, requests) = (cluster.looks(0).await, cluster.lake.requests().len());
+    assert_eq!(looks, 4, "one for each block");
+    cluster.read(0, "k", &bytes).await;
+    assert_eq!(
+        (cluster.looks(0).await, cluster.lake.requests().len()),
+        (looks, requests)
+    );
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_written_through_one_node_is_read_from_it() {
+    let cluster = Cluster::start_with(2, |node, config| {
+        by_directory(node, config);
+        config.write.default = shoal_node::config::WriteMode::Through;
+    })
+    .await;
+    let bytes = bytes::Bytes::from(vec![7; 3 * BLOCK as usize]);
+    let client = cluster.nodes[0].client();
+    let put = client.put("/b/new", bytes.clone()).send().await;
+    assert_eq!(put.status, 200);
+    cluster.settle_reports().await;
+    cluster.read(1, "new", &bytes).await;
+    assert_eq!(cluster.sent(1, "peer").await, bytes.len() as u64);
+    assert_eq!(cluster.lake.body_bytes_sent(), 0);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_is_cut_off_while_it_fetches_costs_others_a_read_of_the_lake() {
+    let cluster = start(2).await;
+    let bytes = cluster.put("k", 1);
+    let gate = cluster.lake.hold(Request::is_get);
+    let (first, second) = (cluster.read(0, "k", &bytes), async {
+        // The first node has the claim by now, and its request is held.
+        gate.arrived(1).await;
+        let read = cluster.read(1, "k", &bytes);
+        let cut = async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            cluster.ways[0].becomes(Wire::Cut);
+            gate.open();
+        };
+        tokio::join!(read, cut)
+    });
+    tokio::join!(first, second);
+    assert!(cluster.lake.body_bytes_sent() <= 2 * bytes.len() as u64);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn an_entry_that_is_wrong_is_repaired_by_the_node_that_finds_it() {
+    let mut cluster = start(3).await;
+    let bytes = cluster.put("k", 4);
+    cluster.read(0, "k", &bytes).await;
+    cluster.settle_reports().await;
+    // The node comes back with an empty disk, and does not know what it has lost.
+    let empty = TempDir::new().unwrap();
+    let path = empty.path().join("store");
+    cluster.restart(0, |config| config.store.path = path).await;
+    cluster.sees(3).await;
+    cluster.read(1, "k", &bytes).await;
+    assert_eq!(cluster.lake.body_bytes_sent(), 2 * bytes.len() as u64);
+    cluster.settle_reports().await;
+    let refused = "shoal_peer_answers_total{result=\"not-held\"}";
+    let wrong = cluster.metric(0, refused).await;
+    assert_eq!(wrong, 4, "n1 was sent to n0 for each block");
+    cluster.read(2, "k", &bytes).await;
+    assert_eq!(cluster.metric(0, refused).await, wrong, "n2 was not");
+    assert_eq!(cluster.lake.body_bytes_sent(), 2 * bytes.len() as u64);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn without_an_answer_of_the_directory_blocks_are_found_at_their_homes() {
+    let nowhere = format!("redis://{}", free_address());
+    let cluster = Cluster::start_with(3, |node, config| {
+        by_directory(node, config);
+        config.directory.url = nowhere.clone();
+    })
+    .await;
+    let bytes = cluster.put("k", 12);
+    let readers = (0..300).map(|reader| cluster.read(reader % 3, "k", &bytes));
+    join_all(readers).await;
+    assert_eq!(cluster.lake.body_bytes_sent(), bytes.len() as u64);
+    assert!(cluster.has_condition(0, "directory-silent").await);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn nodes_share_what_they_read_by_way_of_redis_and_go_on_without_it() {
+    let Some(mut redis) = Redis::start() else {
+        eprintln!("skipped: redis-server is not installed");
+        return;
+    };
+    let url = redis.url();
+    let cluster = Cluster::start_with(3, |node, config| {
+        by_directory(node, config);
+        config.directory.url = url.clone();
+        // Other tests take the processor meanwhile.
+        config.directory.timeout = Duration::from_secs(1);
+    })
+    .await;
+    let first = cluster.put("first", 8);
+    join_all((0..300).map(|reader| cluster.read(reader % 3, "first", &first))).await;
+    assert_eq!(cluster.lake.body_bytes_sent(), first.len() as u64);
+    assert!(!cluster.has_condition(0, "directory-silent").await);
+
+    redis.kill();
+    cluster.lake.forget_requests();
+    let second = cluster.put("second", 9);
+    join_all((0..300).map(|reader| cluster.read(reader % 3, "second", &second))).await;
+    assert!(cluster.has_condition(0, "directory-silent").await);
+    // Nodes find out one by one that there is no directory.
+    assert!(cluster.lake.body_bytes_sent() <= 2 * second.len() as u64);
+
+    redis.start_again();
+    let answers = async || {
+        for node in 0..3 {
+            while cluster.has_condition(node, "directory-silent").await {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), answers())
+        .await
+        .unwrap();
+    cluster.lake.forget_requests();
+    let third = cluster.put("third", 10);
+    join_all((0..300).map(|reader| cluster.read(reader % 3, "third", &third))).await;
+    assert_eq!(cluster.lake.body_bytes_sent(), third.len() as u64);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn what_redis_forgets_is_told_again_also_by_a_node_that_comes_back() {
+    let Some(redis) = Redis::start() else {
+        eprintln!("skipped: redis-server is not installed");
+        return;
+    };
+    let url = redis.url();
+    let mut cluster = Cluster::start_with(2, |node, config| {
+        by_directory(node, config);
+        config.directory.url = url.clone();
+        config.directory.timeout = Duration::from_secs(1);
+    })
+    .await;
+    let objects: Vec<_> = (1..=2)
+        .map(|blocks| cluster.put(&format!("k{blocks}"), blocks))
+        .collect();
+    for (number, bytes) in (1..).zip(&objects) {
+        cluster.read(0, &format!("k{number}"), bytes).await;
+    }
+    cluster.settle_reports().await;
+    let read = cluster.lake.body_bytes_sent();
+    redis.flush();
+    redis.knows_again().await;
+    cluster.read(1, "k1", &objects[0]).await;
+    assert_eq!(cluster.sent(1, "peer").await, objects[0].len() as u64);
+
+    redis.flush();
+    cluster.restart(0, |_| ()).await;
+    cluster.sees(2).await;
+    redis.knows_again().await;
+    cluster.read(1, "k2", &objects[1]).await;
+    assert_eq!(cluster.lake.body_bytes_sent(), read);
+    cluster.stop().await;
+}
+
+/// An empty Redis on a port of its own, without persistence.
+struct Redis {
+    address: SocketAddr,
+    process: Child,
+    folder: TempDir,
+}
+
+impl Redis {
+    fn start() -> Option<Self> {
+        let (address, folder) = (free_address(), TempDir::new().unwrap());
+        let process = Self::run(address, &folder)?;
+        Some(Self {
+            address,
+            process,
+            folder,
+        })
+    }
+
+    fn run(address: SocketAddr, folder: &TempDir) -> Option<Child> {
+        let process = Command::new("redis-server")
+            .args([
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--port",
+            ])
+            .arg(address.port().to_string())
+            .arg("--dir")
+            .arg(folder.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
+        for _ in 0..500 {
+            if TcpStream::connect(address).is_ok() {
+                return Some(process);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("Redis does not listen");
+    }
+
+    fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    /// Sends a command, and returns the answer's first line.
+    fn ask(&self, command: &str) -> String {
+        let mut connection = TcpStream::connect(self.address).unwrap();
+        connection.write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        let mut line = String::new();
+        BufReader::new(connection).read_line(&mut line).unwrap();
+        line
+    }
+
+    fn flush(&self) {
+        assert_eq!(self.ask("FLUSHALL"), "+OK\r\n");
+    }
+
+    /// Waits until it has the entries of two objects again.
+    async fn knows_again(&self) {
+        let script = "EVAL \"return #redis.call('KEYS', 'shoal:b:*')\" 0";
+        for _ in 0..300 {
+            if self.ask(script) == ":2\r\n" {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("nothing is told again");
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    fn start_again(&mut self) {
+        self.process = Self::run(self.address, &self.folder).expect("it ran before");
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
