@@ -12,12 +12,12 @@ use tokio::sync::mpsc;
 
 use super::writing::ReceiveError;
 use crate::endpoint::BoxError;
-use crate::tier::{ByteStore, PutError, StoreError, TierUnavailable};
+use crate::tier::{ByteStore, PieceMd5, PutError, StoreError, TierUnavailable};
 
 /// The number of pieces of a body that wait for the store.
 const WAITING: usize = 4;
 
-/// Writes a body under a new key. `each` sees every piece as it passes.
+/// Writes a body under a new key. `each` sees every piece as it passes. Returns the MD5 of the body.
 ///
 /// # Errors
 ///
@@ -27,7 +27,7 @@ pub(super) async fn receive<B>(
     (key, size_bytes): (&str, u64),
     mut body: Pin<&mut B>,
     mut each: impl FnMut(&Bytes),
-) -> Result<(), ReceiveError>
+) -> Result<PieceMd5, ReceiveError>
 where
     B: Body<Data = Bytes, Error = S3Error>,
 {

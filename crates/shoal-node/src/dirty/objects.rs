@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::request::Parts as RequestHead;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, header};
+use md5::{Digest as _, Md5};
 use shoal_registry::changes::{LakeChange, Of};
 use shoal_registry::entry::Kind;
 use shoal_registry::names::{BeginError, ChangeError, Found};
@@ -15,7 +16,7 @@ use shoal_s3::etag;
 use shoal_s3::identity::{Caller, Identities};
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::operation::Classified;
-use shoal_s3::payload::{Algorithm, CheckedBody, Digests};
+use shoal_s3::payload::CheckedBody;
 use shoal_store::Store;
 use tokio::time::{Duration, Instant, sleep};
 
@@ -331,24 +332,23 @@ impl DirtyObjects {
         let (_, tier) = self.rule_of(&name)?;
         let key = (size_bytes > 0).then(|| new_key(size_bytes));
         let copy = self.through.copy(size_bytes);
-        let mut md5 = Digests::default();
-        md5.add(Algorithm::Md5);
         let mut body = std::pin::pin!(body);
         let each = |data: &bytes::Bytes| {
-            md5.update(data);
             if let Ok(copy) = &copy {
                 copy.add(vec![data.clone()]);
             }
         };
-        match &key {
-            Some(key) => tier.store.receive((key, size_bytes), body.as_mut(), each).await?,
-            None => receive_nothing(body.as_mut()).await?,
-        }
+        let md5 = if let Some(key) = &key {
+            tier.store.receive((key, size_bytes), body.as_mut(), each).await?
+        } else {
+            receive_nothing(body.as_mut()).await?;
+            Md5::digest([]).into()
+        };
         // A checksum that comes behind the bytes says the same as one before them.
         headers.extend(body.trailer());
         let record = Record {
             writer,
-            etag: etag::of_md5(&md5.of(Algorithm::Md5)).into(),
+            etag: etag::of_md5(&md5).into(),
             modified: clock::utc_now(),
             headers,
             of_reads: HeaderMap::new(),

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use super::intake::receive;
 use super::tiers::size_in;
 use super::writing::ReceiveError;
-use crate::tier::{ByteStore, PIECE_BYTES_MAX, ProbeError, StoreError, TierUnavailable};
+use crate::tier::{ByteStore, PIECE_BYTES_MAX, PieceMd5, ProbeError, StoreError, TierUnavailable};
 use crate::write::Uncached;
 
 /// The pause between two probes of a store that has failed its last one.
@@ -144,13 +144,13 @@ impl TierStore {
         (key, size_bytes): (&str, u64),
         body: Pin<&mut B>,
         each: impl FnMut(&Bytes),
-    ) -> Result<(), ReceiveError>
+    ) -> Result<PieceMd5, ReceiveError>
     where
         B: Body<Data = Bytes, Error = S3Error>,
     {
         let received = receive(&*self.bytes, (key, size_bytes), body, each).await;
         match &received {
-            Ok(()) => self.stored.add(size_bytes),
+            Ok(_) => self.stored.add(size_bytes),
             Err(ReceiveError::Full) => self.note_full(),
             Err(ReceiveError::Unavailable(_)) => self.failed.notify_one(),
             Err(ReceiveError::Body(_)) => {}

@@ -16,7 +16,7 @@ use shoal_registry::uploads::{UploadError, UploadPart, UploadState};
 use shoal_s3::error::S3Error;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
-use shoal_s3::payload::{Algorithm, Digests};
+use shoal_s3::payload::Digests;
 use ulid::Ulid;
 
 use super::checksums::{Checksum, ChecksumSpec, creation_headers};
@@ -133,20 +133,19 @@ impl DirtyObjects {
         }
         let checksum_spec = ChecksumSpec::of(&upload.headers).ok().flatten();
         let mut digests = Digests::default();
-        digests.add(Algorithm::Md5);
         if let Some(ChecksumSpec { algorithm, .. }) = checksum_spec {
             digests.add(algorithm);
         }
         let key = new_key(size_bytes);
         let body = std::pin::pin!(body);
-        tier.store
-            .receive((&key, size_bytes), body, |data| digests.update(data))
-            .await?;
-        let md5 = digests.of(Algorithm::Md5);
+        let received = tier
+            .store
+            .receive((&key, size_bytes), body, |data| digests.update(data));
+        let md5 = received.await?;
         let part = Part {
             number,
             size_bytes,
-            md5: *md5.first_chunk().expect("MD5 has 16 bytes"),
+            md5,
             checksum: checksum_spec.map(|ChecksumSpec { algorithm, .. }| Checksum {
                 algorithm,
                 digest: digests.of(algorithm),

@@ -16,7 +16,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
-use futures_util::stream::{self, StreamExt as _};
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use md5::{Digest as _, Md5};
+use parking_lot::Mutex;
 use shoal_s3::range::ByteRange;
 
 pub use self::layout::FolderOp;
@@ -25,8 +27,8 @@ use self::piece_file::{CHUNK_BYTES, Checksums, Damage, Description, Tail};
 use super::exact_body::exactly;
 use super::probe;
 use super::store::{
-    ByteStore, ByteStream, KeyPage, ListedPiece, ProbeError, PutError, StoreError, check_copy, check_key,
-    check_size, other_length,
+    ByteStore, ByteStream, KeyPage, ListedPiece, PieceMd5, ProbeError, PutError, StoreError, check_copy,
+    check_key, check_size, other_length,
 };
 use crate::endpoint::BoxError;
 
@@ -189,8 +191,15 @@ impl ByteStore for FolderStore {
         key: &'a str,
         size_bytes: u64,
         body: ByteStream,
-    ) -> BoxFuture<'a, Result<(), PutError>> {
-        self.put_piece(key, size_bytes, body).boxed()
+    ) -> BoxFuture<'a, Result<PieceMd5, PutError>> {
+        async move {
+            let md5 = Arc::<Mutex<Md5>>::default();
+            let taken = Arc::clone(&md5);
+            let body = body.inspect_ok(move |bytes| taken.lock().update(bytes));
+            self.put_piece(key, size_bytes, body.boxed()).await?;
+            Ok(std::mem::take(&mut *md5.lock()).finalize().into())
+        }
+        .boxed()
     }
 
     fn get<'a>(&'a self, key: &'a str, range: ByteRange) -> BoxFuture<'a, Result<ByteStream, StoreError>> {

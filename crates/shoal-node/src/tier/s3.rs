@@ -21,6 +21,7 @@ use futures_util::stream::{self, StreamExt as _};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, ETAG, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, response};
 use http_body_util::BodyExt as _;
+use shoal_s3::etag;
 use shoal_s3::range::ByteRange;
 use shoal_s3::xml::DeletionResult;
 
@@ -29,8 +30,8 @@ use self::bucket::{Bucket, PREFIX};
 use self::upload::{Progress, Upload};
 use super::probe::{self, beyond_the_piece};
 use super::store::{
-    ByteStore, ByteStream, KeyPage, ProbeError, PutError, StoreError, check_copy, check_key, check_size,
-    other_length,
+    ByteStore, ByteStream, KeyPage, PieceMd5, ProbeError, PutError, StoreError, check_copy, check_key,
+    check_size, other_length,
 };
 use crate::endpoint::{BoxError, Endpoint, LakeBody, RepeatableGet};
 
@@ -77,21 +78,22 @@ impl S3Store {
         }
     }
 
-    async fn put_piece(&self, key: &str, size_bytes: u64, body: ByteStream) -> Result<(), PutError> {
+    async fn put_piece(&self, key: &str, size_bytes: u64, body: ByteStream) -> Result<PieceMd5, PutError> {
         check_key(key)?;
         check_size(size_bytes)?;
         let class = self.classes.of(size_bytes);
-        self.put_as(class, key, size_bytes, body).await.map(drop)
+        let (_, md5) = self.put_as(class, key, size_bytes, body).await?;
+        Ok(md5)
     }
 
-    /// Writes a piece in a storage class. Returns the head of the store's answer.
+    /// Writes a piece in a storage class. Returns the head of the store's answer, and the MD5 of the piece.
     async fn put_as(
         &self,
         class: Option<&str>,
         key: &str,
         size_bytes: u64,
         body: ByteStream,
-    ) -> Result<response::Parts, PutError> {
+    ) -> Result<(response::Parts, PieceMd5), PutError> {
         let headers = class_header(class)?;
         let upload = Upload::of(size_bytes, body, self.bucket.is_signed()).await;
         let Upload { body, progress } = upload.map_err(PutError::Body)?;
@@ -111,17 +113,26 @@ impl S3Store {
             return Err(refused(head.status, &body).into());
         }
         let received = head.headers.get(ETAG).and_then(|etag| etag.to_str().ok());
-        let confirmed = check_confirmed(received, progress.etag().as_deref());
+        let sent = progress.md5().ok_or_else(|| {
+            let problem = "it answered before it had received the whole piece";
+            StoreError::Unavailable(problem.into())
+        });
+        let confirmed = sent.and_then(|md5| {
+            check_confirmed(received, &etag::of_md5(&md5))?;
+            Ok(md5)
+        });
         // Either the piece is right, or it is removed before the caller hears of it.
         unconfirmed.is_confirmed = true;
-        if let Err(error) = confirmed {
-            let removed = self.bucket.delete(key, None).await;
-            if let Err(error) = removed {
-                tracing::warn!(key, %error, "a piece with wrong bytes stays until it is swept");
+        match confirmed {
+            Ok(md5) => Ok((head, md5)),
+            Err(error) => {
+                let removed = self.bucket.delete(key, None).await;
+                if let Err(error) = removed {
+                    tracing::warn!(key, %error, "a piece with wrong bytes stays until it is swept");
+                }
+                Err(error.into())
             }
-            return Err(error.into());
         }
-        Ok(head)
     }
 
     async fn open_piece(&self, key: &str, range: ByteRange) -> Result<ByteStream, StoreError> {
@@ -195,7 +206,10 @@ impl S3Store {
             unconfirmed.is_confirmed = head.status.is_client_error();
             return Err(refused(head.status, &body));
         }
-        check_confirmed(Some(&copied_etag(&body)?), etag.to_str().ok())?;
+        check_confirmed(
+            Some(&copied_etag(&body)?),
+            etag.to_str().map_err(|_| unsaid("the ETag"))?,
+        )?;
         unconfirmed.is_confirmed = true;
         Ok(())
     }
@@ -283,7 +297,8 @@ impl S3Store {
             };
             probe::not_written(&place, &problem, error)
         })?;
-        let version = settings::version_of(&written);
+        let (head, _md5) = written;
+        let version = settings::version_of(&head);
         let removed = self.bucket.delete(&key, version).await;
         if version.is_some() {
             return Err(settings::keeps_versions(&place));
@@ -298,7 +313,7 @@ impl ByteStore for S3Store {
         key: &'a str,
         size_bytes: u64,
         body: ByteStream,
-    ) -> BoxFuture<'a, Result<(), PutError>> {
+    ) -> BoxFuture<'a, Result<PieceMd5, PutError>> {
         self.put_piece(key, size_bytes, body).boxed()
     }
 
@@ -366,7 +381,7 @@ struct Unconfirmed<'a> {
 impl Drop for Unconfirmed<'_> {
     fn drop(&mut self) {
         // A store keeps nothing of a request that breaks off before its end.
-        let is_broken_off = self.progress.is_some_and(|progress| progress.etag().is_none());
+        let is_broken_off = self.progress.is_some_and(|progress| progress.md5().is_none());
         if self.is_confirmed || is_broken_off {
             return;
         }
@@ -431,12 +446,8 @@ fn check_range(head: &response::Parts, range: ByteRange) -> Result<u64, StoreErr
     }
 }
 
-/// Checks that the store has received the bytes that were sent.
-fn check_confirmed(received: Option<&str>, sent: Option<&str>) -> Result<(), StoreError> {
-    let Some(sent) = sent else {
-        let problem = "it answered before it had received the whole piece";
-        return Err(StoreError::Unavailable(problem.into()));
-    };
+/// Checks that the store has received the bytes that were sent, by the ETags of both.
+fn check_confirmed(received: Option<&str>, sent: &str) -> Result<(), StoreError> {
     let unquoted = |etag: &str| etag.trim_matches('"').to_ascii_lowercase();
     if received.map(unquoted) == Some(unquoted(sent)) {
         Ok(())

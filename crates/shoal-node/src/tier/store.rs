@@ -21,13 +21,17 @@ pub const KEY_CHARS_MAX: usize = 200;
 /// box holds a [`StoreError`].
 pub type ByteStream = BoxStream<'static, Result<Bytes, BoxError>>;
 
+/// The MD5 of a piece.
+pub type PieceMd5 = [u8; 16];
+
 /// Keeps the bytes of dirty objects.
 ///
 /// Each key is written once: it ends in a ULID and is never used again, not even after a failed
 /// [`put`](Self::put).
 pub trait ByteStore: fmt::Debug + Send + Sync {
     /// Keeps `size_bytes` bytes under a new key. Once this returns `Ok`, they survive a crash and a power
-    /// loss, as far as the store promises.
+    /// loss, as far as the store promises. Returns their MD5, which the object's ETag needs: stores that are
+    /// asked by S3 compute it in any case.
     ///
     /// # Errors
     ///
@@ -40,7 +44,7 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
         key: &'a str,
         size_bytes: u64,
         body: ByteStream,
-    ) -> BoxFuture<'a, Result<(), PutError>>;
+    ) -> BoxFuture<'a, Result<PieceMd5, PutError>>;
 
     /// Returns the bytes of a range of the piece under a key. Dropping the stream ends the work for it.
     ///

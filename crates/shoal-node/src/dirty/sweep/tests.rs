@@ -18,7 +18,7 @@ use shoal_s3::range::ByteRange;
 use ulid::Ulid;
 
 use super::{Sizes, SweepError, Sweeper, Swept};
-use crate::tier::{ByteStore, ByteStream, KeyPage, ListedPiece, ProbeError, PutError, StoreError};
+use crate::tier::{ByteStore, ByteStream, KeyPage, ListedPiece, PieceMd5, ProbeError, PutError, StoreError};
 
 const NODE: u64 = 7;
 const HOUR: Duration = Duration::from_hours(1);
@@ -34,7 +34,7 @@ struct Shelf {
 }
 
 impl ByteStore for Shelf {
-    fn put<'a>(&'a self, _: &'a str, _: u64, _: ByteStream) -> BoxFuture<'a, Result<(), PutError>> {
+    fn put<'a>(&'a self, _: &'a str, _: u64, _: ByteStream) -> BoxFuture<'a, Result<PieceMd5, PutError>> {
         unreachable!("a sweep writes no piece")
     }
 

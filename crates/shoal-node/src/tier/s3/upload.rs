@@ -10,12 +10,11 @@ use http_body_util::{BodyExt as _, StreamBody};
 use md5::{Digest as _, Md5};
 use parking_lot::Mutex;
 use sha2::Sha256;
-use shoal_s3::etag;
 use shoal_s3::sigv4::{ChunkSigner, SeedSignature};
 
 use crate::endpoint::{BoxError, RequestBody, RequestStream};
 use crate::tier::exact_body::exactly;
-use crate::tier::store::ByteStream;
+use crate::tier::store::{ByteStream, PieceMd5};
 
 /// Bytes that are hashed before other tasks get their turn, and that have one signature. The signature stands
 /// before them, so the first byte leaves when all of them have come: on a slow link larger slices cost time.
@@ -37,16 +36,16 @@ pub(super) struct Progress(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// The ETag of the whole body, once all its bytes were handed over.
-    etag: Option<String>,
+    /// The MD5 of the whole body, once all its bytes were handed over.
+    md5: Option<PieceMd5>,
     /// The error of the body.
     error: Option<BoxError>,
 }
 
 impl Progress {
-    /// Returns the ETag that the whole body has: its MD5. `None` if some of it was not handed over.
-    pub(super) fn etag(&self) -> Option<String> {
-        self.0.lock().etag.clone()
+    /// Returns the MD5 of the whole body. `None` if some of it was not handed over.
+    pub(super) fn md5(&self) -> Option<PieceMd5> {
+        self.0.lock().md5
     }
 
     /// Returns the error that the body ended with.
@@ -72,7 +71,7 @@ impl Upload {
         if size_bytes == 0 {
             // It ends, or it fails.
             body.next().await.transpose()?;
-            progress.0.lock().etag = Some(etag::of_md5(&Md5::digest([])));
+            progress.0.lock().md5 = Some(Md5::digest([]).into());
             let body = RequestBody::Empty;
             return Ok(Self { body, progress });
         }
@@ -98,7 +97,7 @@ impl Upload {
     }
 }
 
-/// A body whose ETag is noted together with its last bytes: no reader asks for more after them.
+/// A body whose MD5 is noted together with its last bytes: no reader asks for more after them.
 struct Hashed {
     body: ByteStream,
     /// Bytes of the body that wait for their turn.
@@ -136,7 +135,7 @@ impl Hashed {
         self.missing_bytes -= bytes.len() as u64;
         if self.missing_bytes == 0 {
             let md5 = std::mem::take(&mut self.md5);
-            self.progress.0.lock().etag = Some(etag::of_md5(&md5.finalize()));
+            self.progress.0.lock().md5 = Some(md5.finalize().into());
         }
         Ok(Some(bytes))
     }

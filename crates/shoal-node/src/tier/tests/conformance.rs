@@ -4,16 +4,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
+use md5::{Digest as _, Md5};
 
 use super::{Arc, ByteStore, StoreError, body, data, get, keys, new_key, put, whole};
 use crate::endpoint::BoxError;
-use crate::tier::store::{PutError, WrongLength};
+use crate::tier::store::{PieceMd5, PutError, WrongLength};
 
 /// Runs the suite on the stores that `$open` opens.
 macro_rules! conforms {
     ($open:path) => {
         crate::tier::tests::conformance::conforms! { $open:
             a_piece_comes_back
+            the_md5_of_a_piece_is_that_of_its_bytes
             a_range_is_exactly_what_was_asked_for
             an_empty_piece_is_a_piece
             a_range_beyond_the_piece_is_an_error
@@ -57,6 +59,14 @@ pub(super) async fn a_piece_comes_back(store: &dyn ByteStore) {
         let listed = page.pieces.iter().find(|piece| piece.key == key).unwrap();
         assert_eq!(listed.size_bytes, size_bytes as u64);
         assert!(listed.age < Duration::from_mins(10), "{:?}", listed.age);
+    }
+}
+
+pub(super) async fn the_md5_of_a_piece_is_that_of_its_bytes(store: &dyn ByteStore) {
+    for size_bytes in [0, 1, (256 << 10) + 1] {
+        let bytes = data(size_bytes);
+        let md5 = store.put(&new_key(), size_bytes as u64, whole(&bytes)).await;
+        assert_eq!(md5.unwrap(), *Md5::digest(&bytes), "{size_bytes}");
     }
 }
 
@@ -324,7 +334,7 @@ async fn assert_nothing_at(store: &dyn ByteStore, key: &str) {
     assert!(listed.is_empty(), "{listed:?}");
 }
 
-fn wrong_length(failed: Result<(), PutError>) -> WrongLength {
+fn wrong_length(failed: Result<PieceMd5, PutError>) -> WrongLength {
     match failed {
         Err(PutError::Body(error)) => *error.downcast().expect("the length is wrong"),
         other => panic!("{other:?}"),

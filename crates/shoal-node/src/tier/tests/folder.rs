@@ -211,7 +211,7 @@ async fn fills_a_small_disk() {
     let failed = loop {
         let key = new_key();
         match store.put(&key, 1 << 20, whole(&bytes)).await {
-            Ok(()) => kept.push(key),
+            Ok(_) => kept.push(key),
             Err(error) => break error,
         }
         assert!(kept.len() < 10, "the file system is not small");

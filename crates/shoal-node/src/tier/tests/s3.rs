@@ -21,7 +21,7 @@ use crate::clock;
 use crate::endpoint::{Endpoint, EndpointRequest, LakeConfig, NodeCredentials, RequestBody};
 use crate::limits::Limits;
 use crate::tier::s3::{S3Store, StorageClasses};
-use crate::tier::store::PutError;
+use crate::tier::store::{PieceMd5, PutError};
 
 const SECRET: &str = "a-secret-that-nobody-may-see";
 
@@ -94,11 +94,11 @@ fn date() -> String {
     httpdate::fmt_http_date(clock::utc_now())
 }
 
-async fn put(store: &S3Store, bytes: &Bytes) -> Result<(), PutError> {
+async fn put(store: &S3Store, bytes: &Bytes) -> Result<PieceMd5, PutError> {
     store.put(&new_key(), bytes.len() as u64, whole(bytes)).await
 }
 
-fn of_store(result: Result<(), PutError>) -> StoreError {
+fn of_store(result: Result<PieceMd5, PutError>) -> StoreError {
     match result {
         Err(PutError::Store(error)) => error,
         other => panic!("{other:?}"),
