@@ -542,6 +542,18 @@ mod tests {
     }
 
     #[test]
+    fn the_nearest_holder_shares_most_of_the_topology_and_can_be_asked() {
+        let node = cooperation("a1", "dc1/a/1");
+        node.update(members().into(), now());
+        let [here, near, far, gone] = ["a1", "a2", "b1", "left"].map(node_id);
+        assert_eq!(node.nearest(&[far, near, gone], &[]), Some(near));
+        assert_eq!(node.nearest(&[far, near, gone], &[near]), Some(far));
+        assert_eq!(node.nearest(&[gone, here], &[]), None);
+        let strangers: Vec<_> = node.strangers(&[here, near, gone, far]).collect();
+        assert_eq!(strangers, [gone]);
+    }
+
+    #[test]
     fn peers_are_kept_while_they_stay_where_they_are() {
         let node = cooperation("a1", "dc1/a/1");
         node.update(members().into(), now());

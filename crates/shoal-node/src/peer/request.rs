@@ -363,6 +363,7 @@ mod tests {
                 request().name,
             ),
             (PeerRole::Successor(NodeId(u64::MAX)), CallerName::Anonymous, None),
+            (PeerRole::Claimant, CallerName::Anonymous, None),
         ] {
             let sent = BlockRequest {
                 role,
