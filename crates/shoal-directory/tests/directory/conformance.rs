@@ -2,11 +2,13 @@
 
 use std::future::{Ready, ready};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::future::join_all;
 use shoal_directory::embedded::Embedded;
 use shoal_directory::{Directory, GROUP_BLOCKS, Group, HOLDERS_MAX, Located};
 use shoal_policy::{BlockId, NodeId, VersionId};
+use tokio::sync::OnceCell;
 
 use crate::servers;
 
@@ -63,13 +65,24 @@ async fn secured() -> Option<Opened> {
     open(servers::Servers::secured()?).await
 }
 
+/// One cluster for all scenarios, each with keys of its own: six servers take a while to find each other.
 async fn cluster() -> Option<Opened> {
-    open(servers::Servers::cluster()?).await
+    static CLUSTER: OnceCell<Option<servers::Servers>> = OnceCell::const_new();
+    static OPENED: AtomicU32 = AtomicU32::new(0);
+    let servers = CLUSTER
+        .get_or_init(|| async { servers::Servers::cluster() })
+        .await;
+    let mut settings = servers.as_ref()?.settings.clone();
+    settings.prefix = format!("shoal-{}", OPENED.fetch_add(1, Ordering::Relaxed));
+    Some(Opened {
+        directory: Arc::new(servers::connected(&settings).await),
+        _servers: None,
+    })
 }
 
 async fn open(servers: servers::Servers) -> Option<Opened> {
     Some(Opened {
-        directory: Arc::new(servers.connected().await),
+        directory: Arc::new(servers::connected(&servers.settings).await),
         _servers: Some(servers),
     })
 }

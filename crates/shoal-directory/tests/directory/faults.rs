@@ -10,7 +10,7 @@ use shoal_directory::redis::Redis;
 use shoal_directory::{Directory, Group, Located};
 use shoal_policy::{BlockId, NodeId, VersionId};
 
-use crate::servers::{PASSWORD, Servers, answers};
+use crate::servers::{PASSWORD, Servers, answers, connected};
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 /// The delay that other work of the machine may add.
@@ -42,7 +42,7 @@ async fn a_redis_that_dies_is_silent_at_once_and_answers_when_it_is_back() {
     let Some(mut servers) = Servers::single() else {
         return;
     };
-    let redis = servers.connected().await;
+    let redis = connected(&servers.settings).await;
     assert!(holds(&redis, 1).await && is_held(&redis, 1).await);
     servers.all[0].kill();
     let began = clock::instant();
@@ -61,7 +61,7 @@ async fn a_redis_that_dies_is_silent_at_once_and_answers_when_it_is_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_is_flushed_has_lost_its_markers() {
     let Some(servers) = Servers::single() else { return };
-    let redis = servers.connected().await;
+    let redis = connected(&servers.settings).await;
     assert_eq!(redis.mark(NodeId(1), 0).await, Ok(false));
     assert_eq!(redis.mark(NodeId(1), 0).await, Ok(true));
     assert!(holds(&redis, 1).await);
@@ -73,7 +73,7 @@ async fn a_redis_that_is_flushed_has_lost_its_markers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_stands_still_is_given_up_in_time_and_asked_again() {
     let Some(servers) = Servers::single() else { return };
-    let guard = guarded(servers.connected().await);
+    let guard = guarded(connected(&servers.settings).await);
     servers.all[0].freeze();
     for _ in 0..3 {
         let began = clock::instant();
@@ -124,7 +124,7 @@ async fn a_wrong_password_is_silence_that_does_not_tell_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn garbage_in_an_entry_counts_as_nothing() {
     let Some(servers) = Servers::single() else { return };
-    let redis = servers.connected().await;
+    let redis = connected(&servers.settings).await;
     let key = |number: u32| format!("shoal:b:{}:0", block(number).version);
     let server = &servers.all[0];
     for garbage in [
@@ -147,7 +147,7 @@ async fn garbage_in_an_entry_counts_as_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_loses_a_master_answers_from_its_replica() {
     let Some(servers) = Servers::cluster() else { return };
-    let redis = servers.connected().await;
+    let redis = connected(&servers.settings).await;
     for number in 0..60 {
         assert!(holds(&redis, number).await, "{number}");
     }
@@ -175,7 +175,7 @@ async fn the_replica_that_sentinel_promotes_is_asked_from_then_on() {
     let Some(servers) = Servers::sentinel() else {
         return;
     };
-    let redis = servers.connected().await;
+    let redis = connected(&servers.settings).await;
     assert!(holds(&redis, 1).await);
     servers.all[0].kill();
     let began = clock::instant();

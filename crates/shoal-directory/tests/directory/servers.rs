@@ -5,8 +5,9 @@
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use shoal_base::clock;
@@ -21,19 +22,22 @@ pub(crate) const PASSWORD: &str = "correct-horse";
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs a server until standard input ends, and notes its process in a file.
+/// Runs a server until standard input ends, then removes its folder. Notes the process of the server in a
+/// file.
 const KEEPER: &str = r#"
-process=$1; shift
+home=$1; shift
 "$@" > /dev/null 2>&1 &
-echo $! > "$process"
+echo $! > "$home/process"
 read -r _
 kill -9 $! 2> /dev/null
+rm -rf "$home"
+rmdir "$(dirname "$home")" 2> /dev/null || true
 "#;
 
 /// One server, and the shell that keeps it.
 pub(crate) struct Server {
     pub(crate) port: u16,
-    process_file: std::path::PathBuf,
+    home: PathBuf,
     command: Vec<String>,
     keeper: Child,
 }
@@ -48,14 +52,12 @@ pub(crate) struct Servers {
 impl Server {
     fn start(folder: &Path, program: &str, port: u16, arguments: &[&str]) -> Self {
         let home = folder.join(port.to_string());
-        fs::create_dir_all(&home).unwrap();
         let mut command = vec![program.to_owned()];
         command.extend(arguments.iter().map(ToString::to_string));
-        let process_file = home.join("process");
-        let keeper = keep(&process_file, &command);
+        let keeper = keep(&home, &command);
         let server = Self {
             port,
-            process_file,
+            home,
             command,
             keeper,
         };
@@ -93,7 +95,7 @@ impl Server {
     }
 
     fn signal(&self, signal: &str) {
-        let process = fs::read_to_string(&self.process_file).unwrap();
+        let process = fs::read_to_string(self.home.join("process")).unwrap();
         let done = Command::new("kill").args([signal, process.trim()]).status();
         assert!(done.unwrap().success());
     }
@@ -109,7 +111,7 @@ impl Server {
     /// Starts a killed server again.
     pub(crate) fn start_again(&mut self) {
         end(&mut self.keeper);
-        self.keeper = keep(&self.process_file, &self.command);
+        self.keeper = keep(&self.home, &self.command);
         self.wait();
     }
 
@@ -289,13 +291,13 @@ impl Servers {
             settings,
         }
     }
+}
 
-    /// A directory that has answered.
-    pub(crate) async fn connected(&self) -> Redis {
-        let redis = Redis::new(&self.settings).unwrap();
-        answers(&redis).await;
-        redis
-    }
+/// A directory that has answered.
+pub(crate) async fn connected(settings: &Settings) -> Redis {
+    let redis = Redis::new(settings).unwrap();
+    answers(&redis).await;
+    redis
 }
 
 /// Waits until a directory answers.
@@ -319,17 +321,18 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn keep(process_file: &Path, command: &[String]) -> Child {
-    let _ = fs::remove_file(process_file);
+fn keep(home: &Path, command: &[String]) -> Child {
+    fs::create_dir_all(home).unwrap();
     let keeper = Command::new("sh")
         .args(["-c", KEEPER, "keeper"])
-        .arg(process_file)
+        .arg(home)
         .args(command)
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
+    let process = home.join("process");
     until("a server starts", || {
-        fs::read_to_string(process_file).is_ok_and(|process| process.ends_with('\n'))
+        fs::read_to_string(&process).is_ok_and(|process| process.ends_with('\n'))
     });
     keeper
 }
@@ -351,17 +354,18 @@ fn folder() -> Option<TempDir> {
     Some(tempfile::Builder::new().prefix("shoal-redis-").tempdir().unwrap())
 }
 
-/// A port that is free now, and the one ten thousand above it as well.
+/// A port that is free now, and the one ten thousand above it as well. No other test of this process gets it.
+/// The kernel gives neither to a connection.
 fn free_port() -> u16 {
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    // Tests of another checkout begin elsewhere.
+    let begin = std::process::id().wrapping_mul(97);
+    let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
     loop {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        // Ports that the kernel gives to connections are above; below them no connection takes it meanwhile.
-        let low = 10_000 + port % 10_000;
-        if TcpListener::bind(("127.0.0.1", low)).is_ok()
-            && TcpListener::bind(("127.0.0.1", low + 10_000)).is_ok()
-        {
-            return low;
+        let number = begin.wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
+        let port = 10_000 + (number % 10_000) as u16;
+        if is_free(port) && is_free(port + 10_000) {
+            return port;
         }
     }
 }
