@@ -12,6 +12,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::sentinel::SentinelClient;
 use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisError, RedisResult, ScriptInvocation};
 use shoal_base::clock;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::settings::PATIENCE;
@@ -41,6 +42,8 @@ pub(super) struct Link(Arc<Shared>);
 struct Shared {
     connector: Connector,
     is_connecting: AtomicBool,
+    /// Wakes the requests that wait for the first connection.
+    tried: Notify,
     state: Mutex<State>,
 }
 
@@ -88,13 +91,14 @@ impl Link {
         Self(Arc::new(Shared {
             connector,
             is_connecting: AtomicBool::new(false),
+            tried: Notify::new(),
             state: Mutex::default(),
         }))
     }
 
-    /// Runs a script. Fails at once without a connection, and has one made.
+    /// Runs a script. Fails at once without a connection, and has one made; waits for the very first one.
     pub(super) async fn run<A: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<A, Silent> {
-        let (connection, number) = self.connection()?;
+        let (connection, number) = self.first_connection().await?;
         let mut pending = Pending {
             link: self,
             number,
@@ -114,6 +118,23 @@ impl Link {
                 }
                 Silent(error.to_string())
             })
+    }
+
+    /// The connection. While the first one is being made, no request has failed yet, and each may wait for
+    /// it.
+    async fn first_connection(&self) -> Result<(Connection, u64), Silent> {
+        let mut tried = std::pin::pin!(self.0.tried.notified());
+        tried.as_mut().enable();
+        let connection = self.connection();
+        let is_first = {
+            let state = self.0.state.lock();
+            state.number == 0 && state.why.is_none()
+        };
+        if connection.is_err() && is_first {
+            tried.await;
+            return self.connection();
+        }
+        connection
     }
 
     fn connection(&self) -> Result<(Connection, u64), Silent> {
@@ -144,7 +165,9 @@ impl Link {
             Ok(Err(error)) => state.why = Some(error.to_string()),
             Err(_) => state.why = Some("it takes too long to connect to it".into()),
         }
+        drop(state);
         self.0.is_connecting.store(false, Ordering::Release);
+        self.0.tried.notify_waiters();
     }
 
     /// Gives a connection up, unless it has been replaced.

@@ -59,6 +59,19 @@ async fn a_redis_that_dies_is_silent_at_once_and_answers_when_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_first_request_waits_for_the_connection() {
+    let Some(servers) = Servers::single() else { return };
+    let redis = Redis::new(&servers.settings).unwrap();
+    assert_eq!(redis.mark(NodeId(1), 0).await, Ok(false));
+    servers.all[0].kill();
+    let redis = Redis::new(&servers.settings).unwrap();
+    assert!(
+        redis.mark(NodeId(1), 0).await.is_err(),
+        "it is told that there is none"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_is_flushed_has_lost_its_markers() {
     let Some(servers) = Servers::single() else { return };
     let redis = connected(&servers.settings).await;
