@@ -89,7 +89,15 @@ fn hint(error: &io::Error) -> &'static str {
 #[derive(Debug)]
 pub(super) struct FolderLock {
     /// Closing the file ends the lock; so does the end of the process, however it ends.
-    _marker: File,
+    marker: File,
+}
+
+impl Drop for FolderLock {
+    /// Unlocks the folder in so many words: a child that this process starts at the moment holds the file
+    /// open as well, until it runs its own program.
+    fn drop(&mut self) {
+        let _ = self.marker.unlock();
+    }
 }
 
 /// Creates or recognises the folder, and locks it.
@@ -134,7 +142,7 @@ pub(super) fn lock(path: &Path) -> Result<FolderLock, StoreError> {
             found: found.trim_end().into(),
         });
     }
-    Ok(FolderLock { _marker: marker })
+    Ok(FolderLock { marker })
 }
 
 /// Checks that a folder has our marker, or is empty apart from files that file systems create themselves.
@@ -214,6 +222,17 @@ mod tests {
             fs::read_to_string(folder.path().join(MARKER)).unwrap(),
             "format 9\n"
         );
+    }
+
+    #[test]
+    fn a_folder_is_free_although_a_child_still_has_its_marker_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let locked = lock(folder.path()).unwrap();
+        // As a child has it between `fork` and `exec`.
+        let inherited = locked.marker.try_clone().unwrap();
+        drop(locked);
+        lock(folder.path()).unwrap();
+        drop(inherited);
     }
 
     #[test]

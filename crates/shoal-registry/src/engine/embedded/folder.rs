@@ -63,8 +63,15 @@ pub(super) struct Folder {
     path: PathBuf,
     open_file: OpenFile,
     sync_failed: Arc<AtomicBool>,
-    #[expect(dead_code, reason = "held, not used")]
     lock: File,
+}
+
+impl Drop for Folder {
+    /// Unlocks the folder in so many words: a child that this process starts at the moment holds the file
+    /// open as well, until it runs its own program.
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
+    }
 }
 
 /// The content of a folder.
@@ -347,5 +354,21 @@ fn read_holder(lock: &mut File) -> String {
         (Ok(_), Ok(process)) if process == std::process::id() => "this process".into(),
         (Ok(_), Ok(process)) => format!("process {process}"),
         _ => "another process".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Folder;
+
+    #[test]
+    fn a_folder_is_free_although_a_child_still_has_its_lock_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let locked = Folder::lock(folder.path()).unwrap();
+        // As a child has it between `fork` and `exec`.
+        let inherited = locked.lock.try_clone().unwrap();
+        drop(locked);
+        Folder::lock(folder.path()).unwrap();
+        drop(inherited);
     }
 }
