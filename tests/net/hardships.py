@@ -26,6 +26,8 @@ _FROZEN_LONG_S = 300
 _SESSION_S = 10
 # How long a client waits for an answer of a node whose tier is away: the node answers earlier.
 _ANSWERED_S = 20
+# The tier of 2 MiB has room for five of these, and then none for what is a little smaller.
+_LARGE, _NO_ROOM = 400_000, 300_000
 _FAKETIME = "libfaketimeMT.so.1"
 
 
@@ -143,10 +145,10 @@ def full_tier(cluster: ProxiedCluster, seed: int) -> str:
     """The tier reaches its capacity; later its store says that it is full."""
     hand = cluster.hand(timeout_s=_ANSWERED_S)
     for number in range(12):
-        _needs(hand.put(f"{BACK}{seed}-capacity-{number}.", "some-400000", 1), "a write is taken, back or through")
+        _needs(hand.put(f"{BACK}{seed}-capacity-{number}.", f"some-{_LARGE}", 1), "a write is taken, back or through")
     ways = [operation.note for operation in hand.history.operations]
     _needs("through" in ways and "back" in ways, f"the first writes go back, the last ones through: {ways}")
-    await_that("there is room again", lambda: cluster.all_write_back(400_000), 60)
+    await_that("there is room again", lambda: _has_room(cluster), 60)
     key = f"{BACK}{seed}-full."
     _needs(hand.put(key, "old-3000", 1), "a node writes back")
     said = b"<Error><Code>XMinioStorageFull</Code><Message>Storage backend has reached its minimum</Message></Error>"
@@ -162,6 +164,13 @@ def full_tier(cluster: ProxiedCluster, seed: int) -> str:
     await_that("nodes write back again", cluster.all_write_back, 30)
     settle(cluster, hand.history)
     return f"{ways.count('through')} of {len(ways)} writes through; " + counted(hand.history)
+
+
+def _has_room(cluster: ProxiedCluster) -> bool:
+    # A write that finds room takes it, and the bytes that it replaces stay for FENCE: a try every 0.1 s would
+    # fill the tier itself. Nodes look two seconds after a write has found no room how full the tier is.
+    time.sleep(2 * cluster.fence_s + 1)
+    return cluster.all_write_back(_NO_ROOM)
 
 
 def full_registry(cluster: ProxiedCluster, seed: int) -> str:
