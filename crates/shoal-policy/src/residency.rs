@@ -174,22 +174,28 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
         most: usize,
         may_leave: &mut dyn FnMut(&K) -> bool,
     ) -> Vec<Leaving<K>> {
-        let mark = if started {
-            self.watermarks.low_bytes
-        } else {
-            self.watermarks.high_bytes
-        };
         let mut victims = Vec::new();
-        if self.used_bytes + self.reserved_bytes <= mark {
+        if self.excess_bytes(started) == 0 {
             return victims;
         }
-        while victims.len() < most && self.used_bytes + self.reserved_bytes > self.watermarks.low_bytes {
+        while victims.len() < most && self.excess_bytes(true) > 0 {
             match self.evict(may_leave) {
                 Some(leaving) => victims.push(leaving),
                 None => break,
             }
         }
         victims
+    }
+
+    /// The room to make ahead of need: none while there is enough. `started` as in
+    /// [`Residency::evict_ahead`].
+    pub const fn excess_bytes(&self, started: bool) -> u64 {
+        if started || self.is_crowded() {
+            let wanted_bytes = self.used_bytes + self.reserved_bytes;
+            wanted_bytes.saturating_sub(self.watermarks.low_bytes)
+        } else {
+            0
+        }
     }
 
     /// Removes `key`, which is no longer valid, whatever the policy thinks of it.

@@ -33,7 +33,10 @@ impl PolicyName {
 
     /// Every policy, in the order of the documentation.
     pub fn all() -> impl Iterator<Item = Self> + Clone {
-        let of_stores = eviction::PolicyName::ALL.iter().copied().map(Self::OfStores);
+        let of_stores = eviction::PolicyName::ALL.iter().copied();
+        // A simulated node alone follows GWF as printed.
+        let of_stores = of_stores.filter(|policy| *policy != eviction::PolicyName::Gwf);
+        let of_stores = of_stores.map(Self::OfStores);
         of_stores.chain([Self::Life, Self::Gwf])
     }
 

@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::HeaderMap;
 use shoal_base::clock;
-use shoal_policy::eviction::PolicyName;
 use shoal_policy::{BlockId, ObjectId};
 use shoal_s3::object::Version;
 use shoal_store::{Store, StoreConfig, Urgency};
@@ -22,7 +21,7 @@ async fn main() {
     let config = StoreConfig {
         path: folder.path().join("store"),
         capacity_bytes: 2 << 30,
-        policy: PolicyName::default(),
+        policy: None,
         block_bytes: BLOCK_BYTES,
     };
     let store = Store::open(&config, 1 << 30, 1).expect("a new folder opens").0;

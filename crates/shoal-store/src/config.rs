@@ -11,8 +11,9 @@ pub struct StoreConfig {
     pub path: PathBuf,
     /// Bytes on disk never exceed this.
     pub capacity_bytes: u64,
-    /// The policy that chooses which blocks leave when room is needed.
-    pub policy: PolicyName,
+    /// The policy that chooses which blocks leave when room is needed. `None`: the default policy, or
+    /// another one where the node knows better.
+    pub policy: Option<PolicyName>,
     /// Size of a block; changing it makes the stored blocks useless, but no answer wrong.
     pub block_bytes: u64,
 }
@@ -22,7 +23,7 @@ impl Default for StoreConfig {
         Self {
             path: "/var/cache/shoal".into(),
             capacity_bytes: 100 << 30,
-            policy: PolicyName::default(),
+            policy: None,
             block_bytes: 4 << 20,
         }
     }

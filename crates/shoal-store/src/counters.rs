@@ -11,6 +11,10 @@ use super::ledger::Usage;
 pub enum RemovalReason {
     /// It was evicted to make room.
     Room,
+    /// It made room because other nodes have copies, which keep its weight.
+    Copied,
+    /// It made room, and another node was sent it because it is worth more than that node's blocks.
+    Pushed,
     /// Its version was invalidated.
     Invalidated,
     /// Its bytes are not those that were written.
@@ -21,12 +25,21 @@ pub enum RemovalReason {
 
 impl RemovalReason {
     /// Every reason, for metrics and documentation.
-    pub const ALL: &'static [Self] = &[Self::Room, Self::Invalidated, Self::Corrupt, Self::Unreadable];
+    pub const ALL: &'static [Self] = &[
+        Self::Room,
+        Self::Copied,
+        Self::Pushed,
+        Self::Invalidated,
+        Self::Corrupt,
+        Self::Unreadable,
+    ];
 
     /// The word used in metric labels and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Room => "room",
+            Self::Copied => "copied",
+            Self::Pushed => "pushed",
             Self::Invalidated => "invalidated",
             Self::Corrupt => "corrupt",
             Self::Unreadable => "unreadable",

@@ -1,6 +1,6 @@
 //! Makes room on the disk: for a block that is about to be written, and ahead of need.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use shoal_policy::admission::Refusal;
 use shoal_policy::residency::Reservation;
@@ -12,12 +12,17 @@ use super::signal::Signal;
 /// Number of blocks evicted ahead of need in one turn. Between turns, other threads get the locks.
 const BATCH: usize = 16;
 
+/// Is told that room has to be made ahead of need.
+type Keeper = Box<dyn Fn() + Send + Sync>;
+
 /// Reserves room, and evicts blocks where there is none.
 pub(super) struct Evictor {
     ledger: Arc<Ledger>,
     removal: Arc<Removal>,
     /// Wakes the thread that evicts ahead of need, and tells when it has to end.
     maintenance: Arc<Signal>,
+    /// Makes room ahead of need in place of this.
+    keeper: OnceLock<Keeper>,
 }
 
 impl Evictor {
@@ -26,7 +31,13 @@ impl Evictor {
             ledger: Arc::clone(ledger),
             removal: Arc::clone(removal),
             maintenance: Arc::clone(maintenance),
+            keeper: OnceLock::new(),
         }
+    }
+
+    /// Leaves eviction ahead of need to `keeper`. Only the first one counts.
+    pub(super) fn leave_to(&self, keeper: Keeper) {
+        let _ = self.keeper.set(keeper);
     }
 
     /// Reserves room, and evicts if there is none: the watermarks keep some room free, but a burst may outrun
@@ -48,6 +59,15 @@ impl Evictor {
                 Err((_, Some(victim))) => self.removal.evicted([victim]),
                 Err((refusal, None)) => return Err(refusal),
             }
+        }
+    }
+
+    /// Has room made ahead of need, by the keeper if there is one.
+    pub(super) fn make_room_ahead(&self) {
+        match self.keeper.get() {
+            None => self.evict_ahead(),
+            Some(keeper) if self.ledger.is_crowded() => keeper(),
+            Some(_) => {}
         }
     }
 

@@ -4,6 +4,8 @@
 //! one. Nothing here touches the disk. A block that leaves comes out as a [`Victim`], and its room is free
 //! when the caller has removed the file and said so ([`Ledger::left`]).
 
+mod gwf;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -16,6 +18,8 @@ use shoal_policy::eviction::{Layered, Named, PolicyName};
 use shoal_policy::residency::{Leaving, Reservation, Residency, Watermarks};
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, ObjectId, VersionId};
+
+pub use self::gwf::{Least, Ranks};
 
 use super::index::Index;
 use super::mapped_lru::MappedLru;
@@ -107,6 +111,11 @@ impl Ledger {
 
 /// Reads.
 impl Ledger {
+    /// Returns the block, if it is mapped and all of it is in memory. The policy hears of no use.
+    pub(super) fn peek_resident(&self, block: BlockId) -> Option<Bytes> {
+        self.mappings.peek(block, clock::instant())
+    }
+
     /// Returns the block, if it is mapped and all of it is in memory.
     pub(super) fn get_resident(&self, block: BlockId) -> Option<Bytes> {
         let hit = self.mappings.get(block, clock::instant())?;
@@ -114,6 +123,11 @@ impl Ledger {
             self.state.lock().touch(&uses);
         }
         Some(hit.bytes)
+    }
+
+    /// Whether room has to be made ahead of need.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.state.lock().residency.is_crowded()
     }
 
     pub(super) fn contains(&self, block: BlockId) -> bool {
@@ -144,16 +158,18 @@ impl Ledger {
         self.mappings.refreshed(block, clock::instant())
     }
 
-    /// Keeps a mapping for later hits, and counts a use. Returns `None` if the block was invalidated in the
-    /// meantime: its room may already belong to other blocks.
-    pub(super) fn keep_mapped(&self, block: BlockId, mapping: Mapping) -> Option<Bytes> {
+    /// Keeps a mapping for later hits, and counts a use if `is_used`. Returns `None` if the block was
+    /// invalidated in the meantime: its room may already belong to other blocks.
+    pub(super) fn keep_mapped(&self, block: BlockId, mapping: Mapping, is_used: bool) -> Option<Bytes> {
         let data_bytes = mapping.as_ref().len() as u64;
         let mut state = self.state.lock();
         if !state.residency.contains(&block) {
             return None;
         }
         let bytes = self.mappings.insert(block, mapping, clock::instant());
-        state.touch(&[block]);
+        if is_used {
+            state.touch(&[block]);
+        }
         let unmapped = state.mapped.insert(block, data_bytes, &self.mappings);
         drop(state);
         // Unmapping takes a while; no other thread should wait for it.

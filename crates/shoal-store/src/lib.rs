@@ -78,14 +78,16 @@ mod writers;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
 use shoal_policy::admission::Refusal;
+use shoal_policy::eviction::gwf::{Candidate, Gain, Weight, Worth};
 use shoal_policy::route::Hierarchy;
-use shoal_policy::{BlockId, Layer, NodeId, ObjectId, VersionId};
+use shoal_policy::{BlockId, Layer, NodeId, ObjectId, Source, VersionId};
 use shoal_s3::object::Version;
 
 pub use self::config::StoreConfig;
@@ -95,6 +97,7 @@ pub use self::draft::Draft;
 pub use self::eviction_log::Absence;
 pub use self::folder::StoreError;
 pub use self::health::Health;
+pub use self::ledger::{Least, Ranks};
 pub use self::recovery::Recovery;
 pub use self::watch::BlockEvent;
 pub use self::writers::Urgency;
@@ -137,6 +140,7 @@ pub struct Store {
     eviction_log: Arc<EvictionLog>,
     watch: Arc<Watch>,
     removal: Arc<Removal>,
+    evictor: Arc<Evictor>,
     loader: Arc<Loader>,
     publisher: Arc<Publisher>,
     drafts: Arc<Drafts>,
@@ -182,7 +186,13 @@ impl Store {
         let room_bytes = room_bytes(config, &disk)?;
         // The hierarchy of a lone node, until another one is set.
         let hierarchy = Arc::new(Hierarchy::alone(NodeId(0)));
-        let ledger = Ledger::new(room_bytes, mapped_bytes, config.policy, layers, &hierarchy);
+        let ledger = Ledger::new(
+            room_bytes,
+            mapped_bytes,
+            config.policy.unwrap_or_default(),
+            layers,
+            &hierarchy,
+        );
         let (store, staging) = Self::assemble(config, &disk, &Arc::new(ledger), &hierarchy, patience);
         let recoverer = Recoverer {
             disk: &disk,
@@ -232,6 +242,7 @@ impl Store {
             eviction_log: Arc::clone(log),
             watch: Arc::clone(watch),
             removal: Arc::clone(removal),
+            evictor: Arc::clone(evictor),
             loader: Arc::clone(loader),
             publisher: Arc::clone(publisher),
             drafts: Arc::new(drafts),
@@ -269,6 +280,20 @@ impl Store {
     /// Returns the block, if its bytes can be had without waiting for the disk. Never blocks on I/O.
     pub fn get_resident(&self, block: BlockId) -> Option<Bytes> {
         self.ledger.get_resident(block)
+    }
+
+    /// As [`Store::get_resident`], for a use that counts elsewhere: the policy does not hear of it.
+    pub fn peek_resident(&self, block: BlockId) -> Option<Bytes> {
+        self.ledger.peek_resident(block)
+    }
+
+    /// As [`Store::load`], for a use that counts elsewhere: the policy does not hear of it.
+    pub async fn peek(&self, block: BlockId) -> Option<Bytes> {
+        if !self.contains(block) {
+            return None;
+        }
+        let loader = Arc::clone(&self.loader);
+        run_blocking(move || loader.peek(block)).await.flatten()
     }
 
     /// Returns the block, read from disk, verified and mapped. `None` if it is not here or is damaged.
@@ -373,6 +398,79 @@ impl Store {
     /// Invalidates a version: its blocks are forgotten at once and their files unlinked.
     pub fn remove_version(&self, version: VersionId) {
         self.removal.invalidate_version(version);
+    }
+}
+
+/// Globally weighted eviction: what the node decides about room ahead of need, and what it tells the policy.
+/// Under a policy other than [`PolicyName::Gwf`](shoal_policy::eviction::PolicyName::Gwf) these do nothing.
+impl Store {
+    /// Leaves eviction ahead of need to `keeper`: it is called, by a thread of the store and more than once,
+    /// while room is short. A block that finds no room at all still evicts others itself.
+    pub fn keep_room_by(&self, keeper: impl Fn() + Send + Sync + 'static) {
+        self.evictor.leave_to(Box::new(keeper));
+    }
+
+    /// The blocks of least worth, least first: as many as make room for a while, and at most `most`. None
+    /// while there is enough room. `started` tells whether the caller is in the middle of making room; those
+    /// that are `spared` are leaving already, and take so many bytes.
+    pub fn least(&self, started: bool, most: usize, spared: &HashMap<BlockId, u64>) -> Vec<Least> {
+        self.ledger.least(started, most, spared)
+    }
+
+    /// The block that would leave next, except those that are `spared`.
+    pub fn candidate(&self, spared: &HashMap<BlockId, u64>) -> Option<Candidate<BlockId>> {
+        self.ledger.candidate(spared)
+    }
+
+    /// Makes room ahead of need by the policy of this node alone.
+    pub async fn evict_ahead(&self) {
+        let evictor = Arc::clone(&self.evictor);
+        run_blocking(move || evictor.evict_ahead()).await;
+    }
+
+    /// Removes blocks that the node has decided about, except those that readers hold. Returns these.
+    pub async fn part_with(&self, blocks: Vec<(BlockId, RemovalReason)>) -> Vec<BlockId> {
+        let (ledger, removal) = (Arc::clone(&self.ledger), Arc::clone(&self.removal));
+        let parting = move || {
+            let mut kept = Vec::new();
+            for (block, reason) in blocks {
+                match ledger.part_with(block) {
+                    Some(victim) => removal.parted_with(victim, reason),
+                    None if ledger.contains(block) => kept.push(block),
+                    None => {}
+                }
+            }
+            kept
+        };
+        run_blocking(parting).await.unwrap_or_default()
+    }
+
+    /// The age and the average rank of this node's blocks; `None` under another policy.
+    pub fn ranks(&self) -> Option<Ranks> {
+        self.ledger.ranks()
+    }
+
+    /// The worth of a block that is here.
+    pub fn worth(&self, block: BlockId) -> Option<Worth> {
+        self.ledger.worth(block)
+    }
+
+    /// Gives a block that is here another worth.
+    pub fn weigh(&self, block: BlockId, worth: Worth) {
+        self.ledger.weigh(block, |_| worth);
+    }
+
+    /// Notes that a block that is here came from another node's cache. The node where it was keeps its
+    /// weight; here it weighs nothing until it is used.
+    pub fn weigh_as_copy(&self, block: BlockId) {
+        self.ledger.weigh(block, |gwf| {
+            gwf.worth_now(Gain::of(Source::Peer, gwf.use_weight()).local)
+        });
+    }
+
+    /// Learns the age that another node has reached.
+    pub fn learn_age(&self, age: Weight) {
+        self.ledger.learn_age(age);
     }
 }
 

@@ -39,12 +39,26 @@ impl Loader {
 
     /// Returns the block, verified and mapped. `None` if it is not here or is damaged.
     pub(super) fn load(&self, block: BlockId) -> Option<Bytes> {
+        self.open(block, true)
+    }
+
+    /// As [`Loader::load`], and counts no use.
+    pub(super) fn peek(&self, block: BlockId) -> Option<Bytes> {
+        self.open(block, false)
+    }
+
+    fn open(&self, block: BlockId, is_used: bool) -> Option<Bytes> {
         let _pin = self.ledger.pin(block)?;
         // Another reader may have loaded it while this one waited for a thread.
-        if let Some(bytes) = self.ledger.get_resident(block) {
-            return Some(bytes);
+        let resident = if is_used {
+            self.ledger.get_resident(block)
+        } else {
+            self.ledger.peek_resident(block)
+        };
+        if resident.is_some() {
+            return resident;
         }
-        match self.read_in(block) {
+        match self.read_in(block, is_used) {
             Ok(bytes) => bytes,
             Err(error) => {
                 self.read_failed(block, &error);
@@ -112,7 +126,7 @@ impl Loader {
 
     /// Reads a block through the page cache, where a failing disk is an error, and only then through a
     /// mapping.
-    fn read_in(&self, block: BlockId) -> Result<Option<Bytes>, ReadError> {
+    fn read_in(&self, block: BlockId, is_used: bool) -> Result<Option<Bytes>, ReadError> {
         let (file, footer) = self.disk.open_block(block)?;
         self.disk.verify(&file, &footer)?;
         if let Some(mapping) = self.ledger.mapping(block) {
@@ -120,6 +134,6 @@ impl Loader {
             return Ok(self.ledger.refreshed(block));
         }
         let mapping = Mapping::of(&file, footer.data_bytes as usize)?;
-        Ok(self.ledger.keep_mapped(block, mapping))
+        Ok(self.ledger.keep_mapped(block, mapping, is_used))
     }
 }

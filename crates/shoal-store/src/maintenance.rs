@@ -125,7 +125,7 @@ fn keep_room(work: &Weak<Housekeeping>, signal: &Signal) {
     let mut moves = Moves::default();
     while signal.sleep(nap) {
         let Some(work) = work.upgrade() else { return };
-        work.evictor.evict_ahead();
+        work.evictor.make_room_ahead();
         work.removal.retry();
         nap = if work.layers.move_misplaced(&mut moves) {
             MOVES

@@ -65,18 +65,16 @@ impl Mappings {
     /// Returns the block, if it is mapped and all of it is in memory.
     pub(super) fn get(&self, block: BlockId, now: Instant) -> Option<Hit> {
         let mut shard = self.shard(block);
-        let mapped = shard.blocks.get_mut(&block)?;
-        if now.saturating_duration_since(mapped.tested) >= RETEST_AFTER {
-            if !mapped.mapping.is_resident() {
-                return None;
-            }
-            mapped.tested = now;
-        }
-        let bytes = mapped.lease();
+        let bytes = shard.blocks.get_mut(&block)?.resident(now)?;
         shard.uses.push(block);
         let uses =
             (shard.uses.len() >= USES).then(|| std::mem::replace(&mut shard.uses, Vec::with_capacity(USES)));
         Some(Hit { bytes, uses })
+    }
+
+    /// As [`Mappings::get`], and counts no use.
+    pub(super) fn peek(&self, block: BlockId, now: Instant) -> Option<Bytes> {
+        self.shard(block).blocks.get_mut(&block)?.resident(now)
     }
 
     /// Whether the block is mapped, in memory or not.
@@ -143,6 +141,17 @@ impl Mappings {
 }
 
 impl Mapped {
+    /// The bytes, if all of them are in memory.
+    fn resident(&mut self, now: Instant) -> Option<Bytes> {
+        if now.saturating_duration_since(self.tested) >= RETEST_AFTER {
+            if !self.mapping.is_resident() {
+                return None;
+            }
+            self.tested = now;
+        }
+        Some(self.lease())
+    }
+
     fn lease(&mut self) -> Bytes {
         self.lease
             .get_or_insert_with(|| Bytes::from_owner(Lease(Arc::clone(&self.mapping))))

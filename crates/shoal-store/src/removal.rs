@@ -115,6 +115,11 @@ impl Removal {
         self.remove_all(victims, RemovalReason::Room);
     }
 
+    /// Removes the file of a block that a directory's keeper decided about.
+    pub(super) fn parted_with(&self, victim: Victim, reason: RemovalReason) {
+        self.remove_all([victim], reason);
+    }
+
     /// Removes a block that cannot be read or is damaged. Its file goes to the quarantine, unless readers
     /// still hold it.
     pub(super) fn condemn(&self, block: BlockId, reason: RemovalReason, error: &ReadError) {

@@ -34,7 +34,7 @@ impl Node {
             path: folder.path().join("store"),
             capacity_bytes: 1000 * BLOCK_BYTES,
             block_bytes: BLOCK_BYTES,
-            policy: PolicyName::Lru,
+            policy: Some(PolicyName::Lru),
         };
         let (store, _) = Store::open(&config, BLOCK_BYTES, layers).unwrap();
         let mut cooperation = CooperationConfig {

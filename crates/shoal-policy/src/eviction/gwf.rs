@@ -40,6 +40,8 @@ pub struct Candidate<K> {
     pub key: K,
     /// Its worth here, the least of those that may leave.
     pub local: Worth,
+    /// How many bytes it takes.
+    pub bytes: u64,
     /// The least rank of the others that may leave; `None` when there is none.
     pub next_rank: Option<Weight>,
 }
@@ -104,11 +106,21 @@ impl<K: Copy + Eq + Hash> Gwf<K> {
     /// The block to give up first among those that `may_leave` allows, and the rank of the one after it.
     pub fn candidate(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Candidate<K>> {
         let mut least = self.by_worth.least_first(may_leave);
-        least.next().map(|(key, local)| Candidate {
+        least.next().map(|(key, local, bytes)| Candidate {
             key,
             local,
-            next_rank: least.next().map(|(_, next)| next.rank()),
+            bytes,
+            next_rank: least.next().map(|(_, next, _)| next.rank()),
         })
+    }
+
+    /// The blocks to give up first among those that `may_leave` allows, their worth and their bytes, least
+    /// first.
+    pub fn least_first(
+        &self,
+        may_leave: &mut dyn FnMut(&K) -> bool,
+    ) -> impl Iterator<Item = (K, Worth, u64)> {
+        self.by_worth.least_first(may_leave)
     }
 
     fn change(&mut self, key: &K, next: impl FnOnce(Worth) -> Worth) {
@@ -246,6 +258,7 @@ mod tests {
             Some(Candidate {
                 key,
                 local,
+                bytes: 1,
                 next_rank: next.map(Weight::from),
             })
         };

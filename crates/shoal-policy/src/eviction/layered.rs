@@ -146,6 +146,16 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         }
     }
 
+    /// The policy of L1, for facts that only this policy takes.
+    pub fn innermost(&self) -> &P {
+        &self.shares[place(Layer::L1)].policy
+    }
+
+    /// As [`Layered::innermost`], to change it. Keys come and go through the layers, which count them.
+    pub fn innermost_mut(&mut self) -> &mut P {
+        &mut self.shares[place(Layer::L1)].policy
+    }
+
     /// The room of each layer, from L1 outwards.
     pub fn rooms(&self) -> Vec<LayerRoom> {
         let layers = (1..).map(Layer).zip(&self.shares);

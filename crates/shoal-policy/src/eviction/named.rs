@@ -4,7 +4,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
-use super::{Duel, Eviction, Lfu, Lfuda, Lru, S3Fifo, Sieve};
+use super::gwf::Ageing;
+use super::{Duel, Eviction, Gwf, Lfu, Lfuda, Lru, S3Fifo, Sieve};
 
 /// A policy that needs to know only which keys are held and used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -23,6 +24,9 @@ pub enum PolicyName {
     /// it is the default.
     #[default]
     Duel,
+    /// By a worth that nodes with a directory share, see [`Gwf`]. A node by itself is better served by
+    /// [`PolicyName::Lfuda`], which is the same without other nodes.
+    Gwf,
 }
 
 impl PolicyName {
@@ -34,6 +38,7 @@ impl PolicyName {
         Self::Sieve,
         Self::S3Fifo,
         Self::Duel,
+        Self::Gwf,
     ];
 
     /// The name used in settings, on the command line, in experiments and in reports.
@@ -45,6 +50,7 @@ impl PolicyName {
             Self::Sieve => "sieve",
             Self::S3Fifo => "s3-fifo",
             Self::Duel => "duel",
+            Self::Gwf => "gwf",
         }
     }
 
@@ -59,12 +65,14 @@ impl PolicyName {
         Named {
             name: self,
             policy: match self {
-                Self::Lru => Box::new(Lru::default()),
-                Self::Lfu => Box::new(Lfu::default()),
-                Self::Lfuda => Box::new(Lfuda::default()),
-                Self::Sieve => Box::new(Sieve::default()),
-                Self::S3Fifo => Box::new(S3Fifo::default()),
-                Self::Duel => Box::new(Duel::default()),
+                Self::Lru => Policy::ByUse(Box::new(Lru::default())),
+                Self::Lfu => Policy::ByUse(Box::new(Lfu::default())),
+                Self::Lfuda => Policy::ByUse(Box::new(Lfuda::default())),
+                Self::Sieve => Policy::ByUse(Box::new(Sieve::default())),
+                Self::S3Fifo => Policy::ByUse(Box::new(S3Fifo::default())),
+                Self::Duel => Policy::ByUse(Box::new(Duel::default())),
+                // `docs/decisions/0030-gwf-live.md` says why uses add the age once.
+                Self::Gwf => Policy::ByWorth(Gwf::new(Ageing::Added)),
             },
         }
     }
@@ -79,42 +87,83 @@ impl fmt::Display for PolicyName {
 /// A policy chosen at run time.
 pub struct Named<K> {
     name: PolicyName,
-    policy: Box<dyn Eviction<K> + Send>,
+    policy: Policy<K>,
 }
 
-impl<K> Eviction<K> for Named<K> {
+enum Policy<K> {
+    /// Which keys are held and used is all that it learns.
+    ByUse(Box<dyn Eviction<K> + Send>),
+    /// It learns what other nodes know, too.
+    ByWorth(Gwf<K>),
+}
+
+impl<K> Named<K> {
+    /// GWF, for facts that only this policy takes; `None` if another policy was chosen.
+    pub const fn gwf(&self) -> Option<&Gwf<K>> {
+        match &self.policy {
+            Policy::ByUse(_) => None,
+            Policy::ByWorth(gwf) => Some(gwf),
+        }
+    }
+
+    /// As [`Named::gwf`], to change it.
+    pub const fn gwf_mut(&mut self) -> Option<&mut Gwf<K>> {
+        match &mut self.policy {
+            Policy::ByUse(_) => None,
+            Policy::ByWorth(gwf) => Some(gwf),
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Named<K> {
+    fn policy(&self) -> &dyn Eviction<K> {
+        match &self.policy {
+            Policy::ByUse(policy) => &**policy,
+            Policy::ByWorth(gwf) => gwf,
+        }
+    }
+
+    fn policy_mut(&mut self) -> &mut dyn Eviction<K> {
+        match &mut self.policy {
+            Policy::ByUse(policy) => &mut **policy,
+            Policy::ByWorth(gwf) => gwf,
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Eviction<K> for Named<K> {
     fn insert(&mut self, key: K, bytes: u64) {
-        self.policy.insert(key, bytes);
+        self.policy_mut().insert(key, bytes);
     }
 
     fn touch(&mut self, key: &K) {
-        self.policy.touch(key);
+        self.policy_mut().touch(key);
     }
 
     fn remove(&mut self, key: &K) -> Option<u64> {
-        self.policy.remove(key)
+        self.policy_mut().remove(key)
     }
 
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-        self.policy.evict(may_leave)
+        self.policy_mut().evict(may_leave)
     }
 
     fn advance(&mut self, now: Duration) {
-        self.policy.advance(now);
+        self.policy_mut().advance(now);
     }
 
     fn contains(&self, key: &K) -> bool {
-        self.policy.contains(key)
+        self.policy().contains(key)
     }
 
     fn len(&self) -> usize {
-        self.policy.len()
+        self.policy().len()
     }
 }
 
-impl<K> fmt::Debug for Named<K> {
+impl<K: Copy + Eq + Hash> fmt::Debug for Named<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} over {} keys", self.name, self.policy.len())
+        write!(f, "{} over {} keys", self.name, self.len())
     }
 }
 

@@ -79,12 +79,15 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
         Some(self.take(slot))
     }
 
-    /// The keys that `may_leave` allows and their ranks, least first.
-    pub(super) fn least_first(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> impl Iterator<Item = (K, R)> {
+    /// The keys that `may_leave` allows, their ranks and their bytes, least first.
+    pub(super) fn least_first(
+        &self,
+        may_leave: &mut dyn FnMut(&K) -> bool,
+    ) -> impl Iterator<Item = (K, R, u64)> {
         self.order
             .least_first(&self.keys)
-            .map(|(rank, slot)| (self.keys.key(slot), rank))
-            .filter(|(key, _)| may_leave(key))
+            .map(|(rank, slot)| (self.keys.key(slot), rank, self.keys[slot].bytes))
+            .filter(|(key, ..)| may_leave(key))
     }
 
     fn take(&mut self, slot: Slot) -> (K, u64, R) {

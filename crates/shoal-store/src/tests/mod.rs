@@ -4,6 +4,7 @@ mod capacity;
 mod damage;
 mod drafts;
 mod faults;
+mod gwf;
 mod layers;
 mod listing;
 mod model;
@@ -47,7 +48,7 @@ impl Lab {
         let config = StoreConfig {
             path: folder.path().join("store"),
             capacity_bytes,
-            policy: PolicyName::Lru,
+            policy: Some(PolicyName::Lru),
             block_bytes: BLOCK,
         };
         Self {

@@ -39,7 +39,7 @@ async fn read(node: &Node, key: &str) {
 async fn fetched_again(policy: PolicyName) -> u64 {
     let node = Node::start_with(|config| {
         config.store.capacity_bytes = CAPACITY;
-        config.store.policy = policy;
+        config.store.policy = Some(policy);
     })
     .await;
     put(&node, "hot", HOT);

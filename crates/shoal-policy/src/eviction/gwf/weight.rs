@@ -24,6 +24,16 @@ impl Weight {
         mantissa: 0,
     };
 
+    /// The weight as an integer; the greatest integer if it is beyond 64 bits.
+    #[must_use]
+    pub const fn to_u64_saturating(self) -> u64 {
+        if self.exponent == 0 {
+            self.mantissa
+        } else {
+            u64::MAX
+        }
+    }
+
     /// The average weight of `number` blocks that weigh this together. Zero for no blocks.
     ///
     /// Rounded down: an integer is greater than the average if and only if it is greater than this.

@@ -1,0 +1,112 @@
+//! What a node that follows GWF asks of its blocks and tells about them
+//! ([`shoal_policy::eviction::Gwf`]). Under another policy there is nothing to ask, and nothing changes.
+
+use std::collections::HashMap;
+
+use shoal_policy::BlockId;
+use shoal_policy::eviction::Gwf;
+use shoal_policy::eviction::gwf::{Candidate, Weight, Worth};
+
+use super::{Ledger, State, Victim, may_leave};
+
+/// The ranks of a node's blocks, all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ranks {
+    /// The greatest rank of a block that left, here or on another node.
+    pub age: Weight,
+    /// The average rank of the blocks here.
+    pub average: Weight,
+}
+
+/// A block of little worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Least {
+    /// The block.
+    pub block: BlockId,
+    /// Its worth here.
+    pub worth: Worth,
+    /// The room that it takes, in bytes.
+    pub bytes: u64,
+}
+
+impl Ledger {
+    /// The ranks; `None` under another policy.
+    pub(crate) fn ranks(&self) -> Option<Ranks> {
+        let state = self.state.lock();
+        state.gwf().map(|gwf| Ranks {
+            age: gwf.age(),
+            average: gwf.average_rank(),
+        })
+    }
+
+    /// The worth of a block that is here.
+    pub(crate) fn worth(&self, block: BlockId) -> Option<Worth> {
+        self.state.lock().gwf()?.worth(&block)
+    }
+
+    /// The blocks that would leave first if room were made ahead of need, and their worth: as many as make
+    /// enough room, and at most `most`. None while there is enough. Those that are `spared` are leaving
+    /// already, with so many bytes.
+    pub(crate) fn least(&self, started: bool, most: usize, spared: &HashMap<BlockId, u64>) -> Vec<Least> {
+        let uses = self.mappings.take_uses();
+        let mut state = self.state.lock();
+        state.touch(&uses);
+        let spared_bytes: u64 = spared.values().sum();
+        let mut excess_bytes = state.residency.excess_bytes(started).saturating_sub(spared_bytes);
+        let Some(gwf) = state.gwf().filter(|_| excess_bytes > 0) else {
+            return Vec::new();
+        };
+        let (pins, mappings) = (&state.pins, &self.mappings);
+        let mut leave = |block: &BlockId| !spared.contains_key(block) && may_leave(*block, pins, mappings);
+        let mut least = Vec::new();
+        for (block, worth, bytes) in gwf.least_first(&mut leave) {
+            if excess_bytes == 0 || least.len() == most {
+                break;
+            }
+            excess_bytes = excess_bytes.saturating_sub(bytes);
+            least.push(Least { block, worth, bytes });
+        }
+        least
+    }
+
+    /// The block that would leave next, except those that are `spared`.
+    pub(crate) fn candidate(&self, spared: &HashMap<BlockId, u64>) -> Option<Candidate<BlockId>> {
+        let state = self.state.lock();
+        let (pins, mappings) = (&state.pins, &self.mappings);
+        let mut leave = |block: &BlockId| !spared.contains_key(block) && may_leave(*block, pins, mappings);
+        state.gwf()?.candidate(&mut leave)
+    }
+
+    /// Gives a block that is here another worth.
+    pub(crate) fn weigh(&self, block: BlockId, worth: impl FnOnce(&Gwf<BlockId>) -> Worth) {
+        if let Some(gwf) = self.state.lock().gwf_mut() {
+            let worth = worth(gwf);
+            gwf.weigh(&block, worth);
+        }
+    }
+
+    /// Learns the age that another node has reached.
+    pub(crate) fn learn_age(&self, age: Weight) {
+        if let Some(gwf) = self.state.lock().gwf_mut() {
+            gwf.learn_age(age);
+        }
+    }
+
+    /// Takes out a block that was decided about, unless a reader came in the meantime.
+    pub(crate) fn part_with(&self, block: BlockId) -> Option<Victim> {
+        let mut state = self.state.lock();
+        may_leave(block, &state.pins, &self.mappings)
+            .then(|| state.remove(block, &self.mappings))
+            .flatten()
+    }
+}
+
+impl State {
+    fn gwf(&self) -> Option<&Gwf<BlockId>> {
+        self.residency.policy().innermost().gwf()
+    }
+
+    fn gwf_mut(&mut self) -> Option<&mut Gwf<BlockId>> {
+        self.residency.policy_mut().innermost_mut().gwf_mut()
+    }
+}

@@ -1,0 +1,147 @@
+//! Room that a keeper makes, by the worth of blocks.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use shoal_policy::eviction::PolicyName;
+use shoal_policy::eviction::gwf::{Weight, Worth};
+
+use super::*;
+
+const BLOCKS: u8 = 40;
+
+/// A store of GWF with room for some blocks.
+fn lab() -> Lab {
+    let mut lab = Lab::for_blocks(u64::from(BLOCKS));
+    lab.config.policy = Some(PolicyName::Gwf);
+    lab
+}
+
+fn worth(weight: u64, since: u64) -> Worth {
+    Worth {
+        weight: Weight::from(weight),
+        since: Weight::from(since),
+    }
+}
+
+/// Stores one block of each of these objects.
+async fn fill(store: &Arc<Store>, numbers: std::ops::Range<u8>) {
+    for number in numbers {
+        put(store, &version(number, "v", BLOCK), 0).await.unwrap();
+    }
+}
+
+fn block(number: u8) -> shoal_policy::BlockId {
+    version(number, "v", BLOCK).block(0)
+}
+
+#[tokio::test]
+async fn a_keeper_is_told_that_room_is_short_and_decides_what_leaves() {
+    let lab = lab();
+    let (store, _) = lab.open();
+    let told = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&told);
+    store.keep_room_by(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let nothing = HashMap::new();
+    fill(&store, 0..30).await;
+    assert_eq!(told.load(Ordering::Relaxed), 0, "there is room");
+    assert!(store.least(false, 64, &nothing).is_empty());
+    fill(&store, 30..BLOCKS).await;
+    until("the keeper is told", || told.load(Ordering::Relaxed) > 0).await;
+    assert!(store.contains(block(0)), "nothing left without the keeper");
+    // A use adds to the weight; the least are those that were not used.
+    store.get_resident(block(0)).unwrap();
+    let least = store.least(false, 64, &nothing);
+    assert!(!least.is_empty() && least.len() < 10, "{least:?}");
+    assert_eq!((least[0].block, least[0].worth), (block(1), worth(1, 1)));
+    assert!(least.iter().all(|least| least.bytes > BLOCK));
+    assert_eq!(store.least(false, 2, &nothing).len(), 2);
+    assert_eq!(store.worth(block(0)), Some(worth(2, 1)));
+
+    // What is leaving already counts as room, and is not proposed again.
+    let spared: HashMap<_, _> = least.iter().map(|least| (least.block, least.bytes)).collect();
+    assert!(store.least(true, 64, &spared).is_empty());
+    let candidate = store.candidate(&spared).unwrap();
+    assert!(!spared.contains_key(&candidate.key));
+
+    let reader = store.get_resident(least[1].block).unwrap();
+    let parting = [RemovalReason::Copied, RemovalReason::Pushed];
+    let parting = least
+        .iter()
+        .zip(parting)
+        .map(|(least, reason)| (least.block, reason));
+    let kept = store.part_with(parting.collect()).await;
+    assert_eq!(kept, [least[1].block], "a reader holds it");
+    assert!(!store.contains(least[0].block));
+    assert_eq!(
+        store.absence(least[0].block),
+        Some(Absence::Removed(RemovalReason::Copied))
+    );
+    drop(reader);
+    close(store).await;
+}
+
+#[tokio::test]
+async fn without_a_keeper_and_without_room_the_least_leaves_at_once() {
+    let lab = lab();
+    let (store, _) = lab.open();
+    fill(&store, 0..30).await;
+    store.get_resident(block(0)).unwrap();
+    fill(&store, 30..BLOCKS).await;
+    store.evict_ahead().await;
+    assert!(store.contains(block(0)) && !store.contains(block(1)));
+    assert!(
+        store.ranks().unwrap().age >= Weight::from(2),
+        "the rank of a victim is the age"
+    );
+
+    // A keeper that does nothing costs no write.
+    store.keep_room_by(|| ());
+    fill(&store, BLOCKS..2 * BLOCKS).await;
+    assert!(store.contains(block(2 * BLOCKS - 1)));
+    close(store).await;
+}
+
+#[tokio::test]
+async fn uses_that_count_elsewhere_and_copies_weigh_nothing() {
+    let mut lab = lab();
+    lab.mapped_bytes = 0;
+    let (store, _) = lab.open();
+    fill(&store, 0..3).await;
+    for _ in 0..3 {
+        drop(store.peek_resident(block(0)));
+        store.peek(block(0)).await.unwrap();
+    }
+    assert_eq!(store.worth(block(0)), Some(worth(1, 1)));
+    store.load(block(0)).await.unwrap();
+    drop(store.least(true, 1, &HashMap::new()));
+    assert_eq!(store.worth(block(0)), Some(worth(2, 1)));
+
+    store.learn_age(Weight::from(9));
+    store.weigh_as_copy(block(1));
+    assert_eq!(store.worth(block(1)), Some(worth(0, 9)));
+    store.weigh(block(2), worth(4, 5));
+    let ranks = store.ranks().unwrap();
+    assert_eq!(
+        (ranks.age, ranks.average),
+        (Weight::from(9), Weight::from((3 + 9 + 9) / 3))
+    );
+    assert_eq!(store.worth(block(3)), None);
+    close(store).await;
+}
+
+#[tokio::test]
+async fn a_store_of_another_policy_knows_no_worth() {
+    let lab = Lab::for_blocks(10);
+    let (store, _) = lab.open();
+    fill(&store, 0..2).await;
+    store.weigh(block(0), worth(4, 5));
+    store.weigh_as_copy(block(1));
+    store.learn_age(Weight::from(9));
+    assert_eq!((store.ranks(), store.worth(block(0))), (None, None));
+    let nothing = HashMap::new();
+    assert!(store.least(true, 64, &nothing).is_empty() && store.candidate(&nothing).is_none());
+    close(store).await;
+}
