@@ -9,7 +9,10 @@ use parking_lot::Mutex;
 use shoal_base::clock;
 use shoal_policy::{BlockId, NodeId};
 
-use crate::{CLAIM_LIFE, Directory, ENTRY_LIFE, Group, HOLDERS_MAX, Located, MARKER_LIFE, Silent};
+use crate::{
+    CLAIM_LIFE, Directory, ENTRY_LIFE, Entry, Group, HOLDERS_MAX, Left, Located, MARKER_LIFE, NodeState,
+    STATE_LIFE, Silent, WEIGHT_MAX,
+};
 
 /// The number of parts that are locked one by one.
 const SHARDS: usize = 16;
@@ -22,6 +25,7 @@ const CHANGES_PER_LOOK: u32 = 4096;
 pub struct Embedded {
     shards: [Mutex<Shard>; SHARDS],
     markers: Mutex<HashMap<(NodeId, u16), Instant>>,
+    states: Mutex<HashMap<NodeId, (NodeState, Instant)>>,
 }
 
 #[derive(Debug, Default)]
@@ -33,14 +37,15 @@ struct Shard {
 /// The entries of a group's blocks, by index in the version.
 #[derive(Debug)]
 struct GroupEntry {
-    blocks: HashMap<u32, Entry, foldhash::fast::RandomState>,
+    blocks: HashMap<u32, BlockEntry, foldhash::fast::RandomState>,
     forgotten_at: Instant,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct BlockEntry {
     holders: Vec<NodeId>,
     claim: Option<Claim>,
+    global_weight: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,11 +54,36 @@ struct Claim {
     until: Instant,
 }
 
-impl Entry {
+impl BlockEntry {
     fn claimant(&self, now: Instant) -> Option<NodeId> {
         self.claim
             .filter(|claim| claim.until > now)
             .map(|claim| claim.node)
+    }
+
+    /// Removes a holder. Without any, the block has no weight.
+    fn remove_holder(&mut self, node: NodeId) {
+        self.holders.retain(|holder| *holder != node);
+        if self.holders.is_empty() {
+            self.global_weight = 0;
+        }
+    }
+
+    fn add_weight(&mut self, weight: u64) {
+        if !self.holders.is_empty() {
+            self.global_weight = self.global_weight.saturating_add(weight).min(WEIGHT_MAX);
+        }
+    }
+
+    /// What becomes of the copy of a node, see [`Left`].
+    fn leave(&mut self, node: NodeId, weight: u64) -> Left {
+        if self.holders.iter().any(|holder| *holder != node) {
+            self.remove_holder(node);
+            self.add_weight(weight);
+            Left::Copied
+        } else {
+            Left::Last(std::mem::take(&mut self.global_weight))
+        }
     }
 
     fn is_empty(&self, now: Instant) -> bool {
@@ -81,7 +111,7 @@ impl Shard {
         }
     }
 
-    fn entry(&self, block: BlockId, now: Instant) -> Option<&Entry> {
+    fn entry(&self, block: BlockId, now: Instant) -> Option<&BlockEntry> {
         let group = self.groups.get(&Group::of(block))?;
         (group.forgotten_at > now)
             .then(|| group.blocks.get(&block.index))
@@ -118,13 +148,20 @@ impl Embedded {
         Located::Yours
     }
 
-    fn change(&self, group: Group, indexes: &[u32], change: impl Fn(&mut Entry)) {
+    fn change(&self, group: Group, indexes: &[u32], change: impl Fn(&mut BlockEntry)) {
         let mut shard = self.shard(group).lock();
         shard.change(group, clock::instant(), |entry| {
             for index in indexes {
                 change(entry.blocks.entry(*index).or_default());
             }
         });
+    }
+
+    fn exchange_at(&self, mine: NodeState, now: Instant) -> Vec<NodeState> {
+        let mut states = self.states.lock();
+        states.insert(mine.node, (mine, now + STATE_LIFE));
+        states.retain(|_, (_, until)| *until > now);
+        states.values().map(|(state, _)| *state).collect()
     }
 
     fn mark_at(&self, node: NodeId, marker: u16, now: Instant) -> bool {
@@ -165,10 +202,52 @@ impl Directory for Embedded {
         indexes: &'a [u32],
     ) -> BoxFuture<'a, Result<(), Silent>> {
         self.change(group, indexes, |entry| {
-            entry.holders.retain(|holder| *holder != node);
+            entry.remove_holder(node);
             entry.claim = entry.claim.filter(|claim| claim.node != node);
         });
         ready(Ok(())).boxed()
+    }
+
+    fn used<'a>(&'a self, group: Group, uses: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>> {
+        self.shard(group).lock().change(group, clock::instant(), |entry| {
+            for (index, weight) in uses {
+                entry.blocks.entry(*index).or_default().add_weight(*weight);
+            }
+        });
+        ready(Ok(())).boxed()
+    }
+
+    fn leave<'a>(
+        &'a self,
+        node: NodeId,
+        group: Group,
+        leaving: &'a [(u32, u64)],
+    ) -> BoxFuture<'a, Result<Vec<Left>, Silent>> {
+        let mut left = Vec::new();
+        self.shard(group).lock().change(group, clock::instant(), |entry| {
+            let leaving = leaving.iter().map(|(index, weight)| {
+                let block = entry.blocks.entry(*index).or_default();
+                block.leave(node, *weight)
+            });
+            left.extend(leaving);
+        });
+        ready(Ok(left)).boxed()
+    }
+
+    fn entry(&self, block: BlockId) -> BoxFuture<'_, Result<Entry, Silent>> {
+        let now = clock::instant();
+        let shard = self.shard(Group::of(block)).lock();
+        let entry = shard.entry(block, now).map(|known| Entry {
+            holders: known.holders.clone(),
+            claimant: known.claimant(now),
+            global_weight: known.global_weight,
+        });
+        drop(shard);
+        ready(Ok(entry.unwrap_or_default())).boxed()
+    }
+
+    fn exchange(&self, mine: NodeState) -> BoxFuture<'_, Result<Vec<NodeState>, Silent>> {
+        ready(Ok(self.exchange_at(mine, clock::instant()))).boxed()
     }
 
     fn mark(&self, node: NodeId, marker: u16) -> BoxFuture<'_, Result<bool, Silent>> {
@@ -221,6 +300,22 @@ mod tests {
             shard.change(another, later, |_| {});
         }
         assert!(shard.groups.is_empty());
+    }
+
+    #[test]
+    fn the_state_of_a_node_ends_with_its_time() {
+        let (directory, now) = (Embedded::default(), clock::instant());
+        let state = |node| NodeState {
+            node,
+            age: 1,
+            average_rank: 2,
+            takes_pushes: true,
+        };
+        assert_eq!(directory.exchange_at(state(ME), now), [state(ME)]);
+        let just_before = now + STATE_LIFE.saturating_sub(Duration::from_millis(1));
+        assert_eq!(directory.exchange_at(state(OTHER), just_before).len(), 2);
+        let after = directory.exchange_at(state(OTHER), now + STATE_LIFE);
+        assert_eq!(after, [state(OTHER)]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use shoal_policy::circuit_breaker::CircuitBreaker;
 use shoal_policy::{BlockId, NodeId};
 use tokio::time::timeout;
 
-use crate::{Directory, Group, Located, Silent};
+use crate::{Directory, Entry, Group, Left, Located, NodeState, Silent};
 
 /// The longest pause between two probes of a directory that does not answer. Shorter than that of a peer:
 /// all nodes meet at one directory, and each block that they fetch apart costs the lake.
@@ -38,11 +38,15 @@ pub enum Kind {
     Report,
     /// A node renews a marker.
     Mark,
+    /// A node asks before it gives copies up.
+    Leave,
+    /// A node tells its state and hears of the others'.
+    Exchange,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Look, Self::Report, Self::Mark];
+    pub const ALL: [Self; 5] = [Self::Look, Self::Report, Self::Mark, Self::Leave, Self::Exchange];
 
     /// The word in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
@@ -50,6 +54,8 @@ impl Kind {
             Self::Look => "look",
             Self::Report => "report",
             Self::Mark => "mark",
+            Self::Leave => "leave",
+            Self::Exchange => "exchange",
         }
     }
 }
@@ -142,6 +148,53 @@ impl Guard {
     pub async fn dropped(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
         let report = self.directory.dropped(node, group, indexes);
         self.ask(Kind::Report, report).await
+    }
+
+    /// As [`Directory::used`].
+    ///
+    /// # Errors
+    ///
+    /// The directory does not answer. The uses are lost.
+    pub async fn used(&self, group: Group, uses: &[(u32, u64)]) -> Result<(), Silent> {
+        self.ask(Kind::Report, self.directory.used(group, uses)).await
+    }
+
+    /// As [`Directory::leave`].
+    ///
+    /// # Errors
+    ///
+    /// The directory does not answer, or not about each copy. If it has taken global weights, they are lost.
+    pub async fn leave(
+        &self,
+        node: NodeId,
+        group: Group,
+        leaving: &[(u32, u64)],
+    ) -> Result<Vec<Left>, Silent> {
+        let asked = self.directory.leave(node, group, leaving);
+        let left = self.ask(Kind::Leave, asked).await?;
+        if left.len() == leaving.len() {
+            Ok(left)
+        } else {
+            Err(Silent("it has not answered about each copy".into()))
+        }
+    }
+
+    /// As [`Directory::entry`].
+    ///
+    /// # Errors
+    ///
+    /// The directory does not answer.
+    pub async fn entry(&self, block: BlockId) -> Result<Entry, Silent> {
+        self.ask(Kind::Look, self.directory.entry(block)).await
+    }
+
+    /// As [`Directory::exchange`].
+    ///
+    /// # Errors
+    ///
+    /// The directory does not answer.
+    pub async fn exchange(&self, mine: NodeState) -> Result<Vec<NodeState>, Silent> {
+        self.ask(Kind::Exchange, self.directory.exchange(mine)).await
     }
 
     /// As [`Directory::mark`].
@@ -263,6 +316,27 @@ mod tests {
             self.answer(())
         }
 
+        fn used<'a>(&'a self, _: Group, _: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>> {
+            self.answer(())
+        }
+
+        fn leave<'a>(
+            &'a self,
+            _: NodeId,
+            _: Group,
+            _: &'a [(u32, u64)],
+        ) -> BoxFuture<'a, Result<Vec<Left>, Silent>> {
+            self.answer(vec![Left::Copied])
+        }
+
+        fn entry(&self, _: BlockId) -> BoxFuture<'_, Result<Entry, Silent>> {
+            self.answer(Entry::default())
+        }
+
+        fn exchange(&self, mine: NodeState) -> BoxFuture<'_, Result<Vec<NodeState>, Silent>> {
+            self.answer(vec![mine])
+        }
+
         fn mark(&self, _: NodeId, _: u16) -> BoxFuture<'_, Result<bool, Silent>> {
             self.answer(true)
         }
@@ -287,6 +361,14 @@ mod tests {
         };
         assert_eq!((counts.answered, counts.silent, counts.held_back), (1, 3, 7));
         assert_eq!(fickle.asked.load(Ordering::Relaxed), 4, "it is asked no more");
+    }
+
+    #[tokio::test]
+    async fn an_answer_about_fewer_copies_than_were_asked_about_is_none() {
+        let guard = Guard::new(Arc::new(Fickle::default()), TIMEOUT);
+        let leave = |copies| guard.leave(NodeId(1), Group::of(BLOCK), copies);
+        assert_eq!(leave(&[(0, 1)]).await, Ok(vec![Left::Copied]));
+        leave(&[(0, 1), (1, 1)]).await.unwrap_err();
     }
 
     #[tokio::test]

@@ -1,4 +1,5 @@
-//! Which nodes hold a block, and which node fetches it (dissertation 4.5.1): the directory of D4N.
+//! Which nodes hold a block, which node fetches it, and what it is worth to all of them: the directory of D4N
+//! (dissertation 4.5.1 and 4.5.3).
 //!
 //! Every entry is **soft**. A directory may answer late, wrongly or not at all, forget entries and bring old
 //! ones back: that costs a hop or a fetch, and never a byte. So nothing here is awaited for correctness, and
@@ -41,6 +42,12 @@ pub const MARKERS: u16 = 16;
 /// A marker that its node has not renewed for so long is forgotten.
 pub const MARKER_LIFE: Duration = Duration::from_mins(1);
 
+/// The state that a node has not told again for so long is forgotten. Nodes tell it once a second.
+pub const STATE_LIFE: Duration = Duration::from_secs(5);
+
+/// No global weight is greater. Every directory counts exactly up to it.
+pub const WEIGHT_MAX: u64 = 1 << 53;
+
 /// Consecutive blocks of one version whose entries are together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Group {
@@ -70,6 +77,41 @@ pub enum Located {
     /// No node holds it, and the asking node is to fetch it: others are sent to the asking node for
     /// [`CLAIM_LIFE`].
     Yours,
+}
+
+/// What becomes of the entry of a copy that a node is about to give up (Algorithm 3, lines 26-42).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Other nodes hold the block. The asking node is no longer among them, and the weight of its copy was
+    /// added to the block's global weight.
+    Copied,
+    /// No other node holds it, so the asking node decides what its weights together are worth. The entry
+    /// stays, and this global weight was taken out of it.
+    Last(u64),
+}
+
+/// All that a directory knows about a block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// The nodes that hold it, in no particular order.
+    pub holders: Vec<NodeId>,
+    /// The node that is about to fetch it.
+    pub claimant: Option<NodeId>,
+    /// The uses of its copies by nodes that did not hold it, and those of copies that have left.
+    pub global_weight: u64,
+}
+
+/// What a node tells the others about its blocks (dissertation 4.5.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeState {
+    /// The node.
+    pub node: NodeId,
+    /// The greatest rank of a block that left a node, as far as this one knows.
+    pub age: u64,
+    /// The average rank of its blocks.
+    pub average_rank: u64,
+    /// Whether it takes blocks that no reader of it waits for.
+    pub takes_pushes: bool,
 }
 
 /// The directory gives no answer that can be used. A node goes on without it.
@@ -111,6 +153,27 @@ pub trait Directory: fmt::Debug + Send + Sync {
         group: Group,
         indexes: &'a [u32],
     ) -> BoxFuture<'a, Result<(), Silent>>;
+
+    /// Adds uses to the global weights of blocks of a group, each given by its index in the version: other
+    /// nodes' caches served it so many times. A block that no node holds has no weight.
+    fn used<'a>(&'a self, group: Group, uses: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>>;
+
+    /// Says what becomes of copies of blocks of a group that `node` is about to give up, each given by its
+    /// index in the version and the weight of the copy; the answers come in the same order.
+    ///
+    /// Of the nodes that hold a block and leave it at the same time, one gets [`Left::Last`].
+    fn leave<'a>(
+        &'a self,
+        node: NodeId,
+        group: Group,
+        leaving: &'a [(u32, u64)],
+    ) -> BoxFuture<'a, Result<Vec<Left>, Silent>>;
+
+    /// Shows the entry of a block. Empty if the directory knows nothing of it.
+    fn entry(&self, block: BlockId) -> BoxFuture<'_, Result<Entry, Silent>>;
+
+    /// Tells the state of a node. Returns those of all nodes that have told theirs within [`STATE_LIFE`].
+    fn exchange(&self, mine: NodeState) -> BoxFuture<'_, Result<Vec<NodeState>, Silent>>;
 
     /// Renews a marker of `node`, below [`MARKERS`]. Returns whether it was there. If not, the directory has
     /// lost it, and so perhaps the node's entries: the node reports what it holds again.

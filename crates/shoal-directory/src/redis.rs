@@ -4,6 +4,8 @@
 //! <prefix>:b:<version>:<group>   a hash for a group of blocks; lives ENTRY_LIFE from its last change
 //!   h<index>                       nodes that hold the block, 8 bytes each
 //!   c<index>                       the node that fetches it, 8 bytes, and until when, in ms since 1970
+//!   w<index>                       its global weight, in decimal
+//! <prefix>:n                     a hash for all nodes: what each has told last, and when
 //! <prefix>:m:<node>:<marker>     a marker of a node; lives MARKER_LIFE
 //! ```
 //!
@@ -23,7 +25,10 @@ use shoal_policy::{BlockId, NodeId};
 pub use self::settings::{Settings, SettingsError};
 
 use self::link::Link;
-use crate::{CLAIM_LIFE, Directory, ENTRY_LIFE, Group, HOLDERS_MAX, Located, MARKER_LIFE, Silent};
+use crate::{
+    CLAIM_LIFE, Directory, ENTRY_LIFE, Entry, Group, HOLDERS_MAX, Left, Located, MARKER_LIFE, NodeState,
+    STATE_LIFE, Silent,
+};
 
 const NODE_BYTES: usize = size_of::<u64>();
 
@@ -40,6 +45,10 @@ struct Scripts {
     locate: Script,
     held: Script,
     dropped: Script,
+    used: Script,
+    leave: Script,
+    entry: Script,
+    exchange: Script,
     mark: Script,
 }
 
@@ -58,6 +67,10 @@ impl Redis {
                 locate: script(include_str!("redis/locate.lua")),
                 held: script(include_str!("redis/held.lua")),
                 dropped: script(include_str!("redis/dropped.lua")),
+                used: script(include_str!("redis/used.lua")),
+                leave: script(include_str!("redis/leave.lua")),
+                entry: script(include_str!("redis/entry.lua")),
+                exchange: script(include_str!("redis/exchange.lua")),
                 mark: Script::new(include_str!("redis/mark.lua")),
             },
         })
@@ -129,6 +142,67 @@ impl Directory for Redis {
         .boxed()
     }
 
+    fn used<'a>(&'a self, group: Group, uses: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>> {
+        async move {
+            let mut request = self.about(&self.scripts.used, group);
+            for (index, weight) in uses {
+                request.arg(index).arg(weight);
+            }
+            self.link.run(&request).await
+        }
+        .boxed()
+    }
+
+    fn leave<'a>(
+        &'a self,
+        node: NodeId,
+        group: Group,
+        leaving: &'a [(u32, u64)],
+    ) -> BoxFuture<'a, Result<Vec<Left>, Silent>> {
+        async move {
+            let mut request = self.about(&self.scripts.leave, group);
+            request.arg(&bytes(node));
+            for (index, weight) in leaving {
+                request.arg(index).arg(weight);
+            }
+            let answer: Vec<i64> = self.link.run(&request).await?;
+            // A negative number stands for a block that other nodes hold.
+            let left = |number: i64| u64::try_from(number).map_or(Left::Copied, Left::Last);
+            Ok(answer.into_iter().map(left).collect())
+        }
+        .boxed()
+    }
+
+    fn entry(&self, block: BlockId) -> BoxFuture<'_, Result<Entry, Silent>> {
+        async move {
+            let mut request = self.about(&self.scripts.entry, Group::of(block));
+            request.arg(block.index).arg(millis(CLAIM_LIFE));
+            let (holders, claimant, global_weight): (Vec<u8>, Vec<u8>, u64) = self.link.run(&request).await?;
+            Ok(Entry {
+                holders: nodes(&holders),
+                claimant: nodes(&claimant).first().copied(),
+                global_weight,
+            })
+        }
+        .boxed()
+    }
+
+    fn exchange(&self, mine: NodeState) -> BoxFuture<'_, Result<Vec<NodeState>, Silent>> {
+        async move {
+            let mut request = self.scripts.exchange.key(format!("{}:n", self.prefix));
+            request
+                .arg(&bytes(mine.node))
+                .arg(to_text(mine))
+                .arg(millis(STATE_LIFE));
+            let answer: Vec<(Vec<u8>, Vec<u8>)> = self.link.run(&request).await?;
+            let states = answer
+                .iter()
+                .filter_map(|(node, told)| of_text(*nodes(node).first()?, told));
+            Ok(states.collect())
+        }
+        .boxed()
+    }
+
     fn mark(&self, node: NodeId, marker: u16) -> BoxFuture<'_, Result<bool, Silent>> {
         async move {
             let key = format!("{}:m:{:016x}:{marker}", self.prefix, node.0);
@@ -151,6 +225,28 @@ fn nodes(list: &[u8]) -> Vec<NodeId> {
         .iter()
         .map(|node| NodeId(u64::from_be_bytes(*node)))
         .collect()
+}
+
+fn to_text(state: NodeState) -> String {
+    let NodeState {
+        age,
+        average_rank,
+        takes_pushes,
+        ..
+    } = state;
+    format!("{age} {average_rank} {}", u8::from(takes_pushes))
+}
+
+/// Reads what [`to_text`] wrote. `None` if it did not.
+fn of_text(node: NodeId, told: &[u8]) -> Option<NodeState> {
+    let mut words = std::str::from_utf8(told).ok()?.split(' ');
+    let state = NodeState {
+        node,
+        age: words.next()?.parse().ok()?,
+        average_rank: words.next()?.parse().ok()?,
+        takes_pushes: words.next()? == "1",
+    };
+    words.next().is_none().then_some(state)
 }
 
 fn millis(time: Duration) -> u64 {

@@ -1,10 +1,10 @@
 //! Tells a directory what a node holds, in batches that no reader waits for.
 //!
-//! Each change of the node's store is a report. Reports of 10 ms go together, one request for each
-//! group of blocks. A report may get lost: the directory was silent, or the node had too many of them. So the
-//! node tells everything that it holds again after a loss, when the directory has lost one of the node's
-//! markers, and in any case twice within the life of an entry. Of everything, the blocks that were used last
-//! come first.
+//! Each change of the node's store is a report, and so is each use of another node's copy. Reports of 10 ms
+//! go together, one request for each group of blocks and each kind. A report may get lost: the directory was
+//! silent, or the node had too many of them. So the node tells everything that it holds again after a loss,
+//! when the directory has lost one of the node's markers, and in any case twice within the life of an entry.
+//! Of everything, the blocks that were used last come first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -56,10 +56,17 @@ pub trait Inventory: Send + Sync {
     fn blocks(&self) -> BoxFuture<'_, Vec<BlockId>>;
 }
 
+#[derive(Clone, Copy, Debug)]
+enum Report {
+    Changed(Change),
+    /// A weight to add to the global one.
+    Used(u64),
+}
+
 /// Takes the reports of a node.
 #[derive(Clone, Debug)]
 pub struct Reporter {
-    reports: mpsc::Sender<(BlockId, Change)>,
+    reports: mpsc::Sender<(BlockId, Report)>,
     guard: Arc<Guard>,
 }
 
@@ -68,7 +75,15 @@ pub struct Reporter {
 pub struct Reporting {
     node: NodeId,
     guard: Arc<Guard>,
-    reports: mpsc::Receiver<(BlockId, Change)>,
+    reports: mpsc::Receiver<(BlockId, Report)>,
+}
+
+/// What the directory is told about a group at once: blocks by their index, and the weights to add.
+#[derive(Debug, PartialEq, Eq)]
+enum Request {
+    Held(Vec<u32>),
+    Dropped(Vec<u32>),
+    Used(Vec<(u32, u64)>),
 }
 
 impl Reporter {
@@ -89,9 +104,15 @@ impl Reporter {
 
     /// Reports a change. Never waits: a report that finds no room is lost, and made up for later.
     pub fn report(&self, block: BlockId, change: Change) {
-        if self.reports.try_send((block, change)).is_err() {
+        if self.reports.try_send((block, Report::Changed(change))).is_err() {
             self.guard.lost_report();
         }
+    }
+
+    /// Reports that another node's copy of a block was used, and what that adds to the block's global weight.
+    /// Never waits: a use that finds no room is not counted.
+    pub fn used(&self, block: BlockId, weight: u64) {
+        let _ = self.reports.try_send((block, Report::Used(weight)));
     }
 }
 
@@ -107,7 +128,7 @@ impl Reporting {
     }
 }
 
-async fn send_reports(node: NodeId, guard: &Guard, mut reports: mpsc::Receiver<(BlockId, Change)>) {
+async fn send_reports(node: NodeId, guard: &Guard, mut reports: mpsc::Receiver<(BlockId, Report)>) {
     let mut waiting = Vec::new();
     while let Some(report) = reports.recv().await {
         waiting.push(report);
@@ -117,28 +138,48 @@ async fn send_reports(node: NodeId, guard: &Guard, mut reports: mpsc::Receiver<(
         {
             waiting.push(report);
         }
-        let requests = batched(waiting.drain(..)).into_iter();
+        let requests = requests_of(waiting.drain(..)).into_iter();
         stream::iter(requests)
-            .for_each_concurrent(REQUESTS, |((group, change), indexes)| async move {
+            .for_each_concurrent(REQUESTS, |(group, request)| async move {
                 // The guard remembers a loss.
-                let _ = match change {
-                    Change::Held => guard.held(node, group, &indexes).await,
-                    Change::Dropped => guard.dropped(node, group, &indexes).await,
+                let _ = match request {
+                    Request::Held(indexes) => guard.held(node, group, &indexes).await,
+                    Request::Dropped(indexes) => guard.dropped(node, group, &indexes).await,
+                    Request::Used(uses) => guard.used(group, &uses).await,
                 };
             })
             .await;
     }
 }
 
-/// The last change of each block, by the requests that tell them.
-fn batched(reports: impl Iterator<Item = (BlockId, Change)>) -> BTreeMap<(Group, Change), Vec<u32>> {
-    let last: HashMap<BlockId, Change> = reports.collect();
-    let mut requests: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+/// The requests that tell some reports: the last change of each block, and the sum of its uses.
+fn requests_of(reports: impl Iterator<Item = (BlockId, Report)>) -> Vec<(Group, Request)> {
+    let (mut last, mut uses) = (HashMap::new(), HashMap::<BlockId, u64>::new());
+    for (block, report) in reports {
+        match report {
+            Report::Changed(change) => drop(last.insert(block, change)),
+            Report::Used(weight) => *uses.entry(block).or_default() += weight,
+        }
+    }
+    let mut changed: BTreeMap<(Group, Change), Vec<u32>> = BTreeMap::new();
     for (block, change) in last {
-        let request = requests.entry((Group::of(block), change)).or_default();
+        let request = changed.entry((Group::of(block), change)).or_default();
         request.push(block.index);
     }
-    requests
+    let mut used: BTreeMap<Group, Vec<(u32, u64)>> = BTreeMap::new();
+    for (block, weight) in uses {
+        let request = used.entry(Group::of(block)).or_default();
+        request.push((block.index, weight));
+    }
+    let changed = changed.into_iter().map(|((group, change), indexes)| {
+        let request = match change {
+            Change::Held => Request::Held(indexes),
+            Change::Dropped => Request::Dropped(indexes),
+        };
+        (group, request)
+    });
+    let used = used.into_iter().map(|(group, uses)| (group, Request::Used(uses)));
+    changed.chain(used).collect()
 }
 
 /// Renews the markers of this node, and tells the directory everything when it may lack something.
@@ -185,4 +226,35 @@ async fn tell_everything(node: NodeId, guard: &Guard, inventory: &impl Inventory
         sleep(RETELL_PAUSE).await;
     }
     tracing::debug!(blocks = count, "the directory was told everything");
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_policy::VersionId;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_tells_the_last_change_and_all_uses() {
+        let block = |index| BlockId {
+            version: VersionId([7; 16]),
+            index,
+        };
+        let group = |index| Group::of(block(index));
+        let reports = [
+            (block(0), Report::Changed(Change::Held)),
+            (block(0), Report::Used(1)),
+            (block(40), Report::Used(1)),
+            (block(0), Report::Changed(Change::Dropped)),
+            (block(1), Report::Changed(Change::Held)),
+            (block(0), Report::Used(2)),
+        ];
+        let expected = [
+            (group(0), Request::Held(vec![1])),
+            (group(0), Request::Dropped(vec![0])),
+            (group(0), Request::Used(vec![(0, 3)])),
+            (group(40), Request::Used(vec![(40, 1)])),
+        ];
+        assert_eq!(requests_of(reports.into_iter()), expected);
+    }
 }

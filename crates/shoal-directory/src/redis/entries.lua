@@ -1,6 +1,7 @@
 -- Parts that the scripts share. KEYS[1] is the hash of a group.
 
 local NODE_BYTES = 8
+local WEIGHT_MAX = 2 ^ 53
 
 -- Returns the milliseconds since 1970, by this server.
 local function now()
@@ -43,11 +44,29 @@ local function without(holders, node)
   return others
 end
 
+-- Sets the holders of a block. Without any, the block has no weight.
 local function set_holders(index, holders)
   if #holders > 0 then
     redis.call('HSET', KEYS[1], 'h' .. index, table.concat(holders))
   else
-    redis.call('HDEL', KEYS[1], 'h' .. index)
+    redis.call('HDEL', KEYS[1], 'h' .. index, 'w' .. index)
+  end
+end
+
+-- Returns the global weight of a block. A field that is no such weight counts as zero.
+local function weight_of(index)
+  local weight = tonumber(redis.call('HGET', KEYS[1], 'w' .. index) or 0)
+  if not weight or not (weight >= 0 and weight <= WEIGHT_MAX) then
+    return 0
+  end
+  return math.floor(weight)
+end
+
+local function set_weight(index, weight)
+  if weight > 0 then
+    redis.call('HSET', KEYS[1], 'w' .. index, string.format('%.0f', math.min(weight, WEIGHT_MAX)))
+  else
+    redis.call('HDEL', KEYS[1], 'w' .. index)
   end
 end
 

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::future::join_all;
 use shoal_directory::embedded::Embedded;
-use shoal_directory::{Directory, GROUP_BLOCKS, Group, HOLDERS_MAX, Located};
+use shoal_directory::{
+    Directory, Entry, GROUP_BLOCKS, Group, HOLDERS_MAX, Left, Located, NodeState, WEIGHT_MAX,
+};
 use shoal_policy::{BlockId, NodeId, VersionId};
 use tokio::sync::OnceCell;
 
@@ -30,6 +32,12 @@ macro_rules! conforms {
                 of_many_askers_at_once_one_gets_the_block
                 an_entry_names_a_bounded_number_of_holders
                 a_marker_is_there_once_it_was_set
+                an_entry_shows_holders_claimant_and_weight
+                a_copy_that_leaves_others_leaves_its_weight_to_them
+                the_last_copy_takes_the_global_weight_and_stays_until_it_is_dropped
+                of_all_holders_that_leave_at_once_one_has_the_last_copy
+                a_weight_has_a_bound
+                nodes_hear_of_each_others_state
             }
         }
     };
@@ -230,4 +238,123 @@ async fn a_marker_is_there_once_it_was_set(directory: &Shared) {
         assert!(!directory.mark(node(asker), marker).await.unwrap());
         assert!(directory.mark(node(asker), marker).await.unwrap());
     }
+}
+
+async fn used(directory: &Shared, uses: &[(u32, u64)]) {
+    directory.used(Group::of(block(uses[0].0)), uses).await.unwrap();
+}
+
+async fn leave(directory: &Shared, holder: u64, leaving: &[(u32, u64)]) -> Vec<Left> {
+    let group = Group::of(block(leaving[0].0));
+    directory.leave(node(holder), group, leaving).await.unwrap()
+}
+
+async fn entry(directory: &Shared, index: u32) -> Entry {
+    let mut entry = directory.entry(block(index)).await.unwrap();
+    entry.holders.sort_unstable();
+    entry
+}
+
+async fn an_entry_shows_holders_claimant_and_weight(directory: &Shared) {
+    assert_eq!(entry(directory, 3).await, Entry::default());
+    assert_eq!(locate(directory, 1, 3).await, Located::Yours);
+    let claimed = Entry {
+        claimant: Some(node(1)),
+        ..Entry::default()
+    };
+    assert_eq!(entry(directory, 3).await, claimed);
+    held(directory, 1, &[3]).await;
+    held(directory, 2, &[3]).await;
+    used(directory, &[(3, 4), (2, 1)]).await;
+    used(directory, &[(3, 1)]).await;
+    let known = Entry {
+        holders: vec![node(1), node(2)],
+        claimant: None,
+        global_weight: 5,
+    };
+    assert_eq!(entry(directory, 3).await, known);
+    let nothing = "a block that no node holds has no weight";
+    assert_eq!(entry(directory, 2).await, Entry::default(), "{nothing}");
+}
+
+async fn a_copy_that_leaves_others_leaves_its_weight_to_them(directory: &Shared) {
+    held(directory, 1, &[0, 1]).await;
+    held(directory, 2, &[0]).await;
+    used(directory, &[(0, 2), (1, 6)]).await;
+    let left = leave(directory, 1, &[(1, 5), (0, 3)]).await;
+    assert_eq!(left, [Left::Last(6), Left::Copied], "in the order of the copies");
+    let known = Entry {
+        holders: vec![node(2)],
+        claimant: None,
+        global_weight: 5,
+    };
+    assert_eq!(entry(directory, 0).await, known);
+    assert_eq!(
+        leave(directory, 1, &[(0, 9)]).await,
+        [Left::Copied],
+        "a node that is unknown there holds its copy unseen"
+    );
+}
+
+async fn the_last_copy_takes_the_global_weight_and_stays_until_it_is_dropped(directory: &Shared) {
+    held(directory, 1, &[0]).await;
+    used(directory, &[(0, 7)]).await;
+    assert_eq!(leave(directory, 1, &[(0, 1)]).await, [Left::Last(7)]);
+    assert_eq!(
+        leave(directory, 1, &[(0, 8)]).await,
+        [Left::Last(0)],
+        "taken once"
+    );
+    assert_eq!(entry(directory, 0).await.holders, [node(1)]);
+    used(directory, &[(0, 2)]).await;
+    dropped(directory, 1, &[0]).await;
+    held(directory, 2, &[0]).await;
+    assert_eq!(
+        entry(directory, 0).await.global_weight,
+        0,
+        "it went with the last copy"
+    );
+}
+
+async fn of_all_holders_that_leave_at_once_one_has_the_last_copy(directory: &Shared) {
+    const HOLDERS: u64 = 16;
+    for index in 0..8 {
+        for holder in 1..=HOLDERS {
+            held(directory, holder, &[index]).await;
+        }
+        let leaving = (1..=HOLDERS).map(|holder| {
+            let directory = Arc::clone(directory);
+            tokio::spawn(async move { leave(&directory, holder, &[(index, 1)]).await[0] })
+        });
+        let left: Vec<_> = join_all(leaving).await.into_iter().map(Result::unwrap).collect();
+        let last: Vec<_> = left.iter().filter(|left| **left != Left::Copied).collect();
+        assert_eq!(last, [&Left::Last(HOLDERS - 1)], "it has the weight of all");
+        assert_eq!(entry(directory, index).await.holders.len(), 1);
+    }
+}
+
+async fn a_weight_has_a_bound(directory: &Shared) {
+    held(directory, 1, &[0]).await;
+    for weight in [WEIGHT_MAX, 1, u64::MAX >> 1] {
+        used(directory, &[(0, weight)]).await;
+        assert_eq!(entry(directory, 0).await.global_weight, WEIGHT_MAX);
+    }
+    assert_eq!(leave(directory, 1, &[(0, 1)]).await, [Left::Last(WEIGHT_MAX)]);
+}
+
+async fn nodes_hear_of_each_others_state(directory: &Shared) {
+    let state = |number, age| NodeState {
+        node: node(number),
+        age,
+        average_rank: u64::MAX - number,
+        takes_pushes: number == 1,
+    };
+    let told = async |number, age| {
+        let mut all = directory.exchange(state(number, age)).await.unwrap();
+        all.sort_unstable_by_key(|state| state.node);
+        all
+    };
+    assert_eq!(told(1, 5).await, [state(1, 5)]);
+    assert_eq!(told(2, 6).await, [state(1, 5), state(2, 6)]);
+    assert_eq!(told(1, 7).await, [state(1, 7), state(2, 6)]);
 }
