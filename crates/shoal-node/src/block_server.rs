@@ -148,6 +148,8 @@ impl BlockServer {
             // No reader waits for the block, so readers come first.
             PeerRole::Successor(_) if self.fetcher.memory().is_busy() => return Err(ServeOutcome::Busy),
             PeerRole::Successor(giver) => FetchPlan::All(FetchVia::Handover(giver)),
+            PeerRole::Pushed(_, worth) if !self.fetcher.takes_push(worth) => return Err(ServeOutcome::Busy),
+            PeerRole::Pushed(giver, worth) => FetchPlan::All(FetchVia::Push(giver, worth)),
         };
         let context = self.context(&block)?;
         let part = block.part;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use shoal_policy::{NodeId, Source};
+use shoal_policy::{BlockId, NodeId, Source};
 use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
 use shoal_store::Store;
@@ -129,6 +129,29 @@ enum OpenedBlock {
 }
 
 impl BlockReader {
+    /// Whether the block is used elsewhere: another node asks for what this one has, and counts the use.
+    fn is_used_elsewhere(&self) -> bool {
+        matches!(self.plan, FetchPlan::None | FetchPlan::Join) && self.fetcher.counts_uses_by_reader()
+    }
+
+    /// The block, if its bytes can be had without waiting for the disk.
+    fn resident(&self, id: BlockId) -> Option<Bytes> {
+        if self.is_used_elsewhere() {
+            self.store.peek_resident(id)
+        } else {
+            self.store.get_resident(id)
+        }
+    }
+
+    /// The block, read from the disk.
+    async fn load(&self, id: BlockId) -> Option<Bytes> {
+        if self.is_used_elsewhere() {
+            self.store.peek(id).await
+        } else {
+            self.store.load(id).await
+        }
+    }
+
     /// Opens the block on this node's disk, or joins its fetch.
     async fn open(self: Arc<Self>, index: u32) -> OpenedBlock {
         let id = self.version.block(index);
@@ -143,7 +166,7 @@ impl BlockReader {
                 return OpenedBlock::Fetching(running);
             }
             if self.store.contains(id)
-                && let Some(block) = self.store.load(id).await
+                && let Some(block) = self.load(id).await
             {
                 self.fetcher.hit(&self.version, index);
                 return OpenedBlock::Resident(block);
@@ -259,7 +282,7 @@ impl BlockStream {
             .and_then(|stream_handle| stream_handle.take_first(block));
         let (state, peer) = if let Some(joined) = first {
             (BlockState::fetching(joined, wanted), None)
-        } else if let Some(block) = self.reader.store.get_resident(block) {
+        } else if let Some(block) = self.reader.resident(block) {
             self.reader.fetcher.hit(version, index);
             (BlockState::Resident(block), None)
         } else {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+use shoal_policy::eviction::gwf::Worth;
 use shoal_policy::fingerprint::Placed as _;
 use shoal_policy::nearest::shared_levels;
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
@@ -24,7 +25,7 @@ pub use self::config::{CooperationConfig, CooperationMode};
 use crate::channel::Channel;
 use crate::clock;
 use crate::membership::{Member, Members, Notices, State};
-use crate::peer::{BlockRequest, Peer, PeerConnector};
+use crate::peer::{BlockRequest, Peer, PeerConnector, PeerError};
 use crate::shutdown::Shutdown;
 
 /// A node that has been a member for less than this asks the node that would be home without it. The time is
@@ -141,6 +142,26 @@ impl Cooperation {
         offered.is_ok()
     }
 
+    /// Gives a block that is here to a node that does not ask for it, with its worth there, and waits until
+    /// the node has all of it. Returns `None` if there is no such node any more.
+    ///
+    /// # Errors
+    ///
+    /// The node does not take the block, or does not have all of it in time.
+    pub async fn push(
+        &self,
+        version: &Version,
+        index: u32,
+        node: NodeId,
+        worth: Worth,
+    ) -> Option<Result<(), PeerError>> {
+        let peer = self.peer(node)?;
+        Some(
+            peer.offer(&BlockRequest::push(version, index, self.me, worth))
+                .await,
+        )
+    }
+
     /// The nearest of some nodes that hold a block, other than those that were tried: one of those that share
     /// most of this node's topology, at random. `None` if none of them can be asked.
     pub fn nearest(&self, holders: &[NodeId], tried: &[NodeId]) -> Option<NodeId> {
@@ -224,13 +245,15 @@ impl Cooperation {
 
     /// The names of the nodes that are home to a block, from L2 outwards; this node may be among them.
     pub fn homes(&self, block: BlockId) -> Vec<String> {
+        let homes = self.view.load().hierarchy.homes(block.place());
+        homes.into_iter().filter_map(|node| self.name_of(node)).collect()
+    }
+
+    /// The name of a member; `None` if no member has this id.
+    pub fn name_of(&self, node: NodeId) -> Option<String> {
         let view = self.view.load();
-        let name = |node| {
-            let known = view.members.iter().find(|member| member.id() == node);
-            known.map(|member| member.name.clone())
-        };
-        let homes = view.hierarchy.homes(block.place());
-        homes.into_iter().filter_map(name).collect()
+        let known = view.members.iter().find(|member| member.id() == node);
+        known.map(|member| member.name.clone())
     }
 
     /// The current layers around this node.

@@ -14,7 +14,7 @@ use shoal_directory::embedded::Embedded;
 use shoal_directory::guard::{Counts, Guard, Kind};
 use shoal_directory::redis::{Redis, SettingsError};
 use shoal_directory::reporter::{Change, Inventory, Reporter, Reporting};
-use shoal_directory::{Directory, Group, Located};
+use shoal_directory::{Directory, Entry, Group, Left, Located, NodeState};
 use shoal_policy::{BlockId, NodeId};
 use shoal_store::{BlockEvent, Store};
 
@@ -91,6 +91,33 @@ impl BlockDirectory {
     pub async fn correct(&self, block: BlockId, node: NodeId) {
         // If the directory does not answer, the next node that finds the mistake repairs it.
         let _ = self.guard.dropped(node, Group::of(block), &[block.index]).await;
+    }
+
+    /// Reports that another node's cache served this node a block, which adds `weight` to what the block is
+    /// worth to all.
+    pub fn used(&self, block: BlockId, weight: u64) {
+        self.reporter.used(block, weight);
+    }
+
+    /// Reports that this node holds a block, although it was about to give it up.
+    pub fn holds(&self, block: BlockId) {
+        self.reporter.report(block, Change::Held);
+    }
+
+    /// Says what becomes of copies that this node is about to give up, see [`Directory::leave`]. `None` if
+    /// the directory does not answer.
+    pub async fn leave(&self, group: Group, copies: &[(u32, u64)]) -> Option<Vec<Left>> {
+        self.guard.leave(self.me, group, copies).await.ok()
+    }
+
+    /// Tells the state of this node and returns those of all. `None` if the directory does not answer.
+    pub async fn exchange(&self, mine: NodeState) -> Option<Vec<NodeState>> {
+        self.guard.exchange(mine).await.ok()
+    }
+
+    /// The entry of a block. `None` if the directory does not answer.
+    pub async fn entry(&self, block: BlockId) -> Option<Entry> {
+        self.guard.entry(block).await.ok()
     }
 
     /// Whether the directory answered the last time.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use shoal_directory::redis::SettingsError;
 use shoal_directory::reporter::Reporting;
+use shoal_policy::eviction::PolicyName;
 use shoal_store::{Recovery, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -145,6 +146,8 @@ impl Gateway {
         let handoff = cluster
             .as_ref()
             .map(|cluster| parts.handoff(cluster, stopping.clone()));
+        let keeper_stopping = stopping.clone();
+        let keeper = parts.core.keeper.clone();
         let dirty = Arc::clone(&parts.dirty);
         let reloader = Box::new(parts.reloader(tls.as_ref()));
         let mut servers = vec![
@@ -157,6 +160,7 @@ impl Gateway {
             let reports = directory::report(reporting, Arc::clone(&store), reports_stopping);
             tokio::spawn(reports)
         }));
+        servers.extend(keeper.map(|keeper| tokio::spawn(keeper.run(keeper_stopping))));
         let tiers = tokio::spawn(Arc::clone(&dirty).run(tiers_stopping));
         readiness.reached(STORE);
         readiness.reached(S3);
@@ -268,7 +272,10 @@ fn open_directory(
 }
 
 async fn open_store(config: &Config) -> Result<(Arc<Store>, Recovery), StoreError> {
-    let (store, mapped_bytes) = (config.store.clone(), config.limits.mapped_bytes);
+    let (mut store, mapped_bytes) = (config.store.clone(), config.limits.mapped_bytes);
+    if config.cooperation.mode == CooperationMode::Directory {
+        store.policy.get_or_insert(PolicyName::Gwf);
+    }
     let layers = core::layers_of_room(config);
     let opening = tokio::task::spawn_blocking(move || Store::open(&store, mapped_bytes, layers));
     opening.await.expect("opening a store does not panic")

@@ -38,6 +38,7 @@ mod channel;
 mod cluster;
 mod cooperation;
 mod directory;
+mod gwf;
 mod handoff;
 mod membership;
 mod peer;

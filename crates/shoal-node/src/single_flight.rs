@@ -270,6 +270,11 @@ impl Leader {
         self.fetch.state.lock().source = source;
     }
 
+    /// The source of the bytes that came last.
+    pub fn source(&self) -> Source {
+        self.fetch.state.lock().source
+    }
+
     /// Notes that the block waits for another node, until the returned value is dropped.
     pub fn awaits(&self, awaited: Awaited) -> PeerWait<'_> {
         self.fetch.state.lock().awaited = Some(awaited);

@@ -1,11 +1,12 @@
-//! Which blocks of an object are where, and why: the page `/explain`. It shows no content, and asks neither
-//! the lake nor another node.
+//! Which blocks of an object are where, what they are worth, and why: the page `/explain`. It shows no
+//! content, and asks neither the lake nor another node.
 
 use std::sync::Arc;
 
+use futures_util::stream::{self, StreamExt};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
-use shoal_policy::{BlockId, VersionId};
+use shoal_policy::{BlockId, NodeId, VersionId};
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::uri::S3Uri;
 use shoal_store::{Absence, Store};
@@ -14,10 +15,17 @@ use crate::cooperation::Cooperation;
 use crate::directory::BlockDirectory;
 use crate::endpoint::Endpoint;
 use crate::grants::Grants;
+use crate::gwf::{Decision, Keeper};
 use crate::single_flight::SingleFlight;
 
 /// The largest number of blocks in one answer.
 pub const BLOCKS_MAX: u32 = 4_096;
+
+/// The largest number of blocks that the directory is asked about for one answer.
+const ENTRIES_MAX: usize = 256;
+
+/// How many of them at a time.
+const ENTRIES_AT_ONCE: usize = 16;
 
 /// The object and the blocks that a query asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +56,31 @@ pub struct Explanation {
     pub version: Option<KnownVersion>,
     /// The blocks that were asked for.
     pub blocks: Vec<BlockLocation>,
+    /// What the directory knows about the first of them; nothing without one, or while it is silent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entries: Vec<DirectoryEntry>,
+}
+
+/// The directory's entry of a block.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryEntry {
+    /// The block's number in the object, from 0.
+    pub index: u32,
+    /// The nodes that hold it.
+    pub holders: Vec<String>,
+    /// The node that is about to fetch it.
+    pub claimant: Option<String>,
+    /// The uses of its copies by nodes that did not hold it, and those of copies that have left.
+    pub global_weight: u64,
+}
+
+/// What a block is worth to one node (GWF).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockWorth {
+    /// Its uses.
+    pub weight: u64,
+    /// The age at the last use here. The rank of the block is the sum of both.
+    pub since: u64,
 }
 
 /// The facts of a version that matter here.
@@ -75,6 +108,13 @@ pub struct BlockLocation {
     /// Why it left or was not let in, in a word of the metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What it is worth here, on a node that follows GWF.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worth: Option<BlockWorth>,
+    /// What became of it when it was the least here the last time: kept, copied, dropped, or pushed to a
+    /// node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<String>,
     /// The layer to which it belongs on this node, present or not.
     pub layer: String,
     /// Its homes in each layer beyond L1, from L2 outwards. None while a directory says where blocks are.
@@ -180,6 +220,8 @@ pub struct Explainer {
     pub cooperation: Arc<Cooperation>,
     /// The directory of blocks, if the nodes have one.
     pub directory: Option<Arc<BlockDirectory>>,
+    /// Remembers what it decided about blocks, if the store follows GWF.
+    pub keeper: Option<Arc<Keeper>>,
 }
 
 impl Explainer {
@@ -191,17 +233,48 @@ impl Explainer {
         let known = known.filter(|known| asked.is_none_or(|asked| asked == known.id));
         let end = query.first.saturating_add(query.count);
         let end = known.as_ref().map_or(end, |known| end.min(known.block_count()));
-        let blocks = asked.or(known.as_ref().map(|known| known.id)).map(|version| {
-            let indexes = query.first..end;
-            indexes
-                .map(|index| self.place(BlockId { version, index }))
-                .collect()
-        });
+        let version = asked.or(known.as_ref().map(|known| known.id));
+        let ids = version.map(|version| (query.first..end).map(move |index| BlockId { version, index }));
+        let ids: Vec<_> = ids.into_iter().flatten().collect();
         Explanation {
             node: self.node.clone(),
             version: known.as_deref().map(KnownVersion::from),
-            blocks: blocks.unwrap_or_default(),
+            blocks: ids.iter().map(|block| self.place(*block)).collect(),
+            entries: self.entries(&ids[..ids.len().min(ENTRIES_MAX)]).await,
         }
+    }
+
+    async fn entries(&self, blocks: &[BlockId]) -> Vec<DirectoryEntry> {
+        let Some(directory) = &self.directory else {
+            return Vec::new();
+        };
+        let entries = stream::iter(blocks.to_vec()).map(async |block| {
+            let entry = directory.entry(block).await?;
+            let name = |node: NodeId| self.name_of(node);
+            Some(DirectoryEntry {
+                index: block.index,
+                holders: entry.holders.into_iter().map(name).collect(),
+                claimant: entry.claimant.map(name),
+                global_weight: entry.global_weight,
+            })
+        });
+        let entries = entries.buffered(ENTRIES_AT_ONCE);
+        entries.filter_map(std::future::ready).collect().await
+    }
+
+    /// The name of a node, or its id if it is no member any more.
+    fn name_of(&self, node: NodeId) -> String {
+        let name = self.cooperation.name_of(node);
+        name.unwrap_or_else(|| format!("{:016x}", node.0))
+    }
+
+    fn decision(&self, block: BlockId) -> Option<String> {
+        Some(match self.keeper.as_ref()?.decision(block)? {
+            Decision::Kept => "kept".into(),
+            Decision::Copied => "copied".into(),
+            Decision::Dropped => "dropped".into(),
+            Decision::Pushed(node) => format!("pushed to {}", self.name_of(node)),
+        })
     }
 
     async fn known(&self, object: &S3Uri) -> Option<Arc<Version>> {
@@ -237,6 +310,11 @@ impl Explainer {
             index: block.index,
             here,
             reason: reason.map(str::to_owned),
+            worth: self.store.worth(block).map(|worth| BlockWorth {
+                weight: worth.weight.to_u64_saturating(),
+                since: worth.since.to_u64_saturating(),
+            }),
+            decision: self.decision(block),
             layer: self.store.layer_of(block).to_string(),
             homes: if has_homes {
                 self.cooperation.homes(block)

@@ -24,6 +24,7 @@ use crate::dirty::{DirtyObjects, Figures, FlushOrders, UploadEnd, WriteBackOutco
 use crate::endpoint::{AccountRefusal, Endpoint, EndpointCounts};
 use crate::fair::in_flight::InFlight;
 use crate::fetch::Fetcher;
+use crate::gwf::Keeper;
 use crate::handoff::HandoffProgress;
 use crate::limits::Limits;
 use crate::membership::{self, NodeConfig, RejectReason, SharedSetting};
@@ -61,6 +62,8 @@ pub struct Observer {
     pub cooperation: Arc<Cooperation>,
     /// The directory of blocks, if the nodes have one.
     pub directory: Option<Arc<BlockDirectory>>,
+    /// Makes room by the worth of blocks, if the store follows GWF.
+    pub keeper: Option<Arc<Keeper>>,
     /// Answers the requests of other nodes.
     pub block_server: Arc<BlockServer>,
     /// How orders to read the configuration again ended.
@@ -154,7 +157,7 @@ impl Observer {
         if self.config.cooperation.mode != CooperationMode::Solo {
             self.measure_peers(metrics.peers(), &mut peers);
         }
-        let mut directory = last_reported.directory;
+        let mut directory = last_reported.directory.clone();
         self.measure_directory(metrics.directory(), &mut directory);
         let slowed = self.measure_payers(metrics, &last_reported.slowed);
         *last_reported = LastReported {

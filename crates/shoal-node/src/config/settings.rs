@@ -100,7 +100,7 @@ settings! {
 
     store path => config.store.path, "A folder of this node's own";
     store capacity => config.store.capacity_bytes, "Bytes on disk never exceed this";
-    store policy => config.store.policy, "Eviction policy: lru, lfu, lfuda, sieve, s3-fifo, or duel, the better of lru and s3-fifo";
+    store policy => config.store.policy, "Eviction policy: lru, lfu, lfuda, sieve, s3-fifo, duel (the default) or gwf (the default with a directory)";
     store block_size => config.store.block_bytes, "Unit of caching, a power of two; changing it starts the cache empty";
 
     freshness default => config.freshness.default, "How long the lake's answer holds: revalidate, immutable, or a time";

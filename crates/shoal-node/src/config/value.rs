@@ -232,7 +232,8 @@ impl Value for bool {
 }
 
 impl Value for PolicyName {
-    const WRITE: &'static str = "write \"duel\", \"lru\", \"lfu\", \"lfuda\", \"sieve\" or \"s3-fifo\"";
+    const WRITE: &'static str =
+        "write \"duel\", \"lru\", \"lfu\", \"lfuda\", \"sieve\", \"s3-fifo\" or \"gwf\"";
 
     fn from_text(text: &str) -> Option<Self> {
         Self::of(text)
@@ -456,6 +457,10 @@ impl<T: Value> Value for Option<T> {
 
     fn quote(given: &RawValue) -> String {
         T::quote(given)
+    }
+
+    fn hint(given: &RawValue) -> String {
+        T::hint(given)
     }
 }
 

@@ -104,7 +104,9 @@ impl Fetcher {
         leader.hold_memory(self.memory.reserve(fetch.context.caller().payer(), len).await?);
         let layer = match &fetch.via {
             FetchVia::Route(layer) => *layer,
-            FetchVia::Handover(giver) => return self.take_over(*giver, fetch, leader).await,
+            FetchVia::Handover(giver) | FetchVia::Push(giver, _) => {
+                return self.take_over(*giver, fetch, leader).await;
+            }
             FetchVia::Tier(bytes) => return read_tier(bytes, fetch, leader).await,
         };
         let led = match self.directory_for(len) {
@@ -235,7 +237,7 @@ impl Fetcher {
             // The directory says it when it is asked.
             FetchVia::Route(_) if self.directory.is_some() => None,
             FetchVia::Route(layer) => self.next_peer(block, *layer, &[]).map(|(node, _)| node),
-            FetchVia::Handover(giver) => Some(*giver),
+            FetchVia::Handover(giver) | FetchVia::Push(giver, _) => Some(*giver),
             FetchVia::Tier(_) => None,
         }
     }
@@ -267,7 +269,7 @@ impl Fetcher {
         let _wait = match role {
             PeerRole::Home(layer) => Some(leader.awaits(Awaited::Home(layer))),
             PeerRole::Claimant => Some(leader.awaits(Awaited::Claimant)),
-            PeerRole::Holder | PeerRole::Successor(_) => None,
+            PeerRole::Holder | PeerRole::Successor(_) | PeerRole::Pushed(..) => None,
         };
         let request = BlockRequest {
             version: Version::clone(&fetch.version),

@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use shoal_policy::admission::Refusal;
-use shoal_policy::{BlockId, Layer, NodeId};
+use shoal_policy::eviction::gwf::Worth;
+use shoal_policy::{BlockId, Layer, NodeId, Source};
 use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
-use shoal_store::{Store, Urgency};
+use shoal_store::{Ranks, Store, Urgency};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 pub use self::body_reader::{content_range, range_header, whole_range};
@@ -53,6 +54,8 @@ pub struct Fetcher {
     hedges: RetryBudget,
     hops: HopCounters,
     integrity: IntegrityChecks,
+    /// Whether the store follows GWF.
+    has_gwf: bool,
     /// The number of blocks announced ahead of the one that a response is filling.
     ahead: u32,
 }
@@ -82,6 +85,8 @@ pub enum FetchVia {
     Route(Layer),
     /// From this node alone, which gives the block away.
     Handover(NodeId),
+    /// From this node alone, which gives the block up; it has this worth here.
+    Push(NodeId, Worth),
     /// From the tier alone: the lake does not have the object yet.
     Tier(TierBytes),
 }
@@ -91,9 +96,20 @@ impl FetchVia {
     const fn urgency(&self) -> Urgency {
         match self {
             Self::Route(_) | Self::Tier(_) => Urgency::Late,
-            Self::Handover(_) => Urgency::Now,
+            Self::Handover(_) | Self::Push(..) => Urgency::Now,
         }
     }
+}
+
+/// What a block that has arrived weighs here, on a node that follows GWF.
+#[derive(Clone, Copy, Debug)]
+enum Arrival {
+    /// As much as a first use.
+    Used,
+    /// Nothing until it is used: the node that served it keeps the block's weight (Algorithm 3, lines 9-24).
+    Copy,
+    /// What the node that gave it up said.
+    Pushed(Worth),
 }
 
 /// A reader's end of a fetch that it has joined or started.
@@ -130,6 +146,7 @@ impl Fetcher {
             cooperation,
             directory,
             split,
+            has_gwf: store.ranks().is_some(),
             store,
             single_flight,
             memory: MemoryWindow::new(window_bytes),
@@ -164,6 +181,18 @@ impl Fetcher {
             Some(Awaited::Claimant) => true,
             None => false,
         }
+    }
+
+    /// Whether a read that another node asked for counts as a use at that node, and not here.
+    pub fn counts_uses_by_reader(&self) -> bool {
+        self.has_gwf
+    }
+
+    /// Whether a block of this worth may come unasked: readers leave time for it, and it is worth more than
+    /// the average block here.
+    pub fn takes_push(&self, worth: Worth) -> bool {
+        let is_worth_it = |ranks: Ranks| worth.rank() > ranks.average;
+        !self.memory.is_busy() && self.store.ranks().is_some_and(is_worth_it)
     }
 
     /// Whether blocks of this length are found at their homes, and not by the directory.
@@ -307,9 +336,26 @@ impl Fetcher {
                 if let Some(missed) = missed {
                     missed.answered();
                 }
-                self.write_to_store(fetch.version, leader, fetch.via.urgency(), claim);
+                let arrival = self.arrival(&fetch, &leader);
+                self.write_to_store(fetch.version, leader, (fetch.via.urgency(), arrival), claim);
             }
             Err(error) => leader.fail(error),
+        }
+    }
+
+    /// What a block that has arrived weighs here. The directory learns of the use of another node's copy.
+    fn arrival(&self, fetch: &BlockFetch, leader: &Leader) -> Arrival {
+        match fetch.via {
+            FetchVia::Push(_, worth) => Arrival::Pushed(worth),
+            FetchVia::Route(_) if self.has_gwf && leader.source() == Source::Peer => {
+                let (block, len) = (leader.span().id, fetch.version.block_len(fetch.index));
+                if let Some(directory) = self.directory.as_deref().filter(|_| BlockDirectory::enters(len)) {
+                    // With ages that are added, each use weighs the same.
+                    directory.used(block, 1);
+                }
+                Arrival::Copy
+            }
+            FetchVia::Route(_) | FetchVia::Handover(_) | FetchVia::Tier(_) => Arrival::Used,
         }
     }
 
@@ -320,16 +366,29 @@ impl Fetcher {
 
     /// Starts writing a block whose bytes are all here to disk, beside its readers' streams. A claim to the
     /// block ends with that.
-    fn write_to_store(&self, version: Arc<Version>, leader: Leader, urgency: Urgency, claim: Option<Claim>) {
+    fn write_to_store(
+        &self,
+        version: Arc<Version>,
+        leader: Leader,
+        (urgency, arrival): (Urgency, Arrival),
+        claim: Option<Claim>,
+    ) {
         let (block, pieces) = (leader.span().id, leader.pieces());
-        self.store.put_then(block, version, pieces, urgency, |stored| {
-            if let Some(claim) = claim
-                && stored.is_ok()
-            {
-                claim.stored();
-            }
-            complete(leader, stored);
-        });
+        let store = Arc::clone(&self.store);
+        self.store
+            .put_then(block, version, pieces, urgency, move |stored| {
+                match arrival {
+                    Arrival::Used => {}
+                    Arrival::Copy => store.weigh_as_copy(block),
+                    Arrival::Pushed(worth) => store.weigh(block, worth),
+                }
+                if let Some(claim) = claim
+                    && stored.is_ok()
+                {
+                    claim.stored();
+                }
+                complete(leader, stored);
+            });
     }
 }
 

@@ -12,7 +12,7 @@ use shoal_store::Urgency;
 use tokio::sync::Notify;
 
 use super::body_reader::{BodyReader, resumption};
-use super::{Fetcher, JoinedFetch, span_of};
+use super::{Arrival, Fetcher, JoinedFetch, span_of};
 use crate::endpoint::{LakeBody, RepeatableGet};
 use crate::read_context::ReadContext;
 use crate::single_flight::{BlockSpan, FetchError, Join, Leader};
@@ -155,8 +155,12 @@ impl ResponseStream {
             if leader.span().first > 0 {
                 self.headless = Some(leader);
             } else {
-                self.fetcher
-                    .write_to_store(Arc::clone(&self.version), leader, Urgency::Late, None);
+                self.fetcher.write_to_store(
+                    Arc::clone(&self.version),
+                    leader,
+                    (Urgency::Late, Arrival::Used),
+                    None,
+                );
             }
         }
         self.complete_first();
@@ -189,7 +193,7 @@ impl ResponseStream {
                     .await
             };
             match brought.await {
-                Ok(()) => fetcher.write_to_store(version, leader, Urgency::Late, None),
+                Ok(()) => fetcher.write_to_store(version, leader, (Urgency::Late, Arrival::Used), None),
                 Err(error) => leader.fail(error),
             }
         });

@@ -17,6 +17,7 @@ use crate::endpoint::Endpoint;
 use crate::fair::in_flight::InFlight;
 use crate::fetch::{Fetcher, FetcherParts};
 use crate::grants::Grants;
+use crate::gwf::Keeper;
 use crate::metrics::Metrics;
 use crate::peer::PeerConnector;
 use crate::reload;
@@ -39,6 +40,8 @@ pub(super) struct Core {
     pub(super) split: Arc<Split>,
     pub(super) cooperation: Arc<Cooperation>,
     pub(super) directory: Option<Arc<BlockDirectory>>,
+    /// Makes room by the worth of blocks, if the store follows GWF.
+    pub(super) keeper: Option<Arc<Keeper>>,
     pub(super) fetcher: Arc<Fetcher>,
     pub(super) write_rules: WriteRules,
     pub(super) write_through: Arc<WriteThrough>,
@@ -78,6 +81,8 @@ impl Core {
         };
         let fetcher = Fetcher::new(fetching, limits.fill_bytes, limits.read_ahead_blocks);
         let fetcher = Arc::new(fetcher);
+        let keeper = directory.as_ref();
+        let keeper = keeper.and_then(|directory| Keeper::new(&store, directory, &cooperation, &fetcher));
         let write_through = WriteThrough::new(
             Arc::clone(&store),
             Arc::clone(&fetcher),
@@ -96,6 +101,7 @@ impl Core {
             split,
             cooperation,
             directory,
+            keeper,
             fetcher,
             write_rules: WriteRules::new(&config.write, &config.tiers),
             write_through: Arc::new(write_through),

@@ -66,6 +66,7 @@ impl Parts {
             flushes: Arc::clone(&flushes),
             cooperation: Arc::clone(&core.cooperation),
             directory: core.directory.clone(),
+            keeper: core.keeper.clone(),
             block_server: Arc::clone(&block_server),
             s3_address: core.s3_address,
             admin_address: core.admin_address,
@@ -242,6 +243,7 @@ fn explainer(core: &Core) -> Explainer {
         single_flight: Arc::clone(&core.single_flight),
         cooperation: Arc::clone(&core.cooperation),
         directory: core.directory.clone(),
+        keeper: core.keeper.clone(),
     }
 }
 

@@ -19,12 +19,21 @@ struct RequestLabel {
     request: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PushLabel {
+    outcome: &'static str,
+}
+
 /// What the directory answers, and how fast.
 #[derive(Debug)]
 pub struct DirectoryMetrics {
     requests: Family<RequestLabels, Counter>,
     answer_micros: Family<RequestLabel, Counter>,
     answers: Gauge,
+    kept: Counter,
+    pushes: Family<PushLabel, Counter>,
+    age: Gauge,
+    average_rank: Gauge,
 }
 
 impl DirectoryMetrics {
@@ -32,7 +41,7 @@ impl DirectoryMetrics {
         Self {
             requests: registry.metric(
                 "directory_requests",
-                "Requests to the directory of blocks, by kind (look, report, mark) and outcome: answered, silent, or held-back (not sent, because earlier ones were not answered).",
+                "Requests to the directory of blocks, by kind (look, report, mark, leave, exchange) and outcome: answered, silent, or held-back (not sent, because earlier ones were not answered).",
             ),
             answer_micros: registry.metric(
                 "directory_answer_microseconds",
@@ -42,6 +51,19 @@ impl DirectoryMetrics {
                 "directory_answers",
                 "1 if the directory answered the last time; 0 if it did not, or the node has none.",
             ),
+            kept: registry.metric(
+                "gwf_kept",
+                "Last copies that stayed while room was short, because of what they are worth to all nodes.",
+            ),
+            pushes: registry.metric(
+                "gwf_pushes",
+                "Blocks that left this node for one whose blocks are worth less, by outcome: taken, refused, failed, or gone (room was needed at once).",
+            ),
+            age: registry.metric(
+                "gwf_age",
+                "The greatest rank of a block that left a node, as far as this node knows.",
+            ),
+            average_rank: registry.metric("gwf_average_rank", "The average rank of the blocks here."),
         }
     }
 
@@ -62,5 +84,21 @@ impl DirectoryMetrics {
     /// Sets whether the directory answered the last time.
     pub fn set_answers(&self, answers: bool) {
         self.answers.set(u64::from(answers));
+    }
+
+    /// Counts last copies that stayed.
+    pub fn kept(&self, count: u64) {
+        self.kept.inc_by(count);
+    }
+
+    /// Counts blocks sent to other nodes with this outcome.
+    pub fn pushes(&self, outcome: &'static str, count: u64) {
+        self.pushes.get_or_create(&PushLabel { outcome }).inc_by(count);
+    }
+
+    /// Sets the age and the average rank.
+    pub fn set_ranks(&self, age: u64, average: u64) {
+        self.age.set(age);
+        self.average_rank.set(average);
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use shoal_base::encoding::Malformed;
+use shoal_policy::eviction::gwf::{Weight, Worth};
 use shoal_policy::{Layer, NodeId, ObjectId, VersionId};
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
@@ -53,6 +54,9 @@ pub enum PeerRole {
     /// As a node that is to take the block over from this node, which leaves or has had the block written: it
     /// asks that node for the block, and no other.
     Successor(NodeId),
+    /// As a node whose blocks are worth less than this one, which leaves this node: it asks this node for the
+    /// block, and no other. The block has this worth there.
+    Pushed(NodeId, Worth),
 }
 
 /// The caller, as nodes name it to each other: without any key.
@@ -87,6 +91,15 @@ impl BlockRequest {
             // The block has no reader, so the lake is not asked for it.
             name: None,
             headers: HeaderMap::new(),
+        }
+    }
+
+    /// Offers a block that `giver` gives up to a node where it has this worth. The answer comes as that of
+    /// [`BlockRequest::offer`].
+    pub fn push(version: &Version, index: u32, giver: NodeId, worth: Worth) -> Self {
+        Self {
+            role: PeerRole::Pushed(giver, worth),
+            ..Self::offer(version, index, giver)
         }
     }
 
@@ -135,6 +148,7 @@ enum RoleMessage {
     Holder,
     Successor { giver: u64 },
     Claimant,
+    Pushed { giver: u64, weight: u64, since: u64 },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -184,6 +198,11 @@ impl<'a> Message<'a> {
                 PeerRole::Holder => RoleMessage::Holder,
                 PeerRole::Claimant => RoleMessage::Claimant,
                 PeerRole::Successor(giver) => RoleMessage::Successor { giver: giver.0 },
+                PeerRole::Pushed(giver, worth) => RoleMessage::Pushed {
+                    giver: giver.0,
+                    weight: worth.weight.to_u64_saturating(),
+                    since: worth.since.to_u64_saturating(),
+                },
             },
             caller: match caller {
                 CallerName::Anonymous => None,
@@ -210,6 +229,10 @@ impl<'a> Message<'a> {
                 RoleMessage::Holder => PeerRole::Holder,
                 RoleMessage::Claimant => PeerRole::Claimant,
                 RoleMessage::Successor { giver } => PeerRole::Successor(NodeId(giver)),
+                RoleMessage::Pushed { giver, weight, since } => {
+                    let [weight, since] = [weight, since].map(Weight::from);
+                    PeerRole::Pushed(NodeId(giver), Worth { weight, since })
+                }
             },
             caller: match self.caller {
                 None => CallerName::Anonymous,
@@ -318,6 +341,7 @@ mod tests {
     use http::{HeaderMap, HeaderValue};
     use proptest::collection::vec;
     use proptest::prelude::{any, proptest};
+    use shoal_policy::eviction::gwf::{Weight, Worth};
     use shoal_policy::{Layer, NodeId, ObjectId, VersionId};
     use shoal_s3::object::{ObjectName, Version};
     use shoal_s3::range::ByteRange;
@@ -364,6 +388,17 @@ mod tests {
             ),
             (PeerRole::Successor(NodeId(u64::MAX)), CallerName::Anonymous, None),
             (PeerRole::Claimant, CallerName::Anonymous, None),
+            (
+                PeerRole::Pushed(
+                    NodeId(7),
+                    Worth {
+                        weight: Weight::from(3),
+                        since: Weight::from(u64::MAX),
+                    },
+                ),
+                CallerName::Anonymous,
+                None,
+            ),
         ] {
             let sent = BlockRequest {
                 role,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 use shoal_node::admin::client::{AdminClient, AdminError, AdminUrl};
 use shoal_node::admin::explain::{
-    BLOCKS_MAX, BlockLocation, ExplainQuery, Explanation, KnownVersion, Presence,
+    BLOCKS_MAX, BlockLocation, BlockWorth, DirectoryEntry, ExplainQuery, Explanation, KnownVersion, Presence,
 };
 use shoal_node::admin::members::{Member, Members};
 use shoal_s3::uri::S3Uri;
@@ -26,6 +26,14 @@ Words for a block on a node:
   evicted            the block was on the disk and was removed, for the reason named
   refused            the block was fetched and not admitted, for the reason named
   not asked for yet  no request for it has reached the node, which remembers some thousand blocks
+
+On nodes that follow GWF: worth W since A says that uses weigh W and that the age was A at the last of them; the
+block whose sum is least leaves first. Then follows what became of the block when it was that block:
+  kept               no other node held it, and others' uses made it worth more
+  copied             it left; other nodes hold it and have its weight
+  pushed to NODE     it moved to a node whose blocks were worth less
+  dropped            it left; no block was worth less
+The column directory names the nodes that hold a block, and the weight of their uses together.
 
 The answer combines what the nodes know. No request goes to the lake, and no content is shown.";
 
@@ -190,7 +198,12 @@ fn to_text(found: &ClusterExplanation) -> String {
         return text;
     }
     text.push('\n');
-    let rows: Vec<[String; 3]> = std::iter::once(["block", "homes", "on nodes"].map(str::to_owned))
+    let place = if found.nodes[0].entries.is_empty() {
+        "homes"
+    } else {
+        "directory"
+    };
+    let rows: Vec<[String; 3]> = std::iter::once(["block", place, "on nodes"].map(str::to_owned))
         .chain((0..shown).map(|row| row_of(found, row, homes)))
         .collect();
     text += &table(&rows);
@@ -205,6 +218,8 @@ fn to_text(found: &ClusterExplanation) -> String {
 fn row_of(found: &ClusterExplanation, row: usize, layers: usize) -> [String; 3] {
     let asked = &found.nodes[0].blocks[row];
     let homes = (0..layers).filter_map(|layer| Some(format!("L{} {}", layer + 2, asked.homes.get(layer)?)));
+    let mut entries = found.nodes[0].entries.iter();
+    let entry = entries.find(|entry| entry.index == asked.index);
     let on_nodes = found.nodes.iter().filter_map(|node| {
         let block = node.blocks.iter().find(|block| block.index == asked.index)?;
         // A node that was never asked for a block has nothing to report.
@@ -213,7 +228,7 @@ fn row_of(found: &ClusterExplanation, row: usize, layers: usize) -> [String; 3] 
     let on_nodes = on_nodes.collect::<Vec<_>>().join("; ");
     [
         asked.index.to_string(),
-        homes.collect::<Vec<_>>().join(", "),
+        entry.map_or_else(|| homes.collect::<Vec<_>>().join(", "), entry_words),
         if on_nodes.is_empty() {
             Presence::Unasked.as_str().into()
         } else {
@@ -222,11 +237,35 @@ fn row_of(found: &ClusterExplanation, row: usize, layers: usize) -> [String; 3] 
     ]
 }
 
+fn entry_words(entry: &DirectoryEntry) -> String {
+    let DirectoryEntry {
+        holders,
+        claimant,
+        global_weight,
+        ..
+    } = entry;
+    match claimant {
+        _ if !holders.is_empty() => format!("{} (weight {global_weight})", holders.join(", ")),
+        Some(claimant) => format!("{claimant} fetches it"),
+        None => "no node".into(),
+    }
+}
+
 fn words(block: &BlockLocation) -> String {
     let word = block.here.as_str();
-    match (&block.reason, block.here) {
+    let mut text = match (&block.reason, block.here) {
         (Some(reason), _) => format!("{word} ({reason})"),
         (None, Presence::Resident | Presence::Arriving) => format!("{word} in {}", block.layer),
         (None, _) => word.into(),
+    };
+    if let Some(BlockWorth { weight, since }) = block.worth {
+        let _ = write!(text, ", worth {weight} since {since}");
     }
+    // The reason tells the rest.
+    if let Some(decision) = &block.decision
+        && block.reason.as_ref() != Some(decision)
+    {
+        let _ = write!(text, ", {decision}");
+    }
+    text
 }

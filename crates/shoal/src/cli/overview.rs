@@ -54,6 +54,8 @@ pub(super) struct Numbers {
     pub(super) drain: Option<HandoffProgress>,
     /// The tiers; none if the node does not say.
     pub(super) tiers: Vec<TierPage>,
+    /// The directory of blocks; `None` without one.
+    pub(super) directory: Option<DirectoryPage>,
     /// Conditions that an operator should know; none if the node does not say.
     pub(super) conditions: Vec<Condition>,
     pub(super) traffic: Traffic,
@@ -88,6 +90,8 @@ struct StatusPage {
     layers: Vec<LayerPage>,
     cooperation: Option<CooperationPage>,
     drain: Option<HandoffProgress>,
+    #[serde(default)]
+    directory: Option<DirectoryPage>,
     #[serde(default)]
     write_back: WriteBackPage,
     #[serde(default)]
@@ -173,6 +177,35 @@ pub(super) struct TierPage {
     pub(super) age_seconds: Option<u64>,
     #[serde(default)]
     pub(super) failed: usize,
+}
+
+/// The directory of blocks, as one node sees it.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct DirectoryPage {
+    /// Whether it answered the last time.
+    pub(super) answers: bool,
+    /// By kind.
+    #[serde(default)]
+    pub(super) requests: BTreeMap<String, DirectoryRequests>,
+    /// `None` on a node that follows another policy.
+    #[serde(default)]
+    pub(super) gwf: Option<GwfPage>,
+}
+
+/// The requests of one kind to the directory.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct DirectoryRequests {
+    pub(super) answered: u64,
+    pub(super) mean_answer_ms: Option<f64>,
+}
+
+/// What a node did about blocks that others value.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct GwfPage {
+    /// Last copies that stayed.
+    pub(super) kept: u64,
+    /// Blocks sent to other nodes, by outcome.
+    pub(super) pushes: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -337,6 +370,7 @@ async fn numbers(client: &AdminClient, url: &AdminUrl, name: &str) -> Result<Num
         layers: status.layers,
         drain: status.drain,
         tiers: status.write_back.tiers,
+        directory: status.directory,
         conditions: status.conditions,
     })
 }

@@ -12,7 +12,7 @@ use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
 use super::output::{bytes, counted, print};
-use super::overview::{Answer, NodeView, Overview, TierPage, Traffic};
+use super::overview::{Answer, DirectoryPage, GwfPage, NodeView, Overview, TierPage, Traffic};
 
 const AFTER_HELP: &str = "\
 The columns local, peer and lake are shares of the bytes sent to clients. Counts begin when a node starts.
@@ -210,6 +210,9 @@ pub(super) fn remarks(node: &NodeView) -> String {
                 });
                 let _ = writeln!(text, "{name}: split {}", layers.collect::<Vec<_>>().join(", "));
             }
+            if let Some(directory) = &numbers.directory {
+                let _ = writeln!(text, "{name}: {}", directory_words(directory, numbers.traffic));
+            }
             for tier in &numbers.tiers {
                 let _ = writeln!(text, "{name}: {}", backlog(tier));
             }
@@ -225,6 +228,29 @@ pub(super) fn remarks(node: &NodeView) -> String {
         }
     }
     text
+}
+
+/// The health of the directory, and what it saves: other nodes' copies go in place of the lake's.
+fn directory_words(directory: &DirectoryPage, traffic: Traffic) -> String {
+    let look = directory.requests.get("look");
+    let mut text = match look.and_then(|look| look.mean_answer_ms) {
+        _ if !directory.answers => "directory silent".into(),
+        Some(ms) => format!("directory answers in {ms:.2} ms"),
+        None => "directory not asked yet".into(),
+    };
+    let _ = write!(text, ", {} from other nodes", bytes(traffic.peer_bytes));
+    if let Some(GwfPage { kept, pushes }) = &directory.gwf {
+        let pushed = pushes.get("taken").copied().unwrap_or_default();
+        let _ = write!(text, ", {} kept, {pushed} pushed", counted_last_copies(*kept));
+    }
+    text
+}
+
+fn counted_last_copies(count: u64) -> String {
+    match count {
+        1 => "1 last copy".into(),
+        count => format!("{count} last copies"),
+    }
 }
 
 /// The dirty objects of a node in one tier.
@@ -262,7 +288,9 @@ pub(super) mod tests {
     use serde_json::json;
     use shoal_node::{HandoffPhase, HandoffProgress};
 
-    use super::super::overview::{LakeHealth, LayerPage, Numbers, StorePage};
+    use super::super::overview::{
+        DirectoryPage, DirectoryRequests, GwfPage, LakeHealth, LayerPage, Numbers, StorePage,
+    };
     use super::{Answer, Condition, ConditionName, NodeView, Overview, TierPage, Traffic, to_text};
 
     const TRAFFIC: Traffic = Traffic {
@@ -309,6 +337,21 @@ pub(super) mod tests {
                 age_seconds: Some(60),
                 failed: 2,
             }],
+            directory: Some(DirectoryPage {
+                answers: true,
+                requests: [(
+                    "look".into(),
+                    DirectoryRequests {
+                        answered: 9,
+                        mean_answer_ms: Some(0.214),
+                    },
+                )]
+                .into(),
+                gwf: Some(GwfPage {
+                    kept: 5,
+                    pushes: [("taken".into(), 2), ("refused".into(), 1)].into(),
+                }),
+            }),
             drain: Some(HandoffProgress {
                 state: HandoffPhase::Drained,
                 blocks_given: 4,
@@ -346,6 +389,7 @@ n1    dc/a/n1  -      draining?  -        -        -      -      -     -        
 all                              1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  4.0 MiB  1.0 MiB in 5 (3 failed)  -         16 (2 failed)
 n0: it stores nothing: write: no space
 n0: split L1 512 KiB of 512 MiB, L2 512 KiB of 512 MiB
+n0: directory answers in 0.21 ms, 1.0 MiB from other nodes, 5 last copies kept, 2 pushed
 n0: tier a: 12 dirty, the oldest for 41 s, due after 60 s, 2 that the lake did not take; 3.0 MiB of 1.0 GiB in its store
 n0: handed over 4 blocks (0 B), 0 left, 1 that no other node took
 n1: no numbers: connection refused

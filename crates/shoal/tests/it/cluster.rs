@@ -4,6 +4,7 @@ mod commands;
 mod directory;
 mod draining;
 mod failure;
+mod gwf;
 mod members;
 mod rotation;
 mod sharing;

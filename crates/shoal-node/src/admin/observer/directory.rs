@@ -2,19 +2,26 @@
 
 use serde_json::{Map, Value, json};
 use shoal_directory::guard::{Counts, Kind};
+use shoal_policy::eviction::gwf::Weight;
 
 use super::Observer;
 use crate::directory::EMBEDDED;
+use crate::gwf::{GwfFigures, PushOutcome};
 use crate::metrics::DirectoryMetrics;
 
 /// Totals that are already in the metrics.
-pub(super) type LastReported = [Counts; Kind::ALL.len()];
+#[derive(Clone, Debug, Default)]
+pub(super) struct LastReported {
+    requests: [Counts; Kind::ALL.len()],
+    kept: u64,
+    pushes: [u64; PushOutcome::ALL.len()],
+}
 
 impl Observer {
     /// Brings the requests to the directory since `before` into the metrics.
     pub(super) fn measure_directory(&self, metrics: &DirectoryMetrics, last_reported: &mut LastReported) {
         let Some(directory) = &self.directory else { return };
-        for ((kind, now), before) in directory.counts().into_iter().zip(last_reported) {
+        for ((kind, now), before) in directory.counts().into_iter().zip(&mut last_reported.requests) {
             let kind = kind.as_str();
             metrics.requests(kind, "answered", now.answered - before.answered);
             metrics.requests(kind, "silent", now.silent - before.silent);
@@ -23,6 +30,16 @@ impl Observer {
             *before = now;
         }
         metrics.set_answers(directory.answers());
+        let Some(keeper) = &self.keeper else { return };
+        let figures = keeper.figures();
+        metrics.kept(figures.kept - last_reported.kept);
+        last_reported.kept = figures.kept;
+        for ((outcome, now), before) in figures.pushes.into_iter().zip(&mut last_reported.pushes) {
+            metrics.pushes(outcome.as_str(), now - *before);
+            *before = now;
+        }
+        let [age, average] = ranks(&figures);
+        metrics.set_ranks(age, average);
     }
 
     /// Returns the directory for `/status`; `null` for a node without one.
@@ -39,8 +56,30 @@ impl Observer {
             "kind": if is_embedded { EMBEDDED } else { "redis" },
             "answers": directory.answers(),
             "requests": requests,
+            "gwf": self.keeper.as_ref().map(|keeper| gwf_page(&keeper.figures())),
         })
     }
+}
+
+fn gwf_page(figures: &GwfFigures) -> Value {
+    let [age, average_rank] = ranks(figures);
+    let pushes: Map<_, _> = figures
+        .pushes
+        .iter()
+        .map(|(outcome, count)| (outcome.as_str().into(), json!(count)))
+        .collect();
+    json!({
+        "age": age,
+        "average_rank": average_rank,
+        "kept": figures.kept,
+        "pushes": pushes,
+        "pushes_under_way": figures.pushes_under_way,
+    })
+}
+
+/// The age and the average rank.
+fn ranks(figures: &GwfFigures) -> [u64; 2] {
+    [figures.ranks.age, figures.ranks.average].map(Weight::to_u64_saturating)
 }
 
 fn page(counts: Counts) -> Value {

@@ -44,6 +44,7 @@ fn start() -> Running {
                 node: question.object.to_string(),
                 version: None,
                 blocks: Vec::new(),
+                entries: Vec::new(),
             };
             Box::pin(std::future::ready(explanation))
         }),

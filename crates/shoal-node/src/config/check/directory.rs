@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use shoal_policy::eviction::PolicyName;
+
 use super::{Check, address_for_others};
 use crate::config::{CooperationMode, DirectoryConfig};
 
@@ -45,6 +47,12 @@ impl Check<'_> {
                 }
             }
             None => self.one_process_directory(),
+        }
+        let has_directory = self.config.cooperation.mode == CooperationMode::Directory;
+        if self.config.store.policy == Some(PolicyName::Gwf) && !has_directory {
+            let hint =
+                "write lfuda, which is the same without other nodes, or [cooperation] mode = \"directory\"";
+            self.refuse("store", "policy", "needs a directory", hint);
         }
     }
 

@@ -83,11 +83,11 @@ fn an_unknown_policy_is_refused_with_the_nearest_known_one() {
         ("\"seive\"", "did you mean \"sieve\"?"),
         (
             "\"mru-2q\"",
-            "write \"duel\", \"lru\", \"lfu\", \"lfuda\", \"sieve\" or \"s3-fifo\"",
+            "write \"duel\", \"lru\", \"lfu\", \"lfuda\", \"sieve\", \"s3-fifo\" or \"gwf\"",
         ),
         (
             "3",
-            "write \"duel\", \"lru\", \"lfu\", \"lfuda\", \"sieve\" or \"s3-fifo\"",
+            "write \"duel\", \"lru\", \"lfu\", \"lfuda\", \"sieve\", \"s3-fifo\" or \"gwf\"",
         ),
     ] {
         let problems = problems_of(&format!("[store]\npolicy = {written}"));

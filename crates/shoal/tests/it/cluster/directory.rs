@@ -33,7 +33,7 @@ impl Cluster {
     }
 
     /// Waits until the directory has heard of what the nodes hold.
-    async fn settle_reports(&self) {
+    pub(super) async fn settle_reports(&self) {
         self.settle().await;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

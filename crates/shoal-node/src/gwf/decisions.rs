@@ -1,0 +1,43 @@
+//! What was decided about the last few thousand blocks, for the operators' question why a block stayed, moved
+//! or left.
+
+use std::num::NonZeroUsize;
+
+use lru::LruCache;
+use shoal_policy::{BlockId, NodeId};
+
+/// The number of blocks remembered, at about 100 bytes each.
+const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4 << 10).unwrap();
+
+/// What became of a block that was the least here while room was short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It stayed: no other node held it, and its global weight made it worth more than others here.
+    Kept,
+    /// It left: other nodes held it and have its weight.
+    Copied,
+    /// It moved to this node, whose blocks were worth less.
+    Pushed(NodeId),
+    /// It left: no block here or elsewhere was worth less.
+    Dropped,
+}
+
+/// The last decisions.
+#[derive(Debug)]
+pub(super) struct Decisions(LruCache<BlockId, Decision>);
+
+impl Default for Decisions {
+    fn default() -> Self {
+        Self(LruCache::new(REMEMBERED))
+    }
+}
+
+impl Decisions {
+    pub(super) fn note(&mut self, block: BlockId, decision: Decision) {
+        self.0.put(block, decision);
+    }
+
+    pub(super) fn about(&self, block: BlockId) -> Option<Decision> {
+        self.0.peek(&block).copied()
+    }
+}
