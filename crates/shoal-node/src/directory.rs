@@ -5,7 +5,9 @@
 mod config;
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::{Arc, LazyLock, Weak};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -14,7 +16,7 @@ use shoal_directory::embedded::Embedded;
 use shoal_directory::guard::{Counts, Guard, Kind};
 use shoal_directory::redis::{Redis, SettingsError};
 use shoal_directory::reporter::{Change, Inventory, Reporter, Reporting};
-use shoal_directory::{Directory, Entry, Group, Left, Located, NodeState};
+use shoal_directory::{CLAIM_LIFE, Directory, Entry, Group, Left, Located, NodeState};
 use shoal_policy::{BlockId, NodeId};
 use shoal_store::{BlockEvent, Store};
 
@@ -25,6 +27,10 @@ use crate::shutdown::Shutdown;
 /// Smaller blocks are not entered: their entries would cost more than the blocks (dissertation 4.6.1). They
 /// are found at their homes.
 const ENTERED_BYTES_MIN: u64 = 64 << 10;
+
+/// Claims are renewed at this interval while a block is being fetched.
+const RENEWAL: Duration = Duration::from_secs(4);
+const _: () = assert!(RENEWAL.as_secs() * 2 < CLAIM_LIFE.as_secs());
 
 /// The directory of blocks, for this node.
 #[derive(Debug)]
@@ -38,6 +44,8 @@ pub struct BlockDirectory {
 /// when it is dropped, unless the block is stored by then.
 #[derive(Debug)]
 pub struct Claim {
+    me: NodeId,
+    guard: Arc<Guard>,
     reporter: Reporter,
     block: BlockId,
     is_stored: bool,
@@ -81,6 +89,8 @@ impl BlockDirectory {
     /// The right to fetch a block that [`locate`](Self::locate) left to this node.
     pub fn claim(&self, block: BlockId) -> Claim {
         Claim {
+            me: self.me,
+            guard: Arc::clone(&self.guard),
             reporter: self.reporter.clone(),
             block,
             is_stored: false,
@@ -162,6 +172,22 @@ fn embedded(lake: &str) -> Arc<dyn Directory> {
 }
 
 impl Claim {
+    /// Renews the claim until `fetch` ends: a lake may take longer than a claim lasts.
+    pub async fn kept_while<T>(&self, fetch: impl Future<Output = T>) -> T {
+        tokio::select! {
+            fetched = fetch => fetched,
+            never = self.renew() => match never {},
+        }
+    }
+
+    async fn renew(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(RENEWAL).await;
+            // Another node may hold the block by now, or claim it: then it is fetched twice.
+            let _ = self.guard.locate(self.me, self.block, None).await;
+        }
+    }
+
     /// Notes that the store has the block: its report ends the claim.
     pub fn stored(mut self) {
         self.is_stored = true;

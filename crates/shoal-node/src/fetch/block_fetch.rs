@@ -127,10 +127,16 @@ impl Fetcher {
             start: leader.received(),
             end: len,
         };
-        self.ask_lake(&fetch.version, fetch.index, rest, &fetch.context)
-            .await?
-            .fill(leader, rest.len(), check.as_ref())
-            .await
+        let filled = async {
+            self.ask_lake(&fetch.version, fetch.index, rest, &fetch.context)
+                .await?
+                .fill(leader, rest.len(), check.as_ref())
+                .await
+        };
+        match claim {
+            Some(claim) => claim.kept_while(filled).await,
+            None => filled.await,
+        }
     }
 
     /// Asks the homes of a block for it. Returns whether one of them has sent it.

@@ -120,6 +120,28 @@ async fn a_node_that_is_cut_off_while_it_fetches_costs_others_a_read_of_the_lake
 }
 
 #[tokio::test]
+async fn a_claim_lasts_as_long_as_a_slow_lake_needs() {
+    let cluster = start(2).await;
+    let bytes = cluster.put("k", 1);
+    let gate = cluster.lake.hold(Request::is_get);
+    let (first, second) = (cluster.read(0, "k", &bytes), async {
+        gate.arrived(1).await;
+        // A claim that was not renewed would be over.
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        let read = cluster.read(1, "k", &bytes);
+        let open = async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            gate.open();
+        };
+        tokio::join!(read, open)
+    });
+    tokio::join!(first, second);
+    assert_eq!(cluster.lake.body_bytes_sent(), bytes.len() as u64);
+    assert_eq!(cluster.sent(1, "peer").await, bytes.len() as u64);
+    cluster.stop().await;
+}
+
+#[tokio::test]
 async fn an_entry_that_is_wrong_is_repaired_by_the_node_that_finds_it() {
     let mut cluster = start(3).await;
     let bytes = cluster.put("k", 4);
