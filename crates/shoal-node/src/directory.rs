@@ -172,15 +172,8 @@ fn embedded(lake: &str) -> Arc<dyn Directory> {
 }
 
 impl Claim {
-    /// Renews the claim until `fetch` ends: a lake may take longer than a claim lasts.
-    pub async fn kept_while<T>(&self, fetch: impl Future<Output = T>) -> T {
-        tokio::select! {
-            fetched = fetch => fetched,
-            never = self.renew() => match never {},
-        }
-    }
-
-    async fn renew(&self) -> Infallible {
+    /// Renews the claim: a lake may take longer for a block than a claim lasts.
+    pub async fn keep_renewing(&self) -> Infallible {
         loop {
             tokio::time::sleep(RENEWAL).await;
             // Another node may hold the block by now, or claim it: then it is fetched twice.

@@ -133,9 +133,15 @@ impl Fetcher {
                 .fill(leader, rest.len(), check.as_ref())
                 .await
         };
-        match claim {
-            Some(claim) => claim.kept_while(filled).await,
-            None => filled.await,
+        let renewing = async {
+            match claim {
+                Some(claim) => claim.keep_renewing().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            filled = filled => filled,
+            never = renewing => match never {},
         }
     }
 
