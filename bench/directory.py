@@ -1,7 +1,7 @@
 """Measures the directory of blocks in Redis: `PYTHONPATH=tests python3 -m bench.directory [--blocks N]`.
 
 Runs the product's own scripts in a Redis on loopback: bytes of memory for each block, and processor time and rate of
-looks and reports.
+looks, reports and departures. Then the processor time of a node whose blocks come and go.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import shutil
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -20,9 +21,12 @@ from real.scratch import scratch
 
 from bench.process_facts import cpu_seconds
 
-SCRIPTS = Path(__file__).parents[1] / "crates/shoal-directory/src/redis"
+ROOT = Path(__file__).parents[1]
+SCRIPTS = ROOT / "crates/shoal-directory/src/redis"
 GROUP_BLOCKS, HOLDERS_MAX = 32, 32
 LIFE_MS, CLAIM_MS = 3_600_000, 10_000
+# Blocks that come and go at a node, each second, and how long they do.
+EVENTS, COST_S = 5_000, 10
 # Requests on their way at a time.
 WINDOW = 200
 
@@ -58,6 +62,11 @@ class Redis:
                 self._answer()
             count += len(window)
         return count
+
+    @property
+    def url(self) -> str:
+        """Returns the address for a node."""
+        return f"redis://127.0.0.1:{self._port}"
 
     def ask(self, *words: str) -> bytes:
         """Returns the answer to one command."""
@@ -95,6 +104,8 @@ class Redis:
             raise RuntimeError(rest.decode())
         if kind == b"$":
             return self._answers.read(int(rest) + 2)[:-2]
+        if kind == b"*":
+            return b" ".join(self._answer() for _ in range(int(rest)))
         return rest
 
 
@@ -110,7 +121,18 @@ def main() -> int:
     for in_object, holders in ((GROUP_BLOCKS, 1), (GROUP_BLOCKS, 4), (1, 1), (1, 4)):
         with scratch("shoal-directory-bench-") as folder, Redis(folder) as redis:
             measure(redis, blocks, in_object, holders)
+    print(f"\nA node at which {EVENTS:,} blocks come and go each second, with Redis on the same machine:\n")
+    for in_object in (GROUP_BLOCKS, 1):
+        with scratch("shoal-directory-bench-") as folder, Redis(folder) as redis:
+            print(f"- {in_object} blocks an object: {cost(redis, in_object)}", flush=True)
     return 0
+
+
+def cost(redis: Redis, in_object: int) -> str:
+    """Returns the processor time of a node that reports blocks of objects of this many blocks."""
+    example = ["cargo", "run", "--release", "--locked", "-q", "-p", "shoal-directory", "--example", "cost", "--"]
+    command = [*example, redis.url, str(EVENTS), str(in_object), str(COST_S)]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def measure(redis: Redis, blocks: int, in_object: int, holders: int) -> None:
@@ -121,10 +143,15 @@ def measure(redis: Redis, blocks: int, in_object: int, holders: int) -> None:
     each = (redis.used_bytes() - empty) / (objects * in_object)
     case = f"{in_object} blocks an object, {holders} holders"
     print(f"| report: {case} | {each:.0f} | {cpu:.1f} | {rate:,.0f} |")
+    cpu, rate = redis.timed(uses(redis.load("used"), objects, in_object))
+    each = (redis.used_bytes() - empty) / (objects * in_object)
+    print(f"| use of all blocks: {case} | {each:.0f} | {cpu:.1f} | {rate:,.0f} |")
     cpu, rate = redis.timed(looks(locate, objects, in_object))
     print(f"| look for a held block: {case} | | {cpu:.1f} | {rate:,.0f} |")
     cpu, rate = redis.timed(looks(locate, 100_000, 1, b"missing"))
-    print(f"| look for a block that no node holds: {case} | | {cpu:.1f} | {rate:,.0f} |", flush=True)
+    print(f"| look for a block that no node holds: {case} | | {cpu:.1f} | {rate:,.0f} |")
+    cpu, rate = redis.timed(departures(redis.load("leave"), objects, in_object))
+    print(f"| departure of all blocks: {case} | | {cpu:.1f} | {rate:,.0f} |", flush=True)
 
 
 def reports(script: bytes, objects: int, in_object: int, holders: int) -> Iterator[Command]:
@@ -134,6 +161,20 @@ def reports(script: bytes, objects: int, in_object: int, holders: int) -> Iterat
         for number in range(objects):
             head = [b"EVALSHA", script, b"1", _key(number)]
             yield [*head, _node(node), str(HOLDERS_MAX).encode(), str(LIFE_MS).encode(), *indexes]
+
+
+def uses(script: bytes, objects: int, in_object: int) -> Iterator[Command]:
+    """Yields a use of each block."""
+    words = [word for index in range(in_object) for word in (str(index).encode(), b"1")]
+    for number in range(objects):
+        yield [b"EVALSHA", script, b"1", _key(number), *words]
+
+
+def departures(script: bytes, objects: int, in_object: int) -> Iterator[Command]:
+    """Yields the question of the first node about all blocks, each with a weight of 3."""
+    words = [word for index in range(in_object) for word in (str(index).encode(), b"3")]
+    for number in range(objects):
+        yield [b"EVALSHA", script, b"1", _key(number), _node(0), *words]
 
 
 def looks(script: bytes, objects: int, in_object: int, kind: bytes = b"") -> Iterator[Command]:
