@@ -129,6 +129,14 @@ impl Cooperation {
         node == self.me || self.peer(node).is_some_and(|peer| peer.is_reachable())
     }
 
+    /// Whether another node can be asked to keep a block: it answers, and is not about to leave.
+    pub fn can_keep_blocks(&self, node: NodeId) -> bool {
+        let view = self.view.load();
+        let member = view.members.iter().find(|member| member.id() == node);
+        let stays = member.is_some_and(|member| member.state == State::Serving);
+        stays && view.peers.get(&node).is_some_and(|peer| peer.is_reachable())
+    }
+
     /// Offers a block that is here to a node, and waits until the node has all of it. Returns whether the
     /// node took it.
     pub async fn offer(&self, version: &Version, index: u32, node: NodeId) -> bool {
@@ -574,6 +582,16 @@ mod tests {
         assert_eq!(node.nearest(&[gone, here], &[]), None);
         let strangers: Vec<_> = node.strangers(&[here, near, gone, far]).collect();
         assert_eq!(strangers, [gone]);
+    }
+
+    #[test]
+    fn a_node_that_leaves_or_has_left_keeps_no_blocks_of_others() {
+        let mut members = members();
+        members[2].state = State::Draining;
+        let node = cooperation("a1", "dc1/a/1");
+        node.update(members.into(), now());
+        let keeps = ["a1", "a2", "b1", "left"].map(|name| node.can_keep_blocks(node_id(name)));
+        assert_eq!(keeps, [false, true, false, false]);
     }
 
     #[test]

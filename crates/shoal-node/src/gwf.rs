@@ -280,7 +280,7 @@ impl Keeper {
         let willing = others.iter().filter(|state| {
             state.takes_pushes
                 && self.pushes.has_room_to(state.node)
-                && self.cooperation.can_be_asked(state.node)
+                && self.cooperation.can_keep_blocks(state.node)
         });
         willing
             .map(|state| Peer {

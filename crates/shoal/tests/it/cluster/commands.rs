@@ -4,6 +4,8 @@ use std::process::Output;
 
 use serde_json::Value;
 
+use shoal_node::config::CooperationMode;
+
 use super::Cluster;
 use crate::commands::shoal;
 use crate::node::{BLOCK, Node};
@@ -192,6 +194,48 @@ async fn a_block_that_made_room_for_others_is_explained_as_evicted() {
         (&block["here"], &block["reason"]),
         (&"evicted".into(), &"room".into()),
         "{told:#}"
+    );
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_directory_an_object_is_explained_by_holders_worth_and_decisions() {
+    let cluster = Cluster::start_with(3, |_, config| {
+        config.cooperation.mode = CooperationMode::Directory;
+    })
+    .await;
+    let bytes = cluster.put("k", 2);
+    for node in [0, 1] {
+        cluster.read(node, "k", &bytes).await;
+        cluster.settle_reports().await;
+    }
+    let asked = cluster.lake.requests().len();
+    let told = run(&cluster.nodes[2], &["explain", "s3://b/k"]).await;
+    let text = out(&told);
+    let [_, _, head, first, second, ..] = &text.lines().collect::<Vec<_>>()[..] else {
+        panic!("{text}")
+    };
+    assert!(head.starts_with("block  directory"), "{text}");
+    for (line, index) in [(first, 0), (second, 1)] {
+        assert!(line.starts_with(&format!("{index}      n")), "{text}");
+        for part in [
+            "n0",
+            "n1",
+            "(weight 1)",
+            "n0: resident in L1, worth 1 since 1",
+            "n1: resident in L1, worth 0 since 1",
+        ] {
+            assert!(line.contains(part), "{part}: {text}");
+        }
+        assert!(!line.contains("n2"), "it was not asked for: {text}");
+    }
+    assert_eq!(cluster.lake.requests().len(), asked, "the lake is not asked");
+    let told = run(&cluster.nodes[1], &["status"]).await;
+    let text = out(&told);
+    assert!(text.contains("n1: directory answers in"), "{text}");
+    assert!(
+        text.contains("128 KiB from other nodes, 0 last copies kept, 0 pushed"),
+        "{text}"
     );
     cluster.stop().await;
 }
