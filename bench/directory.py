@@ -182,7 +182,7 @@ def looks(script: bytes, objects: int, in_object: int, kind: bytes = b"") -> Ite
     for number in range(objects):
         index = str(number % in_object).encode()
         head = [b"EVALSHA", script, b"1", _key(number, kind)]
-        yield [*head, index, _node(99), b"", str(CLAIM_MS).encode(), str(LIFE_MS).encode()]
+        yield [*head, index, _node(99), str(CLAIM_MS).encode(), str(LIFE_MS).encode()]
 
 
 def _key(number: int, kind: bytes = b"") -> bytes:

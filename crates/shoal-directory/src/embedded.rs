@@ -126,18 +126,16 @@ impl Embedded {
         &self.shards[hash % SHARDS]
     }
 
-    fn locate_at(&self, me: NodeId, block: BlockId, steal_from: Option<NodeId>, now: Instant) -> Located {
+    fn locate_at(&self, me: NodeId, block: BlockId, without: &[NodeId], now: Instant) -> Located {
+        let counts = |node: &NodeId| *node != me && !without.contains(node);
         let group = Group::of(block);
         let mut shard = self.shard(group).lock();
         if let Some(entry) = shard.entry(block, now) {
-            let others = entry.holders.iter().filter(|holder| **holder != me);
-            let others: Vec<_> = others.copied().collect();
+            let others: Vec<_> = entry.holders.iter().copied().filter(counts).collect();
             if !others.is_empty() {
                 return Located::Held(others);
             }
-            let claimant = entry.claimant(now);
-            let other = claimant.filter(|node| *node != me && Some(*node) != steal_from);
-            if let Some(other) = other {
+            if let Some(other) = entry.claimant(now).filter(counts) {
                 return Located::Claimed(other);
             }
         }
@@ -175,9 +173,9 @@ impl Directory for Embedded {
         &self,
         me: NodeId,
         block: BlockId,
-        steal_from: Option<NodeId>,
+        without: Vec<NodeId>,
     ) -> BoxFuture<'_, Result<Located, Silent>> {
-        ready(Ok(self.locate_at(me, block, steal_from, clock::instant()))).boxed()
+        ready(Ok(self.locate_at(me, block, &without, clock::instant()))).boxed()
     }
 
     fn held<'a>(
@@ -276,11 +274,11 @@ mod tests {
     #[test]
     fn a_claim_ends_with_its_time() {
         let (directory, now) = (Embedded::default(), clock::instant());
-        assert_eq!(directory.locate_at(ME, block(0), None, now), Located::Yours);
+        assert_eq!(directory.locate_at(ME, block(0), &[], now), Located::Yours);
         let just_before = now + CLAIM_LIFE.saturating_sub(Duration::from_millis(1));
-        let claimed = directory.locate_at(OTHER, block(0), None, just_before);
+        let claimed = directory.locate_at(OTHER, block(0), &[], just_before);
         assert_eq!(claimed, Located::Claimed(ME));
-        let after = directory.locate_at(OTHER, block(0), None, now + CLAIM_LIFE);
+        let after = directory.locate_at(OTHER, block(0), &[], now + CLAIM_LIFE);
         assert_eq!(after, Located::Yours);
     }
 

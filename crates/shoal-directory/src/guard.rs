@@ -119,13 +119,8 @@ impl Guard {
     /// # Errors
     ///
     /// The directory does not answer.
-    pub async fn locate(
-        &self,
-        me: NodeId,
-        block: BlockId,
-        steal_from: Option<NodeId>,
-    ) -> Result<Located, Silent> {
-        self.ask(Kind::Look, self.directory.locate(me, block, steal_from))
+    pub async fn locate(&self, me: NodeId, block: BlockId, without: Vec<NodeId>) -> Result<Located, Silent> {
+        self.ask(Kind::Look, self.directory.locate(me, block, without))
             .await
     }
 
@@ -304,7 +299,7 @@ mod tests {
     }
 
     impl Directory for Fickle {
-        fn locate(&self, _: NodeId, _: BlockId, _: Option<NodeId>) -> BoxFuture<'_, Result<Located, Silent>> {
+        fn locate(&self, _: NodeId, _: BlockId, _: Vec<NodeId>) -> BoxFuture<'_, Result<Located, Silent>> {
             self.answer(Located::Yours)
         }
 
@@ -343,7 +338,7 @@ mod tests {
     }
 
     async fn locate(guard: &Guard) -> bool {
-        guard.locate(NodeId(1), BLOCK, None).await.is_ok()
+        guard.locate(NodeId(1), BLOCK, Vec::new()).await.is_ok()
     }
 
     #[tokio::test(start_paused = true)]

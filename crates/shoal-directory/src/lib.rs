@@ -70,7 +70,8 @@ impl Group {
 /// Where a block is that the asking node lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Located {
-    /// These nodes hold it, in no particular order. Never empty, never the asking node.
+    /// These nodes hold it, in no particular order. Never empty, and without the asking node and those that
+    /// do not count.
     Held(Vec<NodeId>),
     /// No node holds it, and this one is about to: it fetches the block.
     Claimed(NodeId),
@@ -124,8 +125,8 @@ pub struct Silent(pub String);
 /// Methods may be called at the same time. A future that is dropped may have had its effect.
 pub trait Directory: fmt::Debug + Send + Sync {
     /// Says where `block` is, for a node that lacks it. If no node holds it, and no other node claims it, the
-    /// asking node does from now on. The claim of `steal_from`, if any, counts as over: that node does not
-    /// fetch the block after all.
+    /// asking node does from now on. The copies and claims of the nodes in `without` do not count: the asking
+    /// node has tried them in vain. Their entries stay.
     ///
     /// Of all nodes that ask at the same time about a block that no node holds, one gets
     /// [`Located::Yours`].
@@ -133,7 +134,7 @@ pub trait Directory: fmt::Debug + Send + Sync {
         &self,
         me: NodeId,
         block: BlockId,
-        steal_from: Option<NodeId>,
+        without: Vec<NodeId>,
     ) -> BoxFuture<'_, Result<Located, Silent>>;
 
     /// Notes that `node` holds these blocks of a group, by their index in the version. Its claims to them
@@ -175,7 +176,8 @@ pub trait Directory: fmt::Debug + Send + Sync {
     /// Tells the state of a node. Returns those of all nodes that have told theirs within [`STATE_LIFE`].
     fn exchange(&self, mine: NodeState) -> BoxFuture<'_, Result<Vec<NodeState>, Silent>>;
 
-    /// Renews a marker of `node`, below [`MARKERS`]. Returns whether it was there. If not, the directory has
-    /// lost it, and so perhaps the node's entries: the node reports what it holds again.
+    /// Renews a marker of `node`, below [`MARKERS`]. Returns whether the directory still has all that it had
+    /// when the marker was renewed last. If not, it may have lost entries of the node: the node reports what
+    /// it holds again.
     fn mark(&self, node: NodeId, marker: u16) -> BoxFuture<'_, Result<bool, Silent>>;
 }

@@ -88,17 +88,18 @@ impl Directory for Redis {
         &self,
         me: NodeId,
         block: BlockId,
-        steal_from: Option<NodeId>,
+        without: Vec<NodeId>,
     ) -> BoxFuture<'_, Result<Located, Silent>> {
         async move {
-            let steal_from = steal_from.map(bytes);
             let mut request = self.about(&self.scripts.locate, Group::of(block));
             request
                 .arg(block.index)
                 .arg(&bytes(me))
-                .arg(steal_from.as_ref().map_or(&[][..], |node| &node[..]))
                 .arg(millis(CLAIM_LIFE))
                 .arg(millis(ENTRY_LIFE));
+            for node in without {
+                request.arg(&bytes(node));
+            }
             let answer: Vec<u8> = self.link.run(&request).await?;
             match answer.split_first() {
                 Some((b'y', [])) => Ok(Located::Yours),

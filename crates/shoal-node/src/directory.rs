@@ -81,9 +81,10 @@ impl BlockDirectory {
         block_bytes >= ENTERED_BYTES_MIN
     }
 
-    /// Says where a block is that this node lacks. `None` if the directory does not answer.
-    pub async fn locate(&self, block: BlockId, steal_from: Option<NodeId>) -> Option<Located> {
-        self.guard.locate(self.me, block, steal_from).await.ok()
+    /// Says where a block is that this node lacks and that the nodes in `without` have not sent. `None` if the
+    /// directory does not answer.
+    pub async fn locate(&self, block: BlockId, without: &[NodeId]) -> Option<Located> {
+        self.guard.locate(self.me, block, without.to_vec()).await.ok()
     }
 
     /// The right to fetch a block that [`locate`](Self::locate) left to this node.
@@ -177,7 +178,7 @@ impl Claim {
         loop {
             tokio::time::sleep(RENEWAL).await;
             // Another node may hold the block by now, or claim it: then it is fetched twice.
-            let _ = self.guard.locate(self.me, self.block, None).await;
+            let _ = self.guard.locate(self.me, self.block, Vec::new()).await;
         }
     }
 

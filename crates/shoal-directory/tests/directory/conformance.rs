@@ -28,6 +28,7 @@ macro_rules! conforms {
                 the_holders_of_a_block_are_told_to_all_others
                 a_node_that_drops_a_block_is_told_no_more
                 a_claim_is_stolen_from_the_node_that_is_named_only
+                copies_and_claims_of_nodes_that_were_tried_do_not_count
                 blocks_and_groups_are_apart
                 of_many_askers_at_once_one_gets_the_block
                 an_entry_names_a_bounded_number_of_holders
@@ -110,7 +111,10 @@ fn block(index: u32) -> BlockId {
 }
 
 async fn locate(directory: &Shared, asker: u64, index: u32) -> Located {
-    directory.locate(node(asker), block(index), None).await.unwrap()
+    directory
+        .locate(node(asker), block(index), Vec::new())
+        .await
+        .unwrap()
 }
 
 async fn held(directory: &Shared, holder: u64, indexes: &[u32]) {
@@ -177,12 +181,35 @@ async fn a_node_that_drops_a_block_is_told_no_more(directory: &Shared) {
 async fn a_claim_is_stolen_from_the_node_that_is_named_only(directory: &Shared) {
     assert_eq!(locate(directory, 1, 0).await, Located::Yours);
     let steal = async |from| {
-        let located = directory.locate(node(2), block(0), Some(node(from))).await;
+        let located = directory.locate(node(2), block(0), vec![node(from)]).await;
         located.unwrap()
     };
     assert_eq!(steal(3).await, Located::Claimed(node(1)));
     assert_eq!(steal(1).await, Located::Yours);
     assert_eq!(locate(directory, 1, 0).await, Located::Claimed(node(2)));
+}
+
+async fn copies_and_claims_of_nodes_that_were_tried_do_not_count(directory: &Shared) {
+    for holder in [1, 2] {
+        held(directory, holder, &[0]).await;
+    }
+    let located = async |asker, without: &[u64]| {
+        let without = without.iter().copied().map(node).collect();
+        directory.locate(node(asker), block(0), without).await.unwrap()
+    };
+    assert_eq!(located(3, &[1]).await, Located::Held(vec![node(2)]));
+    assert_eq!(located(3, &[2, 1]).await, Located::Yours);
+    assert_eq!(
+        located(4, &[1, 2]).await,
+        Located::Claimed(node(3)),
+        "only one fetches it"
+    );
+    assert_eq!(located(4, &[1, 2, 3]).await, Located::Yours);
+    assert_eq!(
+        sorted(located(5, &[]).await),
+        [node(1), node(2)],
+        "their entries stay"
+    );
 }
 
 async fn blocks_and_groups_are_apart(directory: &Shared) {
@@ -200,7 +227,7 @@ async fn blocks_and_groups_are_apart(directory: &Shared) {
         version: VersionId([0; 16]),
         index: 0,
     };
-    let located = directory.locate(node(3), other, None).await.unwrap();
+    let located = directory.locate(node(3), other, Vec::new()).await.unwrap();
     assert_eq!(located, Located::Yours);
 }
 

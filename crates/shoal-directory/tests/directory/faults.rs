@@ -29,7 +29,7 @@ async fn holds(directory: &dyn Directory, number: u32) -> bool {
 }
 
 async fn is_held(directory: &dyn Directory, number: u32) -> bool {
-    let located = directory.locate(NodeId(2), block(number), None).await;
+    let located = directory.locate(NodeId(2), block(number), Vec::new()).await;
     located == Ok(Located::Held(vec![NodeId(1)]))
 }
 
@@ -148,12 +148,12 @@ async fn garbage_in_an_entry_counts_as_nothing() {
     ] {
         server.ask(&["flushall"]);
         server.ask(&["hset", &key(1), "h0", "123", "c0", garbage]);
-        let located = redis.locate(NodeId(2), block(1), None).await.unwrap();
+        let located = redis.locate(NodeId(2), block(1), Vec::new()).await.unwrap();
         assert_eq!(located, Located::Yours, "{garbage}");
         assert!(holds(&redis, 1).await && is_held(&redis, 1).await, "{garbage}");
     }
     server.ask(&["set", &key(2), "no hash"]);
-    assert!(redis.locate(NodeId(2), block(2), None).await.is_err());
+    assert!(redis.locate(NodeId(2), block(2), Vec::new()).await.is_err());
     answers(&redis).await;
 }
 
@@ -190,6 +190,11 @@ async fn the_replica_that_sentinel_promotes_is_asked_from_then_on() {
     };
     let redis = connected(&servers.settings).await;
     assert!(holds(&redis, 1).await);
+    assert_eq!(redis.mark(NodeId(1), 0).await, Ok(false));
+    while servers.all[1].ask(&["dbsize"]).trim() != servers.all[0].ask(&["dbsize"]).trim() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(redis.mark(NodeId(1), 0).await, Ok(true));
     servers.all[0].kill();
     let began = clock::instant();
     while !(holds(&redis, 2).await && is_held(&redis, 2).await) {
@@ -200,4 +205,16 @@ async fn the_replica_that_sentinel_promotes_is_asked_from_then_on() {
         servers.all[1].ask(&["info", "replication"]).lines().nth(1),
         Some("role:master")
     );
+    assert_ne!(
+        servers.all[1]
+            .ask(&["exists", "shoal:m:0000000000000001:0"])
+            .trim(),
+        "0"
+    );
+    assert_eq!(
+        redis.mark(NodeId(1), 0).await,
+        Ok(false),
+        "the marker is there, and newer entries may not be"
+    );
+    assert_eq!(redis.mark(NodeId(1), 0).await, Ok(true));
 }

@@ -172,9 +172,9 @@ impl Fetcher {
         claim: &mut Option<Claim>,
     ) -> Led {
         let block = fetch.version.block(fetch.index);
-        let (mut tried, mut steal_from) = (Vec::new(), None);
-        while tried.len() < HOPS_MAX {
-            let Some(located) = directory.locate(block, steal_from).await else {
+        let mut tried = Vec::new();
+        for _ in 0..HOPS_MAX {
+            let Some(located) = directory.locate(block, &tried).await else {
                 return Led::Nowhere;
             };
             let (node, role) = match located {
@@ -182,23 +182,17 @@ impl Fetcher {
                     *claim = Some(directory.claim(block));
                     return Led::ToTheLake;
                 }
-                Located::Claimed(node) if tried.contains(&node) => return Led::ToTheLake,
                 Located::Claimed(node) => (node, PeerRole::Claimant),
                 Located::Held(holders) => {
                     for gone in self.cooperation.strangers(&holders) {
                         directory.correct(block, gone).await;
                     }
-                    match self.cooperation.nearest(&holders, &tried) {
-                        Some(node) => (node, PeerRole::Holder),
-                        // Those that are left may come back, so that their entries stay.
-                        None if self.cooperation.strangers(&holders).count() < holders.len() => {
-                            return Led::ToTheLake;
-                        }
-                        None => {
-                            tried.extend(holders);
-                            continue;
-                        }
-                    }
+                    let Some(node) = self.cooperation.nearest(&holders, &tried) else {
+                        // One of the nodes that find this out gets the claim.
+                        tried.extend(holders);
+                        continue;
+                    };
+                    (node, PeerRole::Holder)
                 }
             };
             leader.set_source(Source::Peer);
@@ -207,9 +201,7 @@ impl Fetcher {
             };
             tracing::debug!(?node, ?role, %error, "a node that the directory named did not send a block");
             tried.push(node);
-            if role == PeerRole::Claimant {
-                steal_from = Some(node);
-            } else if error.says_not_held() {
+            if role == PeerRole::Holder && error.says_not_held() {
                 directory.correct(block, node).await;
             }
         }

@@ -142,6 +142,18 @@ async fn a_claim_lasts_as_long_as_a_slow_lake_needs() {
 }
 
 #[tokio::test]
+async fn of_the_survivors_of_a_node_one_fetches_what_it_alone_held() {
+    let cluster = start(3).await;
+    let bytes = cluster.put("k", 4);
+    cluster.read(0, "k", &bytes).await;
+    cluster.settle_reports().await;
+    cluster.ways[0].becomes(Wire::Cut);
+    join_all((0..200).map(|reader| cluster.read(1 + reader % 2, "k", &bytes))).await;
+    assert_eq!(cluster.lake.body_bytes_sent(), 2 * bytes.len() as u64);
+    cluster.stop().await;
+}
+
+#[tokio::test]
 async fn an_entry_that_is_wrong_is_repaired_by_the_node_that_finds_it() {
     let mut cluster = start(3).await;
     let bytes = cluster.put("k", 4);
