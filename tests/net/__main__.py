@@ -16,8 +16,8 @@ from . import write_back
 from .cluster import Cluster, Shape
 from .command_line import CommandLine
 from .fabric import Rates
+from .loopback_stories import Telling, stories, tell_all
 from .stories import FAULTS, VICTIM, Broken, Fault, tell
-from .tier_stories import Telling, stories, tell_all
 
 # Slow enough that reads are under way whenever something happens, fast enough for a debug build.
 _RATES = Rates(client=100, node=100, rack=100, lake=50)
@@ -48,8 +48,11 @@ STORIES = {name: Story(partial(_reads, fault)) for name, fault in FAULTS.items()
 def main() -> int:
     """Tells every story on a cluster of its own."""
     arguments = _parse()
-    of_tiers = stories()
-    names = arguments.names or [*STORIES, *(name for name in of_tiers if arguments.long or not of_tiers[name].is_long)]
+    on_loopback = stories()
+    names = arguments.names or [
+        *STORIES,
+        *(name for name, story in on_loopback.items() if arguments.long or not story.is_long),
+    ]
     failures = 0
     for number, name in enumerate(name for name in names if name in STORIES):
         try:
@@ -62,7 +65,7 @@ def main() -> int:
     telling = Telling(
         arguments.shoal.resolve(), arguments.folder, arguments.lake, arguments.seed, arguments.kills, arguments.long
     )
-    failures += tell_all(telling, [name for name in names if name in of_tiers])
+    failures += tell_all(telling, [name for name in names if name in on_loopback])
     print(f"{failures} of these stories broke" if failures else "every story ended well")
     return 1 if failures else 0
 

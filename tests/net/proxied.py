@@ -1,16 +1,11 @@
-"""Nodes on loopback with a lake, a tier and a registry behind a proxy, which has faults happen at chosen requests."""
+"""Nodes on loopback with a tier and a registry, which are behind the proxy as the lake is."""
 
 from __future__ import annotations
 
 import base64
-import http.client
 import json
-import os
-import signal
 import urllib.request
-from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -18,15 +13,12 @@ from urllib.parse import quote
 
 from real import tier
 from real.etcd import Etcd
-from real.lakes import Account, Lake
+from real.lakes import Lake
 from real.node import Node
 from real.processes import await_that, free_port
-from real.wire import Answer, send
 
 from .cluster import BACK, BUCKET, COOPERATION, LAKES
-from .hand import Hand, value_in
-from .history import ABSENT, History
-from .proxy import Proxy, Trap
+from .loopback import LoopbackCluster
 
 # FENCE is twice as long.
 _STALL_S = 1
@@ -48,69 +40,23 @@ class Layout:
     quota_bytes: int = 0
     """Variables of a node, by its number, beside those of all."""
     environment: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    lake: str = "versitygw"
 
 
-class ProxiedCluster:
-    """The cluster runs from the beginning of `with` to its end. Nodes are numbered from one."""
+class ProxiedCluster(LoopbackCluster):
+    """The cluster runs from the beginning of `with` to its end."""
 
-    def __init__(self, binary: Path, folder: Path, layout: Layout) -> None:
-        self._binary, self._folder, self._layout = binary, folder, layout
-        self._stack = ExitStack()
-        self.proxy = Proxy()
-        self.nodes: dict[int, Node] = {}
-
-    def __enter__(self) -> ProxiedCluster:
-        try:
-            self._build()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for node in self.nodes.values():
-            node.stop()
-        self._stack.close()
-
-    @property
-    def account(self) -> Account:
-        """Returns the account of all clients."""
-        return self.lake.account
+    def __init__(self, binary: Path, folder: Path, lake: str, layout: Layout) -> None:
+        super().__init__(binary, folder, lake)
+        self._layout = layout
 
     @property
     def fence_s(self) -> float:
         """Returns the seconds after which a request without a waiting sender has no effect any more."""
         return 2 * self._layout.stall_s
 
-    def hand(self, history: History | None = None, timeout_s: float = 5) -> Hand:
-        """Returns a client of all nodes."""
-        urls = {number: node.url for number, node in self.nodes.items()}
-        return Hand(urls, self.account, BUCKET, history or History([]), timeout_s)
-
-    def kill(self, node: int) -> None:
-        """Kills a node with SIGKILL."""
-        os.kill(self.nodes[node].pid, signal.SIGKILL)
-
     def await_silence(self, node: int) -> None:
         """Waits until no request of a dead node is under way."""
         await_that(f"nothing of node {node} is under way", lambda: self.proxy.is_silent(node), 30)
-
-    def is_alive(self, node: int) -> bool:
-        """Returns whether a node answers on its admin port."""
-        try:
-            self.nodes[node].ask("/healthz")
-        except (OSError, http.client.HTTPException, RuntimeError):
-            return False
-        return True
-
-    def freeze(self, node: int) -> None:
-        """Stops a node with SIGSTOP."""
-        os.kill(self.nodes[node].pid, signal.SIGSTOP)
-
-    def thaw(self, node: int) -> None:
-        """Lets a frozen node go on."""
-        os.kill(self.nodes[node].pid, signal.SIGCONT)
 
     def end_session(self, node: int) -> None:
         """Ends the session of a node that is dead, as the registry would do some seconds later."""
@@ -125,10 +71,6 @@ class ProxiedCluster:
         self.end_session(node)
         self.nodes[node].start()
 
-    def set(self, node: int, name: str, **fault: object) -> Trap:
-        """Sets a trap at a node's requests of this name."""
-        return self.proxy.set(Trap(node, name, **fault))  # type: ignore[arg-type]
-
     def write_back(self, node: int) -> dict[str, object]:
         """Returns the part of a node's `/status` about its tier."""
         page: dict[str, object] = json.loads(self.nodes[node].ask("/status"))["write_back"]
@@ -137,17 +79,6 @@ class ProxiedCluster:
     def clock(self, node: int) -> float:
         """Returns the time of day by a node's clock, from the first line of its log."""
         return datetime.fromisoformat(self.nodes[node].log.read_text().split(maxsplit=1)[0]).timestamp()
-
-    def at_lake(self, key: str) -> str:
-        """Returns the value of a name at the lake itself."""
-        answer = send(self.lake.url, self.account, "GET", BUCKET, key)
-        if answer.status == 404:
-            return ABSENT
-        return value_in(answer, "GET") if answer.status == 200 else f"status {answer.status}"
-
-    def put_at_lake(self, key: str = "", body: bytes = b"") -> Answer:
-        """Writes an object, or makes the bucket, past all nodes."""
-        return send(self.lake.url, self.account, "PUT", BUCKET, key, body=body)
 
     def flush(self, node: int, prefix: str = BACK) -> None:
         """Asks a node to bring dirty objects below a prefix to the lake, and does not wait for that."""
@@ -165,11 +96,6 @@ class ProxiedCluster:
             counts[letter] = int(str(answer.get("count", 0)))
         return {letter: count for letter, count in counts.items() if count}
 
-    def on_nodes(self, nodes: Collection[int], act: Callable[[int], object]) -> None:
-        """Calls `act` for all these nodes at once."""
-        with ThreadPoolExecutor(len(nodes)) as pool:
-            list(pool.map(act, nodes))
-
     def all_write_back(self, size: int = 0) -> bool:
         """Returns whether each node acknowledges a write of so many bytes before the lake has it."""
         hand = self.hand()
@@ -179,14 +105,10 @@ class ProxiedCluster:
 
     def _build(self) -> None:
         layout = self._layout
-        start = LAKES[layout.lake]
-        self.lake: Lake = self._stack.enter_context(start(self._folder / "lake"))
-        self.tier: Lake = self._stack.enter_context(start(self._folder / "tier"))
+        self.tier: Lake = self._stack.enter_context(LAKES[self._lake](self._folder / "tier"))
         addresses = ["127.0.0.1"] * layout.members
         self.etcd = self._stack.enter_context(Etcd(self._folder / "etcd", addresses, layout.quota_bytes))
-        self._stack.enter_context(self.proxy)
         tier.prepare(self.tier)
-        await_that("the lake has a bucket", lambda: self.put_at_lake().status == 200)
         peers = {number: free_port() for number in range(1, layout.nodes + 1)}
         self.nodes = {number: self._node(number, peers) for number in peers}
         self.on_nodes(self.nodes, lambda number: self.nodes[number].start())

@@ -11,6 +11,7 @@ from real.processes import await_that
 from .cluster import BACK
 from .hand import Hand
 from .history import History, Operation
+from .loopback import LoopbackCluster
 from .proxied import ProxiedCluster
 from .stories import Broken
 
@@ -28,7 +29,7 @@ def bounded(history: History, node: int, died_s: float) -> None:
 
 
 def read_everywhere(
-    cluster: ProxiedCluster, history: History, keys: Sequence[str], nodes: Sequence[int], prefix: str = BACK
+    cluster: LoopbackCluster, history: History, keys: Sequence[str], nodes: Sequence[int], prefix: str = BACK
 ) -> None:
     """Lists the prefix at all of these nodes, reads each name by GET at one, and by HEAD at another."""
     shares = [(place, number) for place in range(len(nodes)) for number in range(_READERS)]
