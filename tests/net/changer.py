@@ -46,6 +46,8 @@ class Plan:
     timeout_s: float = 5
     """Names to read at the rack's own node, and nothing else."""
     read: Sequence[str] = ()
+    """How PUTs go, one of these by chance; without it the rules of the nodes decide."""
+    modes: Sequence[str] = ()
 
     def to_json(self) -> str:
         """Returns one line of JSON."""
@@ -125,7 +127,8 @@ class _Worker:
         self._written += 1
         name = f"{self._name}-{self._written}-{self._chance.choice(_SIZES)}"
         condition = {"IF-ABSENT": IF_ABSENT, "IF-IS": if_is(known) if known else IF_ABSENT}.get(kind, "")
-        return self._hand.put(key, name, node, condition)
+        headers = {"x-shoal-write": self._chance.choice(self._plan.modes)} if self._plan.modes else None
+        return self._hand.put(key, name, node, condition, headers)
 
     def _remember(self, key: str) -> None:
         of_key = (each for each in reversed(self._history.operations[-20:]) if each.key == key)

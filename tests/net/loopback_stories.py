@@ -14,7 +14,7 @@ from real.etcd import EtcdUnavailable
 from real.lakes import LakeUnavailable
 from real.processes import StartError
 
-from . import tier_stories
+from . import directory_stories, tier_stories
 from .fabric import prepare
 from .loopback import LoopbackStory
 from .stories import Broken, CannotBeTold
@@ -37,7 +37,7 @@ class Telling:
 
 def stories(kills_asked: int = 0, is_long: bool = False) -> dict[str, LoopbackStory[Any]]:
     """Returns every story by its name."""
-    return dict(tier_stories.stories(kills_asked, is_long))
+    return {**tier_stories.stories(kills_asked, is_long), **directory_stories.stories(is_long)}
 
 
 def tell_all(telling: Telling, names: Collection[str]) -> int:

@@ -14,9 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from .request_names import Request
+from .request_names import BLOCK_READ, Request
 
 _HEAD_BYTES_MAX = 1 << 20
+# Nodes begin with as many connections as requests, all at once.
+_BACKLOG = 4096
 _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -43,6 +45,8 @@ class Trap:
     caught: threading.Event = field(default_factory=threading.Event)
     """Set when the server has answered the request, or the proxy has dropped it."""
     over: threading.Event = field(default_factory=threading.Event)
+    """The request that was caught last."""
+    request: Request | None = None
     seen: int = 0
 
     def catches(self, request: Request) -> bool:
@@ -73,6 +77,8 @@ class Proxy:
         self._passed: list[Passed] = []
         """The task of each open connection, and its node. The loop alone would forget one whose node is dead."""
         self._open: dict[asyncio.Task[None], int] = {}
+        """The bytes of blocks that the lake has sent, whether or not the node was still there."""
+        self.block_bytes = 0
         """The id in the registry of each node that has begun a session."""
         self.node_ids: dict[int, str] = {}
 
@@ -98,7 +104,7 @@ class Proxy:
             finally:
                 del self._open[task]
 
-        starting = asyncio.start_server(serve, "127.0.0.1", 0, limit=_HEAD_BYTES_MAX)
+        starting = asyncio.start_server(serve, "127.0.0.1", 0, limit=_HEAD_BYTES_MAX, backlog=_BACKLOG)
         server = asyncio.run_coroutine_threadsafe(starting, self._loop).result()
         return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
@@ -130,6 +136,8 @@ class Proxy:
         with self._lock:
             self._passed.append(Passed(time.monotonic(), request.node, request.name))
             caught = next((trap for trap in self._traps if trap.catches(request)), None)
+            if caught:
+                caught.request = request
             if caught and not caught.stays:
                 self._traps.remove(caught)
         return caught
@@ -201,7 +209,8 @@ class _Connection:
             head = b"\r\n".join(line for line in lines if not line.lower().startswith(b"expect:"))
         method, target, _ = first.split(" ", 2)
         body = await _body(reader, headers) if _has_body(headers) else b""
-        return Request(self._node, self._service, method, target, headers, body, head)
+        ports = writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1]
+        return Request(self._node, self._service, method, target, headers, body, head, ports)
 
     async def _forward(self, request: Request) -> bytes:
         """Returns the server's answer unchanged."""
@@ -221,9 +230,10 @@ class _Connection:
                 break
         if request.method == "HEAD" or status in (204, 304):
             return head
-        if _has_body(headers):
-            return head + await _body(reader, headers)
-        return head + await reader.read()
+        body = await _body(reader, headers) if _has_body(headers) else await reader.read()
+        if request.name == BLOCK_READ and status in (200, 206):
+            self._proxy.block_bytes += len(body)
+        return head + body
 
 
 def _parsed(head: bytes) -> tuple[str, dict[str, str]]:

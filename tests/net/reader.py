@@ -37,6 +37,8 @@ class Plan:
     """With it the client draws reads at random until it is stopped; without it, it does each read once, in order."""
     endless_seed: int | None = None
     timeout_s: float = 10
+    """The pause of each connection after each read."""
+    pause_s: float = 0
 
     def to_json(self) -> str:
         """Returns one line of JSON."""
@@ -185,6 +187,7 @@ class _Client:
             if read is None:
                 return
             self._do(connection, read)
+            time.sleep(self._plan.pause_s)
 
     def _do(self, connection: _Connection, read: Read) -> None:
         outcome, troubles = self.outcome, []

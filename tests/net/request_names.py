@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from urllib.parse import parse_qs, urlsplit
 
+BLOCK_READ = "block read at lake"
 # These requests change nothing but a session: a fault at one of them is a fault between two others.
 IDLE = frozenset(
-    ("read at lake", "piece read", "pieces listed", "registry read", "session opened", "session kept", "session closed")
+    (
+        *("read at lake", BLOCK_READ, "piece read", "pieces listed"),
+        *("registry read", "session opened", "session kept", "session closed"),
+    )
 )
 # Names of transactions by the first letters of the keys that they put and remove (`keys.rs` of the registry).
 # The first rule that fits names the transaction.
@@ -38,7 +42,7 @@ _SESSIONS = {"grant": "session opened", "keepalive": "session kept", "revoke": "
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it came through a door of the proxy."""
+    """A request as it came through a door of the proxy. The node of a door that several nodes use is 0."""
 
     node: int
     """`lake`, `tier` or `registry`."""
@@ -48,6 +52,8 @@ class Request:
     headers: Mapping[str, str]
     body: bytes
     head: bytes = field(repr=False, default=b"")
+    """The ports of the sender and of the door."""
+    ports: tuple[int, int] = (0, 0)
 
     @cached_property
     def name(self) -> str:
@@ -66,7 +72,8 @@ class Request:
 
 def _name_at_lake(method: str, query: Mapping[str, Sequence[str]], is_copy: bool) -> str:
     if method in ("GET", "HEAD"):
-        return "read at lake"
+        # What is read with a query is no block.
+        return "read at lake" if query or method == "HEAD" else BLOCK_READ
     if "uploads" in query:
         return "upload begun at lake"
     if "uploadId" in query:

@@ -1,0 +1,35 @@
+"""The stories of nodes that find blocks by a directory, each on a cluster of its own."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from . import directory_faults, directory_readers
+from .directory_cluster import DirectoryCluster, Settings
+from .loopback import LoopbackStory
+from .redis_servers import RedisCluster, SingleRedis
+
+# Longer than the default: other stories take the processor meanwhile.
+_TIMEOUT = "200ms"
+
+
+def stories(is_long: bool = False) -> dict[str, LoopbackStory[DirectoryCluster]]:
+    """Returns every story by its name."""
+    # Crowds take the processor: an answer that comes late because of them is no fault of the directory.
+    crowded = Settings(SingleRedis, block_size="64KiB", freshness="1h", timeout="1s")
+    single = Settings(SingleRedis, block_size="256KiB", freshness="revalidate", timeout=_TIMEOUT)
+    cluster = Settings(RedisCluster, block_size="256KiB", freshness="revalidate", timeout=_TIMEOUT)
+    return {
+        "a_directory_that_fails_costs_no_byte": LoopbackStory(directory_faults.one_redis, partial(_cluster, single)),
+        "a_directory_in_a_redis_cluster_that_fails_costs_no_byte": LoopbackStory(
+            partial(directory_faults.redis_cluster, is_long=is_long), partial(_cluster, cluster)
+        ),
+        "readers_cost_the_lake_one_read_each_block": LoopbackStory(
+            partial(directory_readers.tell, is_long=is_long), partial(_cluster, crowded), is_alone=True
+        ),
+    }
+
+
+def _cluster(settings: Settings, binary: Path, folder: Path, lake: str) -> DirectoryCluster:
+    return DirectoryCluster(binary, folder, lake, settings)
