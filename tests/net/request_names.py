@@ -62,6 +62,9 @@ class Request:
             return _name_at_registry(self.target, self.body)
         query = parse_qs(urlsplit(self.target).query, keep_blank_values=True)
         if self.service == "lake":
+            is_object = "/" in urlsplit(self.target).path.strip("/")
+            if self.method == "GET" and is_object and not query:
+                return BLOCK_READ
             return _name_at_lake(self.method, query, "x-amz-copy-source" in self.headers)
         return _name_at_tier(self.method, query, "x-amz-copy-source" in self.headers)
 
@@ -72,8 +75,7 @@ class Request:
 
 def _name_at_lake(method: str, query: Mapping[str, Sequence[str]], is_copy: bool) -> str:
     if method in ("GET", "HEAD"):
-        # What is read with a query is no block.
-        return "read at lake" if query or method == "HEAD" else BLOCK_READ
+        return "read at lake"
     if "uploads" in query:
         return "upload begun at lake"
     if "uploadId" in query:
