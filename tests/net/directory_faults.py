@@ -46,7 +46,8 @@ class _Clients:
             client.end()
         outcomes = [Outcome.from_json(client.last_line()) for client in self.readers]
         histories = [History.from_json(client.last_line()) for client in self.changers]
-        return outcomes, History([each for history in histories for each in history.operations])
+        operations = [each for history in histories for each in history.operations]
+        return outcomes, History(operations, [each for history in histories for each in history.failures])
 
 
 @dataclass
@@ -248,9 +249,8 @@ def _judge(cluster: DirectoryCluster, outcomes: Sequence[Outcome], history: Hist
     _judge_reads(outcomes)
     if all(outcome.reads == _COLD for outcome in outcomes):
         raise Broken("all cold objects were read before the last fault, so little was proved")
-    silences = [operation for operation in history.operations if not operation.answered]
-    if silences:
-        raise Broken(f"{len(silences)} writes had no answer: {silences[:3]}")
+    if history.failures:
+        raise Broken(f"{len(history.failures)} requests failed: {history.failures[:3]}")
     if not any(write.note == "through" for write in history.writes()):
         raise Broken("nothing was written through, so nothing was proved")
     read_everywhere(cluster, history, history.keys(), list(cluster.nodes), BACK)

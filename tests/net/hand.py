@@ -95,10 +95,10 @@ class Hand:
         began = time.monotonic()
         try:
             answer = send(self.urls[node], self.account, kind, self.bucket, key, timeout_s=self.timeout_s)
-        except (OSError, http.client.HTTPException):
-            return False
+        except (OSError, http.client.HTTPException) as error:
+            return self._failed(kind, key, node, repr(error))
         if answer.status not in (200, 404):
-            return False
+            return self._failed(kind, key, node, _told(answer))
         value = value_in(answer, kind) if answer.status == 200 else ABSENT
         note = answer.headers.get("x-cache", "")
         self.history.operations.append(Operation(key, kind, value, began, time.monotonic(), node, note))
@@ -113,10 +113,10 @@ class Hand:
             query = {"list-type": "2", "prefix": prefix, **({"start-after": after} if after else {})}
             try:
                 answer = send(self.urls[node], self.account, "GET", self.bucket, query=query, timeout_s=self.timeout_s)
-            except (OSError, http.client.HTTPException):
-                return False
+            except (OSError, http.client.HTTPException) as error:
+                return self._failed("LIST", prefix, node, repr(error))
             if answer.status != 200:
-                return False
+                return self._failed("LIST", prefix, node, _told(answer))
             ended, listed = time.monotonic(), listing(answer.body)
             is_last = b"<IsTruncated>true<" not in answer.body
             # A page tells of the names that follow the page before, and do not follow its own last.
@@ -140,15 +140,22 @@ class Hand:
         where = (self.urls[operation.node], self.account, method, self.bucket, operation.key)
         try:
             answer = send(*where, query=query, headers=dict(headers), body=data, timeout_s=self.timeout_s)
-        except ConnectionRefusedError:
+        except ConnectionRefusedError as error:
             # No node has received the request.
-            return False
+            return self._failed(method, operation.key, operation.node, repr(error))
         except (OSError, http.client.HTTPException) as error:
             answer = Answer(0, {}, f"{type(error).__name__}: {error}".encode())
         known = replace(operation, began_s=began, ended_s=time.monotonic())
         if noted := _understood(known, answer):
             self.history.operations.append(noted)
-        return noted is not None and noted.answered
+        is_answered = noted is not None and noted.answered
+        if is_answered or _lost_its_source(operation, answer):
+            return is_answered
+        return self._failed(method, operation.key, operation.node, _told(answer))
+
+    def _failed(self, kind: str, key: str, node: int, why: str) -> bool:
+        self.history.failures.append(f"{kind} of {key} at {node}: {why}"[:300])
+        return False
 
     def _needed(self, method: str, key: str, node: int, **more: object) -> Answer:
         where = (self.urls[node], self.account, method, self.bucket, key)
@@ -242,11 +249,10 @@ def _conditions(condition: str) -> dict[str, str]:
 def _understood(operation: Operation, answer: Answer) -> Operation | None:
     """Returns the operation with its answer; None if it certainly had no effect."""
     note = answer.headers.get("x-shoal-write", "") or operation.note
-    told = f"{answer.status} {answer.body[:200]!r}"
+    told = _told(answer)
     if answer.status in _DONE and b"<Error>" not in answer.body:
         return replace(operation, note=note)
-    if operation.kind == "COPY" and answer.status in (404, 412):
-        # The source did not have the value that the condition names.
+    if _lost_its_source(operation, answer):
         return None
     if operation.condition and answer.status in (404, 412):
         return replace(operation, refused=True, note=told)
@@ -254,3 +260,12 @@ def _understood(operation: Operation, answer: Answer) -> Operation | None:
     if is_refused or 400 <= answer.status < 500:
         return None
     return replace(operation, answered=False, ended_s=math.inf, note=told)
+
+
+def _lost_its_source(operation: Operation, answer: Answer) -> bool:
+    """Returns whether the source of a copy did not have the value that the condition names."""
+    return operation.kind == "COPY" and answer.status in (404, 412)
+
+
+def _told(answer: Answer) -> str:
+    return f"{answer.status} {answer.body[:200]!r}"

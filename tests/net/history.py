@@ -6,7 +6,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from .linearizability import Undecided, explain
 
@@ -82,15 +82,18 @@ class History:
     """All operations, in any order."""
 
     operations: list[Operation]
+    """Requests that a node did not carry out, or did not answer, though it should have."""
+    failures: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
         """Returns one line of JSON."""
-        return json.dumps([asdict(operation) for operation in self.operations])
+        return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(line: str) -> History:
         """Reads the output of `to_json`."""
-        return History([Operation(**fields) for fields in json.loads(line)])
+        fields = json.loads(line)
+        return History([Operation(**each) for each in fields["operations"]], fields["failures"])
 
     def keys(self) -> list[str]:
         """Returns every name that a client wrote to."""
