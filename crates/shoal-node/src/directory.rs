@@ -81,8 +81,8 @@ impl BlockDirectory {
         block_bytes >= ENTERED_BYTES_MIN
     }
 
-    /// Says where a block is that this node lacks and that the nodes in `without` have not sent. `None` if the
-    /// directory does not answer.
+    /// Says where a block is that this node lacks and that the nodes in `without` have not sent. `None` if
+    /// the directory does not answer.
     pub async fn locate(&self, block: BlockId, without: &[NodeId]) -> Option<Located> {
         self.guard.locate(self.me, block, without.to_vec()).await.ok()
     }
