@@ -1,5 +1,7 @@
 //! A directory in this process, for one node and for the nodes of `shoal dev`.
 
+pub(crate) mod names;
+
 use std::collections::HashMap;
 use std::time::Instant;
 
@@ -9,6 +11,7 @@ use parking_lot::Mutex;
 use shoal_base::clock;
 use shoal_policy::{BlockId, NodeId};
 
+use self::names::KnownNames;
 use crate::{
     CLAIM_LIFE, Directory, ENTRY_LIFE, Entry, Group, HOLDERS_MAX, Left, Located, MARKER_LIFE, NodeState,
     STATE_LIFE, Silent, WEIGHT_MAX,
@@ -26,6 +29,7 @@ pub struct Embedded {
     shards: [Mutex<Shard>; SHARDS],
     markers: Mutex<HashMap<(NodeId, u16), Instant>>,
     states: Mutex<HashMap<NodeId, (NodeState, Instant)>>,
+    names: KnownNames,
 }
 
 #[derive(Debug, Default)]

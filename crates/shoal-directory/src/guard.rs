@@ -1,5 +1,7 @@
 //! Bounds the time that a directory may take, and leaves one that does not answer alone.
 
+mod names;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,6 +17,9 @@ use crate::{Directory, Entry, Group, Left, Located, NodeState, Silent};
 /// The longest pause between two probes of a directory that does not answer. Shorter than that of a peer:
 /// all nodes meet at one directory, and each block that they fetch apart costs the lake.
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// The time that an answer may take if no reader waits for it.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A directory that answers within a bounded time, or at once that it does not.
 #[derive(Debug)]
@@ -42,11 +47,31 @@ pub enum Kind {
     Leave,
     /// A node tells its state and hears of the others'.
     Exchange,
+    /// A reader asks whether a name may have changed.
+    Token,
+    /// A node tells of a change of a name.
+    Change,
+    /// A node says that it tells of all its changes, and hears which others do.
+    Attend,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::Look, Self::Report, Self::Mark, Self::Leave, Self::Exchange];
+    pub const ALL: [Self; 8] = [
+        Self::Look,
+        Self::Report,
+        Self::Mark,
+        Self::Leave,
+        Self::Exchange,
+        Self::Token,
+        Self::Change,
+        Self::Attend,
+    ];
+
+    /// Whether a longer wait costs less than no answer: no reader waits for it.
+    const fn is_patient(self) -> bool {
+        matches!(self, Self::Change | Self::Attend)
+    }
 
     /// The word in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
@@ -56,6 +81,9 @@ impl Kind {
             Self::Mark => "mark",
             Self::Leave => "leave",
             Self::Exchange => "exchange",
+            Self::Token => "token",
+            Self::Change => "change",
+            Self::Attend => "attend",
         }
     }
 }
@@ -230,9 +258,10 @@ impl Guard {
             }
             breaker.sending(began);
         }
-        let answer = match timeout(self.timeout, question).await {
+        let patience = if kind.is_patient() { PATIENCE } else { self.timeout };
+        let answer = match timeout(patience, question).await {
             Ok(answer) => answer,
-            Err(_) => Err(Silent(format!("no answer within {:?}", self.timeout))),
+            Err(_) => Err(Silent(format!("no answer within {patience:?}"))),
         };
         let now = clock::instant();
         match &answer {
@@ -264,9 +293,10 @@ mod tests {
 
     use futures_util::FutureExt;
     use futures_util::future::BoxFuture;
-    use shoal_policy::VersionId;
+    use shoal_policy::{ObjectId, VersionId};
 
     use super::*;
+    use crate::names::{Change, DirectoryTime, Names, Presence, Promoted, Roll, Token};
 
     const TIMEOUT: Duration = Duration::from_millis(20);
     const BLOCK: BlockId = BlockId {
@@ -295,6 +325,27 @@ mod tests {
                 Ok(answer)
             }
             .boxed()
+        }
+    }
+
+    impl Names for Fickle {
+        fn token(&self, _: ObjectId, _: Token) -> BoxFuture<'_, Result<Option<Token>, Silent>> {
+            self.answer(None)
+        }
+
+        fn begin(&self, _: ObjectId, _: Change, _: Token) -> BoxFuture<'_, Result<Option<Promoted>, Silent>> {
+            self.answer(None)
+        }
+
+        fn end(&self, _: ObjectId, _: Change) -> BoxFuture<'_, Result<(), Silent>> {
+            self.answer(())
+        }
+
+        fn attend(&self, mine: Presence, _: Option<DirectoryTime>) -> BoxFuture<'_, Result<Roll, Silent>> {
+            self.answer(Roll {
+                at: DirectoryTime(0),
+                present: vec![mine],
+            })
         }
     }
 

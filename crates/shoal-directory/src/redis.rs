@@ -9,10 +9,13 @@
 //! <prefix>:m:<node>:<marker>     a marker of a node; lives MARKER_LIFE
 //! ```
 //!
+//! The keys about names are in [`names`].
+//!
 //! Each request is one script on one key, so it has one slot of a cluster, and the time is that of its
 //! server.
 
 mod link;
+mod names;
 mod settings;
 
 use std::time::Duration;
@@ -25,6 +28,7 @@ use shoal_policy::{BlockId, NodeId};
 pub use self::settings::{Settings, SettingsError};
 
 use self::link::Link;
+use self::names::NameScripts;
 use crate::{
     CLAIM_LIFE, Directory, ENTRY_LIFE, Entry, Group, HOLDERS_MAX, Left, Located, MARKER_LIFE, NodeState,
     STATE_LIFE, Silent,
@@ -38,6 +42,9 @@ pub struct Redis {
     link: Link,
     prefix: String,
     scripts: Scripts,
+    names: NameScripts,
+    /// Whether a server that was replaced may answer on unless it refuses writes without replicas.
+    needs_replicas: bool,
 }
 
 #[derive(Debug)]
@@ -63,6 +70,8 @@ impl Redis {
         Ok(Self {
             link: Link::new(settings.connector()?),
             prefix: settings.prefix.clone(),
+            names: NameScripts::new(),
+            needs_replicas: settings.is_sentinel(),
             scripts: Scripts {
                 locate: script(include_str!("redis/locate.lua")),
                 held: script(include_str!("redis/held.lua")),

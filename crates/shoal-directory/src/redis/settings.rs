@@ -87,6 +87,11 @@ impl Settings {
         Ok(())
     }
 
+    /// Whether Sentinels say which server to ask.
+    pub(super) fn is_sentinel(&self) -> bool {
+        matches!(parse(&self.url), Ok((Servers::Sentinel(..), _)))
+    }
+
     /// The servers to connect to. Reads the certificates.
     pub(super) fn connector(&self) -> Result<Connector, SettingsError> {
         self.check()?;

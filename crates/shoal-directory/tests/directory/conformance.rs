@@ -12,6 +12,9 @@ use shoal_directory::{
 use shoal_policy::{BlockId, NodeId, VersionId};
 use tokio::sync::OnceCell;
 
+use crate::names::{
+    a_name_settles_and_every_change_replaces_its_token, a_node_is_present_from_when_it_said_so,
+};
 use crate::servers;
 
 /// A directory, and the servers that it needs until the test ends.
@@ -39,6 +42,8 @@ macro_rules! conforms {
                 of_all_holders_that_leave_at_once_one_has_the_last_copy
                 a_weight_has_a_bound
                 nodes_hear_of_each_others_state
+                a_name_settles_and_every_change_replaces_its_token
+                a_node_is_present_from_when_it_said_so
             }
         }
     };

@@ -6,10 +6,12 @@ use std::time::Duration;
 use shoal_base::clock;
 use shoal_base::secret::Secret;
 use shoal_directory::guard::Guard;
+use shoal_directory::names::{Change, Names as _, SETTLING, Token};
 use shoal_directory::redis::Redis;
 use shoal_directory::{Directory, Group, Located};
 use shoal_policy::{BlockId, NodeId, VersionId};
 
+use crate::names::{name, token};
 use crate::servers::{PASSWORD, Servers, answers, connected};
 
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -217,4 +219,79 @@ async fn the_replica_that_sentinel_promotes_is_asked_from_then_on() {
         "the marker is there, and newer entries may not be"
     );
     assert_eq!(redis.mark(NodeId(1), 0).await, Ok(true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_unsettled_again_when_its_server_has_forgotten_it_or_was_replaced() {
+    let Some(mut servers) = Servers::single() else {
+        return;
+    };
+    let redis = connected(&servers.settings).await;
+    for number in [1, 2] {
+        assert_eq!(token(&redis, number, 1).await, None);
+    }
+    tokio::time::sleep(SETTLING).await;
+    assert_eq!(token(&redis, 1, 2).await, Some(Token(1)));
+    servers.all[0].ask(&["flushall"]);
+    assert_eq!(token(&redis, 1, 3).await, None);
+    tokio::time::sleep(SETTLING).await;
+    assert_eq!(token(&redis, 1, 4).await, Some(Token(3)));
+
+    // It keeps its keys on disk, and has another replication id when it is back.
+    servers.all[0].ask(&["save"]);
+    servers.all[0].kill();
+    servers.all[0].start_again();
+    answers(&redis).await;
+    assert_ne!(servers.all[0].ask(&["dbsize"]).trim(), "0");
+    assert_eq!(token(&redis, 1, 5).await, None);
+    tokio::time::sleep(SETTLING).await;
+    assert_eq!(token(&redis, 1, 6).await, Some(Token(5)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_sentinel_may_replace_must_refuse_writes_without_replicas() {
+    let Some(servers) = Servers::sentinel() else {
+        return;
+    };
+    let redis = connected(&servers.settings).await;
+    let silent = redis.token(name(1), Token(1)).await.unwrap_err().to_string();
+    assert!(silent.contains("min-replicas-to-write"), "{silent}");
+    for server in &servers.all[..2] {
+        server.ask(&["config", "set", "min-replicas-to-write", "1"]);
+    }
+    assert_eq!(token(&redis, 1, 1).await, None);
+    let begun = redis.begin(name(1), Change(1), Token(2)).await.unwrap();
+    assert_eq!(begun, None);
+
+    servers.all[1].kill();
+    let began = clock::instant();
+    while redis.token(name(1), Token(3)).await.is_ok() {
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "it answers without its replica"
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promoted_server_is_told_apart() {
+    let Some(servers) = Servers::cluster() else { return };
+    let redis = connected(&servers.settings).await;
+    let begun = async |number| redis.begin(name(number), Change(1), Token(1)).await;
+    for number in 0..40 {
+        assert_eq!(begun(number).await, Ok(None), "{number}");
+    }
+    servers.all[0].kill();
+    let began = clock::instant();
+    let mut promoted = Vec::new();
+    while promoted.is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(30), "no server is promoted");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        for number in 0..40 {
+            promoted.extend(begun(number).await.into_iter().flatten());
+        }
+    }
+    promoted.dedup();
+    assert_eq!(promoted.len(), 1);
 }

@@ -4,4 +4,5 @@
 
 mod conformance;
 mod faults;
+mod names;
 mod servers;

@@ -1,0 +1,141 @@
+//! The tokens and changes of names, in memory.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+use parking_lot::Mutex;
+use shoal_base::clock;
+use shoal_policy::{NodeId, ObjectId};
+
+use crate::names::{
+    CHANGE_LIFE, Change, DirectoryTime, Names, PRESENCE_LIFE, Presence, Promoted, Roll, SETTLING, Token,
+};
+use crate::{ENTRY_LIFE, Silent};
+
+use super::{CHANGES_PER_LOOK, Embedded};
+
+/// What this process knows of names.
+#[derive(Debug)]
+pub(crate) struct KnownNames {
+    began: Instant,
+    names: Mutex<Entries>,
+    present: Mutex<HashMap<NodeId, (Presence, DirectoryTime)>>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_name: HashMap<ObjectId, NameEntry, foldhash::fast::RandomState>,
+    looks: u32,
+}
+
+#[derive(Debug)]
+struct NameEntry {
+    token: Token,
+    settled_at: Instant,
+    /// Changes under way, and until when.
+    changes: Vec<(Change, Instant)>,
+    used_at: Instant,
+}
+
+impl Default for KnownNames {
+    fn default() -> Self {
+        Self {
+            began: clock::instant(),
+            names: Mutex::default(),
+            present: Mutex::default(),
+        }
+    }
+}
+
+impl Entries {
+    /// The entry of a name, without changes that are over.
+    fn entry(&mut self, name: ObjectId, fresh: Token, now: Instant) -> &mut NameEntry {
+        self.looks += 1;
+        if self.looks >= CHANGES_PER_LOOK {
+            self.looks = 0;
+            self.by_name.retain(|_, entry| now < entry.used_at + ENTRY_LIFE);
+        }
+        let entry = self.by_name.entry(name).or_insert_with(|| NameEntry {
+            token: fresh,
+            settled_at: now + SETTLING,
+            changes: Vec::new(),
+            used_at: now,
+        });
+        entry.changes.retain(|(_, until)| *until > now);
+        entry.used_at = now;
+        entry
+    }
+}
+
+impl KnownNames {
+    pub(crate) fn token_at(&self, name: ObjectId, fresh: Token, now: Instant) -> Option<Token> {
+        let mut names = self.names.lock();
+        let entry = names.entry(name, fresh, now);
+        (entry.changes.is_empty() && now >= entry.settled_at).then_some(entry.token)
+    }
+
+    pub(crate) fn begin_at(&self, name: ObjectId, change: Change, fresh: Token, now: Instant) {
+        let mut names = self.names.lock();
+        let entry = names.entry(name, fresh, now);
+        entry.token = fresh;
+        entry.changes.retain(|(other, _)| *other != change);
+        entry.changes.push((change, now + CHANGE_LIFE));
+    }
+
+    pub(crate) fn end_at(&self, name: ObjectId, change: Change) {
+        if let Some(entry) = self.names.lock().by_name.get_mut(&name) {
+            entry.changes.retain(|(other, _)| *other != change);
+        }
+    }
+
+    pub(crate) fn attend_at(&self, mine: Presence, at: Option<DirectoryTime>, now: Instant) -> Roll {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let time = DirectoryTime(millis(now.saturating_duration_since(self.began)));
+        let mut present = self.present.lock();
+        if let Some(at) = at.map(|at| at.min(time)) {
+            let is_newer = present.get(&mine.node).is_none_or(|(_, known)| *known <= at);
+            if is_newer {
+                present.insert(mine.node, (mine, at));
+            }
+        }
+        present.retain(|_, (_, at)| at.0 + millis(PRESENCE_LIFE) > time.0);
+        Roll {
+            at: time,
+            present: present.values().map(|(presence, _)| *presence).collect(),
+        }
+    }
+
+    /// Forgets everything, as a server does that is flushed.
+    #[cfg(test)]
+    pub(crate) fn forget(&self) {
+        self.names.lock().by_name.clear();
+        self.present.lock().clear();
+    }
+}
+
+impl Names for Embedded {
+    fn token(&self, name: ObjectId, fresh: Token) -> BoxFuture<'_, Result<Option<Token>, Silent>> {
+        ready(Ok(self.names.token_at(name, fresh, clock::instant()))).boxed()
+    }
+
+    fn begin(
+        &self,
+        name: ObjectId,
+        change: Change,
+        fresh: Token,
+    ) -> BoxFuture<'_, Result<Option<Promoted>, Silent>> {
+        self.names.begin_at(name, change, fresh, clock::instant());
+        ready(Ok(None)).boxed()
+    }
+
+    fn end(&self, name: ObjectId, change: Change) -> BoxFuture<'_, Result<(), Silent>> {
+        self.names.end_at(name, change);
+        ready(Ok(())).boxed()
+    }
+
+    fn attend(&self, mine: Presence, at: Option<DirectoryTime>) -> BoxFuture<'_, Result<Roll, Silent>> {
+        ready(Ok(self.names.attend_at(mine, at, clock::instant()))).boxed()
+    }
+}
