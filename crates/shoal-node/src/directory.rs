@@ -131,6 +131,11 @@ impl BlockDirectory {
         self.guard.entry(block).await.ok()
     }
 
+    /// The directory itself, in bounded time.
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
     /// Whether the directory answered the last time.
     pub fn answers(&self) -> bool {
         self.guard.answers()

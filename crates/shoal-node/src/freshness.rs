@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use shoal_directory::attachment::ANSWER_LIFE;
 use shoal_s3::object::ObjectName;
 use shoal_s3::prefix::ByPrefix;
 
@@ -14,6 +15,29 @@ pub enum FreshnessMode {
     Immutable,
     /// Reuse the answer for this long.
     Ttl(Duration),
+    /// Reuse the answer until an object changes through some node ([`crate::coherence`]).
+    Coherent,
+}
+
+/// Whether a yes of the lake may be reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reuse {
+    /// For how long; zero if every read asks the lake.
+    pub within: Duration,
+    /// Whether it holds only while the directory knows of no change of the object.
+    pub coherent: bool,
+}
+
+impl Reuse {
+    /// Every read asks the lake.
+    pub const NEVER: Self = Self::within(Duration::ZERO);
+
+    const fn within(within: Duration) -> Self {
+        Self {
+            within,
+            coherent: false,
+        }
+    }
 }
 
 /// Default and exceptions by prefix; the longest matching prefix wins.
@@ -43,6 +67,14 @@ impl Default for FreshnessConfig {
     }
 }
 
+impl FreshnessConfig {
+    /// Whether some object is coherent.
+    pub fn has_coherent(&self) -> bool {
+        let mut modes = self.rules.iter().map(|rule| rule.mode).chain([self.default]);
+        modes.any(|mode| mode == FreshnessMode::Coherent)
+    }
+}
+
 /// The rules of `[freshness]`.
 #[derive(Clone, Debug)]
 pub struct FreshnessRules(ByPrefix<FreshnessMode>);
@@ -54,13 +86,29 @@ impl FreshnessRules {
         Self(ByPrefix::new(config.default, rules))
     }
 
-    /// How long a yes of the lake holds for this object: with zero, every read asks.
-    pub fn reuse(&self, name: &ObjectName) -> Duration {
+    /// Whether a yes of the lake about this object may be reused.
+    pub fn reuse(&self, name: &ObjectName) -> Reuse {
         match self.0.of(name) {
-            FreshnessMode::Revalidate => Duration::ZERO,
-            FreshnessMode::Immutable => Duration::MAX,
-            FreshnessMode::Ttl(ttl) => ttl,
+            FreshnessMode::Revalidate => Reuse::NEVER,
+            FreshnessMode::Immutable => Reuse::within(Duration::MAX),
+            FreshnessMode::Ttl(ttl) => Reuse::within(ttl),
+            FreshnessMode::Coherent => Reuse {
+                within: ANSWER_LIFE,
+                coherent: true,
+            },
         }
+    }
+
+    /// Whether this object is coherent.
+    pub fn is_coherent(&self, name: &ObjectName) -> bool {
+        self.0.of(name) == FreshnessMode::Coherent
+    }
+
+    /// Whether some object of a bucket is coherent.
+    pub fn has_coherent_in(&self, bucket: &str) -> bool {
+        self.0
+            .below(bucket, b"")
+            .any(|mode| mode == FreshnessMode::Coherent)
     }
 }
 
@@ -83,11 +131,12 @@ mod tests {
             ],
         });
         let reuse = |bucket: &str, key: &str| {
-            rules.reuse(&ObjectName {
+            let name = ObjectName {
                 bucket: bucket.into(),
                 key: key.as_bytes().into(),
                 version: None,
-            })
+            };
+            rules.reuse(&name).within
         };
         assert_eq!(reuse("data", "raw/x"), Duration::MAX);
         assert_eq!(reuse("data", "rawx"), Duration::from_secs(30));

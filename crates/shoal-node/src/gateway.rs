@@ -148,6 +148,8 @@ impl Gateway {
             .map(|cluster| parts.handoff(cluster, stopping.clone()));
         let keeper_stopping = stopping.clone();
         let keeper = parts.core.keeper.clone();
+        let coherence_stopping = stopping.clone();
+        let coherence = parts.core.coherence.clone();
         let dirty = Arc::clone(&parts.dirty);
         let reloader = Box::new(parts.reloader(tls.as_ref()));
         let mut servers = vec![
@@ -161,6 +163,7 @@ impl Gateway {
             tokio::spawn(reports)
         }));
         servers.extend(keeper.map(|keeper| tokio::spawn(keeper.run(keeper_stopping))));
+        servers.extend(coherence.map(|coherence| tokio::spawn(coherence.run(coherence_stopping))));
         let tiers = tokio::spawn(Arc::clone(&dirty).run(tiers_stopping));
         readiness.reached(STORE);
         readiness.reached(S3);

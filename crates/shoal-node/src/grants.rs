@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use lru::LruCache;
 use parking_lot::Mutex;
+use shoal_directory::names::Tokens;
 use shoal_policy::ObjectId;
 use shoal_s3::identity::CallerId;
 use shoal_s3::object::{ObjectName, Version};
@@ -55,6 +56,8 @@ pub struct QuestionStamp {
     epoch: Epoch,
     /// The number of times that the lake had refused this caller this object.
     refusals: u64,
+    /// The tokens of a coherent object.
+    tokens: Option<Tokens>,
 }
 
 #[derive(Debug)]
@@ -69,6 +72,20 @@ struct Grant {
     caller: CallerId,
     at: Instant,
     epoch: Epoch,
+    tokens: Option<Tokens>,
+}
+
+impl QuestionStamp {
+    /// The stamp of a question about an object that had these tokens before.
+    #[must_use]
+    pub fn with_tokens(self, tokens: Option<Tokens>) -> Self {
+        Self { tokens, ..self }
+    }
+
+    /// The tokens of the object, if it is coherent and they were known.
+    pub fn tokens(&self) -> Option<Tokens> {
+        self.tokens
+    }
 }
 
 /// Whether the headers of a version were requested with `x-amz-checksum-mode: ENABLED`.
@@ -132,11 +149,12 @@ impl Grants {
             at: now,
             epoch: self.epoch(name),
             refusals: self.refusals(caller, object).load(Ordering::Acquire),
+            tokens: None,
         }
     }
 
     /// The current version, if the lake said yes to this caller less than `reuse` before `stamp` and no write
-    /// came since.
+    /// came since; if the object is coherent, no write through any node.
     pub fn granted(
         &self,
         caller: CallerId,
@@ -147,7 +165,9 @@ impl Grants {
         let mut shard = self.shard(object).lock();
         let known = shard.get(&object)?;
         let grant = known.grants.iter().find(|grant| grant.caller == caller)?;
-        let holds = grant.epoch == stamp.epoch && stamp.at.saturating_duration_since(grant.at) < reuse;
+        let holds = grant.epoch == stamp.epoch
+            && grant.tokens == stamp.tokens
+            && stamp.at.saturating_duration_since(grant.at) < reuse;
         holds.then(|| Granted {
             version: Arc::clone(&known.version),
             checksums: known.checksums,
@@ -194,6 +214,7 @@ impl Grants {
                 caller,
                 at: stamp.at,
                 epoch: stamp.epoch,
+                tokens: stamp.tokens,
             });
         }
     }

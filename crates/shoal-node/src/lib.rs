@@ -36,6 +36,7 @@ mod lake_health;
 mod block_server;
 mod channel;
 mod cluster;
+mod coherence;
 mod cooperation;
 mod directory;
 mod gwf;

@@ -7,7 +7,6 @@ mod answer;
 mod open_lock;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use shoal_policy::{BlockId, Layer, ObjectId};
@@ -23,9 +22,11 @@ pub use self::open_lock::OpenLock;
 use self::open_lock::OpenRole;
 use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
 use crate::clock;
+use crate::coherence::Coherence;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeBody};
 use crate::fetch::{FetchVia, Fetcher, StreamHandle, content_range, range_header, whole_range};
+use crate::freshness::Reuse;
 use crate::grants::{Checksums, Grants, QuestionStamp, is_refusal};
 use crate::read_context::ReadContext;
 use crate::single_flight::FetchError;
@@ -45,6 +46,8 @@ pub struct ObjectReader {
     pub fetcher: Arc<Fetcher>,
     /// The nodes that share blocks with this one.
     pub cooperation: Arc<Cooperation>,
+    /// Knows of the changes of coherent objects, if there are any.
+    pub coherence: Option<Arc<Coherence>>,
     /// Read-ahead of one reader, in blocks.
     pub ahead: usize,
     /// Size of a block.
@@ -68,8 +71,8 @@ pub struct ReadRequest {
     pub conditions: Conditions,
     /// How the lake is asked on behalf of the client.
     pub context: Arc<ReadContext>,
-    /// How old a grant may be; zero if the client or the configuration wants the lake to be asked.
-    pub reuse: Duration,
+    /// Which grant may be reused; none if the client or the configuration wants the lake to be asked.
+    pub reuse: Reuse,
     /// `Cache-Control: only-if-cached`
     pub only_if_cached: bool,
     /// `x-amz-checksum-mode: ENABLED`
@@ -158,10 +161,11 @@ impl ObjectReader {
     /// Fails if the lake or a block that is not here cannot be reached, or if the object changes too often.
     pub async fn read(&self, request: &ReadRequest) -> Result<GetAnswer, ReadError> {
         for _ in 0..RESTARTS {
-            let pinned = match self.granted(request, self.stamp(request)) {
+            let stamp = self.stamp(request).await;
+            let pinned = match self.granted(request, stamp) {
                 Some(version) => PinnedVersion::granted(version),
                 // The part that waits for the lake is boxed, so that a hit carries none of it along.
-                None => match Box::pin(self.pin(request)).await? {
+                None => match Box::pin(self.pin(request, stamp)).await? {
                     PinOutcome::Version(pinned) => pinned,
                     PinOutcome::Answer(answer) => return Ok(*answer),
                 },
@@ -233,13 +237,24 @@ impl ObjectReader {
     }
 
     /// Answers a HEAD from a grant; `None` if the lake must be asked.
-    pub fn head(&self, request: &ReadRequest) -> Option<HeadAnswer> {
-        let version = self.granted(request, self.stamp(request))?;
+    pub fn head(&self, request: &ReadRequest, stamp: QuestionStamp) -> Option<HeadAnswer> {
+        let version = self.granted(request, stamp)?;
         Some(HeadAnswer::of(version, &request.conditions))
     }
 
     /// Stamps a question to the lake that is about to be asked; the stamp is given with the answer.
-    pub fn stamp(&self, request: &ReadRequest) -> QuestionStamp {
+    pub async fn stamp(&self, request: &ReadRequest) -> QuestionStamp {
+        let stamp = self.stamp_now(request);
+        match &self.coherence {
+            Some(coherence) if request.reuse.coherent => {
+                let tokens = Box::pin(coherence.tokens(&request.name)).await;
+                stamp.with_tokens(tokens)
+            }
+            _ => stamp,
+        }
+    }
+
+    fn stamp_now(&self, request: &ReadRequest) -> QuestionStamp {
         self.grants
             .stamp(request.caller, &request.name, request.object, clock::instant())
     }
@@ -258,10 +273,10 @@ impl ObjectReader {
     }
 
     /// Returns the current version, if the lake lets this caller read it.
-    async fn pin(&self, request: &ReadRequest) -> Result<PinOutcome, ReadError> {
+    async fn pin(&self, request: &ReadRequest, asked: QuestionStamp) -> Result<PinOutcome, ReadError> {
         let mut waited = false;
         loop {
-            let stamp = self.stamp(request);
+            let stamp = self.stamp_now(request).with_tokens(asked.tokens());
             // Another request of the same caller may have asked while this one waited.
             if let Some(version) = self.granted(request, stamp) {
                 return Ok(PinOutcome::Version(PinnedVersion::granted(version)));
@@ -285,12 +300,13 @@ impl ObjectReader {
     }
 
     fn granted(&self, request: &ReadRequest, stamp: QuestionStamp) -> Option<Arc<Version>> {
-        if request.reuse.is_zero() {
+        let Reuse { within, coherent } = request.reuse;
+        if within.is_zero() || (coherent && stamp.tokens().is_none()) {
             return None;
         }
         let known = self
             .grants
-            .granted(request.caller, request.object, stamp, request.reuse)?;
+            .granted(request.caller, request.object, stamp, within)?;
         let is_enough = known.checksums == Checksums::Requested || !wants_checksums(request);
         is_enough.then_some(known.version)
     }

@@ -48,9 +48,12 @@ impl Plan {
     fn of(old: &Config, new: &Config) -> Self {
         let mut in_force = old.clone();
         in_force.identities.clone_from(&new.identities);
-        in_force.freshness.clone_from(&new.freshness);
         in_force.log.filter.clone_from(&new.log.filter);
         in_force.log.access = new.log.access;
+        // Other nodes rely on which changes they are told of.
+        if !old.freshness.has_coherent() && !new.freshness.has_coherent() {
+            in_force.freshness.clone_from(&new.freshness);
+        }
         // Other nodes, and objects that are dirty already, rely on where objects may be dirty.
         if !writes_back(&old.write) && !writes_back(&new.write) {
             in_force.write.default = new.write.default;
@@ -172,6 +175,17 @@ mod tests {
             plan.need_restart,
             ["[lake] secret_key", "[store] capacity", "[limits] requests"]
         );
+    }
+
+    #[test]
+    fn rules_for_coherent_objects_wait_for_a_restart() {
+        let (revalidate, mut coherent) = (Config::default(), Config::default());
+        coherent.freshness.default = FreshnessMode::Coherent;
+        for (old, new) in [(&revalidate, &coherent), (&coherent, &revalidate)] {
+            let plan = Plan::of(old, new);
+            assert_eq!(&plan.in_force, old);
+            assert_eq!(plan.need_restart, ["[freshness] default"]);
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use shoal_store::{Counters, Health, LayerRoom, RemovalReason, Store, StoreConfig
 use crate::admin::members::{Member, MemberState, Members};
 use crate::admin::reloads::Reloads;
 use crate::block_server::BlockServer;
+use crate::coherence::Coherence;
 use crate::cooperation::{Cooperation, CooperationConfig, CooperationMode};
 use crate::directory::BlockDirectory;
 use crate::dirty::{DirtyObjects, Figures, FlushOrders, UploadEnd, WriteBackOutcome};
@@ -62,6 +63,8 @@ pub struct Observer {
     pub cooperation: Arc<Cooperation>,
     /// The directory of blocks, if the nodes have one.
     pub directory: Option<Arc<BlockDirectory>>,
+    /// Knows of the changes of coherent objects, if there are any.
+    pub coherence: Option<Arc<Coherence>>,
     /// Makes room by the worth of blocks, if the store follows GWF.
     pub keeper: Option<Arc<Keeper>>,
     /// Answers the requests of other nodes.

@@ -103,7 +103,7 @@ settings! {
     store policy => config.store.policy, "Eviction policy: lru, lfu, lfuda, sieve, s3-fifo, duel (the default) or gwf (the default with a directory)";
     store block_size => config.store.block_bytes, "Unit of caching, a power of two; changing it starts the cache empty";
 
-    freshness default => config.freshness.default, "How long the lake's answer holds: revalidate, immutable, or a time";
+    freshness default => config.freshness.default, "How long the lake's answer holds: revalidate, coherent, immutable, or a time";
 
     write default => config.write.default, "Where the bytes of a write go besides the lake: around (nowhere) or through (the cache)";
     write age => config.write.age, "How long an object that was written back stays in its tier, at most, before it is brought to the lake";

@@ -253,12 +253,14 @@ impl Value for PolicyName {
 }
 
 impl Value for FreshnessMode {
-    const WRITE: &'static str = "write \"revalidate\", \"immutable\", or a time such as \"30s\"";
+    const WRITE: &'static str =
+        "write \"revalidate\", \"coherent\", \"immutable\", or a time such as \"30s\"";
 
     fn from_text(text: &str) -> Option<Self> {
         match text {
             "revalidate" => Some(Self::Revalidate),
             "immutable" => Some(Self::Immutable),
+            "coherent" => Some(Self::Coherent),
             time => parse_time(time).map(Self::Ttl),
         }
     }
@@ -267,6 +269,7 @@ impl Value for FreshnessMode {
         Some(Toml::String(match self {
             Self::Revalidate => "revalidate".into(),
             Self::Immutable => "immutable".into(),
+            Self::Coherent => "coherent".into(),
             Self::Ttl(time) => format_time(*time),
         }))
     }

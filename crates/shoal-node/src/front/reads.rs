@@ -95,11 +95,11 @@ impl Reads {
             return self.forwarder.pass_on(admitted).await;
         }
         let Wanted { request, wishes, .. } = wanted;
-        if let Some(answer) = self.reader.head(request) {
+        let stamp = self.reader.stamp(request).await;
+        if let Some(answer) = self.reader.head(request, stamp) {
             return Ok(wanted.respond_to_head(answer, record));
         }
         record.cache = Some(CacheStatus::Miss);
-        let stamp = self.reader.stamp(request);
         let plain = request.conditions.is_empty() && wishes.overrides.is_empty();
         let response = self.forwarder.send(admitted, None).await?;
         if plain {

@@ -10,16 +10,17 @@ use shoal_s3::auth::Gate;
 use shoal_s3::error::S3Error;
 use shoal_s3::error_xml::RequestId;
 use shoal_s3::object::ObjectName;
-use shoal_s3::operation::Operation;
+use shoal_s3::operation::{Effect, Operation};
 
 use crate::clock;
+use crate::coherence::Coherence;
 use crate::dirty::DirtyObjects;
 use crate::endpoint::Endpoint;
 use crate::fair::in_flight::InFlight;
 use crate::freshness::FreshnessRules;
 use crate::front::admission::{Admission, Admitted};
 use crate::front::body::ResponseBody;
-use crate::front::dirty::{DirtyFront, Shared, upload_named};
+use crate::front::dirty::{DirtyFront, Shared, Verdict, judged, upload_named};
 use crate::front::forward::Forwarder;
 use crate::front::location::Addresses;
 use crate::front::reads::Reads;
@@ -43,6 +44,7 @@ pub struct Front {
     through: Arc<Writes>,
     dirty: DirtyFront,
     forwarder: Arc<Forwarder>,
+    coherence: Option<Arc<Coherence>>,
 }
 
 /// The parts of a node that [`Front`] uses.
@@ -59,6 +61,8 @@ pub struct FrontParts {
     pub freshness: FreshnessRules,
     /// How objects are written.
     pub write_rules: WriteRules,
+    /// Knows of the changes of coherent objects, if there are any.
+    pub coherence: Option<Arc<Coherence>>,
     /// Objects that are written back.
     pub dirty: Arc<DirtyObjects>,
     /// Objects that are written through the cache.
@@ -118,6 +122,7 @@ impl Front {
             reads,
             through: write_through,
             forwarder,
+            coherence: parts.coherence,
         }
     }
 
@@ -175,6 +180,40 @@ impl Front {
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let admitted = self.admission.enter(request, remote, record).await?;
+        if admitted.classified.effect() != Effect::None
+            && let Some(coherence) = &self.coherence
+        {
+            return Box::pin(self.change(coherence, admitted, record)).await;
+        }
+        self.carry_out(admitted, record).await
+    }
+
+    /// Carries out a request that may change coherent objects, while all nodes know that it may.
+    async fn change(
+        &self,
+        coherence: &Arc<Coherence>,
+        admitted: Box<Admitted>,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let changed = coherence.changed_by(&admitted.classified);
+        if changed.is_empty() {
+            return self.carry_out(admitted, record).await;
+        }
+        let operation = admitted.classified.operation;
+        let change = coherence.begin(changed).await;
+        let (answered, verdict) = judged(operation, self.carry_out(admitted, record)).await;
+        match verdict {
+            Verdict::Done | Verdict::Refused => change.end(),
+            Verdict::Unknown => drop(change),
+        }
+        answered
+    }
+
+    async fn carry_out(
+        &self,
+        admitted: Box<Admitted>,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
         // Only a hit is quick. Futures that wait for the lake are boxed separately, so that a hit does not
         // carry them.
         match (admitted.classified.operation, admitted.classified.object.clone()) {
@@ -195,8 +234,9 @@ impl Front {
         name: ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let wanted = self.reads.parse(&admitted, name)?;
+        let mut wanted = self.reads.parse(&admitted, name)?;
         if self.dirty.may_be_dirty(&wanted.request.name) {
+            wanted.ask_lake_if_coherent();
             return Box::pin(self.dirty.get(admitted, &wanted, record)).await;
         }
         self.reads.get(admitted, &wanted, record).await
@@ -208,8 +248,9 @@ impl Front {
         name: ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let wanted = self.reads.parse(&admitted, name)?;
+        let mut wanted = self.reads.parse(&admitted, name)?;
         if self.dirty.may_be_dirty(&wanted.request.name) {
+            wanted.ask_lake_if_coherent();
             return self.dirty.head(admitted, &wanted, record).await;
         }
         self.reads.head(admitted, &wanted, record).await

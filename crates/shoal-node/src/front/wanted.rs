@@ -1,7 +1,6 @@
 //! A parsed GET or HEAD of an object, and its response where this node knows the answer.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Response, StatusCode};
 use shoal_s3::auth::Credentials;
@@ -17,7 +16,7 @@ use super::respond::{self, CacheStatus, Wishes};
 
 use crate::clock;
 use crate::endpoint::Endpoint;
-use crate::freshness::FreshnessRules;
+use crate::freshness::{FreshnessRules, Reuse};
 use crate::read::{CallerHeaders, HeadAnswer, KnownAnswer, ReadRequest};
 use crate::read_context::ReadContext;
 
@@ -51,6 +50,14 @@ impl Wanted {
             reason,
             understood,
         })
+    }
+
+    /// Lets the lake answer a read of a coherent object: the registry knows its changes, and the directory
+    /// does not.
+    pub(super) fn ask_lake_if_coherent(&mut self) {
+        if self.request.reuse.coherent {
+            self.request.reuse = Reuse::NEVER;
+        }
     }
 
     /// Returns whether the read is about a part of the object. S3 also answers a HEAD of a part.
@@ -120,6 +127,11 @@ fn request(
         Question::Particular | Question::Foreign => false,
     };
     let reusable = plain && !head.cache_control.no_cache;
+    let reuse = if reusable {
+        freshness.reuse(&name)
+    } else {
+        Reuse::NEVER
+    };
     ReadRequest {
         caller: caller.id(),
         object: name.id(lake.url()),
@@ -131,11 +143,7 @@ fn request(
             Arc::clone(&admitted.parts),
             name.clone(),
         )),
-        reuse: if reusable {
-            freshness.reuse(&name)
-        } else {
-            Duration::ZERO
-        },
+        reuse,
         only_if_cached: head.cache_control.only_if_cached,
         checksum_mode: head.checksum_mode,
         plain,

@@ -10,6 +10,7 @@ use shoal_store::Store;
 use crate::admin::reloads::Reloads;
 use crate::channel::{Channel, ChannelConfig};
 use crate::clock;
+use crate::coherence::Coherence;
 use crate::config::Config;
 use crate::cooperation::{Cooperation, CooperationMode};
 use crate::directory::BlockDirectory;
@@ -40,6 +41,8 @@ pub(super) struct Core {
     pub(super) split: Arc<Split>,
     pub(super) cooperation: Arc<Cooperation>,
     pub(super) directory: Option<Arc<BlockDirectory>>,
+    /// Knows of the changes of coherent objects, if there are any.
+    pub(super) coherence: Option<Arc<Coherence>>,
     /// Makes room by the worth of blocks, if the store follows GWF.
     pub(super) keeper: Option<Arc<Keeper>>,
     pub(super) fetcher: Arc<Fetcher>,
@@ -81,6 +84,9 @@ impl Core {
         };
         let fetcher = Fetcher::new(fetching, limits.fill_bytes, limits.read_ahead_blocks);
         let fetcher = Arc::new(fetcher);
+        let coherence = directory
+            .as_ref()
+            .and_then(|directory| Coherence::new(&config.freshness, lake.url(), directory, &cooperation));
         let keeper = directory.as_ref();
         let keeper = keeper.and_then(|directory| Keeper::new(&store, directory, &cooperation, &fetcher));
         let write_through = WriteThrough::new(
@@ -101,6 +107,7 @@ impl Core {
             split,
             cooperation,
             directory,
+            coherence,
             keeper,
             fetcher,
             write_rules: WriteRules::new(&config.write, &config.tiers),

@@ -20,7 +20,7 @@ struct RequestLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PushLabel {
+struct OutcomeLabel {
     outcome: &'static str,
 }
 
@@ -31,9 +31,13 @@ pub struct DirectoryMetrics {
     answer_micros: Family<RequestLabel, Counter>,
     answers: Gauge,
     kept: Counter,
-    pushes: Family<PushLabel, Counter>,
+    pushes: Family<OutcomeLabel, Counter>,
     age: Gauge,
     average_rank: Gauge,
+    coherent_looks: Family<OutcomeLabel, Counter>,
+    coherent_waits: Counter,
+    coherent_changes: Gauge,
+    coherent_attached: Gauge,
 }
 
 impl DirectoryMetrics {
@@ -41,7 +45,7 @@ impl DirectoryMetrics {
         Self {
             requests: registry.metric(
                 "directory_requests",
-                "Requests to the directory of blocks, by kind (look, report, mark, leave, exchange) and outcome: answered, silent, or held-back (not sent, because earlier ones were not answered).",
+                "Requests to the directory of blocks, by kind (look, report, mark, leave, exchange, token, change, attend) and outcome: answered, silent, or held-back (not sent, because earlier ones were not answered).",
             ),
             answer_micros: registry.metric(
                 "directory_answer_microseconds",
@@ -64,6 +68,22 @@ impl DirectoryMetrics {
                 "The greatest rank of a block that left a node, as far as this node knows.",
             ),
             average_rank: registry.metric("gwf_average_rank", "The average rank of the blocks here."),
+            coherent_looks: registry.metric(
+                "coherent_looks",
+                "Looks of reads at the directory for changes of a coherent object, by outcome: settled, unsettled (it may be changing), silent, or disbelieved (a node cannot tell of its changes).",
+            ),
+            coherent_waits: registry.metric(
+                "coherent_waits",
+                "Writes of coherent objects that waited, because the directory could not be told of them.",
+            ),
+            coherent_changes: registry.metric(
+                "coherent_changes",
+                "Writes of coherent objects through this node that may still take effect.",
+            ),
+            coherent_attached: registry.metric(
+                "coherent_attached",
+                "1 if this node tells the directory of its writes of coherent objects; 0 if it cannot, or has none.",
+            ),
         }
     }
 
@@ -93,7 +113,25 @@ impl DirectoryMetrics {
 
     /// Counts blocks sent to other nodes with this outcome.
     pub fn pushes(&self, outcome: &'static str, count: u64) {
-        self.pushes.get_or_create(&PushLabel { outcome }).inc_by(count);
+        self.pushes.get_or_create(&OutcomeLabel { outcome }).inc_by(count);
+    }
+
+    /// Counts looks at coherent objects with this outcome.
+    pub fn coherent_looks(&self, outcome: &'static str, count: u64) {
+        self.coherent_looks
+            .get_or_create(&OutcomeLabel { outcome })
+            .inc_by(count);
+    }
+
+    /// Counts writes of coherent objects that waited.
+    pub fn coherent_waits(&self, count: u64) {
+        self.coherent_waits.inc_by(count);
+    }
+
+    /// Sets how the node stands with the directory, and the number of writes that may still take effect.
+    pub fn set_coherent(&self, attached: bool, changes: u64) {
+        self.coherent_attached.set(u64::from(attached));
+        self.coherent_changes.set(changes);
     }
 
     /// Sets the age and the average rank.

@@ -1,11 +1,13 @@
 //! Nodes that cooperate, in one process, in front of one lake; the wires between them can be cut.
 
+mod coherent;
 mod commands;
 mod directory;
 mod draining;
 mod failure;
 mod gwf;
 mod members;
+mod redis;
 mod rotation;
 mod sharing;
 mod trust;

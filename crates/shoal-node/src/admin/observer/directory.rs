@@ -2,9 +2,11 @@
 
 use serde_json::{Map, Value, json};
 use shoal_directory::guard::{Counts, Kind};
+use shoal_policy::NodeId;
 use shoal_policy::eviction::gwf::Weight;
 
 use super::Observer;
+use crate::coherence::{CoherenceFigures, Look};
 use crate::directory::EMBEDDED;
 use crate::gwf::{GwfFigures, PushOutcome};
 use crate::metrics::DirectoryMetrics;
@@ -15,6 +17,8 @@ pub(super) struct LastReported {
     requests: [Counts; Kind::ALL.len()],
     kept: u64,
     pushes: [u64; PushOutcome::ALL.len()],
+    coherent_looks: [u64; Look::ALL.len()],
+    coherent_waits: u64,
 }
 
 impl Observer {
@@ -30,6 +34,7 @@ impl Observer {
             *before = now;
         }
         metrics.set_answers(directory.answers());
+        self.measure_coherence(metrics, last_reported);
         let Some(keeper) = &self.keeper else { return };
         let figures = keeper.figures();
         metrics.kept(figures.kept - last_reported.kept);
@@ -40,6 +45,18 @@ impl Observer {
         }
         let [age, average] = ranks(&figures);
         metrics.set_ranks(age, average);
+    }
+
+    fn measure_coherence(&self, metrics: &DirectoryMetrics, last_reported: &mut LastReported) {
+        let Some(coherence) = &self.coherence else { return };
+        let figures = coherence.figures();
+        for ((look, now), before) in figures.looks.into_iter().zip(&mut last_reported.coherent_looks) {
+            metrics.coherent_looks(look.as_str(), now - *before);
+            *before = now;
+        }
+        metrics.coherent_waits(figures.waits - last_reported.coherent_waits);
+        last_reported.coherent_waits = figures.waits;
+        metrics.set_coherent(figures.attached, figures.under_way as u64);
     }
 
     /// Returns the directory for `/status`; `null` for a node without one.
@@ -57,6 +74,27 @@ impl Observer {
             "answers": directory.answers(),
             "requests": requests,
             "gwf": self.keeper.as_ref().map(|keeper| gwf_page(&keeper.figures())),
+            "coherent": self.coherence.as_ref().map(|coherence| self.coherent_page(&coherence.figures())),
+        })
+    }
+
+    fn coherent_page(&self, figures: &CoherenceFigures) -> Value {
+        let looks: Map<_, _> = figures
+            .looks
+            .iter()
+            .map(|(look, count)| (look.as_str().into(), json!(count)))
+            .collect();
+        let name = |node: &NodeId| {
+            self.cooperation
+                .name_of(*node)
+                .unwrap_or_else(|| format!("{:016x}", node.0))
+        };
+        json!({
+            "attached": figures.attached,
+            "absent": figures.absent.iter().map(name).collect::<Vec<_>>(),
+            "changes_under_way": figures.under_way,
+            "waits": figures.waits,
+            "looks": looks,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Check;
 use crate::config::problem::{Problem, Provenance};
-use crate::config::{CooperationMode, WriteMode};
+use crate::config::{CooperationMode, FreshnessMode, WriteMode};
 
 impl Check<'_> {
     pub(super) fn advice(&mut self) {
@@ -10,6 +10,7 @@ impl Check<'_> {
         self.advise_on_identities();
         self.advise_on_seeds();
         self.advise_on_tiers();
+        self.advise_on_coherent_objects();
     }
 
     fn warn(&mut self, provenance: &Provenance, what: impl Into<String>, hint: &str) {
@@ -97,6 +98,23 @@ impl Check<'_> {
                     tier.name
                 );
                 self.warn(entry.origin("name"), what, &hint);
+            }
+        }
+    }
+
+    fn advise_on_coherent_objects(&mut self) {
+        let coherent = self.located.freshness_rules.iter();
+        for (rule, entry) in coherent.filter(|(rule, _)| rule.mode == FreshnessMode::Coherent) {
+            let mut written_back = self.located.write_rules.iter().map(|(rule, _)| rule);
+            let below = written_back
+                .find(|back| back.mode == WriteMode::Back && rule.prefix.starts_with(&back.prefix));
+            if let Some(back) = below {
+                let what = format!(
+                    "objects below {} are written back, so their freshness is revalidate and not coherent",
+                    back.prefix
+                );
+                let hint = "leave the rule out, or write these objects through";
+                self.warn(entry.origin("prefix"), what, hint);
             }
         }
     }

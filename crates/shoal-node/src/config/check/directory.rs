@@ -5,7 +5,8 @@ use std::time::Duration;
 use shoal_policy::eviction::PolicyName;
 
 use super::{Check, address_for_others};
-use crate::config::{CooperationMode, DirectoryConfig};
+use crate::config::problem::Problem;
+use crate::config::{CooperationMode, DirectoryConfig, FreshnessMode};
 
 /// A shorter time is over before Redis on another machine can answer.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
@@ -53,6 +54,27 @@ impl Check<'_> {
             let hint =
                 "write lfuda, which is the same without other nodes, or [cooperation] mode = \"directory\"";
             self.refuse("store", "policy", "needs a directory", hint);
+        }
+        if !has_directory {
+            self.coherent_without_directory();
+        }
+    }
+
+    /// Only a directory tells nodes of each other's changes.
+    fn coherent_without_directory(&mut self) {
+        let (what, hint) = (
+            "freshness \"coherent\" needs a directory",
+            "write a time such as \"10s\", or [cooperation] mode = \"directory\"",
+        );
+        for (rule, entry) in self.located.freshness_rules {
+            if rule.mode == FreshnessMode::Coherent {
+                self.problems
+                    .push(Problem::new(entry.origin("freshness"), what).hint(hint));
+            }
+        }
+        if self.config.freshness.default == FreshnessMode::Coherent {
+            let provenance = self.located.draft.provenance("freshness", "default");
+            self.problems.push(Problem::new(provenance, what).hint(hint));
         }
     }
 

@@ -55,6 +55,22 @@ fn several_nodes_of_one_machine_are_no_mistake() {
 }
 
 #[test]
+fn coherent_objects_that_are_written_back_are_told() {
+    let file = |coherent: &str| {
+        format!(
+            "[cooperation]\nmode = \"directory\"\nsecret_key = \"a secret of this cluster\"\nseeds = [\"127.0.0.1:9201\"]\n[[freshness.rule]]\nprefix = \"{coherent}\"\nfreshness = \"coherent\"\n[[tier]]\nname = \"a\"\nfolder = \"/tiers/a\"\ncapacity = \"1GiB\"\n[[write.rule]]\nprefix = \"s3://b/back/\"\nmode = \"back\"\n"
+        )
+    };
+    assert_eq!(warnings(&file("s3://b/")), [""; 0]);
+    let told = warnings(&file("s3://b/back/x/"));
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].starts_with("shoal.toml:6: objects below s3://b/back/ are written back, so their freshness"),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn a_tier_that_no_rule_writes_back_into_is_told() {
     let tier = |name: &str| {
         format!("[[tier]]\nname = \"{name}\"\nfolder = \"/tiers/{name}\"\ncapacity = \"1GiB\"\n")

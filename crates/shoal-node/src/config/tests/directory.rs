@@ -60,6 +60,25 @@ fn an_embedded_directory_is_refused_where_other_machines_have_nodes() {
 }
 
 #[test]
+fn coherent_objects_are_refused_where_no_directory_knows_their_changes() {
+    let file = |mode: &str| {
+        format!(
+            "[freshness]\ndefault = \"coherent\"\n[[freshness.rule]]\nprefix = \"s3://b/\"\nfreshness = \"coherent\"\n[cooperation]\nmode = \"{mode}\""
+        )
+    };
+    let refused = "freshness \"coherent\" needs a directory | write a time such as \"10s\", or [cooperation] mode = \"directory\"";
+    assert_eq!(
+        Desk::new().file(&file("hierarchy")).problems(),
+        [
+            format!("shoal.toml:2: {refused}"),
+            format!("shoal.toml:5: {refused}")
+        ]
+    );
+    let with_one = file("directory") + "\nsecret_key = \"a secret of this cluster\"";
+    Desk::new().file(&with_one).config();
+}
+
+#[test]
 fn gwf_is_refused_where_no_directory_says_what_others_have() {
     let file = |mode: &str| format!("[store]\npolicy = \"gwf\"\n[cooperation]\nmode = \"{mode}\"");
     assert_eq!(

@@ -23,7 +23,7 @@ const PERMIT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The lake's treatment of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(in crate::front) enum Verdict {
     /// It has carried the request out.
     Done,
     /// It has not, and will not.
@@ -43,14 +43,11 @@ where
     F: Future<Output = ResponseResult> + Send + 'static,
 {
     let carried = tokio::spawn(async move {
-        let answered = tokio::select! {
-            answered = request => match answered {
-                Ok(response) if is_answered_early(operation) => whole(response).await,
-                answered => answered.map(|response| (response, false)),
-            },
-            () = expired(change.permit()) => Err(unknown()),
+        let (answered, verdict) = tokio::select! {
+            judged = judged(operation, request) => judged,
+            () = expired(change.permit()) => (Err(unknown()), Verdict::Unknown),
         };
-        match verdict(&answered) {
+        match verdict {
             Verdict::Done => {
                 if let Err(error) = change.done().await {
                     TierUnavailable::because(&error);
@@ -61,9 +58,23 @@ where
             Verdict::Refused => drop(change.refused().await),
             Verdict::Unknown => drop(change),
         }
-        answered.map(|(response, _)| response)
+        answered
     });
     carried.await.unwrap_or_else(|_panicked| Err(unknown()))
+}
+
+/// Waits for the answer to a request, and for all of it if the lake may send its head early. Returns it with
+/// what the lake has made of the request.
+pub(in crate::front) async fn judged(
+    operation: Operation,
+    request: impl Future<Output = ResponseResult>,
+) -> (ResponseResult, Verdict) {
+    let answered = match request.await {
+        Ok(response) if is_answered_early(operation) => whole(response).await,
+        answered => answered.map(|response| (response, false)),
+    };
+    let verdict = verdict(&answered);
+    (answered.map(|(response, _)| response), verdict)
 }
 
 /// Waits until this node may no longer send.

@@ -23,6 +23,7 @@ use shoal_s3::operation::Effect;
 
 use self::bulk::BulkDeletions;
 use self::carry_out::carry_out;
+pub(in crate::front) use self::carry_out::{Verdict, judged};
 use self::deletion::Deletions;
 use self::flush::Flusher;
 use self::listing::Listings;

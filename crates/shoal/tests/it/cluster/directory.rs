@@ -1,14 +1,12 @@
 //! Nodes that share a directory of blocks, in this process or in Redis.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use shoal_node::config::{Config, CooperationMode};
 use tempfile::TempDir;
 
+use super::redis::Redis;
 use super::{Cluster, Wire, free_address};
 use crate::lake::Request;
 use crate::node::BLOCK;
@@ -270,95 +268,4 @@ async fn what_redis_forgets_is_told_again_also_by_a_node_that_comes_back() {
     cluster.read(1, "k2", &objects[1]).await;
     assert_eq!(cluster.lake.body_bytes_sent(), read);
     cluster.stop().await;
-}
-
-/// An empty Redis on a port of its own, without persistence.
-struct Redis {
-    address: SocketAddr,
-    process: Child,
-    folder: TempDir,
-}
-
-impl Redis {
-    fn start() -> Option<Self> {
-        let (address, folder) = (free_address(), TempDir::new().unwrap());
-        let process = Self::run(address, &folder)?;
-        Some(Self {
-            address,
-            process,
-            folder,
-        })
-    }
-
-    fn run(address: SocketAddr, folder: &TempDir) -> Option<Child> {
-        let process = Command::new("redis-server")
-            .args([
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--port",
-            ])
-            .arg(address.port().to_string())
-            .arg("--dir")
-            .arg(folder.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .ok()?;
-        for _ in 0..500 {
-            if TcpStream::connect(address).is_ok() {
-                return Some(process);
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("Redis does not listen");
-    }
-
-    fn url(&self) -> String {
-        format!("redis://{}", self.address)
-    }
-
-    /// Sends a command, and returns the answer's first line.
-    fn ask(&self, command: &str) -> String {
-        let mut connection = TcpStream::connect(self.address).unwrap();
-        connection.write_all(format!("{command}\r\n").as_bytes()).unwrap();
-        let mut line = String::new();
-        BufReader::new(connection).read_line(&mut line).unwrap();
-        line
-    }
-
-    fn flush(&self) {
-        assert_eq!(self.ask("FLUSHALL"), "+OK\r\n");
-    }
-
-    /// Waits until it has the entries of two objects again.
-    async fn knows_again(&self) {
-        let script = "EVAL \"return #redis.call('KEYS', 'shoal:b:*')\" 0";
-        for _ in 0..300 {
-            if self.ask(script) == ":2\r\n" {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        panic!("nothing is told again");
-    }
-
-    fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-
-    fn start_again(&mut self) {
-        self.process = Self::run(self.address, &self.folder).expect("it ran before");
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
