@@ -11,7 +11,10 @@ use crate::hash::NumberMap;
 use crate::policy::AnyPolicy;
 
 /// The maximum number of nodes in a directory.
-pub(super) const NODES_MAX: usize = 128;
+pub(crate) const NODES_MAX: usize = 256;
+
+/// The number of nodes in a group of [`Holders`]: the bits of its sets.
+const GROUP_NODES: usize = 128;
 
 /// Whether a node keeps a block that it fetched from another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,52 +34,87 @@ pub struct Directory {
     chance: Chance,
 }
 
-/// The holders of each block.
-#[derive(Clone, Debug, Default)]
+/// The holders of each block, as sets of bits: the first group has those among nodes 0 to 127, and so on.
+///
+/// A small cluster has one group and pays for no more bits than it needs.
+#[derive(Clone, Debug)]
 pub(super) struct Holders {
-    nodes: NumberMap<Block, u128>,
+    groups: Vec<NumberMap<Block, u128>>,
 }
 
 impl Holders {
+    /// No holders yet among `nodes`.
+    ///
+    /// # Panics
+    ///
+    /// If there are more nodes than [`NODES_MAX`].
+    pub(super) fn new(nodes: usize) -> Self {
+        assert!(nodes <= NODES_MAX, "a directory has room for {NODES_MAX} nodes");
+        Self {
+            groups: vec![NumberMap::default(); nodes.div_ceil(GROUP_NODES)],
+        }
+    }
+
     pub(super) fn add(&mut self, block: Block, node: NodeIndex) {
-        *self.nodes.entry(block).or_default() |= 1 << node;
+        let (group, bit) = place(node);
+        *self.groups[group].entry(block).or_default() |= bit;
     }
 
     pub(super) fn remove(&mut self, block: Block, node: NodeIndex) {
-        if let Some(nodes) = self.nodes.get_mut(&block) {
-            *nodes &= !(1 << node);
+        let (group, bit) = place(node);
+        let group = &mut self.groups[group];
+        if let Some(nodes) = group.get_mut(&block) {
+            *nodes &= !bit;
             if *nodes == 0 {
-                self.nodes.remove(&block);
+                group.remove(&block);
             }
         }
     }
 
     /// Whether `node` is the only holder of `block`.
     pub(super) fn is_last(&self, block: Block, node: NodeIndex) -> bool {
-        self.nodes.get(&block) == Some(&(1 << node))
+        let (here, bit) = place(node);
+        let mut groups = self.groups.iter().enumerate();
+        groups.all(|(group, holders)| {
+            let alone = if group == here { Some(&bit) } else { None };
+            holders.get(&block) == alone
+        })
     }
 
     /// A random holder of `block`, each equally likely (`rand` in dissertation Algorithm 3, line 17).
     pub(super) fn any(&self, block: Block, chance: &mut Chance) -> Option<NodeIndex> {
-        let mut nodes = *self.nodes.get(&block)?;
-        for _ in 0..chance.below(u64::from(nodes.count_ones())) {
-            nodes &= nodes - 1;
+        let held = |group: &NumberMap<Block, u128>| group.get(&block).copied().unwrap_or(0);
+        let holders: u32 = self.groups.iter().map(|group| held(group).count_ones()).sum();
+        if holders == 0 {
+            return None;
         }
-        Some(nodes.trailing_zeros() as NodeIndex)
+        let mut skip = chance.below(u64::from(holders)) as u32;
+        for (group, mut nodes) in self.groups.iter().map(held).enumerate() {
+            if skip >= nodes.count_ones() {
+                skip -= nodes.count_ones();
+                continue;
+            }
+            for _ in 0..skip {
+                nodes &= nodes - 1;
+            }
+            return Some(group * GROUP_NODES + nodes.trailing_zeros() as NodeIndex);
+        }
+        unreachable!("fewer holders are skipped than there are")
     }
 }
 
+/// The group of `node`, and its bit there.
+const fn place(node: NodeIndex) -> (usize, u128) {
+    (node / GROUP_NODES, 1 << (node % GROUP_NODES))
+}
+
 impl Directory {
-    /// One node for each of `caches`, at most 128; `chance` chooses among holders.
+    /// One node for each of `caches`, at most 256; `chance` chooses among holders.
     pub fn new(caches: Vec<Cache<AnyPolicy>>, replication: Replication, chance: Chance) -> Self {
-        assert!(
-            caches.len() <= NODES_MAX,
-            "a directory has room for {NODES_MAX} nodes"
-        );
         Self {
+            holders: Holders::new(caches.len()),
             caches,
             replication,
-            holders: Holders::default(),
             chance,
         }
     }
@@ -123,5 +161,47 @@ impl Cooperation for Directory {
 
     fn room(&self, node: NodeIndex) -> Room {
         self.caches[node].room()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Holders, NODES_MAX};
+    use crate::block::Block;
+    use crate::chance::Chance;
+
+    const BLOCK: Block = Block { object: 1, index: 2 };
+
+    #[test]
+    fn every_holder_is_named_equally_often_whichever_group_it_is_in() {
+        let holding = [0, 5, 127, 128, 200, NODES_MAX - 1];
+        let (mut holders, mut chance) = (Holders::new(NODES_MAX), Chance::new(1));
+        assert_eq!(holders.any(BLOCK, &mut chance), None);
+        for node in holding {
+            holders.add(BLOCK, node);
+        }
+        let mut named = [0; NODES_MAX];
+        for _ in 0..6_000 {
+            named[holders.any(BLOCK, &mut chance).unwrap()] += 1;
+        }
+        for (node, times) in named.into_iter().enumerate() {
+            let expected = if holding.contains(&node) { 900..1_100 } else { 0..1 };
+            assert!(expected.contains(&times), "node {node}: {times} of 6,000");
+        }
+    }
+
+    #[test]
+    fn the_last_holder_is_known_across_groups() {
+        let mut holders = Holders::new(NODES_MAX);
+        // Nodes 3 and 131 have the same bit in different groups.
+        for node in [3, 131] {
+            holders.add(BLOCK, node);
+            assert_eq!(holders.is_last(BLOCK, node), node == 3);
+        }
+        holders.remove(BLOCK, 3);
+        assert!(holders.is_last(BLOCK, 131) && !holders.is_last(BLOCK, 3));
+        holders.remove(BLOCK, 131);
+        assert!(!holders.is_last(BLOCK, 131));
+        assert_eq!(holders.any(BLOCK, &mut Chance::new(1)), None);
     }
 }

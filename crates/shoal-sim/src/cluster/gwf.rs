@@ -42,14 +42,14 @@ pub struct DirectoryGwf {
 }
 
 impl DirectoryGwf {
-    /// Creates `nodes` with `capacity_bytes` each, at most 128; `chance` chooses among holders.
+    /// Creates `nodes` with `capacity_bytes` each, at most 256; `chance` chooses among holders.
     pub fn new(nodes: usize, capacity_bytes: u64, ageing: Ageing, reading: Reading, chance: Chance) -> Self {
         Self {
             caches: (0..nodes)
                 .map(|_| Cache::new(capacity_bytes, Gwf::new(ageing)))
                 .collect(),
             reading,
-            holders: Holders::default(),
+            holders: Holders::new(nodes),
             global_weights: NumberMap::default(),
             pushed_worths: NumberMap::default(),
             pushes: NumberMap::default(),
