@@ -10,11 +10,13 @@
 //! underused by no more than that share. A computation visits only the links that classes connect with that
 //! link: the clients of one node do not slow down the computation for another.
 
+mod ends;
 mod fair;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use self::ends::Ends;
 use crate::clock::Time;
 
 /// A directed link.
@@ -35,7 +37,7 @@ pub struct Network<F> {
     classes: Vec<Class<F>>,
     /// The time when the first flow of each class is done. Kept outside the classes, because every step
     /// searches it.
-    ends: Vec<Time>,
+    ends: Ends,
     components: Vec<Component>,
     /// Components whose rates must be recomputed.
     stale: Vec<u32>,
@@ -100,7 +102,7 @@ impl<F> Network<F> {
         Self {
             links: Vec::new(),
             classes: Vec::new(),
-            ends: Vec::new(),
+            ends: Ends::default(),
             components: Vec::new(),
             stale: Vec::new(),
             tolerance,
@@ -154,7 +156,7 @@ impl<F> Network<F> {
             flows: BinaryHeap::new(),
             settled: false,
         });
-        self.ends.push(Time::NEVER);
+        self.ends.add();
         ClassId(class)
     }
 
@@ -181,7 +183,7 @@ impl<F> Network<F> {
             bytes,
             name,
         }));
-        self.ends[position] = class.end();
+        self.ends.set(position, class.end());
         self.count(position, 1);
     }
 
@@ -190,20 +192,20 @@ impl<F> Network<F> {
         while let Some(component) = self.stale.pop() {
             self.refresh(component as usize);
         }
-        self.ends.iter().copied().min().filter(|&end| end != Time::NEVER)
+        self.ends.earliest()
     }
 
     /// Ends the next flow; its time is [`Network::next_end`].
     pub fn end_next(&mut self) -> Option<F> {
         let now = self.next_end()?;
         self.now = now;
-        let position = self.ends.iter().position(|&end| end == now)?;
+        let position = self.ends.first_at(now)?;
         let class = &mut self.classes[position];
         let Reverse(flow) = class.flows.pop().expect("a class that ends has a flow");
         // Exactly the mark: rounding to nanoseconds must not add up.
         class.progress = flow.mark;
         class.at = now;
-        self.ends[position] = class.end();
+        self.ends.set(position, class.end());
         for link in &self.classes[position].path {
             self.links[link.0 as usize].carried_bytes += flow.bytes;
         }
@@ -284,7 +286,8 @@ impl<F> Network<F> {
         }
         fair::share(component, &mut self.links, &mut self.classes);
         for &class in &component.classes {
-            self.ends[class as usize] = self.classes[class as usize].end();
+            let end = self.classes[class as usize].end();
+            self.ends.set(class as usize, end);
         }
     }
 }
