@@ -63,6 +63,7 @@ fn main() {
         adapt_limit: None,
         gwf_reading: GwfReading::Text,
         gwf_ageing: GwfAgeing::Added,
+        claims: false,
         c2p: C2pSettings::default(),
     };
     let started = Instant::now();

@@ -31,6 +31,7 @@ pub struct Directory {
     caches: Vec<Cache<AnyPolicy>>,
     replication: Replication,
     holders: Holders,
+    claims: Claims,
     chance: Chance,
 }
 
@@ -108,13 +109,58 @@ const fn place(node: NodeIndex) -> (usize, u128) {
     (node / GROUP_NODES, 1 << (node % GROUP_NODES))
 }
 
+/// The node that fetches each block from the lake, if nodes claim what they fetch.
+///
+/// Without claims, nodes that miss a block together each fetch it, as in the dissertation. With them, a node
+/// waits for the claimant and gets the block from there, as in Shoal
+/// (`docs/decisions/0029-a-directory-of-soft-entries.md`).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Claims {
+    claimants: Option<NumberMap<Block, NodeIndex>>,
+}
+
+impl Claims {
+    /// No claims yet; none ever unless `enabled`.
+    pub(super) fn new(enabled: bool) -> Self {
+        Self {
+            claimants: enabled.then(NumberMap::default),
+        }
+    }
+
+    /// The route of a block that no node holds: by way of the node that already fetches it, or straight from
+    /// the lake, which is then the claim of `node`.
+    pub(super) fn route(&mut self, block: Block, node: NodeIndex) -> Route {
+        let claimant = self
+            .claimants
+            .as_mut()
+            .map(|claimants| *claimants.entry(block).or_insert(node));
+        Route::Lake {
+            through: claimant.filter(|&claimant| claimant != node),
+        }
+    }
+
+    /// Ends the claim on a block that has arrived from the lake.
+    pub(super) fn landed(&mut self, arrival: &Arrival) {
+        if let (Some(claimants), Route::Lake { through: None }) = (&mut self.claimants, arrival.route) {
+            claimants.remove(&arrival.wanted.block);
+        }
+    }
+}
+
 impl Directory {
-    /// One node for each of `caches`, at most 256; `chance` chooses among holders.
-    pub fn new(caches: Vec<Cache<AnyPolicy>>, replication: Replication, chance: Chance) -> Self {
+    /// One node for each of `caches`, at most 256; `chance` chooses among holders. With `claims`, a block is
+    /// fetched from the lake by one node at a time.
+    pub fn new(
+        caches: Vec<Cache<AnyPolicy>>,
+        replication: Replication,
+        claims: bool,
+        chance: Chance,
+    ) -> Self {
         Self {
             holders: Holders::new(caches.len()),
             caches,
             replication,
+            claims: Claims::new(claims),
             chance,
         }
     }
@@ -130,11 +176,12 @@ impl Cooperation for Directory {
                 self.caches[from].serve(wanted);
                 Route::Peer { from }
             }
-            None => Route::Lake { through: None },
+            None => self.claims.route(wanted.block, wanted.node),
         }
     }
 
     fn landed(&mut self, arrival: &Arrival) -> Vec<Push> {
+        self.claims.landed(arrival);
         let keeps = match arrival.route {
             Route::Local => false,
             Route::Peer { .. } => self.replication == Replication::Always,

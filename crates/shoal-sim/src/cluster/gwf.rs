@@ -14,7 +14,7 @@
 use shoal_policy::eviction::Gwf;
 use shoal_policy::eviction::gwf::{Action, Ageing, Facts, Gain, Peer, Reading, Weight, Worth, decide};
 
-use super::directory::Holders;
+use super::directory::{Claims, Holders};
 use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
@@ -32,6 +32,7 @@ pub struct DirectoryGwf {
     caches: Vec<Cache<Gwf<Block>>>,
     reading: Reading,
     holders: Holders,
+    claims: Claims,
     global_weights: NumberMap<Block, Weight>,
     /// The worth of a pushed block at its destination.
     pushed_worths: NumberMap<(Block, NodeIndex), Worth>,
@@ -42,7 +43,8 @@ pub struct DirectoryGwf {
 }
 
 impl DirectoryGwf {
-    /// Creates `nodes` with `capacity_bytes` each, at most 256; `chance` chooses among holders.
+    /// Creates `nodes` with `capacity_bytes` each, at most 256; `chance` chooses among holders. Nodes claim
+    /// nothing until [`DirectoryGwf::claiming`].
     pub fn new(nodes: usize, capacity_bytes: u64, ageing: Ageing, reading: Reading, chance: Chance) -> Self {
         Self {
             caches: (0..nodes)
@@ -50,11 +52,20 @@ impl DirectoryGwf {
                 .collect(),
             reading,
             holders: Holders::new(nodes),
+            claims: Claims::default(),
             global_weights: NumberMap::default(),
             pushed_worths: NumberMap::default(),
             pushes: NumberMap::default(),
             sizes: NumberMap::default(),
             chance,
+        }
+    }
+
+    /// The same nodes, of which one at a time fetches a block from the lake if `claims`.
+    pub fn claiming(self, claims: bool) -> Self {
+        Self {
+            claims: Claims::new(claims),
+            ..self
         }
     }
 
@@ -160,18 +171,20 @@ impl Cooperation for DirectoryGwf {
         if self.caches[wanted.node].serve(wanted) {
             return Route::Local;
         }
-        match self.holders.any(wanted.block, &mut self.chance) {
-            Some(from) => {
-                let use_weight = self.caches[wanted.node].policy().use_weight();
-                let gain = Gain::of(shoal_policy::Source::Peer, use_weight);
-                self.add_global_weight(wanted.block, gain.global);
-                Route::Peer { from }
-            }
-            None => Route::Lake { through: None },
+        let route = match self.holders.any(wanted.block, &mut self.chance) {
+            Some(from) => Route::Peer { from },
+            None => self.claims.route(wanted.block, wanted.node),
+        };
+        if route != (Route::Lake { through: None }) {
+            let use_weight = self.caches[wanted.node].policy().use_weight();
+            let gain = Gain::of(shoal_policy::Source::Peer, use_weight);
+            self.add_global_weight(wanted.block, gain.global);
         }
+        route
     }
 
     fn landed(&mut self, arrival: &Arrival) -> Vec<Push> {
+        self.claims.landed(arrival);
         let Wanted {
             node, block, bytes, ..
         } = arrival.wanted;

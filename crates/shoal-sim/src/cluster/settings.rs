@@ -38,6 +38,10 @@ pub struct ClusterSettings {
     /// GWF: how the age enters into a use.
     #[serde(default)]
     pub gwf_ageing: GwfAgeing,
+    /// Directory: whether a node that misses a block which another node fetches from the lake waits for that
+    /// node, as nodes of Shoal do. Without it each of them fetches the block, as in the dissertation.
+    #[serde(default)]
+    pub claims: bool,
     /// C2P: how its comparator is read, which blocks a read stands for, and whether it fetches ahead.
     #[serde(default)]
     pub c2p: C2pSettings,
@@ -164,8 +168,10 @@ impl ClusterSettings {
                 .map(|_| Cache::new(self.capacity.0, self.policy.build()))
                 .collect()
         };
-        let directory =
-            |replication| Directory::new(caches(), replication, Chance::stream(seed, CHANCE_OF_NODES));
+        let directory = |replication| {
+            let chance = Chance::stream(seed, CHANCE_OF_NODES);
+            Directory::new(caches(), replication, self.claims, chance)
+        };
         match self.cooperation {
             CooperationName::Solo => Box::new(Solo::new(caches())),
             CooperationName::Hierarchy => {
@@ -196,7 +202,8 @@ impl ClusterSettings {
                     GwfAgeing::Compounded => gwf::Ageing::Compounded,
                 };
                 let chance = Chance::stream(seed, CHANCE_OF_NODES);
-                Box::new(DirectoryGwf::new(nodes, self.capacity.0, ageing, reading, chance))
+                let directory = DirectoryGwf::new(nodes, self.capacity.0, ageing, reading, chance);
+                Box::new(directory.claiming(self.claims))
             }
             CooperationName::Storage => Box::new(Storage::new(caches(), seed)),
             CooperationName::C2p => {

@@ -102,6 +102,11 @@ pub struct Report {
     pub run_s: f64,
     /// Volumes by source.
     pub sources: Sources,
+    /// Blocks that nodes sent to each other: those of a peer's cache, those that a home forwarded from the
+    /// lake, and pushes.
+    pub between_nodes: Volume,
+    /// Bytes of the distinct blocks that the workload reads, warm-up included: the lake sends at least these.
+    pub distinct_bytes: u64,
     /// From the request of a block to its last byte, in seconds.
     pub request_seconds: Percentiles,
     /// Reads of objects.

@@ -1,6 +1,6 @@
 //! Counts events during a run.
 
-use super::{Histogram, LinkVolume, Reads, Report, Sample, Served, Sources};
+use super::{Histogram, LinkVolume, Reads, Report, Sample, Served, Sources, Volume};
 use crate::clock::Time;
 use crate::cluster::{NodeIndex, Room, Wanted};
 use crate::links::NamedLink;
@@ -22,6 +22,7 @@ pub(crate) struct Recorder {
     asked: u64,
     since: Time,
     sources: Sources,
+    between_nodes: Volume,
     requests: Histogram,
     reads: Reads,
     read_times: Histogram,
@@ -38,6 +39,7 @@ impl Recorder {
             asked: 0,
             since: Time::ZERO,
             sources: Sources::default(),
+            between_nodes: Volume::default(),
             requests: Histogram::default(),
             reads: Reads::default(),
             read_times: Histogram::default(),
@@ -78,6 +80,14 @@ impl Recorder {
         }
     }
 
+    /// Records that a node has sent a block of `bytes` to another.
+    pub(crate) const fn sent_between_nodes(&mut self, bytes: u64) {
+        if self.asked > self.warmup_requests {
+            self.between_nodes.requests += 1;
+            self.between_nodes.bytes += bytes;
+        }
+    }
+
     /// Records the end of a job. A job counts if it ends after counting begins: all jobs may be submitted at
     /// the start.
     pub(crate) fn job(&mut self, now: Time, submitted: Time) {
@@ -98,6 +108,7 @@ impl Recorder {
     pub(crate) fn report<'run>(
         self,
         now: Time,
+        distinct_bytes: u64,
         links: impl Iterator<Item = (&'run NamedLink, u64)>,
     ) -> Report {
         let volume = |(link, bytes): (&NamedLink, u64)| LinkVolume {
@@ -108,6 +119,8 @@ impl Recorder {
         Report {
             run_s: (now - self.since).as_secs_f64(),
             sources: self.sources,
+            between_nodes: self.between_nodes,
+            distinct_bytes,
             request_seconds: self.requests.percentiles(),
             reads: Reads {
                 seconds: self.read_times.percentiles(),

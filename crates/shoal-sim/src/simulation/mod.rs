@@ -109,6 +109,19 @@ enum Transfer {
     },
 }
 
+impl Transfer {
+    /// Whether a node sends it to another.
+    const fn is_between_nodes(self) -> bool {
+        match self {
+            Self::Fetch { route, .. } => {
+                matches!(route, Route::Peer { .. } | Route::Lake { through: Some(_) })
+            }
+            Self::Push(push) => push.from.is_some(),
+            Self::Fill { .. } | Self::Deliver { .. } | Self::Write { .. } => false,
+        }
+    }
+}
+
 struct Simulation<'run> {
     setup: &'run Setup,
     workload: &'run Workload,
@@ -155,7 +168,8 @@ pub fn run(setup: &Setup, workload: &Workload, cooperation: &mut dyn Cooperation
         .zip(&simulation.uncounted_bytes)
         .map(|(all, uncounted)| all - uncounted);
     let links = simulation.topology.links().iter().zip(counted);
-    simulation.recorder.report(simulation.now, links)
+    let distinct_bytes = workload.distinct_bytes(setup.granularity);
+    simulation.recorder.report(simulation.now, distinct_bytes, links)
 }
 
 impl Simulation<'_> {
@@ -361,6 +375,9 @@ impl Simulation<'_> {
     }
 
     fn arrived(&mut self, transfer: Transfer) {
+        if transfer.is_between_nodes() {
+            self.recorder.sent_between_nodes(self.path(transfer).1);
+        }
         match transfer {
             Transfer::Fetch { request, route } => self.fetched(request, route),
             Transfer::Fill { request, home } => self.filled(request, home),

@@ -49,6 +49,7 @@ fn cluster(cooperation: CooperationName, capacity_bytes: u64) -> ClusterSettings
         adapt_limit: None,
         gwf_reading: GwfReading::Text,
         gwf_ageing: GwfAgeing::Added,
+        claims: false,
         c2p: C2pSettings::default(),
     }
 }
@@ -412,6 +413,27 @@ fn busy(cooperation: CooperationName, seed: u64) -> Report {
 }
 
 #[test]
+fn with_claims_nodes_that_miss_a_block_together_read_the_lake_once() {
+    let mut reads = one_by_one(&[(0, 0), (1, 0), (1, 0)]);
+    reads.jobs[1].after.clear();
+    reads.jobs[1].at = Time::from_secs_f64(0.5);
+    for cooperation in [CooperationName::AllReplicate, CooperationName::Gwf] {
+        let cluster = |claims| ClusterSettings {
+            claims,
+            ..cluster(cooperation, 1000)
+        };
+        let together = report(&setup(), &cluster(false), &reads);
+        assert_eq!(requests(&together), [1, 0, 2, 0], "{cooperation:?}");
+        let claimed = report(&setup(), &cluster(true), &reads);
+        assert_eq!(requests(&claimed), [1, 1, 1, 0], "{cooperation:?}");
+        assert_eq!(claimed.link_bytes(LinkKind::LakeIn), 100);
+        assert_eq!(claimed.between_nodes.bytes, 100);
+        // 1 s from the lake to node 0, 0.5 s to node 1, twice 0.25 s to its client.
+        assert!((claimed.run_s - 2.0).abs() < 1e-6, "{}", claimed.run_s);
+    }
+}
+
+#[test]
 fn a_seed_is_a_report_byte_for_byte() {
     for &cooperation in CooperationName::ALL {
         let text = |seed| serde_json::to_string(&busy(cooperation, seed)).unwrap();
@@ -429,6 +451,12 @@ fn every_byte_that_clients_get_came_from_somewhere() {
         assert_eq!(sources.total().requests, 12 * 300 * 3);
         assert_eq!(report.link_bytes(LinkKind::Client), bytes);
         assert_eq!(report.link_bytes(LinkKind::LakeIn), sources.lake.bytes);
+        // What is on its way when the last job ends is on the links and has not arrived.
+        let on_the_way = report.link_bytes(LinkKind::PeerIn) - report.between_nodes.bytes;
+        assert!(on_the_way <= 12 * 8 * 100, "{cooperation:?}: {on_the_way} bytes");
+        let between = report.between_nodes.requests;
+        assert!(between >= sources.peer.requests, "{cooperation:?}: {between}");
+        assert_eq!(report.distinct_bytes, 200 * 250);
         assert_eq!(report.request_seconds.count, sources.total().requests);
         let reads = report.reads;
         assert_eq!(

@@ -146,6 +146,24 @@ impl Workload {
         reads.map(|read| u64::from(read.blocks())).sum()
     }
 
+    /// The bytes of the distinct blocks that all jobs request.
+    pub fn distinct_bytes(&self, granularity: Granularity) -> u64 {
+        let mut requested: Vec<Vec<bool>> = vec![Vec::new(); self.objects.len()];
+        let mut bytes = 0;
+        for read in self.jobs.iter().flat_map(|job| &job.reads) {
+            let blocks = &mut requested[read.object as usize];
+            if blocks.len() < read.end as usize {
+                blocks.resize(read.end as usize, false);
+            }
+            for index in read.first..read.end {
+                if !std::mem::replace(&mut blocks[index as usize], true) {
+                    bytes += granularity.block_bytes(self.objects[read.object as usize], index);
+                }
+            }
+        }
+        bytes
+    }
+
     /// Records the length of a piece's object.
     fn measure(&mut self, piece: &trace::Piece) -> u64 {
         let object = piece.object as usize;
@@ -182,6 +200,7 @@ mod tests {
         let blocks: Vec<_> = workload.jobs.iter().map(|job| job.reads[0].blocks()).collect();
         assert_eq!(blocks, [3, 1, 2], "a shorter read is of the first blocks");
         assert_eq!(workload.block_requests(), 6);
+        assert_eq!(workload.distinct_bytes(Granularity::blocks(10)), 25 + 7);
     }
 
     #[test]
