@@ -1,15 +1,20 @@
 //! Advice in plain words about the cache that a trace needs.
 
+mod modes;
+mod replay;
 mod text;
 
 use serde::Serialize;
 use shoal_policy::mrc::{MissCurve, Reach, ReuseDistances};
 
-use crate::block::{Block, Granularity};
-use crate::cluster::{Arrival, Cooperation, Hierarchy, Route, Split, Wanted};
+pub use self::modes::{Choice, Mode, ModeOutcome};
+use self::modes::{Trial, choose};
+use self::replay::Replay;
+use crate::block::Granularity;
+use crate::cluster::{Hierarchy, Split};
 use crate::compare::{Comparison, Contender, Row, Survey, WorkingSet};
 use crate::policy::PolicyName;
-use crate::report::{Served, Sources};
+use crate::report::Sources;
 use crate::trace::{Access, Accesses, Operation, Recording, TraceError};
 use crate::units::Capacity;
 
@@ -32,7 +37,7 @@ pub struct AdviceRequest {
     pub granularity: Granularity,
     /// Room in all; `None` for the smallest that is good enough.
     pub capacity: Option<Capacity>,
-    /// The number of nodes that share the room.
+    /// The number of nodes that share the room, at most 256.
     pub nodes: u32,
     /// The cost of a read from the lake, in reads from a peer.
     pub lake_cost: f64,
@@ -66,8 +71,14 @@ pub struct Advice {
     pub policies: Vec<Row>,
     /// The number of nodes that share the room.
     pub nodes: u32,
+    /// The cost of a read from the lake, in reads from a peer.
+    pub lake_cost: f64,
     /// Splits between two layers, if there are several nodes.
     pub splits: Vec<SplitOutcome>,
+    /// Ways to cooperate, if there are several nodes; the hierarchy with the cheapest of the splits.
+    pub modes: Vec<ModeOutcome>,
+    /// Which of them a node should follow.
+    pub choice: Option<Choice>,
 }
 
 impl AdviceRequest {
@@ -101,9 +112,13 @@ impl AdviceRequest {
             capacities: around.map(Capacity::Bytes).to_vec(),
             threads: self.threads,
         };
-        let splits = match self.nodes {
-            0 | 1 => Vec::new(),
-            _ => self.splits(&set, capacity_bytes, &recording, progress)?,
+        let (splits, modes) = match self.nodes {
+            0 | 1 => (Vec::new(), Vec::new()),
+            _ => {
+                let splits = self.splits(&set, capacity_bytes, &recording, progress)?;
+                let modes = self.modes(&set, capacity_bytes, &splits, &recording, progress)?;
+                (splits, modes)
+            }
         };
         let step = set.bytes.div_ceil(POINTS).max(1);
         Ok(Advice {
@@ -116,7 +131,10 @@ impl AdviceRequest {
             capacity_was_given: self.capacity.is_some(),
             policies: comparison.replay(&recording, &survey, progress)?,
             nodes: self.nodes,
+            lake_cost: self.lake_cost,
             splits,
+            choice: choose(&modes),
+            modes,
         })
     }
 
@@ -149,26 +167,22 @@ impl AdviceRequest {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<SplitOutcome>, TraceError> {
         let node_bytes = capacity_bytes / u64::from(self.nodes);
-        let nodes = |l1_share| {
+        let tried = |l1_share| {
             let split = Split::Fixed(l1_share);
             let block_bytes = set.block_bytes_max.max(1);
-            Hierarchy::new(
-                self.nodes as usize,
-                node_bytes,
-                block_bytes,
-                split,
-                PolicyName::LRU,
-            )
+            let nodes = self.nodes as usize;
+            let cluster = Hierarchy::new(nodes, node_bytes, block_bytes, split, PolicyName::LRU);
+            (l1_share, Replay::new(cluster, self.nodes, self.granularity))
         };
-        let mut tried = SHARES.map(|share| (share, nodes(share), Sources::default()));
+        let mut tried = SHARES.map(tried);
         recording.replay(progress, |chunk| {
             for access in chunk {
-                for (_, nodes, sources) in &mut tried {
-                    self.replay(access, nodes, sources);
+                for (_, replay) in &mut tried {
+                    replay.replay(access);
                 }
             }
         })?;
-        let outcome = |(l1_share, _, sources): (f64, Hierarchy, Sources)| {
+        let outcome = |(l1_share, Replay { sources, .. }): (f64, Replay)| {
             let cost = sources.peer.requests as f64 + sources.lake.requests as f64 * self.lake_cost;
             SplitOutcome {
                 l1_share,
@@ -179,43 +193,33 @@ impl AdviceRequest {
         Ok(tried.into_iter().map(outcome).collect())
     }
 
-    /// Replays one request on a cluster without a network: a fetched block arrives at once. Clients are dealt
-    /// to the nodes.
-    fn replay(&self, access: &Access, nodes: &mut Hierarchy, sources: &mut Sources) {
-        let object_blocks = self.granularity.count(access.object_bytes);
-        if access.operation != Operation::Read {
-            let object = access.object;
-            (0..object_blocks).for_each(|index| nodes.remove(Block { object, index }));
-            return;
-        }
-        for (block, bytes) in self.granularity.blocks_of(access) {
-            let wanted = Wanted {
-                node: (access.client % self.nodes) as usize,
-                block,
-                bytes,
-                object_blocks,
-                now: access.at,
-            };
-            sources.count(Served::from(fetch(nodes, wanted)), bytes);
-        }
+    fn modes(
+        &self,
+        set: &WorkingSet,
+        capacity_bytes: u64,
+        splits: &[SplitOutcome],
+        recording: &Recording<'_>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<ModeOutcome>, TraceError> {
+        let cheapest = splits.iter().min_by(|a, b| a.cost.total_cmp(&b.cost));
+        let trial = Trial {
+            nodes: self.nodes,
+            node_bytes: capacity_bytes / u64::from(self.nodes),
+            block_bytes: set.block_bytes_max.max(1),
+            granularity: self.granularity,
+            l1_share: cheapest.map_or(0.5, |split| split.l1_share),
+        };
+        let mut tried = trial.clusters();
+        recording.replay(progress, |chunk| {
+            for access in chunk {
+                for (_, replay) in &mut tried {
+                    replay.replay(access);
+                }
+            }
+        })?;
+        let outcome = |(mode, replay): &(Mode, Replay)| trial.outcome(*mode, replay, self.lake_cost);
+        Ok(tried.iter().map(outcome).collect())
     }
-}
-
-/// Brings the wanted block to its node, and to its home if the home forwards it from the lake.
-fn fetch(nodes: &mut Hierarchy, wanted: Wanted) -> Route {
-    let route = nodes.route(&wanted);
-    let arrival = Arrival {
-        wanted,
-        route,
-        now: wanted.now,
-    };
-    if let Route::Lake { through: Some(home) } = route {
-        nodes.filled(home, &arrival);
-    }
-    if route != Route::Local {
-        nodes.landed(&arrival);
-    }
-    route
 }
 
 fn reads(chunk: &[Access]) -> impl Iterator<Item = &Access> {

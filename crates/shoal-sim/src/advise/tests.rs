@@ -1,12 +1,15 @@
 //! The advice for small traces.
 
-use super::{AdviceRequest, LAKE_COST};
+use shoal_policy::fingerprint::Fingerprint;
+
+use super::modes::Trial;
+use super::{Advice, AdviceRequest, Choice, LAKE_COST, Mode};
 use crate::block::Granularity;
 use crate::chance::{Chance, Zipf};
 use crate::clock::Time;
-use crate::cluster::{Hierarchy, Split};
+use crate::cluster::{Cooperation, Hierarchy, Split};
 use crate::policy::PolicyName;
-use crate::report::Sources;
+use crate::report::Report;
 use crate::simulation::{ClientSettings, LinkSettings, Setup, run};
 use crate::trace::{Access, Accesses, Job, Operation, TraceError};
 use crate::units::Capacity;
@@ -106,9 +109,13 @@ fn apart(clients: u32) -> Vec<Access> {
     (0..5_000).map(access).collect()
 }
 
-/// The result of the full simulator: the same requests, nodes and split, on links that never limit.
-fn simulated(accesses: &[Access], nodes: u32, node_bytes: u64, l1_share: f64) -> Sources {
-    let granularity = Granularity::blocks(100);
+/// The result of the full simulator: the same requests and nodes, on links that never limit.
+fn simulated(
+    accesses: &[Access],
+    nodes: u32,
+    granularity: Granularity,
+    cluster: &mut dyn Cooperation,
+) -> Report {
     let jobs = accesses.iter().map(|access| Ok(Job::of_access(*access)));
     let mut workload = Workload::recorded(jobs, granularity).unwrap();
     Assign::Recorded.apply(&mut workload, nodes, 4, &mut Chance::new(1));
@@ -127,9 +134,7 @@ fn simulated(accesses: &[Access], nodes: u32, node_bytes: u64, l1_share: f64) ->
         warmup: 0.0,
         sample: None,
     };
-    let split = Split::Fixed(l1_share);
-    let mut cluster = Hierarchy::new(nodes as usize, node_bytes, 100, split, PolicyName::LRU);
-    run(&setup, &workload, &mut cluster).sources
+    run(&setup, &workload, cluster)
 }
 
 #[test]
@@ -144,12 +149,45 @@ fn advice_for_several_nodes_is_what_the_simulator_finds_on_them() {
         };
         let advice = request.ask(&open, &mut |_| ()).unwrap();
         for split in &advice.splits {
-            let simulated = simulated(&accesses, 4, 1_500, split.l1_share);
+            let share = Split::Fixed(split.l1_share);
+            let mut cluster = Hierarchy::new(4, 1_500, 100, share, PolicyName::LRU);
+            let simulated = simulated(&accesses, 4, request.granularity, &mut cluster).sources;
             assert_eq!(split.sources.lake.bytes, simulated.lake.bytes, "{split:?}");
             assert_eq!(split.sources, simulated, "{clients} clients");
         }
         let says_little = advice.text().contains("this says little about nodes");
         assert_eq!(says_little, clients == 1, "{}", advice.text());
+    }
+}
+
+#[test]
+fn modes_are_advised_as_the_simulator_finds_them() {
+    // Objects of up to five blocks, and the same in one block each. Pushes of GWF land between requests of
+    // one read there, and after all of them here, so it is compared with one block a read.
+    for (block_bytes, modes) in [(100, 2), (1_000, 3)] {
+        let accesses = apart(7);
+        let open = || Ok(Box::new(apart(7).into_iter().map(Ok)) as Accesses);
+        let request = AdviceRequest {
+            granularity: Granularity::blocks(block_bytes),
+            nodes: 4,
+            ..request(Some(Capacity::Bytes(6_000)))
+        };
+        let advice = request.ask(&open, &mut |_| ()).unwrap();
+        assert_eq!(advice.modes.len(), 3);
+        for tried in &advice.modes[..modes] {
+            let trial = Trial {
+                nodes: 4,
+                node_bytes: 1_500,
+                block_bytes,
+                granularity: request.granularity,
+                l1_share: tried.l1_share.unwrap_or(0.0),
+            };
+            let mut clusters = trial.clusters().into_iter();
+            let (_, replay) = clusters.find(|(mode, _)| *mode == tried.mode).unwrap();
+            let simulated = simulated(&accesses, 4, request.granularity, &mut *replay.into_cluster());
+            assert_eq!(tried.sources, simulated.sources, "{:?}", tried.mode);
+            assert_eq!(tried.between_nodes, simulated.between_nodes, "{:?}", tried.mode);
+        }
     }
 }
 
@@ -194,4 +232,97 @@ fn without_a_size_the_least_that_is_good_enough_is_told() {
         advice.capacity_bytes
     );
     assert!(advice.text().contains("the least that misses hardly more"));
+}
+
+/// Four clients, one for each node, of which each reads all of its objects in turn, `rounds` times. `object`
+/// names the object for a client and a position below `objects`.
+fn in_turn(
+    objects: u32,
+    rounds: u32,
+    object: impl Fn(u32, u32) -> u32 + Copy + 'static,
+    node_bytes: u64,
+) -> Advice {
+    let access = move |number: u32| {
+        let (client, position) = (number % 4, number / 4);
+        Access {
+            at: Time(u64::from(number)),
+            client,
+            object: object(client, position),
+            object_bytes: 100,
+            offset_bytes: 0,
+            bytes: 100,
+            operation: Operation::Read,
+        }
+    };
+    let reads = objects * rounds * 4;
+    let open = move || Ok(Box::new((0..reads).map(access).map(Ok)) as Accesses);
+    let request = AdviceRequest {
+        nodes: 4,
+        ..request(Some(Capacity::Bytes(4 * node_bytes)))
+    };
+    request.ask(&open, &mut |_| ()).unwrap()
+}
+
+#[test]
+fn clients_that_read_their_own_objects_speak_for_a_directory() {
+    // Forty objects for each client, and room for fifty on its node. In a hierarchy three of four of them are
+    // at home on other nodes.
+    let advice = in_turn(40, 20, |client, position| client * 40 + position % 40, 5_000);
+    let Some(Choice::Clear { mode, cheaper_by }) = advice.choice else {
+        panic!("{:?}", advice.modes)
+    };
+    assert_eq!(mode, Mode::Directory);
+    assert!((0.05..1.0).contains(&cheaper_by), "{cheaper_by}");
+    let [hierarchy, directory, _] = advice.modes.as_slice() else {
+        panic!("{:?}", advice.modes)
+    };
+    assert_eq!(
+        (directory.sources.lake.requests, directory.between_nodes.requests),
+        (160, 0)
+    );
+    assert!(hierarchy.between_nodes.requests > 0);
+    let text = advice.text();
+    assert!(
+        text.contains("Choose `mode = \"directory\"` below [cooperation]: it costs"),
+        "{text}"
+    );
+    assert!(text.contains("more local hits"), "{text}");
+}
+
+#[test]
+fn clients_that_read_the_same_objects_and_little_room_speak_for_a_hierarchy() {
+    // Any of a hundred objects, and room for forty on each of four nodes: homes hold nearly all of them once,
+    // and readers any forty, some of them four times.
+    let any = |client, position| {
+        let Fingerprint(number) = Fingerprint::of_number(u64::from(client) << 32 | u64::from(position));
+        (number % 100) as u32
+    };
+    let advice = in_turn(100, 20, any, 4_000);
+    let Some(Choice::Clear { mode, .. }) = advice.choice else {
+        panic!("{:?}", advice.modes)
+    };
+    assert_eq!(mode, Mode::Hierarchy, "{}", advice.text());
+    let text = advice.text();
+    assert!(text.contains("Choose `mode = \"hierarchy\"`"), "{text}");
+    assert!(text.contains("less from the lake"), "{text}");
+}
+
+#[test]
+fn with_room_for_everything_everywhere_no_mode_is_better() {
+    let advice = in_turn(50, 20, |_, position| position % 50, 100_000);
+    assert_eq!(advice.choice, Some(Choice::Tie), "{:?}", advice.modes);
+    let text = advice.text();
+    assert!(text.contains("too close to choose by"), "{text}");
+    assert!(!text.contains("Choose `mode"), "{text}");
+}
+
+#[test]
+fn a_single_node_has_no_mode_to_choose() {
+    let single = AdviceRequest {
+        nodes: 1,
+        ..request(None)
+    };
+    let advice = single.ask(&trace, &mut |_| ()).unwrap();
+    assert_eq!((advice.modes.len(), advice.choice), (0, None));
+    assert!(!advice.text().contains("directory"), "{}", advice.text());
 }

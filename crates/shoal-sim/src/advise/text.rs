@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::Advice;
+use super::{Advice, Choice, Mode, ModeOutcome};
 use crate::compare::{Contender, Row};
 use crate::plot::{Line, Lines};
 use crate::policy::PolicyName;
@@ -40,6 +40,8 @@ impl Advice {
         self.tell_capacity(&mut text);
         self.tell_policies(&mut text);
         self.tell_splits(&mut text);
+        self.tell_modes(&mut text);
+        self.tell_missing_clients(&mut text);
         text
     }
 
@@ -178,17 +180,99 @@ impl Advice {
                 split.cost
             );
         }
-        let clients = self.working_set.clients;
-        if clients < u64::from(self.nodes) {
+    }
+
+    fn tell_modes(&self, text: &mut String) {
+        let (Some(choice), [hierarchy, directory, _]) = (self.choice, self.modes.as_slice()) else {
+            return;
+        };
+        let _ = writeln!(
+            text,
+            "\nThe same {} nodes as a hierarchy, with the cheapest of these splits, or with a directory. A block costs\n\
+             nothing where it is held, 1 from node to node, and {} from the lake.",
+            self.nodes, self.lake_cost
+        );
+        for tried in &self.modes {
+            let requests = tried.sources.total().requests.max(1) as f64;
             let _ = writeln!(
                 text,
-                "The trace has {} for {} nodes, and a node without a client asks for nothing: this says little about nodes\n\
+                "  {:<14} local {:5.1}%  lake {:>10}  between nodes {:>10}  mean cost {:.3}",
+                tried.mode.name(),
+                tried.sources.local.requests as f64 / requests * 100.0,
+                human_bytes(tried.sources.lake.bytes),
+                human_bytes(tried.between_nodes.bytes),
+                tried.cost
+            );
+        }
+        let _ = match choice {
+            Choice::Tie => writeln!(
+                text,
+                "The costs of hierarchy and directory are too close to choose by: take `mode = \"hierarchy\"`, which needs no\n\
+                 Redis."
+            ),
+            Choice::Clear { mode, cheaper_by } => {
+                let (chosen, other) = match mode {
+                    Mode::Hierarchy => (hierarchy, directory),
+                    Mode::Directory | Mode::DirectoryGwf => (directory, hierarchy),
+                };
+                writeln!(
+                    text,
+                    "Choose `mode = \"{}\"` below [cooperation]: it costs {:.1}% less. {}",
+                    chosen.mode.name(),
+                    cheaper_by * 100.0,
+                    difference(chosen, other)
+                )
+            }
+        };
+        let _ = writeln!(
+            text,
+            "GWF keeps last copies in preference to others. The simulator has it; the directory of a node evicts by `{}`.",
+            PolicyName::of_nodes()
+        );
+    }
+
+    fn tell_missing_clients(&self, text: &mut String) {
+        let clients = self.working_set.clients;
+        if self.nodes > 1 && clients < u64::from(self.nodes) {
+            let _ = writeln!(
+                text,
+                "\nThe trace has {} for {} nodes, and a node without a client asks for nothing: this says little about nodes\n\
                  that all have clients.",
                 counted(clients, "client"),
                 self.nodes
             );
         }
     }
+}
+
+impl Mode {
+    /// The word for the mode in the configuration and in advice.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Hierarchy => "hierarchy",
+            Self::Directory => "directory",
+            Self::DirectoryGwf => "directory, GWF",
+        }
+    }
+}
+
+/// Says how much less or more `chosen` reads and sends than `other`.
+fn difference(chosen: &ModeOutcome, other: &ModeOutcome) -> String {
+    let bytes = |ours: u64, theirs: u64| {
+        let word = if ours > theirs { "more" } else { "less" };
+        format!("{} {word}", human_bytes(ours.abs_diff(theirs)))
+    };
+    let local = |tried: &ModeOutcome| {
+        tried.sources.local.requests as f64 / tried.sources.total().requests.max(1) as f64 * 100.0
+    };
+    let points = local(chosen) - local(other);
+    let word = if points < 0.0 { "fewer" } else { "more" };
+    format!(
+        "It reads {} from the lake\nand sends {} between nodes, with {:.1} points {word} local hits.",
+        bytes(chosen.sources.lake.bytes, other.sources.lake.bytes),
+        bytes(chosen.between_nodes.bytes, other.between_nodes.bytes),
+        points.abs()
+    )
 }
 
 /// Formats `a, b and c`.

@@ -66,8 +66,8 @@ enum Verb {
 
 /// Recommend a cache for a trace, in plain words
 ///
-/// The advice names the working set, the effect of half and of twice the room, the best policy, and the
-/// division of the room among several nodes.
+/// The advice names the working set, the effect of half and of twice the room, and the best policy. For
+/// several nodes it also names the division of their room, and the mode to choose: hierarchy or directory.
 #[derive(Debug, Args)]
 struct Advise {
     /// The trace
@@ -78,7 +78,7 @@ struct Advise {
     #[arg(long, value_name = "SIZE", value_parser = capacity)]
     capacity: Option<Capacity>,
     /// How many nodes share the room; the clients of the trace are dealt to them
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=128))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     nodes: u32,
     /// Cost of a read from the lake, in reads from another node
     #[arg(long, value_name = "FACTOR", default_value_t = LAKE_COST)]
