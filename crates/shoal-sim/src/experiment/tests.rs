@@ -167,6 +167,27 @@ fn a_value_of_another_form_is_refused_with_the_right_one() {
 }
 
 #[test]
+fn a_directory_has_room_for_256_nodes() {
+    // Links without rates, so that this says nothing about how long a network of 256 nodes takes.
+    let directory = |mode: &str, nodes: u32| {
+        format!(
+            "title = \"t\"\n[cluster]\nnodes = {nodes}\ncapacity = \"4KiB\"\nblock = \"1KiB\"\n\
+             cooperation = \"{mode}\"\nclaims = true\n[links]\nlake_latency = \"10ms\"\n\
+             [clients]\nper_node = 1\nrequests = 1\n[workload]\n\
+             source = {{ kind = \"uniform\", objects = 50, object_size = \"1KiB\", reads = 5 }}\n"
+        )
+    };
+    for mode in ["all-1r", "all-ar", "gwf"] {
+        let results = parse(&directory(mode, 256)).unwrap().run(1, |_| ()).unwrap();
+        let sources = results.outcomes[0].report.sources;
+        assert!(sources.peer.requests > 0, "{mode}: {sources:?}");
+        let told = parse(&directory(mode, 257)).unwrap_err();
+        assert!(told.contains("`cluster.nodes` is 257\nhint: "), "{told}");
+    }
+    assert!(parse(&directory("hierarchy", 257)).is_ok());
+}
+
+#[test]
 fn a_quick_run_is_the_same_experiment_with_less_of_it() {
     let text = format!("{EXPERIMENT}\n[quick]\nseeds = [7]\nworkload.source.reads = 10\n");
     assert_eq!(parse(&text).unwrap().runs(), 2);
