@@ -213,9 +213,11 @@ impl Cooperation for Directory {
 
 #[cfg(test)]
 mod tests {
-    use super::{Holders, NODES_MAX};
+    use super::super::{Arrival, Route, Wanted};
+    use super::{Claims, Holders, NODES_MAX};
     use crate::block::Block;
     use crate::chance::Chance;
+    use crate::clock::Time;
 
     const BLOCK: Block = Block { object: 1, index: 2 };
 
@@ -250,5 +252,38 @@ mod tests {
         holders.remove(BLOCK, 131);
         assert!(!holders.is_last(BLOCK, 131));
         assert_eq!(holders.any(BLOCK, &mut Chance::new(1)), None);
+    }
+
+    #[test]
+    fn a_claim_lasts_until_the_block_has_come_from_the_lake() {
+        let mut claims = Claims::new(true);
+        let lake = |through| Route::Lake { through };
+        assert_eq!(claims.route(BLOCK, 0), lake(None));
+        assert_eq!(claims.route(BLOCK, 1), lake(Some(0)));
+        let arrival = |node, route| Arrival {
+            wanted: Wanted {
+                node,
+                block: BLOCK,
+                bytes: 1,
+                object_blocks: 3,
+                now: Time::ZERO,
+            },
+            route,
+            now: Time::ZERO,
+        };
+        claims.landed(&arrival(1, Route::Peer { from: 2 }));
+        assert_eq!(
+            claims.route(BLOCK, 1),
+            lake(Some(0)),
+            "that was from another node"
+        );
+        claims.landed(&arrival(0, lake(None)));
+        assert_eq!(
+            claims.route(BLOCK, 1),
+            lake(None),
+            "the block has left node 0 since"
+        );
+        let mut none = Claims::default();
+        assert_eq!([0, 1].map(|node| none.route(BLOCK, node)), [lake(None); 2]);
     }
 }
