@@ -18,7 +18,7 @@ from typing import Any
 BEGIN, END = "<!-- numbers -->\n", "<!-- end -->"
 WORKLOADS = ["uniform", "zipf", "facebook", "scan"]
 # The order of the three numbers in a cell.
-MODES = ["hierarchy", "all-ar", "gwf"]
+MODES = ["hierarchy", "gwf", "all-ar"]
 SOURCES = ["local", "peer", "lake", "joined"]
 
 Row = dict[str, Any]

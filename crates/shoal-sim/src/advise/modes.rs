@@ -24,10 +24,11 @@ const COST_TIE: f64 = 0.05;
 pub enum Mode {
     /// `[cooperation] mode = "hierarchy"`: each block has a home.
     Hierarchy,
-    /// `[cooperation] mode = "directory"`: every node keeps what its clients read, and evicts by itself.
+    /// `[cooperation] mode = "directory"`: nodes weigh copies by GWF, with the age added once, so that copies
+    /// leave before last copies.
     Directory,
-    /// A directory that weighs copies by D4N's GWF, with the age added once: copies leave before last copies.
-    DirectoryGwf,
+    /// The same with `[store] policy = "duel"`: every node keeps what its clients read, and evicts by itself.
+    DirectoryDuel,
 }
 
 /// The result of one way to cooperate.
@@ -50,11 +51,11 @@ pub struct ModeOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Choice {
-    /// This mode costs this share less than the other one.
+    /// This mode costs this share less than the hierarchy, or the hierarchy than the cheaper directory.
     Clear {
         /// The cheaper mode.
         mode: Mode,
-        /// Of the cost of the other mode, 0 to 1.
+        /// Of the cost of the other one, 0 to 1.
         cheaper_by: f64,
     },
     /// Both cost nearly the same.
@@ -73,7 +74,7 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// The clusters to try, each with its mode. All but GWF evict by the policy that nodes follow by default.
+    /// The clusters to try, each with its mode. All but GWF evict by the policy of nodes without a directory.
     pub(super) fn clusters(&self) -> [(Mode, Replay); 3] {
         let policy = PolicyName::of_nodes();
         let nodes = self.nodes as usize;
@@ -86,7 +87,7 @@ impl Trial {
         );
         let caches = (0..nodes).map(|_| Cache::new(self.node_bytes, policy.build()));
         // Blocks arrive at once, so no node ever waits for the claim of another.
-        let directory = Directory::new(caches.collect(), Replication::Always, true, Chance::new(SEED));
+        let duel = Directory::new(caches.collect(), Replication::Always, true, Chance::new(SEED));
         let gwf = DirectoryGwf::new(
             nodes,
             self.node_bytes,
@@ -99,11 +100,11 @@ impl Trial {
                 Mode::Hierarchy,
                 Replay::new(hierarchy, self.nodes, self.granularity),
             ),
+            (Mode::Directory, Replay::new(gwf, self.nodes, self.granularity)),
             (
-                Mode::Directory,
-                Replay::new(directory, self.nodes, self.granularity),
+                Mode::DirectoryDuel,
+                Replay::new(duel, self.nodes, self.granularity),
             ),
-            (Mode::DirectoryGwf, Replay::new(gwf, self.nodes, self.granularity)),
         ]
     }
 
@@ -125,7 +126,7 @@ impl Trial {
     }
 }
 
-/// Chooses between the two modes that a node has; `None` if they were not tried.
+/// Chooses between hierarchy and directory, with the cheaper policy there; `None` if they were not tried.
 pub(super) fn choose(outcomes: &[ModeOutcome]) -> Option<Choice> {
     let cost = |mode| {
         outcomes
@@ -133,9 +134,18 @@ pub(super) fn choose(outcomes: &[ModeOutcome]) -> Option<Choice> {
             .find(|tried| tried.mode == mode)
             .map(|tried| tried.cost)
     };
-    let (hierarchy, directory) = (cost(Mode::Hierarchy)?, cost(Mode::Directory)?);
+    let (hierarchy, gwf, duel) = (
+        cost(Mode::Hierarchy)?,
+        cost(Mode::Directory)?,
+        cost(Mode::DirectoryDuel)?,
+    );
+    let (by, directory) = if duel < gwf * (1.0 - COST_TIE) {
+        (Mode::DirectoryDuel, duel)
+    } else {
+        (Mode::Directory, gwf)
+    };
     let (mode, less, more) = if directory < hierarchy {
-        (Mode::Directory, directory, hierarchy)
+        (by, directory, hierarchy)
     } else {
         (Mode::Hierarchy, hierarchy, directory)
     };
@@ -145,4 +155,32 @@ pub(super) fn choose(outcomes: &[ModeOutcome]) -> Option<Choice> {
     } else {
         Choice::Clear { mode, cheaper_by }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Choice, Mode, ModeOutcome, choose};
+    use crate::report::{Sources, Volume};
+
+    #[test]
+    fn the_cheapest_mode_is_chosen_unless_the_default_costs_hardly_more() {
+        let choice = |costs: [f64; 3]| {
+            let outcome = |(mode, cost)| ModeOutcome {
+                mode,
+                l1_share: None,
+                sources: Sources::default(),
+                between_nodes: Volume::default(),
+                cost,
+            };
+            let modes = [Mode::Hierarchy, Mode::Directory, Mode::DirectoryDuel];
+            choose(&modes.into_iter().zip(costs).map(outcome).collect::<Vec<_>>())
+        };
+        let clear = |mode, cheaper_by| Some(Choice::Clear { mode, cheaper_by });
+        assert_eq!(choice([1.0, 2.0, 4.0]), clear(Mode::Hierarchy, 0.5));
+        assert_eq!(choice([2.0, 1.0, 0.96]), clear(Mode::Directory, 0.5));
+        assert_eq!(choice([2.0, 1.2, 1.0]), clear(Mode::DirectoryDuel, 0.5));
+        assert_eq!(choice([1.0, 0.96, 1.5]), Some(Choice::Tie));
+        assert_eq!(choice([0.0; 3]), Some(Choice::Tie));
+        assert_eq!(choose(&[]), None);
+    }
 }

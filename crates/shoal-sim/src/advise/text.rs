@@ -183,7 +183,7 @@ impl Advice {
     }
 
     fn tell_modes(&self, text: &mut String) {
-        let (Some(choice), [hierarchy, directory, _]) = (self.choice, self.modes.as_slice()) else {
+        let (Some(choice), [hierarchy, directory, duel]) = (self.choice, self.modes.as_slice()) else {
             return;
         };
         let _ = writeln!(
@@ -196,7 +196,7 @@ impl Advice {
             let requests = tried.sources.total().requests.max(1) as f64;
             let _ = writeln!(
                 text,
-                "  {:<14} local {:5.1}%  lake {:>10}  between nodes {:>10}  mean cost {:.3}",
+                "  {:<15} local {:5.1}%  lake {:>10}  between nodes {:>10}  mean cost {:.3}",
                 tried.mode.name(),
                 tried.sources.local.requests as f64 / requests * 100.0,
                 human_bytes(tried.sources.lake.bytes),
@@ -211,23 +211,32 @@ impl Advice {
                  Redis."
             ),
             Choice::Clear { mode, cheaper_by } => {
-                let (chosen, other) = match mode {
-                    Mode::Hierarchy => (hierarchy, directory),
-                    Mode::Directory | Mode::DirectoryGwf => (directory, hierarchy),
+                let (chosen, other, settings) = match mode {
+                    Mode::Hierarchy => (hierarchy, directory, "`mode = \"hierarchy\"` below [cooperation]"),
+                    Mode::Directory => (directory, hierarchy, "`mode = \"directory\"` below [cooperation]"),
+                    Mode::DirectoryDuel => (
+                        duel,
+                        hierarchy,
+                        "`mode = \"directory\"` below [cooperation] and `policy = \"duel\"` below [store]",
+                    ),
                 };
                 writeln!(
                     text,
-                    "Choose `mode = \"{}\"` below [cooperation]: it costs {:.1}% less. {}",
-                    chosen.mode.name(),
+                    "Choose {settings}: it costs {:.1}% less than {}.\n{}",
                     cheaper_by * 100.0,
+                    if mode == Mode::Hierarchy {
+                        "a directory"
+                    } else {
+                        "the hierarchy"
+                    },
                     difference(chosen, other)
                 )
             }
         };
         let _ = writeln!(
             text,
-            "GWF keeps last copies in preference to others. The simulator has it; the directory of a node evicts by `{}`.",
-            PolicyName::of_nodes()
+            "Nodes with a directory evict by `gwf`, which keeps last copies in preference to others, unless [store] policy\n\
+             says otherwise."
         );
     }
 
@@ -246,12 +255,12 @@ impl Advice {
 }
 
 impl Mode {
-    /// The word for the mode in the configuration and in advice.
+    /// The words for the mode in advice.
     const fn name(self) -> &'static str {
         match self {
             Self::Hierarchy => "hierarchy",
             Self::Directory => "directory",
-            Self::DirectoryGwf => "directory, GWF",
+            Self::DirectoryDuel => "directory, duel",
         }
     }
 }
@@ -268,7 +277,7 @@ fn difference(chosen: &ModeOutcome, other: &ModeOutcome) -> String {
     let points = local(chosen) - local(other);
     let word = if points < 0.0 { "fewer" } else { "more" };
     format!(
-        "It reads {} from the lake\nand sends {} between nodes, with {:.1} points {word} local hits.",
+        "It reads {} from the lake and sends {} between nodes, with {:.1} points {word} local hits.",
         bytes(chosen.sources.lake.bytes, other.sources.lake.bytes),
         bytes(chosen.between_nodes.bytes, other.between_nodes.bytes),
         points.abs()
