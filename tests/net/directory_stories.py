@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from . import directory_faults, directory_readers
+from . import directory_coherent, directory_faults, directory_readers
 from .directory_cluster import DirectoryCluster, Settings
 from .loopback import LoopbackStory
 from .redis_servers import RedisCluster, SingleRedis
@@ -20,10 +21,23 @@ def stories(is_long: bool = False) -> dict[str, LoopbackStory[DirectoryCluster]]
     crowded = Settings(SingleRedis, block_size="64KiB", freshness="1h", timeout="1s")
     single = Settings(SingleRedis, block_size="256KiB", freshness="revalidate", timeout=_TIMEOUT)
     cluster = Settings(RedisCluster, block_size="256KiB", freshness="revalidate", timeout=_TIMEOUT)
+    coherent = replace(single, freshness="coherent")
+    coherent_in_cluster = replace(cluster, freshness="coherent")
+    of_one = [directory_coherent.flushed, directory_coherent.frozen]
+    of_a_cluster = [directory_coherent.a_master_replaced]
+    if is_long:
+        of_one += [directory_coherent.killed, directory_coherent.slow, directory_coherent.full]
+        of_a_cluster += [directory_coherent.a_master_cut_off, directory_coherent.flushed]
     return {
         "a_directory_that_fails_costs_no_byte": LoopbackStory(directory_faults.one_redis, partial(_cluster, single)),
         "a_directory_in_a_redis_cluster_that_fails_costs_no_byte": LoopbackStory(
             partial(directory_faults.redis_cluster, is_long=is_long), partial(_cluster, cluster)
+        ),
+        "coherent_reads_fit_one_order_of_all_writes": LoopbackStory(
+            partial(directory_coherent.tell, faults=of_one), partial(_cluster, coherent)
+        ),
+        "coherent_reads_fit_one_order_in_a_redis_cluster": LoopbackStory(
+            partial(directory_coherent.tell, faults=of_a_cluster), partial(_cluster, coherent_in_cluster)
         ),
         "readers_cost_the_lake_one_read_each_block": LoopbackStory(
             partial(directory_readers.tell, is_long=is_long), partial(_cluster, crowded), is_alone=True

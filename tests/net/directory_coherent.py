@@ -1,0 +1,238 @@
+"""The directory fails while clients read and write coherent objects: every read fits one order of all writes.
+
+Most reads are answered without the lake, so a write that some node does not hear of would be seen.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+
+from real.processes import await_that
+
+from .directory_cluster import DirectoryCluster
+from .hand import Hand
+from .history import IF_ABSENT, History, Operation
+from .plan_of_work import run_side_by_side
+from .redis_servers import RedisCluster
+from .settled import judge
+from .stories import Broken
+
+# Names of each fault: few, so that most reads find a name that was not written just now.
+_NAMES = 6
+_READERS = 2
+_READ_PAUSE_S, _WRITE_PAUSE_S = 0.02, 1.0
+_BEFORE_S = 2.5
+# A write waits up to ten seconds when a node loses the directory, and twenty when a server was promoted.
+_TIMEOUT_S = 40
+# A name that is new to a directory settles in twenty seconds. A node that could not tell of a write attaches again
+# half a minute after the last one.
+_SETTLED_S = 90
+_BY_CACHE = "HIT"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`begin` lets the directory fail, and leaves the end to the stack. Clients work on for some seconds after it."""
+
+    name: str
+    begin: Callable[[ExitStack], None]
+    lasts_s: float
+    after_s: float
+
+
+def flushed(cluster: DirectoryCluster) -> Fault:
+    """Returns the loss of all entries, in every server."""
+
+    def begin(_: ExitStack) -> None:
+        for server in cluster.redis.servers:
+            if server.is_master():
+                server.flush()
+
+    return Fault("flushed", begin, 0, 8)
+
+
+def frozen(cluster: DirectoryCluster) -> Fault:
+    """Returns a stop of the first server, after which its clients' requests are late."""
+
+    def begin(ends: ExitStack) -> None:
+        cluster.redis.servers[0].freeze()
+        ends.callback(cluster.redis.servers[0].thaw)
+
+    return Fault("frozen", begin, 4, 14)
+
+
+def killed(cluster: DirectoryCluster) -> Fault:
+    """Returns the death of the first server, which comes back empty."""
+
+    def begin(ends: ExitStack) -> None:
+        cluster.redis.servers[0].kill()
+        ends.callback(cluster.redis.servers[0].start)
+
+    return Fault("killed", begin, 4, 14)
+
+
+def slow(cluster: DirectoryCluster) -> Fault:
+    """Returns answers that come too late for readers."""
+
+    def begin(ends: ExitStack) -> None:
+        ends.callback(cluster.redis.servers[0].slow_down())
+
+    return Fault("slow", begin, 6, 4)
+
+
+def full(cluster: DirectoryCluster) -> Fault:
+    """Returns a server that takes no entry."""
+
+    def begin(ends: ExitStack) -> None:
+        cluster.redis.servers[0].fill()
+        ends.callback(cluster.redis.servers[0].make_room)
+
+    return Fault("full", begin, 4, 14)
+
+
+def a_master_replaced(cluster: DirectoryCluster) -> Fault:
+    """Returns the death of a master whose replica lacks its latest entries, and takes over."""
+    redis = _redis_cluster(cluster)
+
+    def begin(ends: ExitStack) -> None:
+        master = redis.masters()[0]
+        replica = redis.replica_of(master)
+        replica.freeze()
+        time.sleep(1)
+        master.kill()
+        ends.callback(master.start)
+        replica.thaw()
+        await_that("the replica takes over", replica.is_master, 30)
+
+    return Fault("a master replaced", begin, 4, 24)
+
+
+def a_master_cut_off(cluster: DirectoryCluster) -> Fault:
+    """Returns a master that nodes reach and the other servers do not, until its replica takes over."""
+    redis = _redis_cluster(cluster)
+
+    def begin(ends: ExitStack) -> None:
+        await_that("the Redis Cluster is whole", redis.is_whole, 60)
+        master = redis.masters()[0]
+        replica = redis.replica_of(master)
+        ends.enter_context(redis.cut([master], also_from_nodes=False))
+        await_that("the replica takes over", replica.is_master, 30)
+
+    return Fault("a master cut off from the others", begin, 4, 24)
+
+
+def tell(cluster: DirectoryCluster, seed: int, *, faults: list[Callable[[DirectoryCluster], Fault]]) -> str:
+    """Has each fault befall the directory while clients of all nodes read and write names of their own."""
+    told = [make(cluster) for make in faults]
+    keys = {fault.name: [f"coherent-{seed}-{at}-{name}" for name in range(_NAMES)] for at, fault in enumerate(told)}
+    history = History([])
+    for key in (key for some in keys.values() for key in some):
+        cluster.hand(history, _TIMEOUT_S).put(key, f"{key}-0-900", 1)
+    figures = [_befalls(cluster, fault, keys[fault.name], seed, history) for fault in told]
+    if history.failures:
+        raise Broken(f"{len(history.failures)} requests failed: {history.failures[:5]}")
+    judge(history)
+    order = f"{len(history.writes())} writes; every read fits one order of all writes, 0 requests failed"
+    return f"{'; '.join(figures)}; {order}"
+
+
+@dataclass
+class _Clients:
+    """Readers and a writer at each node, until they are stopped."""
+
+    cluster: DirectoryCluster
+    keys: list[str]
+    seed: int
+    history: History
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Works until it is over."""
+        nodes = list(self.cluster.nodes)
+        readers = [self._worker(self._read, node, number) for node in nodes for number in range(_READERS)]
+        run_side_by_side([*readers, *(self._worker(self._write, node, 0) for node in nodes)])
+
+    def _worker(
+        self, work: Callable[[Hand, int, random.Random, int], None], node: int, number: int
+    ) -> Callable[[], None]:
+        history = History([])
+        hand = self.cluster.hand(history, _TIMEOUT_S)
+        chance = random.Random(f"{self.seed} {self.keys[0]} {work.__name__} {node} {number}")
+
+        def run() -> None:
+            turn = 0
+            while not self.is_over.is_set():
+                turn += 1
+                work(hand, node, chance, turn)
+            self.history.operations.extend(history.operations)
+            self.history.failures.extend(history.failures)
+
+        return run
+
+    def _read(self, hand: Hand, node: int, chance: random.Random, _: int) -> None:
+        hand.read(chance.choice(self.keys), node, chance.choice(("GET", "GET", "HEAD")))
+        time.sleep(_READ_PAUSE_S * chance.random() * 2)
+
+    def _write(self, hand: Hand, node: int, chance: random.Random, turn: int) -> None:
+        key = chance.choice(self.keys)
+        kind = chance.choice(("PUT", "PUT", "PUT", "PUT", "IF-ABSENT", "DELETE", "DELETE-MANY"))
+        name = f"{key}-{node}-{turn}-{chance.choice((900, 70_000))}"
+        if kind == "DELETE":
+            hand.delete(key, node)
+        elif kind == "DELETE-MANY":
+            hand.delete_all([key], node)
+        else:
+            hand.put(key, name, node, condition=IF_ABSENT if kind == "IF-ABSENT" else "")
+        self.is_over.wait(_WRITE_PAUSE_S * chance.random() * 2)
+
+
+def _befalls(cluster: DirectoryCluster, fault: Fault, keys: list[str], seed: int, history: History) -> str:
+    await_that(f"before {fault.name}: all nodes answer for the lake", lambda: _is_settled(cluster, keys), _SETTLED_S)
+    clients = _Clients(cluster, keys, seed, history)
+    before = len(history.operations)
+    work = threading.Thread(target=clients.run)
+    work.start()
+    try:
+        time.sleep(_BEFORE_S)
+        with ExitStack() as ends:
+            fault.begin(ends)
+            time.sleep(fault.lasts_s)
+        time.sleep(fault.after_s)
+    finally:
+        clients.is_over.set()
+        work.join()
+    reads = [each for each in history.operations[before:] if each.kind in ("GET", "HEAD")]
+    for node in cluster.nodes:
+        if not any(_is_of_cache(each) and each.node == node for each in reads):
+            raise Broken(f"{fault.name}: node {node} asked the lake for every read, so nothing was proved")
+    share = sum(map(_is_of_cache, reads)) / len(reads)
+    return f"{fault.name}: {len(reads)} reads, {share:.0%} without the lake"
+
+
+def _is_settled(cluster: DirectoryCluster, keys: list[str]) -> bool:
+    """Returns whether every node answers for every name without the lake."""
+    looked = History([])
+    hand = cluster.hand(looked, _TIMEOUT_S)
+    for _ in range(2):
+        looked.operations.clear()
+        for node in cluster.nodes:
+            for key in keys:
+                with suppress(OSError):
+                    hand.read(key, node)
+    # An absent object is asked for at the lake each time.
+    return all(_is_of_cache(each) or not each.value for each in looked.operations)
+
+
+def _is_of_cache(read: Operation) -> bool:
+    return read.note == _BY_CACHE
+
+
+def _redis_cluster(cluster: DirectoryCluster) -> RedisCluster:
+    if not isinstance(cluster.redis, RedisCluster):
+        raise TypeError("this fault is one of a Redis Cluster")
+    return cluster.redis
