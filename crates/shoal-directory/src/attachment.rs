@@ -52,7 +52,7 @@ const _: () = {
     assert!(RENEWAL_PAUSE.as_secs() + TELL_PATIENCE.as_secs() + NOTICED.as_secs() < SETTLING.as_secs());
     assert!(SETTLING.as_secs() < CHANGE_LIFE.as_secs());
     // A node that attaches has told all changes that are under way.
-    assert!(RENEWAL_PAUSE.as_secs() * 2 < PROBATION.as_secs());
+    assert!((RENEWAL_PAUSE.as_secs() + TELL_PATIENCE.as_secs()) * 2 < PROBATION.as_secs() / 2);
     // No answer from before a node was detached is used after it is attached again.
     assert!(ANSWER_LIFE.as_secs() <= NOTICED.as_secs());
     assert!(ANSWER_LIFE.as_secs() + HEARD_LIFE.as_secs() < PROBATION.as_secs());
@@ -68,6 +68,8 @@ pub struct Attachment {
     /// When a change could not be told last.
     failed_at: Option<Instant>,
     heard: Option<Heard>,
+    /// The other nodes that did not tell changes by the rules of this one when it heard of them last.
+    absent: Vec<NodeId>,
     /// When this node first heard of a promoted server.
     promoted: HashMap<Promoted, Instant>,
 }
@@ -78,11 +80,13 @@ enum Standing {
     Detached { since: Instant },
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Heard {
     asked_at: Instant,
     answered_at: Instant,
-    roll: Roll,
+    directory_time: DirectoryTime,
+    /// Whether this node and all others were attached, by the same rules.
+    all_attached: bool,
 }
 
 impl Attachment {
@@ -94,6 +98,7 @@ impl Attachment {
             standing: Standing::Detached { since: now },
             failed_at: None,
             heard: None,
+            absent: Vec::new(),
             promoted: HashMap::new(),
         }
     }
@@ -109,21 +114,37 @@ impl Attachment {
         let rules = if self.is_attached() { self.rules } else { 0 };
         let at = self.heard.as_ref().map(|heard| {
             let since = now.saturating_duration_since(heard.answered_at);
-            DirectoryTime(heard.roll.at.0 + u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+            DirectoryTime(heard.directory_time.0 + u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
         });
         (Presence { node: self.me, rules }, at)
     }
 
-    /// Notes the directory's answer to a word that was sent at `asked_at`. A node that has not failed to tell
-    /// a change for a while attaches: it has renewed every change under way meanwhile.
-    pub fn heard(&mut self, roll: Roll, asked_at: Instant, now: Instant) {
+    /// Notes the directory's answer to a word that was sent at `asked_at`, when these were the `others`. A
+    /// node that has not failed to tell a change for a while attaches: it has renewed every change under
+    /// way meanwhile.
+    pub fn heard(
+        &mut self,
+        roll: &Roll,
+        others: impl Iterator<Item = NodeId>,
+        asked_at: Instant,
+        now: Instant,
+    ) {
         if self.failed_at.is_none_or(|at| at + PROBATION <= asked_at) {
             self.standing = Standing::Attached;
         }
+        let is_attached = |node: NodeId| {
+            let told = Presence {
+                node,
+                rules: self.rules,
+            };
+            roll.present.contains(&told)
+        };
+        self.absent = others.filter(|node| !is_attached(*node)).collect();
         self.heard = Some(Heard {
             asked_at,
             answered_at: now,
-            roll,
+            directory_time: roll.at,
+            all_attached: is_attached(self.me) && self.absent.is_empty(),
         });
     }
 
@@ -135,30 +156,18 @@ impl Attachment {
         }
     }
 
-    /// Whether tokens can be believed: this node has just heard that it and all `others` are attached, by the
+    /// Whether tokens can be believed: this node has just heard that it and all others are attached, by the
     /// same rules.
-    pub fn believes(&self, mut others: impl Iterator<Item = NodeId>, now: Instant) -> bool {
-        let Some(heard) = self.heard.as_ref().filter(|_| self.has_heard(now)) else {
-            return false;
-        };
-        let counts = |node: NodeId| {
-            let told = Presence {
-                node,
-                rules: self.rules,
-            };
-            heard.roll.present.contains(&told)
-        };
-        self.is_attached() && counts(self.me) && others.all(counts)
+    pub fn believes(&self, now: Instant) -> bool {
+        let just_heard = self
+            .heard
+            .is_some_and(|heard| heard.all_attached && now < heard.asked_at + HEARD_LIFE);
+        self.is_attached() && just_heard
     }
 
-    /// The nodes among `others` that do not tell changes by the rules of this one, as far as it has heard.
-    pub fn absent(&self, others: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
-        let present = self.heard.iter().flat_map(|heard| &heard.roll.present);
-        let present: Vec<_> = present
-            .filter(|presence| presence.rules == self.rules)
-            .map(|presence| presence.node)
-            .collect();
-        others.filter(|node| !present.contains(node)).collect()
+    /// The other nodes that do not tell changes by the rules of this one, as far as it has heard.
+    pub fn absent(&self) -> &[NodeId] {
+        &self.absent
     }
 
     /// From when on a change that the directory has noted may take effect. A server that has just been
@@ -170,6 +179,16 @@ impl Attachment {
         }
     }
 
+    /// Whether a change may take effect before the directory was told of it: all other nodes have noticed
+    /// that this one is detached, and it stays so for as long as it takes to tell.
+    pub fn need_not_tell_first(&self, now: Instant) -> bool {
+        let is_noticed = match self.standing {
+            Standing::Detached { since } => since + NOTICED <= now,
+            Standing::Attached => false,
+        };
+        is_noticed && self.failed_at.is_some_and(|at| now < at + PROBATION / 2)
+    }
+
     /// From when on a change that the directory has not noted may take effect: all other nodes have noticed
     /// by then that this one is detached.
     pub fn may_change_untold_at(&self, now: Instant) -> Instant {
@@ -177,10 +196,5 @@ impl Attachment {
             Standing::Detached { since } => since + NOTICED,
             Standing::Attached => now + NOTICED,
         }
-    }
-
-    fn has_heard(&self, now: Instant) -> bool {
-        let heard = self.heard.as_ref();
-        heard.is_some_and(|heard| now < heard.asked_at + HEARD_LIFE)
     }
 }

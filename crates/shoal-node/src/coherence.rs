@@ -166,7 +166,7 @@ impl Coherence {
     }
 
     async fn look(&self, name: &ObjectName) -> Result<Tokens, Look> {
-        if !self.attachment.lock().believes(self.others(), clock::instant()) {
+        if !self.attachment.lock().believes(clock::instant()) {
             return Err(Look::Disbelieved);
         }
         let token = async |name| self.directory.guard().token(name, fresh()).await;
@@ -207,6 +207,11 @@ impl Coherence {
             change,
             is_ended: false,
         };
+        if self.attachment.lock().need_not_tell_first(clock::instant()) {
+            let coherence = Arc::clone(self);
+            tokio::spawn(async move { drop(coherence.tell(change, &names).await) });
+            return begun;
+        }
         let told = self.tell(change, &names).await;
         let now = clock::instant();
         let may_change_at = {
@@ -233,7 +238,7 @@ impl Coherence {
     pub fn figures(&self) -> CoherenceFigures {
         let (attached, absent) = {
             let attachment = self.attachment.lock();
-            (attachment.is_attached(), attachment.absent(self.others()))
+            (attachment.is_attached(), attachment.absent().to_vec())
         };
         CoherenceFigures {
             attached,
@@ -248,9 +253,11 @@ impl Coherence {
         let asked_at = clock::instant();
         let (mine, at) = self.attachment.lock().presence(asked_at);
         if let Ok(roll) = self.directory.guard().attend(mine, at).await {
+            let (members, me) = (self.cooperation.members(), self.cooperation.me());
+            let others = members.iter().map(Member::id).filter(|id| *id != me);
             let mut attachment = self.attachment.lock();
             let was_attached = attachment.is_attached();
-            attachment.heard(roll, asked_at, clock::instant());
+            attachment.heard(&roll, others, asked_at, clock::instant());
             if !was_attached && attachment.is_attached() {
                 tracing::info!("the directory is told of changes of coherent objects");
             }
@@ -299,12 +306,6 @@ impl Coherence {
                 Err(_) => tokio::time::sleep(TRY_AGAIN).await,
             }
         }
-    }
-
-    fn others(&self) -> impl Iterator<Item = NodeId> + use<> {
-        let (members, me) = (self.cooperation.members(), self.cooperation.me());
-        let ids: Vec<_> = members.iter().map(Member::id).collect();
-        ids.into_iter().filter(move |id| *id != me)
     }
 
     fn object(&self, name: &ObjectName) -> ObjectId {

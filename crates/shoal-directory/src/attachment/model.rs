@@ -225,7 +225,10 @@ impl World {
             move |world, roll| {
                 let Some(roll) = roll else { return };
                 let now = world.now;
-                world.nodes[node].attachment.heard(roll, asked_at, now);
+                let others = (0..NODES)
+                    .filter(|other| *other != node && world.planted != Planted::IgnoresOthers)
+                    .map(|other| NodeId(other as u64));
+                world.nodes[node].attachment.heard(&roll, others, asked_at, now);
             },
         );
         self.after(ATTEND_PAUSE, move |world| world.attend(node));
@@ -255,16 +258,9 @@ impl World {
         self.after(RENEWAL_PAUSE, move |world| world.renew(node));
     }
 
-    fn believes(&self, node: usize) -> bool {
-        let others = (0..NODES)
-            .filter(|other| *other != node && self.planted != Planted::IgnoresOthers)
-            .map(|other| NodeId(other as u64));
-        self.nodes[node].attachment.believes(others, self.now)
-    }
-
     fn read(&mut self, node: usize) {
         let (floor, began) = (self.floor, self.now);
-        if self.believes(node) {
+        if self.nodes[node].attachment.believes(self.now) {
             let fresh = self.fresh();
             let at_once = self.planted == Planted::SettlesAtOnce;
             self.ask(
@@ -331,6 +327,10 @@ impl World {
     fn write(&mut self, node: usize) {
         let change = Change(self.below(u64::MAX));
         self.nodes[node].under_way.push(UnderWay { change, until: None });
+        let goes_ahead = self.nodes[node].attachment.need_not_tell_first(self.now);
+        if goes_ahead {
+            self.send_to_lake(node, change);
+        }
         let (fresh, server) = (self.fresh(), self.nodes[node].server);
         self.ask(
             node,
@@ -351,9 +351,11 @@ impl World {
                         attachment.may_change_untold_at(now)
                     }
                 };
-                world.after(may_at.saturating_duration_since(now), move |world| {
-                    world.send_to_lake(node, change);
-                });
+                if !goes_ahead {
+                    world.after(may_at.saturating_duration_since(now), move |world| {
+                        world.send_to_lake(node, change);
+                    });
+                }
             },
         );
         let pause = Duration::from_millis(300) + self.up_to(Duration::from_secs(25));
