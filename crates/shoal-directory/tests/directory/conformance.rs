@@ -42,8 +42,7 @@ macro_rules! conforms {
                 of_all_holders_that_leave_at_once_one_has_the_last_copy
                 a_weight_has_a_bound
                 nodes_hear_of_each_others_state
-                a_name_settles_and_every_change_replaces_its_token
-                a_node_is_present_from_when_it_said_so
+                names_settle_and_nodes_are_present_in_their_time
             }
         }
     };
@@ -389,4 +388,12 @@ async fn nodes_hear_of_each_others_state(directory: &Shared) {
     assert_eq!(told(1, 5).await, [state(1, 5)]);
     assert_eq!(told(2, 6).await, [state(1, 5), state(2, 6)]);
     assert_eq!(told(1, 7).await, [state(1, 7), state(2, 6)]);
+}
+
+/// Both take a while, in which nothing happens.
+async fn names_settle_and_nodes_are_present_in_their_time(directory: &Shared) {
+    tokio::join!(
+        a_name_settles_and_every_change_replaces_its_token(directory),
+        a_node_is_present_from_when_it_said_so(directory)
+    );
 }
