@@ -17,6 +17,7 @@ from real.lakes import LakeUnavailable
 from real.processes import run
 
 from .adaptation import adaptation
+from .elasticity import elasticity
 from .erasure import erasure
 from .facebook import facebook
 from .intermediate import intermediate
@@ -35,6 +36,7 @@ ROWS: dict[str, Row] = {
     "writing": writing,
     "erasure": erasure,
     "intermediate": intermediate,
+    "elasticity": elasticity,
 }
 _HERE = Path(__file__).parent
 _RESULTS, _README = _HERE / "results", _HERE / "README.md"

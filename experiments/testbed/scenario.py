@@ -76,7 +76,7 @@ class Scenario:
             # The simulator does not check whether an object is current.
             freshness="immutable",
             split=split,
-            period=self.settings["grid"]["variant"][0]["cluster"]["adapt_every"],
+            period=self.settings["grid"]["variant"][0].get("cluster", {}).get("adapt_every", "90s"),
         )
 
     @property
@@ -106,7 +106,7 @@ def moves(haste: int) -> Scenario:
     trace = jobs(haste)
     lengths = sizes(trace)
     blocks = [block for job in trace for block in ranges(job.path, job.input_bytes, _BLOCK_BYTES)]
-    return _scenario("moves", haste, {1: [replace(block, size=lengths[block.key]) for block in blocks]})
+    return scenario(_FOLDER / "moves.toml", haste, {1: [replace(block, size=lengths[block.key]) for block in blocks]})
 
 
 def congested(haste: int) -> Scenario:
@@ -114,12 +114,13 @@ def congested(haste: int) -> Scenario:
     objects = [f"any-{number}" for number in range(_OBJECTS)]
     blocks = [block for key in objects for block in ranges(key, _OBJECT_BLOCKS * _BLOCK_BYTES, _BLOCK_BYTES)]
     count = _TIMES * len(blocks) // haste
-    return _scenario("congested", haste, {rack: random.Random(rack).choices(blocks, k=count) for rack in range(1, 5)})
+    reads = {rack: random.Random(rack).choices(blocks, k=count) for rack in range(1, 5)}
+    return scenario(_FOLDER / "congested.toml", haste, reads)
 
 
-def _scenario(name: str, haste: int, reads: dict[int, Sequence[Read]]) -> Scenario:
+def scenario(path: Path, haste: int, reads: dict[int, Sequence[Read]]) -> Scenario:
     """Reads a scenario from its file; `haste` divides its moments."""
-    text = (_FOLDER / f"{name}.toml").read_text()
+    text = path.read_text()
     text = _MOMENT.sub(lambda moment: f'at = "{int(moment[1]) // haste}s"', text)
     return Scenario(text, tomllib.loads(text), reads)
 

@@ -16,10 +16,11 @@ from pathlib import Path
 from real import etcd, tier
 from real.lakes import Lake, minio, versitygw
 from real.node import Node
-from real.processes import await_that, run
+from real.processes import Process, answers, await_that, run
 from real.wire import Answer, send
 
 from .fabric import (
+    DIRECTORY_ADDRESS,
     LAKE_ADDRESS,
     REGISTRY_ADDRESSES,
     TIER_ADDRESS,
@@ -38,6 +39,7 @@ BUCKET = "shoal"
 BACK = "back/"
 # A node waits twice as long before it repeats a request to the lake that a dead node may have sent.
 _SOON_ADOPTED = {"SHOAL_LAKE_STALL_TIMEOUT": "5s"}
+_REDIS_PORT = 6379
 LAKES = {"versitygw": versitygw.start, "minio": minio.start}
 
 COOPERATION = """
@@ -77,6 +79,23 @@ class Shape:
     permission: str = "0s"
     """The rack whose store has a disk of its own, and its size in bytes."""
     disk: tuple[int, int] | None = None
+    """Whether nodes find blocks by a directory, and not at their homes."""
+    directory: bool = False
+    """The eviction policy; if empty, the default of the nodes."""
+    policy: str = ""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Returns the variables of each node's environment."""
+        settings = dict(_SOON_ADOPTED) if self.written_back else {}
+        if self.policy:
+            settings["SHOAL_STORE_POLICY"] = self.policy
+        if self.directory:
+            settings["SHOAL_COOPERATION_MODE"] = "directory"
+            settings["SHOAL_DIRECTORY_URL"] = f"redis://{DIRECTORY_ADDRESS}:{_REDIS_PORT}"
+            # Answers wait behind blocks, which take as many times longer as links are slower than published.
+            settings["SHOAL_DIRECTORY_TIMEOUT"] = "1s"
+        return settings
 
 
 class Cluster:
@@ -91,6 +110,8 @@ class Cluster:
         self.fabric = Fabric(shape.racks, shape.rates)
         self._stack.callback(self.fabric.remove)
         self.lake: Lake = self._stack.enter_context(LAKES[shape.lake](folder / "lake", (), LAKE_ADDRESS))
+        if shape.directory:
+            self._directory(folder)
         self._tier_tables = self._tier(folder, shape) if shape.written_back else ""
         self.nodes = {rack: self._node(binary, folder, shape, rack) for rack in self.fabric.racks}
         if shape.disk:
@@ -181,6 +202,13 @@ class Cluster:
         urls = [self.nodes[rack].url for rack in racks]
         return Plan(urls, account.access_key, account.secret_key, BUCKET, reads, **settings)  # type: ignore[arg-type]
 
+    def _directory(self, folder: Path) -> None:
+        """Starts the Redis that has the directory."""
+        command = ["redis-server", "--bind", DIRECTORY_ADDRESS, "--port", str(_REDIS_PORT), "--protected-mode", "no"]
+        redis = Process([*command, "--save", "", "--dir", str(folder)], folder / "redis.log")
+        self._stack.callback(redis.stop)
+        redis.wait_until(lambda: answers(_REDIS_PORT, DIRECTORY_ADDRESS), 10)
+
     def _tier(self, folder: Path, shape: Shape) -> str:
         """Starts a tier; returns the tables of a node's configuration for it."""
         registry = self._stack.enter_context(etcd.Etcd(folder / "etcd", REGISTRY_ADDRESSES))
@@ -232,7 +260,7 @@ class Cluster:
             address=node_address(rack),
             admin_address=admin_address(rack),
             tables=tables,
-            environment=_SOON_ADOPTED if shape.written_back else {},
+            environment=shape.settings,
             within=within(f"node-{rack}"),
             s3_port=9000,
             admin_port=9100,

@@ -24,6 +24,7 @@ from real.processes import run
 LAKE_ADDRESS = "10.78.0.254"
 TIER_ADDRESS = "10.77.0.254"
 REGISTRY_ADDRESSES = ("10.77.0.1", "10.77.0.2", "10.77.0.3")
+DIRECTORY_ADDRESS = "10.77.0.4"
 _SWITCHES = "switches"
 _FAULTS = """\
 table bridge faults {
@@ -80,7 +81,7 @@ class Fabric:
             _ip(_SWITCHES, "link", "set", switch, "mtu", str(_MTU), "up")
         self._cable("lake", _End("", _LAKE), "wide-area", f"{LAKE_ADDRESS}/24")
         self._cable("tier", _End("", _TIER), "spine", f"{TIER_ADDRESS}/16")
-        for address in REGISTRY_ADDRESSES:
+        for address in (*REGISTRY_ADDRESSES, DIRECTORY_ADDRESS):
             _ip("", "address", "add", f"{address}/32", "dev", _TIER)
         self._cable("direction", _End("", _DIRECTION), "admin", "10.79.0.254/24")
         for rack in self.racks:
