@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use shoal_policy::{BlockId, NodeId, Source};
+use shoal_policy::{BlockId, Source};
 use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
 use shoal_store::Store;
 
 use crate::fetch::{FetchVia, Fetcher, JoinedFetch, StreamHandle};
 use crate::read_context::ReadContext;
-use crate::single_flight::{FetchError, Waiter};
+use crate::single_flight::{FetchError, Sender, Waiter};
 
 /// The number of retries for a block whose fetch failed under another reader, or was abandoned by it.
 const TRIES: u8 = 3;
@@ -103,8 +103,8 @@ struct BlockSlot {
     wanted: ByteRange,
     tries: u8,
     state: BlockState,
-    /// The node that the fetch asks first.
-    peer: Option<NodeId>,
+    /// What the fetch asks first, if that is known before it begins.
+    sender: Option<Sender>,
 }
 
 enum BlockState {
@@ -280,19 +280,27 @@ impl BlockStream {
             .stream_handle
             .as_mut()
             .and_then(|stream_handle| stream_handle.take_first(block));
-        let (state, peer) = if let Some(joined) = first {
-            (BlockState::fetching(joined, wanted), None)
+        let (state, sender) = if let Some(joined) = first {
+            (BlockState::fetching(joined, wanted), Some(Sender::Other))
         } else if let Some(block) = self.reader.resident(block) {
             self.reader.fetcher.hit(version, index);
-            (BlockState::Resident(block), None)
+            (BlockState::Resident(block), Some(Sender::Other))
         } else {
             let via = self.reader.plan.via();
-            let peer = via.and_then(|via| self.reader.fetcher.first_peer(block, via));
-            if is_busy(peer, self.slots.iter().map(|slot| slot.peer)) {
+            let sender = via.map_or(Some(Sender::Other), |via| {
+                self.reader.fetcher.first_sender(version, index, via)
+            });
+            if is_busy(
+                sender,
+                self.slots
+                    .iter()
+                    .filter(|slot| slot.is_fetched())
+                    .map(BlockSlot::sender),
+            ) {
                 return None;
             }
             let opening = Arc::clone(&self.reader).open(index);
-            (BlockState::Opening(Box::pin(opening)), peer)
+            (BlockState::Opening(Box::pin(opening)), sender)
         };
         self.planned.start = end;
         Some(BlockSlot {
@@ -300,12 +308,24 @@ impl BlockStream {
             wanted,
             tries: TRIES,
             state,
-            peer,
+            sender,
         })
     }
 }
 
 impl BlockSlot {
+    const fn is_fetched(&self) -> bool {
+        matches!(self.state, BlockState::Fetching(_) | BlockState::Opening(_))
+    }
+
+    /// What sends the block, if that is known.
+    fn sender(&self) -> Option<Sender> {
+        match &self.state {
+            BlockState::Fetching(joined) => joined.waiter.sender().or(self.sender),
+            BlockState::Opening(_) | BlockState::Resident(_) | BlockState::NotHeld => self.sender,
+        }
+    }
+
     /// Takes over the result of an opening that has finished.
     fn advance(&mut self, cx: &mut Context<'_>) {
         let BlockState::Opening(opening) = &mut self.state else {
@@ -353,10 +373,16 @@ impl BlockSlot {
     }
 }
 
-/// Whether a node already sends its maximum for one response at a time; `asked` are the nodes that send the
-/// other blocks.
-fn is_busy(peer: Option<NodeId>, asked: impl Iterator<Item = Option<NodeId>>) -> bool {
-    peer.is_some() && asked.filter(|asked| *asked == peer).count() >= FROM_ONE_PEER
+/// Whether a node already sends its maximum for one response at a time. `asked` is what sends the blocks
+/// before this one, as far as it is known. If the directory is still to say what sends this one, it is taken
+/// for what sends the last one of which that is known: most often one node holds all blocks of an object.
+fn is_busy(sender: Option<Sender>, asked: impl DoubleEndedIterator<Item = Option<Sender>> + Clone) -> bool {
+    let likely = sender.or_else(|| asked.clone().rev().flatten().next());
+    if likely == Some(Sender::Other) {
+        return false;
+    }
+    let counts = |asked: &Option<Sender>| *asked == likely || (sender.is_none() && asked.is_none());
+    asked.filter(counts).count() >= FROM_ONE_PEER
 }
 
 fn poll_waiter(waiter: &mut Waiter, cx: &mut Context<'_>) -> Poll<Result<Bytes, FetchError>> {
@@ -383,15 +409,30 @@ fn is_anothers(error: &FetchError, own: bool) -> bool {
 mod tests {
     use shoal_policy::NodeId;
 
-    use super::is_busy;
+    use super::{Sender, is_busy};
 
     #[test]
     fn a_node_brings_two_blocks_of_a_response_at_a_time_and_the_lake_any_number() {
-        let (this, other) = (Some(NodeId(1)), Some(NodeId(2)));
-        let asked = [this, None, other, None, None];
+        let (this, other) = (Some(Sender::Node(NodeId(1))), Some(Sender::Node(NodeId(2))));
+        let lake = Some(Sender::Other);
+        let asked = [this, lake, other, lake, lake];
         assert!(!is_busy(this, asked.into_iter()));
-        assert!(!is_busy(None, asked.into_iter()));
+        assert!(!is_busy(lake, asked.into_iter()));
         assert!(is_busy(this, asked.into_iter().chain([this])));
         assert!(!is_busy(other, asked.into_iter().chain([this])));
+    }
+
+    #[test]
+    fn a_block_whose_sender_is_to_be_found_out_is_taken_for_one_of_the_same_node() {
+        let (this, other) = (Some(Sender::Node(NodeId(1))), Some(Sender::Node(NodeId(2))));
+        let (lake, unknown) = (Some(Sender::Other), None);
+        let is_busy = |asked: &[Option<Sender>]| is_busy(unknown, asked.iter().copied());
+        assert!(!is_busy(&[]) && !is_busy(&[unknown]) && !is_busy(&[this]));
+        assert!(is_busy(&[unknown, unknown]) && is_busy(&[this, unknown]) && is_busy(&[this, this]));
+        assert!(
+            !is_busy(&[this, this, other]),
+            "the last block came from elsewhere"
+        );
+        assert!(!is_busy(&[lake, unknown, unknown]) && !is_busy(&[this, this, lake]));
     }
 }

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::StatusCode;
 use parking_lot::Mutex;
-use shoal_policy::{BlockId, Layer, Source};
+use shoal_policy::{BlockId, Layer, NodeId, Source};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use crate::endpoint::SharedError;
@@ -98,12 +98,23 @@ struct State {
     received: u64,
     /// Where the bytes come from now.
     source: Source,
+    /// What sends them, once the leader knows.
+    sender: Option<Sender>,
     /// The other node that the leader waits for.
     awaited: Option<Awaited>,
     phase: FetchPhase,
     wakers: Vec<Waker>,
     /// The share of the memory window that the pieces take; given back when they are dropped.
     window: Option<OwnedSemaphorePermit>,
+}
+
+/// What sends a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// Another node.
+    Node(NodeId),
+    /// The lake, a tier, or this node.
+    Other,
 }
 
 /// Another node that brings a block, and may have to wait for a third one before it can.
@@ -155,6 +166,7 @@ impl SingleFlight {
                 pieces: Vec::new(),
                 received: 0,
                 source: Source::Lake,
+                sender: None,
                 awaited: None,
                 phase: FetchPhase::Receiving,
                 wakers: Vec::new(),
@@ -268,6 +280,11 @@ impl Leader {
     /// Sets the source of the bytes to come.
     pub fn set_source(&self, source: Source) {
         self.fetch.state.lock().source = source;
+    }
+
+    /// Notes what sends the bytes to come. Waiters may ask for further blocks then.
+    pub fn set_sender(&self, sender: Sender) {
+        self.change(|state| state.sender = Some(sender));
     }
 
     /// The source of the bytes that came last.
@@ -445,6 +462,15 @@ impl Waiter {
             Source::Local
         } else {
             self.fetch.state.lock().source
+        }
+    }
+
+    /// What sends the block, if that is known.
+    pub fn sender(&self) -> Option<Sender> {
+        if self.found_here {
+            Some(Sender::Other)
+        } else {
+            self.fetch.state.lock().sender
         }
     }
 

@@ -22,6 +22,7 @@ use crate::endpoint::{EndpointRequest, RepeatableGet};
 use crate::grants::is_refusal;
 use crate::peer::{BlockRequest, Peer, PeerError, PeerRole};
 use crate::read_context::ReadContext;
+use crate::single_flight::Sender;
 use crate::single_flight::{Awaited, FetchError, Leader};
 use crate::tier::TierBytes;
 
@@ -123,6 +124,7 @@ impl Fetcher {
         }
         let check = self.integrity.of(&fetch.version, &fetch.context)?;
         leader.set_source(Source::Lake);
+        leader.set_sender(Sender::Other);
         let rest = ByteRange {
             start: leader.received(),
             end: len,
@@ -196,6 +198,7 @@ impl Fetcher {
                 }
             };
             leader.set_source(Source::Peer);
+            leader.set_sender(Sender::Node(node));
             let Err(error) = self.fetch_from_peer(node, role, fetch, leader).await else {
                 return Led::ToTheBlock;
             };
@@ -235,14 +238,17 @@ impl Fetcher {
         })
     }
 
-    /// The node that is asked first for a block that is not here.
-    pub fn first_peer(&self, block: BlockId, via: &FetchVia) -> Option<NodeId> {
+    /// What sends a block of this version that is not here, unless it fails to. `None` if the directory says
+    /// it when it is asked.
+    pub fn first_sender(&self, version: &Version, index: u32, via: &FetchVia) -> Option<Sender> {
         match via {
-            // The directory says it when it is asked.
-            FetchVia::Route(_) if self.directory.is_some() => None,
-            FetchVia::Route(layer) => self.next_peer(block, *layer, &[]).map(|(node, _)| node),
-            FetchVia::Handover(giver) | FetchVia::Push(giver, _) => Some(*giver),
-            FetchVia::Tier(_) => None,
+            FetchVia::Route(_) if self.directory_for(version.block_len(index)).is_some() => None,
+            FetchVia::Route(layer) => {
+                let peer = self.next_peer(version.block(index), *layer, &[]);
+                Some(peer.map_or(Sender::Other, |(node, _)| Sender::Node(node)))
+            }
+            FetchVia::Handover(giver) | FetchVia::Push(giver, _) => Some(Sender::Node(*giver)),
+            FetchVia::Tier(_) => Some(Sender::Other),
         }
     }
 
