@@ -21,7 +21,7 @@ from .elasticity import elasticity
 from .erasure import erasure
 from .facebook import facebook
 from .intermediate import intermediate
-from .layers import cold, local, remote, solo, striping
+from .layers import cold, directory, local, remote, solo, striping
 from .row import Bed, Line, Row
 from .writing import writing
 
@@ -37,6 +37,7 @@ ROWS: dict[str, Row] = {
     "erasure": erasure,
     "intermediate": intermediate,
     "elasticity": elasticity,
+    "directory": directory,
 }
 _HERE = Path(__file__).parent
 _RESULTS, _README = _HERE / "results", _HERE / "README.md"

@@ -1,9 +1,9 @@
-"""Hits here, hits at a neighbour, and cold reads through both: D3N Fig. 7, dissertation Figs. 6.2 and 6.3."""
+"""Hits here, hits at a neighbour, and cold reads through both: D3N Fig. 7, dissertation Figs. 6.2 to 6.4."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from net.cluster import BUCKET, Cluster, Shape
 from net.fabric import Rates, within
@@ -20,6 +20,9 @@ _RATES = Rates(client=CLIENT_MBIT, node=NODE_MBIT, rack=RACK_MBIT, lake=LAKE_MBI
 _HOMES_AT_2 = (1, 10_000)
 _NO_L1 = (0, 100)
 _GIB = 1 << 30
+_BLOCK_BYTES = 4 * MIB
+# Published rates are so many times ours.
+_SCALE = 200
 
 
 def local(bed: Bed) -> list[Line]:
@@ -111,6 +114,64 @@ def cold(bed: Bed) -> list[Line]:
         Line("cold read through L1 and L2 against the lake", "0.74", "≥ 0.95", ratios, least=0.95),
         Line("bytes on the lake links for each byte read cold, headers included", "–", "–", traffic),
     ]
+
+
+def directory(bed: Bed) -> list[Line]:
+    """Measures misses and remote hits of nodes that find blocks by a directory, and what they wait for it."""
+    misses, remote_hits = [], []
+    looks_us: dict[str, list[float]] = {"shaped": [], "without a rate": []}
+    with bed.cluster("directory", Shape(2, _RATES, directory=True)) as cluster:
+        for turn in range(bed.rounds):
+            reads = _objects(cluster, f"directory-{turn}", 64 * MIB // bed.haste)
+            lake = sound(cluster.read_past(1, reads))
+            miss, look_us = _miss(cluster, reads)
+            misses.append(miss.mbit_per_s / lake.mbit_per_s)
+            looks_us["shaped"].append(look_us)
+    with bed.cluster("directory-remote", Shape(2, replace(_RATES, lake=None), directory=True)) as cluster:
+        for turn in range(bed.rounds):
+            reads = _objects(cluster, f"remote-{turn}", 96 * MIB // bed.haste)
+            sound(cluster.read_through(2, reads))
+            hit = sound(cluster.read_through(1, reads))
+            _require(hit, "MISS")
+            remote_hits.append(hit.mbit_per_s / NODE_MBIT)
+    with bed.cluster("directory-unshaped", Shape(2, Rates(), directory=True)) as cluster:
+        for turn in range(bed.rounds):
+            reads = _objects(cluster, f"unshaped-{turn}", 64 * MIB // bed.haste)
+            looks_us["without a rate"].append(_miss(cluster, reads, connections=1)[1])
+    lines = [
+        Line("directory: a miss against the lake", "1", "≥ 0.98", misses, least=0.98),
+        Line("directory: remote hit against the rate of the node's link", "1", "≥ 0.95", remote_hits, least=0.95),
+    ]
+    # Megabits a second are bits a microsecond.
+    block_us = 8 * _BLOCK_BYTES / LAKE_MBIT
+    for (links, looks), time_us in zip(looks_us.items(), (block_us, block_us / _SCALE), strict=True):
+        lines.append(
+            Line(
+                f"directory: a look, % of {time_us / 1e3:.0f} ms for a block of 4 MiB from the lake, links {links}",
+                "negligible",
+                "≤ 1",
+                [100 * look / time_us for look in looks],
+                "{:.2f}",
+                most=1.0,
+            )
+        )
+    return lines
+
+
+def _miss(cluster: Cluster, reads: Sequence[Read], **settings: object) -> tuple[Outcome, float]:
+    """Reads cold objects from the first node. Returns the outcome, and the mean time of a look in microseconds."""
+    looks, micros = _looks(cluster, 1)
+    miss = sound(cluster.read_through(1, reads, **settings))
+    _require(miss, "MISS")
+    looks_after, micros_after = _looks(cluster, 1)
+    return miss, (micros_after - micros) / (looks_after - looks)
+
+
+def _looks(cluster: Cluster, rack: int) -> tuple[int, int]:
+    """Returns how often a node's reads have looked into the directory, and the microseconds that answers took."""
+    metrics = dict(line.rsplit(" ", 1) for line in cluster.nodes[rack].metrics().splitlines() if line[:1] != "#")
+    answered = metrics['shoal_directory_requests_total{request="look",outcome="answered"}']
+    return int(answered), int(metrics['shoal_directory_answer_microseconds_total{request="look"}'])
 
 
 def striping(bed: Bed) -> list[Line]:
