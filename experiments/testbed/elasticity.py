@@ -49,7 +49,7 @@ def elasticity(bed: Bed) -> list[Line]:
     for name, size in _SIZES.items():
         measured, expected = _rounds(bed, size, bed.rounds, tuple(_VARIANTS))
         lines += _lines(name, measured, expected)
-    for lake in _OTHER_LAKES:
+    for lake in _OTHER_LAKES if bed.haste == 1 else ():
         measured, expected = _rounds(bed, _SIZES["200 GB"], 1, ("gwf", "all-ar"), lake)
         lines += _lines_of_lake(f"200 GB, a lake of {lake[0]} Gbit/s", measured, expected)
     return lines

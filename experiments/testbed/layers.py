@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from net.cluster import BUCKET, Cluster, Shape
 from net.fabric import Rates, within
@@ -20,9 +20,11 @@ _RATES = Rates(client=CLIENT_MBIT, node=NODE_MBIT, rack=RACK_MBIT, lake=LAKE_MBI
 _HOMES_AT_2 = (1, 10_000)
 _NO_L1 = (0, 100)
 _GIB = 1 << 30
-_BLOCK_BYTES = 4 * MIB
+_BLOCK, _BLOCK_BYTES = "4MiB", 4 * MIB
 # Published rates are so many times ours.
 _SCALE = 200
+# The caches of dissertation 6.3.2 have links of 10 Gbit/s between them.
+_PEER_MBIT = 50
 
 
 def local(bed: Bed) -> list[Line]:
@@ -118,29 +120,46 @@ def cold(bed: Bed) -> list[Line]:
 
 def directory(bed: Bed) -> list[Line]:
     """Measures misses and remote hits of nodes that find blocks by a directory, and what they wait for it."""
-    misses, remote_hits = [], []
+    misses = []
+    # Between the racks, as published, and as fast as the links of all their nodes.
+    remote_hits: dict[int, list[float]] = {_PEER_MBIT: [], RACK_MBIT: []}
     looks_us: dict[str, list[float]] = {"shaped": [], "without a rate": []}
-    with bed.cluster("directory", Shape(2, _RATES, directory=True)) as cluster:
+    with bed.cluster("directory", Shape(2, _RATES, block_size=_BLOCK, directory=True)) as cluster:
         for turn in range(bed.rounds):
             reads = _objects(cluster, f"directory-{turn}", 64 * MIB // bed.haste)
             lake = sound(cluster.read_past(1, reads))
             miss, look_us = _miss(cluster, reads)
             misses.append(miss.mbit_per_s / lake.mbit_per_s)
             looks_us["shaped"].append(look_us)
-    with bed.cluster("directory-remote", Shape(2, replace(_RATES, lake=None), directory=True)) as cluster:
-        for turn in range(bed.rounds):
-            reads = _objects(cluster, f"remote-{turn}", 96 * MIB // bed.haste)
-            sound(cluster.read_through(2, reads))
-            hit = sound(cluster.read_through(1, reads))
-            _require(hit, "MISS")
-            remote_hits.append(hit.mbit_per_s / NODE_MBIT)
-    with bed.cluster("directory-unshaped", Shape(2, Rates(), directory=True)) as cluster:
+    for mbit, values in remote_hits.items():
+        rates = Rates(client=CLIENT_MBIT, node=NODE_MBIT, rack=mbit)
+        with bed.cluster(f"directory-remote-{mbit}", Shape(2, rates, block_size=_BLOCK, directory=True)) as cluster:
+            for turn in range(bed.rounds):
+                reads = _objects(cluster, f"remote-{turn}", 64 * MIB // bed.haste)
+                sound(cluster.read_through(2, reads))
+                hit = sound(cluster.read_through(1, reads))
+                _require(hit, "MISS")
+                values.append(hit.mbit_per_s / min(mbit, NODE_MBIT))
+    with bed.cluster("directory-unshaped", Shape(2, Rates(), block_size=_BLOCK, directory=True)) as cluster:
         for turn in range(bed.rounds):
             reads = _objects(cluster, f"unshaped-{turn}", 64 * MIB // bed.haste)
             looks_us["without a rate"].append(_miss(cluster, reads, connections=1)[1])
     lines = [
         Line("directory: a miss against the lake", "1", "≥ 0.98", misses, least=0.98),
-        Line("directory: remote hit against the rate of the node's link", "1", "≥ 0.95", remote_hits, least=0.95),
+        Line(
+            f"directory: remote hit against a link of {_PEER_MBIT} between the nodes (10 Gbit/s)",
+            "0.88",
+            "≥ 0.95",
+            remote_hits[_PEER_MBIT],
+            least=0.95,
+        ),
+        Line(
+            f"directory: remote hit against the node's own link of {NODE_MBIT} (40 Gbit/s)",
+            "–",
+            "≥ 0.95",
+            remote_hits[RACK_MBIT],
+            least=0.95,
+        ),
     ]
     # Megabits a second are bits a microsecond.
     block_us = 8 * _BLOCK_BYTES / LAKE_MBIT
