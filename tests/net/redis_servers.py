@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -212,8 +213,10 @@ class RedisCluster(Redis):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._buses = [free_port() for _ in range(2 * _MASTERS)]
+        # Another story may cut off the servers of its own cluster, which it names by their addresses.
+        network = f"127.{random.randrange(1, 255)}.{random.randrange(255)}"
         self.servers = [
-            Server(folder / str(number), f"127.0.1.{number + 1}", _cluster_settings(bus))
+            Server(folder / str(number), f"{network}.{number + 1}", _cluster_settings(bus))
             for number, bus in enumerate(self._buses)
         ]
 
