@@ -159,19 +159,25 @@ async fn a_frozen_member_costs_one_request_and_no_write() {
         // Connections to the member that answers now are open and idle.
         commit(&engine, put(&key, b"1")).await;
         cluster.freeze(member);
-        let began = Instant::now();
-        assert_eq!(value(&engine, &key).await.as_deref(), Some(&b"1"[..]));
-        assert!(began.elapsed() < PATIENCE + SLACK, "{:?}", began.elapsed());
-        let mut unknown = 0;
+        // A frozen leader takes an election, which on a busy machine outlasts the patience for one request.
+        let mut unanswered = 0;
+        for _ in 0..5 {
+            let began = Instant::now();
+            match engine.get(&key).await {
+                Ok(found) => assert_eq!(found.unwrap().value, &b"1"[..]),
+                Err(EngineError::Unavailable(_)) => unanswered += 1,
+                Err(other) => panic!("{other}"),
+            }
+            assert!(began.elapsed() < PATIENCE + SLACK, "{:?}", began.elapsed());
+        }
         for _ in 0..5 {
             match engine.commit(put(&key, b"2")).await {
                 Ok(_) => {}
-                // A frozen leader takes an election.
-                Err(EngineError::Unknown(_) | EngineError::Unavailable(_)) => unknown += 1,
+                Err(EngineError::Unknown(_) | EngineError::Unavailable(_)) => unanswered += 1,
                 Err(other) => panic!("{other}"),
             }
         }
-        assert!(unknown <= 2, "{unknown} of 5 writes were not answered");
+        assert!(unanswered <= 2, "{unanswered} of 10 requests were not answered");
         cluster.thaw(member);
         cluster.wait().await;
         assert_eq!(value(&engine, &key).await.as_deref(), Some(&b"2"[..]));
