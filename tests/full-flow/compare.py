@@ -1,7 +1,8 @@
 """Runs `versitygw test full-flow` on versitygw and through a node. Tests that pass there must pass through the node.
 
 `differs.txt` lists the tests that are known to differ, with reasons. A test that fails through the node and is not in
-that file fails this run. A test in the file that passes also fails it, because the file is then no longer true.
+that file fails this run. A test in the file that passes also fails it, because the file is then no longer true. Tests
+that fail by chance, at versitygw too, are in `UNSTEADY` and do not count.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from real.node import Node  # noqa: E402
 
 DIFFERS = HERE / "differs.txt"
 TIMEOUT_S = 1800
+# It expects uploads of one key in the order in which they were made; versitygw lists those of one second by their
+# random ids.
+UNSTEADY = {"ListMultipartUploads_keyMarker_not_from_list"}
 # `PASS Name` or `FAIL Name: reason`, between the codes of colours.
 _OUTCOME = re.compile(r"^\W*(?:\[\d+m)?(PASS|FAIL)\s*(?:\x1b\[0m)?\s*(\w+)(?:: (.*))?$")
 
@@ -75,7 +79,7 @@ def tried_again(
     """Runs each unexpected failure again, alone: some tests expect an order of objects that were made in one moment."""
     known = known_differences()
     again = dict(outcomes)
-    for test in [test for test, reason in outcomes.items() if reason is not None and test not in known]:
+    for test in [test for test, reason in outcomes.items() if reason is not None and test not in known | UNSTEADY]:
         alone = run_tests(url, account, log.with_name(f"{log.stem}-{test}.log"), admin, [test])
         if test in alone and alone[test] is None:
             again[test] = None
@@ -93,7 +97,7 @@ def known_differences() -> set[str]:
 
 def judge(lake: dict[str, str | None], node: dict[str, str | None]) -> int:
     """Prints each difference and returns how many are not expected."""
-    passing = sorted(test for test, reason in lake.items() if reason is None)
+    passing = sorted(test for test, reason in lake.items() if reason is None and test not in UNSTEADY)
     known, surprises = known_differences(), 0
     for test in passing:
         reason = node.get(test, "it did not run")
