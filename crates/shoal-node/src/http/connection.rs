@@ -17,6 +17,7 @@ mod response;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod unread;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -20,7 +20,9 @@ use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::error_xml::{RequestId, error_xml};
 
 use super::streams::{ClientBody, Offer};
+use super::unread::{BodyEnd, Rest};
 use super::{Exchange, Timeouts};
+use crate::http::expectation::expects_continue;
 
 /// Wraps the service of one connection.
 #[derive(Debug)]
@@ -47,7 +49,7 @@ where
 {
     type Response = Response<ResponseBody<B>>;
     type Error = Infallible;
-    type Future = ResponseFuture<S::Future>;
+    type Future = ResponseFuture<S::Future, B>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         // The HTTP library calls in the order of the heads, so the socket and the service count alike.
@@ -63,6 +65,8 @@ where
                 .or_else(|| settle_host(&mut request).err())
         };
         let is_http2 = request.version() == Version::HTTP_2;
+        let end = (!is_http2).then(|| BodyEnd::of(request.body())).flatten();
+        let waits = expects_continue(request.version(), request.headers());
         let state = match refusal {
             Some(error) => State::Refused { error },
             None => State::Asked {
@@ -70,13 +74,14 @@ where
                     if is_http2 {
                         ClientBody::of_http2(incoming, self.timeouts.stall)
                     } else {
-                        ClientBody::of_http1(incoming)
+                        ClientBody::of_http1(incoming, waits, end.clone())
                     }
                 })),
             },
         };
         ResponseFuture {
             state,
+            end,
             message,
             is_http2,
             in_flight: Some(in_flight),
@@ -120,13 +125,20 @@ pub fn refusal_response(error: &S3Error) -> Response<Bytes> {
         "x-amz-request-id",
         HeaderValue::from_str(id.as_str()).expect("hexadecimal digits make a header value"),
     );
-    if error.close {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    }
     if error.code == ErrorCode::SlowDown {
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
+    if error.close {
+        announce_end(&mut response);
+    }
     response
+}
+
+/// Says that the connection ends with this answer.
+fn announce_end<B>(response: &mut Response<B>) {
+    response
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
 /// A request that counts as in flight until this is dropped.
@@ -149,9 +161,11 @@ impl Drop for InFlight {
 pin_project! {
     /// The future answer to one request.
     #[derive(Debug)]
-    pub struct ResponseFuture<F> {
+    pub struct ResponseFuture<F, B> {
         #[pin]
-        state: State<F>,
+        state: State<F, B>,
+        // For a request that has a body.
+        end: Option<Arc<BodyEnd>>,
         message: u64,
         is_http2: bool,
         in_flight: Option<InFlight>,
@@ -161,13 +175,15 @@ pin_project! {
 pin_project! {
     #[derive(Debug)]
     #[project = StateProjection]
-    enum State<F> {
+    enum State<F, B> {
         Asked { #[pin] future: F },
+        // The rest of the request's body is read before the answer begins.
+        Answered { response: Option<Response<B>>, rest: Rest },
         Refused { error: S3Error },
     }
 }
 
-impl<F, B> Future for ResponseFuture<F>
+impl<F, B> Future for ResponseFuture<F, B>
 where
     F: Future<Output = Result<Response<B>, Infallible>>,
 {
@@ -186,12 +202,33 @@ where
             let error = error.clone();
             this.state.set(State::Refused { error });
         }
-        let response = match this.state.project() {
-            StateProjection::Asked { future } => {
-                let Ok(response) = ready!(future.poll(cx));
-                response.map(|body| Content::Served { body })
+        let response = loop {
+            match this.state.as_mut().project() {
+                StateProjection::Asked { future } => {
+                    let Ok(mut response) = ready!(future.poll(cx));
+                    match this.end.take().map(|end| end.take_rest()) {
+                        Some(Ok(rest)) => {
+                            let response = Some(response);
+                            this.state.set(State::Answered { response, rest });
+                            continue;
+                        }
+                        Some(Err(false)) => announce_end(&mut response),
+                        Some(Err(true)) | None => {}
+                    }
+                    break response.map(|body| Content::Served { body });
+                }
+                StateProjection::Answered { response, rest } => {
+                    let is_at_end = ready!(rest.poll_end(cx));
+                    let mut response = response.take().expect("an answer is given once");
+                    if !is_at_end {
+                        announce_end(&mut response);
+                    }
+                    break response.map(|body| Content::Served { body });
+                }
+                StateProjection::Refused { error } => {
+                    break refusal_response(error).map(|xml| Content::Refused { xml });
+                }
             }
-            StateProjection::Refused { error } => refusal_response(error).map(|xml| Content::Refused { xml }),
         };
         let in_flight = this.in_flight.take();
         let offer = in_flight

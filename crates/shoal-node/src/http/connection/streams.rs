@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Exchange;
+use super::unread::BodyEnd;
 use crate::clock;
 use crate::http::deadline::Deadline;
 use crate::http::expectation::Continued;
@@ -30,6 +31,8 @@ pub struct ClientBody {
     stall_timeout: Option<StallTimeout>,
     /// Set for a client that waits for `100 Continue`, until the body is first polled.
     continued: Option<Continued>,
+    /// Told what became of the body.
+    end: Option<Arc<BodyEnd>>,
 }
 
 #[derive(Debug)]
@@ -56,15 +59,18 @@ impl ClientBody {
             incoming: None,
             stall_timeout: None,
             continued: None,
+            end: None,
         }
     }
 
-    /// A body whose silence is bounded by the deadlines of its socket.
-    pub(super) fn of_http1(incoming: Incoming) -> Self {
+    /// A body whose silence is bounded by the deadlines of its socket. `waits` tells whether the client waits
+    /// for `100 Continue`.
+    pub(super) fn of_http1(incoming: Incoming, waits: bool, end: Option<Arc<BodyEnd>>) -> Self {
         Self {
             incoming: Some(incoming),
             stall_timeout: None,
-            continued: None,
+            continued: waits.then(Continued::default),
+            end,
         }
     }
 
@@ -75,6 +81,7 @@ impl ClientBody {
             incoming: Some(incoming),
             stall_timeout: Some(StallTimeout { stall, deadline }),
             continued: None,
+            end: None,
         }
     }
 
@@ -101,7 +108,11 @@ impl Body for ClientBody {
         {
             continued.say();
         }
-        let polled = Pin::new(incoming).poll_frame(cx);
+        let polled = Pin::new(&mut *incoming).poll_frame(cx);
+        let is_read = incoming.is_end_stream() || matches!(polled, Poll::Ready(None));
+        if is_read && let Some(end) = this.end.take() {
+            end.reached();
+        }
         if let Some(StallTimeout { stall, deadline }) = &mut this.stall_timeout {
             if polled.is_ready() {
                 deadline.clear();
@@ -124,6 +135,17 @@ impl Body for ClientBody {
     fn size_hint(&self) -> SizeHint {
         let incoming = self.incoming.as_ref();
         incoming.map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint)
+    }
+}
+
+impl Drop for ClientBody {
+    fn drop(&mut self) {
+        // A client that waits for `100 Continue` does not send what is left.
+        if self.continued.is_none()
+            && let (Some(end), Some(incoming)) = (self.end.take(), self.incoming.take())
+        {
+            end.left(incoming);
+        }
     }
 }
 

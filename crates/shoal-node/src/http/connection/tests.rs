@@ -436,12 +436,57 @@ async fn a_client_without_room_gets_slow_down_and_a_closed_connection() {
 async fn a_client_still_sending_reads_its_answer_before_the_connection_ends() {
     let mut client = connect_with(Exchange::default(), 1024);
     client
-        .send("PUT /deaf HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n")
+        .send("PUT /deaf HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
         .await;
     // More than the pipe holds: the client can send all of it only because the server reads on.
-    client.send(vec![b'x'; 100_000]).await;
+    client.send(vec![b'x'; 1_000_000]).await;
     let answer = client.read_to_end().await;
     assert!(answer.ends_with("deaf"), "{answer}");
+    assert!(answer.contains("connection: close\r\n"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_body_that_no_answer_needs_costs_no_connection() {
+    for framing in [
+        "Content-Length: 5\r\n\r\nab",
+        "Transfer-Encoding: chunked\r\n\r\n5\r\nab",
+    ] {
+        let mut client = connect();
+        client
+            .send(format!("PUT /deaf HTTP/1.1\r\nHost: h\r\n{framing}"))
+            .await;
+        sleep(Duration::from_millis(100)).await;
+        let rest = if framing.starts_with('C') {
+            "cde"
+        } else {
+            "cde\r\n0\r\n\r\n"
+        };
+        client.send(rest).await;
+        let first = client.read_until("deaf").await;
+        assert!(!first.contains("connection: close"), "{first}");
+        sleep(Duration::from_millis(100)).await;
+        client.send(get("/2")).await;
+        client.read_until("/2:0").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_does_not_wait_for_a_late_body_announces_the_end() {
+    let (head, start) = (
+        "PUT /deaf HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n",
+        Instant::now(),
+    );
+    for rest in ["\r\nab", "Expect: 100-continue\r\n\r\n"] {
+        let mut client = connect();
+        client.send(format!("{head}{rest}")).await;
+        let answer = client.read_until("deaf").await;
+        assert!(answer.contains("connection: close\r\n"), "{answer}");
+        assert!(!answer.contains("100 Continue"), "{answer}");
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(1),
+        "it waits for a moment only"
+    );
 }
 
 #[tokio::test(start_paused = true)]
