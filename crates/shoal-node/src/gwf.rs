@@ -11,8 +11,8 @@
 //! - **Otherwise** it leaves, and its rank becomes the age.
 //!
 //! Nodes tell each other their ages and averages once a second, by way of the directory. While it does not
-//! answer, the node evicts by local worth alone and pushes nothing. A block that finds no room at all still
-//! evicts others at once, by local worth: no reader waits for the keeper.
+//! answer, the node evicts by local worth alone and pushes nothing. A block that finds no room at all waits a
+//! moment for the keeper, and then evicts others by local worth. No reader waits for that.
 
 mod decisions;
 mod pushes;

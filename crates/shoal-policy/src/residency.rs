@@ -260,7 +260,8 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
         self.used_bytes + self.reserved_bytes > self.watermarks.high_bytes
     }
 
-    const fn free_bytes(&self) -> u64 {
+    /// The room that nothing takes.
+    pub const fn free_bytes(&self) -> u64 {
         self.capacity_bytes - self.taken_bytes()
     }
 

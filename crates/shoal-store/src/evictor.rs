@@ -1,7 +1,10 @@
 //! Makes room on the disk: for a block that is about to be written, and ahead of need.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
+use shoal_base::clock;
 use shoal_policy::admission::Refusal;
 use shoal_policy::residency::Reservation;
 
@@ -11,6 +14,10 @@ use super::signal::Signal;
 
 /// Number of blocks evicted ahead of need in one turn. Between turns, other threads get the locks.
 const BATCH: usize = 16;
+
+/// How long a block that is written waits for the room that a keeper makes: as long as it may wait for a
+/// burst to be over. No reader waits meanwhile.
+const KEEPER_PATIENCE: Duration = super::writers::PATIENCE;
 
 /// Is told that room has to be made ahead of need.
 type Keeper = Box<dyn Fn() + Send + Sync>;
@@ -23,6 +30,8 @@ pub(super) struct Evictor {
     maintenance: Arc<Signal>,
     /// Makes room ahead of need in place of this.
     keeper: OnceLock<Keeper>,
+    /// Whether a block has waited for the keeper in vain, and there has not been enough room since.
+    keeper_is_late: AtomicBool,
 }
 
 impl Evictor {
@@ -32,6 +41,7 @@ impl Evictor {
             removal: Arc::clone(removal),
             maintenance: Arc::clone(maintenance),
             keeper: OnceLock::new(),
+            keeper_is_late: AtomicBool::new(false),
         }
     }
 
@@ -41,25 +51,42 @@ impl Evictor {
     }
 
     /// Reserves room, and evicts if there is none: the watermarks keep some room free, but a burst may outrun
-    /// them.
+    /// them. A keeper is given a moment to make room first.
     ///
     /// # Errors
     ///
     /// Refuses if no block may leave, or if `bytes` exceed the store.
     pub(super) fn reserve(&self, bytes: u64) -> Result<Reservation, Refusal> {
         let mut uses = self.ledger.take_uses();
+        let mut until = None;
         loop {
             let Attempt { room, is_crowded } = self.ledger.reserve(bytes, &uses);
             uses.clear();
             if is_crowded {
                 self.maintenance.wake();
             }
-            match room {
-                Ok(room) => return Ok(room),
-                Err((_, Some(victim))) => self.removal.evicted([victim]),
-                Err((refusal, None)) => return Err(refusal),
+            let Err(refusal @ Refusal::NoRoom) = room else {
+                return room;
+            };
+            let until = *until.get_or_insert_with(|| clock::instant() + KEEPER_PATIENCE);
+            if !self.keeper_makes_room(bytes, until) {
+                let victim = self.ledger.evict().ok_or(refusal)?;
+                self.removal.evicted([victim]);
             }
         }
+    }
+
+    /// Waits for the keeper, if there is one. Once it was late no block waits until there is enough room
+    /// again: writing would come to a halt behind a keeper that cannot decide.
+    fn keeper_makes_room(&self, bytes: u64, until: Instant) -> bool {
+        if self.keeper.get().is_none() || self.keeper_is_late.load(Ordering::Relaxed) {
+            return false;
+        }
+        let in_time = self.ledger.await_room(bytes, until);
+        if !in_time {
+            self.keeper_is_late.store(true, Ordering::Relaxed);
+        }
+        in_time
     }
 
     /// Has room made ahead of need, by the keeper if there is one.
@@ -67,7 +94,7 @@ impl Evictor {
         match self.keeper.get() {
             None => self.evict_ahead(),
             Some(keeper) if self.ledger.is_crowded() => keeper(),
-            Some(_) => {}
+            Some(_) => self.keeper_is_late.store(false, Ordering::Relaxed),
         }
     }
 

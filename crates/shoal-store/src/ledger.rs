@@ -8,9 +8,10 @@ mod gwf;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use shoal_base::clock;
 use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::layered::{LayerRoom, divide};
@@ -33,6 +34,8 @@ type Resident = Residency<BlockId, Layered<BlockId, Named<BlockId>>>;
 /// in many hits, this one.
 pub(super) struct Ledger {
     state: Mutex<State>,
+    /// Notified when there is more room than before.
+    freed: Condvar,
     mappings: Mappings,
 }
 
@@ -53,8 +56,8 @@ pub(super) struct Victim {
 
 /// The answer to a request for room.
 pub(super) struct Attempt {
-    /// The room, or why there is none and the block that leaves so that the caller may try again.
-    pub(super) room: Result<Reservation, (Refusal, Option<Victim>)>,
+    /// The room, or why there is none.
+    pub(super) room: Result<Reservation, Refusal>,
     /// Whether room has to be made ahead of need.
     pub(super) is_crowded: bool,
 }
@@ -104,6 +107,7 @@ impl Ledger {
                 mapped: MappedLru::new(mapped_bytes_max),
                 pins: Pins::default(),
             }),
+            freed: Condvar::new(),
             mappings: Mappings::new(),
         }
     }
@@ -246,19 +250,30 @@ impl Ledger {
         self.mappings.take_uses()
     }
 
-    /// Reports `uses` to the policy and reserves room. Without room, a block leaves so that the caller may
-    /// try again.
+    /// Reports `uses` to the policy and reserves room.
     pub(super) fn reserve(&self, bytes: u64, uses: &[BlockId]) -> Attempt {
         let mut state = self.state.lock();
         state.touch(uses);
-        let room = match state.residency.reserve(bytes) {
-            Err(refusal @ Refusal::NoRoom) => Err((refusal, state.evict(&self.mappings))),
-            room => room.map_err(|refusal| (refusal, None)),
-        };
         Attempt {
-            room,
+            room: state.residency.reserve(bytes),
             is_crowded: state.residency.is_crowded(),
         }
+    }
+
+    /// Waits until there is room for `bytes`. Returns whether there was before `until`.
+    pub(super) fn await_room(&self, bytes: u64, until: Instant) -> bool {
+        let mut state = self.state.lock();
+        while state.residency.free_bytes() < bytes {
+            if self.freed.wait_until(&mut state, until).timed_out() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Forgets the block that leaves first. `None` if none may leave.
+    pub(super) fn evict(&self) -> Option<Victim> {
+        self.state.lock().evict(&self.mappings)
     }
 
     /// Reserves room only if it is free now.
@@ -277,11 +292,13 @@ impl Ledger {
     /// Gives back reserved room of which nothing is left on the disk.
     pub(super) fn cancel(&self, room: Reservation) {
         self.state.lock().residency.cancel(room);
+        self.freed.notify_all();
     }
 
     /// Gives back the room of a block that is gone from the disk.
     pub(super) fn left(&self, leaving: Leaving<BlockId>) {
         self.state.lock().residency.left(leaving);
+        self.freed.notify_all();
     }
 
     /// Reserves the room of a leaving block for its file, which stays under another name.

@@ -405,7 +405,8 @@ impl Store {
 /// Under a policy other than [`PolicyName::Gwf`](shoal_policy::eviction::PolicyName::Gwf) these do nothing.
 impl Store {
     /// Leaves eviction ahead of need to `keeper`: it is called, by a thread of the store and more than once,
-    /// while room is short. A block that finds no room at all still evicts others itself.
+    /// while room is short. A block that finds no room waits for it for a moment, and then evicts others
+    /// itself.
     pub fn keep_room_by(&self, keeper: impl Fn() + Send + Sync + 'static) {
         self.evictor.leave_to(Box::new(keeper));
     }

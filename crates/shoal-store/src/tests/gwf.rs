@@ -105,6 +105,34 @@ async fn without_a_keeper_and_without_room_the_least_leaves_at_once() {
 }
 
 #[tokio::test]
+async fn a_block_without_room_waits_for_a_keeper_that_decides_in_time() {
+    let lab = lab();
+    let (store, _) = lab.open();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    store.keep_room_by(move || tell.send(()).unwrap());
+    // The store has decided about all of its room before the keeper decides about any.
+    fill(&store, 0..BLOCKS).await;
+    let keeper = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move {
+            told.recv().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let chosen = (10..20).map(|number| (block(number), RemovalReason::Copied));
+            store.part_with(chosen.collect()).await;
+        }
+    });
+    fill(&store, BLOCKS..BLOCKS + 5).await;
+    keeper.await.unwrap();
+    assert!(
+        (0..10).all(|number| store.contains(block(number))),
+        "the least stay"
+    );
+    let removed = store.absence(block(0));
+    assert_eq!(removed, None, "no block was evicted: {removed:?}");
+    close(store).await;
+}
+
+#[tokio::test]
 async fn uses_that_count_elsewhere_and_copies_weigh_nothing() {
     let mut lab = lab();
     lab.mapped_bytes = 0;
