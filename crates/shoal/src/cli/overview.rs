@@ -190,6 +190,9 @@ pub(super) struct DirectoryPage {
     /// `None` on a node that follows another policy.
     #[serde(default)]
     pub(super) gwf: Option<GwfPage>,
+    /// `None` if no object is coherent.
+    #[serde(default)]
+    pub(super) coherent: Option<CoherentPage>,
 }
 
 /// The requests of one kind to the directory.
@@ -197,6 +200,17 @@ pub(super) struct DirectoryPage {
 pub(super) struct DirectoryRequests {
     pub(super) answered: u64,
     pub(super) mean_answer_ms: Option<f64>,
+}
+
+/// What a node knows of changes of coherent objects.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct CoherentPage {
+    /// Whether the node tells the directory of its writes.
+    pub(super) attached: bool,
+    /// The nodes that do not, as far as this one has heard.
+    pub(super) absent: Vec<String>,
+    /// Looks of reads in the directory, by result.
+    pub(super) looks: BTreeMap<String, u64>,
 }
 
 /// What a node did about blocks that others value.

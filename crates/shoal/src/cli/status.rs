@@ -12,7 +12,7 @@ use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
 use super::output::{bytes, counted, print};
-use super::overview::{Answer, DirectoryPage, GwfPage, NodeView, Overview, TierPage, Traffic};
+use super::overview::{Answer, CoherentPage, DirectoryPage, GwfPage, NodeView, Overview, TierPage, Traffic};
 
 const AFTER_HELP: &str = "\
 The columns local, peer and lake are shares of the bytes sent to clients. Counts begin when a node starts.
@@ -212,6 +212,9 @@ pub(super) fn remarks(node: &NodeView) -> String {
             }
             if let Some(directory) = &numbers.directory {
                 let _ = writeln!(text, "{name}: {}", directory_words(directory, numbers.traffic));
+                if let Some(coherent) = &directory.coherent {
+                    let _ = writeln!(text, "{name}: {}", coherent_words(coherent));
+                }
             }
             for tier in &numbers.tiers {
                 let _ = writeln!(text, "{name}: {}", backlog(tier));
@@ -242,6 +245,24 @@ fn directory_words(directory: &DirectoryPage, traffic: Traffic) -> String {
     if let Some(GwfPage { kept, pushes }) = &directory.gwf {
         let pushed = pushes.get("taken").copied().unwrap_or_default();
         let _ = write!(text, ", {} kept, {pushed} pushed", counted_last_copies(*kept));
+    }
+    text
+}
+
+/// How many reads of coherent objects the directory saved from the lake, and why not more.
+fn coherent_words(coherent: &CoherentPage) -> String {
+    let settled = coherent.looks.get("settled").copied().unwrap_or_default();
+    let all: u64 = coherent.looks.values().sum();
+    let mut text = format!("coherent: {settled} of {all} looks saved a question to the lake");
+    if !coherent.attached {
+        text += "; writes through this node are not told";
+    }
+    if !coherent.absent.is_empty() {
+        let _ = write!(
+            text,
+            "; not told of writes through {}",
+            coherent.absent.join(", ")
+        );
     }
     text
 }
@@ -289,7 +310,7 @@ pub(super) mod tests {
     use shoal_node::{HandoffPhase, HandoffProgress};
 
     use super::super::overview::{
-        DirectoryPage, DirectoryRequests, GwfPage, LakeHealth, LayerPage, Numbers, StorePage,
+        CoherentPage, DirectoryPage, DirectoryRequests, GwfPage, LakeHealth, LayerPage, Numbers, StorePage,
     };
     use super::{Answer, Condition, ConditionName, NodeView, Overview, TierPage, Traffic, to_text};
 
@@ -351,6 +372,11 @@ pub(super) mod tests {
                     kept: 5,
                     pushes: [("taken".into(), 2), ("refused".into(), 1)].into(),
                 }),
+                coherent: Some(CoherentPage {
+                    attached: true,
+                    absent: vec!["n1".into()],
+                    looks: [("settled".into(), 7), ("disbelieved".into(), 2)].into(),
+                }),
             }),
             drain: Some(HandoffProgress {
                 state: HandoffPhase::Drained,
@@ -390,6 +416,7 @@ all                              1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  4.0 MiB  
 n0: it stores nothing: write: no space
 n0: split L1 512 KiB of 512 MiB, L2 512 KiB of 512 MiB
 n0: directory answers in 0.21 ms, 1.0 MiB from other nodes, 5 last copies kept, 2 pushed
+n0: coherent: 7 of 9 looks saved a question to the lake; not told of writes through n1
 n0: tier a: 12 dirty, the oldest for 41 s, due after 60 s, 2 that the lake did not take; 3.0 MiB of 1.0 GiB in its store
 n0: handed over 4 blocks (0 B), 0 left, 1 that no other node took
 n1: no numbers: connection refused
