@@ -49,7 +49,7 @@ generated() {
 # Programs write the dated results, too, and scripts/layers.py reads the table of ARCHITECTURE.md row by row.
 mapfile -t pages < <(files '*.md' ':!bench/results/2*.md' ':!experiments/*/results/*.md')
 while IFS= read -r hit; do
-  generated "${hit%%:*}" | grep -qxF "$hit" || complain "$hit: wider than $COLUMNS_MAX columns"
+  generated "${hit%%:*}" | grep -xF "$hit" > /dev/null || complain "$hit: wider than $COLUMNS_MAX columns"
 done < <(wide "${pages[@]}" | grep -vE '^ARCHITECTURE.md:[0-9]+:\|' | cut -d : -f 1,2)
 
 # A test compares the comments of settings.rs with those of shoal.toml, line by line.
