@@ -27,6 +27,8 @@ GROUP_BLOCKS, HOLDERS_MAX = 32, 32
 LIFE_MS, CLAIM_MS = 3_600_000, 10_000
 # Blocks that come and go at a node, each second, and how long they do.
 EVENTS, COST_S = 5_000, 10
+# The blocks that a response looks for at once when it begins.
+AHEAD = 5
 # Requests on their way at a time.
 WINDOW = 200
 
@@ -148,6 +150,9 @@ def measure(redis: Redis, blocks: int, in_object: int, holders: int) -> None:
     print(f"| use of all blocks: {case} | {each:.0f} | {cpu:.1f} | {rate:,.0f} |")
     cpu, rate = redis.timed(looks(locate, objects, in_object))
     print(f"| look for a held block: {case} | | {cpu:.1f} | {rate:,.0f} |")
+    if in_object >= AHEAD:
+        cpu, rate = redis.timed(looks(locate, objects, in_object, at_once=AHEAD))
+        print(f"| look for {AHEAD} held blocks at once: {case} | | {cpu:.1f} | {rate:,.0f} |")
     cpu, rate = redis.timed(looks(locate, 100_000, 1, b"missing"))
     print(f"| look for a block that no node holds: {case} | | {cpu:.1f} | {rate:,.0f} |")
     cpu, rate = redis.timed(departures(redis.load("leave"), objects, in_object))
@@ -177,12 +182,12 @@ def departures(script: bytes, objects: int, in_object: int) -> Iterator[Command]
         yield [b"EVALSHA", script, b"1", _key(number), _node(0), *words]
 
 
-def looks(script: bytes, objects: int, in_object: int, kind: bytes = b"") -> Iterator[Command]:
-    """Yields a look of another node at one block of each object."""
+def looks(script: bytes, objects: int, in_object: int, kind: bytes = b"", at_once: int = 1) -> Iterator[Command]:
+    """Yields a look of another node at some blocks of each object."""
     for number in range(objects):
-        index = str(number % in_object).encode()
+        indexes = [str((number + block) % in_object).encode() for block in range(at_once)]
         head = [b"EVALSHA", script, b"1", _key(number, kind)]
-        yield [*head, index, _node(99), str(CLAIM_MS).encode(), str(LIFE_MS).encode()]
+        yield [*head, _node(99), str(CLAIM_MS).encode(), str(LIFE_MS).encode(), b"0", *indexes]
 
 
 def _key(number: int, kind: bytes = b"") -> bytes:

@@ -173,13 +173,20 @@ impl Embedded {
 }
 
 impl Directory for Embedded {
-    fn locate(
-        &self,
+    fn locate<'a>(
+        &'a self,
         me: NodeId,
-        block: BlockId,
-        without: Vec<NodeId>,
-    ) -> BoxFuture<'_, Result<Located, Silent>> {
-        ready(Ok(self.locate_at(me, block, &without, clock::instant()))).boxed()
+        group: Group,
+        indexes: &'a [u32],
+        without: &'a [NodeId],
+    ) -> BoxFuture<'a, Result<Vec<Located>, Silent>> {
+        let (version, now) = (group.version, clock::instant());
+        let blocks = indexes.iter().map(|index| BlockId {
+            version,
+            index: *index,
+        });
+        let located = blocks.map(|block| self.locate_at(me, block, without, now));
+        ready(Ok(located.collect())).boxed()
     }
 
     fn held<'a>(

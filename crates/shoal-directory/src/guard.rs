@@ -1,5 +1,6 @@
 //! Bounds the time that a directory may take, and leaves one that does not answer alone.
 
+mod looks;
 mod names;
 
 use std::sync::Arc;
@@ -10,8 +11,10 @@ use parking_lot::Mutex;
 use shoal_base::clock;
 use shoal_policy::circuit_breaker::CircuitBreaker;
 use shoal_policy::{BlockId, NodeId};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
+use self::looks::{Looks, Part};
 use crate::{Directory, Entry, Group, Left, Located, NodeState, Silent};
 
 /// The longest pause between two probes of a directory that does not answer. Shorter than that of a peer:
@@ -32,6 +35,7 @@ pub struct Guard {
     /// Whether reports may have been lost since a node last told the directory everything.
     has_lost_reports: AtomicBool,
     counters: [Counters; Kind::ALL.len()],
+    looks: Looks,
 }
 
 /// A kind of request to a directory.
@@ -119,6 +123,7 @@ impl Guard {
             is_silent: AtomicBool::new(false),
             has_lost_reports: AtomicBool::new(false),
             counters: Default::default(),
+            looks: Looks::default(),
         }
     }
 
@@ -142,14 +147,50 @@ impl Guard {
         })
     }
 
-    /// As [`Directory::locate`].
+    /// As [`Directory::locate`], about one block. Looks of a node at blocks of one group that begin at the
+    /// same moment are one request.
     ///
     /// # Errors
     ///
     /// The directory does not answer.
-    pub async fn locate(&self, me: NodeId, block: BlockId, without: Vec<NodeId>) -> Result<Located, Silent> {
-        self.ask(Kind::Look, self.directory.locate(me, block, without))
-            .await
+    pub async fn locate(&self, me: NodeId, block: BlockId, without: &[NodeId]) -> Result<Located, Silent> {
+        let group = Group::of(block);
+        if !without.is_empty() {
+            let located = self.locate_all(me, group, &[block.index], without).await?;
+            return Ok(located.into_iter().next().expect("one answer about one block"));
+        }
+        loop {
+            match self.looks.join(me, group, block.index) {
+                Part::Follower(answer) => {
+                    // If the leader was dropped, this look begins anew.
+                    if let Ok(answer) = answer.await {
+                        return answer;
+                    }
+                }
+                Part::Leader(leader) => {
+                    yield_now().await;
+                    let look = leader.close();
+                    let located = self.locate_all(me, group, look.indexes(), &[]).await;
+                    return look.share(located);
+                }
+            }
+        }
+    }
+
+    async fn locate_all(
+        &self,
+        me: NodeId,
+        group: Group,
+        indexes: &[u32],
+        without: &[NodeId],
+    ) -> Result<Vec<Located>, Silent> {
+        let asked = self.directory.locate(me, group, indexes, without);
+        let located = self.ask(Kind::Look, asked).await?;
+        if located.len() == indexes.len() {
+            Ok(located)
+        } else {
+            Err(Silent("it has not answered about each block".into()))
+        }
     }
 
     /// As [`Directory::held`].
@@ -292,10 +333,11 @@ mod tests {
     use std::future::pending;
 
     use futures_util::FutureExt;
-    use futures_util::future::BoxFuture;
+    use futures_util::future::{BoxFuture, join_all};
     use shoal_policy::{ObjectId, VersionId};
 
     use super::*;
+    use crate::GROUP_BLOCKS;
     use crate::names::{Change, DirectoryTime, Names, Presence, Promoted, Roll, Token};
 
     const TIMEOUT: Duration = Duration::from_millis(20);
@@ -350,8 +392,20 @@ mod tests {
     }
 
     impl Directory for Fickle {
-        fn locate(&self, _: NodeId, _: BlockId, _: Vec<NodeId>) -> BoxFuture<'_, Result<Located, Silent>> {
-            self.answer(Located::Yours)
+        fn locate<'a>(
+            &'a self,
+            _: NodeId,
+            _: Group,
+            indexes: &'a [u32],
+            _: &'a [NodeId],
+        ) -> BoxFuture<'a, Result<Vec<Located>, Silent>> {
+            // Each answer tells which block it is about.
+            self.answer(
+                indexes
+                    .iter()
+                    .map(|index| Located::Claimed(NodeId((*index).into())))
+                    .collect(),
+            )
         }
 
         fn held<'a>(&'a self, _: NodeId, _: Group, _: &'a [u32]) -> BoxFuture<'a, Result<(), Silent>> {
@@ -389,7 +443,7 @@ mod tests {
     }
 
     async fn locate(guard: &Guard) -> bool {
-        guard.locate(NodeId(1), BLOCK, Vec::new()).await.is_ok()
+        guard.locate(NodeId(1), BLOCK, &[]).await.is_ok()
     }
 
     #[tokio::test(start_paused = true)]
@@ -407,6 +461,40 @@ mod tests {
         };
         assert_eq!((counts.answered, counts.silent, counts.held_back), (1, 3, 7));
         assert_eq!(fickle.asked.load(Ordering::Relaxed), 4, "it is asked no more");
+    }
+
+    #[tokio::test]
+    async fn looks_of_one_moment_at_one_group_are_one_request() {
+        let fickle = Arc::new(Fickle::default());
+        let guard = Guard::new(Arc::clone(&fickle) as Arc<dyn Directory>, TIMEOUT);
+        let look = |index| {
+            let block = BlockId { index, ..BLOCK };
+            guard.locate(NodeId(1), block, &[])
+        };
+        let located = join_all([5, 3, 3, GROUP_BLOCKS].map(look)).await;
+        let expected = [5, 3, 3, GROUP_BLOCKS].map(|index| Ok(Located::Claimed(NodeId(index.into()))));
+        assert_eq!(located, expected);
+        assert_eq!(fickle.asked.load(Ordering::Relaxed), 2, "two groups");
+        look(7).await.unwrap();
+        assert_eq!(fickle.asked.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_whose_leader_is_dropped_is_made_again() {
+        for polls in 1..=2 {
+            let fickle = Arc::new(Fickle::default());
+            let guard = Guard::new(Arc::clone(&fickle) as Arc<dyn Directory>, TIMEOUT);
+            fickle.hangs.store(true, Ordering::Relaxed);
+            let mut leader = Box::pin(guard.locate(NodeId(1), BLOCK, &[]));
+            for _ in 0..polls {
+                assert!((&mut leader).now_or_never().is_none());
+            }
+            let mut follower = Box::pin(guard.locate(NodeId(1), BlockId { index: 1, ..BLOCK }, &[]));
+            assert!((&mut follower).now_or_never().is_none());
+            fickle.hangs.store(false, Ordering::Relaxed);
+            drop(leader);
+            assert_eq!(follower.await, Ok(Located::Claimed(NodeId(1))));
+        }
     }
 
     #[tokio::test]

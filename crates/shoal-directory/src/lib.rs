@@ -128,18 +128,20 @@ pub struct Silent(pub String);
 ///
 /// Methods may be called at the same time. A future that is dropped may have had its effect.
 pub trait Directory: names::Names + fmt::Debug + Send + Sync {
-    /// Says where `block` is, for a node that lacks it. If no node holds it, and no other node claims it, the
-    /// asking node does from now on. The copies and claims of the nodes in `without` do not count: the asking
-    /// node has tried them in vain. Their entries stay.
+    /// Says where blocks of a group are, each given by its index in the version, for a node that lacks them;
+    /// the answers come in the same order. If no node holds a block, and no other node claims it, the asking
+    /// node does from now on. The copies and claims of the nodes in `without` do not count: the asking node
+    /// has tried them in vain. Their entries stay.
     ///
     /// Of all nodes that ask at the same time about a block that no node holds, one gets
     /// [`Located::Yours`].
-    fn locate(
-        &self,
+    fn locate<'a>(
+        &'a self,
         me: NodeId,
-        block: BlockId,
-        without: Vec<NodeId>,
-    ) -> BoxFuture<'_, Result<Located, Silent>>;
+        group: Group,
+        indexes: &'a [u32],
+        without: &'a [NodeId],
+    ) -> BoxFuture<'a, Result<Vec<Located>, Silent>>;
 
     /// Notes that `node` holds these blocks of a group, by their index in the version. Its claims to them
     /// end.

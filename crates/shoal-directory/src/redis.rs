@@ -92,30 +92,37 @@ impl Redis {
     }
 }
 
+/// Reads the answer about one block.
+fn located(answer: &[u8]) -> Result<Located, Silent> {
+    match answer.split_first() {
+        Some((b'y', [])) => Ok(Located::Yours),
+        Some((b'c', rest)) if rest.len() == NODE_BYTES => Ok(Located::Claimed(nodes(rest)[0])),
+        Some((b'h', rest)) if rest.len() >= NODE_BYTES => Ok(Located::Held(nodes(rest))),
+        _ => Err(Silent("its answer cannot be read".into())),
+    }
+}
+
 impl Directory for Redis {
-    fn locate(
-        &self,
+    fn locate<'a>(
+        &'a self,
         me: NodeId,
-        block: BlockId,
-        without: Vec<NodeId>,
-    ) -> BoxFuture<'_, Result<Located, Silent>> {
+        group: Group,
+        indexes: &'a [u32],
+        without: &'a [NodeId],
+    ) -> BoxFuture<'a, Result<Vec<Located>, Silent>> {
         async move {
-            let mut request = self.about(&self.scripts.locate, Group::of(block));
+            let mut request = self.about(&self.scripts.locate, group);
             request
-                .arg(block.index)
                 .arg(&bytes(me))
                 .arg(millis(CLAIM_LIFE))
-                .arg(millis(ENTRY_LIFE));
+                .arg(millis(ENTRY_LIFE))
+                .arg(without.len());
             for node in without {
-                request.arg(&bytes(node));
+                request.arg(&bytes(*node));
             }
-            let answer: Vec<u8> = self.link.run(&request).await?;
-            match answer.split_first() {
-                Some((b'y', [])) => Ok(Located::Yours),
-                Some((b'c', rest)) if rest.len() == NODE_BYTES => Ok(Located::Claimed(nodes(rest)[0])),
-                Some((b'h', rest)) if rest.len() >= NODE_BYTES => Ok(Located::Held(nodes(rest))),
-                _ => Err(Silent("its answer cannot be read".into())),
-            }
+            request.arg(indexes);
+            let answers: Vec<Vec<u8>> = self.link.run(&request).await?;
+            answers.iter().map(|answer| located(answer)).collect()
         }
         .boxed()
     }

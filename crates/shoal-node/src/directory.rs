@@ -84,7 +84,7 @@ impl BlockDirectory {
     /// Says where a block is that this node lacks and that the nodes in `without` have not sent. `None` if
     /// the directory does not answer.
     pub async fn locate(&self, block: BlockId, without: &[NodeId]) -> Option<Located> {
-        self.guard.locate(self.me, block, without.to_vec()).await.ok()
+        self.guard.locate(self.me, block, without).await.ok()
     }
 
     /// The right to fetch a block that [`locate`](Self::locate) left to this node.
@@ -183,7 +183,7 @@ impl Claim {
         loop {
             tokio::time::sleep(RENEWAL).await;
             // Another node may hold the block by now, or claim it: then it is fetched twice.
-            let _ = self.guard.locate(self.me, self.block, Vec::new()).await;
+            let _ = self.guard.locate(self.me, self.block, &[]).await;
         }
     }
 

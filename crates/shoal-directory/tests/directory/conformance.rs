@@ -33,6 +33,7 @@ macro_rules! conforms {
                 a_claim_is_stolen_from_the_node_that_is_named_only
                 copies_and_claims_of_nodes_that_were_tried_do_not_count
                 blocks_and_groups_are_apart
+                blocks_of_a_group_are_looked_for_together
                 of_many_askers_at_once_one_gets_the_block
                 an_entry_names_a_bounded_number_of_holders
                 a_marker_is_there_once_it_was_set
@@ -115,10 +116,14 @@ fn block(index: u32) -> BlockId {
 }
 
 async fn locate(directory: &Shared, asker: u64, index: u32) -> Located {
-    directory
-        .locate(node(asker), block(index), Vec::new())
-        .await
-        .unwrap()
+    locate_without(directory, asker, block(index), &[]).await
+}
+
+async fn locate_without(directory: &Shared, asker: u64, block: BlockId, without: &[NodeId]) -> Located {
+    let indexes = [block.index];
+    let located = directory.locate(node(asker), Group::of(block), &indexes, without);
+    let [located] = located.await.unwrap().try_into().expect("one answer");
+    located
 }
 
 async fn held(directory: &Shared, holder: u64, indexes: &[u32]) {
@@ -184,10 +189,7 @@ async fn a_node_that_drops_a_block_is_told_no_more(directory: &Shared) {
 
 async fn a_claim_is_stolen_from_the_node_that_is_named_only(directory: &Shared) {
     assert_eq!(locate(directory, 1, 0).await, Located::Yours);
-    let steal = async |from| {
-        let located = directory.locate(node(2), block(0), vec![node(from)]).await;
-        located.unwrap()
-    };
+    let steal = async |from| locate_without(directory, 2, block(0), &[node(from)]).await;
     assert_eq!(steal(3).await, Located::Claimed(node(1)));
     assert_eq!(steal(1).await, Located::Yours);
     assert_eq!(locate(directory, 1, 0).await, Located::Claimed(node(2)));
@@ -198,8 +200,8 @@ async fn copies_and_claims_of_nodes_that_were_tried_do_not_count(directory: &Sha
         held(directory, holder, &[0]).await;
     }
     let located = async |asker, without: &[u64]| {
-        let without = without.iter().copied().map(node).collect();
-        directory.locate(node(asker), block(0), without).await.unwrap()
+        let without: Vec<_> = without.iter().copied().map(node).collect();
+        locate_without(directory, asker, block(0), &without).await
     };
     assert_eq!(located(3, &[1]).await, Located::Held(vec![node(2)]));
     assert_eq!(located(3, &[2, 1]).await, Located::Yours);
@@ -231,8 +233,31 @@ async fn blocks_and_groups_are_apart(directory: &Shared) {
         version: VersionId([0; 16]),
         index: 0,
     };
-    let located = directory.locate(node(3), other, Vec::new()).await.unwrap();
-    assert_eq!(located, Located::Yours);
+    assert_eq!(locate_without(directory, 3, other, &[]).await, Located::Yours);
+}
+
+async fn blocks_of_a_group_are_looked_for_together(directory: &Shared) {
+    held(directory, 1, &[3]).await;
+    held(directory, 2, &[3, 4]).await;
+    assert_eq!(locate(directory, 1, 5).await, Located::Yours);
+    let look = async |asker, without: &[NodeId]| {
+        let group = Group::of(block(0));
+        let located = directory.locate(node(asker), group, &[6, 5, 4, 3, 4], without);
+        located.await.unwrap()
+    };
+    let holder = || Located::Held(vec![node(2)]);
+    let mut located = look(3, &[]).await;
+    assert_eq!(sorted(located.remove(3)), [node(1), node(2)]);
+    assert_eq!(
+        located,
+        [Located::Yours, Located::Claimed(node(1)), holder(), holder()]
+    );
+    assert_eq!(
+        look(4, &[node(1), node(3)]).await,
+        [Located::Yours, Located::Yours, holder(), holder(), holder()]
+    );
+    let nothing = directory.locate(node(3), Group::of(block(0)), &[], &[]).await;
+    assert_eq!(nothing, Ok(Vec::new()));
 }
 
 async fn of_many_askers_at_once_one_gets_the_block(directory: &Shared) {

@@ -8,7 +8,7 @@ use shoal_base::secret::Secret;
 use shoal_directory::guard::Guard;
 use shoal_directory::names::{Change, Names as _, SETTLING, Token};
 use shoal_directory::redis::Redis;
-use shoal_directory::{Directory, Group, Located};
+use shoal_directory::{Directory, Group, Located, Silent};
 use shoal_policy::{BlockId, NodeId, VersionId};
 
 use crate::names::{name, token};
@@ -31,8 +31,14 @@ async fn holds(directory: &dyn Directory, number: u32) -> bool {
 }
 
 async fn is_held(directory: &dyn Directory, number: u32) -> bool {
-    let located = directory.locate(NodeId(2), block(number), Vec::new()).await;
-    located == Ok(Located::Held(vec![NodeId(1)]))
+    located(directory, number).await == Ok(Located::Held(vec![NodeId(1)]))
+}
+
+async fn located(directory: &dyn Directory, number: u32) -> Result<Located, Silent> {
+    let group = Group::of(block(number));
+    let located = directory.locate(NodeId(2), group, &[0], &[]).await?;
+    let [located] = located.try_into().expect("one answer");
+    Ok(located)
 }
 
 fn guarded(redis: Redis) -> Guard {
@@ -150,12 +156,11 @@ async fn garbage_in_an_entry_counts_as_nothing() {
     ] {
         server.ask(&["flushall"]);
         server.ask(&["hset", &key(1), "h0", "123", "c0", garbage]);
-        let located = redis.locate(NodeId(2), block(1), Vec::new()).await.unwrap();
-        assert_eq!(located, Located::Yours, "{garbage}");
+        assert_eq!(located(&redis, 1).await, Ok(Located::Yours), "{garbage}");
         assert!(holds(&redis, 1).await && is_held(&redis, 1).await, "{garbage}");
     }
     server.ask(&["set", &key(2), "no hash"]);
-    assert!(redis.locate(NodeId(2), block(2), Vec::new()).await.is_err());
+    located(&redis, 2).await.unwrap_err();
     answers(&redis).await;
 }
 

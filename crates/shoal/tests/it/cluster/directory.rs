@@ -69,7 +69,10 @@ async fn a_local_hit_asks_nobody() {
     cluster.read(0, "k", &bytes).await;
     cluster.settle_reports().await;
     let (looks, requests) = (cluster.looks(0).await, cluster.lake.requests().len());
-    assert_eq!(looks, 4, "one for each block");
+    assert!(
+        (1..4).contains(&looks),
+        "{looks} looks for four blocks of one response"
+    );
     cluster.read(0, "k", &bytes).await;
     assert_eq!(
         (cluster.looks(0).await, cluster.lake.requests().len()),
