@@ -21,6 +21,7 @@ from .elasticity import elasticity
 from .erasure import erasure
 from .facebook import facebook
 from .intermediate import intermediate
+from .jobs_directory import jobs_directory
 from .layers import cold, directory, local, remote, solo, striping
 from .row import Bed, Line, Row
 from .writing import writing
@@ -37,6 +38,7 @@ ROWS: dict[str, Row] = {
     "erasure": erasure,
     "intermediate": intermediate,
     "elasticity": elasticity,
+    "jobs-directory": jobs_directory,
     "directory": directory,
 }
 _HERE = Path(__file__).parent

@@ -20,11 +20,11 @@ class Job:
     output_bytes: int
 
 
-def jobs(haste: int) -> list[Job]:
-    """Returns all jobs in order; `haste` divides their bytes further."""
+def jobs(haste: int, scale: int = SCALE) -> list[Job]:
+    """Returns all jobs in order, with a `scale`th of their bytes; `haste` divides these further."""
     with _TRACE.open(newline="") as lines:
         rows = list(csv.reader(lines, delimiter="\t"))
-    return [Job(row[6], max(1, int(row[3]) // SCALE // haste), int(row[5]) // SCALE // haste) for row in rows]
+    return [Job(row[6], max(1, int(row[3]) // scale // haste), int(row[5]) // scale // haste) for row in rows]
 
 
 def sizes(read: Sequence[Job]) -> dict[str, int]:
