@@ -33,6 +33,10 @@ const HELD: usize = 10_000;
 struct Nothing;
 
 impl Inventory for Nothing {
+    fn claims(&self) -> Vec<BlockId> {
+        Vec::new()
+    }
+
     fn blocks(&self) -> BoxFuture<'_, Vec<BlockId>> {
         std::future::ready(Vec::new()).boxed()
     }

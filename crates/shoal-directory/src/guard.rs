@@ -193,6 +193,18 @@ impl Guard {
         }
     }
 
+    /// Claims blocks of a group again that `node` is fetching, by their index in the version. Another node
+    /// may have claimed one of them in between: then both fetch it.
+    ///
+    /// # Errors
+    ///
+    /// The directory does not answer. It is told everything again once it does.
+    pub async fn claim(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
+        let claimed = self.directory.locate(node, group, indexes, &[]);
+        let claimed = self.ask(Kind::Report, claimed).await;
+        self.note_report(claimed.map(drop))
+    }
+
     /// As [`Directory::held`].
     ///
     /// # Errors

@@ -4,20 +4,20 @@
 //! go together, one request for each group of blocks and each kind. A report may get lost: the directory was
 //! silent, or the node had too many of them. So the node tells everything that it holds again after a loss,
 //! when the directory has lost one of the node's markers, and in any case twice within the life of an entry.
-//! Of everything, the blocks that were used last come first.
+//! Of everything, the blocks that it fetches come first, and then those that were used last.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use futures_util::stream::{self, StreamExt};
+use futures_util::future::{BoxFuture, join_all};
+use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use shoal_policy::{BlockId, NodeId};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::guard::Guard;
-use crate::{ENTRY_LIFE, Group, MARKERS};
+use crate::{ENTRY_LIFE, Group, MARKERS, Silent};
 
 /// The time for which reports wait for each other.
 const BATCH_TIME: Duration = Duration::from_millis(10);
@@ -31,10 +31,11 @@ const WAITING_MAX: usize = 16 << 10;
 /// The number of requests under way.
 const REQUESTS: usize = 8;
 
-/// The pause between the renewals of two markers: all of them are renewed within four seconds.
-const MARKER_PAUSE: Duration = Duration::from_millis(250);
+/// The pause between the renewals of two markers: a directory that has lost everything is noticed within this
+/// time, and one that has lost a sixteenth within two seconds.
+const MARKER_PAUSE: Duration = Duration::from_millis(100);
 
-/// The pause between two requests while a node tells everything: 1,000 groups a second.
+/// The pause between two requests while a node tells everything: 1,000 groups a second at most.
 const RETELL_PAUSE: Duration = Duration::from_millis(1);
 
 /// Entries are renewed at this interval.
@@ -50,8 +51,11 @@ pub enum Change {
     Dropped,
 }
 
-/// What a node holds, for a directory that has forgotten it.
+/// What a node holds and fetches, for a directory that has forgotten it.
 pub trait Inventory: Send + Sync {
+    /// The blocks that the node has claimed and does not hold yet.
+    fn claims(&self) -> Vec<BlockId>;
+
     /// All blocks that the node holds, the most useful ones first.
     fn blocks(&self) -> BoxFuture<'_, Vec<BlockId>>;
 }
@@ -195,19 +199,38 @@ async fn keep_true(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
         let now = tokio::time::Instant::now();
         let is_old = told_at.is_none_or(|told: tokio::time::Instant| now >= told + RENEWAL);
         if is_old || !is_there || guard.take_lost_reports() {
-            // Markers that were lost together are renewed together.
-            for marker in 0..MARKERS {
-                let _ = guard.mark(node, marker).await;
-            }
+            // Markers that were lost together are renewed together, and before everything is told: what is
+            // lost from then on is noticed.
+            join_all((0..MARKERS).map(|marker| guard.mark(node, marker))).await;
             told_at = Some(now);
             tell_everything(node, guard, inventory).await;
         }
     }
 }
 
+/// Claims first: a block on its way from the lake is the one that other nodes are about to fetch, too.
 async fn tell_everything(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
+    let claims = grouped(inventory.claims());
+    let claimed = paced(claims).try_for_each_concurrent(REQUESTS, |(group, indexes)| async move {
+        guard.claim(node, group, &indexes).await
+    });
+    if claimed.await.is_err() {
+        // The guard remembers the loss; the next marker that is renewed begins anew.
+        return;
+    }
     let blocks = inventory.blocks().await;
     let count = blocks.len();
+    // The directory may be far away, or busy: no request waits for the answer to the one before.
+    let told = paced(grouped(blocks)).try_for_each_concurrent(REQUESTS, |(group, indexes)| async move {
+        guard.held(node, group, &indexes).await
+    });
+    if told.await.is_ok() {
+        tracing::debug!(blocks = count, "the directory was told everything");
+    }
+}
+
+/// Blocks by their group, in the order in which the groups come first.
+fn grouped(blocks: Vec<BlockId>) -> Vec<(Group, Vec<u32>)> {
     let mut place: HashMap<Group, usize> = HashMap::new();
     let mut groups: Vec<(Group, Vec<u32>)> = Vec::new();
     for block in blocks {
@@ -218,21 +241,61 @@ async fn tell_everything(node: NodeId, guard: &Guard, inventory: &impl Inventory
         });
         groups[at].1.push(block.index);
     }
-    for (group, indexes) in groups {
-        if guard.held(node, group, &indexes).await.is_err() {
-            // The guard remembers the loss; the next marker that is renewed begins anew.
-            return;
-        }
+    groups
+}
+
+fn paced<T>(all: Vec<T>) -> impl Stream<Item = Result<T, Silent>> {
+    stream::iter(all).then(|each| async {
         sleep(RETELL_PAUSE).await;
-    }
-    tracing::debug!(blocks = count, "the directory was told everything");
+        Ok(each)
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use shoal_policy::VersionId;
 
     use super::*;
+    use crate::Directory;
+    use crate::embedded::Embedded;
+
+    struct Here {
+        claims: Vec<BlockId>,
+        blocks: Vec<BlockId>,
+    }
+
+    impl Inventory for Here {
+        fn claims(&self) -> Vec<BlockId> {
+            self.claims.clone()
+        }
+
+        fn blocks(&self) -> BoxFuture<'_, Vec<BlockId>> {
+            std::future::ready(self.blocks.clone()).boxed()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_directory_that_knows_nothing_is_told_claims_and_blocks() {
+        let block = |index| BlockId {
+            version: VersionId([7; 16]),
+            index,
+        };
+        let (directory, node) = (Arc::new(Embedded::default()), NodeId(3));
+        let guard = Arc::new(Guard::new(Arc::clone(&directory) as _, Duration::from_secs(1)));
+        let (_reporter, reporting) = Reporter::new(node, &guard);
+        let here = Here {
+            claims: vec![block(0), block(90)],
+            blocks: vec![block(1), block(91)],
+        };
+        reporting.run(here, sleep(Duration::from_secs(1))).await;
+        for index in [0, 90] {
+            let claimed = directory.entry(block(index)).await.unwrap();
+            assert_eq!((claimed.claimant, claimed.holders), (Some(node), vec![]));
+            let held = directory.entry(block(index + 1)).await.unwrap();
+            assert_eq!((held.claimant, held.holders), (None, vec![node]));
+        }
+    }
 
     #[test]
     fn a_batch_tells_the_last_change_and_all_uses() {

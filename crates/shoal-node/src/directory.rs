@@ -4,7 +4,7 @@
 
 mod config;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
@@ -38,7 +38,18 @@ pub struct BlockDirectory {
     me: NodeId,
     guard: Arc<Guard>,
     reporter: Reporter,
+    claims: Arc<Claims>,
 }
+
+/// The task that reports to the directory.
+#[derive(Debug)]
+pub struct Reports {
+    reporting: Reporting,
+    claims: Arc<Claims>,
+}
+
+/// The blocks whose claims this node has.
+type Claims = Mutex<HashSet<BlockId>>;
 
 /// The right and the duty to fetch a block from the lake, while other nodes wait for this one. Given back
 /// when it is dropped, unless the block is stored by then.
@@ -47,12 +58,16 @@ pub struct Claim {
     me: NodeId,
     guard: Arc<Guard>,
     reporter: Reporter,
+    claims: Arc<Claims>,
     block: BlockId,
     is_stored: bool,
 }
 
-/// The blocks in a store, for a directory that has forgotten them.
-struct Stored(Arc<Store>);
+/// The blocks in a store and on their way there, for a directory that has forgotten them.
+struct Here {
+    store: Arc<Store>,
+    claims: Arc<Claims>,
+}
 
 impl BlockDirectory {
     /// The directory of `config` for a node whose lake is at `lake`, and the task that reports to it.
@@ -65,15 +80,25 @@ impl BlockDirectory {
         config: &DirectoryConfig,
         me: NodeId,
         lake: &str,
-    ) -> Result<(Arc<Self>, Reporting), SettingsError> {
+    ) -> Result<(Arc<Self>, Reports), SettingsError> {
         let directory: Arc<dyn Directory> = match config.redis() {
             None => embedded(lake),
             Some(settings) => Arc::new(Redis::new(&settings)?),
         };
         let guard = Arc::new(Guard::new(directory, config.timeout));
         let (reporter, reporting) = Reporter::new(me, &guard);
-        let opened = Self { me, guard, reporter };
-        Ok((Arc::new(opened), reporting))
+        let claims = Arc::<Claims>::default();
+        let reports = Reports {
+            reporting,
+            claims: Arc::clone(&claims),
+        };
+        let opened = Self {
+            me,
+            guard,
+            reporter,
+            claims,
+        };
+        Ok((Arc::new(opened), reports))
     }
 
     /// Whether blocks of this length have entries.
@@ -89,10 +114,12 @@ impl BlockDirectory {
 
     /// The right to fetch a block that [`locate`](Self::locate) left to this node.
     pub fn claim(&self, block: BlockId) -> Claim {
+        self.claims.lock().insert(block);
         Claim {
             me: self.me,
             guard: Arc::clone(&self.guard),
             reporter: self.reporter.clone(),
+            claims: Arc::clone(&self.claims),
             block,
             is_stored: false,
         }
@@ -159,9 +186,12 @@ impl BlockDirectory {
     }
 }
 
-/// Sends the reports of a node until it stops.
-pub async fn report(reporting: Reporting, store: Arc<Store>, stopping: Shutdown) {
-    reporting.run(Stored(store), stopping.begun()).await;
+impl Reports {
+    /// Sends the reports of this node until it stops.
+    pub async fn run(self, store: Arc<Store>, stopping: Shutdown) {
+        let Self { reporting, claims } = self;
+        reporting.run(Here { store, claims }, stopping.begun()).await;
+    }
 }
 
 /// The directory that the nodes of this process share which have this lake.
@@ -195,21 +225,43 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
+        self.claims.lock().remove(&self.block);
         if !self.is_stored {
             self.reporter.report(self.block, Change::Dropped);
         }
     }
 }
 
-impl Inventory for Stored {
+impl Inventory for Here {
+    fn claims(&self) -> Vec<BlockId> {
+        self.claims.lock().iter().copied().collect()
+    }
+
     fn blocks(&self) -> BoxFuture<'_, Vec<BlockId>> {
-        self.0.blocks_by_use().boxed()
+        self.store.blocks_by_use().boxed()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Arc, embedded};
+    use shoal_policy::VersionId;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_forgets_is_told_the_claims_that_last() {
+        let (directory, reports) = BlockDirectory::open(&DirectoryConfig::default(), NodeId(1), "c").unwrap();
+        let [fetched, given_back, stored] = [0, 1, 2].map(|index| BlockId {
+            version: VersionId([7; 16]),
+            index,
+        });
+        let claim = directory.claim(fetched);
+        drop(directory.claim(given_back));
+        directory.claim(stored).stored();
+        assert_eq!(*reports.claims.lock(), HashSet::from([fetched]));
+        drop(claim);
+        assert_eq!(*reports.claims.lock(), HashSet::new());
+    }
 
     #[test]
     fn nodes_of_one_process_share_a_directory_if_they_have_the_same_lake() {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_directory::redis::SettingsError;
-use shoal_directory::reporter::Reporting;
 use shoal_policy::eviction::PolicyName;
 use shoal_store::{Recovery, Store, StoreError};
 use tokio::net::TcpListener;
@@ -21,7 +20,7 @@ use crate::admin::server::Readiness;
 use crate::cluster::{Addresses, Cluster};
 use crate::config::{Config, ConfigError};
 use crate::cooperation::CooperationMode;
-use crate::directory::{self, BlockDirectory};
+use crate::directory::{BlockDirectory, Reports};
 use crate::dirty::{DirtyObjects, TierError};
 use crate::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
 use crate::http::listener::{self, ListenError};
@@ -114,7 +113,7 @@ impl Gateway {
         let lake = open_lake(&config).await?;
         let (store, recovery) = open_store(&config).await?;
 
-        let (directory, reporting) = open_directory(&config, &store)?.unzip();
+        let (directory, reports) = open_directory(&config, &store)?.unzip();
         let core = Core::new(
             config,
             s3_address,
@@ -158,8 +157,8 @@ impl Gateway {
             tokio::spawn(parts.lake_health().run(stopping.clone())),
             tokio::spawn(parts.serve_s3(s3, tls, stopping)),
         ];
-        servers.extend(reporting.map(|reporting| {
-            let reports = directory::report(reporting, Arc::clone(&store), reports_stopping);
+        servers.extend(reports.map(|reports| {
+            let reports = reports.run(Arc::clone(&store), reports_stopping);
             tokio::spawn(reports)
         }));
         servers.extend(keeper.map(|keeper| tokio::spawn(keeper.run(keeper_stopping))));
@@ -264,14 +263,14 @@ async fn open_lake(config: &Config) -> Result<Arc<Endpoint>, GatewayError> {
 fn open_directory(
     config: &Config,
     store: &Store,
-) -> Result<Option<(Arc<BlockDirectory>, Reporting)>, SettingsError> {
+) -> Result<Option<(Arc<BlockDirectory>, Reports)>, SettingsError> {
     if config.cooperation.mode != CooperationMode::Directory {
         return Ok(None);
     }
     let me = membership::node_id(&config.node.name);
-    let (directory, reporting) = BlockDirectory::open(&config.directory, me, &config.lake.endpoint)?;
+    let (directory, reports) = BlockDirectory::open(&config.directory, me, &config.lake.endpoint)?;
     directory.follow(store);
-    Ok(Some((directory, reporting)))
+    Ok(Some((directory, reports)))
 }
 
 async fn open_store(config: &Config) -> Result<(Arc<Store>, Recovery), StoreError> {
