@@ -8,6 +8,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use shoal_base::secret::Secret;
@@ -218,16 +219,21 @@ impl Drop for Cluster {
     }
 }
 
-/// Ports that are free now.
+/// Pairs of ports that are free now. No other test of this process gets them, and the kernel gives none of
+/// them to a connection while its member is down.
 fn free_ports(pairs: usize) -> Vec<(u16, u16)> {
-    let bound: Vec<_> = (0..pairs * 2)
-        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-        .collect();
-    let ports: Vec<_> = bound
-        .iter()
-        .map(|listener| listener.local_addr().unwrap().port())
-        .collect();
-    ports.chunks(2).map(|pair| (pair[0], pair[1])).collect()
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    // Tests of another checkout begin elsewhere.
+    let begin = std::process::id().wrapping_mul(97);
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    std::iter::repeat_with(|| {
+        let number = begin.wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
+        let port = 10_000 + (number % 10_000) as u16;
+        (port, port + 10_000)
+    })
+    .filter(|(client, peer)| is_free(client) && is_free(peer))
+    .take(pairs)
+    .collect()
 }
 
 /// Makes a CA and a certificate for the members. No other program trusts the CA.
