@@ -51,7 +51,7 @@ pub enum Change {
     Dropped,
 }
 
-/// What a node holds and fetches, for a directory that has forgotten it.
+/// The blocks that a node holds or fetches, for a directory that has forgotten them.
 pub trait Inventory: Send + Sync {
     /// The blocks that the node has claimed and does not hold yet.
     fn claims(&self) -> Vec<BlockId>;

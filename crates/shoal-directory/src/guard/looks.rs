@@ -24,7 +24,7 @@ pub(super) struct Look {
     followers: Vec<oneshot::Sender<Answer>>,
 }
 
-/// What one look does.
+/// The role of one look.
 pub(super) enum Part<'a> {
     /// It asks for all.
     Leader(Leader<'a>),
@@ -62,7 +62,7 @@ impl Looks {
 }
 
 impl Leader<'_> {
-    /// Lets no more looks join.
+    /// Ends the moment: later looks are another request.
     pub(super) fn close(mut self) -> Look {
         let key = self.key.take().expect("a look is closed once");
         self.looks
