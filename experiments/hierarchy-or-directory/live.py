@@ -17,8 +17,8 @@ from pathlib import Path
 
 from net.cluster import Cluster, Shape
 from net.fabric import Rates
-from net.objects import Read, ranges, whole
-from testbed.jobs import jobs, sizes
+from net.objects import Read, whole
+from testbed.jobs import jobs, requests
 from testbed.modes import RACKS, in_turn, sent
 from testbed.row import Bed
 
@@ -115,15 +115,7 @@ def _scan(haste: int) -> Reads:
 
 
 def _facebook(haste: int) -> Reads:
-    trace = jobs(haste, _JOBS_SCALE)
-    lengths = sizes(trace)
-    return in_turn(
-        [
-            Read(read.key, read.first, read.length, lengths[job.path])
-            for job in trace
-            for read in ranges(job.path, job.input_bytes, _BLOCK_BYTES)
-        ]
-    )
+    return in_turn(requests(jobs(haste, _JOBS_SCALE), _BLOCK_BYTES))
 
 
 def _run(bed: Bed, workload: str, reads: Reads, room: int, way: str, dies_after_s: float | None) -> Run:

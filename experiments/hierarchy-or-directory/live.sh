@@ -10,10 +10,7 @@ source "$root/tests/real/environment.sh"
 # shellcheck source=tests/net/isolated.sh
 source "$root/tests/net/isolated.sh"
 
-if reason=$(cannot_isolate); then
-  echo "skipped: $reason"
-  exit 0
-fi
+skip_without_isolation
 binary=${SHOAL:-$(build_shoal "$root" release)}
 export PYTHONPATH="$root/experiments:$root/tests:$root"
 python3 -m net.fetch minio || exit 0

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from net.objects import Read, ranges
+
 SCALE = 40_000
 _TRACE = Path(__file__).resolve().parents[1] / "traces" / "fb2010-reread.tsv"
 
@@ -25,6 +27,16 @@ def jobs(haste: int, scale: int = SCALE) -> list[Job]:
     with _TRACE.open(newline="") as lines:
         rows = list(csv.reader(lines, delimiter="\t"))
     return [Job(row[6], max(1, int(row[3]) // scale // haste), int(row[5]) // scale // haste) for row in rows]
+
+
+def requests(read: Sequence[Job], request_bytes: int) -> list[Read]:
+    """Returns the requests of all jobs in order, each for so many bytes at most."""
+    lengths = sizes(read)
+    return [
+        Read(request.key, request.first, request.length, lengths[job.path])
+        for job in read
+        for request in ranges(job.path, job.input_bytes, request_bytes)
+    ]
 
 
 def sizes(read: Sequence[Job]) -> dict[str, int]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from net.objects import Read, ranges
-
-from .jobs import jobs, sizes
+from .jobs import jobs, requests
 from .modes import MODES, Rounds, against_simulated, changed, in_turn, measure
 from .row import Bed, Line
 from .scenario import Scenario, scenario
@@ -30,13 +28,7 @@ def jobs_directory(bed: Bed) -> list[Line]:
 
 def _scenario(haste: int) -> Scenario:
     """The requests of the jobs in order, given to the racks in turn."""
-    trace = jobs(haste, _SCALE)
-    lengths = sizes(trace)
-    reads = [
-        Read(read.key, read.first, read.length, lengths[job.path])
-        for job in trace
-        for read in ranges(job.path, job.input_bytes, _REQUEST_BYTES)
-    ]
+    reads = requests(jobs(haste, _SCALE), _REQUEST_BYTES)
     return scenario(Path(__file__).parent / "jobs_directory" / "jobs.toml", 1, in_turn(reads))
 
 

@@ -12,10 +12,7 @@ source "$root/tests/real/environment.sh"
 # shellcheck source=tests/net/isolated.sh
 source "$root/tests/net/isolated.sh"
 
-if reason=$(cannot_isolate); then
-  echo "skipped: $reason"
-  exit 0
-fi
+skip_without_isolation
 if ! command -v wrk > /dev/null; then
   echo "skipped: wrk is not installed"
   exit 0

@@ -23,6 +23,15 @@ cannot_isolate() {
   return 1
 }
 
+# skip_without_isolation: ends the script where this machine cannot isolate, and says why.
+skip_without_isolation() {
+  local reason
+  if reason=$(cannot_isolate); then
+    echo "skipped: $reason"
+    exit 0
+  fi
+}
+
 # isolated COMMAND... runs the command as process 1 of a namespace of its own. When the command or this shell
 # ends or is killed, the kernel ends all processes that the command started, and removes the networks.
 isolated() {

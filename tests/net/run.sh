@@ -19,10 +19,7 @@ for package in nftables:nft faketime:faketime; do
     apt-get install -q -y --no-install-recommends "${package%:*}" > /dev/null 2>&1 || true
   fi
 done
-if reason=$(cannot_isolate); then
-  echo "skipped: $reason"
-  exit 0
-fi
+skip_without_isolation
 binary=${SHOAL:-$(build_shoal "$root" dev)}
 export PYTHONPATH="$root/tests"
 # Tests the checker first: a checker that accepts everything proves nothing.
