@@ -1,5 +1,6 @@
 //! A directory in this process, for one node and for the nodes of `shoal dev`.
 
+pub(crate) mod extensions;
 pub(crate) mod names;
 
 use std::collections::HashMap;
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use shoal_base::clock;
 use shoal_policy::{BlockId, NodeId};
 
+use self::extensions::KnownExtensions;
 use self::names::KnownNames;
 use crate::{
     CLAIM_LIFE, Directory, ENTRY_LIFE, Entry, Group, HOLDERS_MAX, Left, Located, MARKER_LIFE, NodeState,
@@ -30,6 +32,7 @@ pub struct Embedded {
     markers: Mutex<HashMap<(NodeId, u16), Instant>>,
     states: Mutex<HashMap<NodeId, (NodeState, Instant)>>,
     names: KnownNames,
+    extensions: KnownExtensions,
 }
 
 #[derive(Debug, Default)]

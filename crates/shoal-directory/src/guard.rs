@@ -1,5 +1,6 @@
 //! Bounds the time that a directory may take, and leaves one that does not answer alone.
 
+mod extensions;
 mod looks;
 mod names;
 
@@ -57,11 +58,13 @@ pub enum Kind {
     Change,
     /// A node says that it tells of all its changes, and hears which others do.
     Attend,
+    /// A node notes an extension, or asks for those that were noted.
+    Extension,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Look,
         Self::Report,
         Self::Mark,
@@ -70,11 +73,12 @@ impl Kind {
         Self::Token,
         Self::Change,
         Self::Attend,
+        Self::Extension,
     ];
 
     /// Whether a longer wait costs less than no answer: no reader waits for it.
     const fn is_patient(self) -> bool {
-        matches!(self, Self::Change | Self::Attend)
+        matches!(self, Self::Change | Self::Attend | Self::Extension)
     }
 
     /// The word in metrics and `/status`.
@@ -88,6 +92,7 @@ impl Kind {
             Self::Token => "token",
             Self::Change => "change",
             Self::Attend => "attend",
+            Self::Extension => "extension",
         }
     }
 }
@@ -350,6 +355,7 @@ mod tests {
 
     use super::*;
     use crate::GROUP_BLOCKS;
+    use crate::extensions::{Extension, Extensions};
     use crate::names::{Change, DirectoryTime, Names, Presence, Promoted, Roll, Token};
 
     const TIMEOUT: Duration = Duration::from_millis(20);
@@ -400,6 +406,25 @@ mod tests {
                 at: DirectoryTime(0),
                 present: vec![mine],
             })
+        }
+    }
+
+    impl Extensions for Fickle {
+        fn extend<'a>(
+            &'a self,
+            _: Group,
+            _: &'a Extension,
+            _: Duration,
+        ) -> BoxFuture<'a, Result<bool, Silent>> {
+            self.answer(true)
+        }
+
+        fn retract<'a>(&'a self, _: Group, _: &'a str) -> BoxFuture<'a, Result<(), Silent>> {
+            self.answer(())
+        }
+
+        fn extensions(&self, _: Group) -> BoxFuture<'_, Result<Vec<Extension>, Silent>> {
+            self.answer(Vec::new())
         }
     }
 

@@ -9,11 +9,13 @@
 //!   process, [`redis`] for those of a cluster. Both pass one conformance suite, `tests/conformance.rs`.
 //! - [`names`]: whether a name may have changed, which every directory knows as well, and [`attachment`]:
 //!   when a node may believe that.
+//! - [`extensions`]: what features note about blocks.
 //! - [`guard`]: bounds the time that a directory may take, and leaves one that does not answer alone.
 //! - [`reporter`]: tells a directory what a node holds, in batches that no reader waits for.
 
 pub mod attachment;
 pub mod embedded;
+pub mod extensions;
 pub mod guard;
 pub mod names;
 pub mod redis;
@@ -127,7 +129,7 @@ pub struct Silent(pub String);
 /// Knows which nodes hold which blocks, as far as they have told.
 ///
 /// Methods may be called at the same time. A future that is dropped may have had its effect.
-pub trait Directory: names::Names + fmt::Debug + Send + Sync {
+pub trait Directory: names::Names + extensions::Extensions + fmt::Debug + Send + Sync {
     /// Says where blocks of a group are, each given by its index in the version, for a node that lacks them;
     /// the answers come in the same order. If no node holds a block, and no other node claims it, the asking
     /// node does from now on. The copies and claims of the nodes in `without` do not count: the asking node

@@ -9,11 +9,12 @@
 //! <prefix>:m:<node>:<marker>     a marker of a node; lives MARKER_LIFE
 //! ```
 //!
-//! The keys about names are in [`names`].
+//! The keys about names are in [`names`], those about extensions in [`extensions`].
 //!
 //! Each request is one script on one key, so it has one slot of a cluster, and the time is that of its
 //! server.
 
+mod extensions;
 mod link;
 mod names;
 mod settings;
@@ -27,6 +28,7 @@ use shoal_policy::{BlockId, NodeId};
 
 pub use self::settings::{Settings, SettingsError};
 
+use self::extensions::ExtensionScripts;
 use self::link::Link;
 use self::names::NameScripts;
 use crate::{
@@ -43,6 +45,7 @@ pub struct Redis {
     prefix: String,
     scripts: Scripts,
     names: NameScripts,
+    extensions: ExtensionScripts,
     /// Whether a server that was replaced may answer on unless it refuses writes without replicas.
     needs_replicas: bool,
 }
@@ -71,6 +74,7 @@ impl Redis {
             link: Link::new(settings.connector()?),
             prefix: settings.prefix.clone(),
             names: NameScripts::new(),
+            extensions: ExtensionScripts::new(),
             needs_replicas: settings.is_sentinel(),
             scripts: Scripts {
                 locate: script(include_str!("redis/locate.lua")),

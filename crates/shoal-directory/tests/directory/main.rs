@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it cannot go on")]
 
 mod conformance;
+mod extensions;
 mod faults;
 mod names;
 mod servers;

@@ -1,0 +1,120 @@
+//! The extensions of groups, in memory.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+use parking_lot::Mutex;
+use shoal_base::clock;
+
+use super::{CHANGES_PER_LOOK, Embedded};
+use crate::extensions::{EXTENSIONS_MAX, Extension, Extensions, bounded};
+use crate::{Group, Silent};
+
+/// Extensions, each with the moment until which it lasts.
+type Lasting = Vec<(Extension, Instant)>;
+
+/// What this process knows of extensions.
+#[derive(Debug, Default)]
+pub(crate) struct KnownExtensions(Mutex<Entries>);
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_group: HashMap<Group, Lasting, foldhash::fast::RandomState>,
+    changes: u32,
+}
+
+impl Entries {
+    /// Forgets the groups whose extensions are over, once in many changes.
+    fn changed(&mut self, now: Instant) {
+        self.changes += 1;
+        if self.changes >= CHANGES_PER_LOOK {
+            self.changes = 0;
+            self.by_group
+                .retain(|_, lasting| lasting.iter().any(|(_, until)| *until > now));
+        }
+    }
+}
+
+impl KnownExtensions {
+    fn extend_at(&self, group: Group, extension: &Extension, life: Duration, now: Instant) -> bool {
+        let mut entries = self.0.lock();
+        let lasting = entries.by_group.entry(group).or_default();
+        lasting.retain(|(known, until)| *until > now && known.name() != extension.name());
+        let is_kept = lasting.len() < EXTENSIONS_MAX;
+        if is_kept {
+            lasting.push((extension.clone(), now + bounded(life)));
+        }
+        entries.changed(now);
+        is_kept
+    }
+
+    fn retract(&self, group: Group, name: &str) {
+        let mut entries = self.0.lock();
+        if let Some(lasting) = entries.by_group.get_mut(&group) {
+            lasting.retain(|(known, _)| known.name() != name);
+            if lasting.is_empty() {
+                entries.by_group.remove(&group);
+            }
+        }
+    }
+
+    fn extensions_at(&self, group: Group, now: Instant) -> Vec<Extension> {
+        let entries = self.0.lock();
+        let lasting = entries.by_group.get(&group).into_iter().flatten();
+        lasting
+            .filter(|(_, until)| *until > now)
+            .map(|(extension, _)| extension.clone())
+            .collect()
+    }
+}
+
+impl Extensions for Embedded {
+    fn extend<'a>(
+        &'a self,
+        group: Group,
+        extension: &'a Extension,
+        life: Duration,
+    ) -> BoxFuture<'a, Result<bool, Silent>> {
+        let is_kept = self
+            .extensions
+            .extend_at(group, extension, life, clock::instant());
+        ready(Ok(is_kept)).boxed()
+    }
+
+    fn retract<'a>(&'a self, group: Group, name: &'a str) -> BoxFuture<'a, Result<(), Silent>> {
+        self.extensions.retract(group, name);
+        ready(Ok(())).boxed()
+    }
+
+    fn extensions(&self, group: Group) -> BoxFuture<'_, Result<Vec<Extension>, Silent>> {
+        ready(Ok(self.extensions.extensions_at(group, clock::instant()))).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_policy::VersionId;
+
+    use super::*;
+
+    #[test]
+    fn extensions_that_are_over_are_forgotten() {
+        let (known, began) = (KnownExtensions::default(), clock::instant());
+        let group = |number| Group {
+            version: VersionId([7; 16]),
+            number,
+        };
+        let second = Duration::from_secs(1);
+        let short = Extension::new("short", b"").unwrap();
+        assert!(known.extend_at(group(0), &short, second, began));
+        assert_eq!(known.extensions_at(group(0), began), std::slice::from_ref(&short));
+        assert_eq!(known.extensions_at(group(0), began + second), []);
+        for number in 1..CHANGES_PER_LOOK {
+            known.extend_at(group(number), &short, Duration::from_hours(9), began + second);
+        }
+        assert_eq!(known.0.lock().by_group.len() as u32, CHANGES_PER_LOOK - 1);
+        assert_eq!(known.extensions_at(group(1), began + Duration::from_hours(2)), []);
+    }
+}

@@ -1,0 +1,114 @@
+//! What features note about blocks, beside which nodes hold them: the extensible state of a directory
+//! (dissertation 4.5.1), such as that an object is short-lived.
+//!
+//! An extension belongs to a [`Group`] of blocks, has a name and a value, and is forgotten after a time of
+//! its own. As all entries it is soft: features do without the extensions that a directory has lost.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use crate::{ENTRY_LIFE, Group, Silent};
+
+/// The number of extensions of a group. More are not kept.
+pub const EXTENSIONS_MAX: usize = 16;
+
+/// The longest name, in bytes.
+pub const NAME_BYTES_MAX: usize = 32;
+
+/// The longest value, in bytes.
+pub const VALUE_BYTES_MAX: usize = 256;
+
+/// Marks blocks of an object that its writer expects to be removed soon.
+pub const SHORT: &str = "short";
+
+/// What a feature has noted about a group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Extension {
+    name: String,
+    value: Vec<u8>,
+}
+
+/// Why something is no [`Extension`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidExtension {
+    /// The name is not what names are made of.
+    #[error("a name has 1 to {NAME_BYTES_MAX} of the characters a-z, 0-9, '.' and '-'")]
+    Name,
+    /// The value is too long.
+    #[error("a value has {VALUE_BYTES_MAX} bytes at most")]
+    Value,
+}
+
+impl Extension {
+    /// An extension of this name.
+    ///
+    /// # Errors
+    ///
+    /// The name or the value is not one that directories keep.
+    pub fn new(name: &str, value: &[u8]) -> Result<Self, InvalidExtension> {
+        let is_of_names = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-');
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_of_names) {
+            return Err(InvalidExtension::Name);
+        }
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(InvalidExtension::Value);
+        }
+        Ok(Self {
+            name: name.into(),
+            value: value.into(),
+        })
+    }
+
+    /// The name. A group has one extension of each name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The value.
+    pub fn value(&self) -> &[u8] {
+        &self.value
+    }
+}
+
+/// Keeps extensions of groups.
+///
+/// Methods may be called at the same time. A future that is dropped may have had its effect.
+pub trait Extensions {
+    /// Notes an extension for `life`, at most [`ENTRY_LIFE`], in place of an earlier one of that name.
+    /// Returns whether it is kept: a group has [`EXTENSIONS_MAX`] at most.
+    fn extend<'a>(
+        &'a self,
+        group: Group,
+        extension: &'a Extension,
+        life: Duration,
+    ) -> BoxFuture<'a, Result<bool, Silent>>;
+
+    /// Forgets the extension of this name.
+    fn retract<'a>(&'a self, group: Group, name: &'a str) -> BoxFuture<'a, Result<(), Silent>>;
+
+    /// Returns the extensions of a group, in no particular order.
+    fn extensions(&self, group: Group) -> BoxFuture<'_, Result<Vec<Extension>, Silent>>;
+}
+
+/// The time for which a directory keeps an extension.
+pub(crate) fn bounded(life: Duration) -> Duration {
+    life.min(ENTRY_LIFE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_values_are_bounded() {
+        assert_eq!(Extension::new("pin.a1-b", b"\0\xff").unwrap().value(), b"\0\xff");
+        let long = "a".repeat(NAME_BYTES_MAX + 1);
+        for name in ["", "A", "a b", "a\n", "ä", &long] {
+            assert_eq!(Extension::new(name, b""), Err(InvalidExtension::Name), "{name}");
+        }
+        Extension::new(&long[1..], &[0; VALUE_BYTES_MAX]).unwrap();
+        let value = Extension::new("a", &[0; VALUE_BYTES_MAX + 1]);
+        assert_eq!(value, Err(InvalidExtension::Value));
+    }
+}
