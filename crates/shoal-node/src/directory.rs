@@ -11,13 +11,16 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use shoal_directory::embedded::Embedded;
+use shoal_directory::extensions::{Extension, SHORT};
 use shoal_directory::guard::{Counts, Guard, Kind};
 use shoal_directory::redis::{Redis, SettingsError};
 use shoal_directory::reporter::{Change, Inventory, Reporter, Reporting};
-use shoal_directory::{CLAIM_LIFE, Directory, Entry, Group, Left, Located, NodeState};
+use shoal_directory::{CLAIM_LIFE, Directory, Entry, GROUP_BLOCKS, Group, Left, Located, NodeState};
 use shoal_policy::{BlockId, NodeId};
+use shoal_s3::object::Version;
 use shoal_store::{BlockEvent, Store};
 
 pub use self::config::{DirectoryConfig, EMBEDDED};
@@ -31,6 +34,9 @@ const ENTERED_BYTES_MIN: u64 = 64 << 10;
 /// Claims are renewed at this interval while a block is being fetched.
 const RENEWAL: Duration = Duration::from_secs(4);
 const _: () = assert!(RENEWAL.as_secs() * 2 < CLAIM_LIFE.as_secs());
+
+/// The number of requests under way while the groups of one object are marked.
+const MARKS_AT_ONCE: usize = 4;
 
 /// The directory of blocks, for this node.
 #[derive(Debug)]
@@ -156,6 +162,37 @@ impl BlockDirectory {
     /// The entry of a block. `None` if the directory does not answer.
     pub async fn entry(&self, block: BlockId) -> Option<Entry> {
         self.guard.entry(block).await.ok()
+    }
+
+    /// Marks the blocks of an object as short-lived for `life`, in a task of its own. If the directory does
+    /// not answer, nodes treat them as all others.
+    pub fn mark_short(&self, version: &Version, life: Duration) {
+        let last = version.block_count().saturating_sub(1);
+        if !Self::enters(version.block_len(0)) {
+            return;
+        }
+        let (guard, version) = (Arc::clone(&self.guard), version.id);
+        tokio::spawn(async move {
+            let short = Extension::new(SHORT, b"").expect("the name is one that directories keep");
+            let groups = (0..=last / GROUP_BLOCKS).map(|number| Group { version, number });
+            stream::iter(groups)
+                .for_each_concurrent(MARKS_AT_ONCE, |group| {
+                    let (guard, short) = (Arc::clone(&guard), short.clone());
+                    async move { drop(guard.extend(group, &short, life).await) }
+                })
+                .await;
+        });
+    }
+
+    /// Whether a block is marked as short-lived, as far as the directory answers.
+    pub async fn is_short(&self, block: BlockId) -> bool {
+        let noted = self.extensions(Group::of(block)).await;
+        noted.iter().any(|extension| extension.name() == SHORT)
+    }
+
+    /// The extensions of a group of blocks; none if the directory does not answer.
+    pub async fn extensions(&self, group: Group) -> Vec<Extension> {
+        self.guard.extensions(group).await.unwrap_or_default()
     }
 
     /// The directory itself, in bounded time.

@@ -7,7 +7,8 @@
 //!
 //! - **Other nodes hold it**: the copy leaves, and its weight goes to the block's global weight.
 //! - **It is the last copy, and its two weights together are not the least here**: it stays with both.
-//! - **It is the last copy, and is worth more than the average block of another node**: that node gets it.
+//! - **It is the last copy, and is worth more than the average block of another node**: that node gets it,
+//!   unless the directory has it as short-lived: such an object is about to be removed, and its tier has it.
 //! - **Otherwise** it leaves, and its rank becomes the age.
 //!
 //! Nodes tell each other their ages and averages once a second, by way of the directory. While it does not
@@ -298,7 +299,7 @@ impl Keeper {
             let outcome = this.give(block, to, worth).await;
             let (reason, decision) = match outcome {
                 PushOutcome::Taken => (RemovalReason::Pushed, Decision::Pushed(to)),
-                PushOutcome::Refused | PushOutcome::Failed | PushOutcome::Gone => {
+                PushOutcome::Refused | PushOutcome::Failed | PushOutcome::Gone | PushOutcome::ShortLived => {
                     (RemovalReason::Room, Decision::Dropped)
                 }
             };
@@ -310,6 +311,9 @@ impl Keeper {
     }
 
     async fn give(&self, block: BlockId, to: NodeId, worth: Worth) -> PushOutcome {
+        if self.directory.is_short(block).await {
+            return PushOutcome::ShortLived;
+        }
         let Some(version) = self.store.version_of(block).await else {
             return PushOutcome::Gone;
         };

@@ -1,11 +1,15 @@
 //! Which blocks of an object are where, what they are worth, and why: the page `/explain`. It shows no
 //! content, and asks neither the lake nor another node.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
+use shoal_directory::Group;
+use shoal_directory::extensions::Extension;
 use shoal_policy::{BlockId, NodeId, VersionId};
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::uri::S3Uri;
@@ -72,6 +76,9 @@ pub struct DirectoryEntry {
     pub claimant: Option<String>,
     /// The uses of its copies by nodes that did not hold it, and those of copies that have left.
     pub global_weight: u64,
+    /// What features have noted about its group of blocks, such as `short`: names, and values that are text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extensions: Vec<String>,
 }
 
 /// What a block is worth to one node (GWF).
@@ -248,6 +255,12 @@ impl Explainer {
         let Some(directory) = &self.directory else {
             return Vec::new();
         };
+        let mut noted = HashMap::new();
+        for group in blocks.iter().copied().map(Group::of) {
+            if let MapEntry::Vacant(vacant) = noted.entry(group) {
+                vacant.insert(directory.extensions(group).await);
+            }
+        }
         let entries = stream::iter(blocks.to_vec()).map(async |block| {
             let entry = directory.entry(block).await?;
             let name = |node: NodeId| self.name_of(node);
@@ -256,6 +269,7 @@ impl Explainer {
                 holders: entry.holders.into_iter().map(name).collect(),
                 claimant: entry.claimant.map(name),
                 global_weight: entry.global_weight,
+                extensions: noted[&Group::of(block)].iter().map(extension_text).collect(),
             })
         });
         let entries = entries.buffered(ENTRIES_AT_ONCE);
@@ -323,6 +337,13 @@ impl Explainer {
             },
         }
     }
+}
+
+/// Writes an extension as `name`, or as `name=value` if it has a value.
+fn extension_text(extension: &Extension) -> String {
+    let value = extension.value().escape_ascii();
+    let separator = if extension.value().is_empty() { "" } else { "=" };
+    format!("{}{separator}{value}", extension.name())
 }
 
 impl KnownVersion {

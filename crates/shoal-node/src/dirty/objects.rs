@@ -31,6 +31,7 @@ use super::status::{Figures, TierStatus, WriteBackOutcome};
 use super::tiers::{Tier, TierError, TierSettings, new_key, registry_name};
 use super::writing::{PendingWrite, WriteError};
 use crate::clock;
+use crate::directory::BlockDirectory;
 use crate::endpoint::Endpoint;
 use crate::fetch::Fetcher;
 use crate::grants::Grants;
@@ -59,6 +60,9 @@ pub struct DirtyObjects {
     pub(super) lake: Arc<Endpoint>,
     grants: Arc<Grants>,
     through: Arc<WriteThrough>,
+    directory: Option<Arc<BlockDirectory>>,
+    /// The time for which short-lived objects stay in a tier.
+    short_age: Duration,
     tiers: Vec<Tier>,
     pub(super) lake_writer: Arc<LakeWriter>,
     pub(super) naming: Naming,
@@ -85,6 +89,8 @@ pub struct Parts {
     pub identities: Arc<Identities>,
     /// Caches the bytes of writes.
     pub through: Arc<WriteThrough>,
+    /// The directory of blocks, if the nodes have one.
+    pub directory: Option<Arc<BlockDirectory>>,
     /// The size of a block.
     pub block_bytes: u64,
     /// The id of this node.
@@ -148,6 +154,7 @@ impl DirtyObjects {
             grants,
             identities,
             through,
+            directory,
             block_bytes,
             node,
         } = parts;
@@ -177,6 +184,8 @@ impl DirtyObjects {
             lake,
             grants,
             through,
+            directory,
+            short_age: settings.pace.short_age,
             tiers: opened,
             lake_writer,
             naming,
@@ -371,6 +380,7 @@ impl DirtyObjects {
     ) -> Result<Arc<Version>, WriteError> {
         let (_, tier) = self.rule(name).expect("a name that is written back has a tier");
         let dirty = self.describe(name, (size_bytes, lifetime), (record, data.clone()));
+        let lifetime = dirty.lifetime;
         let manifest = self.manifest(name, &dirty)?;
         match tier.names.write(&registry_name(name), dirty).await {
             Ok(()) => {}
@@ -382,6 +392,11 @@ impl DirtyObjects {
         }
         self.outcomes.count(WriteBackOutcome::Committed);
         self.invalidate(name);
+        if lifetime == Lifetime::Short
+            && let Some(directory) = &self.directory
+        {
+            directory.mark_short(&manifest.version, self.short_age);
+        }
         Ok(Arc::clone(&manifest.version))
     }
 

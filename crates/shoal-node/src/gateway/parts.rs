@@ -219,6 +219,7 @@ fn dirty_parts(core: &Core) -> dirty::Parts {
         grants: Arc::clone(&core.grants),
         identities: Arc::clone(&core.identities),
         through: Arc::clone(&core.write_through),
+        directory: core.directory.clone(),
         block_bytes: core.config.store.block_bytes,
         node: core.cooperation.me().0,
     }

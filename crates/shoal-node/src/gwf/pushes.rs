@@ -22,11 +22,19 @@ pub enum PushOutcome {
     Failed,
     /// The block had left this node before it was sent: room was needed at once.
     Gone,
+    /// The block was not sent: its object is marked as short-lived, and its bytes are in a tier.
+    ShortLived,
 }
 
 impl PushOutcome {
     /// Every outcome.
-    pub const ALL: [Self; 4] = [Self::Taken, Self::Refused, Self::Failed, Self::Gone];
+    pub const ALL: [Self; 5] = [
+        Self::Taken,
+        Self::Refused,
+        Self::Failed,
+        Self::Gone,
+        Self::ShortLived,
+    ];
 
     /// The word in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
@@ -35,6 +43,7 @@ impl PushOutcome {
             Self::Refused => "refused",
             Self::Failed => "failed",
             Self::Gone => "gone",
+            Self::ShortLived => "short-lived",
         }
     }
 }

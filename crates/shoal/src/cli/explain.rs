@@ -33,7 +33,8 @@ block whose sum is least leaves first. Then follows what became of the block whe
   copied             it left; other nodes hold it and have its weight
   pushed to NODE     it moved to a node whose blocks were worth less
   dropped            it left; no block was worth less
-The column directory names the nodes that hold a block, and the weight of their uses together.
+The column directory names the nodes that hold a block, and the weight of their uses together. In brackets
+stands what features have noted about the block: short marks an object that its writer expects to be removed.
 
 The answer combines what the nodes know. No request goes to the lake, and no content is shown.";
 
@@ -242,13 +243,18 @@ fn entry_words(entry: &DirectoryEntry) -> String {
         holders,
         claimant,
         global_weight,
+        extensions,
         ..
     } = entry;
-    match claimant {
+    let mut text = match claimant {
         _ if !holders.is_empty() => format!("{} (weight {global_weight})", holders.join(", ")),
         Some(claimant) => format!("{claimant} fetches it"),
         None => "no node".into(),
+    };
+    if !extensions.is_empty() {
+        let _ = write!(text, " [{}]", extensions.join(", "));
     }
+    text
 }
 
 fn words(block: &BlockLocation) -> String {

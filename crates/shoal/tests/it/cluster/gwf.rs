@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use shoal_node::config::{Config, CooperationMode};
 
 use super::{Cluster, free_address};
+use crate::back::{assert_back, back};
+use crate::lake::Content;
 use crate::node::BLOCK;
 
 /// Room for some 80 blocks. A twentieth of it is kept free ahead of need: more than a story reads at a time,
@@ -243,6 +245,37 @@ async fn without_an_answer_of_the_directory_room_is_made_by_local_worth() {
         .await;
     for reason in ["copied", "pushed"] {
         assert_eq!(cluster.left(0, reason).await, 0, "{reason}");
+    }
+    cluster.stop().await;
+}
+
+/// As [`with_little_room`]. Objects below `tmp/` are written back.
+fn that_writes_back(node: usize, config: &mut Config) {
+    with_little_room(node, config);
+    back(config);
+}
+
+#[tokio::test]
+async fn last_copies_of_a_short_lived_object_leave_and_do_not_move() {
+    let cluster = Cluster::start_with(2, that_writes_back).await;
+    cluster.exchanges().await;
+    let client = cluster.nodes[0].client();
+    for number in 0..8 {
+        let bytes = Content::synthetic(4 * BLOCK, number).all();
+        let put = client.put(&format!("/b/tmp/{number}"), bytes);
+        assert_back(&put.header("x-shoal-lifetime", "short").send().await);
+    }
+    cluster.settle_reports().await;
+    let noted = cluster.explained(0, "tmp/7").await;
+    assert_eq!(noted["entries"][0]["extensions"], json!(["short"]), "{noted}");
+    cluster
+        .fill(0, "filler", async |cluster| {
+            cluster.pushes(0, "short-lived").await >= 8
+        })
+        .await;
+    for number in 0..8 {
+        let there = cluster.explained(1, &format!("tmp/{number}")).await;
+        assert_eq!(there["version"], Value::Null, "n1 has no block of it: {there}");
     }
     cluster.stop().await;
 }
