@@ -23,10 +23,11 @@ def stories(is_long: bool = False) -> dict[str, LoopbackStory[DirectoryCluster]]
     cluster = Settings(RedisCluster, block_size="256KiB", freshness="revalidate", timeout=_TIMEOUT)
     coherent = replace(single, freshness="coherent")
     coherent_in_cluster = replace(cluster, freshness="coherent")
-    of_one = [directory_coherent.flushed, directory_coherent.frozen]
+    of_one = [directory_coherent.flushed, directory_coherent.frozen, directory_coherent.a_node_frozen]
     of_a_cluster = [directory_coherent.a_master_replaced]
     if is_long:
         of_one += [directory_coherent.killed, directory_coherent.slow, directory_coherent.full]
+        of_one += [directory_coherent.a_node_killed]
         of_a_cluster += [directory_coherent.a_master_cut_off, directory_coherent.flushed]
     return {
         "a_directory_that_fails_costs_no_byte": LoopbackStory(directory_faults.one_redis, partial(_cluster, single)),
