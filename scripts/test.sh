@@ -6,6 +6,8 @@
 # S3_TESTS=DIR uses a checkout of ceph/s3-tests that exists.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
+# shellcheck source=scripts/packages.sh
+source scripts/packages.sh
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$HOME/.cache/shoal/target}"
 # The scripts test the binary that this script compiles.
 export SHOAL="$CARGO_TARGET_DIR/debug/shoal"
@@ -105,26 +107,16 @@ scripted_tests() {
   wait
 }
 
-# installed PROGRAM PACKAGE...: installs the packages of a program that is missing, where that is possible.
-# RUNLEVEL keeps the package from starting a service.
-installed() {
-  local program=$1
-  shift
-  if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null && ! command -v "$program" > /dev/null; then
-    RUNLEVEL=1 apt-get install -q -y --no-install-recommends "$@" > /dev/null 2>&1 || true
-  fi
-}
-
 # The tests of the directory start servers of Redis, and pass without them.
 redis() {
-  installed redis-server redis-server
+  install_missing redis-server redis-server
   command -v redis-server > /dev/null || skip 'the directory in Redis: redis-server is not installed'
 }
 
 # The registry's tests and the suites that write into a tier start members of etcd, and pass without it.
 etcd() {
   local program missing=()
-  installed etcd etcd-server etcd-client
+  install_missing etcd etcd-server etcd-client
   for program in etcd etcdctl openssl; do
     command -v "$program" > /dev/null || missing+=("$program")
   done

@@ -7,18 +7,13 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 # shellcheck source=tests/real/environment.sh
 source "$root/tests/real/environment.sh"
+# shellcheck source=scripts/packages.sh
+source "$root/scripts/packages.sh"
 # shellcheck source=tests/net/isolated.sh
 source "$here/isolated.sh"
 
-missing() {
-  ! PATH="$PATH:/usr/sbin:/sbin" command -v "$1" > /dev/null
-}
-
-for package in nftables:nft faketime:faketime; do
-  if missing "${package#*:}" && [ "$(id -u)" = 0 ] && ! missing apt-get; then
-    apt-get install -q -y --no-install-recommends "${package%:*}" > /dev/null 2>&1 || true
-  fi
-done
+install_missing nft nftables
+install_missing faketime faketime
 skip_without_isolation
 binary=${SHOAL:-$(build_shoal "$root" dev)}
 export PYTHONPATH="$root/tests"

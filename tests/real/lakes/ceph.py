@@ -305,6 +305,8 @@ def require_programs() -> None:
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
     try:
         run([apt, "update", "-q"], env=quiet)
-        run([apt, "install", "-q", "-y", "--no-install-recommends", *PACKAGES], env=quiet, timeout_s=600)
+        # Another script may hold the lock.
+        wait = ["-o", "DPkg::Lock::Timeout=300"]
+        run([apt, "install", "-q", "-y", "--no-install-recommends", *wait, *PACKAGES], env=quiet, timeout_s=900)
     except RuntimeError as error:
         raise LakeUnavailable(f"apt-get could not install {' '.join(PACKAGES)}: {error}") from error

@@ -1,0 +1,20 @@
+# Debian's packages of programs that tests need. Sourced by scripts that run on a machine of their own.
+# shellcheck shell=bash
+
+# install_missing PROGRAM PACKAGE...: installs the packages of a program that is missing, where that is possible.
+# Otherwise the caller finds the program missing, and stderr says why.
+install_missing() {
+  local program=$1 told attempt
+  shift
+  PATH="$PATH:/usr/sbin:/sbin" command -v "$program" > /dev/null && return
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
+    return
+  fi
+  for attempt in 1 2 3; do
+    # RUNLEVEL keeps a package from starting a service. Another script may hold the lock.
+    told=$(RUNLEVEL=1 apt-get install -q -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" 2>&1) && return
+    # The lists of packages may be old, or a mirror may have failed once.
+    [ "$attempt" = 3 ] || apt-get update -q > /dev/null 2>&1 || true
+  done
+  printf 'could not install %s: %s\n' "$*" "$(tail -n 1 <<< "$told")" >&2
+}
