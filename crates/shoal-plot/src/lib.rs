@@ -7,7 +7,7 @@ mod lines;
 
 use std::fmt::Write as _;
 
-pub(crate) use self::bars::{Bars, Spread};
+pub use self::bars::{Bars, Spread};
 pub use self::lines::{Line, Lines};
 
 /// Paul Tol's "bright" colours, which can be told apart by colour-blind readers and in print.

@@ -1,0 +1,159 @@
+//! From a request to a plan: the linear program, whole jobs, demand paging.
+
+use thiserror::Error;
+
+use crate::augment::Page;
+use crate::formulation::{Formulation, Fractional};
+use crate::instance::Instance;
+use crate::lp::{LpSolver, SolveError};
+use crate::model::{Objective, Options, Paging, Request, RequestError};
+use crate::plan::Plan;
+use crate::reuse::augment_and_reuse;
+use crate::rounding::{improve, round};
+use crate::schedule::Schedule;
+use crate::write::write;
+
+/// Coefficients of programs that are solved anew to plan more jobs, and in the end for the least peak of the chosen
+/// ones: each takes a second at most.
+const SMALL_ENTRIES: usize = 100_000;
+/// Rounds in which the jobs planned so far are fixed, and the program is solved anew for the others.
+const ROUNDS: usize = 4;
+/// A peak above the link by less than this is the solver's rounding.
+const PEAK_ROUNDING: f64 = 1e-5;
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum PlanError {
+    /// The request makes no sense.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The solver failed.
+    #[error(transparent)]
+    Solve(#[from] SolveError),
+}
+
+/// What is decided about an instance.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// What the decision optimises.
+    pub objective: Objective,
+    /// What link and cache do.
+    pub schedule: Schedule,
+    /// Pages that are kept beside the plan.
+    pub pages: Vec<Page>,
+    /// No plan serves more jobs.
+    pub planned_at_most: f64,
+    /// No plan has a lower peak, if all jobs are planned.
+    pub peak_share_at_least: Option<f64>,
+}
+
+/// Plans a request.
+///
+/// # Errors
+/// The request is absurd, or the solver fails.
+pub fn plan(request: &Request, solver: &dyn LpSolver) -> Result<Plan, PlanError> {
+    request.check()?;
+    let instance = Instance::of(request);
+    let decision = decide(&instance, &request.options, solver)?;
+    Ok(write(request, &instance, &decision))
+}
+
+/// Decides about an instance.
+///
+/// # Errors
+/// The solver fails.
+pub fn decide(instance: &Instance, options: &Options, solver: &dyn LpSolver) -> Result<Decision, SolveError> {
+    let least_peak = match options.objective {
+        Objective::LeastPeak => least_peak(instance, solver)?,
+        Objective::MostDeadlines => None,
+    };
+    let mut decision = match least_peak {
+        Some(decision) => decision,
+        None => most_deadlines(instance, options, solver)?,
+    };
+    page(instance, &mut decision, options.paging);
+    Ok(decision)
+}
+
+/// All jobs with the least peak; `None` if the link cannot serve them all.
+fn least_peak(instance: &Instance, solver: &dyn LpSolver) -> Result<Option<Decision>, SolveError> {
+    let formulation = Formulation::new(instance, Objective::LeastPeak);
+    let fractional = match solver.solve(&formulation.program) {
+        Ok(solution) => formulation.read(instance, &solution),
+        Err(SolveError::Infeasible) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if fractional.value > 1.0 + PEAK_ROUNDING {
+        return Ok(None);
+    }
+    let mut schedule = Schedule::of(instance, &fractional);
+    // All of them fit, but for rounding; the few that it may have left out are found another place.
+    let refused: Vec<usize> = (0..instance.jobs.len())
+        .filter(|&job| !schedule.admit(instance, job))
+        .collect();
+    refused.iter().for_each(|&job| {
+        schedule.insert(instance, job);
+    });
+    schedule.trim(instance);
+    Ok(Some(Decision {
+        objective: Objective::LeastPeak,
+        schedule,
+        pages: Vec::new(),
+        planned_at_most: instance.jobs.len() as f64,
+        peak_share_at_least: Some(fractional.bound.max(0.0)),
+    }))
+}
+
+fn most_deadlines(
+    instance: &Instance,
+    options: &Options,
+    solver: &dyn LpSolver,
+) -> Result<Decision, SolveError> {
+    let mut formulation = Formulation::new(instance, Objective::MostDeadlines);
+    let solution = solver.solve(&formulation.program)?;
+    let fractional = formulation.read(instance, &solution);
+    let planned_at_most = fractional.bound.min(instance.jobs.len() as f64);
+    let mut best = whole(instance, options, &fractional);
+    if formulation.program.entries().len() <= SMALL_ENTRIES {
+        for _ in 0..ROUNDS {
+            if best.planned() as f64 + 1.0 > planned_at_most {
+                break;
+            }
+            formulation.fix((0..instance.jobs.len()).filter(|&job| best.jobs[job].is_some()));
+            // Rounding may have planned a job that the program just does not.
+            let Ok(solution) = solver.solve(&formulation.program) else {
+                break;
+            };
+            let next = whole(instance, options, &formulation.read(instance, &solution));
+            if next.planned() <= best.planned() {
+                break;
+            }
+            best = next;
+        }
+    }
+    Ok(Decision {
+        objective: Objective::MostDeadlines,
+        schedule: best,
+        pages: Vec::new(),
+        planned_at_most,
+        peak_share_at_least: None,
+    })
+}
+
+fn whole(instance: &Instance, options: &Options, fractional: &Fractional) -> Schedule {
+    let mut schedule = round(instance, fractional, options.rounding, options.seed);
+    improve(instance, fractional, &mut schedule);
+    schedule
+}
+
+/// Demand paging, and the jobs that fit into what it frees of the link.
+fn page(instance: &Instance, decision: &mut Decision, paging: Paging) {
+    decision.pages = augment_and_reuse(instance, &mut decision.schedule, paging);
+    if !decision.pages.is_empty() {
+        for job in 0..instance.jobs.len() {
+            if decision.schedule.jobs[job].is_none() {
+                decision.schedule.admit(instance, job);
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The planner as its users call it.
+
+mod table1;
