@@ -10,12 +10,14 @@
 
 pub mod augment;
 pub mod execution;
+pub mod explain;
 pub mod formulation;
 pub mod instance;
 pub mod lp;
 pub mod model;
 pub mod plan;
 pub mod planner;
+pub mod replan;
 mod reuse;
 pub mod rounding;
 pub mod schedule;
@@ -23,6 +25,7 @@ pub mod slots;
 pub mod small;
 pub mod table1;
 pub mod translate;
+pub mod what_if;
 pub mod workload;
 mod write;
 

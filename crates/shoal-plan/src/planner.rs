@@ -3,21 +3,23 @@
 use thiserror::Error;
 
 use crate::augment::Page;
-use crate::formulation::{Formulation, Fractional};
+use crate::formulation::{DEADLINE_SHARE, Formulation, Fractional};
 use crate::instance::Instance;
-use crate::lp::{LpSolver, SolveError};
+use crate::lp::{LpSolver, Solution, SolveError};
 use crate::model::{Objective, Options, Paging, Request, RequestError};
 use crate::plan::Plan;
 use crate::reuse::augment_and_reuse;
-use crate::rounding::{improve, round};
+use crate::rounding::{WHOLE, improve, order, round};
 use crate::schedule::Schedule;
 use crate::write::write;
 
 /// Coefficients of programs that are solved anew to plan more jobs, and in the end for the least peak of the chosen
 /// ones: each takes a second at most.
 const SMALL_ENTRIES: usize = 100_000;
-/// Rounds in which the jobs planned so far are fixed, and the program is solved anew for the others.
-const ROUNDS: usize = 4;
+/// Rounds in which some jobs are decided, and the program is solved anew for the others.
+const ROUNDS: usize = 24;
+/// One in so many of the open jobs is decided in a round.
+const STEP: usize = 8;
 /// A peak above the link by less than this is the solver's rounding.
 const PEAK_ROUNDING: f64 = 1e-5;
 
@@ -115,21 +117,13 @@ fn most_deadlines(
     let planned_at_most = fractional.bound.min(instance.jobs.len() as f64);
     let mut best = whole(instance, options, &fractional);
     if formulation.program.entries().len() <= SMALL_ENTRIES {
-        for _ in 0..ROUNDS {
-            if best.planned() as f64 + 1.0 > planned_at_most {
-                break;
-            }
-            formulation.fix((0..instance.jobs.len()).filter(|&job| best.jobs[job].is_some()));
-            // Rounding may have planned a job that the program just does not.
-            let Ok(solution) = solver.solve(&formulation.program) else {
-                break;
-            };
-            let next = whole(instance, options, &formulation.read(instance, &solution));
-            if next.planned() <= best.planned() {
-                break;
-            }
-            best = next;
-        }
+        best = dive(
+            instance,
+            options,
+            solver,
+            (&mut formulation, fractional),
+            (best, planned_at_most),
+        );
     }
     Ok(Decision {
         objective: Objective::MostDeadlines,
@@ -138,6 +132,70 @@ fn most_deadlines(
         planned_at_most,
         peak_share_at_least: None,
     })
+}
+
+/// Decides jobs a few at a time and solves the program anew for the others, as long as that can plan more.
+fn dive(
+    instance: &Instance,
+    options: &Options,
+    solver: &dyn LpSolver,
+    (formulation, mut fractional): (&mut Formulation, Fractional),
+    (mut best, planned_at_most): (Schedule, f64),
+) -> Schedule {
+    let mut decided = vec![false; instance.jobs.len()];
+    for _ in 0..ROUNDS {
+        if best.planned() as f64 + 1.0
+            > planned_at_most.min(fractional.value) + DEADLINE_SHARE * decided.len() as f64
+        {
+            break;
+        }
+        for (job, fraction) in fractional.fractions.iter().enumerate() {
+            if *fraction >= WHOLE && !decided[job] {
+                decided[job] = true;
+                formulation.fix(job, 1.0);
+            }
+        }
+        let open = order(instance, &fractional, &Schedule::of(instance, &fractional));
+        let open: Vec<usize> = open
+            .into_iter()
+            .filter(|&job| !decided[job] && fractional.fractions[job] > 1.0 - WHOLE)
+            .collect();
+        let Some(next) = step(solver, formulation, &open, &mut decided) else {
+            break;
+        };
+        fractional = formulation.read(instance, &next);
+        let schedule = whole(instance, options, &fractional);
+        if schedule.planned() > best.planned() {
+            best = schedule;
+        }
+    }
+    best
+}
+
+/// Decides the first of the open jobs: that they are done, if the program has a solution then. Else half as many; a
+/// single one that cannot be done is not.
+fn step(
+    solver: &dyn LpSolver,
+    formulation: &mut Formulation,
+    open: &[usize],
+    decided: &mut [bool],
+) -> Option<Solution> {
+    let mut count = open.len().div_ceil(STEP);
+    while count > 0 {
+        open[..count].iter().for_each(|&job| formulation.fix(job, 1.0));
+        if let Ok(solution) = solver.solve(&formulation.program) {
+            open[..count].iter().for_each(|&job| decided[job] = true);
+            return Some(solution);
+        }
+        open[..count].iter().for_each(|&job| formulation.free(job));
+        if count == 1 {
+            formulation.fix(open[0], 0.0);
+            decided[open[0]] = true;
+            return solver.solve(&formulation.program).ok();
+        }
+        count /= 2;
+    }
+    None
 }
 
 fn whole(instance: &Instance, options: &Options, fractional: &Fractional) -> Schedule {

@@ -8,7 +8,7 @@ use crate::model::Rounding;
 use crate::schedule::Schedule;
 
 /// A job of which more than this is done is done whole: the rest is the solver's rounding.
-const WHOLE: f64 = 1.0 - 1e-5;
+pub(crate) const WHOLE: f64 = 1.0 - 1e-5;
 
 /// The schedule of a fractional solution with whole jobs.
 pub fn round(instance: &Instance, fractional: &Fractional, rounding: Rounding, seed: u64) -> Schedule {
@@ -38,7 +38,7 @@ pub fn improve(instance: &Instance, fractional: &Fractional, schedule: &mut Sche
 
 /// The order of the prefix: jobs that the solution does whole, then by the fraction that it does for each byte that
 /// the link still has to bring. A stable order, so that a plan does not depend on chance.
-fn order(instance: &Instance, fractional: &Fractional, schedule: &Schedule) -> Vec<usize> {
+pub(crate) fn order(instance: &Instance, fractional: &Fractional, schedule: &Schedule) -> Vec<usize> {
     let worth = |job: usize| {
         let fraction = fractional.fractions[job];
         if fraction >= WHOLE {

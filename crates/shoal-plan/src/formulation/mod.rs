@@ -17,8 +17,8 @@
 //! What the paper prints and this program does otherwise:
 //!
 //! - Constraint (1) takes `C` at `a_j`, and (2) lets what is fetched in slot `t` count in `C` at `t`: bytes fetched
-//!   during a job's first slot would count as read from its beginning. Here they are cached from the next slot on,
-//!   and use the cache's room from the slot in which they are fetched.
+//!   during a job's first slot would count as read from its beginning. Here `C - X` at `a_j` counts: what is fetched
+//!   is cached from the next slot on, and uses the cache's room from the slot in which it is fetched.
 //! - Constraint (5) has the sum over files, with `X`, inside the sum over running jobs: what is fetched would count
 //!   once for each job that runs, and not at all while none does. Here it counts once.
 //! - `r` is a rate and `X` bytes; (5) adds them, so its slot is one second. Here bytes are divided by the slot.
@@ -172,11 +172,16 @@ impl Formulation {
             .for_each(|&fraction| self.program.make_whole(fraction));
     }
 
-    /// Lets these jobs be done whole.
-    pub fn fix(&mut self, jobs: impl IntoIterator<Item = usize>) {
-        for job in jobs {
-            self.program.bound_column(self.fractions[job], Bounds::equal(1.0));
-        }
+    /// Lets a job be done to this fraction.
+    pub fn fix(&mut self, job: usize, fraction: f64) {
+        self.program
+            .bound_column(self.fractions[job], Bounds::equal(fraction));
+    }
+
+    /// Takes back what [`Formulation::fix`] has done.
+    pub fn free(&mut self, job: usize) {
+        self.program
+            .bound_column(self.fractions[job], Bounds::between(0.0, 1.0));
     }
 
     /// Jobs' fractions or the peak; kept and fetched bytes of each group.

@@ -63,29 +63,22 @@ pub fn program(instance: &Instance, objective: Objective) -> LinearProgram {
             let size = instance.files[file].bytes / unit;
             let rate = program.column(0.0, Bounds::at_least(0.0));
             // (1)
-            let mut terms = vec![(rate, job.seconds / seconds)];
-            let mut needed = Bounds::at_least(size);
-            match job.from.checked_sub(1) {
-                Some(before) => terms.push((cached[file][before], 1.0)),
-                None => needed.lower -= instance.files[file].held_bytes / unit,
+            let mut terms = vec![
+                (rate, job.seconds / seconds),
+                (cached[file][job.from], 1.0),
+                (fetched[file][job.from], -1.0),
+            ];
+            match &fractions {
+                Some(fractions) => {
+                    terms.push((fractions[number], -size));
+                    program.row(Bounds::at_least(0.0), terms);
+                }
+                None => program.row(Bounds::at_least(size), terms),
             }
-            if let Some(fractions) = &fractions {
-                terms.push((fractions[number], -size));
-                needed.lower -= size;
-            }
-            program.row(needed, terms);
             // (3)
-            for slot in job.from..job.until {
-                let terms = [
-                    Some((cached[file][slot], 1.0)),
-                    slot.checked_sub(1).map(|b| (cached[file][b], -1.0)),
-                ];
-                let held = if slot == 0 {
-                    instance.files[file].held_bytes / unit
-                } else {
-                    0.0
-                };
-                program.row(Bounds::at_least(held), terms.into_iter().flatten());
+            for slot in job.from + 1..job.until {
+                let terms = [(cached[file][slot], 1.0), (cached[file][slot - 1], -1.0)];
+                program.row(Bounds::at_least(0.0), terms);
             }
             of_job.push(rate);
         }

@@ -69,6 +69,45 @@ impl Schedule {
         false
     }
 
+    /// Takes over what another plan had for a file: its cached bytes in each slot, and its fetches, as far as link and
+    /// cache have room.
+    pub(crate) fn lay(
+        &mut self,
+        instance: &Instance,
+        number: usize,
+        levels: &[f64],
+        fetches: &[(usize, f64)],
+    ) {
+        let file = &instance.files[number];
+        let mut before = file.held_bytes;
+        let mut fetches = fetches.iter().peekable();
+        for (slot, &wanted) in levels.iter().enumerate() {
+            let mut fetched = 0.0;
+            while let Some(fetch) = fetches.next_if(|fetch| fetch.0 <= slot) {
+                fetched += if fetch.0 == slot { fetch.1 } else { 0.0 };
+            }
+            let fetched = fetched.min(self.link_left[slot].max(0.0) * instance.slots.seconds());
+            // What is pinned is laid out already.
+            let there = self.files[number].level(slot);
+            let level = wanted.min(before + fetched).min(file.bytes).max(there);
+            let level = level.min(there + self.cache_left[slot].max(0.0));
+            let fetched = (level - before).clamp(0.0, fetched);
+            if fetched > ROUNDING * file.bytes {
+                self.files[number].fetches.push((slot, fetched));
+                self.link_left[slot] -= fetched / instance.slots.seconds();
+            }
+            let level = if fetched > ROUNDING * file.bytes {
+                level
+            } else {
+                level.min(before)
+            };
+            if level > there {
+                self.hold(number, slot, slot + 1, level - there);
+            }
+            before = level.max(there);
+        }
+    }
+
     /// Keeps what is cached of a file before a job starts until the job ends, as far as there is room.
     fn extend(
         &mut self,
