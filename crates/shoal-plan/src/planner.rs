@@ -18,6 +18,10 @@ use crate::write::write;
 const SMALL_ENTRIES: usize = 100_000;
 /// Rounds in which some jobs are decided, and the program is solved anew for the others.
 const ROUNDS: usize = 24;
+/// Coefficients of all these programs together.
+const ENTRIES_IN_ALL: usize = 600_000;
+/// A gap to the bound, as a share of the jobs, at which no more rounds are worth their time.
+const GOOD_ENOUGH: f64 = 0.002;
 /// One in so many of the open jobs is decided in a round.
 const STEP: usize = 8;
 /// A peak above the link by less than this is the solver's rounding.
@@ -143,10 +147,10 @@ fn dive(
     (mut best, planned_at_most): (Schedule, f64),
 ) -> Schedule {
     let mut decided = vec![false; instance.jobs.len()];
-    for _ in 0..ROUNDS {
-        if best.planned() as f64 + 1.0
-            > planned_at_most.min(fractional.value) + DEADLINE_SHARE * decided.len() as f64
-        {
+    let rounds = (ENTRIES_IN_ALL / formulation.program.entries().len().max(1)).clamp(2, ROUNDS);
+    for _ in 0..rounds {
+        let most = planned_at_most.min(fractional.value + DEADLINE_SHARE * decided.len() as f64);
+        if most - (best.planned() as f64) < f64::max(1.0, GOOD_ENOUGH * decided.len() as f64) {
             break;
         }
         for (job, fraction) in fractional.fractions.iter().enumerate() {

@@ -33,6 +33,8 @@ struct Running {
     rate_max: f64,
     /// The rate of remote reads that the plan promises.
     promised: f64,
+    /// The deadline, if its remote reads are held to the rate that it needs.
+    metered_to_s: Option<f64>,
     is_ad_hoc: bool,
     streams: Vec<Stream>,
 }
@@ -103,7 +105,7 @@ impl<'a> Fluid<'a> {
                 fetches = ahead(request, forecast, ahead_s, &files, course.ad_hoc);
                 Store::Reactive(Reactive::new(Order::Life, capacity_bytes))
             }
-            Policy::Plan(plan) => {
+            Policy::Plan { plan, .. } => {
                 let (planned, planned_fetches, planned_steps) = Planned::new(request, plan);
                 (fetches, steps) = (planned_fetches, planned_steps);
                 Store::Planned(Box::new(planned))
@@ -245,10 +247,14 @@ impl<'a> Fluid<'a> {
             _ => 0.0,
         };
         let rate_max = described.bytes_per_second_max.unwrap_or(UNBOUNDED);
+        let is_metered = matches!(self.course.policy, Policy::Plan { is_metered: true, .. });
+        let is_planned = matches!(&self.store, Store::Planned(planned) if planned.plans(job));
+        let metered_to_s = (is_metered && is_planned).then_some(described.deadline_s);
         self.running.push(Running {
             job,
             rate_max,
             promised,
+            metered_to_s,
             is_ad_hoc,
             streams,
         });
@@ -294,11 +300,8 @@ impl<'a> Fluid<'a> {
             .sum();
         let link = (link - promised).max(0.0);
         let cache_rate = self.request.cache.bytes_per_second.unwrap_or(UNBOUNDED);
-        let wants: Vec<f64> = self
-            .running
-            .iter_mut()
-            .map(|running| running.wants(cache_rate))
-            .collect();
+        let now_s = self.now_s;
+        let wants: Vec<f64> = self.running.iter_mut().map(|running| running.wants(now_s, cache_rate)).collect();
         let is_planned = matches!(self.store, Store::Planned(_));
         let firsts: Vec<f64> = self
             .running
@@ -475,7 +478,7 @@ impl<'a> Fluid<'a> {
 impl Running {
     /// The rate that the job could read remotely. Sets the greatest rate of each stream, and gives it to those that
     /// read the cache.
-    fn wants(&mut self, cache_rate: f64) -> f64 {
+    fn wants(&mut self, now_s: f64, cache_rate: f64) -> f64 {
         let bytes: f64 = self.streams.iter().map(|stream| stream.bytes).sum();
         let local: f64 = self
             .streams
@@ -492,7 +495,23 @@ impl Running {
                 stream.rate = stream.rate.min(cache_rate * stream.bytes / local);
             }
         }
-        wants
+        let needed = self.needed(now_s);
+        if wants <= needed {
+            return wants;
+        }
+        self.give(needed / wants);
+        needed
+    }
+
+    /// The rate of remote reads that a metered job needs: the promised one, or more if it is behind.
+    fn needed(&self, now_s: f64) -> f64 {
+        match self.metered_to_s {
+            Some(deadline_s) if deadline_s > now_s => {
+                let left: f64 = self.streams.iter().filter(|stream| stream.is_remote).map(|stream| stream.left).sum();
+                self.promised.max(left / (deadline_s - now_s))
+            }
+            _ => UNBOUNDED,
+        }
     }
 
     /// Gives the remote streams this share of what they want.

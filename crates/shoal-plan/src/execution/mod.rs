@@ -38,7 +38,13 @@ pub enum Policy<'a> {
         forecast: &'a Request,
     },
     /// A plan is carried out.
-    Plan(&'a Plan),
+    Plan {
+        /// The plan.
+        plan: &'a Plan,
+        /// Whether the remote reads of planned jobs are held to the rate that their deadlines need, as the paper's
+        /// slaves do (5), and the rest of the link is left free. Else they may use what is free.
+        is_metered: bool,
+    },
 }
 
 /// What happens: the jobs as they come, whatever was forecast.

@@ -38,6 +38,7 @@ pub(super) struct Planned {
     leaving: VecDeque<(usize, f64)>,
     /// What planned jobs may use of the link, and whether their reads are kept: by job and file.
     rates: Vec<f64>,
+    is_planned: Vec<bool>,
     keeps: HashMap<(usize, usize), bool>,
 }
 
@@ -66,6 +67,7 @@ impl Planned {
             pages: vec![0.0; count],
             leaving: VecDeque::new(),
             rates: vec![0.0; request.jobs.len()],
+            is_planned: vec![false; request.jobs.len()],
             keeps: HashMap::new(),
         };
         for held in &request.cache.held {
@@ -77,6 +79,7 @@ impl Planned {
             let Some(&number) = jobs.get(job.job.as_str()) else {
                 continue;
             };
+            planned.is_planned[number] = true;
             planned.rates[number] = job.reads.iter().map(|read| read.remote_bytes_per_second).sum();
             for read in &job.reads {
                 planned
@@ -119,6 +122,11 @@ impl Planned {
         // Where one interval ends and another begins, the end comes first.
         steps.sort_by(|a, b| a.at_s.total_cmp(&b.at_s).then(a.bytes.total_cmp(&b.bytes)));
         (planned, fetches, steps)
+    }
+
+    /// Whether a job is planned.
+    pub(super) fn plans(&self, job: usize) -> bool {
+        self.is_planned[job]
     }
 
     /// The rate that is planned for a job's remote reads.

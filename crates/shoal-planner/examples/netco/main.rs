@@ -1,7 +1,9 @@
 //! The experiments of Netco's evaluation (section 6), simulated: `netco NAME OUT [--quick]` writes `results.md`, and
 //! plots, into the folder OUT.
 
+mod medium;
 mod scale;
+mod setup;
 mod table;
 
 use std::num::NonZeroU32;
@@ -25,6 +27,7 @@ fn main() {
     let out = Path::new(out);
     std::fs::create_dir_all(out).expect("the folder for results can be made");
     match name.as_str() {
+        "medium" => medium::run(out, is_quick),
         "scale" => scale::run(out, is_quick),
         _ => {
             eprintln!("{name} is no experiment");

@@ -42,3 +42,17 @@ impl Table {
             .expect("the folder for results can be written");
     }
 }
+
+/// The median.
+pub fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The median, the least and the greatest value.
+pub fn range(values: &[f64], digits: usize) -> String {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let greatest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    format!("{:.digits$} ({least:.digits$} to {greatest:.digits$})", median(values))
+}
