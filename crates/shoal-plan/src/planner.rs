@@ -9,7 +9,7 @@ use crate::lp::{LpSolver, Solution, SolveError};
 use crate::model::{Objective, Options, Paging, Request, RequestError};
 use crate::plan::Plan;
 use crate::reuse::augment_and_reuse;
-use crate::rounding::{WHOLE, improve, order, round};
+use crate::rounding::{WHOLE, exchange, improve, order, round};
 use crate::schedule::Schedule;
 use crate::write::write;
 
@@ -22,6 +22,8 @@ const ROUNDS: usize = 24;
 const ENTRIES_IN_ALL: usize = 600_000;
 /// A gap to the bound, as a share of the jobs, at which no more rounds are worth their time.
 const GOOD_ENOUGH: f64 = 0.002;
+/// Jobs up to which single ones are exchanged for two others.
+const EXCHANGE_JOBS: usize = 300;
 /// One in so many of the open jobs is decided in a round.
 const STEP: usize = 8;
 /// A peak above the link by less than this is the solver's rounding.
@@ -128,6 +130,9 @@ fn most_deadlines(
             (&mut formulation, fractional),
             (best, planned_at_most),
         );
+    }
+    if instance.jobs.len() <= EXCHANGE_JOBS {
+        exchange(instance, &mut best);
     }
     Ok(Decision {
         objective: Objective::MostDeadlines,

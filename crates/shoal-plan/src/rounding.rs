@@ -36,6 +36,41 @@ pub fn improve(instance: &Instance, fractional: &Fractional, schedule: &mut Sche
     schedule.trim(instance);
 }
 
+/// Tries to replace one planned job by two others, as long as that succeeds. A step for small instances: each try
+/// looks at all jobs that are not planned.
+pub fn exchange(instance: &Instance, schedule: &mut Schedule) {
+    for _ in 0..EXCHANGES {
+        let planned: Vec<usize> = (0..instance.jobs.len())
+            .filter(|&job| schedule.jobs[job].is_some())
+            .collect();
+        let mut out: Vec<usize> = (0..instance.jobs.len())
+            .filter(|&job| schedule.jobs[job].is_none())
+            .collect();
+        out.sort_by(|&a, &b| {
+            instance.jobs[a]
+                .bytes
+                .total_cmp(&instance.jobs[b].bytes)
+                .then(a.cmp(&b))
+        });
+        let better = planned.into_iter().find_map(|job| {
+            let mut tried = schedule.clone();
+            tried.dismiss(instance, job);
+            instance.jobs[job]
+                .reads
+                .iter()
+                .for_each(|&(file, _)| tried.trim_file(instance, file));
+            let inserted = out.iter().filter(|&&other| tried.insert(instance, other)).count();
+            (inserted > 1).then_some(tried)
+        });
+        let Some(better) = better else { break };
+        *schedule = better;
+        schedule.trim(instance);
+    }
+}
+
+/// Exchanges at most.
+const EXCHANGES: usize = 32;
+
 /// The order of the prefix: jobs that the solution does whole, then by the fraction that it does for each byte that
 /// the link still has to bring. A stable order, so that a plan does not depend on chance.
 pub(crate) fn order(instance: &Instance, fractional: &Fractional, schedule: &Schedule) -> Vec<usize> {

@@ -211,7 +211,7 @@ impl Schedule {
     }
 
     /// From the last slot to the first, keeps of each level only what a planned job reads later.
-    fn trim_file(&mut self, instance: &Instance, number: usize) {
+    pub(crate) fn trim_file(&mut self, instance: &Instance, number: usize) {
         let file = &instance.files[number];
         let schedule = &self.files[number];
         // The bytes that are needed in a slot: those that a reader uses from the slot before its first one to its

@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 
 use crate::model::Request;
+use crate::plan::Plan;
+use crate::replan::replan;
 
 use super::planned::{Planned, PlannedFetch, Step};
 use super::reactive::{Order, Reactive};
+use super::replanning::{Known, RunningJob, request as known_request};
 use super::share::max_min;
-use super::{Course, PEAK_INTERVAL_S, Policy, Report};
+use super::{Course, PEAK_INTERVAL_S, Policy, Replanning, Report};
 
 /// A rate that bounds nothing.
 const UNBOUNDED: f64 = 1e18;
@@ -70,6 +73,9 @@ pub(super) struct Fluid<'a> {
     fetches: Vec<PlannedFetch>,
     steps: Vec<Step>,
     next: [usize; 4],
+    /// The plan that is carried out, and when the next one is made.
+    replanned: Option<(Replanning<'a>, Plan, f64)>,
+    has_arrived: Vec<bool>,
     report: Report,
 }
 
@@ -123,6 +129,19 @@ impl<'a> Fluid<'a> {
             fetches,
             steps,
             next: [0; 4],
+            replanned: match course.policy {
+                Policy::Plan {
+                    plan,
+                    replanning: Some(replanning),
+                    ..
+                } => Some((
+                    replanning,
+                    plan.clone(),
+                    request.window.start_s + replanning.every_s,
+                )),
+                _ => None,
+            },
+            has_arrived: vec![false; request.jobs.len()],
             report: Report {
                 ends_s: vec![f64::INFINITY; request.jobs.len()],
                 link_bytes: 0.0,
@@ -151,6 +170,9 @@ impl<'a> Fluid<'a> {
     /// Lets everything happen that is due: steps of the cache, fetches, then jobs.
     fn happen(&mut self) {
         let now_s = self.now_s + 1e-9;
+        if self.replanned.as_ref().is_some_and(|(_, _, at_s)| *at_s <= now_s) {
+            self.replan();
+        }
         while self
             .steps
             .get(self.next[STEP])
@@ -178,6 +200,7 @@ impl<'a> Fluid<'a> {
         {
             let job = self.arrivals[self.next[ARRIVAL]];
             self.next[ARRIVAL] += 1;
+            self.has_arrived[job] = true;
             self.start(job);
         }
         while self
@@ -188,6 +211,67 @@ impl<'a> Fluid<'a> {
             .is_some_and(|change| change.at_s <= now_s)
         {
             self.next[CHANGE] += 1;
+        }
+    }
+
+    /// Makes the plan anew, and carries that out from now on.
+    fn replan(&mut self) {
+        let (Some((replanning, former, at_s)), Store::Planned(planned)) =
+            (&mut self.replanned, &mut self.store)
+        else {
+            return;
+        };
+        let cached: Vec<Vec<usize>> = self
+            .running
+            .iter()
+            .map(|running| {
+                running
+                    .streams
+                    .iter()
+                    .filter(|stream| !stream.is_remote)
+                    .map(|stream| stream.file)
+                    .collect()
+            })
+            .collect();
+        let running: Vec<RunningJob<'_>> = self
+            .running
+            .iter()
+            .zip(&cached)
+            .filter(|(running, _)| !running.is_ad_hoc)
+            .map(|(running, cached_files)| RunningJob {
+                deadline_s: self.request.jobs[running.job].deadline_s,
+                remote_left: running
+                    .streams
+                    .iter()
+                    .filter(|stream| stream.is_remote)
+                    .map(|stream| stream.left)
+                    .sum(),
+                cached_files,
+            })
+            .collect();
+        let contents = planned.contents();
+        let link_bytes_per_second = match self.next[CHANGE] {
+            0 => self.request.link.bytes_per_second,
+            changes => self.request.link.changes[changes - 1].bytes_per_second,
+        };
+        let known = Known {
+            now_s: self.now_s,
+            actual: self.request,
+            has_arrived: &self.has_arrived,
+            running: &running,
+            contents: &contents,
+            link_bytes_per_second,
+        };
+        *at_s += replanning.every_s;
+        // A world in which no plan can be made leaves the former one.
+        if let Ok(plan) = replan(&known_request(replanning, &known), former) {
+            let (mut next, fetches, steps) = Planned::new(self.request, &plan);
+            next.take_over(&contents);
+            **planned = next;
+            (self.fetches, self.steps) = (fetches, steps);
+            self.fetching.clear();
+            (self.next[FETCH], self.next[STEP]) = (0, 0);
+            *former = plan;
         }
     }
 
@@ -301,7 +385,11 @@ impl<'a> Fluid<'a> {
         let link = (link - promised).max(0.0);
         let cache_rate = self.request.cache.bytes_per_second.unwrap_or(UNBOUNDED);
         let now_s = self.now_s;
-        let wants: Vec<f64> = self.running.iter_mut().map(|running| running.wants(now_s, cache_rate)).collect();
+        let wants: Vec<f64> = self
+            .running
+            .iter_mut()
+            .map(|running| running.wants(now_s, cache_rate))
+            .collect();
         let is_planned = matches!(self.store, Store::Planned(_));
         let firsts: Vec<f64> = self
             .running
@@ -361,6 +449,7 @@ impl<'a> Fluid<'a> {
                 .map(|&job| self.request.jobs[job].submit_s),
             self.fetches.get(self.next[FETCH]).map(|fetch| fetch.start_s),
             self.steps.get(self.next[STEP]).map(|step| step.at_s),
+            self.replanned.as_ref().map(|(_, _, at_s)| *at_s),
             link.changes.get(self.next[CHANGE]).map(|change| change.at_s),
         ];
         let promises = link
@@ -433,7 +522,7 @@ impl<'a> Fluid<'a> {
         for running in &mut self.running {
             let job = running.job;
             running.streams.retain(|stream| {
-                let stays = stream.left > DONE * stream.bytes;
+                let stays = is_left(stream.left, stream.bytes, stream.rate);
                 if !stays {
                     over.push((job, *stream));
                 }
@@ -466,7 +555,7 @@ impl<'a> Fluid<'a> {
         });
         let store = &mut self.store;
         self.fetching.retain(|fetch| {
-            let stays = fetch.left > DONE * fetch.bytes;
+            let stays = is_left(fetch.left, fetch.bytes, fetch.rate);
             if let (false, Store::Reactive(cache)) = (stays, &mut *store) {
                 cache.release(fetch.file);
             }
@@ -507,7 +596,12 @@ impl Running {
     fn needed(&self, now_s: f64) -> f64 {
         match self.metered_to_s {
             Some(deadline_s) if deadline_s > now_s => {
-                let left: f64 = self.streams.iter().filter(|stream| stream.is_remote).map(|stream| stream.left).sum();
+                let left: f64 = self
+                    .streams
+                    .iter()
+                    .filter(|stream| stream.is_remote)
+                    .map(|stream| stream.left)
+                    .sum();
                 self.promised.max(left / (deadline_s - now_s))
             }
             _ => UNBOUNDED,
@@ -521,6 +615,11 @@ impl Running {
             .filter(|stream| stream.is_remote)
             .for_each(|stream| stream.rate *= share);
     }
+}
+
+/// Whether something is left of a flow: neither its rounding nor less than a nanosecond, which time may not resolve.
+fn is_left(left: f64, bytes: f64, rate: f64) -> bool {
+    left > (DONE * bytes).max(1e-9 * rate)
 }
 
 /// The fetches of the fixed-time baseline: each input of each job, at a constant rate, so that it is there in time.

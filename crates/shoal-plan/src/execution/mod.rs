@@ -13,6 +13,7 @@
 mod fluid;
 mod planned;
 mod reactive;
+mod replanning;
 mod share;
 
 use crate::model::Request;
@@ -44,7 +45,19 @@ pub enum Policy<'a> {
         /// Whether the remote reads of planned jobs are held to the rate that their deadlines need, as the paper's
         /// slaves do (5), and the rest of the link is left free. Else they may use what is free.
         is_metered: bool,
+        /// Whether the plan follows what happens.
+        replanning: Option<Replanning<'a>>,
     },
+}
+
+/// A plan that follows what happens (the paper's future work): from time to time it is made anew, from what the cache
+/// holds, what runs, the sizes of the files that are there by then, and the forecast of the rest.
+#[derive(Clone, Copy, Debug)]
+pub struct Replanning<'a> {
+    /// The jobs and files that are expected.
+    pub forecast: &'a Request,
+    /// The time between two plans.
+    pub every_s: f64,
 }
 
 /// What happens: the jobs as they come, whatever was forecast.

@@ -124,6 +124,34 @@ impl Planned {
         (planned, fetches, steps)
     }
 
+    /// What is in the cache of each file.
+    pub(super) fn contents(&self) -> Vec<f64> {
+        let mut contents: Vec<f64> = self
+            .bytes
+            .iter()
+            .zip(&self.pages)
+            .map(|(bytes, page)| bytes + page)
+            .collect();
+        self.leaving
+            .iter()
+            .for_each(|&(file, bytes)| contents[file] += bytes);
+        contents
+            .iter()
+            .zip(&self.sizes)
+            .map(|(bytes, size)| bytes.min(*size))
+            .collect()
+    }
+
+    /// Takes over what another plan has cached.
+    pub(super) fn take_over(&mut self, contents: &[f64]) {
+        self.leaving = contents
+            .iter()
+            .copied()
+            .enumerate()
+            .filter(|(_, bytes)| *bytes > 0.0)
+            .collect();
+    }
+
     /// Whether a job is planned.
     pub(super) fn plans(&self, job: usize) -> bool {
         self.is_planned[job]

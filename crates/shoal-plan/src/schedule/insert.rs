@@ -25,6 +25,11 @@ impl Schedule {
     /// cannot bring while the job reads is fetched before, in the latest slots that have room. Refuses, and changes
     /// nothing, if that is not enough.
     pub fn insert(&mut self, instance: &Instance, job: usize) -> bool {
+        self.insert_from(instance, job, 0)
+    }
+
+    /// The same for a job of which nothing is known before the slot `known`: nothing is fetched for it earlier.
+    pub fn insert_from(&mut self, instance: &Instance, job: usize, known: usize) -> bool {
         let mut changes = Vec::new();
         let reader = &instance.jobs[job];
         for &(file, _) in &reader.reads {
@@ -46,7 +51,13 @@ impl Schedule {
                 if deficit <= 0.0 {
                     break;
                 }
-                deficit -= self.fetch(instance, file, (reader.from, reader.until), deficit, &mut changes);
+                deficit -= self.fetch(
+                    instance,
+                    file,
+                    (known, reader.from, reader.until),
+                    deficit,
+                    &mut changes,
+                );
             }
         }
         if self.admit(instance, job) {
@@ -144,7 +155,7 @@ impl Schedule {
         &mut self,
         instance: &Instance,
         file: usize,
-        (from, until): (usize, usize),
+        (known, from, until): (usize, usize, usize),
         wanted: f64,
         changes: &mut Vec<Change>,
     ) -> f64 {
@@ -156,7 +167,7 @@ impl Schedule {
             .map(|slot| self.cache_left[slot].min(beside(slot)))
             .fold(f64::INFINITY, f64::min);
         let mut fetched = 0.0;
-        for slot in (available..from).rev() {
+        for slot in (available.max(known)..from).rev() {
             // The file may not be cached more than whole.
             let beside = (size - self.files[file].level(slot)).max(0.0);
             room = room.min(self.cache_left[slot]).min(beside);

@@ -89,7 +89,11 @@ fn lru_serves_two_jobs_of_table_1_in_time_as_printed() {
 #[test]
 fn a_plan_serves_all_jobs_of_table_1_with_four_units_as_printed() {
     let plan = plan(&with_the_whole_link(), &SmallSolver).unwrap();
-    let (in_time, latency_s, units) = executed(Policy::Plan { plan: &plan, is_metered: false });
+    let (in_time, latency_s, units) = executed(Policy::Plan {
+        plan: &plan,
+        is_metered: false,
+        replanning: None,
+    });
     assert_eq!((in_time, units), (6, 4.0));
     // Printed: 1. The program fetches f2 and lets J1 read f1 remotely, which moves as many bytes; half a second later.
     assert!(latency_s < 1.1, "{latency_s}");

@@ -1,7 +1,11 @@
 //! The experiments of Netco's evaluation (section 6), simulated: `netco NAME OUT [--quick]` writes `results.md`, and
 //! plots, into the folder OUT.
 
+mod ad_hoc;
+mod high;
 mod medium;
+mod misestimates;
+mod rounding;
 mod scale;
 mod setup;
 mod table;
@@ -27,6 +31,10 @@ fn main() {
     let out = Path::new(out);
     std::fs::create_dir_all(out).expect("the folder for results can be made");
     match name.as_str() {
+        "ad-hoc" => ad_hoc::run(out, is_quick),
+        "high" => high::run(out, is_quick),
+        "misestimates" => misestimates::run(out, is_quick),
+        "rounding" => rounding::run(out, is_quick),
         "medium" => medium::run(out, is_quick),
         "scale" => scale::run(out, is_quick),
         _ => {

@@ -24,18 +24,38 @@ struct Outcome {
 }
 
 pub fn run(out: &Path, is_quick: bool) {
-    let units: &[(Unit, &str)] =
-        if is_quick { &[(Unit::B4, "B4")] } else { &[(Unit::B1, "B1"), (Unit::B2, "B2"), (Unit::B3, "B3"), (Unit::B4, "B4")] };
+    let units: &[(Unit, &str)] = if is_quick {
+        &[(Unit::B4, "B4")]
+    } else {
+        &[
+            (Unit::B1, "B1"),
+            (Unit::B2, "B2"),
+            (Unit::B3, "B3"),
+            (Unit::B4, "B4"),
+        ]
+    };
     let seeds: &[u64] = if is_quick { &[1] } else { &[1, 2, 3] };
     let caches: &[f64] = if is_quick { &[0.3] } else { &[0.1, 0.3, 1.0] };
-    let head = ["cache", "unit", "policy", "peak %", "bytes %", "missed %, link ±15%", "missed %, ±30%", "missed %, ±50%", "bytes for a deadline met, of Netco's"];
+    let head = [
+        "cache",
+        "unit",
+        "policy",
+        "peak %",
+        "bytes %",
+        "missed %, link ±15%",
+        "missed %, ±30%",
+        "missed %, ±50%",
+        "bytes for a deadline met, of Netco's",
+    ];
     let mut table = Table::new(&head);
     for &cache in caches {
         let mut drawn: Vec<(String, Vec<Vec<Outcome>>)> = Vec::new();
         for &(unit, name) in units {
             let outcomes: Vec<Vec<Outcome>> = seeds.iter().map(|&seed| outcomes(unit, seed, cache)).collect();
             for (number, policy) in POLICIES.iter().enumerate() {
-                let of = |value: &dyn Fn(&Outcome) -> f64| -> Vec<f64> { outcomes.iter().map(|seed| value(&seed[number])).collect() };
+                let of = |value: &dyn Fn(&Outcome) -> f64| -> Vec<f64> {
+                    outcomes.iter().map(|seed| value(&seed[number])).collect()
+                };
                 let percent = |values: Vec<f64>| range(&values, 0);
                 let cost = |seed: &Vec<Outcome>| {
                     let of = |outcome: &Outcome| outcome.bytes / (1.0 - outcome.missed[1]);
@@ -69,10 +89,23 @@ fn outcomes(unit: Unit, seed: u64, cache: f64) -> Vec<Outcome> {
         Policy::RemoteRead,
         Policy::Lru,
         Policy::Life,
-        Policy::FixedTimePrefetch { ahead_s: 900.0, forecast: &request },
-        Policy::Plan { plan: &plan, is_metered: true },
+        Policy::FixedTimePrefetch {
+            ahead_s: 900.0,
+            forecast: &request,
+        },
+        Policy::Plan {
+            plan: &plan,
+            is_metered: true,
+            replanning: None,
+        },
     ];
-    let run = |request: &Request, policy| execute(&Course { request, policy, ad_hoc: &[] });
+    let run = |request: &Request, policy| {
+        execute(&Course {
+            request,
+            policy,
+            ad_hoc: &[],
+        })
+    };
     let steady: Vec<Report> = policies.iter().map(|&policy| run(&request, policy)).collect();
     let varied = VARIATIONS.map(|variation| vary(&request, variation, seed));
     policies
@@ -96,18 +129,34 @@ fn plots(out: &Path, cache: f64, drawn: &[(String, Vec<Vec<Outcome>>)]) {
             .iter()
             .enumerate()
             .map(|(number, policy)| {
-                let spread = |(_, seeds): &(String, Vec<Vec<Outcome>>)| Spread::of(seeds.iter().map(|seed| value(&seed[number])));
+                let spread = |(_, seeds): &(String, Vec<Vec<Outcome>>)| {
+                    Spread::of(seeds.iter().map(|seed| value(&seed[number])))
+                };
                 ((*policy).to_owned(), drawn.iter().map(spread).collect())
             })
             .collect(),
     };
     let percent = (cache * 100.0).round();
     let plots = [
-        ("missed", bars("Deadlines missed, link varies by 30%", "% of the jobs", &|o| o.missed[1] * 100.0)),
-        ("peak", bars("Peak of the link", "% of RemoteRead's", &|o| o.peak * 100.0)),
-        ("bytes", bars("Data read from the lake", "% of RemoteRead's", &|o| o.bytes * 100.0)),
+        (
+            "missed",
+            bars("Deadlines missed, link varies by 30%", "% of the jobs", &|o| {
+                o.missed[1] * 100.0
+            }),
+        ),
+        (
+            "peak",
+            bars("Peak of the link", "% of RemoteRead's", &|o| o.peak * 100.0),
+        ),
+        (
+            "bytes",
+            bars("Data read from the lake", "% of RemoteRead's", &|o| {
+                o.bytes * 100.0
+            }),
+        ),
     ];
     for (name, plot) in plots {
-        std::fs::write(out.join(format!("{name}-cache-{percent}.svg")), plot.svg()).expect("the folder can be written");
+        std::fs::write(out.join(format!("{name}-cache-{percent}.svg")), plot.svg())
+            .expect("the folder can be written");
     }
 }

@@ -7,7 +7,14 @@ use shoal_plan::workload::{Drawn, Sharing, Unit, Workload};
 
 /// An hour of a business unit's day, files shared as in Fig. 2a ("we generate a job trace lasting one hour").
 pub fn hour(unit: Unit, seed: u64) -> Workload {
-    Workload { unit, scale: 1.0 / 24.0, hours: 1.0, sharing: Sharing::Week, seed, ..Workload::default() }
+    Workload {
+        unit,
+        scale: 1.0 / 24.0,
+        hours: 1.0,
+        sharing: Sharing::Week,
+        seed,
+        ..Workload::default()
+    }
 }
 
 /// The slots of an hour's plan.
@@ -19,13 +26,25 @@ pub const SLOT_S: f64 = 60.0;
 pub fn medium(drawn: &Drawn, links: f64, cache: f64) -> Request {
     #[expect(clippy::cast_sign_loss, reason = "files have bytes")]
     let mut request = drawn.request(1.0, (drawn.file_bytes() * cache) as u64, SLOT_S);
-    let most: f64 = request.jobs.iter().filter_map(|job| job.bytes_per_second_max).sum();
+    let most: f64 = request
+        .jobs
+        .iter()
+        .filter_map(|job| job.bytes_per_second_max)
+        .sum();
     let (mut low, mut high) = (0.0, most);
     for _ in 0..24 {
         let middle = f64::midpoint(low, high);
         request.link.bytes_per_second = middle;
-        let report = run(&Course { request: &request, policy: Policy::RemoteRead, ad_hoc: &[] });
-        if report.in_time(&request).iter().all(|in_time| *in_time) { high = middle } else { low = middle }
+        let report = run(&Course {
+            request: &request,
+            policy: Policy::RemoteRead,
+            ad_hoc: &[],
+        });
+        if report.in_time(&request).iter().all(|in_time| *in_time) {
+            high = middle
+        } else {
+            low = middle
+        }
     }
     request.link.bytes_per_second = high * links;
     request
@@ -41,15 +60,23 @@ pub fn vary(request: &Request, variation: f64, seed: u64) -> Request {
     varied.link.changes.clear();
     while at_s < request.window.end_s + 7200.0 {
         at_s += 30.0;
-        let normal = (-2.0 * (1.0 - chance.unit()).ln()).sqrt() * (std::f64::consts::TAU * chance.unit()).cos();
+        let normal =
+            (-2.0 * (1.0 - chance.unit()).ln()).sqrt() * (std::f64::consts::TAU * chance.unit()).cos();
         let factor = (spread * normal - spread * spread / 2.0).exp();
-        varied.link.changes.push(LinkChange { at_s, bytes_per_second: request.link.bytes_per_second * factor });
+        varied.link.changes.push(LinkChange {
+            at_s,
+            bytes_per_second: request.link.bytes_per_second * factor,
+        });
     }
     varied
 }
 
 /// The share of a request's jobs that a run finishes too late.
 pub fn missed(request: &Request, report: &Report) -> f64 {
-    let late = report.in_time(request).iter().filter(|in_time| !**in_time).count();
+    let late = report
+        .in_time(request)
+        .iter()
+        .filter(|in_time| !**in_time)
+        .count();
     late as f64 / request.jobs.len() as f64
 }

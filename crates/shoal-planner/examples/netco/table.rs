@@ -54,5 +54,8 @@ pub fn median(values: &[f64]) -> f64 {
 pub fn range(values: &[f64], digits: usize) -> String {
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let greatest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    format!("{:.digits$} ({least:.digits$} to {greatest:.digits$})", median(values))
+    format!(
+        "{:.digits$} ({least:.digits$} to {greatest:.digits$})",
+        median(values)
+    )
 }
