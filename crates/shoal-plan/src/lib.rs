@@ -17,6 +17,7 @@ pub mod lp;
 pub mod model;
 pub mod plan;
 pub mod planner;
+pub mod plot;
 pub mod replan;
 mod reuse;
 pub mod rounding;

@@ -36,8 +36,10 @@ struct Running {
     rate_max: f64,
     /// The rate of remote reads that the plan promises.
     promised: f64,
-    /// The deadline, if its remote reads are held to the rate that it needs.
-    metered_to_s: Option<f64>,
+    /// The deadline, if it is planned.
+    planned_to_s: Option<f64>,
+    /// Whether its remote reads are held to the rate that it needs.
+    is_metered: bool,
     is_ad_hoc: bool,
     streams: Vec<Stream>,
 }
@@ -183,6 +185,9 @@ impl<'a> Fluid<'a> {
             if let Store::Planned(planned) = &mut self.store {
                 planned.step(step);
             }
+        }
+        if let Store::Planned(planned) = &mut self.store {
+            planned.make_room();
         }
         while self
             .fetches
@@ -333,12 +338,13 @@ impl<'a> Fluid<'a> {
         let rate_max = described.bytes_per_second_max.unwrap_or(UNBOUNDED);
         let is_metered = matches!(self.course.policy, Policy::Plan { is_metered: true, .. });
         let is_planned = matches!(&self.store, Store::Planned(planned) if planned.plans(job));
-        let metered_to_s = (is_metered && is_planned).then_some(described.deadline_s);
+        let planned_to_s = is_planned.then_some(described.deadline_s);
         self.running.push(Running {
             job,
             rate_max,
             promised,
-            metered_to_s,
+            planned_to_s,
+            is_metered,
             is_ad_hoc,
             streams,
         });
@@ -395,7 +401,7 @@ impl<'a> Fluid<'a> {
             .running
             .iter()
             .zip(&wants)
-            .map(|(running, want)| want.min(running.promised))
+            .map(|(running, want)| want.min(running.first(now_s)))
             .collect();
         let fetch_wants: Vec<f64> = self.fetching.iter().map(|fetch| fetch.rate_max).collect();
         let mut got = max_min(&firsts, link);
@@ -584,7 +590,7 @@ impl Running {
                 stream.rate = stream.rate.min(cache_rate * stream.bytes / local);
             }
         }
-        let needed = self.needed(now_s);
+        let needed = self.most(now_s);
         if wants <= needed {
             return wants;
         }
@@ -592,18 +598,24 @@ impl Running {
         needed
     }
 
-    /// The rate of remote reads that a metered job needs: the promised one, or more if it is behind.
-    fn needed(&self, now_s: f64) -> f64 {
-        match self.metered_to_s {
+    /// The rate of remote reads that a planned job gets before all others: the promised one, or what its deadline
+    /// needs if it is behind; after its deadline, the promised one.
+    fn first(&self, now_s: f64) -> f64 {
+        match self.planned_to_s {
+            None => 0.0,
             Some(deadline_s) if deadline_s > now_s => {
-                let left: f64 = self
-                    .streams
-                    .iter()
-                    .filter(|stream| stream.is_remote)
-                    .map(|stream| stream.left)
-                    .sum();
+                let remote = self.streams.iter().filter(|stream| stream.is_remote);
+                let left: f64 = remote.map(|stream| stream.left).sum();
                 self.promised.max(left / (deadline_s - now_s))
             }
+            Some(_) => self.promised,
+        }
+    }
+
+    /// The greatest rate of remote reads: of a metered job what it gets before the others, until its deadline.
+    fn most(&self, now_s: f64) -> f64 {
+        match self.planned_to_s {
+            Some(deadline_s) if self.is_metered && deadline_s > now_s => self.first(now_s),
             _ => UNBOUNDED,
         }
     }

@@ -173,7 +173,8 @@ impl Planned {
         (self.bytes[file] + self.pages[file] + leaving).min(self.sizes[file])
     }
 
-    /// Carries out a step.
+    /// Carries out a step. [`Planned::make_room`] follows the last step of a moment: in between, bytes of a file whose
+    /// next interval begins have left the one before.
     pub(super) fn step(&mut self, step: Step) {
         let (levels, bytes) = if step.is_page {
             (&mut self.page_levels, &mut self.pages)
@@ -195,13 +196,11 @@ impl Planned {
                 bytes[step.file] += back;
             }
         }
-        self.make_room();
     }
 
-    /// A fetch has brought bytes of a file.
+    /// A fetch has brought bytes of a file. Whole blocks may be a little more than the level that was planned.
     pub(super) fn fetched(&mut self, file: usize, bytes: f64) {
-        let more = bytes.min(self.levels[file] - self.bytes[file]).max(0.0);
-        self.bytes[file] += more;
+        self.bytes[file] = (self.bytes[file] + bytes).min(self.sizes[file]);
     }
 
     /// A job has read remote bytes of a file.
@@ -212,7 +211,7 @@ impl Planned {
     }
 
     /// Evicts what no longer belongs to the plan where planned bytes need the room.
-    fn make_room(&mut self) {
+    pub(super) fn make_room(&mut self) {
         let planned: f64 = self.levels.iter().chain(&self.page_levels).sum();
         let mut beyond =
             self.leaving.iter().map(|one| one.1).sum::<f64>() - (self.capacity_bytes - planned).max(0.0);

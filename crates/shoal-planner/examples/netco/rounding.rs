@@ -20,13 +20,9 @@ use crate::table::Table;
 const DRAWS: u64 = 20;
 
 pub fn run(out: &Path, is_quick: bool) {
-    let seeds: &[u64] = if is_quick { &[1] } else { &[1, 2, 3, 4] };
-    let sizes: &[f64] = if is_quick {
-        &[0.003]
-    } else {
-        &[0.004, 0.008, 0.016]
-    };
-    let limit = Duration::from_secs(if is_quick { 5 } else { 120 });
+    let seeds: &[u64] = if is_quick { &[1] } else { &[1, 2, 3] };
+    let sizes: &[f64] = if is_quick { &[0.003] } else { &[0.004, 0.008] };
+    let limit = Duration::from_secs(if is_quick { 5 } else { 60 });
     let exact = HighsSolver {
         time_limit: limit,
         threads: NonZeroU32::MIN,
