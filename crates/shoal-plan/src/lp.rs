@@ -244,4 +244,10 @@ pub trait LpSolver {
     /// # Errors
     /// [`SolveError::Infeasible`] if there is none; else the solver failed.
     fn solve(&self, program: &LinearProgram) -> Result<Solution, SolveError>;
+
+    /// The number of whole variables up to which a mixed integer program is worth its time. The solution of one that
+    /// takes too long may be the best one found so far.
+    fn most_whole(&self) -> usize {
+        0
+    }
 }

@@ -134,6 +134,9 @@ fn most_deadlines(
     if instance.jobs.len() <= EXCHANGE_JOBS {
         exchange(instance, &mut best);
     }
+    if best.planned() as f64 + 1.0 <= planned_at_most && instance.jobs.len() <= solver.most_whole() {
+        best = exact(instance, solver, best);
+    }
     Ok(Decision {
         objective: Objective::MostDeadlines,
         schedule: best,
@@ -205,6 +208,27 @@ fn step(
         count /= 2;
     }
     None
+}
+
+/// The mixed integer program, for instances that are so small that single jobs matter.
+fn exact(instance: &Instance, solver: &dyn LpSolver, best: Schedule) -> Schedule {
+    let mut formulation = Formulation::new(instance, Objective::MostDeadlines);
+    formulation.make_whole();
+    let Ok(solution) = solver.solve(&formulation.program) else {
+        return best;
+    };
+    let fractional = formulation.read(instance, &solution);
+    let mut schedule = Schedule::of(instance, &fractional);
+    for job in order(instance, &fractional, &schedule) {
+        schedule.admit(instance, job);
+    }
+    schedule.trim(instance);
+    improve(instance, &fractional, &mut schedule);
+    if schedule.planned() > best.planned() {
+        schedule
+    } else {
+        best
+    }
 }
 
 fn whole(instance: &Instance, options: &Options, fractional: &Fractional) -> Schedule {

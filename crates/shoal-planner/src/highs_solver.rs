@@ -18,6 +18,10 @@ const INTERIOR_SCALE: f64 = 1000.0;
 /// Whole jobs count one each, and the price of all bytes is less than the rest of this: a gap below it proves the
 /// number of jobs.
 const WHOLE_GAP: f64 = 0.9;
+/// Whole jobs that are worth a try: more are within a percent of the optimum by rounding.
+const MOST_WHOLE: usize = 120;
+/// The longest that such a try may take.
+const WHOLE_TIME_S: f64 = 15.0;
 /// A violation of a bound above which a solution is no solution.
 const VIOLATION_MAX: f64 = 1e-4;
 
@@ -28,6 +32,9 @@ pub struct HighsSolver {
     pub time_limit: Duration,
     /// Processors that it may use.
     pub threads: NonZeroU32,
+    /// Whether a mixed integer program may take all of the time, and fails if that is not enough. Else the best solution
+    /// of some seconds will do.
+    pub is_patient: bool,
 }
 
 /// A range as HiGHS reads it.
@@ -52,6 +59,10 @@ impl RangeBounds<f64> for Range {
 }
 
 impl LpSolver for HighsSolver {
+    fn most_whole(&self) -> usize {
+        MOST_WHOLE
+    }
+
     fn solve(&self, program: &LinearProgram) -> Result<Solution, SolveError> {
         let is_large = program.entries().len() > LARGE_ENTRIES && !program.has_whole();
         let scale = if is_large {
@@ -71,9 +82,13 @@ impl LpSolver for HighsSolver {
         model.make_quiet();
         model.set_threads(self.threads);
         let failed = |status| SolveError::GaveUp(format!("an option was refused: {status:?}"));
-        model
-            .try_set_option("time_limit", self.time_limit.as_secs_f64())
-            .map_err(failed)?;
+        let limit_s = self.time_limit.as_secs_f64();
+        let limit_s = if program.has_whole() && !self.is_patient {
+            limit_s.min(WHOLE_TIME_S)
+        } else {
+            limit_s
+        };
+        model.try_set_option("time_limit", limit_s).map_err(failed)?;
         model.try_set_option("random_seed", 1).map_err(failed)?;
         if is_large {
             model.try_set_option("solver", "ipm").map_err(failed)?;
@@ -104,7 +119,9 @@ impl HighsSolver {
             HighsModelStatus::Infeasible | HighsModelStatus::UnboundedOrInfeasible => {
                 return Err(SolveError::Infeasible);
             }
-            HighsModelStatus::ReachedTimeLimit => return Err(SolveError::OutOfTime(self.time_limit)),
+            HighsModelStatus::ReachedTimeLimit if !program.has_whole() || self.is_patient => {
+                return Err(SolveError::OutOfTime(self.time_limit));
+            }
             _ if solved.primal_solution_status() == HighsSolutionStatus::Feasible => {}
             status => return Err(SolveError::GaveUp(format!("{status:?}"))),
         }

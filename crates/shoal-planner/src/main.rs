@@ -69,6 +69,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let solver = HighsSolver {
         time_limit: Duration::from_secs(arguments.time_limit),
         threads: arguments.threads,
+        is_patient: false,
     };
     let plan = shoal_plan::plan(&request, &solver).map_err(|error| {
         let code = match &error {

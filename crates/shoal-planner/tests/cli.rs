@@ -26,7 +26,11 @@ fn json(change: impl FnOnce(&mut Request)) -> String {
 #[test]
 fn a_request_becomes_a_plan() {
     let output = planned(&json(|_| ()), &["--time-limit", "30", "--threads", "2"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let plan: Plan = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(plan.quality.planned, 6);
     assert!(output.stderr.is_empty());
@@ -39,8 +43,14 @@ fn a_request_that_makes_no_sense_is_refused_with_a_hint_and_exit_code_2() {
     let absurd = json(|request| request.jobs[0].deadline_s = 0.0);
     for (request, told) in [
         ("", "error: the request is not one: EOF while parsing"),
-        ("{\"version\": 1}", "error: the request is not one: missing field `window`"),
-        (absurd.as_str(), "error: job J1: its deadline (0 s) is not after its submission (1 s)"),
+        (
+            "{\"version\": 1}",
+            "error: the request is not one: missing field `window`",
+        ),
+        (
+            absurd.as_str(),
+            "error: job J1: its deadline (0 s) is not after its submission (1 s)",
+        ),
     ] {
         let output = planned(request, &[]);
         let text = String::from_utf8(output.stderr).unwrap();

@@ -16,6 +16,7 @@ use shoal_planner::HighsSolver;
 const HIGHS: HighsSolver = HighsSolver {
     time_limit: Duration::from_secs(60),
     threads: NonZeroU32::MIN,
+    is_patient: true,
 };
 
 /// Some dozen jobs over an hour, on a link of this share of what they read, and a cache of this share of the files.

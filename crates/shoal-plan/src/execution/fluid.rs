@@ -8,7 +8,7 @@ use crate::replan::replan;
 
 use super::planned::{Planned, PlannedFetch, Step};
 use super::reactive::{Order, Reactive};
-use super::replanning::{Known, RunningJob, request as known_request};
+use super::replanning::{Known, RunningJob, deviates, request as known_request};
 use super::share::max_min;
 use super::{Course, PEAK_INTERVAL_S, Policy, Replanning, Report};
 
@@ -266,12 +266,21 @@ impl<'a> Fluid<'a> {
             running: &running,
             contents: &contents,
             link_bytes_per_second,
+            page_bytes: planned.page_bytes(),
         };
+        let since_s = *at_s - replanning.every_s;
         *at_s += replanning.every_s;
+        if !deviates(replanning, &known, since_s) {
+            return;
+        }
         // A world in which no plan can be made leaves the former one.
         if let Ok(plan) = replan(&known_request(replanning, &known), former) {
-            let (mut next, fetches, steps) = Planned::new(self.request, &plan);
-            next.take_over(&contents);
+            let (mut next, fetches, mut steps) = Planned::new(self.request, &plan);
+            next.take_over(planned);
+            // Pages of the former plan end when it says.
+            let former_steps = self.steps[self.next[STEP].min(self.steps.len())..].iter();
+            steps.extend(former_steps.filter(|step| step.is_page).copied());
+            steps.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
             **planned = next;
             (self.fetches, self.steps) = (fetches, steps);
             self.fetching.clear();

@@ -20,7 +20,7 @@ pub(super) struct Step {
     pub(super) at_s: f64,
     file: usize,
     bytes: f64,
-    is_page: bool,
+    pub(super) is_page: bool,
 }
 
 /// The cache of a plan. Evicted bytes stay until their room is needed.
@@ -124,14 +124,9 @@ impl Planned {
         (planned, fetches, steps)
     }
 
-    /// What is in the cache of each file.
+    /// What is in the cache of each file, without pages.
     pub(super) fn contents(&self) -> Vec<f64> {
-        let mut contents: Vec<f64> = self
-            .bytes
-            .iter()
-            .zip(&self.pages)
-            .map(|(bytes, page)| bytes + page)
-            .collect();
+        let mut contents = self.bytes.clone();
         self.leaving
             .iter()
             .for_each(|&(file, bytes)| contents[file] += bytes);
@@ -142,14 +137,24 @@ impl Planned {
             .collect()
     }
 
-    /// Takes over what another plan has cached.
-    pub(super) fn take_over(&mut self, contents: &[f64]) {
-        self.leaving = contents
-            .iter()
-            .copied()
-            .enumerate()
-            .filter(|(_, bytes)| *bytes > 0.0)
-            .collect();
+    /// Takes over what another plan has cached, and its pages with the jobs that fill them.
+    pub(super) fn take_over(&mut self, former: &Self) {
+        for file in 0..self.sizes.len() {
+            self.pages[file] = former.pages[file];
+            self.page_levels[file] = former.page_levels[file];
+            if former.bytes[file] > 0.0 {
+                self.leaving.push_back((file, former.bytes[file]));
+            }
+        }
+        self.leaving.extend(former.leaving.iter().copied());
+        for (read, keep) in &former.keeps {
+            self.keeps.entry(*read).or_insert(*keep);
+        }
+    }
+
+    /// What the plan keeps of jobs' reads.
+    pub(super) fn page_bytes(&self) -> f64 {
+        self.page_levels.iter().sum()
     }
 
     /// Whether a job is planned.

@@ -1,6 +1,6 @@
 //! The world as a planner sees it in the middle of a run.
 
-use crate::model::{Cache, Held, Link, Promise, Request, Window};
+use crate::model::{Cache, File, Held, Job, Link, Promise, Request, Window};
 
 use super::Replanning;
 
@@ -23,6 +23,37 @@ pub(super) struct Known<'a> {
     /// Cached bytes of each file.
     pub(super) contents: &'a [f64],
     pub(super) link_bytes_per_second: f64,
+    /// What the former plan keeps of jobs' reads.
+    pub(super) page_bytes: f64,
+}
+
+/// Whether something has happened since that was not forecast: a job came earlier, or has not come; a file has
+/// another size; the link another rate.
+pub(super) fn deviates(replanning: &Replanning<'_>, known: &Known<'_>, since_s: f64) -> bool {
+    let (forecast, slot_s) = (replanning.forecast, replanning.forecast.window.slot_s);
+    let jobs = forecast
+        .jobs
+        .iter()
+        .zip(&known.actual.jobs)
+        .zip(known.has_arrived);
+    let is_off = |((expected, actual), has_arrived): ((&Job, &Job), &bool)| {
+        if *has_arrived {
+            actual.submit_s > since_s && (actual.submit_s - expected.submit_s).abs() > slot_s
+        } else {
+            expected.submit_s < known.now_s
+        }
+    };
+    let mut files = forecast.files.iter().zip(&known.actual.files);
+    let is_new = |file: &File| {
+        file.available_s
+            .is_some_and(|at_s| since_s < at_s && at_s <= known.now_s)
+    };
+    jobs.into_iter().any(is_off)
+        || files.any(|(expected, actual)| {
+            is_new(actual) && actual.bytes.abs_diff(expected.bytes) * 100 > expected.bytes
+        })
+        || (known.link_bytes_per_second - forecast.link.bytes_per_second).abs()
+            > 0.01 * forecast.link.bytes_per_second
 }
 
 /// The request for a plan from now on. Jobs that should have come and have not are expected in the next slot. Jobs and
@@ -87,7 +118,12 @@ pub(super) fn request(replanning: &Replanning<'_>, known: &Known<'_>) -> Request
             }
         });
     let mut held: Vec<Held> = held.collect();
-    fit(&mut held, forecast.cache.capacity_bytes);
+    #[expect(clippy::cast_sign_loss, reason = "pages have bytes")]
+    let capacity_bytes = forecast
+        .cache
+        .capacity_bytes
+        .saturating_sub(known.page_bytes as u64);
+    fit(&mut held, capacity_bytes);
     let end_s = jobs
         .iter()
         .map(|job| job.submit_s + 1.0)
@@ -106,8 +142,9 @@ pub(super) fn request(replanning: &Replanning<'_>, known: &Known<'_>) -> Request
             promised: promised.collect(),
         },
         cache: Cache {
+            capacity_bytes,
+            bytes_per_second: forecast.cache.bytes_per_second,
             held,
-            ..forecast.cache.clone()
         },
         files,
         jobs,

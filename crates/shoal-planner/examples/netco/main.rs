@@ -19,6 +19,7 @@ use shoal_planner::HighsSolver;
 const SOLVER: HighsSolver = HighsSolver {
     time_limit: Duration::from_secs(600),
     threads: NonZeroU32::MIN,
+    is_patient: false,
 };
 
 fn main() {

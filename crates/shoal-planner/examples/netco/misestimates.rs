@@ -16,19 +16,19 @@ use crate::table::{Table, range};
 /// The most by which a submission is off, and a size (6.3).
 const OFF_S: f64 = 300.0;
 const OFF_SIZE: f64 = 0.1;
+/// The link, as a share of the least one that serves all jobs without a cache: medium load as in the paper, and a link
+/// that only a plan can do with.
+const LINKS: [f64; 2] = [1.0, 0.3];
 /// How often a plan is made anew, where it is.
 const EVERY_S: f64 = 60.0;
 const POLICIES: [&str; 4] = ["PACMan-LIFE", "FixedTimePrefetch", "Netco", "Netco, replanned"];
 
 pub fn run(out: &Path, is_quick: bool) {
-    let seeds: &[u64] = if is_quick { &[1] } else { &[1, 2, 3, 4, 5] };
-    let shares: &[f64] = if is_quick {
-        &[0.5]
-    } else {
-        &[0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
-    };
+    let seeds: &[u64] = if is_quick { &[1] } else { &[1, 2, 3] };
+    let shares: &[f64] = if is_quick { &[0.5] } else { &[0.0, 0.1, 0.25, 0.5] };
     let unit = if is_quick { Unit::B4 } else { Unit::B1 };
     let mut table = Table::new(&[
+        "link",
         "what is off",
         "share of it %",
         "policy",
@@ -36,16 +36,20 @@ pub fn run(out: &Path, is_quick: bool) {
         "peak % of LIFE's",
         "missed %",
     ]);
-    for (name, off) in [
+    let kinds = [
         ("submissions", [true, false]),
         ("sizes", [false, true]),
         ("both", [true, true]),
-    ] {
+    ];
+    for (links, (name, off)) in LINKS
+        .into_iter()
+        .flat_map(|links| kinds.map(|kind| (links, kind)))
+    {
         let mut lines: Vec<Vec<(f64, f64)>> = vec![Vec::new(); POLICIES.len()];
         for &share in shares {
             let outcomes: Vec<[[f64; 3]; 4]> = seeds
                 .iter()
-                .map(|&seed| outcome(unit, seed, share, off))
+                .map(|&seed| outcome(unit, seed, (share, links), off))
                 .collect();
             for (number, policy) in POLICIES.iter().enumerate() {
                 let of = |value: usize| {
@@ -61,6 +65,7 @@ pub fn run(out: &Path, is_quick: bool) {
                         .collect::<Vec<f64>>()
                 };
                 table.row(&[
+                    links.to_string(),
                     name.to_owned(),
                     format!("{:.0}", share * 100.0),
                     (*policy).to_owned(),
@@ -71,6 +76,9 @@ pub fn run(out: &Path, is_quick: bool) {
                 let mean = of_life(0).iter().sum::<f64>() / seeds.len() as f64;
                 lines[number].push((share * 100.0, mean));
             }
+        }
+        if links < 1.0 {
+            continue;
         }
         let plot = Lines {
             title: format!("Data read from the lake, {name} off"),
@@ -98,9 +106,14 @@ pub fn run(out: &Path, is_quick: bool) {
 }
 
 /// Bytes, peak, and the percentage of jobs missed, of each policy.
-fn outcome(unit: Unit, seed: u64, share: f64, [submissions, sizes]: [bool; 2]) -> [[f64; 3]; 4] {
+fn outcome(
+    unit: Unit,
+    seed: u64,
+    (share, links): (f64, f64),
+    [submissions, sizes]: [bool; 2],
+) -> [[f64; 3]; 4] {
     let drawn = hour(unit, seed).draw();
-    let forecast = medium(&drawn, 1.0, 0.3);
+    let forecast = medium(&drawn, links, 0.3);
     let plan = plan(&forecast, &SOLVER).expect("the request is sound");
     let actual = actual(&forecast, seed, share, submissions, sizes);
     let planned = |replanning| Policy::Plan {
