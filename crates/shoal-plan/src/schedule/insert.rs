@@ -25,11 +25,17 @@ impl Schedule {
     /// cannot bring while the job reads is fetched before, in the latest slots that have room. Refuses, and changes
     /// nothing, if that is not enough.
     pub fn insert(&mut self, instance: &Instance, job: usize) -> bool {
-        self.insert_from(instance, job, 0)
+        self.place(instance, job, 0, false)
     }
 
     /// The same for a job of which nothing is known before the slot `known`: nothing is fetched for it earlier.
+    /// As jobs that nobody knows yet will want the link later, it fetches all that it can, and reads the rest remotely; if
+    /// that is refused, the other way round.
     pub fn insert_from(&mut self, instance: &Instance, job: usize, known: usize) -> bool {
+        self.place(instance, job, known, true) || self.place(instance, job, known, false)
+    }
+
+    fn place(&mut self, instance: &Instance, job: usize, known: usize, fetches_first: bool) -> bool {
         let mut changes = Vec::new();
         let reader = &instance.jobs[job];
         for &(file, _) in &reader.reads {
@@ -42,7 +48,12 @@ impl Schedule {
             .max(0.0);
         let missing: f64 = self.missing(instance, job).iter().sum();
         // A little more than the deficit, so that rounding does not refuse the job after all.
-        let mut deficit = (missing - least * reader.seconds) * (1.0 + ROUNDING);
+        let remote = if fetches_first {
+            0.0
+        } else {
+            least * reader.seconds
+        };
+        let mut deficit = (missing - remote) * (1.0 + ROUNDING);
         if deficit > 0.0 {
             let mut files: Vec<usize> = reader.reads.iter().map(|read| read.0).collect();
             // A large file needs the fewest fetches.
