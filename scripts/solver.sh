@@ -1,5 +1,6 @@
-# What the planner's solver needs to be compiled: a C++ compiler, CMake, and libclang, with which its bindings are made.
-# Sourced by lint.sh and test.sh.
+# shellcheck shell=bash
+# What the planner's solver needs to be compiled: a C++ compiler, CMake, and libclang, with which its bindings
+# are made. Sourced by lint.sh, test.sh and experiments/run.sh.
 
 # Returns whether libclang can be loaded.
 has_libclang() {

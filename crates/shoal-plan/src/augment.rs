@@ -1,9 +1,10 @@
-//! Cache augmentation (4.3): what jobs read from the lake is kept for later jobs in the room that the plan leaves.
+//! Cache augmentation (4.3): what jobs read from the lake is kept for later jobs in the room that the plan
+//! leaves.
 //!
-//! The linear program ignores demand paging. The *usable* room in slot `t` is `C - Σ C_l,t`; a policy manages it. A
-//! job whose file an earlier job has read whole by then reads that part from the cache, so its remote rate falls.
-//! Belady's MIN is exact here, as the plan knows the next use of each file; among files of different sizes it is no
-//! longer optimal, but good.
+//! The linear program ignores demand paging. The *usable* room in slot `t` is `C - Σ C_l,t`; a policy manages
+//! it. A job whose file an earlier job has read whole by then reads that part from the cache, so its remote
+//! rate falls. Belady's MIN is exact here, as the plan knows the next use of each file; among files of
+//! different sizes it is no longer optimal, but good.
 
 use crate::instance::Instance;
 use crate::model::Paging;
@@ -35,8 +36,8 @@ struct Held {
     is_whole: bool,
 }
 
-/// Keeps jobs' reads in the room that `schedule` leaves, and lowers the remote bytes of the jobs that read them
-/// again. Returns the pages, in the order in which they leave.
+/// Keeps jobs' reads in the room that `schedule` leaves, and lowers the remote bytes of the jobs that read
+/// them again. Returns the pages, in the order in which they leave.
 pub fn augment(instance: &Instance, schedule: &mut Schedule, paging: Paging) -> Vec<Page> {
     if paging == Paging::Off {
         return Vec::new();
@@ -55,7 +56,9 @@ pub fn augment(instance: &Instance, schedule: &mut Schedule, paging: Paging) -> 
             }
         }
     }
-    uses.iter_mut().for_each(|uses| uses.sort_unstable());
+    for uses in &mut uses {
+        uses.sort_unstable();
+    }
     let next_use = |file: usize, slot: usize| {
         let position = uses[file].partition_point(|&at| at < slot);
         uses[file].get(position).copied()

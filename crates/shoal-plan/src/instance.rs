@@ -95,20 +95,19 @@ impl Instance {
         let mut inputs: Vec<Vec<usize>> = Vec::new();
         for (number, job) in request.jobs.iter().enumerate() {
             let files: Vec<usize> = job.inputs.iter().map(|name| by_name[name.as_str()]).collect();
-            match alone.hopeless(job, &files) {
-                Some(reason) => instance.hopeless.push((number, reason)),
-                None => {
-                    inputs.push(files);
-                    instance.jobs.push(JobUse {
-                        number,
-                        from: instance.slots.slot(job.submit_s),
-                        until: instance.slots.end(job.deadline_s),
-                        seconds: job.deadline_s - job.submit_s,
-                        reads: Vec::new(),
-                        bytes: 0.0,
-                    });
-                }
+            if let Some(reason) = alone.hopeless(job, &files) {
+                instance.hopeless.push((number, reason));
+                continue;
             }
+            inputs.push(files);
+            instance.jobs.push(JobUse {
+                number,
+                from: instance.slots.slot(job.submit_s),
+                until: instance.slots.end(job.deadline_s),
+                seconds: job.deadline_s - job.submit_s,
+                reads: Vec::new(),
+                bytes: 0.0,
+            });
         }
         instance.add_files(request, &inputs, &held);
         instance
@@ -118,7 +117,9 @@ impl Instance {
     fn add_files(&mut self, request: &Request, inputs: &[Vec<usize>], held: &HeldFiles) {
         let mut readers: Vec<Vec<usize>> = vec![Vec::new(); request.files.len()];
         for (job, files) in inputs.iter().enumerate() {
-            files.iter().for_each(|&file| readers[file].push(job));
+            for &file in files {
+                readers[file].push(job);
+            }
         }
         for (number, mut jobs) in readers.into_iter().enumerate() {
             let &(held_bytes, held_until) = held.get(&number).unwrap_or(&(0.0, 0));
@@ -215,7 +216,8 @@ impl<'a> Alone<'a> {
                 has_s: seconds,
             });
         }
-        // Alone, it can have what is cached, what can be fetched before it starts, and what it reads meanwhile.
+        // Alone, it can have what is cached, what can be fetched before it starts, and what it reads
+        // meanwhile.
         let cached: f64 = files
             .iter()
             .map(|&file| {

@@ -1,5 +1,5 @@
-//! Plans what to prefetch and what to keep in the cache so that jobs meet their deadlines with a fraction of the
-//! link: Netco (Jalaparti et al., SoCC 2018).
+//! Plans what to prefetch and what to keep in the cache so that jobs meet their deadlines with a fraction of
+//! the link: Netco (Jalaparti et al., SoCC 2018).
 //!
 //! ```text
 //! model::Request ──▶ instance ──▶ formulation ──▶ lp::LpSolver ──▶ rounding ──▶ augment ──▶ write ──▶ Plan

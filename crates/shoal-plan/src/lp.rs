@@ -154,10 +154,10 @@ impl LinearProgram {
             .sum()
     }
 
-    /// A price below which no solution can be, by Lagrange: for any prices of the rows, a solution costs at least
-    /// what the rows' bounds cost at these prices, and the columns at their best. The better the prices, the nearer
-    /// it is to the optimum; wrong ones give a low bound, never a false one. Minus infinity if a column without a
-    /// bound could be worth more and more.
+    /// A price below which no solution can be, by Lagrange: for any prices of the rows, a solution costs at
+    /// least what the rows' bounds cost at these prices, and the columns at their best. The better the
+    /// prices, the nearer it is to the optimum; wrong ones give a low bound, never a false one. Minus
+    /// infinity if a column without a bound could be worth more and more.
     pub fn bound(&self, prices: &[f64]) -> f64 {
         let mut reduced: Vec<f64> = self.columns.iter().map(|column| column.cost).collect();
         let mut sum = 0.0;
@@ -245,8 +245,8 @@ pub trait LpSolver {
     /// [`SolveError::Infeasible`] if there is none; else the solver failed.
     fn solve(&self, program: &LinearProgram) -> Result<Solution, SolveError>;
 
-    /// The number of whole variables up to which a mixed integer program is worth its time. The solution of one that
-    /// takes too long may be the best one found so far.
+    /// The number of whole variables up to which a mixed integer program is worth its time. The solution of
+    /// one that takes too long may be the best one found so far.
     fn most_whole(&self) -> usize {
         0
     }

@@ -26,8 +26,8 @@ pub struct Plan {
 pub struct Quality {
     /// Jobs that are planned.
     pub planned: usize,
-    /// No plan serves more jobs than this, within the assumptions of the linear program: files are cached whole
-    /// before a job starts, and what a job reads remotely serves no other.
+    /// No plan serves more jobs than this, within the assumptions of the linear program: files are cached
+    /// whole before a job starts, and what a job reads remotely serves no other.
     pub planned_at_most: f64,
     /// The greatest share of the link that is promised or planned in any slot, before demand paging.
     pub peak_share: f64,

@@ -13,8 +13,8 @@ use crate::rounding::{WHOLE, exchange, improve, order, round};
 use crate::schedule::Schedule;
 use crate::write::write;
 
-/// Coefficients of programs that are solved anew to plan more jobs, and in the end for the least peak of the chosen
-/// ones: each takes a second at most.
+/// Coefficients of programs that are solved anew to plan more jobs, and in the end for the least peak of the
+/// chosen ones: each takes a second at most.
 const SMALL_ENTRIES: usize = 100_000;
 /// Rounds in which some jobs are decided, and the program is solved anew for the others.
 const ROUNDS: usize = 24;
@@ -99,9 +99,9 @@ fn least_peak(instance: &Instance, solver: &dyn LpSolver) -> Result<Option<Decis
     let refused: Vec<usize> = (0..instance.jobs.len())
         .filter(|&job| !schedule.admit(instance, job))
         .collect();
-    refused.iter().for_each(|&job| {
+    for job in refused {
         schedule.insert(instance, job);
-    });
+    }
     schedule.trim(instance);
     Ok(Some(Decision {
         objective: Objective::LeastPeak,
@@ -184,8 +184,8 @@ fn dive(
     best
 }
 
-/// Decides the first of the open jobs: that they are done, if the program has a solution then. Else half as many; a
-/// single one that cannot be done is not.
+/// Decides the first of the open jobs: that they are done, if the program has a solution then. Else half as
+/// many; a single one that cannot be done is not.
 fn step(
     solver: &dyn LpSolver,
     formulation: &mut Formulation,

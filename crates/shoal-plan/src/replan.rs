@@ -1,8 +1,8 @@
 //! A new plan from a former one, in a moment: what has not changed stays, the rest finds a place.
 //!
-//! No linear program is solved. The former plan's fetches and remote reads are laid out again in the slots of the new
-//! request; where link or cache no longer hold them, jobs are dismissed, and then every job without a place is inserted
-//! into what is left: a new job, one that comes at another time, one that was dismissed.
+//! No linear program is solved. The former plan's fetches and remote reads are laid out again in the slots of
+//! the new request; where link or cache no longer hold them, jobs are dismissed, and then every job without a
+//! place is inserted into what is left: a new job, one that comes at another time, one that was dismissed.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,8 @@
 //! Fetches that demand paging makes needless.
 //!
-//! The linear program does not know that a job's remote read can stay in the cache, so it fetches a file for a later
-//! job although an earlier one has read it remotely by then. Such fetches are given up here, and the pages of
-//! [`crate::augment`] take their place. Where a page finds no room after all, its fetch is kept.
+//! The linear program does not know that a job's remote read can stay in the cache, so it fetches a file for
+//! a later job although an earlier one has read it remotely by then. Such fetches are given up here, and the
+//! pages of [`crate::augment`] take their place. Where a page finds no room after all, its fetch is kept.
 
 use std::collections::HashSet;
 
@@ -56,8 +56,8 @@ impl Schedule {
             .sum()
     }
 
-    /// Gives up fetches of a file that a planned job has read remotely before they are due. Jobs that would read the
-    /// fetched bytes read them remotely, for now. Returns whether there are any.
+    /// Gives up fetches of a file that a planned job has read remotely before they are due. Jobs that would
+    /// read the fetched bytes read them remotely, for now. Returns whether there are any.
     fn give_up(&mut self, instance: &Instance, number: usize) -> bool {
         let file = &instance.files[number];
         if self.files[number].fetches.is_empty() || file.arrivals.len() < 2 {

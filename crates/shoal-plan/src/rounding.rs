@@ -36,8 +36,8 @@ pub fn improve(instance: &Instance, fractional: &Fractional, schedule: &mut Sche
     schedule.trim(instance);
 }
 
-/// Tries to replace one planned job by two others, as long as that succeeds. A step for small instances: each try
-/// looks at all jobs that are not planned.
+/// Tries to replace one planned job by two others, as long as that succeeds. A step for small instances: each
+/// try looks at all jobs that are not planned.
 pub fn exchange(instance: &Instance, schedule: &mut Schedule) {
     for _ in 0..EXCHANGES {
         let planned: Vec<usize> = (0..instance.jobs.len())
@@ -71,8 +71,8 @@ pub fn exchange(instance: &Instance, schedule: &mut Schedule) {
 /// Exchanges at most.
 const EXCHANGES: usize = 32;
 
-/// The order of the prefix: jobs that the solution does whole, then by the fraction that it does for each byte that
-/// the link still has to bring. A stable order, so that a plan does not depend on chance.
+/// The order of the prefix: jobs that the solution does whole, then by the fraction that it does for each
+/// byte that the link still has to bring. A stable order, so that a plan does not depend on chance.
 pub(crate) fn order(instance: &Instance, fractional: &Fractional, schedule: &Schedule) -> Vec<usize> {
     let worth = |job: usize| {
         let fraction = fractional.fractions[job];
@@ -87,9 +87,9 @@ pub(crate) fn order(instance: &Instance, fractional: &Fractional, schedule: &Sch
     jobs.into_iter().map(|(job, _)| job).collect()
 }
 
-/// As printed: the cache's part is that of the fractional solution; each job gets the rectangle that reads the rest
-/// with the probability `p'`, the fraction of that rest which the solution reads. The printed procedure exceeds the
-/// link with a small probability; then jobs are left out, the heaviest first.
+/// As printed: the cache's part is that of the fractional solution; each job gets the rectangle that reads
+/// the rest with the probability `p'`, the fraction of that rest which the solution reads. The printed
+/// procedure exceeds the link with a small probability; then jobs are left out, the heaviest first.
 fn randomized(instance: &Instance, fractional: &Fractional, schedule: &mut Schedule, seed: u64) {
     let mut chance = Chance::stream(seed, 0);
     for job in 0..instance.jobs.len() {

@@ -33,8 +33,8 @@ pub struct Schedule {
 pub struct FileSchedule {
     /// Bytes fetched, by slot, in order.
     pub fetches: Vec<(usize, f64)>,
-    /// The cached bytes from a slot on, in order. Fetched bytes use room in the slot in which they are fetched, and
-    /// can be read from the next slot on.
+    /// The cached bytes from a slot on, in order. Fetched bytes use room in the slot in which they are
+    /// fetched, and can be read from the next slot on.
     pub cached: Vec<(usize, f64)>,
 }
 
@@ -47,8 +47,8 @@ impl FileSchedule {
         }
     }
 
-    /// The bytes that a job can read from the cache which reads in `from..until`: those that are there when it
-    /// starts and stay until it ends. `held` is cached before the first slot.
+    /// The bytes that a job can read from the cache which reads in `from..until`: those that are there when
+    /// it starts and stay until it ends. `held` is cached before the first slot.
     pub fn usable(&self, from: usize, until: usize, held_bytes: f64) -> f64 {
         let before = from.checked_sub(1).map_or(held_bytes, |slot| self.level(slot));
         let begin = self.cached.partition_point(|step| step.0 <= from);
@@ -114,8 +114,8 @@ impl Schedule {
             .for_each(|left| *left -= bytes);
     }
 
-    /// Plans a job with what is cached: the rest of its files it reads remotely. Refuses, and changes nothing, if the
-    /// link has too little left.
+    /// Plans a job with what is cached: the rest of its files it reads remotely. Refuses, and changes
+    /// nothing, if the link has too little left.
     pub fn admit(&mut self, instance: &Instance, job: usize) -> bool {
         let remote = self.missing(instance, job);
         let rate = remote.iter().sum::<f64>() / instance.jobs[job].seconds;
@@ -214,8 +214,8 @@ impl Schedule {
     pub(crate) fn trim_file(&mut self, instance: &Instance, number: usize) {
         let file = &instance.files[number];
         let schedule = &self.files[number];
-        // The bytes that are needed in a slot: those that a reader uses from the slot before its first one to its
-        // last, and before it as much as is there already.
+        // The bytes that are needed in a slot: those that a reader uses from the slot before its first one to
+        // its last, and before it as much as is there already.
         let mut needed: Vec<(usize, usize, f64)> = Vec::new();
         if file.held_until > 0 && file.held_bytes > 0.0 {
             needed.push((0, file.held_until, file.held_bytes));
@@ -353,7 +353,7 @@ fn steps(levels: &[f64]) -> Vec<(usize, f64)> {
     let mut steps: Vec<(usize, f64)> = Vec::new();
     let mut before = 0.0;
     for (slot, &level) in levels.iter().chain([&0.0]).enumerate() {
-        if level != before {
+        if (level - before).abs() > 0.0 {
             steps.push((slot, level));
             before = level;
         }

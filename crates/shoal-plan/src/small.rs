@@ -4,8 +4,8 @@ use microlp::{ComparisonOp, Error, OptimizationDirection, Problem, Variable};
 
 use crate::lp::{LinearProgram, LpSolver, Solution, SolveError};
 
-/// Coefficients at most: some hundred jobs, a few seconds. Larger programs are solved by `shoal-planner`, an order
-/// of magnitude faster and in a process that can be stopped.
+/// Coefficients at most: some hundred jobs, a few seconds. Larger programs are solved by `shoal-planner`, an
+/// order of magnitude faster and in a process that can be stopped.
 pub const MOST_ENTRIES: usize = 60_000;
 
 /// What its answer may cost more than the optimum.

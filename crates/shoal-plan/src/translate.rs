@@ -28,25 +28,28 @@ pub struct Skyline {
 
 /// Assigns `blocks` blocks of `block_bytes` to the area below a skyline.
 ///
-/// As printed: the first interval without a gap is found, then its least rate; a rectangle of that rate over the
-/// interval takes as many blocks as it has room for, rounded up; what is above the rectangle is treated in the same
-/// way, and then what is after the interval. The blocks of a rectangle follow each other, each at the full rate.
+/// As printed: the first interval without a gap is found, then its least rate; a rectangle of that rate over
+/// the interval takes as many blocks as it has room for, rounded up; what is above the rectangle is treated
+/// in the same way, and then what is after the interval. The blocks of a rectangle follow each other, each at
+/// the full rate.
 ///
 /// *Rounding.* The last block of a rectangle may end after it, by less than the time of one block. So at any
-/// time the blocks exceed the skyline by the rectangles that end late; their bytes beyond it are less than one block
-/// a rectangle. Where rounding up leaves no blocks for the end of the skyline, that end stays empty.
+/// time the blocks exceed the skyline by the rectangles that end late; their bytes beyond it are less than
+/// one block a rectangle. Where rounding up leaves no blocks for the end of the skyline, that end stays
+/// empty.
 ///
-/// *Misprints.* The last line of the listing passes `X` on and not the `X'` computed before it. That is right, as
-/// `X'` is less by `r` outside of the interval, too; `r` must only be taken away inside. If the skyline has less
-/// room than the blocks need (the bytes of a block that was cached in part, or rounding of the solver), the last
-/// rectangle takes the blocks that are left.
+/// *Misprints.* The last line of the listing passes `X` on and not the `X'` computed before it. That is
+/// right, as `X'` is less by `r` outside of the interval, too; `r` must only be taken away inside. If the
+/// skyline has less room than the blocks need (the bytes of a block that was cached in part, or rounding of
+/// the solver), the last rectangle takes the blocks that are left.
 pub fn translate(skyline: &Skyline, block_bytes: f64, blocks: u64) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut left = blocks;
     let mut rates = skyline.rates.clone();
     // What is left of `rates` counts as nothing below this: a difference of equal rates.
     let least = rates.iter().copied().fold(0.0, f64::max) * 1e-9;
-    // Intervals that are to be done, the next one last: the recursion of the listing, with a stack of its own.
+    // Intervals that are to be done, the next one last: the recursion of the listing, with a stack of its
+    // own.
     let mut todo = vec![(0, rates.len())];
     while let Some((start, end)) = todo.pop() {
         if left == 0 {

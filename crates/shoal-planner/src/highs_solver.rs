@@ -1,4 +1,5 @@
-//! HiGHS as an `LpSolver`: its dual simplex method for small programs, its interior point method for large ones.
+//! HiGHS as an `LpSolver`: its dual simplex method for small programs, its interior point method for large
+//! ones.
 
 use std::num::NonZeroU32;
 use std::ops::{Bound, RangeBounds};
@@ -10,13 +11,14 @@ use shoal_plan::lp::{Bounds, LinearProgram, LpSolver, Solution, SolveError};
 /// Coefficients above which the interior point method is faster than the simplex method: measured in
 /// `experiments/netco-scale`.
 const LARGE_ENTRIES: usize = 150_000;
-/// The relative gap between the optimum and its bound at which the interior point method stops. The plan's own
-/// bounds add up to 0.5%.
+/// The relative gap between the optimum and its bound at which the interior point method stops. The plan's
+/// own bounds add up to 0.5%.
 const INTERIOR_GAP: f64 = 2e-4;
-/// The optimum of a program as the interior point method sees it: its gap is relative to one more than the optimum.
+/// The optimum of a program as the interior point method sees it: its gap is relative to one more than the
+/// optimum.
 const INTERIOR_SCALE: f64 = 1000.0;
-/// Whole jobs count one each, and the price of all bytes is less than the rest of this: a gap below it proves the
-/// number of jobs.
+/// Whole jobs count one each, and the price of all bytes is less than the rest of this: a gap below it proves
+/// the number of jobs.
 const WHOLE_GAP: f64 = 0.9;
 /// Whole jobs that are worth a try: more are within a percent of the optimum by rounding.
 const MOST_WHOLE: usize = 120;
@@ -32,8 +34,8 @@ pub struct HighsSolver {
     pub time_limit: Duration,
     /// Processors that it may use.
     pub threads: NonZeroU32,
-    /// Whether a mixed integer program may take all of the time, and fails if that is not enough. Else the best solution
-    /// of some seconds will do.
+    /// Whether a mixed integer program may take all of the time, and fails if that is not enough. Else the
+    /// best solution of some seconds will do.
     pub is_patient: bool,
 }
 
@@ -107,8 +109,8 @@ impl LpSolver for HighsSolver {
 }
 
 impl HighsSolver {
-    /// The solution, if there is one that satisfies every row. The interior point method says "unknown" of one that is
-    /// optimal within our tolerance only; the bound says how good it is.
+    /// The solution, if there is one that satisfies every row. The interior point method says "unknown" of
+    /// one that is optimal within our tolerance only; the bound says how good it is.
     fn judge(
         &self,
         program: &LinearProgram,

@@ -1,5 +1,5 @@
-//! Plots as SVG: lines, grouped bars and spans of time, with a title, axes, units and a legend. The same numbers give the
-//! same file.
+//! Plots as SVG: lines, grouped bars and spans of time, with a title, axes, units and a legend. The same
+//! numbers give the same file.
 
 mod axis;
 mod bars;

@@ -6,53 +6,13 @@ use crate::model::Request;
 use crate::plan::Plan;
 use crate::replan::replan;
 
+use super::ahead::ahead;
+use super::flows::{Fetch, Running, Stream, UNBOUNDED, is_left};
 use super::planned::{Planned, PlannedFetch, Step};
 use super::reactive::{Order, Reactive};
 use super::replanning::{Known, RunningJob, deviates, request as known_request};
 use super::share::max_min;
 use super::{Course, PEAK_INTERVAL_S, Policy, Replanning, Report};
-
-/// A rate that bounds nothing.
-const UNBOUNDED: f64 = 1e18;
-/// A flow with less left than this share of its bytes is done.
-const DONE: f64 = 1e-9;
-
-/// A part of an input that flows to a job.
-#[derive(Clone, Copy, Debug)]
-struct Stream {
-    file: usize,
-    is_remote: bool,
-    bytes: f64,
-    left: f64,
-    rate: f64,
-    /// Whether the cache fills with it.
-    fills: bool,
-}
-
-/// A job that reads.
-#[derive(Clone, Debug)]
-struct Running {
-    job: usize,
-    rate_max: f64,
-    /// The rate of remote reads that the plan promises.
-    promised: f64,
-    /// The deadline, if it is planned.
-    planned_to_s: Option<f64>,
-    /// Whether its remote reads are held to the rate that it needs.
-    is_metered: bool,
-    is_ad_hoc: bool,
-    streams: Vec<Stream>,
-}
-
-/// A fetch into the cache.
-#[derive(Clone, Copy, Debug)]
-struct Fetch {
-    file: usize,
-    left: f64,
-    bytes: f64,
-    rate_max: f64,
-    rate: f64,
-}
 
 #[derive(Clone, Debug)]
 enum Store {
@@ -577,104 +537,4 @@ impl<'a> Fluid<'a> {
             stays
         });
     }
-}
-
-impl Running {
-    /// The rate that the job could read remotely. Sets the greatest rate of each stream, and gives it to those that
-    /// read the cache.
-    fn wants(&mut self, now_s: f64, cache_rate: f64) -> f64 {
-        let bytes: f64 = self.streams.iter().map(|stream| stream.bytes).sum();
-        let local: f64 = self
-            .streams
-            .iter()
-            .filter(|stream| !stream.is_remote)
-            .map(|stream| stream.bytes)
-            .sum();
-        let mut wants = 0.0;
-        for stream in &mut self.streams {
-            stream.rate = self.rate_max * stream.bytes / bytes;
-            if stream.is_remote {
-                wants += stream.rate;
-            } else {
-                stream.rate = stream.rate.min(cache_rate * stream.bytes / local);
-            }
-        }
-        let needed = self.most(now_s);
-        if wants <= needed {
-            return wants;
-        }
-        self.give(needed / wants);
-        needed
-    }
-
-    /// The rate of remote reads that a planned job gets before all others: the promised one, or what its deadline
-    /// needs if it is behind; after its deadline, the promised one.
-    fn first(&self, now_s: f64) -> f64 {
-        match self.planned_to_s {
-            None => 0.0,
-            Some(deadline_s) if deadline_s > now_s => {
-                let remote = self.streams.iter().filter(|stream| stream.is_remote);
-                let left: f64 = remote.map(|stream| stream.left).sum();
-                self.promised.max(left / (deadline_s - now_s))
-            }
-            Some(_) => self.promised,
-        }
-    }
-
-    /// The greatest rate of remote reads: of a metered job what it gets before the others, until its deadline.
-    fn most(&self, now_s: f64) -> f64 {
-        match self.planned_to_s {
-            Some(deadline_s) if self.is_metered && deadline_s > now_s => self.first(now_s),
-            _ => UNBOUNDED,
-        }
-    }
-
-    /// Gives the remote streams this share of what they want.
-    fn give(&mut self, share: f64) {
-        self.streams
-            .iter_mut()
-            .filter(|stream| stream.is_remote)
-            .for_each(|stream| stream.rate *= share);
-    }
-}
-
-/// Whether something is left of a flow: neither its rounding nor less than a nanosecond, which time may not resolve.
-fn is_left(left: f64, bytes: f64, rate: f64) -> bool {
-    left > (DONE * bytes).max(1e-9 * rate)
-}
-
-/// The fetches of the fixed-time baseline: each input of each job, at a constant rate, so that it is there in time.
-fn ahead(
-    request: &Request,
-    forecast: &Request,
-    ahead_s: f64,
-    files: &HashMap<&str, usize>,
-    ad_hoc: &[bool],
-) -> Vec<PlannedFetch> {
-    let mut fetches = Vec::new();
-    for (number, job) in forecast.jobs.iter().enumerate() {
-        if ad_hoc.get(number) == Some(&true) {
-            continue;
-        }
-        for name in &job.inputs {
-            let Some(&file) = files.get(name.as_str()) else {
-                continue;
-            };
-            let described = &request.files[file];
-            let start_s = (job.submit_s - ahead_s)
-                .max(described.available_s.unwrap_or(f64::NEG_INFINITY))
-                .max(request.window.start_s);
-            if start_s < job.submit_s {
-                let bytes = described.bytes as f64;
-                fetches.push(PlannedFetch {
-                    file,
-                    start_s,
-                    bytes,
-                    bytes_per_second: bytes / (job.submit_s - start_s),
-                });
-            }
-        }
-    }
-    fetches.sort_by(|a, b| a.start_s.total_cmp(&b.start_s));
-    fetches
 }

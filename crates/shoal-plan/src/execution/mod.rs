@@ -1,15 +1,19 @@
-//! Runs jobs over a link and a cache: the comparison of section 6, in simulated time and at the level of files.
+//! Runs jobs over a link and a cache: the comparison of section 6, in simulated time and at the level of
+//! files.
 //!
-//! Bytes flow like a fluid. A job reads all its inputs at once, each at a share of its own greatest rate that is
-//! proportional to its bytes; cached bytes come from the cache, the others over the link. The link is shared
-//! max-min fairly among jobs (Table 1: "divided equally across all jobs"), never more than a job can use. With a plan,
-//! planned reads come first, up to their planned rate, then planned fetches, and then everything else.
+//! Bytes flow like a fluid. A job reads all its inputs at once, each at a share of its own greatest rate that
+//! is proportional to its bytes; cached bytes come from the cache, the others over the link. The link is
+//! shared max-min fairly among jobs (Table 1: "divided equally across all jobs"), never more than a job can
+//! use. With a plan, planned reads come first, up to their planned rate, then planned fetches, and then
+//! everything else.
 //!
-//! Whatever is cached when a job starts it reads from the cache; the rest it reads from the lake, even if another
-//! job brings it meanwhile ("files not in the cache on job start are read from the remote store").
+//! Whatever is cached when a job starts it reads from the cache; the rest it reads from the lake, even if
+//! another job brings it meanwhile ("files not in the cache on job start are read from the remote store").
 //!
 //! Not modelled: processors, placement on nodes, writes, the cost of a miss beyond its bytes.
 
+mod ahead;
+mod flows;
 mod fluid;
 mod planned;
 mod reactive;
@@ -42,16 +46,16 @@ pub enum Policy<'a> {
     Plan {
         /// The plan.
         plan: &'a Plan,
-        /// Whether the remote reads of planned jobs are held to the rate that their deadlines need, as the paper's
-        /// slaves do (5), and the rest of the link is left free. Else they may use what is free.
+        /// Whether the remote reads of planned jobs are held to the rate that their deadlines need, as the
+        /// paper's slaves do (5), and the rest of the link is left free. Else they may use what is free.
         is_metered: bool,
         /// Whether the plan follows what happens.
         replanning: Option<Replanning<'a>>,
     },
 }
 
-/// A plan that follows what happens (the paper's future work): from time to time it is made anew, from what the cache
-/// holds, what runs, the sizes of the files that are there by then, and the forecast of the rest.
+/// A plan that follows what happens (the paper's future work): from time to time it is made anew, from what
+/// the cache holds, what runs, the sizes of the files that are there by then, and the forecast of the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Replanning<'a> {
     /// The jobs and files that are expected.
@@ -67,8 +71,8 @@ pub struct Course<'a> {
     pub request: &'a Request,
     /// The management of the cache.
     pub policy: Policy<'a>,
-    /// For each job, whether it is ad hoc: it reads what the others leave of the link, and is never planned, fetched for
-    /// or cached. Empty for none.
+    /// For each job, whether it is ad hoc: it reads what the others leave of the link, and is never planned,
+    /// fetched for or cached. Empty for none.
     pub ad_hoc: &'a [bool],
 }
 

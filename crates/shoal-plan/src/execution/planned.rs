@@ -38,7 +38,7 @@ pub(super) struct Planned {
     leaving: VecDeque<(usize, f64)>,
     /// What planned jobs may use of the link, and whether their reads are kept: by job and file.
     rates: Vec<f64>,
-    is_planned: Vec<bool>,
+    takes_part: Vec<bool>,
     keeps: HashMap<(usize, usize), bool>,
 }
 
@@ -67,7 +67,7 @@ impl Planned {
             pages: vec![0.0; count],
             leaving: VecDeque::new(),
             rates: vec![0.0; request.jobs.len()],
-            is_planned: vec![false; request.jobs.len()],
+            takes_part: vec![false; request.jobs.len()],
             keeps: HashMap::new(),
         };
         for held in &request.cache.held {
@@ -79,7 +79,7 @@ impl Planned {
             let Some(&number) = jobs.get(job.job.as_str()) else {
                 continue;
             };
-            planned.is_planned[number] = true;
+            planned.takes_part[number] = true;
             planned.rates[number] = job.reads.iter().map(|read| read.remote_bytes_per_second).sum();
             for read in &job.reads {
                 planned
@@ -159,7 +159,7 @@ impl Planned {
 
     /// Whether a job is planned.
     pub(super) fn plans(&self, job: usize) -> bool {
-        self.is_planned[job]
+        self.takes_part[job]
     }
 
     /// The rate that is planned for a job's remote reads.
@@ -178,8 +178,8 @@ impl Planned {
         (self.bytes[file] + self.pages[file] + leaving).min(self.sizes[file])
     }
 
-    /// Carries out a step. [`Planned::make_room`] follows the last step of a moment: in between, bytes of a file whose
-    /// next interval begins have left the one before.
+    /// Carries out a step. [`Planned::make_room`] follows the last step of a moment: in between, bytes of a
+    /// file whose next interval begins have left the one before.
     pub(super) fn step(&mut self, step: Step) {
         let (levels, bytes) = if step.is_page {
             (&mut self.page_levels, &mut self.pages)
@@ -203,7 +203,8 @@ impl Planned {
         }
     }
 
-    /// A fetch has brought bytes of a file. Whole blocks may be a little more than the level that was planned.
+    /// A fetch has brought bytes of a file. Whole blocks may be a little more than the level that was
+    /// planned.
     pub(super) fn fetched(&mut self, file: usize, bytes: f64) {
         self.bytes[file] = (self.bytes[file] + bytes).min(self.sizes[file]);
     }

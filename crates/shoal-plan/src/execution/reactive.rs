@@ -60,7 +60,8 @@ impl Reactive {
         self.files.contains_key(&file)
     }
 
-    /// Makes room for a file that a job (or a fetch) is about to bring. `false` if files that are in use leave none.
+    /// Makes room for a file that a job (or a fetch) is about to bring. `false` if files that are in use
+    /// leave none.
     pub(super) fn admit(&mut self, file: usize, size: f64, is_fetched: bool) -> bool {
         while self.left_bytes < size {
             let unused = self.files.iter().filter(|(_, entry)| entry.users == 0);

@@ -27,8 +27,8 @@ pub(super) struct Known<'a> {
     pub(super) page_bytes: f64,
 }
 
-/// Whether something has happened since that was not forecast: a job came earlier, or has not come; a file has
-/// another size; the link another rate.
+/// Whether something has happened since that was not forecast: a job came earlier, or has not come; a file
+/// has another size; the link another rate.
 pub(super) fn deviates(replanning: &Replanning<'_>, known: &Known<'_>, since_s: f64) -> bool {
     let (forecast, slot_s) = (replanning.forecast, replanning.forecast.window.slot_s);
     let jobs = forecast
@@ -56,8 +56,8 @@ pub(super) fn deviates(replanning: &Replanning<'_>, known: &Known<'_>, since_s: 
             > 0.01 * forecast.link.bytes_per_second
 }
 
-/// The request for a plan from now on. Jobs that should have come and have not are expected in the next slot. Jobs and
-/// files have the same positions in the forecast and in what happens.
+/// The request for a plan from now on. Jobs that should have come and have not are expected in the next slot.
+/// Jobs and files have the same positions in the forecast and in what happens.
 pub(super) fn request(replanning: &Replanning<'_>, known: &Known<'_>) -> Request {
     let (forecast, now_s) = (replanning.forecast, known.now_s);
     let next_s = now_s + forecast.window.slot_s;
@@ -152,7 +152,8 @@ pub(super) fn request(replanning: &Replanning<'_>, known: &Known<'_>) -> Request
     }
 }
 
-/// Leaves out what is beyond the capacity: bytes that were evicted by plan and are there for as long as nothing else is.
+/// Leaves out what is beyond the capacity: bytes that were evicted by plan and are there for as long as
+/// nothing else is.
 fn fit(held: &mut Vec<Held>, capacity_bytes: u64) {
     let mut left = capacity_bytes;
     held.retain(|one| {

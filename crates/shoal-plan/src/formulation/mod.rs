@@ -4,28 +4,33 @@
 //! module builds a smaller program with the same optimum (a test compares the two). It rests on these
 //! observations:
 //!
-//! - A file's cached bytes matter only when a job starts to read it. Between two such *arrivals* it is best to
-//!   evict at once what will be evicted, when the last reader is done, and then only to fetch. So a file has, for
-//!   each arrival, the bytes kept from the arrival before and the bytes fetched in the gap.
+//! - A file's cached bytes matter only when a job starts to read it. Between two such *arrivals* it is best
+//!   to evict at once what will be evicted, when the last reader is done, and then only to fetch. So a file
+//!   has, for each arrival, the bytes kept from the arrival before and the bytes fetched in the gap.
 //! - Fetched bytes of different files with the same gap are alike. Each slot at which bytes are *due* has one
-//!   column for every slot in which bytes due then can be fetched, for all files together, and a chain of rows
-//!   which says that bytes are fetched no sooner than their file allows. [`crate::schedule`] deals them out again.
+//!   column for every slot in which bytes due then can be fetched, for all files together, and a chain of
+//!   rows which says that bytes are fetched no sooner than their file allows. [`crate::schedule`] deals them
+//!   out again.
 //! - The cache's occupancy changes by what is fetched and evicted in a slot; so it is one column per slot.
-//! - A job's remote reads have one rate together. Files that only one job reads and that can be fetched from the
-//!   same slot on are one file to the program: a solution that treats their bytes alike is as good as any.
+//! - A job's remote reads have one rate together. Files that only one job reads and that can be fetched from
+//!   the same slot on are one file to the program: a solution that treats their bytes alike is as good as
+//!   any.
 //!
 //! What the paper prints and this program does otherwise:
 //!
-//! - Constraint (1) takes `C` at `a_j`, and (2) lets what is fetched in slot `t` count in `C` at `t`: bytes fetched
-//!   during a job's first slot would count as read from its beginning. Here `C - X` at `a_j` counts: what is fetched
-//!   is cached from the next slot on, and uses the cache's room from the slot in which it is fetched.
-//! - Constraint (5) has the sum over files, with `X`, inside the sum over running jobs: what is fetched would count
-//!   once for each job that runs, and not at all while none does. Here it counts once.
-//! - `r` is a rate and `X` bytes; (5) adds them, so its slot is one second. Here bytes are divided by the slot.
-//! - Constraint (3) forbids evictions for all `t` in `[a_j, d_j]` and so also from `d_j` to `d_j + 1`. Here a file
-//!   can be evicted at the end of the slot in which the deadline lies.
+//! - Constraint (1) takes `C` at `a_j`, and (2) lets what is fetched in slot `t` count in `C` at `t`: bytes
+//!   fetched during a job's first slot would count as read from its beginning. Here `C - X` at `a_j` counts:
+//!   what is fetched is cached from the next slot on, and uses the cache's room from the slot in which it is
+//!   fetched.
+//! - Constraint (5) has the sum over files, with `X`, inside the sum over running jobs: what is fetched would
+//!   count once for each job that runs, and not at all while none does. Here it counts once.
+//! - `r` is a rate and `X` bytes; (5) adds them, so its slot is one second. Here bytes are divided by the
+//!   slot.
+//! - Constraint (3) forbids evictions for all `t` in `[a_j, d_j]` and so also from `d_j` to `d_j + 1`. Here a
+//!   file can be evicted at the end of the slot in which the deadline lies.
 //! - The least peak alone says nothing about the bytes away from the peak. A small price on all bytes, here
-//!   [`PEAK_SHARE`] and [`DEADLINE_SHARE`], chooses the plan with few bytes among those of nearly the same value.
+//!   [`PEAK_SHARE`] and [`DEADLINE_SHARE`], chooses the plan with few bytes among those of nearly the same
+//!   value.
 
 pub mod printed;
 
@@ -40,8 +45,8 @@ pub const PEAK_SHARE: f64 = 0.002;
 /// The share of all jobs that the price of bytes can cost at most.
 pub const DEADLINE_SHARE: f64 = 0.0005;
 
-/// The price of a fetched byte, as a share of that of a byte read remotely: of two plans that move the same bytes
-/// the one is better that has them in the cache when the job starts, whatever the link does then.
+/// The price of a fetched byte, as a share of that of a byte read remotely: of two plans that move the same
+/// bytes the one is better that has them in the cache when the job starts, whatever the link does then.
 const FETCH_PRICE: f64 = 0.98;
 
 /// A linear program, and the meaning of its columns.
@@ -139,7 +144,7 @@ impl Formulation {
             Objective::MostDeadlines => {
                 DEADLINE_SHARE * instance.jobs.len() as f64 / (total / unit_bytes).max(f64::MIN_POSITIVE)
             }
-            _ => PEAK_SHARE / slots.max(1) as f64,
+            Objective::LeastPeak => PEAK_SHARE / slots.max(1) as f64,
         };
         let mean_link =
             instance.slots.link.iter().sum::<f64>() / greatest.max(f64::MIN_POSITIVE) / slots.max(1) as f64;
@@ -186,15 +191,12 @@ impl Formulation {
 
     /// Jobs' fractions or the peak; kept and fetched bytes of each group.
     fn add_columns(&mut self, instance: &Instance) {
-        match self.objective {
-            Objective::MostDeadlines => {
-                let fraction = |_| self.program.column(-1.0, Bounds::between(0.0, 1.0));
-                self.fractions = (0..instance.jobs.len()).map(fraction).collect();
-            }
-            _ => {
-                let most = most_load(instance, self.unit_bytes);
-                self.peak = Some(self.program.column(1.0, Bounds::between(0.0, most)));
-            }
+        if self.objective == Objective::MostDeadlines {
+            let fraction = |_| self.program.column(-1.0, Bounds::between(0.0, 1.0));
+            self.fractions = (0..instance.jobs.len()).map(fraction).collect();
+        } else {
+            let most = most_load(instance, self.unit_bytes);
+            self.peak = Some(self.program.column(1.0, Bounds::between(0.0, most)));
         }
         let mut groups = std::mem::take(&mut self.groups);
         for group in &mut groups {
@@ -224,8 +226,8 @@ impl Formulation {
         let mut release = file.available;
         for (number, arrival) in file.arrivals.iter().enumerate() {
             let mut here = GroupArrival {
-                release,
                 constant,
+                release,
                 ..GroupArrival::default()
             };
             if release < arrival.slot {
@@ -260,10 +262,11 @@ impl Formulation {
         }
     }
 
-    /// (1): every job reads everything (or its fraction), cached or remotely; and the rate of its remote reads.
+    /// (1): every job reads everything (or its fraction), cached or remotely; and the rate of its remote
+    /// reads.
     ///
-    /// Where it reads everything, the remote bytes are those that are not cached, and need no column. Nor do they
-    /// where no other job reads the file: then no more is fetched than the job reads.
+    /// Where it reads everything, the remote bytes are those that are not cached, and need no column. Nor do
+    /// they where no other job reads the file: then no more is fetched than the job reads.
     fn add_reads(&mut self, instance: &Instance) {
         let mut remote: Vec<Remote> = vec![Remote::default(); instance.jobs.len()];
         for group in &self.groups {
@@ -369,8 +372,8 @@ impl Formulation {
         }
     }
 
-    /// (4): the cache's room. Its occupancy in a slot is that of the slot before, with what is fetched and without
-    /// what is evicted.
+    /// (4): the cache's room. Its occupancy in a slot is that of the slot before, with what is fetched and
+    /// without what is evicted.
     fn add_fetches(&mut self, instance: &Instance) {
         let slots = instance.slots.len();
         let mut change: Vec<Vec<(ColumnId, f64)>> = vec![Vec::new(); slots];
@@ -449,11 +452,11 @@ impl Formulation {
                 .iter()
                 .map(|&column| value(column).min(1.0))
                 .collect(),
-            _ => vec![1.0; instance.jobs.len()],
+            Objective::LeastPeak => vec![1.0; instance.jobs.len()],
         };
         let (value, bound) = match self.peak {
-            // Let u be the least peak and b the bytes of its solution, in units a slot. The optimum of the program
-            // is at most u + PEAK_SHARE · b, and b is at most u times the mean link.
+            // Let u be the least peak and b the bytes of its solution, in units a slot. The optimum of the
+            // program is at most u + PEAK_SHARE · b, and b is at most u times the mean link.
             Some(peak) => (value(peak), solution.bound / (1.0 + PEAK_SHARE * self.mean_link)),
             // The most deadlines cost at most DEADLINE_SHARE of all jobs for their bytes.
             None => (
@@ -473,8 +476,8 @@ impl Formulation {
     }
 }
 
-/// A peak that is enough for every job to read everything remotely, and everything that is promised: no solution
-/// with the least peak needs more.
+/// A peak that is enough for every job to read everything remotely, and everything that is promised: no
+/// solution with the least peak needs more.
 fn most_load(instance: &Instance, unit_bytes: f64) -> f64 {
     let slots = &instance.slots;
     let rates: f64 = instance.jobs.iter().map(|job| job.bytes / job.seconds).sum();

@@ -1,5 +1,6 @@
-//! The linear programs of 4.2 with the paper's variables: `r` for every job and file, `C` and `X` for every file and
-//! slot. They are too large for more than a few hundred jobs; [`super::Formulation`] is compared with them.
+//! The linear programs of 4.2 with the paper's variables: `r` for every job and file, `C` and `X` for every
+//! file and slot. They are too large for more than a few hundred jobs; [`super::Formulation`] is compared
+//! with them.
 //!
 //! The corrections that [`super`] names are made here, too.
 
@@ -7,8 +8,12 @@ use crate::instance::Instance;
 use crate::lp::{Bounds, ColumnId, LinearProgram};
 use crate::model::Objective;
 
-/// The program of an instance, in bytes and bytes a second, and the column of `B`, if it is a variable. The least
-/// peak is a share of the link; no price is put on bytes.
+/// The program of an instance, in bytes and bytes a second, and the column of `B`, if it is a variable. The
+/// least peak is a share of the link; no price is put on bytes.
+#[expect(
+    clippy::too_many_lines,
+    reason = "it reads like the listing of 4.2, constraint by constraint"
+)]
 pub fn program(instance: &Instance, objective: Objective) -> LinearProgram {
     let mut program = LinearProgram::default();
     let slots = instance.slots.len();

@@ -182,8 +182,8 @@ impl Default for Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Objective {
-    /// All jobs in time with the least peak share of the link (light and medium load). If the link cannot serve
-    /// them all, the most deadlines.
+    /// All jobs in time with the least peak share of the link (light and medium load). If the link cannot
+    /// serve them all, the most deadlines.
     LeastPeak,
     /// The most jobs in time (high load).
     MostDeadlines,

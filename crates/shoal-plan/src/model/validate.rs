@@ -48,9 +48,11 @@ impl Request {
             .map(|job| job.deadline_s)
             .filter(|s| s.is_finite())
             .fold(window.end_s, f64::max);
+        #[expect(clippy::cast_sign_loss, reason = "the end is after the start")]
+        let slots = ((end_s - window.start_s) / window.slot_s).min(1e18) as u64;
         at_most(
             "slots up to the last deadline",
-            ((end_s - window.start_s) / window.slot_s).min(1e18) as u64,
+            slots,
             MAX_SLOTS,
             "choose longer slots (slot_s) or a shorter window",
         )

@@ -58,8 +58,8 @@ impl Schedule {
         schedule
     }
 
-    /// Fills in a file's levels: what is fetched stays until its arrival, and what is cached then until the last
-    /// reader is done; in between what the next arrival keeps.
+    /// Fills in a file's levels: what is fetched stays until its arrival, and what is cached then until the
+    /// last reader is done; in between what the next arrival keeps.
     fn keep(&mut self, instance: &Instance, fractional: &Fractional, number: usize) {
         let file = &instance.files[number];
         let mut fetches = std::mem::take(&mut self.files[number].fetches);

@@ -21,16 +21,16 @@ enum Change {
 }
 
 impl Schedule {
-    /// Plans a job in what is left of link and cache. Its files stay cached for it where they are; what the link
-    /// cannot bring while the job reads is fetched before, in the latest slots that have room. Refuses, and changes
-    /// nothing, if that is not enough.
+    /// Plans a job in what is left of link and cache. Its files stay cached for it where they are; what the
+    /// link cannot bring while the job reads is fetched before, in the latest slots that have room. Refuses,
+    /// and changes nothing, if that is not enough.
     pub fn insert(&mut self, instance: &Instance, job: usize) -> bool {
         self.place(instance, job, 0, false)
     }
 
-    /// The same for a job of which nothing is known before the slot `known`: nothing is fetched for it earlier.
-    /// As jobs that nobody knows yet will want the link later, it fetches all that it can, and reads the rest remotely; if
-    /// that is refused, the other way round.
+    /// The same for a job of which nothing is known before the slot `known`: nothing is fetched for it
+    /// earlier. As jobs that nobody knows yet will want the link later, it fetches all that it can, and reads
+    /// the rest remotely; if that is refused, the other way round.
     pub fn insert_from(&mut self, instance: &Instance, job: usize, known: usize) -> bool {
         self.place(instance, job, known, true) || self.place(instance, job, known, false)
     }
@@ -91,8 +91,8 @@ impl Schedule {
         false
     }
 
-    /// Takes over what another plan had for a file: its cached bytes in each slot, and its fetches, as far as link and
-    /// cache have room.
+    /// Takes over what another plan had for a file: its cached bytes in each slot, and its fetches, as far as
+    /// link and cache have room.
     pub(crate) fn lay(
         &mut self,
         instance: &Instance,

@@ -50,7 +50,9 @@ pub(super) fn reads_of_files(
             let more = (reads - readers.len()) as f64;
             for (count, weight) in readers.iter_mut().zip(&weights) {
                 let share = weight / sum * more;
-                *count += share as usize + usize::from(chance.happens(share.fract()));
+                #[expect(clippy::cast_sign_loss, reason = "a weight is positive")]
+                let whole = share as usize;
+                *count += whole + usize::from(chance.happens(share.fract()));
                 *count = (*count).min(jobs);
             }
             readers
@@ -74,12 +76,14 @@ fn few(chance: &mut Chance) -> usize {
 }
 
 /// More than ten, by Pareto's law.
+#[expect(clippy::cast_sign_loss, reason = "a power is positive")]
 fn many(chance: &mut Chance) -> usize {
     (11.0 * (1.0 - chance.unit()).powf(-1.0 / TAIL)) as usize
 }
 
-/// Which files each job reads. Jobs are in the order of time, and the readers of a file lie near each other with
-/// half of the files (contemporaneous jobs, 6.2), and anywhere in the day with the others (recurring jobs).
+/// Which files each job reads. Jobs are in the order of time, and the readers of a file lie near each other
+/// with half of the files (contemporaneous jobs, 6.2), and anywhere in the day with the others (recurring
+/// jobs).
 pub(super) fn inputs(chance: &mut Chance, jobs: usize, readers: &[usize]) -> Vec<Vec<usize>> {
     let mut inputs: Vec<Vec<usize>> = vec![Vec::new(); jobs];
     for (file, &count) in readers.iter().enumerate() {

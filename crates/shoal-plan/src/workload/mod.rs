@@ -1,15 +1,16 @@
 //! Workloads like those of the paper's evaluation (Table 2 and section 2.2), from a seed.
 //!
-//! The traces are not public. What is printed is kept: the numbers of jobs and files and the bytes that jobs read
-//! (Table 2), 4.5 to 6.7 files a job (6.3), 40 to 75% recurring jobs, a quarter of the files read by more than ten
-//! jobs with more than half of the bytes that are read (Fig. 2a), rates that do not depend on popularity (Fig. 2b),
-//! a prefetch slackness above one for 95% of the files (Fig. 2c), and most jobs submitted at the start of an hour
-//! (6.2). The rest is a choice, made before anything was run, and named at its constant below.
+//! The traces are not public. What is printed is kept: the numbers of jobs and files and the bytes that jobs
+//! read (Table 2), 4.5 to 6.7 files a job (6.3), 40 to 75% recurring jobs, a quarter of the files read by
+//! more than ten jobs with more than half of the bytes that are read (Fig. 2a), rates that do not depend on
+//! popularity (Fig. 2b), a prefetch slackness above one for 95% of the files (Fig. 2c), and most jobs
+//! submitted at the start of an hour (6.2). The rest is a choice, made before anything was run, and named at
+//! its constant below.
 //!
-//! *The printed numbers contradict each other.* Table 2 has 3.3 files for each job of B1. With 6.7 files a job that
-//! is two reads a file; a quarter of the files with more than ten readers needs at least 3.5. Fig. 2a is a week of
-//! the whole cluster, Table 2 a day of one business unit. So there are two kinds: [`Sharing::Table`] keeps Table 2's
-//! files, [`Sharing::Week`] keeps Fig. 2a and has fewer files.
+//! *The printed numbers contradict each other.* Table 2 has 3.3 files for each job of B1. With 6.7 files a
+//! job that is two reads a file; a quarter of the files with more than ten readers needs at least 3.5. Fig.
+//! 2a is a week of the whole cluster, Table 2 a day of one business unit. So there are two kinds:
+//! [`Sharing::Table`] keeps Table 2's files, [`Sharing::Week`] keeps Fig. 2a and has fewer files.
 
 mod draw;
 
@@ -74,23 +75,23 @@ pub struct Drawn {
     pub end_s: f64,
 }
 
-/// The time before the first submission, in which files of the first jobs arrive. A choice: as long as the median
-/// file is there before it is read.
+/// The time before the first submission, in which files of the first jobs arrive. A choice: as long as the
+/// median file is there before it is read.
 pub const LEAD_S: f64 = 3600.0;
-/// The share of the jobs that are submitted in the first minutes of an hour, and how many minutes. The paper says
-/// "most jobs"; a choice.
+/// The share of the jobs that are submitted in the first minutes of an hour, and how many minutes. The paper
+/// says "most jobs"; a choice.
 const ON_THE_HOUR: f64 = 0.6;
 const ON_THE_HOUR_S: f64 = 300.0;
-/// The logarithm's spread of the sizes of files, and of the rates of jobs. A choice: a factor of 30 between the
-/// 5th and the 95th percentile.
+/// The logarithm's spread of the sizes of files, and of the rates of jobs. A choice: a factor of 30 between
+/// the 5th and the 95th percentile.
 const SIZE_SPREAD: f64 = 1.0;
 const RATE_SPREAD: f64 = 0.6;
 /// The median time that a job would read if nothing but its own rate bounded it. A choice.
 const READING_S: f64 = 300.0;
 /// The deadline is this many reading times after the submission, and a minute at least. A choice.
 const DEADLINE_SLACK: (f64, f64) = (1.5, 3.0);
-/// A file exists for a time before its first read whose median is an hour; a choice from "a few minutes to several
-/// hours" (2.2) ...
+/// A file exists for a time before its first read whose median is an hour; a choice from "a few minutes to
+/// several hours" (2.2) ...
 const AGE_MEDIAN_S: f64 = 3600.0;
 const AGE_SPREAD: f64 = 1.1;
 const AGE_MIN_S: f64 = 180.0;
@@ -130,6 +131,7 @@ impl Default for Workload {
 
 impl Workload {
     /// Draws the workload. The same parameters give the same one.
+    #[expect(clippy::cast_sign_loss, reason = "numbers of things are positive")]
     pub fn draw(&self) -> Drawn {
         let (jobs, bytes, files) = self.unit.table();
         let count = |all: u32| ((f64::from(all) * self.scale).round() as usize).max(1);
@@ -143,9 +145,9 @@ impl Workload {
         let sizes = sizes(&mut chance, &readers, bytes * self.scale * self.bytes_scale);
         let mut first_s = vec![f64::INFINITY; readers.len()];
         for (job, files) in inputs.iter().enumerate() {
-            files
-                .iter()
-                .for_each(|&file| first_s[file] = first_s[file].min(submits[job]));
+            for &file in files {
+                first_s[file] = first_s[file].min(submits[job]);
+            }
         }
         let files =
             (0..readers.len()).map(|number| file(&mut chance, number, sizes[number], first_s[number]));
@@ -165,6 +167,7 @@ impl Workload {
         }
     }
 
+    #[expect(clippy::cast_sign_loss, reason = "a time is positive")]
     fn submission(&self, chance: &mut Chance) -> f64 {
         let hours_s = self.hours * 3600.0;
         if self.hours >= 1.0 && chance.happens(ON_THE_HOUR) {

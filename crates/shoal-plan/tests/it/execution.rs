@@ -141,7 +141,8 @@ fn ad_hoc_jobs_get_what_planned_ones_leave() {
 
 #[test]
 fn a_plan_that_follows_what_happens_saves_a_job_that_comes_late() {
-    // Without a cache of its own the second file has no place before 50 s, so the plan fetches it between the jobs.
+    // Without a cache of its own the second file has no place before 50 s, so the plan fetches it between the
+    // jobs.
     let jobs: [(&str, f64, f64, &[&str]); 2] =
         [("first", 100.0, 104.0, &["a"]), ("second", 130.0, 134.0, &["b"])];
     let forecast = request(&["a", "b"], &jobs, 100 * MB);

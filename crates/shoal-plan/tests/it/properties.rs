@@ -97,7 +97,8 @@ proptest! {
         let former = plan(&request, &SmallSolver).unwrap();
         let again = replan(&request, &former).unwrap();
         check_usage(&again);
-        // Blocks are whole, so a little less is cached than was planned; a job or two may find no other place.
+        // Blocks are whole, so a little less is cached than was planned; a job or two may find no other
+        // place.
         prop_assert!(again.quality.planned + 2 >= former.quality.planned, "{} of {}", again.quality.planned, former.quality.planned);
     }
 
@@ -131,7 +132,8 @@ proptest! {
 
     #[test]
     fn no_prices_give_a_bound_above_the_optimum(prices in proptest::collection::vec(-3.0..3.0_f64, 3)) {
-        // Least -x - 2y with x, y in 0..=4, x + y <= 5, x - y >= -2, x + 3y = 9: at (2.25, 2.25)? the solver says.
+        // Least -x - 2y with x, y in 0..=4, x + y <= 5, x - y >= -2, x + 3y = 9: at (2.25, 2.25)? the solver
+        // says.
         let mut program = LinearProgram::default();
         let [x, y] = [-1.0, -2.0].map(|cost| program.column(cost, Bounds::between(0.0, 4.0)));
         program.row(Bounds::at_most(5.0), [(x, 1.0), (y, 1.0)]);

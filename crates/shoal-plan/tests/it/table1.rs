@@ -63,7 +63,8 @@ fn with_half_the_link_some_jobs_of_table_1_are_left_out_and_the_plan_holds() {
     );
 }
 
-/// The jobs of Table 1 under a policy: how many are in time, their mean latency, and units read from the lake.
+/// The jobs of Table 1 under a policy: how many are in time, their mean latency, and units read from the
+/// lake.
 fn executed(policy: Policy<'_>) -> (usize, f64, f64) {
     let request = table1::request();
     let report = execution::run(&Course {
@@ -95,6 +96,7 @@ fn a_plan_serves_all_jobs_of_table_1_with_four_units_as_printed() {
         replanning: None,
     });
     assert_eq!((in_time, units), (6, 4.0));
-    // Printed: 1. The program fetches f2 and lets J1 read f1 remotely, which moves as many bytes; half a second later.
+    // Printed: 1. The program fetches f2 and lets J1 read f1 remotely, which moves as many bytes; half a
+    // second later.
     assert!(latency_s < 1.1, "{latency_s}");
 }

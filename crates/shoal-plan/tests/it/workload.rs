@@ -85,8 +85,8 @@ fn files_can_be_fetched_before_they_are_read_and_rates_do_not_depend_on_populari
             *first = first.min(job.submit_s);
         }
     }
-    // The paper's slackness: the file's age when it is first read, by the time that a fetch takes; many VMs fetch a
-    // large file.
+    // The paper's slackness: the file's age when it is first read, by the time that a fetch takes; many VMs
+    // fetch a large file.
     let is_slack = |file: &&shoal_plan::model::File| {
         let fetch_s = file.bytes as f64 / ((file.bytes as f64 / 4e9).ceil() * 125e6);
         first_s[file.name.as_str()] - file.available_s.unwrap() > fetch_s

@@ -1,4 +1,5 @@
-//! Ad hoc jobs beside planned ones (Fig. 11): their run times with Netco, in relation to those with PACMan-LIFE.
+//! Ad hoc jobs beside planned ones (Fig. 11): their run times with Netco, in relation to those with
+//! PACMan-LIFE.
 
 use std::path::Path;
 
@@ -73,7 +74,7 @@ pub fn run(out: &Path, is_quick: bool) {
             continue;
         }
         bars.iter_mut().enumerate().for_each(|(number, (_, values))| {
-            values.push(Spread::of(of(number).into_iter().map(|change| -change.min(0.0))))
+            values.push(Spread::of(of(number).into_iter().map(|change| -change.min(0.0))));
         });
     }
     let plot = Bars {
@@ -176,6 +177,7 @@ fn facebook(seed: u64, bytes: f64, is_unbounded: bool) -> (Vec<Job>, Vec<File>) 
 /// As many jobs as make up 40%, in sizes as uneven as those of the business units.
 fn drawn_jobs(seed: u64, bytes: f64, planned: usize, is_unbounded: bool) -> (Vec<Job>, Vec<File>) {
     let drawn = hour(Unit::B3, seed + 100).draw();
+    #[expect(clippy::cast_sign_loss, reason = "a share of the jobs is positive")]
     let count = (planned as f64 * AD_HOC / (1.0 - AD_HOC)) as usize;
     let sizes: std::collections::HashMap<&str, f64> = drawn
         .files
@@ -199,8 +201,9 @@ fn drawn_jobs(seed: u64, bytes: f64, planned: usize, is_unbounded: bool) -> (Vec
     )
 }
 
-/// `is_unbounded`: the paper names no rate of their own, so only the link bounds them. Else each can read its input in
-/// as long as the median planned job, five minutes at most, and a second for each 100 MB: the first set-up.
+/// `is_unbounded`: the paper names no rate of their own, so only the link bounds them. Else each can read its
+/// input in as long as the median planned job, five minutes at most, and a second for each 100 MB: the first
+/// set-up.
 fn jobs(rows: impl Iterator<Item = (f64, f64)>, is_unbounded: bool) -> (Vec<Job>, Vec<File>) {
     rows.enumerate()
         .map(|(number, (at_s, input))| {

@@ -1,4 +1,5 @@
-//! High load (Fig. 7): jobs that are admitted, in relation to planning without a cache and with demand paging alone.
+//! High load (Fig. 7): jobs that are admitted, in relation to planning without a cache and with demand paging
+//! alone.
 
 use std::path::Path;
 

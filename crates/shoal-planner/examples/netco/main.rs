@@ -1,5 +1,5 @@
-//! The experiments of Netco's evaluation (section 6), simulated: `netco NAME OUT [--quick]` writes `results.md`, and
-//! plots, into the folder OUT.
+//! The experiments of Netco's evaluation (section 6), simulated: `netco NAME OUT [--quick]` writes
+//! `results.md`, and plots, into the folder OUT.
 
 mod ad_hoc;
 mod high;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use shoal_planner::HighsSolver;
 
 const SOLVER: HighsSolver = HighsSolver {
-    time_limit: Duration::from_secs(600),
+    time_limit: Duration::from_mins(10),
     threads: NonZeroU32::MIN,
     is_patient: false,
 };

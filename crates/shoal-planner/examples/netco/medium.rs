@@ -1,4 +1,5 @@
-//! Medium load (Figs. 5 and 6): peak and bytes in relation to RemoteRead, and deadlines missed while the link varies.
+//! Medium load (Figs. 5 and 6): peak and bytes in relation to `RemoteRead`, and deadlines missed while the
+//! link varies.
 
 use std::path::Path;
 
@@ -15,7 +16,7 @@ use crate::table::{Table, median, range};
 const POLICIES: [&str; 5] = ["RemoteRead", "LRU", "PACMan-LIFE", "FixedTimePrefetch", "Netco"];
 const VARIATIONS: [f64; 3] = [0.15, 0.3, 0.5];
 
-/// What a policy did: peak and bytes in relation to RemoteRead, and the share of jobs missed by variation.
+/// What a policy did: peak and bytes in relation to `RemoteRead`, and the share of jobs missed by variation.
 #[derive(Clone, Debug, Default)]
 struct Outcome {
     peak: f64,

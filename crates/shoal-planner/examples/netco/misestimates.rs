@@ -16,8 +16,8 @@ use crate::table::{Table, range};
 /// The most by which a submission is off, and a size (6.3).
 const OFF_S: f64 = 300.0;
 const OFF_SIZE: f64 = 0.1;
-/// The link, as a share of the least one that serves all jobs without a cache: medium load as in the paper, and a link
-/// that only a plan can do with.
+/// The link, as a share of the least one that serves all jobs without a cache: medium load as in the paper,
+/// and a link that only a plan can do with.
 const LINKS: [f64; 2] = [1.0, 0.3];
 /// How often a plan is made anew, where it is.
 const EVERY_S: f64 = 60.0;

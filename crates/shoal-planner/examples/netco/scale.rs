@@ -58,8 +58,8 @@ pub fn run(out: &Path, is_quick: bool) {
     table.write(out, "results");
 }
 
-/// A workload of B1 with Table 2's files, 6.7 files a job. `load`: what jobs read, as a share of what the link gives
-/// while they are submitted. The cache has room for a tenth of the files.
+/// A workload of B1 with Table 2's files, 6.7 files a job. `load`: what jobs read, as a share of what the
+/// link gives while they are submitted. The cache has room for a tenth of the files.
 fn request(scale: f64, hours: f64, slot_s: f64, objective: Objective, load: f64) -> Request {
     let workload = Workload {
         unit: Unit::B1,
@@ -89,9 +89,8 @@ fn changes(request: &Request) -> Vec<(&'static str, Request)> {
     let more: Vec<_> = new.jobs.iter().step_by(100).cloned().collect();
     for (number, mut job) in more.into_iter().enumerate() {
         job.name = format!("new{number}");
-        job.inputs = request.jobs[(number * 100 + 50) % request.jobs.len()]
-            .inputs
-            .clone();
+        job.inputs
+            .clone_from(&request.jobs[(number * 100 + 50) % request.jobs.len()].inputs);
         job.bytes_per_second_max = None;
         new.jobs.push(job);
     }

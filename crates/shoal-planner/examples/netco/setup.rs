@@ -1,4 +1,5 @@
-//! Set-ups that several experiments share. Each value was chosen from the paper's text before anything was run.
+//! Set-ups that several experiments share. Each value was chosen from the paper's text before anything was
+//! run.
 
 use shoal_base::seeded::Chance;
 use shoal_plan::execution::{Course, Policy, Report, run};
@@ -20,9 +21,9 @@ pub fn hour(unit: Unit, seed: u64) -> Workload {
 /// The slots of an hour's plan.
 pub const SLOT_S: f64 = 60.0;
 
-/// The request of a workload, whose link is the least one over which all jobs are in time that read everything
-/// from the lake ("sufficient to meet all job deadlines even when each job reads directly from it"), times `links`.
-/// The cache has room for this share of the files' bytes.
+/// The request of a workload, whose link is the least one over which all jobs are in time that read
+/// everything from the lake ("sufficient to meet all job deadlines even when each job reads directly from
+/// it"), times `links`. The cache has room for this share of the files' bytes.
 pub fn medium(drawn: &Drawn, links: f64, cache: f64) -> Request {
     #[expect(clippy::cast_sign_loss, reason = "files have bytes")]
     let mut request = drawn.request(1.0, (drawn.file_bytes() * cache) as u64, SLOT_S);
@@ -41,17 +42,18 @@ pub fn medium(drawn: &Drawn, links: f64, cache: f64) -> Request {
             ad_hoc: &[],
         });
         if report.in_time(&request).iter().all(|in_time| *in_time) {
-            high = middle
+            high = middle;
         } else {
-            low = middle
+            low = middle;
         }
     }
     request.link.bytes_per_second = high * links;
     request
 }
 
-/// Lets the link vary: every 30 s another rate, by the factor of a lognormal law with mean 1 and this coefficient of
-/// variation. The paper gives Fig. 1a's values only in a drawing ("5x to 30x" of local storage's).
+/// Lets the link vary: every 30 s another rate, by the factor of a lognormal law with mean 1 and this
+/// coefficient of variation. The paper gives Fig. 1a's values only in a drawing ("5x to 30x" of local
+/// storage's).
 pub fn vary(request: &Request, variation: f64, seed: u64) -> Request {
     let mut varied = request.clone();
     let mut chance = Chance::stream(seed, 7);
