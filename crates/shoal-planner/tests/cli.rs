@@ -1,4 +1,5 @@
 //! The program as its callers run it: a request on stdin, a plan on stdout, an exit code.
+#![allow(clippy::unwrap_used, reason = "a test stops where it cannot go on")]
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

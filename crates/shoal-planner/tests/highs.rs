@@ -1,4 +1,5 @@
 //! HiGHS and the small solver agree, and the compact program has the optimum of the printed one.
+#![allow(clippy::unwrap_used, reason = "a test stops where it cannot go on")]
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use shoal_plan::workload::{Sharing, Workload};
 use shoal_planner::HighsSolver;
 
 const HIGHS: HighsSolver = HighsSolver {
-    time_limit: Duration::from_secs(60),
+    time_limit: Duration::from_mins(1),
     threads: NonZeroU32::MIN,
     is_patient: true,
 };
@@ -30,6 +31,7 @@ fn instance(seed: u64, link: f64, cache: f64) -> Instance {
         ..Workload::default()
     };
     let drawn = workload.draw();
+    #[expect(clippy::cast_sign_loss, reason = "files have bytes")]
     let request = drawn.request(
         drawn.read_bytes() / 3600.0 * link,
         (drawn.file_bytes() * cache) as u64,

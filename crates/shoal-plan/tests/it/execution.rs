@@ -97,8 +97,8 @@ fn life_evicts_the_largest_file_and_lru_the_one_not_used_for_longest() {
     ];
     let mut request = request(&["small", "large", "new"], &jobs, 300 * MB);
     request.files[1].bytes = 200 * MB;
-    assert_eq!(rounded(&reported(&request, Policy::Lru)).1, 500.0);
-    assert_eq!(rounded(&reported(&request, Policy::Life)).1, 400.0);
+    let bytes = [Policy::Lru, Policy::Life].map(|policy| rounded(&reported(&request, policy)).1);
+    assert_eq!(bytes, [500.0, 400.0]);
 }
 
 #[test]

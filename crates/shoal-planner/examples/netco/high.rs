@@ -24,7 +24,7 @@ type Admitted = [f64; 6];
 pub fn run(out: &Path, is_quick: bool) {
     let loads: &[f64] = if is_quick { &[2.0] } else { &[1.0, 2.0, 3.0, 5.0] };
     let seeds: &[u64] = if is_quick { &[1] } else { &[1, 2] };
-    let scale = if is_quick { 0.01 } else { 3.5 / 24.0 };
+    let scale = if is_quick { 0.01 } else { 1.75 / 24.0 };
     let head = [
         "cache",
         "load",
