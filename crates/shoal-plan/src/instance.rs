@@ -81,7 +81,9 @@ impl Instance {
             .collect();
         let mut held = HeldFiles::new();
         for one in &request.cache.held {
-            let until = one.pinned_until_s.map_or(0, |until_s| slots.end(until_s));
+            let until = one
+                .pinned_until_s
+                .map_or(0, |until_s| slots.end(until_s).min(slots.len()));
             held.insert(by_name[one.file.as_str()], (one.bytes as f64, until));
         }
         let mut instance = Self {
@@ -103,7 +105,7 @@ impl Instance {
             instance.jobs.push(JobUse {
                 number,
                 from: instance.slots.slot(job.submit_s),
-                until: instance.slots.end(job.deadline_s),
+                until: instance.slots.until(job),
                 seconds: job.deadline_s - job.submit_s,
                 reads: Vec::new(),
                 bytes: 0.0,
@@ -159,7 +161,7 @@ impl Instance {
                     .available_s
                     .map_or(0, |available_s| self.slots.next(available_s)),
                 held_bytes,
-                held_until: held_until.min(self.slots.len()),
+                held_until,
                 arrivals,
             });
         }
@@ -201,7 +203,7 @@ impl<'a> Alone<'a> {
         let size = |file: usize| self.request.files[file].bytes as f64;
         let bytes: f64 = files.iter().map(|&file| size(file)).sum();
         let seconds = job.deadline_s - job.submit_s;
-        let (from, until) = (self.slots.slot(job.submit_s), self.slots.end(job.deadline_s));
+        let (from, until) = (self.slots.slot(job.submit_s), self.slots.until(job));
         let slowest = (from..until)
             .map(|slot| self.slots.link[slot])
             .fold(f64::INFINITY, f64::min);

@@ -1,6 +1,6 @@
 //! The time of a plan, cut into slots.
 
-use crate::model::{Request, Window};
+use crate::model::{Job, Request, Window};
 
 /// Times nearer than this to the edge of a slot lie on it: 0.3 is 3 × 0.1 here.
 const EDGE_S: f64 = 1e-6;
@@ -35,7 +35,8 @@ impl Slots {
             link: Vec::new(),
             promised: Vec::new(),
         };
-        let count = slots.end(end_s);
+        let first_slots = request.jobs.iter().map(|job| slots.slot(job.submit_s) + 1);
+        let count = first_slots.fold(slots.end(end_s), usize::max);
         slots.link = vec![request.link.bytes_per_second; count];
         for (number, change) in request.link.changes.iter().enumerate() {
             let after = slots.next(change.at_s).min(count);
@@ -93,6 +94,11 @@ impl Slots {
     /// The slot after the last one of an interval that ends at `time_s`.
     pub fn end(&self, time_s: f64) -> usize {
         self.next(time_s)
+    }
+
+    /// The slot after the last one of a job, which has one at least.
+    pub fn until(&self, job: &Job) -> usize {
+        self.end(job.deadline_s).max(self.slot(job.submit_s) + 1)
     }
 
     /// The rate that is left in a slot.

@@ -48,11 +48,8 @@ fn peak_share(usage: &Usage) -> f64 {
         let used = usage.promised_bytes_per_second[slot]
             + usage.fetched_bytes_per_second[slot]
             + usage.remote_bytes_per_second[slot];
-        if used > 0.0 {
-            used / usage.link_bytes_per_second[slot]
-        } else {
-            0.0
-        }
+        let link = usage.link_bytes_per_second[slot];
+        if link > 0.0 { used / link } else { 0.0 }
     };
     slots.map(share).fold(0.0, f64::max)
 }

@@ -137,7 +137,9 @@ impl Formulation {
     pub fn new(instance: &Instance, objective: Objective) -> Self {
         let slot_s = instance.slots.seconds();
         let greatest = instance.slots.link.iter().copied().fold(0.0, f64::max);
-        let unit_bytes = greatest.max(f64::MIN_POSITIVE) * slot_s;
+        // A link that is closed all the time still needs a unit.
+        let greatest = if greatest > 0.0 { greatest } else { 1.0 };
+        let unit_bytes = greatest * slot_s;
         let slots = instance.slots.len();
         let total: f64 = instance.jobs.iter().map(|job| job.bytes).sum();
         let byte_price = match objective {
@@ -146,8 +148,7 @@ impl Formulation {
             }
             Objective::LeastPeak => PEAK_SHARE / slots.max(1) as f64,
         };
-        let mean_link =
-            instance.slots.link.iter().sum::<f64>() / greatest.max(f64::MIN_POSITIVE) / slots.max(1) as f64;
+        let mean_link = instance.slots.link.iter().sum::<f64>() / greatest / slots.max(1) as f64;
         let mut formulation = Self {
             program: LinearProgram::default(),
             objective,

@@ -1,6 +1,6 @@
 //! Requests that make no sense are refused in one sentence, with a hint.
 
-use shoal_plan::model::{Held, LinkChange, Promise, Request, RequestError};
+use shoal_plan::model::{Held, LinkChange, Objective, Promise, Request, RequestError};
 use shoal_plan::plan::{Outcome, Reason};
 use shoal_plan::small::SmallSolver;
 use shoal_plan::{explain, plan, table1};
@@ -35,7 +35,7 @@ fn absurd_requests_are_refused_with_a_hint() {
         ),
         (
             refusal(|r| r.window.slot_s = 1e-6),
-            "slots up to the last deadline: 6000000, and at most 20000",
+            "slots up to the last deadline: 6000000, and at most 2000",
         ),
         (
             refusal(|r| r.jobs[0].deadline_s = 1e300),
@@ -169,4 +169,54 @@ fn a_job_that_is_too_slow_or_too_large_is_left_out_and_told_why() {
     );
     assert_eq!(explain::explain(&request, &plan, "J9"), None);
     assert_eq!(request.check(), Ok::<(), RequestError>(()));
+}
+
+#[test]
+fn requests_at_the_edge_of_sense_have_a_plan() {
+    let changes: [fn(&mut Request); 6] = [
+        |r| r.jobs.clear(),
+        |r| {
+            r.jobs.clear();
+            r.files.clear();
+        },
+        // The link is closed all the time.
+        |r| {
+            r.link.changes = vec![LinkChange {
+                at_s: -1.0,
+                bytes_per_second: 0.0,
+            }]
+        },
+        // A job that is shorter than a slot, and one that comes at the very end.
+        |r| {
+            r.files[0].bytes = 1;
+            r.jobs[0].deadline_s = r.jobs[0].submit_s + 1e-7;
+            r.jobs[5].submit_s = 6.0 - 1e-8;
+            r.jobs[5].deadline_s = 6.0 - 1e-9;
+        },
+        |r| {
+            r.cache.held = vec![Held {
+                file: "f1".to_owned(),
+                bytes: 7,
+                pinned_until_s: Some(1e300),
+            }]
+        },
+        |r| r.cache.capacity_bytes = 0,
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        for objective in [Objective::LeastPeak, Objective::MostDeadlines] {
+            let mut request = table1::request();
+            request.options.objective = objective;
+            change(&mut request);
+            let plan =
+                plan(&request, &SmallSolver).unwrap_or_else(|error| panic!("{number}, {objective}: {error}"));
+            // The last digit of a number may change on its way through JSON; no number may be lost.
+            let json = serde_json::to_string(&plan).unwrap();
+            let read: shoal_plan::Plan = serde_json::from_str(&json).unwrap();
+            assert_eq!(
+                (read.jobs.len(), read.quality.planned),
+                (plan.jobs.len(), plan.quality.planned),
+                "{number}"
+            );
+        }
+    }
 }
