@@ -6,8 +6,8 @@ use shoal_base::spelling::suggestion;
 
 use super::{Request, RequestError, VERSION};
 
-/// The slots of a window, to its last deadline, at most. The program has a column for each pair of slots between
-/// which bytes are fetched ahead: two millions.
+/// The slots of a window, to its last deadline, at most. The program has a column for each pair of slots
+/// between which bytes are fetched ahead: two millions.
 pub const MAX_SLOTS: u64 = 2_000;
 /// Reads of files by jobs at most.
 pub const MAX_READS: u64 = 1_000_000;
