@@ -18,6 +18,16 @@ fi
 
 target=${CARGO_TARGET_DIR:-../target}
 cargo build --release --locked --quiet --package shoal-sim --examples
+# In the profile of the tests, in which it is optimized, so that the C++ of its solver is compiled once.
+if printf '%s\n' "$@" | grep -q '^netco-'; then
+  # shellcheck source=scripts/solver.sh
+  source ../scripts/solver.sh
+  if [ -n "$(without_solver)" ]; then
+    printf 'skipped: experiments of the planner: cmake, a C++ compiler or libclang is not installed\n'
+  else
+    cargo build --locked --quiet --package shoal-planner --examples
+  fi
+fi
 
 # Samples and full reports are megabytes, and come from the same run again; only the first variant, dynamic, moves its L1.
 tidy() {

@@ -1,14 +1,16 @@
-//! Plots as SVG: lines and grouped bars, with a title, axes, units and a legend. The same numbers give the
-//! same file.
+//! Plots as SVG: lines, grouped bars and spans of time, with a title, axes, units and a legend. The same
+//! numbers give the same file.
 
 mod axis;
 mod bars;
 mod lines;
+mod spans;
 
 use std::fmt::Write as _;
 
-pub(crate) use self::bars::{Bars, Spread};
+pub use self::bars::{Bars, Spread};
 pub use self::lines::{Line, Lines};
+pub use self::spans::{Span, Spans};
 
 /// Paul Tol's "bright" colours, which can be told apart by colour-blind readers and in print.
 const COLOURS: [&str; 7] = [

@@ -1,0 +1,240 @@
+//! A request in the terms of the linear program: numbers for names, slots for times.
+
+use std::collections::HashMap;
+
+use crate::model::{Job, Request};
+use crate::plan::Reason;
+use crate::slots::Slots;
+
+/// A request as the formulation reads it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Instance {
+    /// The time.
+    pub slots: Slots,
+    /// The room of the cache.
+    pub capacity_bytes: f64,
+    /// The files that planned jobs read, and those that the cache holds.
+    pub files: Vec<FileUse>,
+    /// The jobs that can meet their deadlines on their own.
+    pub jobs: Vec<JobUse>,
+    /// The jobs that cannot, by their position in the request.
+    pub hopeless: Vec<(usize, Reason)>,
+}
+
+/// What is cached at the start: bytes, and the first slot in which they may be evicted.
+type HeldFiles = HashMap<usize, (f64, usize)>;
+
+/// A file, and when it is needed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileUse {
+    /// Its position in the request.
+    pub number: usize,
+    /// Its size.
+    pub bytes: f64,
+    /// The first slot in which it can be fetched.
+    pub available: usize,
+    /// Its bytes that are cached at the start.
+    pub held_bytes: f64,
+    /// The first slot in which held bytes may be evicted.
+    pub held_until: usize,
+    /// The slots at which jobs start to read it, in order.
+    pub arrivals: Vec<Arrival>,
+}
+
+/// A slot in which one or more jobs start to read a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Arrival {
+    /// The slot. What is to be read from the cache is there when it begins.
+    pub slot: usize,
+    /// The first slot in which none of the jobs that have arrived so far reads the file.
+    pub until: usize,
+    /// The jobs, by their position in [`Instance::jobs`].
+    pub jobs: Vec<usize>,
+}
+
+/// A job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobUse {
+    /// Its position in the request.
+    pub number: usize,
+    /// The slot in which it is submitted.
+    pub from: usize,
+    /// The first slot after its deadline.
+    pub until: usize,
+    /// The time between its submission and its deadline.
+    pub seconds: f64,
+    /// What it reads: a file, and the number of its arrival there.
+    pub reads: Vec<(usize, usize)>,
+    /// The bytes of all that it reads.
+    pub bytes: f64,
+}
+
+impl Instance {
+    /// The instance of a checked request.
+    pub fn of(request: &Request) -> Self {
+        let slots = Slots::of(request);
+        let by_name: HashMap<&str, usize> = request
+            .files
+            .iter()
+            .enumerate()
+            .map(|(number, file)| (file.name.as_str(), number))
+            .collect();
+        let mut held = HeldFiles::new();
+        for one in &request.cache.held {
+            let until = one
+                .pinned_until_s
+                .map_or(0, |until_s| slots.end(until_s).min(slots.len()));
+            held.insert(by_name[one.file.as_str()], (one.bytes as f64, until));
+        }
+        let mut instance = Self {
+            slots,
+            capacity_bytes: request.cache.capacity_bytes as f64,
+            files: Vec::new(),
+            jobs: Vec::new(),
+            hopeless: Vec::new(),
+        };
+        let alone = Alone::new(request, &instance.slots, &held);
+        let mut inputs: Vec<Vec<usize>> = Vec::new();
+        for (number, job) in request.jobs.iter().enumerate() {
+            let files: Vec<usize> = job.inputs.iter().map(|name| by_name[name.as_str()]).collect();
+            if let Some(reason) = alone.hopeless(job, &files) {
+                instance.hopeless.push((number, reason));
+                continue;
+            }
+            inputs.push(files);
+            instance.jobs.push(JobUse {
+                number,
+                from: instance.slots.slot(job.submit_s),
+                until: instance.slots.until(job),
+                seconds: job.deadline_s - job.submit_s,
+                reads: Vec::new(),
+                bytes: 0.0,
+            });
+        }
+        instance.add_files(request, &inputs, &held);
+        instance
+    }
+
+    /// Collects who reads each file, and when.
+    fn add_files(&mut self, request: &Request, inputs: &[Vec<usize>], held: &HeldFiles) {
+        let mut readers: Vec<Vec<usize>> = vec![Vec::new(); request.files.len()];
+        for (job, files) in inputs.iter().enumerate() {
+            for &file in files {
+                readers[file].push(job);
+            }
+        }
+        for (number, mut jobs) in readers.into_iter().enumerate() {
+            let &(held_bytes, held_until) = held.get(&number).unwrap_or(&(0.0, 0));
+            if jobs.is_empty() && held_bytes == 0.0 {
+                continue;
+            }
+            jobs.sort_by_key(|&job| (self.jobs[job].from, job));
+            let mut arrivals: Vec<Arrival> = Vec::new();
+            // Pinned bytes stay as if a job read them.
+            let mut until = if held_bytes > 0.0 { held_until } else { 0 };
+            for job in jobs {
+                let reader = &self.jobs[job];
+                until = until.max(reader.until);
+                match arrivals.last_mut() {
+                    Some(last) if last.slot == reader.from => {
+                        last.jobs.push(job);
+                        last.until = until;
+                    }
+                    _ => arrivals.push(Arrival {
+                        slot: reader.from,
+                        until,
+                        jobs: vec![job],
+                    }),
+                }
+            }
+            let file = &request.files[number];
+            for (arrival, at) in arrivals.iter().enumerate() {
+                for &job in &at.jobs {
+                    self.jobs[job].reads.push((self.files.len(), arrival));
+                    self.jobs[job].bytes += file.bytes as f64;
+                }
+            }
+            self.files.push(FileUse {
+                number,
+                bytes: file.bytes as f64,
+                available: file
+                    .available_s
+                    .map_or(0, |available_s| self.slots.next(available_s)),
+                held_bytes,
+                held_until,
+                arrivals,
+            });
+        }
+    }
+}
+
+/// What a job could do if no other used the link and the cache.
+struct Alone<'a> {
+    request: &'a Request,
+    slots: &'a Slots,
+    held: &'a HeldFiles,
+    /// What the link gives before each slot.
+    given_bytes: Vec<f64>,
+}
+
+impl<'a> Alone<'a> {
+    fn new(request: &'a Request, slots: &'a Slots, held: &'a HeldFiles) -> Self {
+        let mut given = 0.0;
+        let mut given_bytes = vec![0.0];
+        given_bytes.extend(slots.link.iter().map(|rate| {
+            given += rate * slots.seconds();
+            given
+        }));
+        Self {
+            request,
+            slots,
+            held,
+            given_bytes,
+        }
+    }
+
+    /// Why a job could not meet its deadline even if it were alone.
+    ///
+    /// The paper's formulation has no constraint for a job's greatest rate (Table 1). None is needed in the
+    /// linear program: remote reads take place at a constant rate over the whole window, so they never need
+    /// more than `Σ s / (d - a)`, and cached bytes are read beside them. But a job whose rate is below that
+    /// quotient is late whatever is cached, and must not take part.
+    fn hopeless(&self, job: &Job, files: &[usize]) -> Option<Reason> {
+        let size = |file: usize| self.request.files[file].bytes as f64;
+        let bytes: f64 = files.iter().map(|&file| size(file)).sum();
+        let seconds = job.deadline_s - job.submit_s;
+        let (from, until) = (self.slots.slot(job.submit_s), self.slots.until(job));
+        let slowest = (from..until)
+            .map(|slot| self.slots.link[slot])
+            .fold(f64::INFINITY, f64::min);
+        let cache_rate = self.request.cache.bytes_per_second.unwrap_or(f64::INFINITY);
+        let rate = job
+            .bytes_per_second_max
+            .unwrap_or(f64::INFINITY)
+            .min(cache_rate + slowest);
+        if bytes > rate * seconds * (1.0 + ROUNDING) {
+            return Some(Reason::TooSlow {
+                needs_s: bytes / rate,
+                has_s: seconds,
+            });
+        }
+        // Alone, it can have what is cached, what can be fetched before it starts, and what it reads
+        // meanwhile.
+        let cached: f64 = files
+            .iter()
+            .map(|&file| {
+                let available = self.request.files[file]
+                    .available_s
+                    .map_or(0, |s| self.slots.next(s))
+                    .min(from);
+                let fetched = self.given_bytes[from] - self.given_bytes[available];
+                (self.held.get(&file).map_or(0.0, |held| held.0) + fetched).min(size(file))
+            })
+            .sum();
+        let most_bytes = cached.min(self.request.cache.capacity_bytes as f64) + slowest * seconds;
+        (bytes > most_bytes * (1.0 + ROUNDING)).then_some(Reason::TooLarge { bytes, most_bytes })
+    }
+}
+
+/// Sums of bytes and rates that differ by less than this share are equal.
+const ROUNDING: f64 = 1e-9;

@@ -1,0 +1,35 @@
+//! Plans what to prefetch and what to keep in the cache so that jobs meet their deadlines with a fraction of
+//! the link: Netco (Jalaparti et al., SoCC 2018).
+//!
+//! ```text
+//! model::Request ──▶ instance ──▶ formulation ──▶ lp::LpSolver ──▶ rounding ──▶ augment ──▶ write ──▶ Plan
+//! ```
+//!
+//! The crate is pure: no I/O, no clock, and no randomness but from a seed. Large programs are solved by
+//! `shoal-planner`, a program of its own; [`small::SmallSolver`] solves small ones in this process.
+
+pub mod augment;
+pub mod execution;
+pub mod explain;
+pub mod formulation;
+pub mod instance;
+pub mod lp;
+pub mod model;
+pub mod plan;
+pub mod planner;
+pub mod plot;
+pub mod replan;
+mod reuse;
+pub mod rounding;
+pub mod schedule;
+pub mod slots;
+pub mod small;
+pub mod table1;
+pub mod translate;
+pub mod what_if;
+pub mod workload;
+mod write;
+
+pub use model::Request;
+pub use plan::Plan;
+pub use planner::{PlanError, plan};

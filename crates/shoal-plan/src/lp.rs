@@ -1,0 +1,253 @@
+//! A linear program, and the solvers that can solve it.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// Least `Σ cost · value` over columns within their bounds, with each row's sum within the row's bounds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LinearProgram {
+    columns: Vec<Column>,
+    rows: Vec<Bounds>,
+    entries: Vec<Entry>,
+    whole: bool,
+}
+
+/// A column: the position of a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ColumnId(pub usize);
+
+/// A variable.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Column {
+    /// Its price.
+    pub cost: f64,
+    /// Its bounds.
+    pub bounds: Bounds,
+    /// Whether its value is a whole number.
+    pub is_whole: bool,
+}
+
+/// A range; infinite at an end without a bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounds {
+    /// The least value.
+    pub lower: f64,
+    /// The greatest value.
+    pub upper: f64,
+}
+
+/// A coefficient.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Entry {
+    /// The row.
+    pub row: usize,
+    /// The column.
+    pub column: usize,
+    /// The factor of the column in the row.
+    pub factor: f64,
+}
+
+impl Bounds {
+    /// `lower..`
+    pub const fn at_least(lower: f64) -> Self {
+        Self {
+            lower,
+            upper: f64::INFINITY,
+        }
+    }
+
+    /// `..=upper`
+    pub const fn at_most(upper: f64) -> Self {
+        Self {
+            lower: f64::NEG_INFINITY,
+            upper,
+        }
+    }
+
+    /// One value.
+    pub const fn equal(value: f64) -> Self {
+        Self {
+            lower: value,
+            upper: value,
+        }
+    }
+
+    /// `lower..=upper`
+    pub const fn between(lower: f64, upper: f64) -> Self {
+        Self { lower, upper }
+    }
+}
+
+impl LinearProgram {
+    /// Adds a variable.
+    pub fn column(&mut self, cost: f64, bounds: Bounds) -> ColumnId {
+        self.columns.push(Column {
+            cost,
+            bounds,
+            is_whole: false,
+        });
+        ColumnId(self.columns.len() - 1)
+    }
+
+    /// Lets a variable take whole numbers only.
+    pub fn make_whole(&mut self, ColumnId(column): ColumnId) {
+        self.columns[column].is_whole = true;
+        self.whole = true;
+    }
+
+    /// Changes the bounds of a variable.
+    pub fn bound_column(&mut self, ColumnId(column): ColumnId, bounds: Bounds) {
+        self.columns[column].bounds = bounds;
+    }
+
+    /// Whether a variable takes whole numbers only.
+    pub fn has_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// Adds a row. The factors of a column that appears twice are added.
+    pub fn row(&mut self, bounds: Bounds, terms: impl IntoIterator<Item = (ColumnId, f64)>) {
+        let row = self.rows.len();
+        self.rows.push(bounds);
+        let first = self.entries.len();
+        self.entries
+            .extend(
+                terms
+                    .into_iter()
+                    .map(|(ColumnId(column), factor)| Entry { row, column, factor }),
+            );
+        self.entries[first..].sort_unstable_by_key(|entry| entry.column);
+        let mut last = first;
+        for next in first + 1..self.entries.len() {
+            if self.entries[last].column == self.entries[next].column {
+                self.entries[last].factor += self.entries[next].factor;
+            } else {
+                last += 1;
+                self.entries[last] = self.entries[next];
+            }
+        }
+        self.entries.truncate((last + 1).min(self.entries.len()));
+    }
+
+    /// The variables.
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// The bounds of the rows.
+    pub fn rows(&self) -> &[Bounds] {
+        &self.rows
+    }
+
+    /// The coefficients, row by row, each row and column once.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The price of `values`.
+    pub fn cost(&self, values: &[f64]) -> f64 {
+        self.columns
+            .iter()
+            .zip(values)
+            .map(|(column, value)| column.cost * value)
+            .sum()
+    }
+
+    /// A price below which no solution can be, by Lagrange: for any prices of the rows, a solution costs at
+    /// least what the rows' bounds cost at these prices, and the columns at their best. The better the
+    /// prices, the nearer it is to the optimum; wrong ones give a low bound, never a false one. Minus
+    /// infinity if a column without a bound could be worth more and more.
+    pub fn bound(&self, prices: &[f64]) -> f64 {
+        let mut reduced: Vec<f64> = self.columns.iter().map(|column| column.cost).collect();
+        let mut sum = 0.0;
+        let mut usable = vec![0.0; self.rows.len()];
+        for ((usable, bounds), &price) in usable.iter_mut().zip(&self.rows).zip(prices) {
+            let side = if price > 0.0 { bounds.lower } else { bounds.upper };
+            // A price for a bound that is not there is the solver's rounding.
+            if side.is_finite() && price != 0.0 {
+                *usable = price;
+                sum += price * side;
+            }
+        }
+        for entry in &self.entries {
+            reduced[entry.column] -= entry.factor * usable[entry.row];
+        }
+        let columns = self
+            .columns
+            .iter()
+            .zip(&reduced)
+            .filter(|(_, reduced)| **reduced != 0.0);
+        sum + columns
+            .map(|(column, &reduced)| (reduced * column.bounds.lower).min(reduced * column.bounds.upper))
+            .sum::<f64>()
+    }
+
+    /// The greatest violation of any bound by `values`.
+    pub fn violation(&self, values: &[f64]) -> f64 {
+        let mut sums = vec![0.0; self.rows.len()];
+        for entry in &self.entries {
+            sums[entry.row] += entry.factor * values[entry.column];
+        }
+        let beyond = |bounds: &Bounds, value: f64| (bounds.lower - value).max(value - bounds.upper).max(0.0);
+        let columns = self
+            .columns
+            .iter()
+            .zip(values)
+            .map(|(column, value)| beyond(&column.bounds, *value));
+        let rows = self
+            .rows
+            .iter()
+            .zip(&sums)
+            .map(|(bounds, sum)| beyond(bounds, *sum));
+        columns.chain(rows).fold(0.0, f64::max)
+    }
+}
+
+/// A solution that is optimal within the solver's tolerance.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Solution {
+    /// The value of each column.
+    pub values: Vec<f64>,
+    /// A price below which no solution can be.
+    pub bound: f64,
+}
+
+/// Why there is no solution.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SolveError {
+    /// No values satisfy every row.
+    #[error("the linear program has no solution")]
+    Infeasible,
+    /// The solver did not end within its time.
+    #[error("the solver did not end within {} s\nhint: allow more time, plan fewer jobs, or choose longer slots", .0.as_secs())]
+    OutOfTime(Duration),
+    /// The program is larger than this solver takes.
+    #[error(
+        "the linear program has {entries} coefficients, and this solver takes {most}\nhint: use shoal-planner, which has another solver, or plan fewer jobs at a time"
+    )]
+    TooLarge {
+        /// Its coefficients.
+        entries: usize,
+        /// The bound.
+        most: usize,
+    },
+    /// The solver gave up.
+    #[error("the solver gave up: {0}\nhint: choose longer slots; if it lasts, report the request as a bug")]
+    GaveUp(String),
+}
+
+/// Solves linear programs.
+pub trait LpSolver {
+    /// An optimal solution.
+    ///
+    /// # Errors
+    /// [`SolveError::Infeasible`] if there is none; else the solver failed.
+    fn solve(&self, program: &LinearProgram) -> Result<Solution, SolveError>;
+
+    /// The number of whole variables up to which a mixed integer program is worth its time. The solution of
+    /// one that takes too long may be the best one found so far.
+    fn most_whole(&self) -> usize {
+        0
+    }
+}

@@ -1,0 +1,199 @@
+//! A plan: what each job gets, and what link and cache do for it. Written as JSON by `shoal-planner`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::Objective;
+
+/// A plan. Times are seconds on the clock of the request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The version of this form, as in the request.
+    pub version: u32,
+    /// What the plan optimises in the end: the most deadlines where the link cannot serve every job.
+    pub objective: Objective,
+    /// How good it is, and how good any plan could be.
+    pub quality: Quality,
+    /// Each job, in the order of the request.
+    pub jobs: Vec<JobPlan>,
+    /// Each file that is fetched, kept or evicted.
+    pub files: Vec<FilePlan>,
+    /// The link and the cache over time.
+    pub usage: Usage,
+}
+
+/// How good a plan is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Quality {
+    /// Jobs that are planned.
+    pub planned: usize,
+    /// No plan serves more jobs than this, within the assumptions of the linear program: files are cached
+    /// whole before a job starts, and what a job reads remotely serves no other.
+    pub planned_at_most: f64,
+    /// The greatest share of the link that is promised or planned in any slot, before demand paging.
+    pub peak_share: f64,
+    /// For the least peak: no plan has a lower peak, with the same assumptions.
+    pub peak_share_at_least: Option<f64>,
+    /// Bytes that are fetched into the cache before jobs start.
+    pub fetched_bytes: f64,
+    /// Bytes that planned jobs read from the lake.
+    pub remote_bytes: f64,
+    /// Bytes that planned jobs read from the cache because an earlier job has read them from the lake.
+    pub paged_bytes: f64,
+}
+
+/// What a job gets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobPlan {
+    /// The name.
+    pub job: String,
+    /// Planned, or why not.
+    pub outcome: Outcome,
+    /// For a planned job: each of its inputs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<ReadPlan>,
+}
+
+/// Whether a job is planned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It meets its deadline with what is planned for it.
+    Planned,
+    /// Nothing is promised; it gets what is left.
+    BestEffort(Reason),
+}
+
+/// Why a job is not planned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// Its own rate, or that of cache and link together, is too low for its deadline.
+    TooSlow {
+        /// What reading takes at that rate.
+        needs_s: f64,
+        /// The time from submission to deadline.
+        has_s: f64,
+    },
+    /// Even alone, link and cache could not bring its bytes in time.
+    TooLarge {
+        /// Its bytes.
+        bytes: f64,
+        /// What can be brought.
+        most_bytes: f64,
+    },
+    /// Other jobs need the link or the cache more.
+    NoRoom {
+        /// What is short.
+        short: Short,
+        /// The bytes that it would have to read remotely.
+        missing_bytes: f64,
+        /// What the link has left for it while it runs.
+        link_left_bytes: f64,
+        /// The start of the slot in which the link has the least left.
+        narrowest_s: f64,
+    },
+}
+
+/// What a job lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Short {
+    /// The link, before the job starts and while it runs.
+    Link,
+    /// Room in the cache: the link could bring the bytes before the job starts.
+    Cache,
+}
+
+/// How a job reads a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReadPlan {
+    /// The file.
+    pub file: String,
+    /// Bytes that are fetched before the job starts, or cached from before.
+    pub cached_bytes: f64,
+    /// Bytes that an earlier job's read has left in the cache.
+    pub paged_bytes: f64,
+    /// The rate at which the rest is read from the lake, from submission to deadline.
+    pub remote_bytes_per_second: f64,
+    /// Whether the remote bytes are kept for a later job.
+    pub keep: bool,
+}
+
+/// What happens to a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FilePlan {
+    /// The file.
+    pub file: String,
+    /// Its fetches into the cache, in order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transfers: Vec<Transfer>,
+    /// When how much of it is cached, in order of time, without what is paged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cached: Vec<Cached>,
+    /// When a job's read is kept for later jobs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paged: Vec<Cached>,
+    /// The blocks that leave the cache, in order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evictions: Vec<Eviction>,
+}
+
+/// Blocks that are fetched one after the other, each at the same rate: rectangles of Algorithm 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Transfer {
+    /// The start of the first block.
+    pub start_s: f64,
+    /// The end of the last block.
+    pub end_s: f64,
+    /// The rate of each block.
+    pub bytes_per_second: f64,
+    /// The first block.
+    pub first_block: u64,
+    /// The number of blocks.
+    pub blocks: u64,
+}
+
+/// Bytes that are cached for a time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cached {
+    /// The start.
+    pub from_s: f64,
+    /// The end.
+    pub until_s: f64,
+    /// How many of the file's first bytes; of a paged file, how many of those that are not cached.
+    pub bytes: f64,
+}
+
+/// Blocks that leave the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Eviction {
+    /// When.
+    pub at_s: f64,
+    /// The first block.
+    pub first_block: u64,
+    /// The number of blocks.
+    pub blocks: u64,
+}
+
+/// The link and the cache, slot by slot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// The start of the first slot.
+    pub start_s: f64,
+    /// The length of a slot.
+    pub slot_s: f64,
+    /// The rate of the link.
+    pub link_bytes_per_second: Vec<f64>,
+    /// Of which promised to others.
+    pub promised_bytes_per_second: Vec<f64>,
+    /// Of which fetches into the cache.
+    pub fetched_bytes_per_second: Vec<f64>,
+    /// Of which remote reads of planned jobs.
+    pub remote_bytes_per_second: Vec<f64>,
+    /// The room of the cache.
+    pub capacity_bytes: f64,
+    /// What is cached by plan.
+    pub cached_bytes: Vec<f64>,
+    /// What is kept of jobs' reads.
+    pub paged_bytes: Vec<f64>,
+}

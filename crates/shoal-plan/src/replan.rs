@@ -1,0 +1,120 @@
+//! A new plan from a former one, in a moment: what has not changed stays, the rest finds a place.
+//!
+//! No linear program is solved. The former plan's fetches and remote reads are laid out again in the slots of
+//! the new request; where link or cache no longer hold them, jobs are dismissed, and then every job without a
+//! place is inserted into what is left: a new job, one that comes at another time, one that was dismissed.
+
+use std::collections::HashMap;
+
+use crate::augment::augment;
+use crate::instance::Instance;
+use crate::model::{Objective, Request, RequestError};
+use crate::plan::{Outcome, Plan};
+use crate::planner::Decision;
+use crate::schedule::Schedule;
+use crate::write::write;
+
+/// Plans a request on the base of a former plan. The request describes the world from now on: what the cache
+/// holds, the jobs that are still to come, the link.
+///
+/// # Errors
+/// The request is absurd.
+pub fn replan(request: &Request, former: &Plan) -> Result<Plan, RequestError> {
+    request.check()?;
+    let instance = Instance::of(request);
+    let decision = decide(request, &instance, former);
+    Ok(write(request, &instance, &decision))
+}
+
+/// The decision behind [`replan`].
+pub fn decide(request: &Request, instance: &Instance, former: &Plan) -> Decision {
+    let mut schedule = Schedule::new(instance);
+    lay_out(request, instance, former, &mut schedule);
+    let planned: HashMap<&str, bool> = former
+        .jobs
+        .iter()
+        .map(|job| (job.job.as_str(), job.outcome == Outcome::Planned))
+        .collect();
+    let was_planned =
+        |job: usize| planned.get(request.jobs[instance.jobs[job].number].name.as_str()) == Some(&true);
+    // Those with a place first, then the others; within each, the first deadline first.
+    let mut order: Vec<usize> = (0..instance.jobs.len()).collect();
+    order.sort_by(|&a, &b| {
+        let deadline = |job: usize| request.jobs[instance.jobs[job].number].deadline_s;
+        was_planned(b)
+            .cmp(&was_planned(a))
+            .then(deadline(a).total_cmp(&deadline(b)))
+            .then(a.cmp(&b))
+    });
+    order.retain(|&job| !schedule.admit(instance, job));
+    order.retain(|&job| !schedule.insert(instance, job));
+    schedule.trim(instance);
+    for job in order {
+        schedule.insert(instance, job);
+    }
+    let pages = augment(instance, &mut schedule, request.options.paging);
+    for job in 0..instance.jobs.len() {
+        if !pages.is_empty() && schedule.jobs[job].is_none() {
+            schedule.admit(instance, job);
+        }
+    }
+    let planned_at_most = instance.jobs.len() as f64;
+    Decision {
+        objective: Objective::MostDeadlines,
+        schedule,
+        pages,
+        planned_at_most,
+        peak_share_at_least: None,
+    }
+}
+
+/// Lays out the fetches and the cached intervals of the former plan, as far as link and cache hold them now.
+fn lay_out(request: &Request, instance: &Instance, former: &Plan, schedule: &mut Schedule) {
+    let former: HashMap<&str, &crate::plan::FilePlan> = former
+        .files
+        .iter()
+        .map(|file| (file.file.as_str(), file))
+        .collect();
+    let slots = &instance.slots;
+    for (number, file) in instance.files.iter().enumerate() {
+        let described = &request.files[file.number];
+        let Some(plan) = former.get(described.name.as_str()) else {
+            continue;
+        };
+        // Fetched bytes by slot; what was due before now is fetched by now, or missing.
+        let mut fetched: Vec<(usize, f64)> = Vec::new();
+        for transfer in &plan.transfers {
+            let bytes_per_block = described.block_bytes as f64;
+            let begin = (transfer.first_block as f64 * bytes_per_block).min(file.bytes);
+            let end = ((transfer.first_block + transfer.blocks) as f64 * bytes_per_block).min(file.bytes);
+            let (first, last) = (
+                slots.slot(transfer.start_s),
+                slots.end(transfer.end_s).min(slots.len()),
+            );
+            if transfer.end_s <= slots.start_s(0) || first >= last {
+                continue;
+            }
+            let share = (end - begin) / (transfer.end_s - transfer.start_s);
+            for slot in first.max(file.available)..last {
+                let from_s = slots.start_s(slot).max(transfer.start_s);
+                let until_s = slots.start_s(slot + 1).min(transfer.end_s);
+                fetched.push((slot, share * (until_s - from_s).max(0.0)));
+            }
+        }
+        fetched.sort_by_key(|fetch| fetch.0);
+        let mut levels = Vec::new();
+        for interval in &plan.cached {
+            let (first, last) = (
+                slots.slot(interval.from_s),
+                slots.end(interval.until_s).min(slots.len()),
+            );
+            if interval.until_s > slots.start_s(0) && first < last {
+                levels.resize(last.max(levels.len()), 0.0);
+                levels[first..last]
+                    .iter_mut()
+                    .for_each(|level: &mut f64| *level = level.max(interval.bytes));
+            }
+        }
+        schedule.lay(instance, number, &levels, &fetched);
+    }
+}

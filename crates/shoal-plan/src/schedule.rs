@@ -1,0 +1,362 @@
+//! What is decided so far: fetches, what the cache holds, remote reads; and what link and cache have left.
+//!
+//! Every change goes through here and is refused if the link or the cache would not hold it, so no plan can
+//! promise more than there is.
+
+mod deal;
+mod insert;
+
+use std::collections::HashMap;
+
+use crate::instance::Instance;
+
+/// Less than this share of the link or of the cache is rounding of the solver.
+const ROUNDING: f64 = 1e-6;
+
+/// A schedule of an instance.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    /// The rate that the link has left in each slot. A little below zero only by rounding.
+    pub link_left: Vec<f64>,
+    /// The bytes that the cache has left in each slot.
+    pub cache_left: Vec<f64>,
+    /// Each file of the instance.
+    pub files: Vec<FileSchedule>,
+    /// Each job of the instance: its remote bytes of each of its reads, if it is planned.
+    pub jobs: Vec<Option<Vec<f64>>>,
+    /// Bytes that a job reads from pages of earlier jobs: job, read, bytes. See [`crate::augment`].
+    pub hits: HashMap<(usize, usize), f64>,
+}
+
+/// A file's fetches, and its cached bytes over time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FileSchedule {
+    /// Bytes fetched, by slot, in order.
+    pub fetches: Vec<(usize, f64)>,
+    /// The cached bytes from a slot on, in order. Fetched bytes use room in the slot in which they are
+    /// fetched, and can be read from the next slot on.
+    pub cached: Vec<(usize, f64)>,
+}
+
+impl FileSchedule {
+    /// The cached bytes in a slot.
+    pub fn level(&self, slot: usize) -> f64 {
+        match self.cached.partition_point(|step| step.0 <= slot) {
+            0 => 0.0,
+            step => self.cached[step - 1].1,
+        }
+    }
+
+    /// The bytes that a job can read from the cache which reads in `from..until`: those that are there when
+    /// it starts and stay until it ends. `held` is cached before the first slot.
+    pub fn usable(&self, from: usize, until: usize, held_bytes: f64) -> f64 {
+        let before = from.checked_sub(1).map_or(held_bytes, |slot| self.level(slot));
+        let begin = self.cached.partition_point(|step| step.0 <= from);
+        let end = self.cached.partition_point(|step| step.0 < until);
+        let during = self.cached[begin.min(end)..end].iter().map(|step| step.1);
+        during.fold(before.min(self.level(from)), f64::min)
+    }
+
+    /// Adds `bytes` to the level of the slots in `from..until`.
+    fn add(&mut self, from: usize, until: usize, bytes: f64) {
+        if from >= until || bytes == 0.0 {
+            return;
+        }
+        let first = self.step_at(from);
+        let last = self.step_at(until);
+        self.cached[first..last]
+            .iter_mut()
+            .for_each(|step| step.1 = (step.1 + bytes).max(0.0));
+    }
+
+    /// The position of a step that begins at `slot`; makes one if there is none.
+    fn step_at(&mut self, slot: usize) -> usize {
+        let position = self.cached.partition_point(|step| step.0 < slot);
+        if self.cached.get(position).is_none_or(|step| step.0 != slot) {
+            let level = if position == 0 {
+                0.0
+            } else {
+                self.cached[position - 1].1
+            };
+            self.cached.insert(position, (slot, level));
+        }
+        position
+    }
+}
+
+impl Schedule {
+    /// An empty schedule: the cache holds what it holds at the start for as long as it must.
+    pub fn new(instance: &Instance) -> Self {
+        let slots = instance.slots.len();
+        let mut schedule = Self {
+            link_left: (0..slots).map(|slot| instance.slots.free(slot)).collect(),
+            cache_left: vec![instance.capacity_bytes; slots],
+            files: vec![FileSchedule::default(); instance.files.len()],
+            jobs: vec![None; instance.jobs.len()],
+            hits: HashMap::new(),
+        };
+        for (number, file) in instance.files.iter().enumerate() {
+            schedule.hold(number, 0, file.held_until, file.held_bytes);
+        }
+        schedule
+    }
+
+    /// The number of planned jobs.
+    pub fn planned(&self) -> usize {
+        self.jobs.iter().flatten().count()
+    }
+
+    /// Takes room for `bytes` of a file in the slots `from..until`.
+    pub(crate) fn hold(&mut self, file: usize, from: usize, until: usize, bytes: f64) {
+        self.files[file].add(from, until, bytes);
+        self.cache_left[from.min(until)..until]
+            .iter_mut()
+            .for_each(|left| *left -= bytes);
+    }
+
+    /// Plans a job with what is cached: the rest of its files it reads remotely. Refuses, and changes
+    /// nothing, if the link has too little left.
+    pub fn admit(&mut self, instance: &Instance, job: usize) -> bool {
+        let remote = self.missing(instance, job);
+        let rate = remote.iter().sum::<f64>() / instance.jobs[job].seconds;
+        let slots = instance.jobs[job].from..instance.jobs[job].until;
+        if slots
+            .clone()
+            .any(|slot| rate > self.link_left[slot] + ROUNDING * instance.slots.link[slot])
+        {
+            return false;
+        }
+        self.force(instance, job, remote);
+        true
+    }
+
+    /// Plans a job with these remote bytes, even beyond what the link has; [`Schedule::shed`] has to follow.
+    pub(crate) fn force(&mut self, instance: &Instance, job: usize, remote: Vec<f64>) {
+        let rate = remote.iter().sum::<f64>() / instance.jobs[job].seconds;
+        let slots = instance.jobs[job].from..instance.jobs[job].until;
+        self.link_left[slots].iter_mut().for_each(|left| *left -= rate);
+        self.jobs[job] = Some(remote);
+    }
+
+    /// Takes a job out of the plan, but not what is cached for it; see [`Schedule::trim`].
+    pub fn dismiss(&mut self, instance: &Instance, job: usize) {
+        if let Some(remote) = self.jobs[job].take() {
+            let rate = remote.iter().sum::<f64>() / instance.jobs[job].seconds;
+            let slots = instance.jobs[job].from..instance.jobs[job].until;
+            self.link_left[slots].iter_mut().for_each(|left| *left += rate);
+        }
+    }
+
+    /// Lets a planned job read at most `bytes` of a file from a page.
+    pub(crate) fn hit(&mut self, instance: &Instance, job: usize, read: usize, bytes: f64) {
+        let Some(remote) = &mut self.jobs[job] else { return };
+        let hit = remote[read].min(bytes);
+        remote[read] -= hit;
+        *self.hits.entry((job, read)).or_default() += hit;
+        let reader = &instance.jobs[job];
+        self.link_left[reader.from..reader.until]
+            .iter_mut()
+            .for_each(|left| *left += hit / reader.seconds);
+    }
+
+    /// The bytes of each read of a job that it could not read from the cache.
+    pub fn missing(&self, instance: &Instance, job: usize) -> Vec<f64> {
+        let reader = &instance.jobs[job];
+        let missing = |&(file, _): &(usize, usize)| {
+            let (file, schedule) = (&instance.files[file], &self.files[file]);
+            let cached = schedule.usable(reader.from, reader.until, file.held_bytes);
+            let missing = (file.bytes - cached).max(0.0);
+            // What the solver's rounding left of a file that is cached whole.
+            if missing < ROUNDING * file.bytes {
+                0.0
+            } else {
+                missing
+            }
+        };
+        reader.reads.iter().map(missing).collect()
+    }
+
+    /// Dismisses jobs, those with the most remote bytes first, where the link is promised beyond what it has.
+    pub fn shed(&mut self, instance: &Instance) -> Vec<usize> {
+        let mut dismissed = Vec::new();
+        for slot in 0..self.link_left.len() {
+            while self.link_left[slot] < -ROUNDING * instance.slots.link[slot].max(1.0) {
+                let reads_now = |job: &usize| {
+                    let reader = &instance.jobs[*job];
+                    (reader.from..reader.until).contains(&slot)
+                };
+                let load = |job: usize| {
+                    self.jobs[job]
+                        .as_ref()
+                        .map_or(0.0, |remote| remote.iter().sum::<f64>())
+                };
+                let heaviest = (0..self.jobs.len())
+                    .filter(|job| reads_now(job) && load(*job) > 0.0)
+                    .max_by(|&a, &b| load(a).total_cmp(&load(b)));
+                let Some(job) = heaviest else {
+                    break;
+                };
+                self.dismiss(instance, job);
+                dismissed.push(job);
+            }
+        }
+        dismissed
+    }
+
+    /// Gives back what is fetched and kept for no planned job.
+    pub fn trim(&mut self, instance: &Instance) {
+        for number in 0..self.files.len() {
+            self.trim_file(instance, number);
+        }
+    }
+
+    /// From the last slot to the first, keeps of each level only what a planned job reads later.
+    pub(crate) fn trim_file(&mut self, instance: &Instance, number: usize) {
+        let file = &instance.files[number];
+        let schedule = &self.files[number];
+        // The bytes that are needed in a slot: those that a reader uses from the slot before its first one to
+        // its last, and before it as much as is there already.
+        let mut needed: Vec<(usize, usize, f64)> = Vec::new();
+        if file.held_until > 0 && file.held_bytes > 0.0 {
+            needed.push((0, file.held_until, file.held_bytes));
+        }
+        for arrival in &file.arrivals {
+            for &job in &arrival.jobs {
+                if self.jobs[job].is_some() {
+                    let until = instance.jobs[job].until;
+                    let bytes = schedule.usable(arrival.slot, until, file.held_bytes);
+                    needed.push((arrival.slot.saturating_sub(1), until, bytes));
+                }
+            }
+        }
+        let end = schedule.cached.iter().map(|step| step.0).max().unwrap_or(0);
+        let mut levels: Vec<f64> = (0..end).map(|slot| schedule.level(slot)).collect();
+        if levels.is_empty() {
+            return;
+        }
+        let mut wanted = vec![0.0_f64; end];
+        for &(from, until, bytes) in &needed {
+            wanted[from.min(end)..until.min(end)]
+                .iter_mut()
+                .for_each(|wanted| *wanted = wanted.max(bytes));
+        }
+        // Backwards: what is wanted later and is there now is wanted now.
+        for slot in (0..end.saturating_sub(1)).rev() {
+            wanted[slot] = wanted[slot].max(wanted[slot + 1].min(levels[slot]));
+        }
+        let mut fetches = std::mem::take(&mut self.files[number].fetches);
+        let mut before = file.held_bytes;
+        for slot in 0..end {
+            let level = levels[slot].min(wanted[slot]);
+            let fetched: f64 = fetches
+                .iter()
+                .filter(|fetch| fetch.0 == slot)
+                .map(|fetch| fetch.1)
+                .sum();
+            // Bytes that are there already need not be fetched.
+            let still = (level - before).clamp(0.0, fetched);
+            if fetched > 0.0 {
+                let share = still / fetched;
+                fetches
+                    .iter_mut()
+                    .filter(|fetch| fetch.0 == slot)
+                    .for_each(|fetch| fetch.1 *= share);
+                self.link_left[slot] += (fetched - still) / instance.slots.seconds();
+            }
+            self.cache_left[slot] += levels[slot] - level;
+            levels[slot] = level;
+            before = level;
+        }
+        fetches.retain(|fetch| fetch.1 > 0.0);
+        self.files[number] = FileSchedule {
+            fetches,
+            cached: steps(&levels),
+        };
+    }
+
+    /// Checks every bound anew.
+    ///
+    /// # Errors
+    /// The first slot in which the link or the cache is promised beyond what it has.
+    pub fn check(&self, instance: &Instance) -> Result<(), String> {
+        let slots = &instance.slots;
+        let mut rates = vec![0.0; slots.len()];
+        let mut levels = vec![0.0; slots.len()];
+        for (file, schedule) in instance.files.iter().zip(&self.files) {
+            for &(slot, bytes) in &schedule.fetches {
+                if slot < file.available {
+                    return Err(format!(
+                        "file {} is fetched in slot {slot}, before it is there",
+                        file.number
+                    ));
+                }
+                rates[slot] += bytes / slots.seconds();
+            }
+            let fetched = |slot| {
+                schedule
+                    .fetches
+                    .iter()
+                    .filter(move |f| f.0 == slot)
+                    .map(|f| f.1)
+                    .sum::<f64>()
+            };
+            let mut before = file.held_bytes;
+            for (slot, total) in levels.iter_mut().enumerate() {
+                let level = schedule.level(slot);
+                if level > before + fetched(slot) + ROUNDING * file.bytes {
+                    return Err(format!(
+                        "file {} has {level} bytes in slot {slot} that were not fetched",
+                        file.number
+                    ));
+                }
+                *total += level;
+                before = level;
+            }
+        }
+        for (number, (job, remote)) in instance.jobs.iter().zip(&self.jobs).enumerate() {
+            let Some(remote) = remote else { continue };
+            let rate = remote.iter().sum::<f64>() / job.seconds;
+            rates[job.from..job.until].iter_mut().for_each(|all| *all += rate);
+            for (read, (&(file, _), remote)) in job.reads.iter().zip(remote).enumerate() {
+                let paged = self.hits.get(&(number, read)).copied().unwrap_or(0.0);
+                let file_use = &instance.files[file];
+                let cached = self.files[file].usable(job.from, job.until, file_use.held_bytes);
+                if cached + remote + paged < file_use.bytes * (1.0 - 4.0 * ROUNDING) {
+                    return Err(format!(
+                        "job {} does not get all of file {}",
+                        job.number, file_use.number
+                    ));
+                }
+            }
+        }
+        for slot in 0..slots.len() {
+            if rates[slot] > slots.free(slot) + 4.0 * ROUNDING * slots.link[slot].max(1.0) {
+                return Err(format!(
+                    "slot {slot} needs {} of {} bytes/s",
+                    rates[slot],
+                    slots.free(slot)
+                ));
+            }
+            if levels[slot] > instance.capacity_bytes * (1.0 + 4.0 * ROUNDING) + 1.0 {
+                return Err(format!(
+                    "slot {slot} caches {} of {} bytes",
+                    levels[slot], instance.capacity_bytes
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Levels of slots as steps.
+fn steps(levels: &[f64]) -> Vec<(usize, f64)> {
+    let mut steps: Vec<(usize, f64)> = Vec::new();
+    let mut before = 0.0;
+    for (slot, &level) in levels.iter().chain([&0.0]).enumerate() {
+        if (level - before).abs() > 0.0 {
+            steps.push((slot, level));
+            before = level;
+        }
+    }
+    steps
+}

@@ -1,0 +1,72 @@
+//! The solver for small plans: microlp, in this process.
+
+use microlp::{ComparisonOp, Error, OptimizationDirection, Problem, Variable};
+
+use crate::lp::{LinearProgram, LpSolver, Solution, SolveError};
+
+/// Coefficients at most: some hundred jobs, a few seconds. Larger programs are solved by `shoal-planner`, an
+/// order of magnitude faster and in a process that can be stopped.
+pub const MOST_ENTRIES: usize = 60_000;
+
+/// What its answer may cost more than the optimum.
+const TOLERANCE: f64 = 1e-6;
+
+/// A dual simplex method with branch and bound, pure Rust.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SmallSolver;
+
+impl LpSolver for SmallSolver {
+    fn solve(&self, program: &LinearProgram) -> Result<Solution, SolveError> {
+        let entries = program.entries().len();
+        if entries > MOST_ENTRIES {
+            return Err(SolveError::TooLarge {
+                entries,
+                most: MOST_ENTRIES,
+            });
+        }
+        let mut problem = Problem::new(OptimizationDirection::Minimize);
+        let variables: Vec<Variable> = program
+            .columns()
+            .iter()
+            .map(|column| {
+                let (lower, upper) = (column.bounds.lower, column.bounds.upper);
+                if column.is_whole {
+                    problem.add_integer_var(column.cost, (lower.ceil() as i32, upper.floor() as i32))
+                } else {
+                    problem.add_var(column.cost, (lower, upper))
+                }
+            })
+            .collect();
+        let mut terms: Vec<Vec<(Variable, f64)>> = vec![Vec::new(); program.rows().len()];
+        for entry in program.entries() {
+            terms[entry.row].push((variables[entry.column], entry.factor));
+        }
+        for (terms, bounds) in terms.iter().zip(program.rows()) {
+            if (bounds.upper - bounds.lower).abs() == 0.0 {
+                problem.add_constraint(terms.as_slice(), ComparisonOp::Eq, bounds.lower);
+                continue;
+            }
+            if bounds.lower.is_finite() {
+                problem.add_constraint(terms.as_slice(), ComparisonOp::Ge, bounds.lower);
+            }
+            if bounds.upper.is_finite() {
+                problem.add_constraint(terms.as_slice(), ComparisonOp::Le, bounds.upper);
+            }
+        }
+        let outcome = problem.solve().map_err(|error| match error {
+            Error::Infeasible => SolveError::Infeasible,
+            error => SolveError::GaveUp(error.to_string()),
+        })?;
+        let solution = outcome
+            .into_solution()
+            .map_err(|_| SolveError::GaveUp("no solution before its own limits".to_owned()))?;
+        let bound = solution.objective() - TOLERANCE * (1.0 + solution.objective().abs());
+        Ok(Solution {
+            values: variables
+                .iter()
+                .map(|&variable| solution.var_value(variable))
+                .collect(),
+            bound,
+        })
+    }
+}

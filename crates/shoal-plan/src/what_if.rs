@@ -1,0 +1,101 @@
+//! Which deadlines more link, more cache or more slack would save.
+
+use crate::lp::LpSolver;
+use crate::model::{LinkChange, Request};
+use crate::plan::{Outcome, Plan};
+use crate::planner::{PlanError, plan};
+
+/// What is changed, each as a multiple of what the request has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// The link, at all times.
+    pub bandwidth: f64,
+    /// The cache.
+    pub cache: f64,
+    /// The time from submission to deadline, of every job.
+    pub slack: f64,
+}
+
+/// What a change does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Effect {
+    /// The change.
+    pub change: Change,
+    /// The plan with it.
+    pub plan: Plan,
+    /// Jobs that are planned with it and not without.
+    pub saved: Vec<String>,
+    /// Jobs that are planned without it and not with it.
+    pub lost: Vec<String>,
+}
+
+impl Default for Change {
+    fn default() -> Self {
+        Self {
+            bandwidth: 1.0,
+            cache: 1.0,
+            slack: 1.0,
+        }
+    }
+}
+
+impl Change {
+    /// The request with the change. Whoever asks for less than nothing gets a request that is refused.
+    #[expect(clippy::cast_sign_loss, reason = "a negative capacity becomes 0")]
+    pub fn apply(&self, request: &Request) -> Request {
+        let mut changed = request.clone();
+        changed.link.bytes_per_second *= self.bandwidth;
+        let wider = |change: &LinkChange| LinkChange {
+            bytes_per_second: change.bytes_per_second * self.bandwidth,
+            ..*change
+        };
+        changed.link.changes = request.link.changes.iter().map(wider).collect();
+        changed.cache.capacity_bytes = (request.cache.capacity_bytes as f64 * self.cache).max(0.0) as u64;
+        for job in &mut changed.jobs {
+            job.deadline_s = job.submit_s + (job.deadline_s - job.submit_s) * self.slack;
+        }
+        changed
+    }
+}
+
+/// Plans the request with each change, and compares with the plan without.
+///
+/// # Errors
+/// A changed request makes no sense, or the solver fails.
+pub fn what_if(
+    request: &Request,
+    without: &Plan,
+    changes: &[Change],
+    solver: &dyn LpSolver,
+) -> Result<Vec<Effect>, PlanError> {
+    changes
+        .iter()
+        .map(|change| effect(request, without, *change, solver))
+        .collect()
+}
+
+fn effect(
+    request: &Request,
+    without: &Plan,
+    change: Change,
+    solver: &dyn LpSolver,
+) -> Result<Effect, PlanError> {
+    let with = plan(&change.apply(request), solver)?;
+    let pairs = || without.jobs.iter().zip(&with.jobs);
+    let is_planned = |outcome: &Outcome| *outcome == Outcome::Planned;
+    let named = |saved: bool| {
+        pairs()
+            .filter(move |(before, after)| {
+                (is_planned(&before.outcome), is_planned(&after.outcome)) == (!saved, saved)
+            })
+            .map(|(before, _)| before.job.clone())
+            .collect()
+    };
+    let (saved, lost) = (named(true), named(false));
+    Ok(Effect {
+        change,
+        saved,
+        lost,
+        plan: with,
+    })
+}

@@ -1,0 +1,285 @@
+//! Writes a decision down as a plan: names for numbers, times for slots, blocks for bytes.
+
+use std::collections::HashSet;
+
+use crate::instance::{FileUse, Instance};
+use crate::model::{Request, VERSION};
+use crate::plan::{
+    Cached, Eviction, FilePlan, JobPlan, Outcome, Plan, Quality, ReadPlan, Reason, Short, Transfer, Usage,
+};
+use crate::planner::Decision;
+use crate::schedule::{FileSchedule, Schedule};
+use crate::slots::Slots;
+use crate::translate::{Skyline, translate};
+
+/// The plan of a decision.
+pub fn write(request: &Request, instance: &Instance, decision: &Decision) -> Plan {
+    let usage = usage(instance, decision);
+    let schedule = &decision.schedule;
+    let fetched: f64 = schedule
+        .files
+        .iter()
+        .flat_map(|file| &file.fetches)
+        .map(|fetch| fetch.1)
+        .sum();
+    let quality = Quality {
+        planned: schedule.planned(),
+        planned_at_most: decision.planned_at_most.max(schedule.planned() as f64),
+        peak_share: peak_share(&usage),
+        peak_share_at_least: decision.peak_share_at_least,
+        fetched_bytes: fetched,
+        remote_bytes: schedule.jobs.iter().flatten().flatten().sum(),
+        paged_bytes: schedule.hits.values().sum(),
+    };
+    let files = files(request, instance, decision);
+    Plan {
+        version: VERSION,
+        objective: decision.objective,
+        quality,
+        jobs: jobs(request, instance, decision),
+        files,
+        usage,
+    }
+}
+
+fn peak_share(usage: &Usage) -> f64 {
+    let slots = 0..usage.link_bytes_per_second.len();
+    let share = |slot: usize| {
+        let used = usage.promised_bytes_per_second[slot]
+            + usage.fetched_bytes_per_second[slot]
+            + usage.remote_bytes_per_second[slot];
+        let link = usage.link_bytes_per_second[slot];
+        if link > 0.0 { used / link } else { 0.0 }
+    };
+    slots.map(share).fold(0.0, f64::max)
+}
+
+fn usage(instance: &Instance, decision: &Decision) -> Usage {
+    let (slots, schedule) = (&instance.slots, &decision.schedule);
+    let mut fetched = vec![0.0; slots.len()];
+    for &(slot, bytes) in schedule.files.iter().flat_map(|file| &file.fetches) {
+        fetched[slot] += bytes / slots.seconds();
+    }
+    let mut remote = vec![0.0; slots.len()];
+    for (job, bytes) in instance.jobs.iter().zip(&schedule.jobs) {
+        let rate = bytes.iter().flatten().sum::<f64>() / job.seconds;
+        remote[job.from..job.until]
+            .iter_mut()
+            .for_each(|all| *all += rate);
+    }
+    let mut paged = vec![0.0; slots.len()];
+    for page in &decision.pages {
+        paged[page.from..page.until]
+            .iter_mut()
+            .for_each(|all| *all += page.bytes);
+    }
+    Usage {
+        start_s: slots.start_s(0),
+        slot_s: slots.seconds(),
+        link_bytes_per_second: slots.link.clone(),
+        promised_bytes_per_second: slots.promised.clone(),
+        fetched_bytes_per_second: fetched,
+        remote_bytes_per_second: remote,
+        capacity_bytes: instance.capacity_bytes,
+        cached_bytes: schedule
+            .cache_left
+            .iter()
+            .map(|left| (instance.capacity_bytes - left).max(0.0))
+            .collect(),
+        paged_bytes: paged,
+    }
+}
+
+fn jobs(request: &Request, instance: &Instance, decision: &Decision) -> Vec<JobPlan> {
+    let plan = |number: usize, outcome, reads| JobPlan {
+        job: request.jobs[number].name.clone(),
+        outcome,
+        reads,
+    };
+    let mut jobs: Vec<Option<JobPlan>> = vec![None; request.jobs.len()];
+    for (number, reason) in &instance.hopeless {
+        jobs[*number] = Some(plan(*number, Outcome::BestEffort(reason.clone()), Vec::new()));
+    }
+    let kept: HashSet<(usize, usize)> = decision.pages.iter().map(|page| (page.file, page.from)).collect();
+    let schedule = &decision.schedule;
+    for (position, job) in instance.jobs.iter().enumerate() {
+        let written = match &schedule.jobs[position] {
+            None => plan(
+                job.number,
+                Outcome::BestEffort(no_room(instance, schedule, position)),
+                Vec::new(),
+            ),
+            Some(remote) => {
+                let reads = job.reads.iter().zip(remote).enumerate();
+                let reads = reads.map(|(read, (&(file, _), &remote))| {
+                    let paged_bytes = schedule.hits.get(&(position, read)).copied().unwrap_or(0.0);
+                    ReadPlan {
+                        file: request.files[instance.files[file].number].name.clone(),
+                        cached_bytes: (instance.files[file].bytes - remote - paged_bytes).max(0.0),
+                        paged_bytes,
+                        remote_bytes_per_second: remote / job.seconds,
+                        keep: remote > 0.0 && kept.contains(&(file, job.from)),
+                    }
+                });
+                plan(job.number, Outcome::Planned, reads.collect())
+            }
+        };
+        jobs[job.number] = Some(written);
+    }
+    jobs.into_iter()
+        .map(|job| job.expect("a job is hopeless or takes part"))
+        .collect()
+}
+
+/// Why a job found no room: what the schedule has left for it.
+fn no_room(instance: &Instance, schedule: &Schedule, job: usize) -> Reason {
+    let reader = &instance.jobs[job];
+    let missing_bytes: f64 = schedule.missing(instance, job).iter().sum();
+    let narrowest = (reader.from..reader.until)
+        .min_by(|&a, &b| schedule.link_left[a].total_cmp(&schedule.link_left[b]))
+        .unwrap_or(reader.from);
+    let link_left_bytes = schedule.link_left[narrowest].max(0.0) * reader.seconds;
+    let available = reader
+        .reads
+        .iter()
+        .map(|&(file, _)| instance.files[file].available)
+        .min()
+        .unwrap_or(0);
+    let before = (available.min(reader.from)..reader.from).map(|slot| schedule.link_left[slot].max(0.0));
+    let fetchable = before.sum::<f64>() * instance.slots.seconds();
+    let short = if fetchable + link_left_bytes >= missing_bytes {
+        Short::Cache
+    } else {
+        Short::Link
+    };
+    let narrowest_s = instance.slots.start_s(narrowest);
+    Reason::NoRoom {
+        short,
+        missing_bytes,
+        link_left_bytes,
+        narrowest_s,
+    }
+}
+
+fn files(request: &Request, instance: &Instance, decision: &Decision) -> Vec<FilePlan> {
+    let mut paged: Vec<Vec<Cached>> = vec![Vec::new(); instance.files.len()];
+    let slots = &instance.slots;
+    for page in &decision.pages {
+        paged[page.file].push(Cached {
+            from_s: slots.start_s(page.from),
+            until_s: slots.start_s(page.until),
+            bytes: page.bytes,
+        });
+    }
+    let mut plans = Vec::new();
+    for ((file, schedule), mut paged) in instance.files.iter().zip(&decision.schedule.files).zip(paged) {
+        paged.sort_by(|a, b| a.from_s.total_cmp(&b.from_s));
+        let block_bytes = request.files[file.number].block_bytes as f64;
+        let plan = FilePlan {
+            file: request.files[file.number].name.clone(),
+            transfers: transfers(slots, file, schedule, block_bytes),
+            cached: cached(slots, schedule),
+            paged,
+            evictions: evictions(slots, file, schedule, block_bytes),
+        };
+        if !(plan.transfers.is_empty()
+            && plan.cached.is_empty()
+            && plan.paged.is_empty()
+            && plan.evictions.is_empty())
+        {
+            plans.push(plan);
+        }
+    }
+    plans
+}
+
+/// The number of whole blocks in the first `bytes` of a file; its last block may be short.
+#[expect(clippy::cast_sign_loss, reason = "bytes are positive")]
+fn blocks(file: &FileUse, block_bytes: f64, bytes: f64) -> u64 {
+    if bytes >= file.bytes * (1.0 - 1e-6) {
+        return (file.bytes / block_bytes).ceil() as u64;
+    }
+    (bytes / block_bytes + 1e-6).floor() as u64
+}
+
+/// Fetches between two evictions go together: they raise the cached blocks from one number to another.
+fn transfers(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes: f64) -> Vec<Transfer> {
+    let mut transfers = Vec::new();
+    let mut fetches = schedule.fetches.as_slice();
+    while let Some(&(first, _)) = fetches.first() {
+        let before = first
+            .checked_sub(1)
+            .map_or(file.held_bytes, |slot| schedule.level(slot));
+        // Up to the next eviction.
+        let mut level = before.min(schedule.level(first));
+        let start = level;
+        let mut skyline = Skyline {
+            start_s: slots.start_s(first),
+            slot_s: slots.seconds(),
+            rates: Vec::new(),
+        };
+        let mut slot = first;
+        while let Some((&(_, bytes), rest)) = fetches.split_first().filter(|(fetch, _)| fetch.0 >= slot) {
+            let at = fetches[0].0;
+            let evicts = (slot..at).any(|slot| schedule.level(slot) < level * (1.0 - 1e-6));
+            if evicts {
+                break;
+            }
+            skyline.rates.resize(at - first + 1, 0.0);
+            skyline.rates[at - first] += bytes / slots.seconds();
+            level += bytes;
+            fetches = rest;
+            slot = at;
+        }
+        let (from, to) = (blocks(file, block_bytes, start), blocks(file, block_bytes, level));
+        let runs = translate(&skyline, block_bytes, to.saturating_sub(from));
+        transfers.extend(runs.into_iter().map(|run| Transfer {
+            start_s: run.start_s,
+            end_s: run.end_s,
+            bytes_per_second: run.bytes_per_second,
+            first_block: from + run.first,
+            blocks: run.blocks,
+        }));
+    }
+    transfers
+}
+
+fn cached(slots: &Slots, schedule: &FileSchedule) -> Vec<Cached> {
+    let ends = schedule
+        .cached
+        .iter()
+        .skip(1)
+        .map(|step| step.0)
+        .chain([slots.len()]);
+    let intervals = schedule
+        .cached
+        .iter()
+        .zip(ends)
+        .filter(|((_, bytes), _)| *bytes > 0.0);
+    intervals
+        .map(|(&(from, bytes), until)| Cached {
+            from_s: slots.start_s(from),
+            until_s: slots.start_s(until),
+            bytes,
+        })
+        .collect()
+}
+
+/// Cache state (4.3, a): where a level falls, the blocks beyond it leave.
+fn evictions(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes: f64) -> Vec<Eviction> {
+    let mut before = blocks(file, block_bytes, file.held_bytes);
+    let mut evictions = Vec::new();
+    let first = (schedule.cached.first().is_none_or(|step| step.0 > 0)).then_some((0, 0.0));
+    for (slot, bytes) in first.into_iter().chain(schedule.cached.iter().copied()) {
+        let after = blocks(file, block_bytes, bytes);
+        if after < before {
+            evictions.push(Eviction {
+                at_s: slots.start_s(slot),
+                first_block: after,
+                blocks: before - after,
+            });
+        }
+        before = after;
+    }
+    evictions
+}
