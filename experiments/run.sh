@@ -20,6 +20,8 @@ target=${CARGO_TARGET_DIR:-../target}
 cargo build --release --locked --quiet --package shoal-sim --examples
 # In the profile of the tests, in which it is optimized, so that the C++ of its solver is compiled once.
 if printf '%s\n' "$@" | grep -q '^netco-'; then
+  # shellcheck source=scripts/packages.sh
+  source ../scripts/packages.sh
   # shellcheck source=scripts/solver.sh
   source ../scripts/solver.sh
   if [ -n "$(without_solver)" ]; then

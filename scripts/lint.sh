@@ -4,6 +4,8 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$HOME/.cache/shoal/target}"
 
+# shellcheck source=scripts/packages.sh
+source scripts/packages.sh
 # shellcheck source=scripts/solver.sh
 source scripts/solver.sh
 

@@ -1,12 +1,10 @@
 # Debian's packages of programs that tests need. Sourced by scripts that run on a machine of their own.
 # shellcheck shell=bash
 
-# install_missing PROGRAM PACKAGE...: installs the packages of a program that is missing, where that is possible.
-# Otherwise the caller finds the program missing, and stderr says why.
-install_missing() {
-  local program=$1 told attempt
-  shift
-  PATH="$PATH:/usr/sbin:/sbin" command -v "$program" > /dev/null && return
+# install_packages PACKAGE...: installs packages where that is possible. Otherwise the caller finds something
+# missing, and stderr says why.
+install_packages() {
+  local told attempt
   if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
     return
   fi
@@ -17,4 +15,9 @@ install_missing() {
     [ "$attempt" = 3 ] || apt-get update -q > /dev/null 2>&1 || true
   done
   printf 'could not install %s: %s\n' "$*" "$(tail -n 1 <<< "$told")" >&2
+}
+
+# install_missing PROGRAM PACKAGE...: installs the packages of a program that is missing.
+install_missing() {
+  PATH="$PATH:/usr/sbin:/sbin" command -v "$1" > /dev/null || install_packages "${@:2}"
 }
