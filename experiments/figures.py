@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Draws the figures of an experiment and tabulates them, from results/*/results.csv beside its figures.toml.
+"""Draws the figures of an experiment and tabulates them, from the results beside its figures.toml.
+
+They are in results/results.csv or else in results/FILE/results.csv; the column `file` tells which.
 
 usage: figures.py FOLDER...
 
@@ -9,8 +11,9 @@ figures.toml holds a [[figure]] for each:
   y         the value to draw, an expression of columns: "lake_bytes", "read_hits / reads"
   label     of the axis
   series    the column whose values are told apart by colour, usually "variant"
-  x         the column whose values stand side by side; one group when it is left out
+  x         the column whose values stand side by side, or several; one group when it is left out
   names     the labels of the values of x
+  plain     true for a table without a drawing
   base      a value of `series`: everything is divided by it, seed by seed
 results/numbers.md gets the median of each bar over the seeds, and its least and greatest value.
 """
@@ -43,12 +46,13 @@ def numbers(row: dict[str, str]) -> dict[str, float]:
 
 def bars(figure: dict[str, Any], rows: list[dict[str, str]]) -> Found:
     """(x, series) -> values over the seeds, in the order of the table."""
-    axis, series = figure.get("x"), figure.get("series", "variant")
+    axes, series = figure.get("x", []), figure.get("series", "variant")
+    axes = axes if isinstance(axes, list) else [axes]
     code = compile(figure["y"], figure["name"], "eval")
     by_seed = {}
     for row in rows:
         value = eval(code, {"__builtins__": {}}, numbers(row))
-        by_seed[row[axis] if axis else "", row[series], row["seed"]] = value
+        by_seed[", ".join(row[axis] for axis in axes), row[series], row["seed"]] = value
     found = {}
     for (x, name, seed), value in by_seed.items():
         unit = by_seed[x, figure["base"], seed] if "base" in figure else 1.0
@@ -127,12 +131,16 @@ def main(folders: list[str]) -> None:
     """Draws and tabulates all figures of each folder."""
     for folder in map(Path, folders):
         results = folder / "results"
-        with (results / "results.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = []
+        whole = results / "results.csv"
+        for path in [whole] if whole.exists() else sorted(results.glob("*/results.csv")):
+            with path.open(newline="") as file:
+                rows += [{"file": path.parent.name, **row} for row in csv.DictReader(file)]
         tables = []
         for figure in tomllib.loads((folder / "figures.toml").read_text())["figure"]:
             found = bars(figure, rows)
-            (results / f"{figure['name']}.svg").write_text(svg(figure, found))
+            if not figure.get("plain"):
+                (results / f"{figure['name']}.svg").write_text(svg(figure, found))
             tables.append(table(figure, found))
         (results / "numbers.md").write_text("\n".join(tables))
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Starts a lake and three nodes, uploads a sample and reads it twice from each node: it comes from the lake
 # once.
+# Then brings a prefix of the lake into the cache before it is read.
 # Then writes objects that are acknowledged before the lake has them. With etcd, it kills the node that took
 # one.
 # Usage: scripts/demo.sh PATH-OF-SHOAL
@@ -86,6 +87,21 @@ done
 echo
 awk -v bytes="$(($(from_lake) - lake_before))" -v read="$((2 * ${#nodes[@]} * sample_mib))" \
   'BEGIN { printf "from the lake, all nodes: %.1f MiB, for %d MiB read\n", bytes / 1048576, read }'
+
+echo
+for part in 0 1 2 3 4 5 6 7; do
+  s3 --upload-file "$work/sample" "$lake/demo/corpus/part-$part"
+done
+echo "shoal prefetch s3://demo/corpus/: $((8 * sample_mib)) MiB that no node has, at 48 MiB/s"
+"$shoal" prefetch s3://demo/corpus/ --node "${admins[0]}" --rate 48MiB --wait
+lake_before=$(from_lake)
+for part in 0 1 2 3 4 5 6 7; do
+  s3 --output "$work/read" "${nodes[$((part % 3))]}/demo/corpus/part-$part"
+  cmp --quiet "$work/sample" "$work/read" || { echo "error: a node sent other bytes"; exit 1; }
+done
+prefetched=$(($(from_lake) - lake_before))
+[ "$prefetched" = 0 ] || { echo "error: $prefetched bytes came from the lake again"; exit 1; }
+echo "read through three nodes: nothing came from the lake"
 
 # status_at URL: prints the status of the server's answer to a GET of an object.
 status_at() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every test of this repository. The end names the tests that this machine cannot run, with the reason, and
-# the slowest steps.
+# Every test of this repository. The end names the tests that this machine cannot run, with the reason, the
+# slowest steps, and what failed.
 # QUICK=1 leaves out the tests that need other programs (lakes, clients, networks), and larger sets in the
 # registry's model.
 # S3_TESTS=DIR uses a checkout of ceph/s3-tests that exists.
@@ -8,6 +8,8 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 # shellcheck source=scripts/packages.sh
 source scripts/packages.sh
+# shellcheck source=scripts/room.sh
+source scripts/room.sh
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$HOME/.cache/shoal/target}"
 # The scripts test the binary that this script compiles.
 export SHOAL="$CARGO_TARGET_DIR/debug/shoal"
@@ -17,12 +19,15 @@ export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$(($(nproc) * 4))}"
 # shellcheck source=scripts/solver.sh
 source scripts/solver.sh
 
+# Lakes, stores with six disks and nodes write so much at a time, beyond what is compiled.
+TESTS_GIB=12
+
 S3_TESTS_URL=https://github.com/ceph/s3-tests
 
 # Each step leaves its log here and one line in `outcomes`: passed, failed, seconds, name.
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
-touch "$results/outcomes" "$results/skipped"
+touch "$results/outcomes" "$results/skipped" "$results/failed"
 
 outcome() {
   printf '%s %s %s %s\n' "$1" "$2" "$3" "$4" >> "$results/outcomes"
@@ -30,6 +35,17 @@ outcome() {
 
 skip() {
   printf '%s\n' "$1" >> "$results/skipped"
+}
+
+# Repeats of a failed step what its log $2 says of failures, for the end of the output.
+repeat_failure() {
+  {
+    printf '\nfailed: %s\n' "$1"
+    # A step that stops early has its reason in its last lines.
+    grep -aE -A 4 '^(FAIL|ERROR|error|failures:)|\.\.\. FAILED$|panicked at' "$2" | head -n 24 | cut -c 1-300
+    printf '...\n'
+    tail -n 6 "$2" | cut -c 1-300
+  } >> "$results/failed"
 }
 
 # Runs a step that counts as one test. Its output comes as one piece, as other steps run beside it.
@@ -40,7 +56,7 @@ step() {
   "$@" > "$log" 2>&1 || { passed=0 failed=1; }
   printf '\n== %s\n' "$name"
   cat "$log"
-  [ "$failed" -eq 0 ] || printf 'FAILED: %s\n' "$name"
+  [ "$failed" -eq 0 ] || { printf 'FAILED: %s\n' "$name" && repeat_failure "$name" "$log"; }
   sed -n "s/^ *skipped: /$(sed 's/[&/\]/\\&/g' <<< "$name"): /p" "$log" >> "$results/skipped"
   outcome "$passed" "$failed" "$((SECONDS - began))" "$name"
 }
@@ -56,6 +72,7 @@ cargo_tests() {
   if [ "$status" -ne 0 ] && [ "${counts#* }" -eq 0 ]; then
     counts="${counts% *} 1"
   fi
+  [ "${counts#* }" -eq 0 ] || repeat_failure 'cargo test' "$log"
   outcome "${counts% *}" "${counts#* }" "$((SECONDS - began))" 'cargo test'
 }
 
@@ -83,6 +100,7 @@ clients() {
   step 'real clients at real lakes' tests/real/run.sh
   step 'real clients at nodes that write back' tests/real/run.sh --write-back --lake versitygw
   step 'Spark and Hadoop at nodes that write back' tests/hadoop/run.sh
+  step 'the Python client of admin ports, and its examples' clients/python/tests/run.sh
   step 'experiments, each with one seed and larger blocks' experiments/run.sh --quick
   s3_tests
 }
@@ -130,19 +148,27 @@ etcd() {
 etcd
 redis
 mapfile -t left_out < <(without_solver)
-[ "${#left_out[@]}" -eq 0 ] || skip 'the planner: cmake, a C++ compiler or libclang is not installed'
+if [ "${#left_out[@]}" -gt 0 ]; then
+  skip 'the planner, and plans from histories: cmake, a C++ compiler or libclang is not installed'
+  export SHOAL_TESTS_WITHOUT_PLANNER=1
+fi
 cargo_tests
 if [ -n "${QUICK:-}" ]; then
   skip 'lakes, clients, networks, experiments, demo: QUICK is set'
-elif cargo build --locked --package shoal; then
-  scripted_tests
-else
+elif ! cargo build --locked --package shoal; then
   outcome 0 1 0 'cargo build'
+elif ! need_room "${TMPDIR:-/tmp}" "$TESTS_GIB" 'lakes, clients, networks, experiments, demo' > "$results/room"; then
+  repeat_failure 'room on the disk' "$results/room"
+  outcome 0 1 0 'room on the disk'
+else
+  cat "$results/room"
+  scripted_tests
 fi
 
 printf '\n'
 sed 's/^/skipped: /' "$results/skipped"
 sort -k 3nr "$results/outcomes" | head -n 10 | awk '{ $1 = $2 = ""; sub(/^ +/, ""); print "seconds: " $0 }'
+cat "$results/failed"
 read -r passed failed < <(awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }' "$results/outcomes")
 printf '%d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" -eq 0 ]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that no compiler makes: first lines, long files, wide lines, leftovers, links, shell scripts.
+# Checks that no compiler makes: first lines, long files, wide lines, leftovers, links, shell scripts, Python.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
@@ -83,6 +83,13 @@ if python=$(virtual_environment lint scripts/requirements.txt); then
   "$checkers/ruff" check --quiet && "$checkers/ruff" format --quiet --check || complain 'ruff found problems'
 else
   printf 'NOT CHECKED: shell scripts and Python, as shellcheck and ruff cannot be installed\n'
+fi
+
+# The client has its own environment, because its tests use the packages that its types come from.
+if python=$(virtual_environment python-client clients/python/tests/requirements.txt); then
+  (cd clients/python && "$python" -m mypy --no-error-summary) || complain 'mypy found problems in clients/python'
+else
+  printf 'NOT CHECKED: types of the Python client, as mypy cannot be installed\n'
 fi
 
 [ "$problems" -eq 0 ]

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from net.command_line import CommandLine
@@ -23,7 +24,9 @@ from .facebook import facebook
 from .intermediate import intermediate
 from .jobs_directory import jobs_directory
 from .layers import cold, directory, local, remote, solo, striping
+from .plans import PlannerUnavailable, plans
 from .row import Bed, Line, Row
+from .whole_objects import whole_objects
 from .writing import writing
 
 ROWS: dict[str, Row] = {
@@ -40,6 +43,11 @@ ROWS: dict[str, Row] = {
     "elasticity": elasticity,
     "jobs-directory": jobs_directory,
     "directory": directory,
+    "plans": plans,
+    "whole-objects-3-1": partial(whole_objects, nodes=3, clients=1),
+    "whole-objects-3-4": partial(whole_objects, nodes=3, clients=4),
+    "whole-objects-8-1": partial(whole_objects, nodes=8, clients=1),
+    "whole-objects-8-4": partial(whole_objects, nodes=8, clients=4),
 }
 _HERE = Path(__file__).parent
 _RESULTS, _README = _HERE / "results", _HERE / "README.md"
@@ -58,7 +66,7 @@ def main() -> int:
         except LakeUnavailable as reason:
             print(f"skipped: no testbed without a lake: {reason}")
             return 0
-        except EtcdUnavailable as reason:
+        except (EtcdUnavailable, PlannerUnavailable) as reason:
             print(f"skipped: {name}: {reason}")
             continue
         load = f"load of the machine {before:.1f} before, {os.getloadavg()[0]:.1f} after"

@@ -40,12 +40,14 @@ BACK = "back/"
 # A node waits twice as long before it repeats a request to the lake that a dead node may have sent.
 _SOON_ADOPTED = {"SHOAL_LAKE_STALL_TIMEOUT": "5s"}
 _REDIS_PORT = 6379
+_PEER_PORT, _DELAYED_PEER_PORT, _DELAYED_LAKE_PORT = 9200, 9201, 9999
 LAKES = {"versitygw": versitygw.start, "minio": minio.start}
 
 COOPERATION = """
 [cooperation]
 mode = "hierarchy"
-listen = "{address}"
+listen = "{listen}"
+advertise = "{address}"
 seeds = [{seeds}]
 layers = ["rack", "cluster"]
 weight = {weight}
@@ -83,6 +85,13 @@ class Shape:
     directory: bool = False
     """The eviction policy; if empty, the default of the nodes."""
     policy: str = ""
+    """Milliseconds that a request and its answer take longer between two nodes, and between a node and the lake."""
+    peer_delay_ms: float = 0
+    lake_delay_ms: float = 0
+    """Blocks that a node fetches ahead of one reader; 0 for the default."""
+    read_ahead: int = 0
+    """The bandwidth that the links of all nodes to the lake have together, if nodes are to meter them."""
+    metered_mbit: int = 0
 
     @property
     def settings(self) -> dict[str, str]:
@@ -90,6 +99,11 @@ class Shape:
         settings = dict(_SOON_ADOPTED) if self.written_back else {}
         if self.policy:
             settings["SHOAL_STORE_POLICY"] = self.policy
+        if self.read_ahead:
+            settings["SHOAL_LIMITS_READ_AHEAD_BLOCKS"] = str(self.read_ahead)
+        if self.metered_mbit:
+            settings["SHOAL_LAKE_BANDWIDTH"] = f"{self.metered_mbit}Mbit"
+            settings["SHOAL_LAKE_BANDWIDTH_SCOPE"] = "cluster"
         if self.directory:
             settings["SHOAL_COOPERATION_MODE"] = "directory"
             settings["SHOAL_DIRECTORY_URL"] = f"redis://{DIRECTORY_ADDRESS}:{_REDIS_PORT}"
@@ -112,6 +126,7 @@ class Cluster:
         self.lake: Lake = self._stack.enter_context(LAKES[shape.lake](folder / "lake", (), LAKE_ADDRESS))
         if shape.directory:
             self._directory(folder)
+        self._lake_url = self._delayed_lake(folder, shape) if shape.lake_delay_ms else self.lake.url
         self._tier_tables = self._tier(folder, shape) if shape.written_back else ""
         self.nodes = {rack: self._node(binary, folder, shape, rack) for rack in self.fabric.racks}
         if shape.disk:
@@ -194,7 +209,8 @@ class Cluster:
 
     def flush(self) -> None:
         """Brings everything that was written back to the lake."""
-        run([self._binary, "flush", "--node", self.nodes[1].admin])
+        node = self.nodes[1]
+        run([self._binary, "flush", "--node", node.admin, *node.shown])
 
     def plan(self, racks: Sequence[int], reads: Sequence[Read], **settings: object) -> Plan:
         """Returns a plan of reads from the nodes of these racks, the first one first."""
@@ -222,6 +238,20 @@ class Cluster:
             permission=shape.permission,
         )
 
+    def _delayed_lake(self, folder: Path, shape: Shape) -> str:
+        """Puts a slow wire before the lake; returns the URL of its near end."""
+        address = self.lake.url.rsplit("/", 1)[1]
+        near = f"{LAKE_ADDRESS}:{_DELAYED_LAKE_PORT}"
+        wire = self._delay(folder / "lake-wire.log", near, address, shape.lake_delay_ms, ())
+        wire.wait_until(lambda: answers(_DELAYED_LAKE_PORT, LAKE_ADDRESS), 10)
+        return f"http://{near}"
+
+    def _delay(self, log: Path, near: str, far: str, delay_ms: float, where: Sequence[str]) -> Process:
+        command = [*where, sys.executable, "-m", "net.delay", near, far, str(delay_ms)]
+        wire = Process(command, log)
+        self._stack.callback(wire.stop)
+        return wire
+
     def _put_at_lake(self, key: str = "", body: bytes = b"") -> Answer:
         return send(self.lake.url, self.lake.account, "PUT", BUCKET, key, body=body)
 
@@ -238,9 +268,15 @@ class Cluster:
     def _node(self, binary: Path, folder: Path, shape: Shape, rack: int) -> Node:
         tables = ""
         if rack not in shape.solo:
-            seeds = ", ".join(f'"{node_address(other)}:9200"' for other in self.fabric.racks if other != rack)
+            port = _DELAYED_PEER_PORT if shape.peer_delay_ms else _PEER_PORT
+            seeds = ", ".join(f'"{node_address(other)}:{port}"' for other in self.fabric.racks if other != rack)
+            listen, address = f"{node_address(rack)}:{_PEER_PORT}", f"{node_address(rack)}:{port}"
+            if shape.peer_delay_ms:
+                log = folder / f"peer-wire-{rack}.log"
+                self._delay(log, address, listen, shape.peer_delay_ms, within(f"node-{rack}"))
             tables = COOPERATION.format(
-                address=f"{node_address(rack)}:9200",
+                listen=listen,
+                address=address,
                 seeds=seeds,
                 weight=shape.weights[rack - 1] if shape.weights else 100,
                 period=shape.period,
@@ -250,7 +286,7 @@ class Cluster:
         return Node(
             binary,
             folder / f"node-{rack}",
-            self.lake.url,
+            self._lake_url,
             [self.lake.account],
             freshness=shape.freshness,
             capacity=shape.capacity,

@@ -134,8 +134,9 @@ class DirectoryCluster(LoopbackCluster):
 
     def _node(self, number: int, peers: dict[int, int], lake: str) -> Node:
         others = ", ".join(f'"127.0.0.1:{port}"' for other, port in peers.items() if other != number)
+        own = f"127.0.0.1:{peers[number]}"
         cooperation = COOPERATION.format(
-            address=f"127.0.0.1:{peers[number]}", seeds=others, weight=100, period="90s", split='"adaptive"'
+            listen=own, address=own, seeds=others, weight=100, period="90s", split='"adaptive"'
         )
         return Node(
             self._binary,

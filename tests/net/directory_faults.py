@@ -81,10 +81,12 @@ class _Directory:
         """Returns whether the directory has all entries of the steady objects."""
         return self.steady <= self.cluster.redis.entries()
 
-    def forgets(self, server: Server) -> None:
-        """Flushes a server. Raises if the steady objects had no entry there."""
-        if not self.steady & set(server.entries()):
-            raise Broken("the server has no entry, so nothing was proved")
+    def forgets(self, servers: Sequence[Server]) -> None:
+        """Flushes that server of these that has the most entries of the steady objects."""
+        entries = {server: len(self.steady & set(server.entries())) for server in servers}
+        server = max(entries, key=entries.__getitem__)
+        if not entries[server]:
+            raise Broken("no server has an entry, so nothing was proved")
         server.flush()
 
     def hears_of_more(self, server: Server) -> None:
@@ -120,7 +122,7 @@ def _faults_of_one(directory: _Directory, redis: Server) -> None:
         redis.kill()
         ends.callback(redis.start)
     with directory.fault("flushed", is_silent=False, lasts_s=0):
-        directory.forgets(redis)
+        directory.forgets([redis])
     with directory.fault("frozen", is_silent=True) as ends:
         redis.freeze()
         ends.callback(redis.thaw)
@@ -156,7 +158,8 @@ def _faults_of_a_cluster(directory: _Directory, redis: RedisCluster, is_long: bo
         ends.callback(master.thaw)
         replaced(replica)
     with directory.fault("a master flushed", is_silent=False, lasts_s=0):
-        directory.forgets(whole()[0])
+        whole()
+        directory.forgets(redis.masters())
     master, replica = whole()
     with directory.fault("a master cut off from the others", is_silent=False) as ends:
         ends.enter_context(redis.cut([master], also_from_nodes=False))

@@ -83,7 +83,7 @@ class ProxiedCluster(LoopbackCluster):
     def flush(self, node: int, prefix: str = BACK) -> None:
         """Asks a node to bring dirty objects below a prefix to the lake, and does not wait for that."""
         below = quote(f"s3://{BUCKET}/{prefix}", safe="")
-        order = urllib.request.Request(f"{self.nodes[node].admin}/flush?below={below}", method="POST")
+        order = self.nodes[node].request(f"/flush?below={below}", "POST")
         with urllib.request.urlopen(order, timeout=10) as answer:
             answer.read()
 
@@ -121,8 +121,9 @@ class ProxiedCluster(LoopbackCluster):
         place = tier.Place(store, self.tier.account, registry)
         tables = tier.tables(place, layout.age, [f"s3://{BUCKET}/{BACK}"], capacity=layout.capacity)
         others = ", ".join(f'"127.0.0.1:{port}"' for other, port in peers.items() if other != number)
+        own = f"127.0.0.1:{peers[number]}"
         tables += COOPERATION.format(
-            address=f"127.0.0.1:{peers[number]}", seeds=others, weight=100, period="90s", split='"adaptive"'
+            listen=own, address=own, seeds=others, weight=100, period="90s", split='"adaptive"'
         )
         return Node(
             self._binary,

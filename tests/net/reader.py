@@ -39,6 +39,8 @@ class Plan:
     timeout_s: float = 10
     """The pause of each connection after each read."""
     pause_s: float = 0
+    """Whether the outcome has the time that each read took."""
+    is_timed: bool = False
 
     def to_json(self) -> str:
         """Returns one line of JSON."""
@@ -60,6 +62,8 @@ class Outcome:
     ended_s: float = 0
     reads: int = 0
     bytes: int = 0
+    """The seconds of each read, in the order of their ends, if the plan asks for them."""
+    times_s: list[float] = field(default_factory=list)
     """The number of reads for each value of `X-Cache`."""
     cache: Counter[str] = field(default_factory=Counter)
     """Reads that a second try healed, by the error of the first."""
@@ -191,6 +195,7 @@ class _Client:
 
     def _do(self, connection: _Connection, read: Read) -> None:
         outcome, troubles = self.outcome, []
+        began_s = time.monotonic()
         try:
             for _ in range(2):
                 try:
@@ -208,6 +213,8 @@ class _Client:
             return
         with self._lock:
             outcome.reads += 1
+            if self._plan.is_timed:
+                outcome.times_s.append(time.monotonic() - began_s)
             outcome.bytes += read.length
             outcome.cache[cache] += 1
             outcome.healed.update(troubles)

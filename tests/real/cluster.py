@@ -89,7 +89,8 @@ class Cluster:
         Raises if an object got another ETag at the lake, or if its last flush failed.
         """
         if by_order:
-            run([self._binary, "flush", "--node", self.nodes[-1].admin])
+            node = self.nodes[-1]
+            run([self._binary, "flush", "--node", node.admin, *node.shown])
         await_that("nothing is dirty", lambda: self.dirty() == 0)
         outcomes = self.outcomes()
         troubled = [each for node in self.nodes for each in self.write_back(node)["troubled"]]

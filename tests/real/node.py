@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
 import urllib.error
 import urllib.request
@@ -23,7 +24,7 @@ listen = "{address}:{s3_port}"
 
 [admin]
 listen = "{admin_address}:{admin_port}"
-
+{admin_tokens}
 [lake]
 endpoint = "{lake_url}"
 region = "{region}"
@@ -70,6 +71,7 @@ class Node:
     s3_port: int = field(default_factory=free_port)
     admin_port: int = field(default_factory=free_port)
     _process: Process | None = None
+    _token: str = field(default_factory=lambda: secrets.token_hex(32))
     _aside: int = 0
 
     @property
@@ -87,6 +89,8 @@ class Node:
     def start(self) -> Node:
         """Starts the node with the present contents of its store, and waits until it is ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        if self.token_file is not None:
+            self.token_file.write_text(self._token)
         self.configuration.touch(mode=0o600)
         self.configuration.write_text(self._configuration())
         command = [*self.within, self.binary, "serve", "--config", self.configuration]
@@ -131,9 +135,25 @@ class Node:
 
     def ask(self, path: str) -> str:
         """Returns the text of a page of the node's admin port."""
-        with urllib.request.urlopen(f"{self.admin}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(self.request(path), timeout=10) as answer:
             text: bytes = answer.read()
         return text.decode()
+
+    def request(self, path: str, method: str = "GET") -> urllib.request.Request:
+        """Returns a request to the node's admin port, with the token that it may ask for."""
+        return urllib.request.Request(
+            f"{self.admin}{path}", method=method, headers={"authorization": f"Bearer {self._token}"}
+        )
+
+    @property
+    def token_file(self) -> Path | None:
+        """Returns the file with the token that the node asks for, if its admin port is not on loopback."""
+        return None if self.admin_address == "127.0.0.1" else self.folder / "admin-token"
+
+    @property
+    def shown(self) -> list[str | Path]:
+        """Returns the arguments with which a command shows the token."""
+        return [] if self.token_file is None else ["--token-file", self.token_file]
 
     @property
     def log(self) -> Path:
@@ -169,6 +189,7 @@ class Node:
             admin_address=self.admin_address,
             s3_port=self.s3_port,
             admin_port=self.admin_port,
+            admin_tokens="" if self.token_file is None else f'token_file = "{self.token_file}"\n',
             lake_url=self.lake_url,
             region=REGION,
             store=self.store,
@@ -183,7 +204,7 @@ class Node:
 
     def _ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.admin}/readyz", timeout=2) as answer:
+            with urllib.request.urlopen(self.request("/readyz"), timeout=2) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

@@ -6,11 +6,15 @@ import os
 import random
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 _PATIENCE_S = 120
+
+_given: set[int] = set()
+_given_lock = threading.Lock()
 
 
 class StartError(RuntimeError):
@@ -18,9 +22,16 @@ class StartError(RuntimeError):
 
 
 def free_port() -> int:
-    """Returns a port of 127.0.0.1 that was free a moment ago, and that the kernel gives to no outgoing connection."""
+    """Returns a port of 127.0.0.1 that was free a moment ago, and that the kernel gives to no outgoing connection.
+
+    No port is returned twice: the first process to get it may not listen yet.
+    """
     while True:
         port = random.randrange(10_000, 32_000)
+        with _given_lock:
+            if port in _given:
+                continue
+            _given.add(port)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

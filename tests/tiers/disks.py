@@ -157,7 +157,8 @@ class Story:
         self.restart()
         keys = self._history().keys()
         self._read(keys)
-        run([self.binary, "flush", "--node", self.cluster.nodes[0].admin], timeout_s=_FLUSH_S)
+        node = self.cluster.nodes[0]
+        run([self.binary, "flush", "--node", node.admin, *node.shown], timeout_s=_FLUSH_S)
         self._await_lake(keys)
         await_that("the tier is empty", lambda: self._dirty() == 0, _PATIENCE_S)
         self._read(keys, nodes=1)

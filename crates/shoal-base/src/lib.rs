@@ -1,5 +1,6 @@
-//! Seven small modules that crates of Shoal share. An eighth needs as good a reason as these have.
+//! Eight small modules that crates of Shoal share. A ninth needs as good a reason as these have.
 
+pub mod amount;
 pub mod chance;
 pub mod clock;
 pub mod encoding;

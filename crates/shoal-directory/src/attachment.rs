@@ -32,7 +32,7 @@ pub const RENEWAL_PAUSE: Duration = Duration::from_secs(3);
 /// A change is told within this time, or its node is detached.
 pub const TELL_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a node has heard of the others counts for this time.
+/// The directory's answer about the presence of nodes counts for this time after the node has asked.
 pub const HEARD_LIFE: Duration = Duration::from_secs(3);
 
 /// After this time no other node believes tokens, because this one is detached.
@@ -108,8 +108,8 @@ impl Attachment {
         self.standing == Standing::Attached
     }
 
-    /// What this node says of itself, and the directory's time at which that is true: none before it has
-    /// heard that time.
+    /// Presence of this node, and the directory's time at which it is true: `None` before the node has heard
+    /// that time.
     pub fn presence(&self, now: Instant) -> (Presence, Option<DirectoryTime>) {
         let rules = if self.is_attached() { self.rules } else { 0 };
         let at = self.heard.as_ref().map(|heard| {

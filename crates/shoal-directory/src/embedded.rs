@@ -15,8 +15,8 @@ use shoal_policy::{BlockId, NodeId};
 use self::extensions::KnownExtensions;
 use self::names::KnownNames;
 use crate::{
-    CLAIM_LIFE, Directory, ENTRY_LIFE, Entry, Group, HOLDERS_MAX, Left, Located, MARKER_LIFE, NodeState,
-    STATE_LIFE, Silent, WEIGHT_MAX,
+    Answers, CLAIM_LIFE, Directory, ENTRY_LIFE, Entry, GROUP_BLOCKS, Group, HOLDERS_MAX, Left, Located,
+    MARKER_LIFE, NodeState, STATE_LIFE, Silent, WEIGHT_MAX,
 };
 
 /// The number of parts that are locked one by one.
@@ -82,7 +82,8 @@ impl BlockEntry {
         }
     }
 
-    /// What becomes of the copy of a node, see [`Left`].
+    /// Removes `node` from the holders if other nodes hold the block, else takes out the global weight of the
+    /// block, see [`Left`]. `weight` is that of the node's copy.
     fn leave(&mut self, node: NodeId, weight: u64) -> Left {
         if self.holders.iter().any(|holder| *holder != node) {
             self.remove_holder(node);
@@ -116,6 +117,14 @@ impl Shard {
             self.changes = 0;
             self.groups.retain(|_, entry| entry.forgotten_at > now);
         }
+    }
+
+    /// The blocks of a group that nodes other than this one hold.
+    fn elsewhere(&self, group: Group, node: NodeId, now: Instant) -> u32 {
+        let entry = self.groups.get(&group).filter(|entry| entry.forgotten_at > now);
+        let blocks = entry.into_iter().flat_map(|entry| &entry.blocks);
+        let elsewhere = blocks.filter(|(_, block)| block.holders.iter().any(|holder| *holder != node));
+        elsewhere.fold(0, |bits, (index, _)| bits | 1 << (index % GROUP_BLOCKS))
     }
 
     fn entry(&self, block: BlockId, now: Instant) -> Option<&BlockEntry> {
@@ -182,14 +191,17 @@ impl Directory for Embedded {
         group: Group,
         indexes: &'a [u32],
         without: &'a [NodeId],
-    ) -> BoxFuture<'a, Result<Vec<Located>, Silent>> {
+    ) -> BoxFuture<'a, Result<Answers<Located>, Silent>> {
         let (version, now) = (group.version, clock::instant());
         let blocks = indexes.iter().map(|index| BlockId {
             version,
             index: *index,
         });
-        let located = blocks.map(|block| self.locate_at(me, block, without, now));
-        ready(Ok(located.collect())).boxed()
+        let each = blocks
+            .map(|block| self.locate_at(me, block, without, now))
+            .collect();
+        let elsewhere = self.shard(group).lock().elsewhere(group, me, now);
+        ready(Ok(Answers { each, elsewhere })).boxed()
     }
 
     fn held<'a>(
@@ -234,16 +246,19 @@ impl Directory for Embedded {
         node: NodeId,
         group: Group,
         leaving: &'a [(u32, u64)],
-    ) -> BoxFuture<'a, Result<Vec<Left>, Silent>> {
-        let mut left = Vec::new();
-        self.shard(group).lock().change(group, clock::instant(), |entry| {
+    ) -> BoxFuture<'a, Result<Answers<Left>, Silent>> {
+        let (mut each, now) = (Vec::new(), clock::instant());
+        let mut shard = self.shard(group).lock();
+        shard.change(group, now, |entry| {
             let leaving = leaving.iter().map(|(index, weight)| {
                 let block = entry.blocks.entry(*index).or_default();
                 block.leave(node, *weight)
             });
-            left.extend(leaving);
+            each.extend(leaving);
         });
-        ready(Ok(left)).boxed()
+        let elsewhere = shard.elsewhere(group, node, now);
+        drop(shard);
+        ready(Ok(Answers { each, elsewhere })).boxed()
     }
 
     fn entry(&self, block: BlockId) -> BoxFuture<'_, Result<Entry, Silent>> {

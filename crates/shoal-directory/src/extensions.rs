@@ -1,5 +1,5 @@
-//! What features note about blocks, beside which nodes hold them: the extensible state of a directory
-//! (dissertation 4.5.1), such as that an object is short-lived.
+//! Notes of features about blocks, such as that an object is short-lived: the extensible state of a directory
+//! (dissertation 4.5.1), beside the holders.
 //!
 //! An extension belongs to a [`Group`] of blocks, has a name and a value, and is forgotten after a time of
 //! its own. As all entries it is soft: features do without the extensions that a directory has lost.
@@ -22,7 +22,7 @@ pub const VALUE_BYTES_MAX: usize = 256;
 /// Marks blocks of an object that its writer expects to be removed soon.
 pub const SHORT: &str = "short";
 
-/// What a feature has noted about a group.
+/// A note of a feature about a group: a name and a value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Extension {
     name: String,

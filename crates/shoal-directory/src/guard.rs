@@ -4,8 +4,9 @@ mod extensions;
 mod looks;
 mod names;
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -37,6 +38,16 @@ pub struct Guard {
     has_lost_reports: AtomicBool,
     counters: [Counters; Kind::ALL.len()],
     looks: Looks,
+    presence: OnceLock<Listener>,
+}
+
+/// Hears of the blocks of a group that other nodes hold.
+struct Listener(Box<dyn Fn(Group, u32) + Send + Sync>);
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Listener").finish_non_exhaustive()
+    }
 }
 
 /// A kind of request to a directory.
@@ -129,6 +140,19 @@ impl Guard {
             has_lost_reports: AtomicBool::new(false),
             counters: Default::default(),
             looks: Looks::default(),
+            presence: OnceLock::new(),
+        }
+    }
+
+    /// Has `listener` hear which blocks of a group nodes other than the asking one hold, whenever an answer
+    /// tells. It must not wait. Only the first listener counts.
+    pub fn listen(&self, listener: impl Fn(Group, u32) + Send + Sync + 'static) {
+        let _ = self.presence.set(Listener(Box::new(listener)));
+    }
+
+    fn tell_presence(&self, group: Group, elsewhere: u32) {
+        if let Some(Listener(listener)) = self.presence.get() {
+            listener(group, elsewhere);
         }
     }
 
@@ -191,8 +215,9 @@ impl Guard {
     ) -> Result<Vec<Located>, Silent> {
         let asked = self.directory.locate(me, group, indexes, without);
         let located = self.ask(Kind::Look, asked).await?;
-        if located.len() == indexes.len() {
-            Ok(located)
+        if located.each.len() == indexes.len() {
+            self.tell_presence(group, located.elsewhere);
+            Ok(located.each)
         } else {
             Err(Silent("it has not answered about each block".into()))
         }
@@ -253,8 +278,9 @@ impl Guard {
     ) -> Result<Vec<Left>, Silent> {
         let asked = self.directory.leave(node, group, leaving);
         let left = self.ask(Kind::Leave, asked).await?;
-        if left.len() == leaving.len() {
-            Ok(left)
+        if left.each.len() == leaving.len() {
+            self.tell_presence(group, left.elsewhere);
+            Ok(left.each)
         } else {
             Err(Silent("it has not answered about each copy".into()))
         }
@@ -354,9 +380,9 @@ mod tests {
     use shoal_policy::{ObjectId, VersionId};
 
     use super::*;
-    use crate::GROUP_BLOCKS;
     use crate::extensions::{Extension, Extensions};
     use crate::names::{Change, DirectoryTime, Names, Presence, Promoted, Roll, Token};
+    use crate::{Answers, GROUP_BLOCKS};
 
     const TIMEOUT: Duration = Duration::from_millis(20);
     const BLOCK: BlockId = BlockId {
@@ -435,14 +461,15 @@ mod tests {
             _: Group,
             indexes: &'a [u32],
             _: &'a [NodeId],
-        ) -> BoxFuture<'a, Result<Vec<Located>, Silent>> {
+        ) -> BoxFuture<'a, Result<Answers<Located>, Silent>> {
             // Each answer tells which block it is about.
-            self.answer(
-                indexes
-                    .iter()
-                    .map(|index| Located::Claimed(NodeId((*index).into())))
-                    .collect(),
-            )
+            let each = indexes
+                .iter()
+                .map(|index| Located::Claimed(NodeId((*index).into())));
+            self.answer(Answers {
+                each: each.collect(),
+                elsewhere: 0,
+            })
         }
 
         fn held<'a>(&'a self, _: NodeId, _: Group, _: &'a [u32]) -> BoxFuture<'a, Result<(), Silent>> {
@@ -462,8 +489,11 @@ mod tests {
             _: NodeId,
             _: Group,
             _: &'a [(u32, u64)],
-        ) -> BoxFuture<'a, Result<Vec<Left>, Silent>> {
-            self.answer(vec![Left::Copied])
+        ) -> BoxFuture<'a, Result<Answers<Left>, Silent>> {
+            self.answer(Answers {
+                each: vec![Left::Copied],
+                elsewhere: 0,
+            })
         }
 
         fn entry(&self, _: BlockId) -> BoxFuture<'_, Result<Entry, Silent>> {

@@ -9,7 +9,7 @@
 //!   process, [`redis`] for those of a cluster. Both pass one conformance suite, `tests/conformance.rs`.
 //! - [`names`]: whether a name may have changed, which every directory knows as well, and [`attachment`]:
 //!   when a node may believe that.
-//! - [`extensions`]: what features note about blocks.
+//! - [`extensions`]: notes of features about blocks.
 //! - [`guard`]: bounds the time that a directory may take, and leaves one that does not answer alone.
 //! - [`reporter`]: tells a directory what a node holds, in batches that no reader waits for.
 
@@ -86,7 +86,7 @@ pub enum Located {
     Yours,
 }
 
-/// What becomes of the entry of a copy that a node is about to give up (Algorithm 3, lines 26-42).
+/// Outcome of [`Directory::leave`] for a copy that a node is about to give up (Algorithm 3, lines 26-42).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     /// Other nodes hold the block. The asking node is no longer among them, and the weight of its copy was
@@ -95,6 +95,16 @@ pub enum Left {
     /// No other node holds it, so the asking node decides what its weights together are worth. The entry
     /// stays, and this global weight was taken out of it.
     Last(u64),
+}
+
+/// Answers about blocks of one group, and what came along with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answers<T> {
+    /// An answer for each block that was asked about, in the same order.
+    pub each: Vec<T>,
+    /// The blocks of the group that nodes other than the asking one hold, a bit for each by its place in the
+    /// group. A node learns from it how complete an object is, without a question of its own.
+    pub elsewhere: u32,
 }
 
 /// All that a directory knows about a block.
@@ -108,7 +118,7 @@ pub struct Entry {
     pub global_weight: u64,
 }
 
-/// What a node tells the others about its blocks (dissertation 4.5.3).
+/// State that a node shares with the others: its ranks, and whether it takes pushes (dissertation 4.5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeState {
     /// The node.
@@ -143,7 +153,7 @@ pub trait Directory: names::Names + extensions::Extensions + fmt::Debug + Send +
         group: Group,
         indexes: &'a [u32],
         without: &'a [NodeId],
-    ) -> BoxFuture<'a, Result<Vec<Located>, Silent>>;
+    ) -> BoxFuture<'a, Result<Answers<Located>, Silent>>;
 
     /// Notes that `node` holds these blocks of a group, by their index in the version. Its claims to them
     /// end.
@@ -167,8 +177,8 @@ pub trait Directory: names::Names + extensions::Extensions + fmt::Debug + Send +
     /// nodes' caches served it so many times. A block that no node holds has no weight.
     fn used<'a>(&'a self, group: Group, uses: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>>;
 
-    /// Says what becomes of copies of blocks of a group that `node` is about to give up, each given by its
-    /// index in the version and the weight of the copy; the answers come in the same order.
+    /// Notes that `node` is about to give up copies of blocks of a group, each given by its index in the
+    /// version and the weight of the copy. The answers come in the same order.
     ///
     /// Of the nodes that hold a block and leave it at the same time, one gets [`Left::Last`].
     fn leave<'a>(
@@ -176,7 +186,7 @@ pub trait Directory: names::Names + extensions::Extensions + fmt::Debug + Send +
         node: NodeId,
         group: Group,
         leaving: &'a [(u32, u64)],
-    ) -> BoxFuture<'a, Result<Vec<Left>, Silent>>;
+    ) -> BoxFuture<'a, Result<Answers<Left>, Silent>>;
 
     /// Shows the entry of a block. Empty if the directory knows nothing of it.
     fn entry(&self, block: BlockId) -> BoxFuture<'_, Result<Entry, Silent>>;

@@ -47,7 +47,7 @@ pub struct Promoted(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DirectoryTime(pub u64);
 
-/// What a node says of itself to the others.
+/// Presence of a node, and the rules by which it tells the directory of its changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Presence {
     /// The node.
@@ -62,7 +62,7 @@ pub struct Presence {
 pub struct Roll {
     /// When the directory answered.
     pub at: DirectoryTime,
-    /// What each node has said last.
+    /// The latest presence of each node.
     pub present: Vec<Presence>,
 }
 

@@ -32,11 +32,14 @@ use self::extensions::ExtensionScripts;
 use self::link::Link;
 use self::names::NameScripts;
 use crate::{
-    CLAIM_LIFE, Directory, ENTRY_LIFE, Entry, Group, HOLDERS_MAX, Left, Located, MARKER_LIFE, NodeState,
-    STATE_LIFE, Silent,
+    Answers, CLAIM_LIFE, Directory, ENTRY_LIFE, Entry, GROUP_BLOCKS, Group, HOLDERS_MAX, Left, Located,
+    MARKER_LIFE, NodeState, STATE_LIFE, Silent,
 };
 
 const NODE_BYTES: usize = size_of::<u64>();
+
+// As in `redis/entries.lua`.
+const _: () = assert!(GROUP_BLOCKS == 32);
 
 /// A directory in Redis.
 #[derive(Debug)]
@@ -113,7 +116,7 @@ impl Directory for Redis {
         group: Group,
         indexes: &'a [u32],
         without: &'a [NodeId],
-    ) -> BoxFuture<'a, Result<Vec<Located>, Silent>> {
+    ) -> BoxFuture<'a, Result<Answers<Located>, Silent>> {
         async move {
             let mut request = self.about(&self.scripts.locate, group);
             request
@@ -125,8 +128,12 @@ impl Directory for Redis {
                 request.arg(&bytes(*node));
             }
             request.arg(indexes);
-            let answers: Vec<Vec<u8>> = self.link.run(&request).await?;
-            answers.iter().map(|answer| located(answer)).collect()
+            let (answers, elsewhere): (Vec<Vec<u8>>, u32) = self.link.run(&request).await?;
+            let each: Result<_, _> = answers.iter().map(|answer| located(answer)).collect();
+            Ok(Answers {
+                each: each?,
+                elsewhere,
+            })
         }
         .boxed()
     }
@@ -179,17 +186,20 @@ impl Directory for Redis {
         node: NodeId,
         group: Group,
         leaving: &'a [(u32, u64)],
-    ) -> BoxFuture<'a, Result<Vec<Left>, Silent>> {
+    ) -> BoxFuture<'a, Result<Answers<Left>, Silent>> {
         async move {
             let mut request = self.about(&self.scripts.leave, group);
             request.arg(&bytes(node));
             for (index, weight) in leaving {
                 request.arg(index).arg(weight);
             }
-            let answer: Vec<i64> = self.link.run(&request).await?;
+            let (answer, elsewhere): (Vec<i64>, u32) = self.link.run(&request).await?;
             // A negative number stands for a block that other nodes hold.
             let left = |number: i64| u64::try_from(number).map_or(Left::Copied, Left::Last);
-            Ok(answer.into_iter().map(left).collect())
+            Ok(Answers {
+                each: answer.into_iter().map(left).collect(),
+                elsewhere,
+            })
         }
         .boxed()
     }

@@ -82,7 +82,7 @@ pub struct Reporting {
     reports: mpsc::Receiver<(BlockId, Report)>,
 }
 
-/// What the directory is told about a group at once: blocks by their index, and the weights to add.
+/// A request to the directory about one group: blocks by their index, for uses with the weights to add.
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
     Held(Vec<u32>),

@@ -35,7 +35,9 @@ use hickory_proto::ProtoError;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use shoal_node::admin::allowed_hosts::AllowedHosts;
-use shoal_node::admin::client::{AdminErrorKind, AdminResponse, AdminUrl, InvalidAdminUrl};
+use shoal_node::admin::client::{
+    AccessError, AdminAccess, AdminErrorKind, AdminResponse, AdminUrl, InvalidAdminUrl,
+};
 use shoal_node::admin::members::Members;
 use shoal_node::clock;
 use shoal_node::config;
@@ -77,6 +79,9 @@ pub enum LookupError {
         #[source]
         source: InvalidAdminUrl,
     },
+    /// A file that is shown to nodes, or checks theirs, cannot be used.
+    #[error(transparent)]
+    Access(#[from] AccessError),
     /// A port cannot be listened on.
     #[error("cannot listen on {address}")]
     Listen {
@@ -194,11 +199,24 @@ pub async fn explain(config: &config::Lookup, client: Client) -> Result<Explanat
 }
 
 fn pollers(config: &config::Lookup) -> Result<Vec<Poller>, LookupError> {
+    let mut access = AdminAccess {
+        token: None,
+        ca_file: config.nodes_ca_file.clone(),
+        certificate: config
+            .nodes_client_cert
+            .clone()
+            .zip(config.nodes_client_key.clone()),
+    };
+    if let Some(token_file) = &config.nodes_token_file {
+        access.read_token(token_file)?;
+    }
     let poller = |url: &String| {
-        Poller::new(url).map_err(|source| LookupError::Node {
+        let parsed = url.parse::<AdminUrl>();
+        let parsed = parsed.map_err(|source| LookupError::Node {
             url: url.clone(),
             source,
-        })
+        })?;
+        Ok(Poller::new(parsed, &access)?)
     };
     config.nodes.iter().map(poller).collect()
 }

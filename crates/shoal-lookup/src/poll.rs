@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use shoal_node::admin::client::{AdminClient, AdminErrorKind, AdminResponse, AdminUrl, InvalidAdminUrl};
+use shoal_node::admin::client::{
+    AccessError, AdminAccess, AdminClient, AdminErrorKind, AdminResponse, AdminUrl,
+};
 use shoal_node::admin::members::Members;
 
 /// A node that takes longer does not count; others are asked at the same time.
@@ -16,16 +18,14 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// Makes a poller for the node whose admin port is at `url`.
+    /// Makes a poller for the node whose admin port is at `url`, to which it shows what `access` says.
     ///
     /// # Errors
     ///
-    /// Fails if `url` is not the URL of an admin port.
-    pub fn new(url: &str) -> Result<Self, InvalidAdminUrl> {
-        Ok(Self {
-            url: url.parse()?,
-            client: AdminClient::within(DEADLINE),
-        })
+    /// Fails if a file of `access` cannot be used.
+    pub fn new(url: AdminUrl, access: &AdminAccess) -> Result<Self, AccessError> {
+        let client = AdminClient::new(&url, access)?.within(DEADLINE);
+        Ok(Self { url, client })
     }
 
     /// The URL of the node that it asks.

@@ -1,32 +1,57 @@
-//! Serves blocks to other nodes.
+//! Serves blocks to other nodes, and takes their messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Limited};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Collected, Limited};
 use shoal_s3::identity::{Caller, Identities};
 use shoal_s3::range::ByteRange;
 use shoal_store::Store;
 
+use crate::ahead::FetchAhead;
 use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
+use crate::bulletin::{BULLETIN, Bulletin, MESSAGE_BYTES_MAX};
 use crate::endpoint::Endpoint;
 use crate::fair::in_flight::InFlight;
 use crate::fetch::{FetchVia, Fetcher};
 use crate::front::body::ResponseBody;
 use crate::http::connection::ClientBody;
-use crate::peer::{ALIVE, BLOCKS, BlockRequest, CallerName, PeerRole, REQUEST_BYTES_MAX};
+use crate::link::Purpose;
+use crate::messages::{self, Messages};
+use crate::peer::{
+    ALIVE, BLOCKS, BlockRequest, CLASS, CallerName, FETCHING, MESSAGES, PeerRole, REQUEST_BYTES_MAX,
+};
 use crate::read_context::ReadContext;
+use crate::tasks::{QUESTION_BYTES_MAX, Question, TASKS, TaskHelper};
 
 /// Serves blocks to this node's peers.
 pub struct BlockServer {
-    identities: Arc<Identities>,
-    lake: Arc<Endpoint>,
-    store: Arc<Store>,
-    fetcher: Arc<Fetcher>,
+    parts: BlockServerParts,
     block_bytes: u64,
     in_flight: Arc<InFlight>,
     counts: [AtomicU64; ServeOutcome::ALL.len()],
+}
+
+/// The parts of the node that answer other nodes.
+pub struct BlockServerParts {
+    /// The identities that other nodes name.
+    pub identities: Arc<Identities>,
+    /// The lake.
+    pub lake: Arc<Endpoint>,
+    /// The blocks of this node.
+    pub store: Arc<Store>,
+    /// Fetches the blocks that other nodes want from their home.
+    pub fetcher: Arc<Fetcher>,
+    /// Takes small news.
+    pub messages: Arc<Messages>,
+    /// Remembers readers, if this node fetches ahead in their names.
+    pub fetch_ahead: Option<Arc<FetchAhead>>,
+    /// Takes records of all nodes.
+    pub bulletin: Arc<Bulletin>,
+    /// Does this node's part of tasks.
+    pub tasks: Arc<TaskHelper>,
 }
 
 /// The outcome of a peer's request.
@@ -79,19 +104,9 @@ impl ServeOutcome {
 
 impl BlockServer {
     /// A server of blocks of `block_bytes` that answers `requests_max` requests at a time.
-    pub fn new(
-        identities: Arc<Identities>,
-        lake: Arc<Endpoint>,
-        store: Arc<Store>,
-        fetcher: Arc<Fetcher>,
-        block_bytes: u64,
-        requests_max: usize,
-    ) -> Self {
+    pub fn new(parts: BlockServerParts, block_bytes: u64, requests_max: usize) -> Self {
         Self {
-            identities,
-            lake,
-            store,
-            fetcher,
+            parts,
             block_bytes,
             in_flight: InFlight::new(usize::MAX, requests_max, 0),
             counts: Default::default(),
@@ -100,9 +115,13 @@ impl BlockServer {
 
     /// Answers one request; the block comes with the body, as it arrives.
     pub async fn serve(&self, request: Request<ClientBody>) -> Response<ResponseBody> {
+        // News of the cluster comes every second and says nothing about the traffic of blocks.
+        let is_news = matches!(request.uri().path(), ALIVE | MESSAGES | BULLETIN | TASKS);
         let answer = self.answer(request).await;
         let outcome = answer.as_ref().err().copied().unwrap_or(ServeOutcome::Served);
-        self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        if !is_news || outcome != ServeOutcome::Served {
+            self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        }
         answer.unwrap_or_else(|refusal| {
             let mut response = Response::new(ResponseBody::empty());
             *response.status_mut() = refusal.status();
@@ -110,7 +129,7 @@ impl BlockServer {
         })
     }
 
-    /// The number of requests since the start, by outcome.
+    /// The number of requests for blocks since the start, by outcome, and of other requests that failed.
     pub fn counts(&self) -> [(ServeOutcome, u64); ServeOutcome::ALL.len()] {
         ServeOutcome::ALL.map(|outcome| (outcome, self.counts[outcome as usize].load(Ordering::Relaxed)))
     }
@@ -122,47 +141,73 @@ impl BlockServer {
             .map_err(|_| ServeOutcome::Busy)?;
         match (request.method(), request.uri().path()) {
             (&Method::GET, ALIVE) => return Ok(Response::new(ResponseBody::empty())),
+            (&Method::POST, MESSAGES) => return self.receive(request.into_body()).await,
             (&Method::QUERY, BLOCKS) => {}
+            (&Method::QUERY, BULLETIN) => {
+                let message = body_of(request, MESSAGE_BYTES_MAX).await?;
+                let answer = self
+                    .parts
+                    .bulletin
+                    .answer(&message)
+                    .ok_or(ServeOutcome::Misunderstood)?;
+                return Ok(answered(answer));
+            }
+            (&Method::QUERY, TASKS) => {
+                let question = body_of(request, QUESTION_BYTES_MAX).await?;
+                let question = Question::of_bytes(&question).map_err(|_| ServeOutcome::Misunderstood)?;
+                let answer = self.parts.tasks.answer(question).await;
+                return Ok(answered(answer.to_bytes()));
+            }
             _ => return Err(ServeOutcome::Misunderstood),
         }
-        let message = Limited::new(request.into_body(), REQUEST_BYTES_MAX)
-            .collect()
-            .await;
-        let message = message.map_err(|_| ServeOutcome::Misunderstood)?.to_bytes();
+        let purpose = purpose(request.headers());
+        let message = body_of(request, REQUEST_BYTES_MAX).await?;
         let block = BlockRequest::of_bytes(&message).map_err(|_| ServeOutcome::Misunderstood)?;
         if block.version.block_bytes != self.block_bytes {
             return Err(ServeOutcome::Misunderstood);
         }
         let id = block.version.block(block.index);
+        let is_held = self.parts.fetcher.holds(id);
         let plan = match block.role {
-            PeerRole::Holder if !self.fetcher.holds(id) => return Err(ServeOutcome::NotHeld),
+            PeerRole::Holder if !is_held => return Err(ServeOutcome::NotHeld),
             PeerRole::Holder => FetchPlan::None,
-            PeerRole::Claimant if self.fetcher.holds(id) => FetchPlan::None,
-            PeerRole::Claimant if !self.fetcher.is_in_flight(id) => return Err(ServeOutcome::NotHeld),
-            PeerRole::Claimant if self.fetcher.waits_for_a_node(id) => return Err(ServeOutcome::Circular),
+            PeerRole::Claimant if is_held => FetchPlan::None,
+            PeerRole::Claimant if !self.parts.fetcher.is_in_flight(id) => return Err(ServeOutcome::NotHeld),
+            PeerRole::Claimant if self.parts.fetcher.waits_for_a_node(id) => {
+                return Err(ServeOutcome::Circular);
+            }
             PeerRole::Claimant => FetchPlan::Join,
-            PeerRole::Home(layer) if self.fetcher.waits_for_home(id, layer) => {
+            PeerRole::Home(layer) if self.parts.fetcher.waits_for_home(id, layer) => {
                 return Err(ServeOutcome::Circular);
             }
             PeerRole::Home(layer) => FetchPlan::All(FetchVia::Route(layer)),
             // No reader waits for the block, so readers come first.
-            PeerRole::Successor(_) if self.fetcher.memory().is_busy() => return Err(ServeOutcome::Busy),
+            PeerRole::Successor(_) if self.parts.fetcher.memory().is_busy() => {
+                return Err(ServeOutcome::Busy);
+            }
             PeerRole::Successor(giver) => FetchPlan::All(FetchVia::Handover(giver)),
-            PeerRole::Pushed(_, worth) if !self.fetcher.takes_push(worth) => return Err(ServeOutcome::Busy),
+            PeerRole::Pushed(_, worth) if !self.parts.fetcher.takes_push(worth) => {
+                return Err(ServeOutcome::Busy);
+            }
             PeerRole::Pushed(giver, worth) => FetchPlan::All(FetchVia::Push(giver, worth)),
         };
-        let context = self.context(&block)?;
+        let is_for_a_reader = matches!(block.role, PeerRole::Home(_)) && matches!(purpose, Purpose::Client);
+        let context = self.context(&block)?.with_purpose(purpose);
         let part = block.part;
         let start = u64::from(block.index) * self.block_bytes;
         let range = ByteRange {
             start: start + part.start,
             end: start + part.end,
         };
+        let (version, context) = (Arc::new(block.version), Arc::new(context));
+        if let Some(ahead) = self.parts.fetch_ahead.as_ref().filter(|_| is_for_a_reader) {
+            ahead.is_read(&version, &context);
+        }
         let reader = BlockReader {
-            store: Arc::clone(&self.store),
-            fetcher: Arc::clone(&self.fetcher),
-            version: Arc::new(block.version),
-            context: Arc::new(context),
+            store: Arc::clone(&self.parts.store),
+            fetcher: Arc::clone(&self.parts.fetcher),
+            version,
+            context,
             plan,
         };
         let stream = BlockStream::new(Arc::new(reader), range, ReadAheadWindow { now: 1, max: 1 }, None);
@@ -170,6 +215,20 @@ impl BlockServer {
         response
             .headers_mut()
             .insert(header::CONTENT_LENGTH, part.len().into());
+        if !is_held {
+            response
+                .headers_mut()
+                .insert(FETCHING, HeaderValue::from_static("1"));
+        }
+        Ok(response)
+    }
+
+    /// Takes in a batch of messages.
+    async fn receive(&self, body: ClientBody) -> Result<Response<ResponseBody>, ServeOutcome> {
+        let batch = Limited::new(body, messages::BODY_BYTES_MAX).collect().await;
+        let batch = batch.map_err(|_| ServeOutcome::Misunderstood)?.to_bytes();
+        let mut response = Response::new(ResponseBody::empty());
+        *response.status_mut() = self.parts.messages.receive(&batch).status();
         Ok(response)
     }
 
@@ -178,11 +237,15 @@ impl BlockServer {
         let caller = match &block.caller {
             CallerName::Anonymous => Caller::Anonymous,
             CallerName::AccessKey(key) => {
-                let identity = self.identities.get(key).ok_or(ServeOutcome::Misunderstood)?;
+                let identity = self
+                    .parts
+                    .identities
+                    .get(key)
+                    .ok_or(ServeOutcome::Misunderstood)?;
                 Caller::Identity(identity)
             }
         };
-        let account = self.lake.account_for(&caller);
+        let account = self.parts.lake.account_for(&caller);
         Ok(ReadContext::of_peer(
             account,
             caller,
@@ -190,4 +253,21 @@ impl BlockServer {
             block.headers.clone(),
         ))
     }
+}
+
+/// Purpose for which the other node wants the block: a client's read, unless the request names another class.
+fn purpose(headers: &HeaderMap) -> Purpose {
+    let word = headers.get(CLASS).and_then(|class| class.to_str().ok());
+    word.and_then(Purpose::of_word).unwrap_or_default()
+}
+
+/// The body of a request, which has at most `bytes_max`.
+async fn body_of(request: Request<ClientBody>, bytes_max: usize) -> Result<Bytes, ServeOutcome> {
+    let body = Limited::new(request.into_body(), bytes_max).collect().await;
+    body.map(Collected::to_bytes)
+        .map_err(|_| ServeOutcome::Misunderstood)
+}
+
+fn answered(answer: Vec<u8>) -> Response<ResponseBody> {
+    Response::new(ResponseBody::full(answer.into()))
 }

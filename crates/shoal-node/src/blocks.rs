@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use shoal_policy::{BlockId, Source};
+use shoal_policy::{BlockId, Found, Source};
 use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
 use shoal_store::Store;
@@ -32,7 +32,7 @@ pub struct BlockStream {
     slots: VecDeque<BlockSlot>,
     window: ReadAheadWindow,
     first: Option<Bytes>,
-    sent: BytesBySource,
+    sent: ReadTally,
     /// Keeps the response that opened the object going while this stream lasts.
     stream_handle: Option<StreamHandle>,
 }
@@ -47,18 +47,42 @@ pub struct ReadAheadWindow {
     pub max: usize,
 }
 
-/// The bytes of a response, by the source that they came from.
+/// Counts of a response until now: bytes by their source, and blocks that were near or far.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct BytesBySource([u64; 4]);
+pub struct ReadTally {
+    bytes: [u64; 4],
+    near: u32,
+    far: u32,
+}
 
-impl BytesBySource {
+impl ReadTally {
     /// The bytes sent until now that came from `source`.
     pub fn bytes(self, source: Source) -> u64 {
-        self.0[source as usize]
+        self.bytes[source as usize]
+    }
+
+    /// Whether all, some or none of the blocks that were sent from were near, and whether they were several.
+    /// `None` if there was none.
+    pub fn found(self) -> Option<(Found, bool)> {
+        let found = match (self.near, self.far) {
+            (0, 0) => return None,
+            (_, 0) => Found::Complete,
+            (0, _) => Found::Nothing,
+            (_, _) => Found::Partial,
+        };
+        Some((found, self.near + self.far > 1))
     }
 
     fn add(&mut self, source: Source, bytes: usize) {
-        self.0[source as usize] += bytes as u64;
+        self.bytes[source as usize] += bytes as u64;
+    }
+
+    fn count(&mut self, was_near: bool) {
+        if was_near {
+            self.near += 1;
+        } else {
+            self.far += 1;
+        }
     }
 }
 
@@ -103,8 +127,10 @@ struct BlockSlot {
     wanted: ByteRange,
     tries: u8,
     state: BlockState,
-    /// What the fetch asks first, if that is known before it begins.
+    /// The sender that the fetch asks first, if it is known before the fetch begins.
     sender: Option<Sender>,
+    /// Whether the block has been counted as near or not.
+    is_counted: bool,
 }
 
 enum BlockState {
@@ -159,7 +185,7 @@ impl BlockReader {
             // Checked first: a block that no longer waits for the disk is on it.
             let running = match self.plan {
                 FetchPlan::None => self.fetcher.join_whole(id),
-                FetchPlan::Join => self.fetcher.join_running(id),
+                FetchPlan::Join => self.fetcher.join_running(id, &self.context),
                 FetchPlan::All(_) => None,
             };
             if let Some(running) = running {
@@ -198,7 +224,7 @@ impl BlockStream {
             slots: VecDeque::new(),
             window,
             first: None,
-            sent: BytesBySource::default(),
+            sent: ReadTally::default(),
             stream_handle,
         }
     }
@@ -213,8 +239,8 @@ impl BlockStream {
         Ok(())
     }
 
-    /// The bytes given until now, by source.
-    pub fn bytes_by_source(&self) -> BytesBySource {
+    /// Counts of the bytes and blocks that were given until now.
+    pub fn tally(&self) -> ReadTally {
         self.sent
     }
 
@@ -240,6 +266,10 @@ impl BlockStream {
                 Ok(piece) => piece,
                 Err(error) => return Poll::Ready(Some(Err(error))),
             };
+            if !slot.is_counted && !piece.is_empty() {
+                slot.is_counted = true;
+                self.sent.count(slot.was_near());
+            }
             slot.wanted.start += piece.len() as u64;
             if slot.wanted.is_empty() {
                 self.slots.pop_front();
@@ -309,6 +339,7 @@ impl BlockStream {
             tries: TRIES,
             state,
             sender,
+            is_counted: false,
         })
     }
 }
@@ -318,7 +349,15 @@ impl BlockSlot {
         matches!(self.state, BlockState::Fetching(_) | BlockState::Opening(_))
     }
 
-    /// What sends the block, if that is known.
+    /// Whether the block was near when it was wanted, as far as that is known by its first byte.
+    fn was_near(&self) -> bool {
+        match &self.state {
+            BlockState::Fetching(joined) => joined.waiter.was_near(),
+            BlockState::Resident(_) | BlockState::Opening(_) | BlockState::NotHeld => true,
+        }
+    }
+
+    /// Sender of the block, if it is known.
     fn sender(&self) -> Option<Sender> {
         match &self.state {
             BlockState::Fetching(joined) => joined.waiter.sender().or(self.sender),
@@ -373,9 +412,9 @@ impl BlockSlot {
     }
 }
 
-/// Whether a node already sends its maximum for one response at a time. `asked` is what sends the blocks
-/// before this one, as far as it is known. If the directory is still to say what sends this one, it is taken
-/// for what sends the last one of which that is known: most often one node holds all blocks of an object.
+/// Whether a node already sends its maximum for one response at a time. `asked` are the senders of the blocks
+/// before this one, as far as they are known. If the sender of this block is not known, it is taken to be the
+/// last sender that is known: most often one node holds all blocks of an object.
 fn is_busy(sender: Option<Sender>, asked: impl DoubleEndedIterator<Item = Option<Sender>> + Clone) -> bool {
     let likely = sender.or_else(|| asked.clone().rev().flatten().next());
     if likely == Some(Sender::Other) {

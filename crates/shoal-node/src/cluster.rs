@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::cooperation::{Cooperation, CooperationMode};
 use crate::http::connection::ClientBody;
 use crate::http::listener::{self, ConnectionLimits, Handshake};
+use crate::link::{Link, Sharing};
 use crate::membership::{ClusterKey, Member, Membership, State, generation};
 use crate::metrics::ConnectionMetrics;
 use crate::shutdown::Shutdown;
@@ -54,7 +55,7 @@ impl Cluster {
         addresses: Addresses,
         cooperation: Arc<Cooperation>,
         block_server: Arc<BlockServer>,
-        store: Arc<Store>,
+        (store, link): (Arc<Store>, Option<&Arc<Link>>),
         stopping: Shutdown,
     ) -> io::Result<Self> {
         let me = introduction(config, addresses, clock::utc_now());
@@ -63,7 +64,9 @@ impl Cluster {
         let seeds = config.cooperation.seeds.clone();
         let notices = cooperation.notices();
         notices.agreement.renew(config.digests());
-        let membership = Membership::join(addresses.peer, me, seeds, key, Arc::clone(notices)).await?;
+        let sharing = Sharing::of(link, (&me.name, me.id()), me.generation);
+        let notices = Arc::clone(notices);
+        let membership = Membership::join(addresses.peer, me, seeds, key, notices, sharing).await?;
         let limits = ConnectionLimits::from(&config.limits);
         let has_layers = config.cooperation.mode == CooperationMode::Hierarchy;
         let place = move |hierarchy| {

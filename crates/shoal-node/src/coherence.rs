@@ -5,7 +5,7 @@
 //!   ([`Coherence::tokens`]).
 //! - A write tells the directory before it goes to the lake, and when it is over ([`Coherence::begin`]).
 //!
-//! [`Attachment`] says when the directory can be believed, and how long a write waits that cannot be told.
+//! [`Attachment`] says when the directory can be believed, and how long a write that cannot be told waits.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -75,7 +75,7 @@ impl Look {
     }
 }
 
-/// What the pages for operators show.
+/// State and counters of coherence, for the pages of operators.
 #[derive(Clone, Debug)]
 pub struct CoherenceFigures {
     /// Whether this node tells the directory of its changes.

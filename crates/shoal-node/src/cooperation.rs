@@ -104,7 +104,7 @@ impl Cooperation {
     /// The nodes that are to take a block over from this node. `before` says what this node was home to.
     pub fn successors(&self, before: &Hierarchy, block: BlockId) -> Vec<Arc<Peer>> {
         let view = self.view.load();
-        // A node that leaves as well has no weight any more.
+        // A node that leaves as well no longer has weight.
         let stays = |node: &NodeId| {
             let mut rings = view.hierarchy.layers.iter().map(|layer| layer.ring.weights());
             rings.any(|weights| weights.get(node).is_some_and(|weight| *weight > 0))
@@ -153,7 +153,7 @@ impl Cooperation {
     }
 
     /// Gives a block that is here to a node that does not ask for it, with its worth there, and waits until
-    /// the node has all of it. Returns `None` if there is no such node any more.
+    /// the node has all of it. Returns `None` if the node has left.
     ///
     /// # Errors
     ///
@@ -170,6 +170,37 @@ impl Cooperation {
             peer.offer(&BlockRequest::push(version, index, self.me, worth))
                 .await,
         )
+    }
+
+    /// The ring of the nodes at a place, which is a node's name or the beginning of a topology, and the
+    /// widest layer that all of them share: there a node is asked for a block of that ring. Without a place,
+    /// the ring of the widest layer of this node. `None` if no node is there that keeps blocks.
+    pub fn ring_at(&self, place: Option<&str>) -> Option<(Ring, Layer)> {
+        let view = self.view.load();
+        let Some(place) = place else {
+            let widest = view.hierarchy.layers.last().map(|layer| layer.ring.clone());
+            let alone = || Ring::new(BTreeMap::from([(self.me, ORDINARY_WEIGHT)]));
+            return Some((widest.unwrap_or_else(alone), Layer(self.rings as u8 + 1)));
+        };
+        let parts: Vec<&str> = place.split('/').collect();
+        if view.members.is_empty() {
+            let is_here = crate::membership::node_id(place) == self.me || shares(&self.topology, &parts);
+            return is_here.then(|| (Ring::new(BTreeMap::from([(self.me, ORDINARY_WEIGHT)])), Layer::L1));
+        }
+        let is_there = |member: &&Member| member.name == place || shares(&member.topology, &parts);
+        let there: Vec<&Member> = view.members.iter().filter(is_there).collect();
+        let weights = there.iter().filter(|member| member.state == State::Serving);
+        let ring = Ring::new(weights.map(|member| (member.id(), weight(member))).collect());
+        let depth = there
+            .first()
+            .map_or(0, |member| member.topology.split('/').count());
+        let is_one_node = there.iter().all(|member| member.name == place);
+        let within = if is_one_node {
+            0
+        } else {
+            depth.saturating_sub(parts.len()).min(self.rings)
+        };
+        (ring.weights().values().any(|weight| *weight > 0)).then(|| (ring, Layer(within as u8 + 1)))
     }
 
     /// The nearest of some nodes that hold a block, other than those that were tried: one of those that share

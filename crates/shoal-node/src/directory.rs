@@ -210,8 +210,22 @@ impl BlockDirectory {
         self.guard.counts()
     }
 
-    /// Reports every change of a store from now on.
-    pub fn follow(&self, store: &Store) {
+    /// Reports every change of a store from now on. A store that keeps objects complete learns from the
+    /// answers which blocks other nodes hold.
+    pub fn follow(&self, store: &Arc<Store>) {
+        if store.cache_events().are_of_use() {
+            // The store keeps the directory alive by its watcher, below.
+            let learning = Arc::downgrade(store);
+            self.guard.listen(move |group, elsewhere| {
+                let first = BlockId {
+                    version: group.version,
+                    index: group.number * GROUP_BLOCKS,
+                };
+                if let Some(store) = learning.upgrade() {
+                    store.cache_events().learn(first, elsewhere);
+                }
+            });
+        }
         let reporter = self.reporter.clone();
         store.watch(move |block, event| {
             let change = match event {

@@ -5,18 +5,22 @@ mod parts;
 mod tiers;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_directory::redis::SettingsError;
 use shoal_policy::eviction::PolicyName;
+use shoal_store::journal::JournalError;
 use shoal_store::{Recovery, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use self::core::Core;
+use self::core::{Core, Opened};
 use self::parts::Parts;
+use crate::admin::auth::{AdminAuth, TokenError};
 use crate::admin::server::Readiness;
+use crate::bulletin::Bulletin;
 use crate::cluster::{Addresses, Cluster};
 use crate::config::{Config, ConfigError};
 use crate::cooperation::CooperationMode;
@@ -28,6 +32,7 @@ use crate::http::tls::{TlsError, TlsReloader};
 use crate::membership;
 use crate::reload::{ReloadError, Reloader};
 use crate::shutdown::{self, Trigger};
+use crate::tasks::Manifests;
 
 /// The parts that `/readyz` waits for.
 const STORE: &str = "store";
@@ -35,6 +40,9 @@ const S3: &str = "s3";
 
 /// Nodes that start together find each other within a second; waiting for that ends after this time.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The certificate of a port, if it speaks TLS.
+type PortCertificate = Option<Arc<TlsReloader>>;
 
 /// One running node.
 pub struct Gateway {
@@ -72,6 +80,19 @@ pub enum GatewayError {
     /// The settings lead to no directory.
     #[error(transparent)]
     Directory(#[from] SettingsError),
+    /// The tokens of operators cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] TokenError),
+    /// The records of tasks cannot be read.
+    #[error(
+        "the records of tasks cannot be opened: {0}\nhint: the node needs to read and write node/bulletin in [store] path; without that file the node forgets the tasks that it knows"
+    )]
+    Records(#[from] JournalError),
+    /// The lists of tasks cannot be read.
+    #[error(
+        "the lists of tasks or the plan cannot be opened: {0}\nhint: the node needs to read and write node/manifests and node/plans in [store] path"
+    )]
+    Lists(#[from] std::io::Error),
     /// A port cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -106,22 +127,22 @@ impl Gateway {
                 Some(listener::listen(config.cooperation.listen)?)
             }
         };
-        let tls = match (&config.s3.tls_cert, &config.s3.tls_key) {
-            (Some(certificate), Some(key)) => Some(TlsReloader::load(certificate, key)?),
-            _ => None,
-        };
+        let (tls, admin_tls) = open_certificates(&config)?;
+        let admin_auth = AdminAuth::open(config.admin.token_file.clone(), config.admin.client_ca.is_some())?;
         let lake = open_lake(&config).await?;
         let (store, recovery) = open_store(&config).await?;
 
         let (directory, reports) = open_directory(&config, &store)?.unzip();
-        let core = Core::new(
-            config,
-            s3_address,
-            admin_address,
+        let opened = Opened {
+            bulletin: open_bulletin(&config, &store)?,
+            manifests: Manifests::open(&store, "manifests")?,
+            documents: Manifests::open(&store, "plans")?,
+            store: Arc::clone(&store),
             lake,
-            Arc::clone(&store),
             directory,
-        );
+            admin_auth,
+        };
+        let core = Core::new(config, (s3_address, admin_address), opened);
         let parts = Parts::new(core).await?;
         let readiness = Arc::new(Readiness::awaiting(&[STORE, S3]));
         let (stop, stopping) = shutdown::channel();
@@ -141,28 +162,24 @@ impl Gateway {
                 })?)
             }
         };
-        let reports_stopping = stopping.clone();
         let handoff = cluster
             .as_ref()
             .map(|cluster| parts.handoff(cluster, stopping.clone()));
-        let keeper_stopping = stopping.clone();
-        let keeper = parts.core.keeper.clone();
-        let coherence_stopping = stopping.clone();
-        let coherence = parts.core.coherence.clone();
         let dirty = Arc::clone(&parts.dirty);
-        let reloader = Box::new(parts.reloader(tls.as_ref()));
-        let mut servers = vec![
-            tokio::spawn(parts.admin(&readiness, handoff).serve(admin, stopping.clone())),
-            tokio::spawn(Arc::clone(&parts.core.split).run(stopping.clone())),
-            tokio::spawn(parts.lake_health().run(stopping.clone())),
-            tokio::spawn(parts.serve_s3(s3, tls, stopping)),
-        ];
+        let reloader = Box::new(parts.reloader(tls.as_ref(), admin_tls.as_ref()));
+        let mut servers = parts.background(cluster.is_some(), &stopping);
         servers.extend(reports.map(|reports| {
-            let reports = reports.run(Arc::clone(&store), reports_stopping);
+            let reports = reports.run(Arc::clone(&store), stopping.clone());
             tokio::spawn(reports)
         }));
-        servers.extend(keeper.map(|keeper| tokio::spawn(keeper.run(keeper_stopping))));
-        servers.extend(coherence.map(|coherence| tokio::spawn(coherence.run(coherence_stopping))));
+        servers.extend([
+            tokio::spawn(
+                parts
+                    .admin(&readiness, handoff)
+                    .serve(admin, admin_tls, stopping.clone()),
+            ),
+            tokio::spawn(parts.serve_s3(s3, tls, stopping)),
+        ]);
         let tiers = tokio::spawn(Arc::clone(&dirty).run(tiers_stopping));
         readiness.reached(STORE);
         readiness.reached(S3);
@@ -253,6 +270,21 @@ fn address(listener: &TcpListener) -> SocketAddr {
     listener.local_addr().expect("a bound listener has an address")
 }
 
+/// The certificates of the ports for clients and for operators.
+fn open_certificates(config: &Config) -> Result<(PortCertificate, PortCertificate), TlsError> {
+    let open = |certificate: &Option<PathBuf>, key: &Option<PathBuf>, client_ca: Option<PathBuf>| {
+        let files = certificate.as_ref().zip(key.as_ref());
+        files
+            .map(|(certificate, key)| TlsReloader::load_with_clients(certificate, key, client_ca))
+            .transpose()
+    };
+    let (s3, admin) = (&config.s3, &config.admin);
+    Ok((
+        open(&s3.tls_cert, &s3.tls_key, None)?,
+        open(&admin.tls_cert, &admin.tls_key, admin.client_ca.clone())?,
+    ))
+}
+
 async fn open_lake(config: &Config) -> Result<Arc<Endpoint>, GatewayError> {
     let credentials = NodeCredentials::resolve(&config.lake).await?;
     let lake = Endpoint::new(&config.lake, &config.limits, credentials)?;
@@ -262,7 +294,7 @@ async fn open_lake(config: &Config) -> Result<Arc<Endpoint>, GatewayError> {
 /// The directory of blocks that the nodes share, if they do, and the task that reports to it.
 fn open_directory(
     config: &Config,
-    store: &Store,
+    store: &Arc<Store>,
 ) -> Result<Option<(Arc<BlockDirectory>, Reports)>, SettingsError> {
     if config.cooperation.mode != CooperationMode::Directory {
         return Ok(None);
@@ -271,6 +303,11 @@ fn open_directory(
     let (directory, reports) = BlockDirectory::open(&config.directory, me, &config.lake.endpoint)?;
     directory.follow(store);
     Ok(Some((directory, reports)))
+}
+
+/// The records that all nodes know, as this one has written them down.
+fn open_bulletin(config: &Config, store: &Store) -> Result<Arc<Bulletin>, JournalError> {
+    Bulletin::open(membership::node_id(&config.node.name).0, store)
 }
 
 async fn open_store(config: &Config) -> Result<(Arc<Store>, Recovery), StoreError> {

@@ -65,7 +65,7 @@ pub struct Keeper {
     is_short: Arc<Notify>,
 }
 
-/// What the keeper has done since the node started, and what it goes by.
+/// Counters of the keeper since the node started, and the ranks that it decides by.
 #[derive(Clone, Debug)]
 pub struct GwfFigures {
     /// The age and the average rank.
@@ -132,7 +132,7 @@ impl Keeper {
         self.decisions.lock().about(block)
     }
 
-    /// What has happened until now.
+    /// Counters since the node started, and the current ranks.
     pub fn figures(&self) -> GwfFigures {
         GwfFigures {
             ranks: self.store.ranks().unwrap_or_default(),
@@ -154,7 +154,7 @@ impl Keeper {
         let mut others = self.directory.exchange(mine).await.unwrap_or_default();
         others.retain(|state| state.node != mine.node);
         let ages = others.iter().map(|state| state.age);
-        // A greater age was not told by a node: it would make all blocks equal.
+        // No node tells a greater age. Such an age would make all blocks equal.
         if let Some(age) = ages.filter(|age| *age <= WEIGHT_MAX).max() {
             self.store.learn_age(Weight::from(age));
         }
@@ -232,7 +232,8 @@ impl Keeper {
     async fn judge_last_copies(self: &Arc<Self>, mut left: HashMap<BlockId, Left>) {
         let mut dropped = Vec::new();
         let mut spared = self.pushes.blocks();
-        while let Some(candidate) = self.store.candidate(&spared) {
+        while let Some(next) = self.store.candidate(&spared) {
+            let candidate = next.candidate;
             let Some(Left::Last(global_weight)) = left.insert(candidate.key, Left::Last(0)) else {
                 break;
             };
@@ -246,7 +247,13 @@ impl Keeper {
             };
             let block = candidate.key;
             let mut push = None;
-            for action in decide(&facts, Reading::Text) {
+            // No block of an incomplete object is worth keeping or sending on (C2P).
+            let actions = if next.is_of_incomplete {
+                vec![Action::Drop]
+            } else {
+                decide(&facts, Reading::Text)
+            };
+            for action in actions {
                 match action {
                     // The directory has done both when it was asked.
                     Action::TakeGlobalWeight(_) | Action::AddGlobalWeight(_) => {}

@@ -23,6 +23,7 @@ use shoal_store::Store;
 use crate::cooperation::Cooperation;
 use crate::dirty::DirtyObjects;
 use crate::membership::{Announcer, State};
+use crate::pauses::Pauses;
 use crate::peer::{BlockRequest, PeerError};
 use crate::shutdown::Shutdown;
 
@@ -36,8 +37,7 @@ const ROUNDS: usize = 2;
 /// The pause before objects that could not be flushed are tried again.
 const FLUSH_PAUSE: Duration = Duration::from_secs(1);
 
-/// The number of times that a new home is asked if it is too busy or out of reach; the pause between them
-/// doubles.
+/// The number of times that a new home is asked if it is too busy or out of reach, with pauses between them.
 const TRIES: u32 = 8;
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -225,7 +225,7 @@ impl Handoff {
         let Some(version) = self.store.version_of(block).await else {
             return GiveOutcome::Gone;
         };
-        let mut pause = PAUSE_MIN;
+        let mut pauses = Pauses::new(PAUSE_MIN, PAUSE_MAX);
         for _ in 0..TRIES {
             match self.offer(block, &version, before).await {
                 Ok(true) => {
@@ -238,8 +238,7 @@ impl Handoff {
                 }
                 Err(error) => tracing::debug!(?block, %error, "a block was not taken over"),
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            pauses.wait().await;
         }
         GiveOutcome::Kept
     }

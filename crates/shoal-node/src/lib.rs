@@ -15,6 +15,7 @@ mod front;
 pub mod http;
 
 // A GET: the version, its blocks, and where each comes from.
+mod ahead;
 mod blocks;
 mod fetch;
 mod freshness;
@@ -31,9 +32,12 @@ mod write;
 // The lake.
 pub mod endpoint;
 mod lake_health;
+pub mod link;
 
 // Other nodes.
 mod block_server;
+mod bulletin;
+mod cache_events;
 mod channel;
 mod cluster;
 mod coherence;
@@ -42,6 +46,7 @@ mod directory;
 mod gwf;
 mod handoff;
 mod membership;
+mod messages;
 mod peer;
 mod split;
 
@@ -50,12 +55,15 @@ pub mod admin;
 mod conditions;
 pub mod config;
 pub mod metrics;
+mod plans;
+mod tasks;
 
 // Ground.
 pub mod clock;
 mod fair;
 mod limits;
 mod log_throttle;
+mod pauses;
 mod sendfile;
 pub mod shutdown;
 mod sigbus_guard;
@@ -66,4 +74,13 @@ pub use dirty::{FlushProgress, Listing, UploadListing};
 pub use gateway::Gateway;
 pub use handoff::{HandoffPhase, HandoffProgress};
 pub use membership::node_id;
-pub use peer::{BlockRequest, Peer, PeerConnector};
+pub use peer::{BlockRequest, CallerName, Peer, PeerConnector, PeerRole};
+pub use plans::{
+    Bytes as PlanBytes, Issue, JobCounts, JobNote, PlanOrder, PlanProgress, PlanState, PlanView, Replanned,
+    TransferNote,
+};
+pub use shoal_plan::course::Standing;
+pub use tasks::{
+    ByteCounts, InvalidMoment, ManifestFacts, Moment, NodeCounts, ObjectCounts, ObjectError, Order, Progress,
+    Tally, Task, TaskKind, TaskList, TaskRequest, TaskState,
+};

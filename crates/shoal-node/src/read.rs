@@ -16,10 +16,11 @@ use shoal_s3::object::{ObjectName, Uncacheable, Version, of_caller};
 use shoal_s3::range::{ByteRange, RangeRequest};
 use shoal_store::Store;
 
-pub use self::answer::{CallerHeaders, GetAnswer, HeadAnswer, KnownAnswer, Reading, Residency};
+pub use self::answer::{CallerHeaders, GetAnswer, HeadAnswer, KnownAnswer, NoBytes, Reading, Residency};
 pub use self::open_lock::OpenLock;
 
 use self::open_lock::OpenRole;
+use crate::ahead::FetchAhead;
 use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
 use crate::clock;
 use crate::coherence::Coherence;
@@ -48,6 +49,8 @@ pub struct ObjectReader {
     pub cooperation: Arc<Cooperation>,
     /// Knows of the changes of coherent objects, if there are any.
     pub coherence: Option<Arc<Coherence>>,
+    /// Remembers readers, if this node fetches ahead in their names.
+    pub fetch_ahead: Option<Arc<FetchAhead>>,
     /// Read-ahead of one reader, in blocks.
     pub ahead: usize,
     /// Size of a block.
@@ -83,22 +86,22 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
-    /// The bytes of `version` that the request wants.
+    /// The bytes of `version` that the request wants. A GET and a HEAD want the same.
     ///
     /// # Errors
     ///
-    /// Returns the answer to the request if it has no bytes of the version.
-    pub fn locate(&self, version: &Arc<Version>) -> Result<ByteRange, GetAnswer> {
+    /// Returns the reason if the answer to the request has no bytes of the version.
+    pub fn locate(&self, version: &Version) -> Result<ByteRange, NoBytes> {
         match self.conditions.evaluate(&version.etag, version.last_modified) {
             Evaluation::Proceed => {}
-            Evaluation::NotModified => return Err(KnownAnswer::NotModified(Arc::clone(version)).into()),
-            Evaluation::Failed(condition) => return Err(KnownAnswer::PreconditionFailed(condition).into()),
+            Evaluation::NotModified => return Err(NoBytes::NotModified),
+            Evaluation::Failed(condition) => return Err(NoBytes::PreconditionFailed(condition)),
         }
         if version.size_bytes == 0 && self.range != RangeRequest::Whole {
-            return Err(GetAnswer::Bypass(Uncacheable::Dialect));
+            return Err(NoBytes::Dialect);
         }
         let range = self.range.resolve(version.size_bytes);
-        range.map_err(|_| KnownAnswer::Unsatisfiable(version.size_bytes).into())
+        range.map_err(|_| NoBytes::Unsatisfiable)
     }
 
     /// The window of a reader that may read `ahead` blocks ahead. A reader that asks for everything up to the
@@ -215,7 +218,9 @@ impl ObjectReader {
         } = pinned;
         let range = match request.locate(&version) {
             Ok(range) => range,
-            Err(answer) => return Ok(answer.with_caller_headers(caller_headers)),
+            Err(why) => {
+                return Ok(GetAnswer::without_bytes(why, &version).with_caller_headers(caller_headers));
+            }
         };
         let residency = if opened {
             Residency::None
@@ -224,6 +229,9 @@ impl ObjectReader {
         };
         if request.only_if_cached && residency != Residency::All {
             return Ok(GetAnswer::Known(KnownAnswer::NotCached, caller_headers));
+        }
+        if let Some(ahead) = &self.fetch_ahead {
+            ahead.is_read(&version, &request.context);
         }
         let mut blocks = Box::new(self.block_stream(request, &version, range, plan, stream_handle));
         blocks.first_piece().await?;
@@ -239,7 +247,7 @@ impl ObjectReader {
     /// Answers a HEAD from a grant; `None` if the lake must be asked.
     pub fn head(&self, request: &ReadRequest, stamp: QuestionStamp) -> Option<HeadAnswer> {
         let version = self.granted(request, stamp)?;
-        Some(HeadAnswer::of(version, &request.conditions))
+        HeadAnswer::of(request, version).ok()
     }
 
     /// Stamps a question to the lake that is about to be asked; the stamp is given with the answer.

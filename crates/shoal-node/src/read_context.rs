@@ -12,10 +12,12 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::target;
 
+pub use crate::link::Purpose;
+
 use crate::endpoint::{EndpointRequest, LakeAccount, RequestBody};
 
-/// The caller of a read, and what of the client's request the lake should see. The latter is computed only
-/// when the lake is asked, which a hit never does.
+/// The caller of a read, and the parts of the client's request that the lake should see. These are computed
+/// only when the node asks the lake, which it never does for a hit.
 #[derive(Debug)]
 pub struct ReadContext {
     account: LakeAccount,
@@ -23,10 +25,11 @@ pub struct ReadContext {
     client: Arc<Parts>,
     /// The object that is read; `None` if nothing is read from the lake.
     name: Option<ObjectName>,
+    purpose: Purpose,
     forwarded: OnceLock<Forwarded>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Forwarded {
     target: PathAndQuery,
     headers: HeaderMap,
@@ -41,6 +44,7 @@ impl ReadContext {
             caller,
             client,
             name: Some(name),
+            purpose: Purpose::Client,
             forwarded: OnceLock::new(),
         }
     }
@@ -60,8 +64,34 @@ impl ReadContext {
             caller,
             client: Arc::new(client),
             name,
+            purpose: Purpose::Client,
             forwarded: OnceLock::new(),
         }
+    }
+
+    /// The same read for another purpose than a client's, which is the default.
+    #[must_use]
+    pub fn with_purpose(mut self, purpose: Purpose) -> Self {
+        self.purpose = purpose;
+        self
+    }
+
+    /// A read of the same object by the same caller, for another purpose.
+    #[must_use]
+    pub fn for_purpose(&self, purpose: Purpose) -> Self {
+        Self {
+            account: self.account.clone(),
+            caller: self.caller.clone(),
+            client: Arc::clone(&self.client),
+            name: self.name.clone(),
+            purpose,
+            forwarded: self.forwarded.clone(),
+        }
+    }
+
+    /// Purpose of the read.
+    pub fn purpose(&self) -> &Purpose {
+        &self.purpose
     }
 
     /// The caller of the read.

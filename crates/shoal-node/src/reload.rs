@@ -1,10 +1,11 @@
-//! Settings that change while a node runs: identities, rules, certificate and access log. The rest waits for
-//! a restart.
+//! Settings that change while a node runs: identities, rules, certificates, bandwidth, tokens of operators
+//! and access log. The rest waits for a restart.
 
 use std::sync::Arc;
 
 use shoal_s3::identity::{Account, Identities, Identity};
 
+use crate::admin::auth::{AdminAuth, TokenError};
 use crate::admin::reloads::Reloads;
 use crate::clock;
 use crate::config::{self, Config, ConfigError, IdentityConfig};
@@ -12,6 +13,7 @@ use crate::cooperation::Cooperation;
 use crate::freshness::FreshnessRules;
 use crate::front::serve::Front;
 use crate::http::tls::{TlsError, TlsReloader};
+use crate::link::Link;
 use crate::write::{WriteConfig, WriteMode, WriteRules};
 
 /// Why a new configuration is not in force.
@@ -20,9 +22,12 @@ pub enum ReloadError {
     /// The new configuration cannot be read, or contradicts itself.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The certificate cannot be used.
+    /// A certificate cannot be used.
     #[error(transparent)]
     Certificate(#[from] TlsError),
+    /// The tokens of operators cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] TokenError),
 }
 
 /// Takes new configurations over, each completely or not at all.
@@ -30,7 +35,10 @@ pub struct Reloader {
     pub(crate) identities: Arc<Identities>,
     pub(crate) front: Arc<Front>,
     pub(crate) cooperation: Arc<Cooperation>,
-    pub(crate) tls: Option<Arc<TlsReloader>>,
+    pub(crate) link: Option<Arc<Link>>,
+    /// The certificates of the ports that speak TLS.
+    pub(crate) tls: Vec<Arc<TlsReloader>>,
+    pub(crate) admin_auth: Arc<AdminAuth>,
     pub(crate) reloads: Arc<Reloads>,
     /// The configuration in force. Locked while a new one is taken over.
     pub(crate) in_force: tokio::sync::Mutex<Config>,
@@ -50,6 +58,10 @@ impl Plan {
         in_force.identities.clone_from(&new.identities);
         in_force.log.filter.clone_from(&new.log.filter);
         in_force.log.access = new.log.access;
+        // Connections and digests were set up for a metered link, or for one that is not.
+        if old.lake.bandwidth.is_some() && new.lake.bandwidth.is_some() {
+            in_force.lake.bandwidth = new.lake.bandwidth;
+        }
         // Other nodes rely on which changes they are told of.
         if !old.freshness.has_coherent() && !new.freshness.has_coherent() {
             in_force.freshness.clone_from(&new.freshness);
@@ -103,11 +115,15 @@ impl Reloader {
 
     async fn take_over(&self, old: &Config, new: Result<Config, ConfigError>) -> Result<Plan, ReloadError> {
         let plan = Plan::of(old, &new?);
-        if let Some(tls) = &self.tls {
+        for tls in &self.tls {
             tls.look().await?;
         }
+        self.admin_auth.reload()?;
         let (config, front) = (&plan.in_force, &self.front);
         self.identities.replace(identities(config));
+        if let (Some(link), Some(bandwidth)) = (&self.link, config.lake.bandwidth) {
+            link.set_bandwidth(bandwidth);
+        }
         let freshness = FreshnessRules::new(&config.freshness);
         front.reload(
             freshness,

@@ -8,11 +8,12 @@
 
 #[cfg(test)]
 mod tests;
+mod waiter;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -20,7 +21,10 @@ use parking_lot::Mutex;
 use shoal_policy::{BlockId, Layer, NodeId, Source};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
+pub use self::waiter::Waiter;
+
 use crate::endpoint::SharedError;
+use crate::link::Transfer;
 
 /// All block fetches of a node that are in flight.
 #[derive(Debug, Default)]
@@ -98,17 +102,43 @@ struct State {
     received: u64,
     /// Where the bytes come from now.
     source: Source,
-    /// What sends them, once the leader knows.
+    /// The sender of these bytes, once the leader knows it.
     sender: Option<Sender>,
+    /// Whether the block was on no node when it was asked for.
+    is_far: bool,
     /// The other node that the leader waits for.
     awaited: Option<Awaited>,
     phase: FetchPhase,
+    /// Whether the leader has gone: the phase is the last one.
+    is_over: bool,
     wakers: Vec<Waker>,
+    /// The transfer that fetches the block; `None` if a client's read or write began it.
+    transfer: Option<Transfer>,
+    /// Whether a client waits for the block, or has waited.
+    is_hurried: bool,
     /// The share of the memory window that the pieces take; given back when they are dropped.
-    window: Option<OwnedSemaphorePermit>,
+    memory: Option<BlockMemory>,
 }
 
-/// What sends a block.
+/// Shares of memory windows that the bytes of a block take.
+#[derive(Debug)]
+pub struct BlockMemory {
+    /// The share of the part for blocks that no client waits for.
+    pub of_background: Option<OwnedSemaphorePermit>,
+    /// The share of the memory window.
+    pub of_window: OwnedSemaphorePermit,
+}
+
+impl From<OwnedSemaphorePermit> for BlockMemory {
+    fn from(of_window: OwnedSemaphorePermit) -> Self {
+        Self {
+            of_background: None,
+            of_window,
+        }
+    }
+}
+
+/// Sender of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// Another node.
@@ -167,10 +197,14 @@ impl SingleFlight {
                 received: 0,
                 source: Source::Lake,
                 sender: None,
+                is_far: false,
                 awaited: None,
                 phase: FetchPhase::Receiving,
+                is_over: false,
                 wakers: Vec::new(),
-                window: None,
+                transfer: None,
+                is_hurried: false,
+                memory: None,
             }),
             waiters: AtomicUsize::new(0),
             waiters_changed: Arc::clone(waiters_changed),
@@ -273,8 +307,17 @@ impl Leader {
     }
 
     /// Keeps a share of the memory window for the bytes to come, until they are dropped.
-    pub fn hold_memory(&self, window: OwnedSemaphorePermit) {
-        self.fetch.state.lock().window = Some(window);
+    pub fn hold_memory(&self, memory: impl Into<BlockMemory>) {
+        self.fetch.state.lock().memory = Some(memory.into());
+    }
+
+    /// Notes the transfer that fetches the block. The transfer goes on as a client's when a client comes.
+    pub fn carried_by(&self, transfer: Transfer) {
+        let mut state = self.fetch.state.lock();
+        if state.is_hurried {
+            transfer.hurry();
+        }
+        state.transfer = Some(transfer);
     }
 
     /// Sets the source of the bytes to come.
@@ -282,9 +325,14 @@ impl Leader {
         self.fetch.state.lock().source = source;
     }
 
-    /// Notes what sends the bytes to come. Waiters may ask for further blocks then.
+    /// Notes the sender of the bytes to come. Waiters may ask for further blocks then.
     pub fn set_sender(&self, sender: Sender) {
         self.change(|state| state.sender = Some(sender));
+    }
+
+    /// Notes that the node that sends the block did not have it, either.
+    pub fn set_far(&self) {
+        self.fetch.state.lock().is_far = true;
     }
 
     /// The source of the bytes that came last.
@@ -356,7 +404,7 @@ impl Leader {
         );
         self.change(|state| {
             state.pieces = Vec::new();
-            state.window = None;
+            state.memory = None;
             state.phase = FetchPhase::Stored(mapped);
         });
     }
@@ -383,7 +431,7 @@ impl Leader {
     fn end_with(&self, error: FetchError) {
         self.change(|state| {
             state.pieces = Vec::new();
-            state.window = None;
+            state.memory = None;
             state.phase = FetchPhase::Failed(error);
         });
     }
@@ -416,114 +464,6 @@ impl Drop for Leader {
         if unfinished {
             self.end_with(FetchError::Abandoned);
         }
-    }
-}
-
-/// The reading end of a fetch: one reader of a block, as its bytes arrive.
-#[derive(Debug)]
-pub struct Waiter {
-    fetch: Arc<Fetch>,
-    /// Whether the whole block was here when this waiter joined.
-    found_here: bool,
-    /// The next byte to read, counted from the start of the block.
-    offset: u64,
-    /// A piece that arrived no later than that byte, and the number of bytes that had arrived before that
-    /// piece.
-    piece: (usize, u64),
-}
-
-impl Waiter {
-    fn new(fetch: &Arc<Fetch>, found_here: bool) -> Self {
-        fetch.waiters.fetch_add(1, Ordering::AcqRel);
-        fetch.waiters_changed.notify_one();
-        Self {
-            fetch: Arc::clone(fetch),
-            found_here,
-            offset: 0,
-            piece: (0, 0),
-        }
-    }
-
-    /// The block that is read.
-    pub fn block(&self) -> BlockId {
-        self.fetch.span.id
-    }
-
-    /// Continues reading at this byte of the block.
-    pub fn seek(&mut self, offset: u64) {
-        self.offset = offset;
-        self.piece = (0, 0);
-    }
-
-    /// The source of the bytes that arrive now: this node, if it had the whole block before this waiter
-    /// joined.
-    pub fn source(&self) -> Source {
-        if self.found_here {
-            Source::Local
-        } else {
-            self.fetch.state.lock().source
-        }
-    }
-
-    /// What sends the block, if that is known.
-    pub fn sender(&self) -> Option<Sender> {
-        if self.found_here {
-            Some(Sender::Other)
-        } else {
-            self.fetch.state.lock().sender
-        }
-    }
-
-    /// The next bytes of the block, as many as are at hand in one piece; `None` at its end.
-    ///
-    /// # Errors
-    ///
-    /// Fails as the fetch has failed.
-    pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FetchError>>> {
-        if self.offset == self.fetch.span.len {
-            return Poll::Ready(None);
-        }
-        let fetch = Arc::clone(&self.fetch);
-        let mut state = fetch.state.lock();
-        let piece = match &state.phase {
-            FetchPhase::Failed(error) => return Poll::Ready(Some(Err(error.clone()))),
-            FetchPhase::Stored(block) => Some(block.slice(self.offset as usize..)),
-            FetchPhase::Receiving | FetchPhase::Received => self.find(&state.pieces),
-        };
-        if let Some(piece) = piece {
-            self.offset += piece.len() as u64;
-            return Poll::Ready(Some(Ok(piece)));
-        }
-        if !state.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
-            state.wakers.push(cx.waker().clone());
-        }
-        Poll::Pending
-    }
-
-    fn find(&mut self, pieces: &[Bytes]) -> Option<Bytes> {
-        let BlockSpan { len, first, .. } = self.fetch.span;
-        let arrives = (self.offset + len - first) % len;
-        let (mut index, mut start) = if arrives < self.piece.1 {
-            (0, 0)
-        } else {
-            self.piece
-        };
-        let found = loop {
-            let piece = pieces.get(index)?;
-            let end = start + piece.len() as u64;
-            if arrives < end {
-                break piece.slice((arrives - start) as usize..);
-            }
-            (index, start) = (index + 1, end);
-        };
-        self.piece = (index, start);
-        Some(found)
-    }
-}
-
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        self.fetch.waiters.fetch_sub(1, Ordering::AcqRel);
-        self.fetch.waiters_changed.notify_one();
+        self.change(|state| state.is_over = true);
     }
 }

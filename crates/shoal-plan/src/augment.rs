@@ -1,5 +1,5 @@
-//! Cache augmentation (4.3): what jobs read from the lake is kept for later jobs in the room that the plan
-//! leaves.
+//! Cache augmentation (4.3): bytes that jobs read from the lake are kept for later jobs in the room that the
+//! plan leaves.
 //!
 //! The linear program ignores demand paging. The *usable* room in slot `t` is `C - Σ C_l,t`; a policy manages
 //! it. A job whose file an earlier job has read whole by then reads that part from the cache, so its remote

@@ -21,7 +21,8 @@ pub struct Instance {
     pub hopeless: Vec<(usize, Reason)>,
 }
 
-/// What is cached at the start: bytes, and the first slot in which they may be evicted.
+/// The files in the cache at the start, by their position in the request: their bytes, and the first slot in
+/// which these may be evicted.
 type HeldFiles = HashMap<usize, (f64, usize)>;
 
 /// A file, and when it is needed.
@@ -44,7 +45,7 @@ pub struct FileUse {
 /// A slot in which one or more jobs start to read a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arrival {
-    /// The slot. What is to be read from the cache is there when it begins.
+    /// The slot. Bytes that a job reads from the cache are there when it begins.
     pub slot: usize,
     /// The first slot in which none of the jobs that have arrived so far reads the file.
     pub until: usize,
@@ -63,9 +64,10 @@ pub struct JobUse {
     pub until: usize,
     /// The time between its submission and its deadline.
     pub seconds: f64,
-    /// What it reads: a file, and the number of its arrival there.
+    /// Its reads: the position of the file in [`Instance::files`], and that of the arrival in
+    /// [`FileUse::arrivals`].
     pub reads: Vec<(usize, usize)>,
-    /// The bytes of all that it reads.
+    /// The bytes of all its inputs.
     pub bytes: f64,
 }
 
@@ -115,7 +117,7 @@ impl Instance {
         instance
     }
 
-    /// Collects who reads each file, and when.
+    /// Collects the arrivals of each file, and the reads of each job.
     fn add_files(&mut self, request: &Request, inputs: &[Vec<usize>], held: &HeldFiles) {
         let mut readers: Vec<Vec<usize>> = vec![Vec::new(); request.files.len()];
         for (job, files) in inputs.iter().enumerate() {
@@ -168,12 +170,12 @@ impl Instance {
     }
 }
 
-/// What a job could do if no other used the link and the cache.
+/// Link and cache for a job that would have them alone.
 struct Alone<'a> {
     request: &'a Request,
     slots: &'a Slots,
     held: &'a HeldFiles,
-    /// What the link gives before each slot.
+    /// The bytes that the link gives before each slot, from the first slot on.
     given_bytes: Vec<f64>,
 }
 
@@ -218,8 +220,8 @@ impl<'a> Alone<'a> {
                 has_s: seconds,
             });
         }
-        // Alone, it can have what is cached, what can be fetched before it starts, and what it reads
-        // meanwhile.
+        // Alone, it can have the held bytes, those that can be fetched before it starts, and those that it
+        // reads meanwhile.
         let cached: f64 = files
             .iter()
             .map(|&file| {

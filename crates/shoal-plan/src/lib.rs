@@ -1,14 +1,16 @@
-//! Plans what to prefetch and what to keep in the cache so that jobs meet their deadlines with a fraction of
-//! the link: Netco (Jalaparti et al., SoCC 2018).
+//! Plans the fetches and the contents of the cache so that jobs meet their deadlines with a fraction of the
+//! link: Netco (Jalaparti et al., SoCC 2018).
 //!
 //! ```text
 //! model::Request ──▶ instance ──▶ formulation ──▶ lp::LpSolver ──▶ rounding ──▶ augment ──▶ write ──▶ Plan
 //! ```
 //!
 //! The crate is pure: no I/O, no clock, and no randomness but from a seed. Large programs are solved by
-//! `shoal-planner`, a program of its own; [`small::SmallSolver`] solves small ones in this process.
+//! `shoal-planner`, a program of its own; `small::SmallSolver` solves small ones in this process.
 
 pub mod augment;
+pub mod course;
+pub mod document;
 pub mod execution;
 pub mod explain;
 pub mod formulation;
@@ -23,6 +25,7 @@ mod reuse;
 pub mod rounding;
 pub mod schedule;
 pub mod slots;
+#[cfg(feature = "small-solver")]
 pub mod small;
 pub mod table1;
 pub mod translate;
@@ -30,6 +33,7 @@ pub mod what_if;
 pub mod workload;
 mod write;
 
+pub use document::Document;
 pub use model::Request;
 pub use plan::Plan;
 pub use planner::{PlanError, plan};

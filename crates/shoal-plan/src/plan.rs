@@ -1,4 +1,4 @@
-//! A plan: what each job gets, and what link and cache do for it. Written as JSON by `shoal-planner`.
+//! A plan: the outcome of each job, and the use of link and cache for it. `shoal-planner` writes it as JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,8 @@ use crate::model::Objective;
 pub struct Plan {
     /// The version of this form, as in the request.
     pub version: u32,
-    /// What the plan optimises in the end: the most deadlines where the link cannot serve every job.
+    /// The objective of this plan: the most deadlines also if the link cannot serve every job, and after
+    /// [`crate::replan`].
     pub objective: Objective,
     /// How good it is, and how good any plan could be.
     pub quality: Quality,
@@ -27,7 +28,7 @@ pub struct Quality {
     /// Jobs that are planned.
     pub planned: usize,
     /// No plan serves more jobs than this, within the assumptions of the linear program: files are cached
-    /// whole before a job starts, and what a job reads remotely serves no other.
+    /// whole before a job starts, and bytes that a job reads remotely serve no other job.
     pub planned_at_most: f64,
     /// The greatest share of the link that is promised or planned in any slot, before demand paging.
     pub peak_share: f64,
@@ -41,7 +42,7 @@ pub struct Quality {
     pub paged_bytes: f64,
 }
 
-/// What a job gets.
+/// A job in a plan: its outcome and its reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobPlan {
     /// The name.
@@ -57,9 +58,9 @@ pub struct JobPlan {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It meets its deadline with what is planned for it.
+    /// It meets its deadline with the cached bytes and the rates that are planned for it.
     Planned,
-    /// Nothing is promised; it gets what is left.
+    /// The plan promises it nothing; it gets the rest of link and cache.
     BestEffort(Reason),
 }
 
@@ -69,7 +70,7 @@ pub enum Outcome {
 pub enum Reason {
     /// Its own rate, or that of cache and link together, is too low for its deadline.
     TooSlow {
-        /// What reading takes at that rate.
+        /// The time that reading takes at that rate.
         needs_s: f64,
         /// The time from submission to deadline.
         has_s: f64,
@@ -78,23 +79,23 @@ pub enum Reason {
     TooLarge {
         /// Its bytes.
         bytes: f64,
-        /// What can be brought.
+        /// The most bytes that cache and link can provide by its deadline.
         most_bytes: f64,
     },
     /// Other jobs need the link or the cache more.
     NoRoom {
-        /// What is short.
+        /// The resource that it lacks.
         short: Short,
         /// The bytes that it would have to read remotely.
         missing_bytes: f64,
-        /// What the link has left for it while it runs.
+        /// The bytes that it can read remotely, at the least rate that the link has left while it runs.
         link_left_bytes: f64,
         /// The start of the slot in which the link has the least left.
         narrowest_s: f64,
     },
 }
 
-/// What a job lacks.
+/// A resource that a job lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Short {
@@ -119,7 +120,7 @@ pub struct ReadPlan {
     pub keep: bool,
 }
 
-/// What happens to a file.
+/// A file in a plan: its fetches, the intervals in which it is cached, and its evictions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FilePlan {
     /// The file.
@@ -127,10 +128,10 @@ pub struct FilePlan {
     /// Its fetches into the cache, in order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transfers: Vec<Transfer>,
-    /// When how much of it is cached, in order of time, without what is paged.
+    /// The intervals in which its first bytes are cached, in order of time, without pages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cached: Vec<Cached>,
-    /// When a job's read is kept for later jobs.
+    /// The intervals in which a job's read is kept for later jobs, in order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paged: Vec<Cached>,
     /// The blocks that leave the cache, in order of time.
@@ -192,8 +193,8 @@ pub struct Usage {
     pub remote_bytes_per_second: Vec<f64>,
     /// The room of the cache.
     pub capacity_bytes: f64,
-    /// What is cached by plan.
+    /// The bytes that are cached by plan, without pages.
     pub cached_bytes: Vec<f64>,
-    /// What is kept of jobs' reads.
+    /// The bytes of jobs' reads that are kept for later jobs.
     pub paged_bytes: Vec<f64>,
 }

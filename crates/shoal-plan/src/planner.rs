@@ -40,12 +40,13 @@ pub enum PlanError {
     Solve(#[from] SolveError),
 }
 
-/// What is decided about an instance.
+/// The decision about an instance: its schedule and pages, and bounds for any plan.
 #[derive(Clone, Debug)]
 pub struct Decision {
-    /// What the decision optimises.
+    /// The objective: the most deadlines also if the link cannot serve every job, and after
+    /// [`crate::replan`].
     pub objective: Objective,
-    /// What link and cache do.
+    /// The fetches, the cached bytes and the remote reads.
     pub schedule: Schedule,
     /// Pages that are kept beside the plan.
     pub pages: Vec<Page>,
@@ -237,7 +238,7 @@ fn whole(instance: &Instance, options: &Options, fractional: &Fractional) -> Sch
     schedule
 }
 
-/// Demand paging, and the jobs that fit into what it frees of the link.
+/// Demand paging, and the jobs that fit into the part of the link that it frees.
 fn page(instance: &Instance, decision: &mut Decision, paging: Paging) {
     decision.pages = augment_and_reuse(instance, &mut decision.schedule, paging);
     if !decision.pages.is_empty() {

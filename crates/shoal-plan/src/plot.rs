@@ -1,6 +1,6 @@
-//! Pictures of a plan, as SVG: what is fetched when, the link, the cache.
+//! Pictures of a plan, as SVG: the fetches over time, the link, the cache.
 
-use shoal_plot::{Line, Lines, Span, Spans};
+use shoal_plot::{Line, Lines, Span, Spans, stacked};
 
 use crate::plan::{FilePlan, Plan};
 
@@ -14,6 +14,11 @@ pub fn plots(plan: &Plan) -> [(&'static str, String); 3] {
         ("link.svg", link(plan)),
         ("cache.svg", cache(plan)),
     ]
+}
+
+/// All pictures of a plan in one.
+pub fn picture(plan: &Plan) -> String {
+    stacked(&plots(plan).map(|(_, svg)| svg))
 }
 
 /// Fetches and cached intervals of the files with the most fetched bytes.
@@ -66,7 +71,7 @@ fn transfers(plan: &Plan) -> String {
     .svg()
 }
 
-/// The skyline of the link: what is promised, with remote reads and with fetches on top.
+/// The skyline of the link: promised rates, with remote reads and with fetches on top.
 fn link(plan: &Plan) -> String {
     let usage = &plan.usage;
     let unit = 1e9;

@@ -1,8 +1,8 @@
-//! A new plan from a former one, in a moment: what has not changed stays, the rest finds a place.
+//! A new plan from a former one, in a moment: unchanged parts stay, the rest finds a place.
 //!
 //! No linear program is solved. The former plan's fetches and remote reads are laid out again in the slots of
 //! the new request; where link or cache no longer hold them, jobs are dismissed, and then every job without a
-//! place is inserted into what is left: a new job, one that comes at another time, one that was dismissed.
+//! place is inserted into the rest: a new job, one that comes at another time, one that was dismissed.
 
 use std::collections::HashMap;
 
@@ -14,8 +14,8 @@ use crate::planner::Decision;
 use crate::schedule::Schedule;
 use crate::write::write;
 
-/// Plans a request on the base of a former plan. The request describes the world from now on: what the cache
-/// holds, the jobs that are still to come, the link.
+/// Plans a request on the base of a former plan. The request describes the world from now on: the contents of
+/// the cache, the jobs that are still to come, the link.
 ///
 /// # Errors
 /// The request is absurd.
@@ -81,7 +81,7 @@ fn lay_out(request: &Request, instance: &Instance, former: &Plan, schedule: &mut
         let Some(plan) = former.get(described.name.as_str()) else {
             continue;
         };
-        // Fetched bytes by slot; what was due before now is fetched by now, or missing.
+        // Fetched bytes by slot. Those that were due before now are fetched by now, or missing.
         let mut fetched: Vec<(usize, f64)> = Vec::new();
         for transfer in &plan.transfers {
             let bytes_per_block = described.block_bytes as f64;

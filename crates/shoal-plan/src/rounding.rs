@@ -25,7 +25,7 @@ pub fn round(instance: &Instance, fractional: &Fractional, rounding: Rounding, s
     schedule
 }
 
-/// Plans further jobs in what is left, in the order of the sorted prefix.
+/// Plans further jobs in the rest of link and cache, in the order of the sorted prefix.
 pub fn improve(instance: &Instance, fractional: &Fractional, schedule: &mut Schedule) {
     let order = order(instance, fractional, schedule);
     let mut order: Vec<usize> = order

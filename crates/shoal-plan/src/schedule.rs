@@ -1,4 +1,4 @@
-//! What is decided so far: fetches, what the cache holds, remote reads; and what link and cache have left.
+//! A schedule under construction: fetches, cached bytes and remote reads; and the rest of link and cache.
 //!
 //! Every change goes through here and is refused if the link or the cache would not hold it, so no plan can
 //! promise more than there is.
@@ -47,8 +47,8 @@ impl FileSchedule {
         }
     }
 
-    /// The bytes that a job can read from the cache which reads in `from..until`: those that are there when
-    /// it starts and stay until it ends. `held` is cached before the first slot.
+    /// The bytes that a job can read from the cache in `from..until`: those that are there when it starts and
+    /// stay until it ends. `held_bytes` are cached before the first slot.
     pub fn usable(&self, from: usize, until: usize, held_bytes: f64) -> f64 {
         let before = from.checked_sub(1).map_or(held_bytes, |slot| self.level(slot));
         let begin = self.cached.partition_point(|step| step.0 <= from);
@@ -85,7 +85,7 @@ impl FileSchedule {
 }
 
 impl Schedule {
-    /// An empty schedule: the cache holds what it holds at the start for as long as it must.
+    /// An empty schedule: the cache keeps its contents at the start for as long as they are pinned.
     pub fn new(instance: &Instance) -> Self {
         let slots = instance.slots.len();
         let mut schedule = Self {
@@ -114,8 +114,8 @@ impl Schedule {
             .for_each(|left| *left -= bytes);
     }
 
-    /// Plans a job with what is cached: the rest of its files it reads remotely. Refuses, and changes
-    /// nothing, if the link has too little left.
+    /// Plans a job with the bytes that are cached: it reads the rest of its files remotely. Refuses, and
+    /// changes nothing, if the link has too little left.
     pub fn admit(&mut self, instance: &Instance, job: usize) -> bool {
         let remote = self.missing(instance, job);
         let rate = remote.iter().sum::<f64>() / instance.jobs[job].seconds;
@@ -130,7 +130,8 @@ impl Schedule {
         true
     }
 
-    /// Plans a job with these remote bytes, even beyond what the link has; [`Schedule::shed`] has to follow.
+    /// Plans a job with these remote bytes, even beyond the rate that the link has left; [`Schedule::shed`]
+    /// has to follow.
     pub(crate) fn force(&mut self, instance: &Instance, job: usize, remote: Vec<f64>) {
         let rate = remote.iter().sum::<f64>() / instance.jobs[job].seconds;
         let slots = instance.jobs[job].from..instance.jobs[job].until;
@@ -138,7 +139,7 @@ impl Schedule {
         self.jobs[job] = Some(remote);
     }
 
-    /// Takes a job out of the plan, but not what is cached for it; see [`Schedule::trim`].
+    /// Takes a job out of the plan, but not the bytes that are cached for it; see [`Schedule::trim`].
     pub fn dismiss(&mut self, instance: &Instance, job: usize) {
         if let Some(remote) = self.jobs[job].take() {
             let rate = remote.iter().sum::<f64>() / instance.jobs[job].seconds;
@@ -166,7 +167,7 @@ impl Schedule {
             let (file, schedule) = (&instance.files[file], &self.files[file]);
             let cached = schedule.usable(reader.from, reader.until, file.held_bytes);
             let missing = (file.bytes - cached).max(0.0);
-            // What the solver's rounding left of a file that is cached whole.
+            // The file is cached whole, but for the solver's rounding.
             if missing < ROUNDING * file.bytes {
                 0.0
             } else {
@@ -176,7 +177,7 @@ impl Schedule {
         reader.reads.iter().map(missing).collect()
     }
 
-    /// Dismisses jobs, those with the most remote bytes first, where the link is promised beyond what it has.
+    /// Dismisses jobs, those with the most remote bytes first, where the link is promised beyond its rate.
     pub fn shed(&mut self, instance: &Instance) -> Vec<usize> {
         let mut dismissed = Vec::new();
         for slot in 0..self.link_left.len() {
@@ -203,14 +204,14 @@ impl Schedule {
         dismissed
     }
 
-    /// Gives back what is fetched and kept for no planned job.
+    /// Gives back the link and the room of bytes that no planned job reads.
     pub fn trim(&mut self, instance: &Instance) {
         for number in 0..self.files.len() {
             self.trim_file(instance, number);
         }
     }
 
-    /// From the last slot to the first, keeps of each level only what a planned job reads later.
+    /// From the last slot to the first, keeps of each level only the bytes that a planned job reads later.
     pub(crate) fn trim_file(&mut self, instance: &Instance, number: usize) {
         let file = &instance.files[number];
         let schedule = &self.files[number];
@@ -240,7 +241,7 @@ impl Schedule {
                 .iter_mut()
                 .for_each(|wanted| *wanted = wanted.max(bytes));
         }
-        // Backwards: what is wanted later and is there now is wanted now.
+        // Backwards: bytes that are wanted later and are there now are wanted now.
         for slot in (0..end.saturating_sub(1)).rev() {
             wanted[slot] = wanted[slot].max(wanted[slot + 1].min(levels[slot]));
         }
@@ -277,7 +278,8 @@ impl Schedule {
     /// Checks every bound anew.
     ///
     /// # Errors
-    /// The first slot in which the link or the cache is promised beyond what it has.
+    /// The first slot in which the link or the cache is promised beyond its bound, or the first file or job
+    /// whose bytes do not add up.
     pub fn check(&self, instance: &Instance) -> Result<(), String> {
         let slots = &instance.slots;
         let mut rates = vec![0.0; slots.len()];

@@ -12,7 +12,7 @@ pub struct Slots {
     slot_s: f64,
     /// The least rate of the link in each slot.
     pub link: Vec<f64>,
-    /// What is promised of it, at its greatest.
+    /// The rate promised to others in each slot: the sum of all promises that touch it.
     pub promised: Vec<f64>,
 }
 

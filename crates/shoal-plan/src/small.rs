@@ -8,7 +8,7 @@ use crate::lp::{LinearProgram, LpSolver, Solution, SolveError};
 /// order of magnitude faster and in a process that can be stopped.
 pub const MOST_ENTRIES: usize = 60_000;
 
-/// What its answer may cost more than the optimum.
+/// The most by which its answer costs more than the optimum, as a share of one plus that cost.
 const TOLERANCE: f64 = 1e-6;
 
 /// A dual simplex method with branch and bound, pure Rust.

@@ -29,9 +29,9 @@ pub struct Skyline {
 /// Assigns `blocks` blocks of `block_bytes` to the area below a skyline.
 ///
 /// As printed: the first interval without a gap is found, then its least rate; a rectangle of that rate over
-/// the interval takes as many blocks as it has room for, rounded up; what is above the rectangle is treated
-/// in the same way, and then what is after the interval. The blocks of a rectangle follow each other, each at
-/// the full rate.
+/// the interval takes as many blocks as it has room for, rounded up; the area above the rectangle is treated
+/// in the same way, and then the area after the interval. The blocks of a rectangle follow each other, each
+/// at the full rate.
 ///
 /// *Rounding.* The last block of a rectangle may end after it, by less than the time of one block. So at any
 /// time the blocks exceed the skyline by the rectangles that end late; their bytes beyond it are less than
@@ -46,7 +46,7 @@ pub fn translate(skyline: &Skyline, block_bytes: f64, blocks: u64) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut left = blocks;
     let mut rates = skyline.rates.clone();
-    // What is left of `rates` counts as nothing below this: a difference of equal rates.
+    // A rate below this counts as zero: it is the difference of equal rates.
     let least = rates.iter().copied().fold(0.0, f64::max) * 1e-9;
     // Intervals that are to be done, the next one last: the recursion of the listing, with a stack of its
     // own.

@@ -5,7 +5,7 @@ use crate::model::{LinkChange, Request};
 use crate::plan::{Outcome, Plan};
 use crate::planner::{PlanError, plan};
 
-/// What is changed, each as a multiple of what the request has.
+/// A change of a request, as factors of its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     /// The link, at all times.
@@ -16,7 +16,7 @@ pub struct Change {
     pub slack: f64,
 }
 
-/// What a change does.
+/// The effect of a change on a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effect {
     /// The change.
@@ -40,7 +40,8 @@ impl Default for Change {
 }
 
 impl Change {
-    /// The request with the change. Whoever asks for less than nothing gets a request that is refused.
+    /// The request with the change. [`Request::check`] refuses it unless bandwidth and slack are positive; a
+    /// negative cache counts as none.
     #[expect(clippy::cast_sign_loss, reason = "a negative capacity becomes 0")]
     pub fn apply(&self, request: &Request) -> Request {
         let mut changed = request.clone();
@@ -81,21 +82,28 @@ fn effect(
     solver: &dyn LpSolver,
 ) -> Result<Effect, PlanError> {
     let with = plan(&change.apply(request), solver)?;
-    let pairs = || without.jobs.iter().zip(&with.jobs);
-    let is_planned = |outcome: &Outcome| *outcome == Outcome::Planned;
-    let named = |saved: bool| {
-        pairs()
-            .filter(move |(before, after)| {
-                (is_planned(&before.outcome), is_planned(&after.outcome)) == (!saved, saved)
-            })
-            .map(|(before, _)| before.job.clone())
-            .collect()
-    };
-    let (saved, lost) = (named(true), named(false));
-    Ok(Effect {
-        change,
-        saved,
-        lost,
-        plan: with,
-    })
+    Ok(Effect::between(change, without, with))
+}
+
+impl Effect {
+    /// Compares two plans of the same jobs: without the change, and with it.
+    pub fn between(change: Change, without: &Plan, with: Plan) -> Self {
+        let named = |saved: bool| {
+            let is_planned = |outcome: &Outcome| *outcome == Outcome::Planned;
+            let pairs = without.jobs.iter().zip(&with.jobs);
+            pairs
+                .filter(move |(before, after)| {
+                    (is_planned(&before.outcome), is_planned(&after.outcome)) == (!saved, saved)
+                })
+                .map(|(before, _)| before.job.clone())
+                .collect()
+        };
+        let (saved, lost) = (named(true), named(false));
+        Self {
+            change,
+            saved,
+            lost,
+            plan: with,
+        }
+    }
 }

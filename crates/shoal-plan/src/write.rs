@@ -131,7 +131,7 @@ fn jobs(request: &Request, instance: &Instance, decision: &Decision) -> Vec<JobP
         .collect()
 }
 
-/// Why a job found no room: what the schedule has left for it.
+/// The reason for which a job found no room: its missing bytes, and the rest of the link.
 fn no_room(instance: &Instance, schedule: &Schedule, job: usize) -> Reason {
     let reader = &instance.jobs[job];
     let missing_bytes: f64 = schedule.missing(instance, job).iter().sum();

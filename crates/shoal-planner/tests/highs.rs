@@ -20,8 +20,8 @@ const HIGHS: HighsSolver = HighsSolver {
     is_patient: true,
 };
 
-/// Some dozen jobs over an hour, on a link of this share of what they read, and a cache of this share of the
-/// files.
+/// Some dozen jobs over an hour, on a link of this share of the bytes that they read, and a cache of this
+/// share of the files.
 fn instance(seed: u64, link: f64, cache: f64) -> Instance {
     let workload = Workload {
         scale: 0.003,

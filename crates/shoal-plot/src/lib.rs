@@ -25,6 +25,21 @@ const RIGHT: f64 = 590.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 350.0;
 
+/// One drawing with all of these below each other.
+pub fn stacked(drawings: &[String]) -> String {
+    let height = HEIGHT * drawings.len() as f64;
+    let mut svg = format!("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\">\n");
+    for (number, drawing) in drawings.iter().enumerate() {
+        let y = HEIGHT * number as f64;
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            svg,
+            "<svg y=\"{y}\" width=\"{WIDTH}\" height=\"{HEIGHT}\">\n{drawing}</svg>"
+        );
+    }
+    svg + "</svg>\n"
+}
+
 fn colour(number: usize) -> &'static str {
     COLOURS[number % COLOURS.len()]
 }
@@ -114,7 +129,17 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bars, Line, Lines, Spread};
+    use super::{Bars, Line, Lines, Spread, stacked};
+
+    #[test]
+    fn drawings_below_each_other_are_one() {
+        let svg = stacked(&["<svg>1</svg>".to_owned(), "<svg>2</svg>".to_owned()]);
+        assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 760 880\">\n"));
+        assert!(
+            svg.contains("<svg y=\"440\" width=\"760\" height=\"440\">\n<svg>2</svg></svg>\n</svg>\n"),
+            "{svg}"
+        );
+    }
 
     #[test]
     fn a_plot_says_what_it_shows() {

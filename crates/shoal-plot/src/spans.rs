@@ -3,6 +3,11 @@
 use super::axis::Axis;
 use super::{BOTTOM, Drawing, LEFT, RIGHT, TOP, colour, escaped};
 
+/// Letters of a name that fit beside the plot. If one is longer, all names stand in the plot.
+const MARGIN_LETTERS: usize = 12;
+/// Letters of a name that fit into the plot.
+const ROW_LETTERS: usize = 75;
+
 /// A plot of spans of time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spans {
@@ -52,14 +57,12 @@ impl Spans {
         }
         let height = (BOTTOM - TOP) / self.rows.len().max(1) as f64;
         let font = height.clamp(3.0, 11.0);
+        let are_long = self
+            .rows
+            .iter()
+            .any(|(name, _)| name.chars().count() > MARGIN_LETTERS);
         for (number, (name, spans)) in self.rows.iter().enumerate() {
             let bottom = TOP + height * (number + 1) as f64;
-            drawing.add(format_args!(
-                "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\" font-size=\"{font:.1}\">{}</text>",
-                LEFT - 6.0,
-                bottom - height / 2.0 + font / 3.0,
-                escaped(name)
-            ));
             for span in spans {
                 let [from, until] = [span.from, span.until].map(|time| axis.place(time, LEFT, RIGHT));
                 let tall = (height * 0.9 * span.height.clamp(0.05, 1.0)).max(0.5);
@@ -70,12 +73,32 @@ impl Spans {
                     colour(span.kind)
                 ));
             }
+            let (x, anchor) = if are_long {
+                (LEFT + 4.0, "start")
+            } else {
+                (LEFT - 6.0, "end")
+            };
+            drawing.add(format_args!(
+                "<text x=\"{x}\" y=\"{:.1}\" text-anchor=\"{anchor}\" font-size=\"{font:.1}\">{}</text>",
+                bottom - height / 2.0 + font / 3.0,
+                escaped(&shortened(name))
+            ));
         }
         for (number, kind) in self.kinds.iter().enumerate() {
             drawing.legend(number, kind);
         }
         drawing.finish()
     }
+}
+
+/// The end of a long name: paths differ there.
+fn shortened(name: &str) -> String {
+    let more = name.chars().count().saturating_sub(ROW_LETTERS);
+    if more == 0 {
+        return name.to_owned();
+    }
+    let end: String = name.chars().skip(more).collect();
+    format!("\u{2026}{end}")
 }
 
 #[cfg(test)]
@@ -108,5 +131,27 @@ mod tests {
         );
         assert!(svg.contains("x=\"335.0\" y=\"215.0\" width=\"255.0\""), "{svg}");
         assert!(svg.contains("a&lt;b") && svg.contains("fetch") && svg.contains("cached"));
+        assert!(svg.contains("text-anchor=\"end\" font-size=\"11.0\">c<"), "{svg}");
+    }
+
+    #[test]
+    fn long_names_stand_in_the_plot_and_show_their_end() {
+        let path = format!("s3://lake/{}/dt=2026-11-20/", "a".repeat(90));
+        let plot = Spans {
+            title: "t".to_owned(),
+            x_label: "seconds".to_owned(),
+            y_label: "file".to_owned(),
+            rows: vec![(path, Vec::new()), ("s3://lake/dimension".to_owned(), Vec::new())],
+            kinds: Vec::new(),
+        };
+        let svg = plot.svg();
+        assert!(
+            svg.contains("a/dt=2026-11-20/</text>") && !svg.contains(">s3://lake/a"),
+            "{svg}"
+        );
+        assert!(
+            svg.contains("text-anchor=\"start\" font-size=\"11.0\">s3://lake/dimension<"),
+            "{svg}"
+        );
     }
 }

@@ -7,6 +7,7 @@ use std::hint::black_box;
 use std::process::Command;
 use std::time::Duration;
 
+use shoal_policy::eviction::c2p::Completeness;
 use shoal_policy::eviction::gwf::Ageing;
 use shoal_policy::eviction::{
     Belady, C2p, Duel, Eviction, Gwf, Layered, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve,
@@ -33,6 +34,7 @@ fn main() {
             "belady",
             "gwf",
             "c2p",
+            "c2p+duel",
             "lru-in-3-layers",
         ]
         .into_iter()
@@ -48,7 +50,8 @@ fn main() {
         "duel" => measure(Duel::default()),
         "life" => measure(Life::new(Duration::MAX)),
         "gwf" => measure(Gwf::new(Ageing::Added)),
-        "c2p" => measure(C2p::default()),
+        "c2p" => measure(C2p::<BlockId>::default()),
+        "c2p+duel" => measure(C2p::above(Duel::default(), Completeness::Read)),
         "belady" => measure(Belady::new(std::iter::empty())),
         "lru-in-3-layers" => measure(three_layers()),
         _ => panic!("no policy {policy}"),

@@ -200,7 +200,7 @@ fn part(fraction: u64, of: u64) -> u64 {
     ((u128::from(fraction) * u128::from(of)) >> 64) as u64
 }
 
-/// What this process has run so far, as Linux accounts for it.
+/// The processor time of the main thread so far, in nanoseconds, as Linux accounts for it.
 fn processor_nanoseconds() -> u64 {
     let account = std::fs::read_to_string("/proc/self/schedstat").expect("Linux accounts for processor time");
     let nanoseconds = account.split(' ').next().and_then(|number| number.parse().ok());

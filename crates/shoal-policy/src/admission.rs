@@ -88,6 +88,8 @@ pub enum Refusal {
     /// It is part of a long read from end to end that has not been repeated, and another block would have to
     /// leave for it.
     Scan,
+    /// It was to be pinned, and pinned blocks take all the room that they may.
+    PinsFull,
 }
 
 impl Refusal {
@@ -103,6 +105,7 @@ impl Refusal {
         Self::Oversize,
         Self::SeenOnce,
         Self::Scan,
+        Self::PinsFull,
     ];
 
     /// The word used in headers, metric labels and logs.
@@ -118,6 +121,7 @@ impl Refusal {
             Self::Oversize => "oversize",
             Self::SeenOnce => "seen-once",
             Self::Scan => "scan",
+            Self::PinsFull => "pins-full",
         }
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! The dissertation flushes an object when it reaches a fixed lifetime, and keeps one that is expected to be
 //! short-lived for several times as long as such objects live. Its outlook (6.7) asks that the window for
-//! aging and the rate follow what is observed. Here, three things do:
+//! aging and the rate follow observations. Here, three things do:
 //!
 //! - **The age of normal objects** follows the ages at which objects died before their flush: nine of ten
-//!   such objects die before it. What has lived for longer will probably stay, and waits in vain. From half
-//!   full on it shrinks, so that a tier does not run full only because its objects are young.
+//!   such objects die before it. An object that has lived for longer will probably stay, and waits in vain.
+//!   From half full on it shrinks, so that a tier does not run full only because its objects are young.
 //! - **The age of short-lived ones** is five times the mean age at death of their kind, as in the
 //!   dissertation.
 //! - **The number of flushes at a time** grows by one after each round that the lake took, and is halved
@@ -17,8 +17,8 @@
 //! The configured ages are the most that an object waits; a tier without deaths uses them as they are.
 //!
 //! **Only the deaths of objects younger than the age are seen**, for the others are at the lake by then. The
-//! 90th percentile of what is seen is always less than the age, so an age that is set to it falls from step
-//! to step down to its floor, whatever the ages at death are. [`HEADROOM`] is what the age keeps beyond the
+//! 90th percentile of the ages seen is always less than the age, so an age that is set to it falls from step
+//! to step down to its floor, for any ages at death. [`HEADROOM`] is the room that the age keeps beyond the
 //! percentile, so that it also grows again.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -194,7 +194,7 @@ impl Cleaning {
         Plan {
             age: normal.mul_f64(left(full, HALF_FULL, NEARLY_FULL)),
             short_age: short.mul_f64(left(full, NEARLY_FULL, 1.0)),
-            flushes: if full > NEARLY_FULL {
+            flushes: if fill.is_urgent() {
                 FLUSHES_MAX
             } else if load.clients_wait {
                 1
@@ -207,6 +207,11 @@ impl Cleaning {
 }
 
 impl Fill {
+    /// Whether cleaning goes before all else.
+    pub fn is_urgent(self) -> bool {
+        self.part() > NEARLY_FULL
+    }
+
     /// The part of the capacity that is in use.
     fn part(self) -> f64 {
         // Without a capacity there is no room.

@@ -364,8 +364,8 @@ mod tests {
             }
         }
 
-        /// Whatever comes and goes: all work is served, each payer's in its order, and none waits while turns
-        /// are free.
+        /// In any order of pushes and pops, all work is served, each payer's in its order, and none waits
+        /// while turns are free.
         #[test]
         fn all_work_is_served_in_its_payers_order(pushes in prop::collection::vec((0_u32..6, 1_u64..9, 0_usize..3), 0..200)) {
             let mut queue = FairQueue::default();

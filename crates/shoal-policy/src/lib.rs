@@ -10,8 +10,11 @@ pub mod eviction;
 pub mod fair;
 pub mod fingerprint;
 pub mod hash;
+pub mod link;
 pub mod mrc;
 pub mod nearest;
+pub mod outbox;
+pub mod pace;
 pub mod partition;
 pub mod residency;
 pub mod ring;
@@ -113,6 +116,31 @@ impl Source {
             Self::Peer => "peer",
             Self::Tier => "tier",
             Self::Lake => "lake",
+        }
+    }
+}
+
+/// The part of the blocks of a read that was near: on this node, on another one, or in a tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Found {
+    /// Every block.
+    Complete,
+    /// Some blocks. The reader waited for the others.
+    Partial,
+    /// No block.
+    Nothing,
+}
+
+impl Found {
+    /// Every case.
+    pub const ALL: [Self; 3] = [Self::Complete, Self::Partial, Self::Nothing];
+
+    /// The word in metrics and `/status`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Partial => "partial",
+            Self::Nothing => "none",
         }
     }
 }

@@ -3,8 +3,12 @@
 //! Room is a promise: `used + reserved + leaving <= capacity` after every step. It is taken *before* bytes
 //! are written ([`Residency::reserve`]) and given back only *after* they are gone ([`Residency::left`]), so
 //! the promise also holds while many blocks come and go at once.
+//!
+//! A *pinned* key is no policy's business: the policy forgets it, so that no search for a victim meets it,
+//! and gets it back as one just used when the pin ends ([`Residency::pin`]).
 
-use std::marker::PhantomData;
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::Duration;
 
 use crate::admission::Refusal;
@@ -22,7 +26,12 @@ pub struct Residency<K, P> {
     reserved_bytes: u64,
     /// Taken by keys that are forgotten but not yet gone.
     leaving_bytes: u64,
-    key: PhantomData<K>,
+    /// The held keys that the policy does not know of, with their bytes.
+    pinned: HashMap<K, u64>,
+    /// Taken by them.
+    pinned_bytes: u64,
+    /// The most that they may take.
+    pinned_bytes_max: u64,
 }
 
 /// Where eviction ahead of need starts and where it stops, in bytes.
@@ -76,8 +85,8 @@ impl<K> Leaving<K> {
     }
 }
 
-impl<K: Copy, P: Eviction<K>> Residency<K, P> {
-    /// An empty cache with room for `capacity_bytes`.
+impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
+    /// An empty cache with room for `capacity_bytes`, in which nothing can be pinned.
     pub fn new(capacity_bytes: u64, watermarks: Watermarks, policy: P) -> Self {
         assert!(watermarks.low_bytes <= watermarks.high_bytes && watermarks.high_bytes <= capacity_bytes);
         assert!(policy.is_empty(), "a new cache holds nothing");
@@ -88,7 +97,18 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
             used_bytes: 0,
             reserved_bytes: 0,
             leaving_bytes: 0,
-            key: PhantomData,
+            pinned: HashMap::new(),
+            pinned_bytes: 0,
+            pinned_bytes_max: 0,
+        }
+    }
+
+    /// The same cache, in which pinned keys take at most `bytes_max`.
+    #[must_use]
+    pub fn with_pins(self, bytes_max: u64) -> Self {
+        Self {
+            pinned_bytes_max: bytes_max,
+            ..self
         }
     }
 
@@ -125,7 +145,7 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
 
     /// Turns the reservation into a held key, whose bytes have been written.
     pub fn commit(&mut self, Reservation { bytes }: Reservation, key: K) {
-        assert!(!self.policy.contains(&key), "a key is admitted once");
+        assert!(!self.contains(&key), "a key is admitted once");
         self.reserved_bytes -= bytes;
         self.used_bytes += bytes;
         self.policy.insert(key, bytes);
@@ -135,6 +155,59 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
     /// Gives back a reservation of which nothing is left on the medium.
     pub fn cancel(&mut self, Reservation { bytes }: Reservation) {
         self.reserved_bytes -= bytes;
+    }
+
+    /// Checks whether `bytes` more can be pinned.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Refusal::PinsFull`] if pinned keys would take more than they may.
+    pub fn pins_admit(&self, bytes: u64) -> Result<(), Refusal> {
+        if self.pinned_bytes.saturating_add(bytes) > self.pinned_bytes_max {
+            return Err(Refusal::PinsFull);
+        }
+        Ok(())
+    }
+
+    /// Keeps a held key from being evicted. Returns its bytes if it was not pinned before.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Refusal::PinsFull`] if pinned keys would take more than they may. The key stays held.
+    pub fn pin(&mut self, key: &K) -> Result<Option<u64>, Refusal> {
+        if self.pinned.contains_key(key) {
+            return Ok(None);
+        }
+        // It comes back if there is no room for the pin: a policy tells the size of a key only when it goes.
+        let Some(bytes) = self.policy.set_aside(key) else {
+            return Ok(None);
+        };
+        if let Err(refusal) = self.pins_admit(bytes) {
+            self.policy.take_back(*key, bytes);
+            return Err(refusal);
+        }
+        self.pinned.insert(*key, bytes);
+        self.pinned_bytes += bytes;
+        Ok(Some(bytes))
+    }
+
+    /// Ends the pin of a key, which was used just now as far as the policy can tell. Returns its bytes if it
+    /// was pinned.
+    pub fn unpin(&mut self, key: &K) -> Option<u64> {
+        let bytes = self.pinned.remove(key)?;
+        self.pinned_bytes -= bytes;
+        self.policy.take_back(*key, bytes);
+        Some(bytes)
+    }
+
+    /// Whether `key` is held and pinned.
+    pub fn is_pinned(&self, key: &K) -> bool {
+        self.pinned.contains_key(key)
+    }
+
+    /// The bytes of a key that is held and pinned.
+    pub fn pinned_bytes_of(&self, key: &K) -> Option<u64> {
+        self.pinned.get(key).copied()
     }
 
     /// Records a use of `key`.
@@ -200,7 +273,14 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
 
     /// Removes `key`, which is no longer valid, whatever the policy thinks of it.
     pub fn remove(&mut self, key: &K) -> Option<Leaving<K>> {
-        let bytes = self.policy.remove(key)?;
+        let bytes = match self.pinned.remove(key) {
+            Some(bytes) => {
+                self.pinned_bytes -= bytes;
+                self.policy.left_aside(key);
+                bytes
+            }
+            None => self.policy.remove(key)?,
+        };
         Some(self.leave(*key, bytes))
     }
 
@@ -227,17 +307,27 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
 
     /// Whether `key` is held.
     pub fn contains(&self, key: &K) -> bool {
-        self.policy.contains(key)
+        self.policy.contains(key) || self.pinned.contains_key(key)
     }
 
     /// The number of held keys.
     pub fn len(&self) -> usize {
-        self.policy.len()
+        self.policy.len() + self.pinned.len()
     }
 
     /// Whether no key is held.
     pub fn is_empty(&self) -> bool {
-        self.policy.is_empty()
+        self.len() == 0
+    }
+
+    /// The room that pinned keys take.
+    pub const fn pinned_bytes(&self) -> u64 {
+        self.pinned_bytes
+    }
+
+    /// The room that pinned keys may take.
+    pub const fn pinned_bytes_max(&self) -> u64 {
+        self.pinned_bytes_max
     }
 
     /// The room that held keys take.
@@ -273,175 +363,9 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
 
     fn assert_promise(&self) {
         assert!(self.taken_bytes() <= self.capacity_bytes, "capacity is a promise");
+        debug_assert!(self.pinned_bytes <= self.used_bytes && self.pinned_bytes <= self.pinned_bytes_max);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::collection::vec;
-    use proptest::prelude::{ProptestConfig, proptest};
-
-    use super::{Leaving, Refusal, Reservation, Residency, Watermarks};
-    use crate::eviction::Lru;
-
-    type Cache = Residency<u32, Lru<u32>>;
-
-    fn cache(capacity_bytes: u64) -> Cache {
-        Residency::new(capacity_bytes, Watermarks::of(capacity_bytes), Lru::default())
-    }
-
-    fn fill(cache: &mut Cache, keys: std::ops::Range<u32>, bytes: u64) {
-        for key in keys {
-            let room = cache.reserve(bytes).expect("there is room");
-            cache.commit(room, key);
-        }
-    }
-
-    fn keys(victims: &[Leaving<u32>]) -> Vec<u32> {
-        victims.iter().map(|leaving| leaving.key).collect()
-    }
-
-    #[test]
-    fn a_block_too_large_for_the_cache_is_refused_differently_from_one_without_room_now() {
-        let mut cache = cache(100);
-        assert_eq!(cache.reserve(101), Err(Refusal::TooLarge));
-        assert_eq!(cache.reserve(u64::MAX), Err(Refusal::TooLarge));
-        fill(&mut cache, 0..1, 100);
-        assert_eq!(cache.reserve(1), Err(Refusal::NoRoom));
-    }
-
-    #[test]
-    fn room_is_taken_from_the_reservation_until_the_last_byte_is_gone() {
-        let mut cache = cache(100);
-        let room = cache.reserve(60).unwrap();
-        assert_eq!(cache.reserve(60), Err(Refusal::NoRoom), "reserved room is taken");
-        cache.commit(room, 1);
-        let leaving = cache.evict(&mut |_| true).unwrap();
-        assert_eq!(
-            cache.reserve(60),
-            Err(Refusal::NoRoom),
-            "a victim takes room until it is gone"
-        );
-        cache.left(leaving);
-        let room = cache.reserve(100).unwrap();
-        cache.cancel(room);
-        assert_eq!(cache.taken_bytes(), 0);
-    }
-
-    #[test]
-    fn a_renamed_block_takes_its_room_along() {
-        let mut cache = cache(100);
-        fill(&mut cache, 0..1, 60);
-        let leaving = cache.remove(&0).unwrap();
-        let room = cache.retake(leaving);
-        assert_eq!((room.bytes(), cache.taken_bytes()), (60, 60));
-        assert_eq!(cache.reserve(60), Err(Refusal::NoRoom));
-        cache.commit(room, 1);
-        assert_eq!((cache.used_bytes(), cache.taken_bytes()), (60, 60));
-    }
-
-    #[test]
-    fn a_reservation_grows_while_there_is_room() {
-        let mut cache = cache(100);
-        let mut room = cache.reserve(60).unwrap();
-        assert_eq!(cache.extend(&mut room, 41), Err(Refusal::TooLarge));
-        cache.extend(&mut room, 40).unwrap();
-        assert_eq!(room.bytes(), 100);
-        cache.commit(room, 1);
-        assert_eq!(cache.used_bytes(), 100);
-    }
-
-    #[test]
-    fn eviction_ahead_starts_above_high_and_stops_at_low() {
-        let mut cache = cache(100);
-        fill(&mut cache, 0..19, 5);
-        assert!(!cache.is_crowded());
-        assert!(
-            cache.evict_ahead(false, 10, &mut |_| true).is_empty(),
-            "at the mark nothing happens"
-        );
-        fill(&mut cache, 19..20, 5);
-        assert!(cache.is_crowded());
-        assert_eq!(
-            keys(&cache.evict_ahead(false, 1, &mut |_| true)),
-            [0],
-            "not more than asked"
-        );
-        assert!(cache.evict_ahead(false, 10, &mut |_| true).is_empty());
-        assert_eq!(
-            keys(&cache.evict_ahead(true, 10, &mut |_| true)),
-            [1],
-            "once started, down to the low mark"
-        );
-        assert_eq!(cache.used_bytes(), 90);
-    }
-
-    #[test]
-    fn a_block_in_use_does_not_leave() {
-        let mut cache = cache(100);
-        fill(&mut cache, 0..10, 10);
-        assert_eq!(keys(&cache.evict_ahead(false, 10, &mut |key| *key == 7)), [7]);
-        assert_eq!(cache.evict(&mut |_| false), None);
-        assert!(cache.contains(&0));
-    }
-
-    #[test]
-    fn room_may_be_added_and_taken_but_not_from_under_what_is_held() {
-        let mut cache = cache(100);
-        fill(&mut cache, 0..10, 10);
-        cache.resize(110, Watermarks::of(110));
-        fill(&mut cache, 10..11, 10);
-        let leaving = cache.evict(&mut |_| true).unwrap();
-        let promise = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            cache.resize(100, Watermarks::of(100));
-        }));
-        assert!(promise.is_err(), "a victim takes room until it is gone");
-        cache.resize(110, Watermarks::of(110));
-        cache.left(leaving);
-        cache.resize(100, Watermarks::of(100));
-        assert_eq!((cache.capacity_bytes(), cache.used_bytes()), (100, 100));
-    }
-
-    #[test]
-    fn watermarks_are_in_order_at_every_capacity() {
-        for capacity_bytes in (0..100).chain([1 << 20, u64::MAX]) {
-            let Watermarks {
-                high_bytes,
-                low_bytes,
-            } = Watermarks::of(capacity_bytes);
-            assert!(low_bytes <= high_bytes && high_bytes <= capacity_bytes);
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn the_books_balance_after_any_history(steps in vec((0..7u8, 0..40u32, 0..40u64), 0..200)) {
-            let mut cache = cache(100);
-            let (mut reserved, mut leaving): (Vec<Reservation>, Vec<Leaving<u32>>) = (Vec::new(), Vec::new());
-            let mut used: Vec<(u32, u64)> = Vec::new();
-            for (step, key, bytes) in steps {
-                match step {
-                    0 | 1 => reserved.extend(cache.reserve(bytes)),
-                    2 if !cache.contains(&key) => if let Some(room) = reserved.pop() {
-                        used.push((key, room.bytes()));
-                        cache.commit(room, key);
-                    },
-                    3 => if let Some(room) = reserved.pop() { cache.cancel(room) },
-                    4 => leaving.extend(cache.evict(&mut |other| *other >= key)),
-                    5 => leaving.extend(cache.remove(&key)),
-                    _ => if let Some(gone) = leaving.pop() { cache.left(gone) },
-                }
-                used.retain(|(key, _)| cache.contains(key));
-                let used_bytes: u64 = used.iter().map(|(_, bytes)| bytes).sum();
-                let reserved_bytes: u64 = reserved.iter().map(Reservation::bytes).sum();
-                let leaving_bytes: u64 = leaving.iter().map(Leaving::bytes).sum();
-                assert_eq!(cache.used_bytes(), used_bytes);
-                assert_eq!(cache.taken_bytes(), used_bytes + reserved_bytes + leaving_bytes);
-                assert!(cache.taken_bytes() <= cache.capacity_bytes());
-                assert_eq!(cache.len(), used.len());
-            }
-        }
-    }
-}
+mod tests;

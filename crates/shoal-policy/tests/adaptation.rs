@@ -1,4 +1,5 @@
-//! Nodes that each divide their room by what they see come close to the best division for all of them.
+//! Nodes that each divide their room by the requests that they see come close to the best division for all of
+//! them.
 
 #[path = "../benches/cluster/mod.rs"]
 mod cluster;

@@ -17,9 +17,9 @@
 
 use std::time::Duration;
 
-use shoal_policy::PartOf;
-use shoal_policy::eviction::c2p::{C2p, Event, EventKind, Reading, Reads, Settings};
-use shoal_policy::eviction::{Eviction, Lru};
+use shoal_policy::eviction::c2p::{C2p, Closeness, Completeness, Event, Reading, Rule};
+use shoal_policy::eviction::{Duel, Eviction, Lfuda, Lru, Ranking, S3Fifo};
+use shoal_policy::{NodeId, PartOf};
 
 const NODES: usize = 8;
 const SEGMENTS_PER_NODE: usize = 128;
@@ -46,8 +46,8 @@ impl PartOf for Segment {
     }
 }
 
-/// What the paper counts, over all seeds.
-#[derive(Debug, Default)]
+/// The numbers that the paper reports, over all seeds.
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     object_hits: u32,
     partial_misses: u32,
@@ -79,11 +79,37 @@ fn object_of(seed: u64, read: u64, exponent: f64) -> u32 {
     (fraction(scatter(seed + 1_000) ^ read).powf(1.0 / exponent) * f64::from(OBJECTS)) as u32
 }
 
-fn run<P: Eviction<Segment>>(
-    exponent: f64,
-    empty: impl Fn() -> P,
-    hear: impl Fn(&mut P, &Event<Segment>),
-) -> Counts {
+/// A cache of a node, and the events that it tells and hears.
+trait Node: Eviction<Segment> {
+    fn take_events(&mut self) -> Vec<Event<Segment>> {
+        Vec::new()
+    }
+
+    fn hear(&mut self, _node: NodeId, _event: &Event<Segment>) {}
+
+    fn observe(&mut self, _key: Segment) {}
+}
+
+impl Node for Lru<Segment> {}
+impl Node for Lfuda<Segment> {}
+impl Node for S3Fifo<Segment> {}
+impl Node for Duel<Segment> {}
+
+impl<B: Ranking<Segment>> Node for C2p<Segment, B> {
+    fn take_events(&mut self) -> Vec<Event<Segment>> {
+        self.take_events()
+    }
+
+    fn hear(&mut self, node: NodeId, event: &Event<Segment>) {
+        self.hear(node, event);
+    }
+
+    fn observe(&mut self, key: Segment) {
+        self.observe(&key, SEGMENTS_PER_OBJECT);
+    }
+}
+
+fn run<P: Node>(exponent: f64, empty: impl Fn() -> P) -> Counts {
     let mut counts = Counts::default();
     for seed in 0..SEEDS {
         let mut nodes: Vec<P> = (0..NODES).map(|_| empty()).collect();
@@ -91,30 +117,28 @@ fn run<P: Eviction<Segment>>(
             let now = Duration::from_secs(read);
             let object = object_of(seed, read, exponent);
             let mut hits = 0;
-            let mut events = Vec::new();
             for index in 0..SEGMENTS_PER_OBJECT {
                 let key = Segment { object, index };
-                let place = node_of(seed, key);
-                let node = &mut nodes[place];
+                let node = &mut nodes[node_of(seed, key)];
                 node.advance(now);
-                let mut happened = |kind, key| events.push((place, Event { at: now, key, kind }));
                 if node.contains(&key) {
                     node.touch(&key);
                     hits += 1;
-                    happened(EventKind::Hit, key);
                     continue;
                 }
                 if node.len() == SEGMENTS_PER_NODE {
-                    let (victim, _) = node.evict(&mut |_| true).expect("a full cache has a victim");
-                    happened(EventKind::Replace, victim);
+                    node.evict(&mut |_| true).expect("a full cache has a victim");
                 }
                 node.insert(key, 1 << 20);
-                happened(EventKind::Miss, key);
+                node.observe(key);
             }
             // A second passes before the next read: every node has heard by then.
-            for (place, event) in &events {
-                for (_, node) in nodes.iter_mut().enumerate().filter(|(other, _)| other != place) {
-                    hear(node, event);
+            for place in 0..NODES {
+                for event in nodes[place].take_events() {
+                    let others = nodes.iter_mut().enumerate().filter(|(other, _)| *other != place);
+                    for (_, node) in others {
+                        node.hear(NodeId(place as u64), &event);
+                    }
                 }
             }
             counts.object_hits += u32::from(hits == SEGMENTS_PER_OBJECT);
@@ -125,33 +149,41 @@ fn run<P: Eviction<Segment>>(
     counts
 }
 
-fn c2p(exponent: f64, reading: Reading) -> Counts {
-    let settings = Settings {
-        reads: Reads::Whole,
+fn c2p(exponent: f64, reading: Reading, completeness: Completeness) -> Counts {
+    let rule = Rule {
         reading,
-        ..Settings::default()
+        ..Rule::default()
     };
-    run(
-        exponent,
-        || C2p::new(settings),
-        |policy, event| {
-            policy.observe(&event.key.object, SEGMENTS_PER_OBJECT);
-            policy.hear(event);
-        },
-    )
+    run(exponent, || C2p::above(Closeness::new(rule), completeness))
 }
 
 #[test]
 fn objects_are_found_whole_more_often_and_in_part_half_as_often() {
     for exponent in [2.0, 3.0, 4.0] {
-        let lru = run(exponent, Lru::default, |_, _| ());
-        let printed = c2p(exponent, Reading::Printed);
-        let inverted = c2p(exponent, Reading::Inverted);
+        let lru = run(exponent, Lru::default);
+        let printed = c2p(exponent, Reading::Printed, Completeness::Whole);
+        let inverted = c2p(exponent, Reading::Inverted, Completeness::Whole);
+        let read = c2p(exponent, Reading::Printed, Completeness::Read);
         println!("{exponent}: {lru:?}\n printed {printed:?}\n inverted {inverted:?}");
         assert!(printed.object_hits * 100 > lru.object_hits * 104);
         assert!(printed.partial_misses * 100 < lru.partial_misses * 55);
         assert!(printed.disk_reads * 100 < lru.disk_reads * 98);
         assert!(inverted.object_hits * 100 > lru.object_hits * 103);
         assert!(inverted.object_hits < printed.object_hits);
+        assert_eq!(read, printed, "objects are read whole");
     }
+}
+
+#[test]
+fn above_any_other_policy_objects_are_found_in_part_less_often() {
+    fn compare<B: Ranking<Segment> + Node + Default>(name: &str) {
+        let (alone, above) = (run(3.0, B::default), run(3.0, C2p::<_, B>::default));
+        println!("{name}: {alone:?}\n above {above:?}");
+        assert!(above.partial_misses * 100 < alone.partial_misses * 65, "{name}");
+        assert!(above.object_hits > alone.object_hits, "{name}");
+    }
+    compare::<Lru<_>>("LRU");
+    compare::<Lfuda<_>>("LFUDA");
+    compare::<S3Fifo<_>>("S3-FIFO");
+    compare::<Duel<_>>("duel");
 }

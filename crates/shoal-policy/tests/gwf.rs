@@ -5,7 +5,7 @@
 //! for a cache that always replicates (All-AR), 1.6 for D4N. We find 3.0 for All-AR and 1.00 for GWF in
 //! either reading, with as many local hits but for 3% (with the age added, in the text's reading alone): a
 //! copy of a peer's block weighs nothing until it is used again, and nearly all victims are such copies.
-//! Algorithm 3 says so; what the prototype did otherwise the dissertation does not tell.
+//! Algorithm 3 says so; the dissertation does not tell how the prototype differed.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ const fn scatter(n: u64) -> u64 {
     n ^ (n >> 31)
 }
 
-/// What the directory knows of a block.
+/// The entry of a block in the directory.
 #[derive(Default)]
 struct Entry {
     global_weight: Weight,
@@ -162,7 +162,8 @@ fn gwf(footprint_gb: usize, ageing: Ageing, reading: Reading, seed: u64) -> Coun
     cluster.counts
 }
 
-/// Every node keeps what it reads, by LRU, and takes from others what they have: Alluxio's All-AR.
+/// Every node keeps the blocks that it reads, by LRU, and reads from others the blocks that they have:
+/// Alluxio's All-AR.
 fn replicating(footprint_gb: usize, seed: u64) -> Counts {
     let mut nodes: Vec<Lru<usize>> = (0..NODES).map(|_| Lru::default()).collect();
     let mut counts = Counts::default();

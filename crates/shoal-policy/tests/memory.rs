@@ -1,4 +1,4 @@
-//! What the structures of a node take, as the allocator sees it: at their creation and at their worst moment.
+//! The memory of a node's structures, as the allocator sees it: at their creation and at their worst moment.
 
 use counting::peak_bytes;
 use shoal_policy::fingerprint::Fingerprint;
@@ -56,8 +56,8 @@ mod counting {
 
     struct Counting;
 
-    // SAFETY: every call goes to the system's allocator as it came; counting does not touch the memory. What
-    // is not overridden (zeroed, reallocated) comes here by way of these two.
+    // SAFETY: every call goes to the system's allocator as it came; counting does not touch the memory. Other
+    // requests (zeroed, reallocated) come here by way of these two.
     unsafe impl GlobalAlloc for Counting {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             let held = HELD_BYTES.fetch_add(layout.size(), Relaxed) + layout.size();

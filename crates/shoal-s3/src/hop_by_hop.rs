@@ -34,6 +34,13 @@ pub const MODE_HEADER: HeaderName = HeaderName::from_static("x-shoal-write");
 /// The header that says how long an object is expected to live. It is for this node alone, too.
 pub const LIFETIME_HEADER: HeaderName = HeaderName::from_static("x-shoal-lifetime");
 
+/// The header with the name of the job that a request is of, for the access log. It is for this node alone,
+/// too.
+pub const JOB_HEADER: HeaderName = HeaderName::from_static("x-shoal-job");
+
+/// Headers that are for this node alone.
+const OF_THE_NODE: [HeaderName; 3] = [MODE_HEADER, LIFETIME_HEADER, JOB_HEADER];
+
 /// The headers of a client's request that go on to the endpoint, in their order and number.
 ///
 /// Framing (`Content-Length`, `Transfer-Encoding`) is left out: the request to the lake says its own length.
@@ -42,8 +49,7 @@ pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     retain(headers, |name| {
         !is_hop_by_hop(name)
             && !OF_THE_SENDER.contains(name)
-            && name != MODE_HEADER
-            && name != LIFETIME_HEADER
+            && !OF_THE_NODE.contains(name)
             && !named.iter().any(|n| n == name.as_str())
     })
 }
@@ -119,6 +125,7 @@ mod tests {
             ("x-amz-security-token", "secret"),
             ("x-shoal-write", "back"),
             ("x-shoal-lifetime", "short"),
+            ("x-shoal-job", "etl"),
         ]);
         assert_eq!(end_to_end(&sent), HeaderMap::new());
     }

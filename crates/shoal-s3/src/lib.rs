@@ -3,6 +3,7 @@
 
 // Names.
 pub mod etag;
+pub mod glob;
 pub mod identity;
 pub mod object;
 mod percent;

@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn compare(name: &str, stream: &Merged) -> Result<(), Box<dyn Error>> {
-    let policies = PolicyName::all().map(Contender::policy);
+    let policies = PolicyName::of_lone_nodes().map(Contender::policy);
     let comparison = Comparison {
         granularity: stream.granularity,
         contenders: policies.chain([Contender::Belady]).collect(),

@@ -1,4 +1,4 @@
-//! What footprint D3N's throughput model needs for the published gains (D3N Fig. 3): `throughput_footprint
+//! Footprint that D3N's throughput model needs for the published gains (D3N Fig. 3): `throughput_footprint
 //! OUT.csv`.
 //!
 //! The paper draws its miss-ratio curve and gives neither the footprint behind it nor its law. Here nine of

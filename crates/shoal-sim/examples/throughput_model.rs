@@ -38,11 +38,11 @@ const INDUSTRY_REUSE: f64 = 0.9;
 /// Zipf's own law; the paper says "Zipf-like".
 const EXPONENT: f64 = 1.0;
 
-/// Clients of a node, each with one block in flight: what the model describes, and 20 × 150 × 4 MB in blocks
-/// of ours.
+/// Clients of a node, each with one block in flight: one as in the model, and three, which are
+/// 20 × 150 × 4 MB in blocks of ours.
 const IN_FLIGHT: [u32; 2] = [1, 3];
 
-/// What is read.
+/// The workload that clients read.
 #[derive(Clone, Copy, Debug)]
 enum Source<'path> {
     /// The stand-in for TR-FB2010-1.
@@ -189,7 +189,7 @@ fn workload(source: Source, nodes: u32, clients: u32, seed: u64) -> Result<Workl
     }
 }
 
-/// Which client asks for what.
+/// Client and block of each request.
 fn requests(source: Source, workload: &Workload) -> Vec<(u32, Block)> {
     let granularity = Granularity::blocks(BLOCK_BYTES);
     let order = match source {
@@ -242,7 +242,7 @@ fn simulated(workload: &Workload, nodes: u32, clients: u32, l1_share: f64) -> f6
         warmup: 0.0,
         sample: None,
     };
-    // Without L2 nobody has a home: each node is for itself.
+    // Without L2 no block has a home: each node caches alone.
     let mut cooperation: Box<dyn Cooperation> = if l1_share < 1.0 {
         let split = Split::Fixed(l1_share);
         Box::new(Hierarchy::new(

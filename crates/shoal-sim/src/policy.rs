@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use shoal_policy::eviction::{self, Belady, C2p, Eviction, Gwf, Life, Named};
+use shoal_policy::eviction::c2p::GROUP_BLOCKS;
+use shoal_policy::eviction::{self, Belady, Below, C2p, Eviction, Gwf, Life, Named};
 
 use crate::block::Block;
 use crate::names::unknown;
@@ -35,7 +36,7 @@ impl PolicyName {
     pub fn all() -> impl Iterator<Item = Self> + Clone {
         let of_stores = eviction::PolicyName::ALL.iter().copied();
         // A simulated node alone follows GWF as printed.
-        let of_stores = of_stores.filter(|policy| *policy != eviction::PolicyName::Gwf);
+        let of_stores = of_stores.filter(|policy| !policy.is_gwf());
         let of_stores = of_stores.map(Self::OfStores);
         of_stores.chain([Self::Life, Self::Gwf])
     }
@@ -47,6 +48,11 @@ impl PolicyName {
             Self::Life => "life",
             Self::Gwf => "gwf",
         }
+    }
+
+    /// The policies that a node by itself may follow: C2P is for nodes that hold parts of the same objects.
+    pub fn of_lone_nodes() -> impl Iterator<Item = Self> + Clone {
+        Self::all().filter(|policy| !matches!(policy, Self::OfStores(policy) if policy.is_c2p()))
     }
 
     /// Builds the policy, empty.
@@ -95,7 +101,14 @@ pub trait Policy: Eviction<Block> {
     fn observe(&mut self, _object: u32, _blocks: u32) {}
 }
 
-impl Policy for Named<Block> {}
+impl Policy for Named<Block> {
+    fn observe(&mut self, object: u32, blocks: u32) {
+        if let Some(c2p) = self.c2p_mut() {
+            Policy::observe(c2p, object, blocks);
+        }
+    }
+}
+
 impl Policy for Gwf<Block> {}
 impl Policy for Belady<Block> {}
 
@@ -105,9 +118,11 @@ impl Policy for Life<Block> {
     }
 }
 
-impl Policy for C2p<Block> {
+impl Policy for C2p<Block, Below<Block>> {
     fn observe(&mut self, object: u32, blocks: u32) {
-        self.observe(&object, blocks);
+        for first in (0..blocks).step_by(GROUP_BLOCKS as usize) {
+            self.observe(&Block { object, index: first }, blocks);
+        }
     }
 }
 

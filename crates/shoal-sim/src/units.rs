@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::de::{Error, Unexpected};
 use serde::{Deserialize, Deserializer};
+pub use shoal_base::amount::{counted, human_bytes};
 
 const SIZE_UNITS: [(&str, f64); 9] = [
     ("TiB", (1_u64 << 40) as f64),
@@ -18,7 +19,8 @@ const SIZE_UNITS: [(&str, f64); 9] = [
     ("B", 1.0),
 ];
 
-const TIME_UNITS: [(&str, f64); 6] = [
+const TIME_UNITS: [(&str, f64); 7] = [
+    ("d", 8.64e13),
     ("h", 3.6e12),
     ("m", 6e10),
     ("s", 1e9),
@@ -30,7 +32,7 @@ const TIME_UNITS: [(&str, f64); 6] = [
 /// The form of a size, for messages.
 pub const SIZE_FORM: &str = "a number and B, KB, MB, GB, TB, KiB, MiB, GiB or TiB, such as \"100GiB\"";
 /// The form of a time, for messages.
-pub const TIME_FORM: &str = "a number and ns, us, ms, s, m or h, such as \"90s\"";
+pub const TIME_FORM: &str = "a number and ns, us, ms, s, m, h or d, such as \"90s\"";
 /// The form of a rate, for messages.
 pub const RATE_FORM: &str =
     "a number and Kbit/s, Mbit/s, Gbit/s or a size a second, such as \"40Gbit/s\" or \"5GB/s\"";
@@ -114,32 +116,6 @@ impl fmt::Display for Capacity {
     }
 }
 
-/// Formats bytes with three digits and a binary unit.
-pub fn human_bytes(bytes: u64) -> String {
-    let units = SIZE_UNITS
-        .iter()
-        .filter(|(name, _)| name.len() == 3 || *name == "B");
-    let (name, scale) = units
-        .into_iter()
-        .find(|(_, scale)| bytes as f64 >= *scale)
-        .unwrap_or(&("B", 1.0));
-    let count = bytes as f64 / scale;
-    let digits = if *name == "B" || count >= 100.0 {
-        0
-    } else if count >= 10.0 {
-        1
-    } else {
-        2
-    };
-    format!("{count:.digits$} {name}")
-}
-
-/// Formats a number of things: `1 block`, `2 blocks`.
-pub fn counted(count: u64, thing: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {thing}{plural}")
-}
-
 /// Parses a number and a unit, in whole steps of the smallest unit.
 fn scaled(text: &str, units: &[(&str, f64)]) -> Option<u64> {
     let quantity = quantity(text, units)?;
@@ -191,7 +167,7 @@ impl<'de> Deserialize<'de> for Rate {
 mod tests {
     use std::time::Duration;
 
-    use super::{Capacity, Rate, Size, Span, counted, human_bytes};
+    use super::{Capacity, Rate, Size, Span};
 
     #[test]
     fn a_quantity_is_a_number_and_a_known_unit() {
@@ -216,26 +192,5 @@ mod tests {
         assert_eq!(Capacity::parse("2KiB").unwrap().bytes(1), 2048);
         assert_eq!(Capacity::parse("0%"), None);
         assert_eq!(Capacity::Share(0.05).to_string(), "5%");
-    }
-
-    #[test]
-    fn one_thing_is_no_plural() {
-        assert_eq!(
-            [0, 1, 2].map(|count| counted(count, "block")),
-            ["0 blocks", "1 block", "2 blocks"]
-        );
-    }
-
-    #[test]
-    fn bytes_are_told_with_three_digits() {
-        for (bytes, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1536, "1.50 KiB"),
-            (20 << 30, "20.0 GiB"),
-            (345 << 40, "345 TiB"),
-        ] {
-            assert_eq!(human_bytes(bytes), text);
-        }
     }
 }

@@ -21,8 +21,8 @@ async fn main() {
     let config = StoreConfig {
         path: folder.path().join("store"),
         capacity_bytes: 2 << 30,
-        policy: None,
         block_bytes: BLOCK_BYTES,
+        ..StoreConfig::default()
     };
     let store = Store::open(&config, 1 << 30, 1).expect("a new folder opens").0;
     for (size_bytes, count) in [(4 << 10, 1000), (64 << 10, 1000), (4 << 20, 64)] {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use shoal_policy::admission::Refusal;
 
 use super::ledger::Usage;
+use super::pinning::PinCounts;
 
 /// Why a block was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +18,8 @@ pub enum RemovalReason {
     Pushed,
     /// Its version was invalidated.
     Invalidated,
+    /// An operator wanted it gone.
+    Ordered,
     /// Its bytes are not those that were written.
     Corrupt,
     /// Its file could not be read, or was gone.
@@ -30,6 +33,7 @@ impl RemovalReason {
         Self::Copied,
         Self::Pushed,
         Self::Invalidated,
+        Self::Ordered,
         Self::Corrupt,
         Self::Unreadable,
     ];
@@ -41,6 +45,7 @@ impl RemovalReason {
             Self::Copied => "copied",
             Self::Pushed => "pushed",
             Self::Invalidated => "invalidated",
+            Self::Ordered => "ordered",
             Self::Corrupt => "corrupt",
             Self::Unreadable => "unreadable",
         }
@@ -63,6 +68,8 @@ pub struct Counters {
     pub mapped_blocks: u64,
     /// Bytes mapped for hits.
     pub mapped_bytes: u64,
+    /// Pinned objects, and the room that their blocks take.
+    pub pins: PinCounts,
     /// Blocks written.
     pub stored_blocks: u64,
     /// Blocks that were removed, by reason.
@@ -126,6 +133,7 @@ impl LiveCounters {
             blocks: usage.blocks,
             mapped_blocks: usage.mapped_blocks,
             mapped_bytes: usage.mapped_bytes,
+            pins: usage.pins,
             stored_blocks: self.stored_blocks.get(),
             evictions: self.evictions(),
             refusals: self.refusals(),

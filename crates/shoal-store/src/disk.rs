@@ -5,6 +5,7 @@
 //! blocks/00 … blocks/ff  one file per block, named after it
 //! aside/                 files being written, under temporary names; emptied at start
 //! quarantine/            the last few files that were damaged or strange
+//! node/                  files of the node that are no blocks; their room counts
 //! ```
 //!
 //! Apart from the marker's, every read, write, rename and removal of a file of the store is here and calls
@@ -131,7 +132,7 @@ impl Disk {
 
     /// Returns the room taken by files that always exist: folders, the marker, and occasionally a probe.
     pub(super) fn fixed_bytes(&self) -> io::Result<u64> {
-        let named = ["", MARKER, "aside", "quarantine", "blocks"].map(String::from);
+        let named = ["", MARKER, "aside", "quarantine", "blocks", "node"].map(String::from);
         let numbered = (0..FOLDERS).map(|number| format!("blocks/{number:02x}"));
         let room = |path| Ok(allocated_bytes(&fs::metadata(self.root.join(path))?));
         let there: u64 = named
@@ -270,6 +271,11 @@ impl Disk {
         self.root.join("dirty")
     }
 
+    /// Where files of the node are that are no blocks.
+    pub(super) fn node_folder(&self) -> PathBuf {
+        self.root.join("node")
+    }
+
     pub(super) fn quarantine_folder(&self) -> PathBuf {
         self.root.join("quarantine")
     }
@@ -382,7 +388,7 @@ fn write_all(file: &mut File, pieces: &[Bytes], footer: &[u8]) -> io::Result<()>
 
 /// Creates the folders that are missing.
 fn create_folders(root: &Path) -> io::Result<()> {
-    for folder in ["aside", "quarantine", "blocks"] {
+    for folder in ["aside", "quarantine", "blocks", "node"] {
         create_folder(&root.join(folder))?;
     }
     (0..FOLDERS).try_for_each(|number| create_folder(&root.join(format!("blocks/{number:02x}"))))

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::footer::FORMAT;
+use super::journal::JournalError;
 
 /// The file that marks the folder as a store. It is locked while a process uses the folder.
 pub(super) const MARKER: &str = "shoal-store";
@@ -45,6 +46,15 @@ pub enum StoreError {
         capacity_bytes: u64,
         /// The least capacity that suffices.
         least_bytes: u64,
+    },
+    /// The journal of pins cannot be read, or takes more than the capacity.
+    #[error("store {}: the journal of pins cannot be opened: {error}\nhint: the node needs to read and write node/pins there; without that file nothing is pinned", path.display())]
+    Journal {
+        /// The folder.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        error: JournalError,
     },
     /// The file system refused an operation.
     #[error("store {}: cannot {action}: {error}\nhint: {}", path.display(), hint(error))]

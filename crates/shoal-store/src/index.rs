@@ -62,6 +62,18 @@ impl Index {
             .max_by_key(|version| self.versions[version].sequence)
     }
 
+    /// Returns the versions of `object` that are here.
+    pub(super) fn versions_of(&self, object: ObjectId) -> Vec<VersionId> {
+        self.objects.get(&object).cloned().unwrap_or_default()
+    }
+
+    /// Whether several versions of `object` are here.
+    pub(super) fn has_older(&self, object: ObjectId) -> bool {
+        self.objects
+            .get(&object)
+            .is_some_and(|versions| versions.len() > 1)
+    }
+
     /// Returns the indexes of the blocks of `version` that are here, ascending.
     pub(super) fn blocks_of(&self, version: VersionId) -> Vec<u32> {
         self.versions

@@ -4,29 +4,36 @@
 //! one. Nothing here touches the disk. A block that leaves comes out as a [`Victim`], and its room is free
 //! when the caller has removed the file and said so ([`Ledger::left`]).
 
+mod c2p;
 mod gwf;
+mod pins;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use shoal_base::clock;
 use shoal_policy::admission::Refusal;
+use shoal_policy::eviction::c2p::Completeness;
 use shoal_policy::eviction::layered::{LayerRoom, divide};
 use shoal_policy::eviction::{Layered, Named, PolicyName};
 use shoal_policy::residency::{Leaving, Reservation, Residency, Watermarks};
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
-pub use self::gwf::{Least, Ranks};
+pub use self::c2p::{CacheEvent, GroupKnowledge};
+pub use self::gwf::{Least, NextToLeave, Ranks};
+pub use self::pins::Kept;
 
 use super::index::Index;
 use super::mapped_lru::MappedLru;
 use super::mapping::Mapping;
 use super::mappings::Mappings;
+use super::pinning::PinCounts;
 use super::pins::Pins;
+use super::readers::Readers;
 
 type Resident = Residency<BlockId, Layered<BlockId, Named<BlockId>>>;
 
@@ -44,7 +51,16 @@ struct State {
     residency: Resident,
     index: Index,
     mapped: MappedLru,
+    readers: Readers,
     pins: Pins,
+    time: PolicyTime,
+}
+
+/// The time as policies see it: since 1970, so that it goes on after a restart, and never back.
+#[derive(Clone, Copy, Debug)]
+struct PolicyTime {
+    at_start: Duration,
+    started: Instant,
 }
 
 /// A block on its way out, with its mapping, if it had one.
@@ -71,41 +87,54 @@ pub(super) struct Usage {
     pub(super) blocks: u64,
     pub(super) mapped_blocks: u64,
     pub(super) mapped_bytes: u64,
+    pub(super) pins: PinCounts,
 }
 
 /// A block that must not leave while it is read.
-pub(super) struct Pin<'a> {
+pub(super) struct BlockRead<'a> {
     ledger: &'a Ledger,
     block: BlockId,
 }
 
-impl Drop for Pin<'_> {
+impl Drop for BlockRead<'_> {
     fn drop(&mut self) {
-        self.ledger.state.lock().pins.unpin(self.block);
+        self.ledger.state.lock().readers.leave(self.block);
     }
 }
 
 impl Ledger {
-    /// Creates `layers` layers of equal size, each with a policy of this name. Blocks belong where
-    /// `hierarchy` says.
+    /// Creates `layers` layers of equal size, each with a policy of this name, which is above no other in L1
+    /// of several. Blocks belong where `hierarchy` says. Pinned blocks take at most `pinned_bytes_max`.
     pub(super) fn new(
         room_bytes: u64,
+        pinned_bytes_max: u64,
         mapped_bytes_max: u64,
-        policy: PolicyName,
+        (policy, completeness): (PolicyName, Completeness),
         layers: usize,
         hierarchy: &Arc<Hierarchy>,
     ) -> Self {
         let targets = divide(room_bytes, &vec![1_u64; layers]);
-        let layers = targets
-            .into_iter()
-            .map(|target_bytes| (policy.build(), target_bytes));
-        let policy = Layered::new(layers, Arc::clone(hierarchy));
+        let with_policy = |(place, target_bytes)| {
+            // Of several layers the first has copies of what this node reads, and objects are spread over
+            // nodes in the others.
+            let is_spread = layers == 1 || place > 0;
+            let policy = if is_spread { policy } else { policy.alone() };
+            (policy.build_by(completeness), target_bytes)
+        };
+        let mut policy = Layered::new(
+            targets.into_iter().enumerate().map(with_policy),
+            Arc::clone(hierarchy),
+        );
+        c2p::keep_events(&mut policy, false);
         Self {
             state: Mutex::new(State {
-                residency: Residency::new(room_bytes, Watermarks::of(room_bytes), policy),
+                residency: Residency::new(room_bytes, Watermarks::of(room_bytes), policy)
+                    .with_pins(pinned_bytes_max),
                 index: Index::default(),
                 mapped: MappedLru::new(mapped_bytes_max),
+                readers: Readers::default(),
                 pins: Pins::default(),
+                time: PolicyTime::begin(),
             }),
             freed: Condvar::new(),
             mappings: Mappings::new(),
@@ -142,14 +171,14 @@ impl Ledger {
         self.mappings.contains(block)
     }
 
-    /// Keeps a block from leaving until the pin is dropped. `None` if it is not here.
-    pub(super) fn pin(&self, block: BlockId) -> Option<Pin<'_>> {
+    /// Keeps a block from leaving until the read is dropped. `None` if it is not here.
+    pub(super) fn begin_read(&self, block: BlockId) -> Option<BlockRead<'_>> {
         let mut state = self.state.lock();
         if !state.residency.contains(&block) {
             return None;
         }
-        state.pins.pin(block);
-        Some(Pin { ledger: self, block })
+        state.readers.enter(block);
+        Some(BlockRead { ledger: self, block })
     }
 
     /// Returns the mapping of a block, for reading its pages in.
@@ -190,6 +219,11 @@ impl Ledger {
     pub(super) fn any_block_of(&self, object: ObjectId) -> Option<BlockId> {
         let state = self.state.lock();
         state.index.any_block_of(state.index.newest(object)?)
+    }
+
+    /// Returns the versions of `object` that are here.
+    pub(super) fn versions_of(&self, object: ObjectId) -> Vec<VersionId> {
+        self.state.lock().index.versions_of(object)
     }
 
     /// Returns the indexes of the blocks of `version` that are here, ascending.
@@ -234,15 +268,20 @@ impl Ledger {
             blocks: state.residency.len() as u64,
             mapped_blocks: state.mapped.len() as u64,
             mapped_bytes: state.mapped.bytes(),
+            pins: state.pin_counts(),
         }
     }
 }
 
 /// Room, and the blocks that take it.
 impl Ledger {
-    /// Checks that the policy would take this block.
-    pub(super) fn admits(&self, block: BlockId) -> Result<(), Refusal> {
-        self.state.lock().residency.policy().admits(block)
+    /// Checks that the policy would take this block. Pinned objects do not need it.
+    pub(super) fn admits(&self, object: ObjectId, block: BlockId) -> Result<(), Refusal> {
+        let state = self.state.lock();
+        if state.pins.contains(object) {
+            return Ok(());
+        }
+        state.residency.policy().admits(block)
     }
 
     /// Takes the uses that the policy does not know of, for the next call of [`Ledger::reserve`].
@@ -306,32 +345,39 @@ impl Ledger {
         self.state.lock().residency.retake(leaving)
     }
 
-    /// Admits a block that has its name and its room, and keeps it mapped. Returns its bytes, and the
-    /// mappings that give way to it, for the caller to drop when it holds no lock.
+    /// Admits a block that has its name and its room, of a version of so many blocks, and keeps it mapped.
+    /// Returns its bytes, and the mappings that give way to it, for the caller to drop when it holds no lock.
     pub(super) fn admit(
         &self,
         room: Reservation,
         object: ObjectId,
-        block: BlockId,
+        (block, blocks): (BlockId, u32),
         sequence: u64,
         mapping: Mapping,
     ) -> (Bytes, Vec<Arc<Mapping>>) {
         let data_bytes = mapping.as_ref().len() as u64;
         debug_assert!(data_bytes <= room.bytes(), "room is at least what is in the file");
         let mut state = self.state.lock();
-        state.admit(room, object, block, sequence);
+        state.admit(room, object, (block, blocks), sequence);
         let bytes = self.mappings.insert(block, mapping, clock::instant());
         let unmapped = state.mapped.insert(block, data_bytes, &self.mappings);
         (bytes, unmapped)
     }
 
-    /// Admits a block that an earlier process left on the disk. Returns `false` if there is no room for it.
-    pub(super) fn restore(&self, bytes: u64, object: ObjectId, block: BlockId, sequence: u64) -> bool {
+    /// Admits a block that an earlier process left on the disk, of a version of so many blocks. Returns
+    /// `false` if there is no room for it.
+    pub(super) fn restore(
+        &self,
+        bytes: u64,
+        object: ObjectId,
+        (block, blocks): (BlockId, u32),
+        sequence: u64,
+    ) -> bool {
         let mut state = self.state.lock();
         let Ok(room) = state.residency.reserve(bytes) else {
             return false;
         };
-        state.admit(room, object, block, sequence);
+        state.admit(room, object, (block, blocks), sequence);
         true
     }
 
@@ -382,11 +428,18 @@ impl Ledger {
     /// Asserts that index, layers and room tell the same story. True at any moment.
     #[cfg(test)]
     pub(super) fn assert_consistent(&self) {
-        let state = self.state.lock();
+        let state = &*self.state.lock();
         let (residency, rooms) = (&state.residency, state.residency.policy().rooms());
         let used_bytes: u64 = rooms.iter().map(|room| room.used_bytes).sum();
         let blocks: usize = rooms.iter().map(|room| room.keys).sum();
-        assert_eq!((used_bytes, blocks), (residency.used_bytes(), residency.len()));
+        let pinned = state.index.versions().into_iter().flat_map(|(_, version)| {
+            let indexes = state.index.blocks_of(version).into_iter();
+            indexes.filter_map(move |index| state.residency.pinned_bytes_of(&BlockId { version, index }))
+        });
+        let pinned: Vec<u64> = pinned.collect();
+        assert_eq!(pinned.iter().sum::<u64>(), residency.pinned_bytes());
+        assert_eq!(used_bytes + residency.pinned_bytes(), residency.used_bytes());
+        assert_eq!(blocks + pinned.len(), residency.len());
         assert!(residency.taken_bytes() <= residency.capacity_bytes());
         let versions = state.index.versions();
         let indexed: usize = versions
@@ -400,30 +453,40 @@ impl Ledger {
 impl State {
     /// Notes that blocks were used, perhaps a while ago.
     fn touch(&mut self, uses: &[BlockId]) {
+        self.advance();
         for block in uses {
             self.residency.touch(block);
             self.mapped.touch(*block);
         }
     }
 
-    fn admit(&mut self, room: Reservation, object: ObjectId, block: BlockId, sequence: u64) {
+    fn admit(&mut self, room: Reservation, object: ObjectId, (block, blocks): (BlockId, u32), sequence: u64) {
+        self.advance();
         self.residency.commit(room, block);
         self.index.insert(object, block, sequence);
+        self.observe(block, blocks);
+        self.pin_arrived(object, block);
+    }
+
+    /// Tells the policy what time it is.
+    fn advance(&mut self) {
+        self.residency.advance(self.time.now());
     }
 
     fn evict(&mut self, mappings: &Mappings) -> Option<Victim> {
-        let pins = &self.pins;
+        self.advance();
+        let readers = &self.readers;
         let leaving = self
             .residency
-            .evict(&mut |block| may_leave(*block, pins, mappings))?;
+            .evict(&mut |block| may_leave(*block, readers, mappings))?;
         Some(self.forget(leaving, mappings))
     }
 
     fn evict_ahead(&mut self, started: bool, most: usize, mappings: &Mappings) -> Vec<Victim> {
-        let pins = &self.pins;
+        let readers = &self.readers;
         let leaving = self
             .residency
-            .evict_ahead(started, most, &mut |block| may_leave(*block, pins, mappings));
+            .evict_ahead(started, most, &mut |block| may_leave(*block, readers, mappings));
         leaving
             .into_iter()
             .map(|leaving| self.forget(leaving, mappings))
@@ -444,8 +507,22 @@ impl State {
     }
 }
 
-fn may_leave(block: BlockId, pins: &Pins, mappings: &Mappings) -> bool {
-    !pins.contains(block) && !mappings.is_in_use(block)
+impl PolicyTime {
+    fn begin() -> Self {
+        let since_1970 = clock::utc_now().duration_since(SystemTime::UNIX_EPOCH);
+        Self {
+            at_start: since_1970.unwrap_or_default(),
+            started: clock::instant(),
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.at_start + clock::instant().saturating_duration_since(self.started)
+    }
+}
+
+fn may_leave(block: BlockId, readers: &Readers, mappings: &Mappings) -> bool {
+    !readers.has(block) && !mappings.is_in_use(block)
 }
 
 impl std::fmt::Debug for Ledger {

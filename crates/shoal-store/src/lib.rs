@@ -24,7 +24,7 @@
 //! place, see `mapping`; the folder is locked.
 //!
 //! **Memory.** The index takes about 100 bytes a block and about 170 bytes a version; a kept mapping takes
-//! about 300 bytes.
+//! about 300 bytes, a pinned object about 100 bytes.
 //!
 //! # Parts
 //!
@@ -33,28 +33,34 @@
 //! | part | job |
 //! |---|---|
 //! | `disk`, `footer`, `folder` | the files, what is in them, and the folder that they lie in |
-//! | `ledger`: `index`, `mappings`, `pins` | what is here, in memory: blocks, room, mappings |
+//! | `ledger`: `index`, `mappings`, `readers`, `pins` | what is here, in memory: blocks, room, pins |
 //! | `health` | whether the disk takes new blocks |
 //! | `layers` | to which layer of the node a block belongs |
 //! | `removal`, `quarantine`, `eviction_log` | how blocks leave, and why |
 //! | `evictor` | room for a new block, and ahead of need |
+//! | `cache_events` | what nodes tell each other, so that objects stay complete |
+//! | `pinning`, `journal`, `file_room` | objects whose blocks stay; files of the node that are no blocks |
 //! | `loader` | blocks read from the disk, and what a failed read means |
 //! | `staging` | files under temporary names, until they are published |
 //! | `publish`, `draft`, `writers` | blocks and drafts, and the threads that write |
-//! | `scrub`, `recovery`, `maintenance` | checks of all blocks, the start, the background threads |
+//! | `scrub`, `maintenance` | checks of all blocks, the background threads |
+//! | `recovery`, `opening` | the start |
 //! | `unflushed` | files of an earlier build that must stay |
 
 mod blocking;
+mod cache_events;
 mod config;
 mod counters;
 mod disk;
 mod draft;
 mod eviction_log;
 mod evictor;
+mod file_room;
 mod folder;
 mod footer;
 mod health;
 mod index;
+pub mod journal;
 mod layers;
 mod ledger;
 mod loader;
@@ -63,9 +69,12 @@ pub mod mapped_files;
 mod mapped_lru;
 mod mapping;
 mod mappings;
+mod opening;
+mod pinning;
 mod pins;
 mod publish;
 mod quarantine;
+mod readers;
 mod recovery;
 mod removal;
 mod scrub;
@@ -81,23 +90,26 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use bytes::Bytes;
 use shoal_policy::admission::Refusal;
-use shoal_policy::eviction::gwf::{Candidate, Gain, Weight, Worth};
+use shoal_policy::eviction::gwf::{Gain, Weight, Worth};
 use shoal_policy::route::Hierarchy;
-use shoal_policy::{BlockId, Layer, NodeId, ObjectId, Source, VersionId};
+use shoal_policy::{BlockId, Layer, ObjectId, Source, VersionId};
 use shoal_s3::object::Version;
 
-pub use self::config::StoreConfig;
+pub use self::cache_events::CacheEvents;
+pub use self::config::{Share, StoreConfig};
 pub use self::counters::{Counters, RemovalReason};
 pub use self::disk::{DiskFault, DiskOp};
 pub use self::draft::Draft;
 pub use self::eviction_log::Absence;
+pub use self::file_room::FileRoom;
 pub use self::folder::StoreError;
 pub use self::health::Health;
-pub use self::ledger::{Least, Ranks};
+pub use self::ledger::{CacheEvent, GroupKnowledge, Kept, Least, NextToLeave, Ranks};
+pub use self::pinning::PinCounts;
+pub use self::pins::PinOrder;
 pub use self::recovery::Recovery;
 pub use self::watch::BlockEvent;
 pub use self::writers::Urgency;
@@ -114,12 +126,10 @@ use self::layers::Layers;
 use self::ledger::Ledger;
 use self::loader::Loader;
 use self::maintenance::{Housekeeping, Maintenance};
+use self::pinning::Pinning;
 use self::publish::Publisher;
-use self::recovery::Recoverer;
 use self::removal::Removal;
 use self::scrub::Scrub;
-use self::signal::Signal;
-use self::staging::Staging;
 use self::watch::Watch;
 use self::writers::Writers;
 
@@ -128,19 +138,22 @@ use self::writers::Writers;
 /// The store puts its parts together and hands each call to one of them. A part owns its fields and its
 /// locks.
 ///
-/// Locks are taken in this order, and at most one of each: a block's name (`disk`), the `ledger`, a shard
-/// of the `mappings`. No other two locks of the store are held at a time.
+/// Locks are taken in this order, and at most one of each: the journal of pins (`pinning`), a block's name
+/// (`disk`), the `ledger`, a shard of the `mappings`. No other two locks of the store are held at a time.
 pub struct Store {
     /// The configured capacity. The ledger's is smaller by the room of the folders.
     capacity_bytes: u64,
+    disk: Arc<Disk>,
     ledger: Arc<Ledger>,
     layers: Arc<Layers>,
     health: Arc<DiskHealth>,
     counters: Arc<LiveCounters>,
     eviction_log: Arc<EvictionLog>,
     watch: Arc<Watch>,
+    cache_events: CacheEvents,
     removal: Arc<Removal>,
     evictor: Arc<Evictor>,
+    pinning: Arc<Pinning>,
     loader: Arc<Loader>,
     publisher: Arc<Publisher>,
     drafts: Arc<Drafts>,
@@ -150,114 +163,17 @@ pub struct Store {
     maintenance: Maintenance,
 }
 
-/// Opening and closing.
+/// Watching and closing.
 impl Store {
-    /// Opens the store, rebuilds its index and starts its background work. Blocks while it reads footers.
-    ///
-    /// `mapped_bytes` bounds the bytes kept mapped for hits. `layers` is one on a node that caches alone; see
-    /// [`Store::set_hierarchy`].
-    ///
-    /// # Errors
-    ///
-    /// Fails if the folder is in use, is not a store of this format, is too small, or cannot be used.
-    pub fn open(
-        config: &StoreConfig,
-        mapped_bytes: u64,
-        layers: usize,
-    ) -> Result<(Arc<Self>, Recovery), StoreError> {
-        Self::open_with(config, mapped_bytes, layers, None, writers::PATIENCE)
-    }
-
-    /// Opens the store on a disk that fails when `fault` says so, with writers that wait up to `patience` for
-    /// a burst to be over.
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`Store::open`] does.
-    pub fn open_with(
-        config: &StoreConfig,
-        mapped_bytes: u64,
-        layers: usize,
-        fault: Option<Arc<DiskFault>>,
-        patience: Duration,
-    ) -> Result<(Arc<Self>, Recovery), StoreError> {
-        let failed = |action| StoreError::io(&config.path, action);
-        let disk = Arc::new(Disk::open(&config.path, fault)?);
-        let room_bytes = room_bytes(config, &disk)?;
-        // The hierarchy of a lone node, until another one is set.
-        let hierarchy = Arc::new(Hierarchy::alone(NodeId(0)));
-        let ledger = Ledger::new(
-            room_bytes,
-            mapped_bytes,
-            config.policy.unwrap_or_default(),
-            layers,
-            &hierarchy,
-        );
-        let (store, staging) = Self::assemble(config, &disk, &Arc::new(ledger), &hierarchy, patience);
-        let recoverer = Recoverer {
-            disk: &disk,
-            ledger: &store.ledger,
-            removal: &store.removal,
-            staging: &staging,
-            block_bytes: config.block_bytes,
-        };
-        let recovery = recoverer.recover().map_err(failed("read its folders"))?;
-        store
-            .maintenance
-            .start(&store.housekeeping, &store.scrub, &store.writers)
-            .map_err(failed("start its threads"))?;
-        Ok((Arc::new(store), recovery))
-    }
-
-    /// Puts the parts together, each above those that it works with. Returns the part that numbers files,
-    /// too.
-    fn assemble(
-        config: &StoreConfig,
-        disk: &Arc<Disk>,
-        ledger: &Arc<Ledger>,
-        hierarchy: &Arc<Hierarchy>,
-        patience: Duration,
-    ) -> (Self, Arc<Staging>) {
-        let room = &Arc::new(Signal::default());
-        let counters = &Arc::new(LiveCounters::default());
-        let writers = &Arc::new(Writers::new(patience));
-        let watch = &Arc::<Watch>::default();
-        let log = &Arc::new(EvictionLog::new(counters, watch));
-        let health = &Arc::new(DiskHealth::new(disk, counters));
-        let layers = &Arc::new(Layers::new(ledger, hierarchy, room));
-        let removal = &Arc::new(Removal::new(disk, ledger, health, counters, log, room));
-        let evictor = &Arc::new(Evictor::new(ledger, removal, room));
-        let loader = &Arc::new(Loader::new(disk, ledger, health, removal));
-        let staging = Staging::new(disk, ledger, health, evictor, removal, counters, room);
-        let staging = &Arc::new(staging);
-        let publisher = Publisher::new(ledger, staging, loader, writers, (log, watch), config.block_bytes);
-        let publisher = &Arc::new(publisher);
-        let drafts = Drafts::new(staging, publisher, writers, counters);
-        let store = Self {
-            capacity_bytes: config.capacity_bytes,
-            ledger: Arc::clone(ledger),
-            layers: Arc::clone(layers),
-            health: Arc::clone(health),
-            counters: Arc::clone(counters),
-            eviction_log: Arc::clone(log),
-            watch: Arc::clone(watch),
-            removal: Arc::clone(removal),
-            evictor: Arc::clone(evictor),
-            loader: Arc::clone(loader),
-            publisher: Arc::clone(publisher),
-            drafts: Arc::new(drafts),
-            scrub: Arc::new(Scrub::new(disk, ledger, health, loader, counters)),
-            writers: Arc::clone(writers),
-            housekeeping: Arc::new(Housekeeping::new(evictor, removal, layers, health)),
-            maintenance: Maintenance::new(room),
-        };
-        (store, Arc::clone(staging))
-    }
-
     /// Has `watcher` hear of each block that is stored or removed from now on. It is called by the threads
     /// that change the store, so it must not wait. Only the first watcher counts.
     pub fn watch(&self, watcher: impl Fn(BlockId, BlockEvent) + Send + Sync + 'static) {
         self.watch.set(Box::new(watcher));
+    }
+
+    /// Events of blocks that nodes exchange, under a policy that keeps objects complete.
+    pub fn cache_events(&self) -> &CacheEvents {
+        &self.cache_events
     }
 
     /// Ends the background work; stored blocks stay. The folder is free for another node once the last `Arc`,
@@ -345,6 +261,11 @@ impl Store {
             .unwrap_or_default()
     }
 
+    /// Returns the indexes of the blocks of `version` that are here, ascending.
+    pub fn blocks_of(&self, version: VersionId) -> Vec<u32> {
+        self.ledger.blocks_of(version)
+    }
+
     /// Returns why a block is not here. `None` if the store does not remember it.
     pub fn absence(&self, block: BlockId) -> Option<Absence> {
         self.eviction_log.why(block)
@@ -395,13 +316,19 @@ impl Store {
         self.drafts.draft(pieces).await
     }
 
+    /// Removes all blocks of an object, because an operator wants it. Returns how many there were, and their
+    /// room in bytes.
+    pub fn remove_object(&self, object: ObjectId) -> (u64, u64) {
+        self.removal.remove_object(object)
+    }
+
     /// Invalidates a version: its blocks are forgotten at once and their files unlinked.
     pub fn remove_version(&self, version: VersionId) {
         self.removal.invalidate_version(version);
     }
 }
 
-/// Globally weighted eviction: what the node decides about room ahead of need, and what it tells the policy.
+/// Globally weighted eviction: decisions about room ahead of need, and worths and ages for the policy.
 /// Under a policy other than [`PolicyName::Gwf`](shoal_policy::eviction::PolicyName::Gwf) these do nothing.
 impl Store {
     /// Leaves eviction ahead of need to `keeper`: it is called, by a thread of the store and more than once,
@@ -419,7 +346,7 @@ impl Store {
     }
 
     /// The block that would leave next, except those that are `spared`.
-    pub fn candidate(&self, spared: &HashMap<BlockId, u64>) -> Option<Candidate<BlockId>> {
+    pub fn candidate(&self, spared: &HashMap<BlockId, u64>) -> Option<NextToLeave> {
         self.ledger.candidate(spared)
     }
 

@@ -48,7 +48,7 @@ impl Loader {
     }
 
     fn open(&self, block: BlockId, is_used: bool) -> Option<Bytes> {
-        let _pin = self.ledger.pin(block)?;
+        let _read = self.ledger.begin_read(block)?;
         // Another reader may have loaded it while this one waited for a thread.
         let resident = if is_used {
             self.ledger.get_resident(block)
@@ -84,7 +84,7 @@ impl Loader {
     /// Returns the lake's description of the version that a block belongs to. `None` if the block is not
     /// here.
     pub(super) fn version_of(&self, block: BlockId) -> Option<Arc<Version>> {
-        let _pin = self.ledger.pin(block)?;
+        let _read = self.ledger.begin_read(block)?;
         match self.disk.open_block(block) {
             Ok((_, footer)) => Some(Arc::new(footer.version)),
             Err(error) => {

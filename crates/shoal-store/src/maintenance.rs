@@ -1,5 +1,5 @@
-//! The store's background threads. One keeps room free, moves blocks between layers and asks a failed disk
-//! whether it works again; one scrubs; some write ([`super::writers`]).
+//! The store's background threads. One keeps room free, ends pins, moves blocks between layers and asks a
+//! failed disk whether it works again; one scrubs; some write ([`super::writers`]).
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -12,6 +12,7 @@ use shoal_base::clock;
 use super::evictor::Evictor;
 use super::health::{DiskHealth, Health};
 use super::layers::{Layers, Moves};
+use super::pinning::Pinning;
 use super::removal::Removal;
 use super::scrub::{self, Scrub};
 use super::signal::Signal;
@@ -43,6 +44,7 @@ pub(super) struct Housekeeping {
     removal: Arc<Removal>,
     layers: Arc<Layers>,
     health: Arc<DiskHealth>,
+    pinning: Arc<Pinning>,
 }
 
 impl Housekeeping {
@@ -51,12 +53,14 @@ impl Housekeeping {
         removal: &Arc<Removal>,
         layers: &Arc<Layers>,
         health: &Arc<DiskHealth>,
+        pinning: &Arc<Pinning>,
     ) -> Self {
         Self {
             evictor: Arc::clone(evictor),
             removal: Arc::clone(removal),
             layers: Arc::clone(layers),
             health: Arc::clone(health),
+            pinning: Arc::clone(pinning),
         }
     }
 }
@@ -127,6 +131,7 @@ fn keep_room(work: &Weak<Housekeeping>, signal: &Signal) {
         let Some(work) = work.upgrade() else { return };
         work.evictor.make_room_ahead();
         work.removal.retry();
+        work.pinning.end_due();
         nap = if work.layers.move_misplaced(&mut moves) {
             MOVES
         } else if work.removal.has_pending() {

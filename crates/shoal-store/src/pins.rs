@@ -1,65 +1,255 @@
-//! The blocks that must not leave to make room, because they are being read from the disk.
+//! The objects whose blocks stay until a time, because an operator wants it.
+//!
+//! An order pins objects until its end; an object may be pinned by several orders. Names only: which blocks
+//! that concerns, and whether there is room for them, the ledger knows.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use shoal_policy::BlockId;
+use shoal_policy::ObjectId;
+use shoal_policy::admission::Refusal;
 
-/// Counts of readers. A block is kept until its last reader releases it.
+/// The most objects pinned on a node, at about 100 bytes each.
+const OBJECTS_MAX: usize = 1 << 19;
+
+/// Names an order that pins objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PinOrder(pub u128);
+
+/// The pinned objects of a node.
 #[derive(Debug, Default)]
-pub(super) struct Pins(HashMap<BlockId, u32>);
+pub(super) struct Pins {
+    /// The order that pinned an object first.
+    objects: HashMap<ObjectId, PinOrder>,
+    /// The further orders of objects that have several.
+    further: HashMap<ObjectId, Vec<PinOrder>>,
+    orders: HashMap<PinOrder, Pinned>,
+    /// When orders end, in milliseconds since 1970.
+    ends: BTreeSet<(u64, PinOrder)>,
+    /// Pairs of an object and an order.
+    pairs: usize,
+}
+
+#[derive(Debug)]
+struct Pinned {
+    until_ms: u64,
+    objects: HashSet<ObjectId>,
+}
 
 impl Pins {
-    pub(super) fn contains(&self, block: BlockId) -> bool {
-        self.0.contains_key(&block)
+    /// Pins an object until `until_ms`, which is the end of all pins of this order. Returns whether anything
+    /// has changed.
+    ///
+    /// # Errors
+    ///
+    /// Refuses if as many objects are pinned as a node keeps in mind.
+    pub(super) fn add(&mut self, order: PinOrder, until_ms: u64, object: ObjectId) -> Result<bool, Refusal> {
+        let is_known = self
+            .orders
+            .get(&order)
+            .is_some_and(|pinned| pinned.objects.contains(&object));
+        if !is_known && self.pairs >= OBJECTS_MAX {
+            return Err(Refusal::PinsFull);
+        }
+        let is_later = self.set_end(order, until_ms);
+        if is_known {
+            return Ok(is_later);
+        }
+        let pinned = self.orders.get_mut(&order).expect("its end was set");
+        pinned.objects.insert(object);
+        self.pairs += 1;
+        match self.objects.get(&object) {
+            None => drop(self.objects.insert(object, order)),
+            Some(_) => self.further.entry(object).or_default().push(order),
+        }
+        Ok(true)
     }
 
-    pub(super) fn pin(&mut self, block: BlockId) {
-        *self.0.entry(block).or_default() += 1;
+    /// Whether an object is pinned.
+    pub(super) fn contains(&self, object: ObjectId) -> bool {
+        self.objects.contains_key(&object)
     }
 
-    /// Inverse of [`Pins::pin`].
-    ///
-    /// # Panics
-    ///
-    /// Panics if the block is not pinned.
-    pub(super) fn unpin(&mut self, block: BlockId) {
-        let Entry::Occupied(mut readers) = self.0.entry(block) else {
-            panic!("each reader releases what it holds once");
-        };
-        *readers.get_mut() -= 1;
-        if *readers.get() == 0 {
-            readers.remove();
+    /// The orders that pin an object, each with its end.
+    pub(super) fn orders_of(&self, object: ObjectId) -> Vec<(PinOrder, u64)> {
+        let first = self.objects.get(&object).into_iter();
+        let orders = first.chain(self.further.get(&object).into_iter().flatten());
+        orders
+            .map(|order| (*order, self.orders[order].until_ms))
+            .collect()
+    }
+
+    /// Ends the pins of an object. Returns whether there were any.
+    pub(super) fn remove_object(&mut self, object: ObjectId) -> bool {
+        let orders = self.orders_of(object);
+        for (order, _) in &orders {
+            self.remove_pair(*order, object);
+        }
+        !orders.is_empty()
+    }
+
+    /// Takes up to `most` objects out of an order. Returns those that are no longer pinned, and whether the
+    /// order is gone.
+    pub(super) fn take(&mut self, order: PinOrder, most: usize) -> (Vec<ObjectId>, bool) {
+        let pinned = self.orders.get(&order).map(|pinned| &pinned.objects);
+        let objects: Vec<ObjectId> = pinned.into_iter().flatten().copied().take(most).collect();
+        for object in &objects {
+            self.remove_pair(order, *object);
+        }
+        let free = objects.into_iter().filter(|object| !self.contains(*object));
+        (free.collect(), !self.orders.contains_key(&order))
+    }
+
+    /// Whether an order pins anything.
+    pub(super) fn has_order(&self, order: PinOrder) -> bool {
+        self.orders.contains_key(&order)
+    }
+
+    /// An order whose end has come.
+    pub(super) fn due(&self, now_ms: u64) -> Option<PinOrder> {
+        self.ends
+            .first()
+            .filter(|(until_ms, _)| *until_ms <= now_ms)
+            .map(|(_, order)| *order)
+    }
+
+    /// All orders with their ends and their objects.
+    pub(super) fn all(&self) -> impl Iterator<Item = (PinOrder, u64, impl Iterator<Item = ObjectId>)> {
+        self.orders
+            .iter()
+            .map(|(order, pinned)| (*order, pinned.until_ms, pinned.objects.iter().copied()))
+    }
+
+    /// The number of pinned objects.
+    pub(super) fn objects(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// The number of pairs of an object and an order.
+    pub(super) const fn pairs(&self) -> usize {
+        self.pairs
+    }
+
+    /// Returns whether the end has changed.
+    fn set_end(&mut self, order: PinOrder, until_ms: u64) -> bool {
+        let pinned = self.orders.entry(order).or_insert_with(|| Pinned {
+            until_ms: 0,
+            objects: HashSet::new(),
+        });
+        let before = std::mem::replace(&mut pinned.until_ms, until_ms);
+        self.ends.remove(&(before, order));
+        self.ends.insert((until_ms, order));
+        before != until_ms
+    }
+
+    fn remove_pair(&mut self, order: PinOrder, object: ObjectId) {
+        let pinned = self.orders.get_mut(&order).expect("an object's orders are known");
+        pinned.objects.remove(&object);
+        self.pairs -= 1;
+        if pinned.objects.is_empty() {
+            let until_ms = pinned.until_ms;
+            self.orders.remove(&order);
+            self.ends.remove(&(until_ms, order));
+        }
+        let further = self.further.get_mut(&object);
+        if self.objects[&object] != order {
+            let further = further.expect("an object's orders are known");
+            further.retain(|other| *other != order);
+        } else if let Some(next) = further.and_then(Vec::pop) {
+            self.objects.insert(object, next);
+        } else {
+            self.objects.remove(&object);
+        }
+        if self.further.get(&object).is_some_and(Vec::is_empty) {
+            self.further.remove(&object);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use shoal_policy::{BlockId, VersionId};
+    use std::collections::{BTreeMap, BTreeSet};
 
-    use super::Pins;
+    use proptest::collection::vec;
+    use proptest::prelude::{ProptestConfig, proptest};
+    use shoal_policy::ObjectId;
 
-    const BLOCK: BlockId = BlockId {
-        version: VersionId([1; 16]),
-        index: 7,
-    };
+    use super::{PinOrder, Pins};
 
-    #[test]
-    fn a_block_is_kept_until_its_last_reader_releases_it() {
-        let mut pins = Pins::default();
-        pins.pin(BLOCK);
-        pins.pin(BLOCK);
-        pins.unpin(BLOCK);
-        assert!(pins.contains(BLOCK));
-        pins.unpin(BLOCK);
-        assert!(!pins.contains(BLOCK));
-        assert!(pins.0.is_empty(), "no count of zero is left behind");
+    const fn object(number: u8) -> ObjectId {
+        ObjectId([number; 16])
     }
 
     #[test]
-    #[should_panic(expected = "once")]
-    fn a_pin_is_released_once() {
-        Pins::default().unpin(BLOCK);
+    fn an_object_is_pinned_until_the_last_of_its_orders_ends() {
+        let mut pins = Pins::default();
+        assert_eq!(pins.add(PinOrder(1), 10, object(1)), Ok(true));
+        assert_eq!(pins.add(PinOrder(1), 10, object(1)), Ok(false));
+        assert_eq!(pins.add(PinOrder(2), 20, object(1)), Ok(true));
+        assert_eq!((pins.due(9), pins.due(10)), (None, Some(PinOrder(1))));
+        assert_eq!(pins.take(PinOrder(1), 9), (vec![], true));
+        assert!(pins.contains(object(1)));
+        assert_eq!(pins.orders_of(object(1)), [(PinOrder(2), 20)]);
+        assert_eq!(pins.take(PinOrder(2), 9), (vec![object(1)], true));
+        assert!(!pins.contains(object(1)));
+        assert_eq!(pins.due(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_large_order_ends_in_parts() {
+        let mut pins = Pins::default();
+        for number in 0..10 {
+            pins.add(PinOrder(1), 10, object(number)).unwrap();
+        }
+        let (first, is_gone) = pins.take(PinOrder(1), 4);
+        assert_eq!((first.len(), is_gone, pins.objects()), (4, false, 6));
+        let (rest, is_gone) = pins.take(PinOrder(1), 100);
+        assert_eq!((rest.len(), is_gone, pins.objects()), (6, true, 0));
+    }
+
+    #[test]
+    fn an_order_may_end_later_than_it_was_to() {
+        let mut pins = Pins::default();
+        pins.add(PinOrder(1), 10, object(1)).unwrap();
+        assert_eq!(pins.add(PinOrder(1), 30, object(1)), Ok(true));
+        assert_eq!((pins.due(29), pins.due(30)), (None, Some(PinOrder(1))));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn pins_are_pairs_of_orders_and_objects(steps in vec((0..4_u8, 0..5_u128, 0..8_u8), 0..120)) {
+            let (mut pins, mut model) = (Pins::default(), BTreeMap::<u128, BTreeSet<ObjectId>>::new());
+            for (step, order, number) in steps {
+                match step {
+                    0 | 1 => {
+                        pins.add(PinOrder(order), 10, object(number)).unwrap();
+                        model.entry(order).or_default().insert(object(number));
+                    }
+                    2 => {
+                        pins.remove_object(object(number));
+                        for objects in model.values_mut() {
+                            objects.remove(&object(number));
+                        }
+                    }
+                    _ => {
+                        pins.take(PinOrder(order), usize::MAX);
+                        model.remove(&order);
+                    }
+                }
+                model.retain(|_, objects| !objects.is_empty());
+                let all: BTreeMap<u128, BTreeSet<ObjectId>> =
+                    pins.all().map(|(order, _, objects)| (order.0, objects.collect())).collect();
+                assert_eq!(all, model);
+                assert_eq!(pins.pairs(), model.values().map(BTreeSet::len).sum::<usize>());
+                for number in 0..8 {
+                    let orders: BTreeSet<u128> = pins.orders_of(object(number)).into_iter().map(|(order, _)| order.0).collect();
+                    let expected = model.iter().filter(|(_, objects)| objects.contains(&object(number)));
+                    assert!(orders.iter().eq(expected.map(|(order, _)| order)));
+                    assert_eq!(pins.contains(object(number)), !orders.is_empty());
+                }
+                assert_eq!(pins.ends.len(), model.len());
+            }
+        }
     }
 }

@@ -124,7 +124,7 @@ impl Publisher {
         if let Some(bytes) = self.loader.load(block) {
             return Ok(bytes);
         }
-        self.ledger.admits(block)?;
+        self.ledger.admits(version.object, block)?;
         let sequence = self.staging.next_sequence();
         let footer = Footer {
             index: block.index,

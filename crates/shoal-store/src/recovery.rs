@@ -55,6 +55,8 @@ struct Found {
 #[derive(Debug)]
 struct FoundBlock {
     block: BlockId,
+    /// The number of blocks of its version.
+    blocks: u32,
     object: ObjectId,
     sequence: u64,
     /// Room that the block takes.
@@ -139,10 +141,11 @@ impl Recoverer<'_> {
     }
 
     /// Admits the blocks stored last, as many as there is room for, in the order in which they were stored.
+    /// Those of pinned objects come first.
     fn restore_blocks(&self, recovery: &mut Recovery, mut blocks: Vec<FoundBlock>) {
         let newest = blocks.iter().map(|block| block.sequence).max();
         self.staging.start_at(newest.map_or(0, |newest| newest + 1));
-        blocks.sort_unstable_by_key(|block| block.sequence);
+        blocks.sort_unstable_by_key(|block| (self.ledger.has_pin(block.object), block.sequence));
         let usage = self.ledger.usage();
         let mut free_bytes = usage.room_bytes - usage.taken_bytes;
         let fitting = blocks.iter().rev().take_while(|block| {
@@ -150,19 +153,23 @@ impl Recoverer<'_> {
             free_bytes = rest.unwrap_or_default();
             rest.is_some()
         });
-        let newest = blocks.split_off(blocks.len() - fitting.count());
+        let mut newest = blocks.split_off(blocks.len() - fitting.count());
+        newest.sort_unstable_by_key(|block| block.sequence);
         for surplus in blocks {
             recovery.over_capacity += 1;
             recovery.unreadable += u64::from(self.disk.remove_block(surplus.block).is_err());
         }
         for FoundBlock {
             block,
+            blocks,
             object,
             sequence,
             charge_bytes,
         } in newest
         {
-            let is_restored = self.ledger.restore(charge_bytes, object, block, sequence);
+            let is_restored = self
+                .ledger
+                .restore(charge_bytes, object, (block, blocks), sequence);
             assert!(is_restored, "room that was counted as free is free");
             recovery.blocks += 1;
             recovery.bytes += charge_bytes;
@@ -256,6 +263,7 @@ fn classify(disk: &Disk, folder: u16, entry: &DirEntry, block_bytes: u64) -> io:
             let (object, sequence) = (footer.version.object, footer.sequence);
             Ok(Kind::Block(FoundBlock {
                 block,
+                blocks: footer.version.block_count(),
                 object,
                 sequence,
                 charge_bytes,

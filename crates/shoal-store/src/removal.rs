@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use shoal_policy::residency::{Leaving, Reservation};
-use shoal_policy::{BlockId, VersionId};
+use shoal_policy::{BlockId, ObjectId, VersionId};
 
 use super::counters::{LiveCounters, RemovalReason};
 use super::disk::{Disk, ReadError};
@@ -104,10 +104,28 @@ impl Removal {
 
     /// Invalidates a version: its blocks are forgotten at once and their files unlinked.
     pub(super) fn invalidate_version(&self, version: VersionId) {
-        for index in self.ledger.blocks_of(version) {
+        let indexes = self.ledger.blocks_of(version);
+        self.ledger.deleted(version, &indexes);
+        for index in indexes {
             let victim = self.ledger.remove(BlockId { version, index });
             self.remove_all(victim, RemovalReason::Invalidated);
         }
+    }
+
+    /// Removes all blocks of an object. Returns how many there were, and their room in bytes.
+    pub(super) fn remove_object(&self, object: ObjectId) -> (u64, u64) {
+        let (mut blocks, mut bytes) = (0, 0);
+        for version in self.ledger.versions_of(object) {
+            for index in self.ledger.blocks_of(version) {
+                let Some(victim) = self.ledger.remove(BlockId { version, index }) else {
+                    continue;
+                };
+                blocks += 1;
+                bytes += victim.leaving.bytes();
+                self.remove_all([victim], RemovalReason::Ordered);
+            }
+        }
+        (blocks, bytes)
     }
 
     /// Removes the files of blocks that were evicted to make room.

@@ -106,7 +106,7 @@ impl Scrub {
 
     /// Verifies one block. Returns how many bytes were read.
     fn verify(&self, block: BlockId) -> u64 {
-        let Some(_pin) = self.ledger.pin(block) else {
+        let Some(_read) = self.ledger.begin_read(block) else {
             return 0;
         };
         match self.reread(block) {

@@ -192,10 +192,10 @@ impl StagedFile {
             staging.removal.abandon(file.number, room);
             return Err(refusal);
         }
-        let object = footer.version.object;
+        let (object, blocks) = (footer.version.object, footer.version.block_count());
         let (bytes, unmapped) = staging
             .ledger
-            .admit(room, object, block, footer.sequence, mapping);
+            .admit(room, object, (block, blocks), footer.sequence, mapping);
         drop(name);
         // Unmapping takes a while; no other thread should wait for it.
         drop(unmapped);

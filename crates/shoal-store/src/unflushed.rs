@@ -39,7 +39,7 @@ impl Unflushed {
             found.charge_bytes += disk.charge_bytes(entry.metadata()?.len());
             found.versions.extend(disk::parse_version(&entry.file_name()));
         }
-        // Whatever else is in it keeps the folder where it is.
+        // The folder stays if anything is in it.
         if fs::remove_dir(&folder).is_err() {
             found.charge_bytes += disk::allocated_bytes(&fs::metadata(&folder)?);
         }

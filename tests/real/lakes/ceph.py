@@ -149,8 +149,9 @@ class Cluster:
         run(["ceph-authtool", "--create-keyring", keyring, "--gen-key", "-n", "mon.", "--cap", "mon", "allow *"])
         run(["ceph-mon", "--mkfs", "-i", "a", "--monmap", monmap, "--keyring", keyring, "-c", self.conf])
         # The gateway first, the monitor last: a gateway whose monitor has vanished does not end.
-        self.daemons.insert(0, self._daemon("mon", "ceph-mon", "-i", "a"))
-        self.ask("mon", "enable-msgr2")
+        monitor = self._daemon("mon", "ceph-mon", "-i", "a")
+        self.daemons.insert(0, monitor)
+        monitor.wait_until(self._monitor_answers, 120)
         self.daemons.insert(0, self._daemon("mgr", "ceph-mgr", "-i", "x"))
         for number in range(osds):
             self._make_osd(number)
@@ -195,6 +196,13 @@ class Cluster:
         gateway, rest = self.daemons[:-2], self.daemons[-2:]
         for process in (*gateway, *self.osds.values(), *rest):
             process.stop()
+
+    def _monitor_answers(self) -> bool:
+        try:
+            self.ask("mon", "enable-msgr2")
+        except RuntimeError:
+            return False
+        return True
 
     def _make_osd(self, number: int) -> None:
         (self.folder / f"osd.{number}").mkdir()

@@ -15,7 +15,7 @@ use crate::{Group, Silent};
 /// Extensions, each with the moment until which it lasts.
 type Lasting = Vec<(Extension, Instant)>;
 
-/// What this process knows of extensions.
+/// The extensions of groups.
 #[derive(Debug, Default)]
 pub(crate) struct KnownExtensions(Mutex<Entries>);
 

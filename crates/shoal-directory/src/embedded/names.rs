@@ -16,7 +16,7 @@ use crate::{ENTRY_LIFE, Silent};
 
 use super::{CHANGES_PER_LOOK, Embedded};
 
-/// What this process knows of names.
+/// The tokens and changes of names, and the presence of nodes.
 #[derive(Debug)]
 pub(crate) struct KnownNames {
     began: Instant,

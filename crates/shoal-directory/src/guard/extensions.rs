@@ -1,4 +1,4 @@
-//! What nodes ask of a directory about extensions, in bounded time.
+//! Requests of nodes to a directory about extensions, in bounded time.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What nodes ask of a directory about names, in bounded time.
+//! Requests of nodes to a directory about names, in bounded time.
 
 use shoal_policy::ObjectId;
 

@@ -1,6 +1,7 @@
 -- Parts that the scripts share. KEYS[1] is the hash of a group.
 
 local NODE_BYTES = 8
+local GROUP_BLOCKS = 32
 local WEIGHT_MAX = 2 ^ 53
 
 -- Returns the milliseconds since 1970, by this server.
@@ -68,6 +69,18 @@ local function set_weight(index, weight)
   else
     redis.call('HDEL', KEYS[1], 'w' .. index)
   end
+end
+
+-- Returns the blocks of the group that nodes other than this one hold, as the sum of 2^place.
+local function elsewhere(node)
+  local fields, bits = redis.call('HGETALL', KEYS[1]), 0
+  for at = 1, #fields, 2 do
+    local index = string.match(fields[at], '^h(%d+)$')
+    if index and #without(holders_of(index), node) > 0 then
+      bits = bits + 2 ^ (index % GROUP_BLOCKS)
+    end
+  end
+  return string.format('%.0f', bits)
 end
 
 -- Ends the claim of a node to a block.

@@ -28,4 +28,4 @@ local answers = {}
 for at = first, #ARGV do
   answers[#answers + 1] = located(ARGV[at])
 end
-return answers
+return { answers, elsewhere(me) }

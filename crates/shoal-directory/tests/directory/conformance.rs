@@ -38,6 +38,7 @@ macro_rules! conforms {
                 copies_and_claims_of_nodes_that_were_tried_do_not_count
                 blocks_and_groups_are_apart
                 blocks_of_a_group_are_looked_for_together
+                answers_tell_which_blocks_of_the_group_other_nodes_hold
                 of_many_askers_at_once_one_gets_the_block
                 an_entry_names_a_bounded_number_of_holders
                 a_marker_is_there_once_it_was_set
@@ -129,7 +130,7 @@ async fn locate(directory: &Shared, asker: u64, index: u32) -> Located {
 async fn locate_without(directory: &Shared, asker: u64, block: BlockId, without: &[NodeId]) -> Located {
     let indexes = [block.index];
     let located = directory.locate(node(asker), Group::of(block), &indexes, without);
-    let [located] = located.await.unwrap().try_into().expect("one answer");
+    let [located] = located.await.unwrap().each.try_into().expect("one answer");
     located
 }
 
@@ -250,7 +251,7 @@ async fn blocks_of_a_group_are_looked_for_together(directory: &Shared) {
     let look = async |asker, without: &[NodeId]| {
         let group = Group::of(block(0));
         let located = directory.locate(node(asker), group, &[6, 5, 4, 3, 4], without);
-        located.await.unwrap()
+        located.await.unwrap().each
     };
     let holder = || Located::Held(vec![node(2)]);
     let mut located = look(3, &[]).await;
@@ -264,7 +265,30 @@ async fn blocks_of_a_group_are_looked_for_together(directory: &Shared) {
         [Located::Yours, Located::Yours, holder(), holder(), holder()]
     );
     let nothing = directory.locate(node(3), Group::of(block(0)), &[], &[]).await;
-    assert_eq!(nothing, Ok(Vec::new()));
+    assert_eq!(nothing.unwrap().each, Vec::new());
+}
+
+async fn answers_tell_which_blocks_of_the_group_other_nodes_hold(directory: &Shared) {
+    let first = 2 * GROUP_BLOCKS;
+    held(directory, 1, &[first, first + 1, first + 31]).await;
+    held(directory, 2, &[first + 1, first + 2]).await;
+    held(directory, 1, &[0]).await;
+    let group = Group::of(block(first));
+    let elsewhere = async |asker| {
+        let located = directory.locate(node(asker), group, &[first + 9], &[]).await;
+        located.unwrap().elsewhere
+    };
+    assert_eq!(elsewhere(1).await, 0b110);
+    assert_eq!(elsewhere(2).await, 1 << 31 | 0b11);
+    assert_eq!(elsewhere(3).await, 1 << 31 | 0b111);
+    let left = directory
+        .leave(node(2), group, &[(first + 1, 0), (first + 2, 0)])
+        .await;
+    let left = left.unwrap();
+    assert_eq!(left.each, [Left::Copied, Left::Last(0)]);
+    assert_eq!(left.elsewhere, 1 << 31 | 0b11);
+    dropped(directory, 2, &[first + 2]).await;
+    assert_eq!(elsewhere(1).await, 0, "copies that left and were dropped");
 }
 
 async fn of_many_askers_at_once_one_gets_the_block(directory: &Shared) {
@@ -309,7 +333,7 @@ async fn used(directory: &Shared, uses: &[(u32, u64)]) {
 
 async fn leave(directory: &Shared, holder: u64, leaving: &[(u32, u64)]) -> Vec<Left> {
     let group = Group::of(block(leaving[0].0));
-    directory.leave(node(holder), group, leaving).await.unwrap()
+    directory.leave(node(holder), group, leaving).await.unwrap().each
 }
 
 async fn entry(directory: &Shared, index: u32) -> Entry {

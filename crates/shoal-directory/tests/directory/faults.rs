@@ -37,7 +37,7 @@ async fn is_held(directory: &dyn Directory, number: u32) -> bool {
 async fn located(directory: &dyn Directory, number: u32) -> Result<Located, Silent> {
     let group = Group::of(block(number));
     let located = directory.locate(NodeId(2), group, &[0], &[]).await?;
-    let [located] = located.try_into().expect("one answer");
+    let [located] = located.each.try_into().expect("one answer");
     Ok(located)
 }
 

@@ -1,17 +1,24 @@
 //! Asks nodes on their admin ports, as operators' commands and the name server do.
 
+mod access;
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Empty, Limited};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
+
+pub use self::access::{AccessError, AdminAccess};
 
 /// A node that takes longer is shown as one that does not answer.
 const DEADLINE: Duration = Duration::from_secs(1);
@@ -19,21 +26,28 @@ const DEADLINE: Duration = Duration::from_secs(1);
 /// A page of a thousand nodes, or of some thousand blocks.
 const PAGE_BYTES_MAX: usize = 16 << 20;
 
-/// Where a node's admin port is: `http://host:port`.
+/// The number of characters of a refusal that are passed on.
+const SAID_CHARS: usize = 1000;
+
+/// Where a node's admin port is: `http://host:port`, or with `https`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminUrl(String);
 
 /// Why a text is not an [`AdminUrl`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("write it as http://host:port, such as http://127.0.0.1:9100; admin ports speak plain HTTP")]
+#[error("write it as http://host:port, such as http://127.0.0.1:9100, or with https")]
 pub struct InvalidAdminUrl;
 
 impl FromStr for AdminUrl {
     type Err = InvalidAdminUrl;
 
     fn from_str(text: &str) -> Result<Self, InvalidAdminUrl> {
-        let place = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
-        let url = format!("http://{place}");
+        let (scheme, place) = match text.split_once("://") {
+            Some((scheme @ ("http" | "https"), place)) => (scheme, place),
+            Some(_) => return Err(InvalidAdminUrl),
+            None => ("http", text),
+        };
+        let url = format!("{scheme}://{}", place.trim_end_matches('/'));
         let uri: Uri = url.parse().map_err(|_| InvalidAdminUrl)?;
         let is_plain = uri.host().is_some_and(|host| !host.is_empty())
             && uri
@@ -42,6 +56,20 @@ impl FromStr for AdminUrl {
             && uri.path() == "/"
             && uri.query().is_none();
         is_plain.then_some(Self(url)).ok_or(InvalidAdminUrl)
+    }
+}
+
+impl AdminUrl {
+    /// The admin port of another node of the same cluster.
+    #[must_use]
+    pub fn of_member(&self, address: SocketAddr) -> Self {
+        let scheme = if self.is_https() { "https" } else { "http" };
+        Self(format!("{scheme}://{address}"))
+    }
+
+    /// Whether it is encrypted.
+    pub fn is_https(&self) -> bool {
+        self.0.starts_with("https:")
     }
 }
 
@@ -98,28 +126,39 @@ pub struct AdminResponse<T> {
     pub reached: IpAddr,
 }
 
+/// The body of a request.
+type Body = BoxBody<Bytes, std::io::Error>;
+
 /// Asks nodes, each on one connection for as long as it holds.
 #[derive(Clone, Debug)]
 pub struct AdminClient {
-    http: Client<HttpConnector, Empty<Bytes>>,
+    http: Client<HttpsConnector<HttpConnector>, Body>,
+    token: Option<HeaderValue>,
     deadline: Duration,
 }
 
-impl Default for AdminClient {
-    fn default() -> Self {
-        Self::within(DEADLINE)
-    }
-}
-
 impl AdminClient {
-    /// Creates a client that gives up on a node after `deadline`.
-    pub fn within(deadline: Duration) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(deadline));
-        Self {
-            http: Client::builder(TokioExecutor::new()).build(connector),
-            deadline,
-        }
+    /// Creates a client for nodes like the one at `url`.
+    ///
+    /// # Errors
+    ///
+    /// A file of `access` cannot be used.
+    pub fn new(url: &AdminUrl, access: &AdminAccess) -> Result<Self, AccessError> {
+        let mut tcp = HttpConnector::new();
+        tcp.set_connect_timeout(Some(DEADLINE));
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        Ok(Self {
+            http: Client::builder(TokioExecutor::new()).build(access.connector(url, tcp)?),
+            token: access.header()?,
+            deadline: DEADLINE,
+        })
+    }
+
+    /// The same client, which gives up on a node after `deadline`.
+    #[must_use]
+    pub fn within(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
     }
 
     /// Gets a page in JSON.
@@ -142,7 +181,7 @@ impl AdminClient {
         url: &AdminUrl,
         path: &str,
     ) -> Result<AdminResponse<T>, AdminErrorKind> {
-        let AdminResponse { page, reached } = self.call(Method::GET, url, path).await?;
+        let AdminResponse { page, reached } = self.call(Method::GET, url, path, None).await?;
         Ok(AdminResponse {
             page: json(&page)?,
             reached,
@@ -155,7 +194,7 @@ impl AdminClient {
     ///
     /// Fails if the node does not answer in time, or refuses the request.
     pub async fn text(&self, url: &AdminUrl, path: &str) -> Result<String, AdminError> {
-        let said = self.call(Method::GET, url, path).await;
+        let said = self.call(Method::GET, url, path, None).await;
         let said = said.map_err(|why| of(url, why))?;
         Ok(String::from_utf8_lossy(&said.page).into_owned())
     }
@@ -166,7 +205,51 @@ impl AdminClient {
     ///
     /// Fails as [`get`](Self::get) does.
     pub async fn post<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<T, AdminError> {
-        let said = self.call(Method::POST, url, path).await;
+        let said = self.call(Method::POST, url, path, None).await;
+        said.and_then(|said| json(&said.page)).map_err(|why| of(url, why))
+    }
+
+    /// Sends an order in JSON, and returns the node's answer in JSON.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`get`](Self::get) does.
+    pub async fn post_json<T: DeserializeOwned>(
+        &self,
+        url: &AdminUrl,
+        path: &str,
+        order: Vec<u8>,
+    ) -> Result<T, AdminError> {
+        let body = Full::from(order).map_err(|never| match never {}).boxed();
+        let body = Some(("application/json", body));
+        let said = self.call(Method::POST, url, path, body).await;
+        said.and_then(|said| json(&said.page)).map_err(|why| of(url, why))
+    }
+
+    /// Asks for the end of what is at a path, and returns the node's answer in JSON.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`get`](Self::get) does.
+    pub async fn delete<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<T, AdminError> {
+        let said = self.call(Method::DELETE, url, path, None).await;
+        said.and_then(|said| json(&said.page)).map_err(|why| of(url, why))
+    }
+
+    /// Sends an order with a long text, however long that takes, and returns the node's answer in JSON.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the node refuses the request, or answers with another document.
+    pub async fn post_text<T: DeserializeOwned>(
+        &self,
+        url: &AdminUrl,
+        path: &str,
+        text: Body,
+    ) -> Result<T, AdminError> {
+        let said = self
+            .exchange(Method::POST, url, path, Some(("text/plain", text)))
+            .await;
         said.and_then(|said| json(&said.page)).map_err(|why| of(url, why))
     }
 
@@ -175,8 +258,9 @@ impl AdminClient {
         method: Method,
         url: &AdminUrl,
         path: &str,
+        body: Option<(&'static str, Body)>,
     ) -> Result<AdminResponse<Bytes>, AdminErrorKind> {
-        match tokio::time::timeout(self.deadline, self.exchange(method, url, path)).await {
+        match tokio::time::timeout(self.deadline, self.exchange(method, url, path, body)).await {
             Ok(answered) => answered,
             Err(_) => Err(AdminErrorKind::Deadline(self.deadline)),
         }
@@ -187,12 +271,18 @@ impl AdminClient {
         method: Method,
         url: &AdminUrl,
         path: &str,
+        body: Option<(&'static str, Body)>,
     ) -> Result<AdminResponse<Bytes>, AdminErrorKind> {
-        let mut request = Request::new(Empty::new());
+        let nothing = || Full::default().map_err(|never| match never {}).boxed();
+        let (media, body) = body.map_or_else(|| (None, nothing()), |(media, body)| (Some(media), body));
+        let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = format!("{url}{path}")
             .parse()
             .expect("a checked URL with a path of ours is a URL");
+        let media = media.map(|media| (CONTENT_TYPE, HeaderValue::from_static(media)));
+        let token = self.token.clone().map(|token| (AUTHORIZATION, token));
+        request.headers_mut().extend(media.into_iter().chain(token));
         let response = self
             .http
             .request(request)
@@ -207,7 +297,7 @@ impl AdminClient {
         let page = Limited::new(response.into_body(), PAGE_BYTES_MAX).collect();
         let page = page.await.map_err(AdminErrorKind::Page)?.to_bytes();
         if !status.is_success() {
-            let said = String::from_utf8_lossy(&page[..page.len().min(200)]);
+            let said = String::from_utf8_lossy(&page[..page.len().min(SAID_CHARS)]);
             return Err(AdminErrorKind::Refused {
                 status,
                 said: said.trim_end().into(),
@@ -250,14 +340,24 @@ mod tests {
     }
 
     #[test]
+    fn the_members_of_a_cluster_are_asked_as_the_first_node() {
+        let member = "10.0.0.2:9100".parse().unwrap();
+        let of = |url: &str| url.parse::<AdminUrl>().unwrap().of_member(member).to_string();
+        assert_eq!(of("http://10.0.0.1:9100"), "http://10.0.0.2:9100");
+        assert_eq!(of("https://n1.dc1:9100"), "https://10.0.0.2:9100");
+    }
+
+    #[test]
     fn an_admin_port_is_named_by_host_and_port() {
         let url = |text: &str| text.parse::<AdminUrl>().map(|url| url.to_string());
         for text in ["http://10.0.0.1:9100", "10.0.0.1:9100", "http://10.0.0.1:9100/"] {
             assert_eq!(url(text).as_deref(), Ok("http://10.0.0.1:9100"), "{text}");
         }
+        assert_eq!(url("https://h:1/").as_deref(), Ok("https://h:1"));
         for text in [
-            "https://h:1",
+            "ftp://h:1",
             "http://",
+            "https://",
             "",
             "h:1/status",
             "http://a@h:1",

@@ -1,6 +1,7 @@
 //! `[admin]`
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// The port for operators: health, metrics, status. Never the S3 port.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,6 +10,14 @@ pub struct AdminConfig {
     pub listen: SocketAddr,
     /// Names under which operators reach it, besides addresses and private names.
     pub hosts: Vec<String>,
+    /// Tokens that operators show.
+    pub token_file: Option<PathBuf>,
+    /// Its certificate, with which it speaks TLS.
+    pub tls_cert: Option<PathBuf>,
+    /// The key of that certificate.
+    pub tls_key: Option<PathBuf>,
+    /// Certificates that sign those of operators.
+    pub client_ca: Option<PathBuf>,
 }
 
 impl Default for AdminConfig {
@@ -16,6 +25,10 @@ impl Default for AdminConfig {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 9100)),
             hosts: Vec::new(),
+            token_file: None,
+            tls_cert: None,
+            tls_key: None,
+            client_ca: None,
         }
     }
 }

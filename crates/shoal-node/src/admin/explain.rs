@@ -1,8 +1,8 @@
 //! Which blocks of an object are where, what they are worth, and why: the page `/explain`. It shows no
 //! content, and asks neither the lake nor another node.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt};
@@ -10,10 +10,12 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 use serde::{Deserialize, Serialize};
 use shoal_directory::Group;
 use shoal_directory::extensions::Extension;
-use shoal_policy::{BlockId, NodeId, VersionId};
+use shoal_policy::eviction::c2p::{DIRECTORY, GROUP_BLOCKS};
+use shoal_policy::{BlockId, Layer, NodeId, ObjectId, VersionId};
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::uri::S3Uri;
-use shoal_store::{Absence, Store};
+use shoal_store::{Absence, GroupKnowledge, Store};
+use ulid::Ulid;
 
 use crate::cooperation::Cooperation;
 use crate::directory::BlockDirectory;
@@ -21,6 +23,7 @@ use crate::endpoint::Endpoint;
 use crate::grants::Grants;
 use crate::gwf::{Decision, Keeper};
 use crate::single_flight::SingleFlight;
+use crate::tasks::Moment;
 
 /// The largest number of blocks in one answer.
 pub const BLOCKS_MAX: u32 = 4_096;
@@ -52,7 +55,7 @@ pub struct ExplainQuery {
 pub struct InvalidExplainQuery;
 
 /// One node's knowledge of an object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// The node that answers.
     pub node: String,
@@ -60,9 +63,44 @@ pub struct Explanation {
     pub version: Option<KnownVersion>,
     /// The blocks that were asked for.
     pub blocks: Vec<BlockLocation>,
-    /// What the directory knows about the first of them; nothing without one, or while it is silent.
+    /// The orders that pin the object on this node; none if it is not pinned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<PinEnd>,
+    /// Directory entries of the first of these blocks; none without a directory, or while it is silent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<DirectoryEntry>,
+    /// How complete the object is, by layer and group of blocks; nothing under a policy without C2P.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub completeness: Vec<GroupCompleteness>,
+}
+
+/// How complete a group of blocks is in a layer, as one node knows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupCompleteness {
+    /// The layer.
+    pub layer: String,
+    /// The first block of the group.
+    pub first: u32,
+    /// The number of its blocks.
+    pub blocks: u32,
+    /// The part of it that counts as there, in percent. Blocks of incomplete groups leave first.
+    pub percent: f64,
+    /// The number of its blocks that readers used lately.
+    pub read: u32,
+    /// Of these, the blocks that no node is known to hold, by number in the object.
+    pub missing: Vec<u32>,
+    /// The number of its blocks that each node holds, as far as they have told. A directory tells of all
+    /// other nodes together: `others`.
+    pub held: BTreeMap<String, u32>,
+}
+
+/// An order that pins an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinEnd {
+    /// The id of the task.
+    pub task: String,
+    /// When the pin ends.
+    pub until: Moment,
 }
 
 /// The directory's entry of a block.
@@ -76,12 +114,12 @@ pub struct DirectoryEntry {
     pub claimant: Option<String>,
     /// The uses of its copies by nodes that did not hold it, and those of copies that have left.
     pub global_weight: u64,
-    /// What features have noted about its group of blocks, such as `short`: names, and values that are text.
+    /// Extensions that features have noted for its group of blocks, such as `short`: `name`, or `name=value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<String>,
 }
 
-/// What a block is worth to one node (GWF).
+/// Worth of a block to one node (GWF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockWorth {
     /// Its uses.
@@ -112,14 +150,17 @@ pub struct BlockLocation {
     pub index: u32,
     /// Whether it is on this node.
     pub here: Presence,
+    /// Whether it is here and pinned.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pinned: bool,
     /// Why it left or was not let in, in a word of the metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What it is worth here, on a node that follows GWF.
+    /// Worth of the block here, on a node that follows GWF.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worth: Option<BlockWorth>,
-    /// What became of it when it was the least here the last time: kept, copied, dropped, or pushed to a
-    /// node.
+    /// The last decision of GWF about the block, made while it had the least worth here: kept, copied,
+    /// dropped, or pushed to a node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<String>,
     /// The layer to which it belongs on this node, present or not.
@@ -245,9 +286,64 @@ impl Explainer {
         let ids: Vec<_> = ids.into_iter().flatten().collect();
         Explanation {
             node: self.node.clone(),
+            pins: self.pins(&query.object),
             version: known.as_deref().map(KnownVersion::from),
             blocks: ids.iter().map(|block| self.place(*block)).collect(),
             entries: self.entries(&ids[..ids.len().min(ENTRIES_MAX)]).await,
+            completeness: self.completeness(&ids, known.as_deref()),
+        }
+    }
+
+    /// Completeness of the groups that these blocks belong to, by layer, as far as this node knows.
+    fn completeness(&self, blocks: &[BlockId], version: Option<&Version>) -> Vec<GroupCompleteness> {
+        let mut firsts: Vec<BlockId> = blocks.to_vec();
+        for block in &mut firsts {
+            block.index -= block.index % GROUP_BLOCKS;
+        }
+        firsts.dedup();
+        let layers = self.store.layers();
+        let of_layers = firsts
+            .iter()
+            .flat_map(|first| layers.iter().map(move |room| (*first, room.layer)));
+        let groups = of_layers.filter_map(|(first, layer)| {
+            let known = self.store.cache_events().knowledge(layer, first)?;
+            let end = version.map_or(first.index + GROUP_BLOCKS, Version::block_count);
+            let blocks = end.saturating_sub(first.index).min(GROUP_BLOCKS);
+            Some(self.group(first, layer, blocks, &known))
+        });
+        groups.collect()
+    }
+
+    fn group(&self, first: BlockId, layer: Layer, blocks: u32, known: &GroupKnowledge) -> GroupCompleteness {
+        let mut held: BTreeMap<_, _> = known
+            .others
+            .iter()
+            .filter(|(_, held)| *held != 0)
+            .map(|(node, held)| {
+                let name = if *node == DIRECTORY {
+                    "others".into()
+                } else {
+                    self.name_of(*node)
+                };
+                (name, held.count_ones())
+            })
+            .collect();
+        if known.here != 0 {
+            held.insert(self.node.clone(), known.here.count_ones());
+        }
+        let present = known.others.iter().fold(known.here, |all, (_, held)| all | held);
+        let missing = known.read & !present;
+        GroupCompleteness {
+            layer: layer.to_string(),
+            first: first.index,
+            blocks,
+            percent: (known.presence.fraction() * 1e4).round() / 1e2,
+            read: known.read.count_ones(),
+            missing: (0..GROUP_BLOCKS)
+                .filter(|place| missing & (1 << place) != 0)
+                .map(|place| first.index + place)
+                .collect(),
+            held,
         }
     }
 
@@ -276,7 +372,7 @@ impl Explainer {
         entries.filter_map(std::future::ready).collect().await
     }
 
-    /// The name of a node, or its id if it is no member any more.
+    /// The name of a node, or its id if it is no longer a member.
     fn name_of(&self, node: NodeId) -> String {
         let name = self.cooperation.name_of(node);
         name.unwrap_or_else(|| format!("{:016x}", node.0))
@@ -291,13 +387,26 @@ impl Explainer {
         })
     }
 
-    async fn known(&self, object: &S3Uri) -> Option<Arc<Version>> {
+    fn pins(&self, object: &S3Uri) -> Vec<PinEnd> {
+        let pins = self.store.pins_of(self.object_id(object)).into_iter();
+        let pins = pins.map(|(order, until)| PinEnd {
+            task: Ulid(order.0).to_string(),
+            until: until.into(),
+        });
+        pins.collect()
+    }
+
+    fn object_id(&self, object: &S3Uri) -> ObjectId {
         let name = ObjectName {
             bucket: object.bucket.as_str().into(),
             key: object.key.as_bytes().into(),
             version: None,
         };
-        let id = name.id(self.lake.url());
+        name.id(self.lake.url())
+    }
+
+    async fn known(&self, object: &S3Uri) -> Option<Arc<Version>> {
+        let id = self.object_id(object);
         match self.grants.version(id) {
             Some(version) => Some(version),
             None => self.store.describe(id).await,
@@ -323,6 +432,7 @@ impl Explainer {
         BlockLocation {
             index: block.index,
             here,
+            pinned: self.store.is_pinned(block),
             reason: reason.map(str::to_owned),
             worth: self.store.worth(block).map(|worth| BlockWorth {
                 weight: worth.weight.to_u64_saturating(),

@@ -1,12 +1,15 @@
 //! The pages for operators: health, metrics, status. They are apart from the S3 port.
 
 pub mod allowed_hosts;
+pub(crate) mod auth;
 pub mod client;
 mod config;
 pub mod explain;
 pub mod members;
 pub(crate) mod observer;
+pub(crate) mod plan_page;
 pub(crate) mod reloads;
 pub(crate) mod server;
+mod task_pages;
 
 pub use self::config::AdminConfig;

@@ -2,7 +2,12 @@
 
 mod conditions;
 mod directory;
+mod link;
+mod messages;
 mod peers;
+mod plans;
+mod tasks;
+mod tiers;
 
 use std::collections::BTreeMap;
 use std::iter::repeat;
@@ -12,16 +17,19 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use shoal_policy::Found;
 use shoal_policy::admission::Refusal;
 use shoal_store::{Counters, Health, LayerRoom, RemovalReason, Store, StoreConfig};
 
 use crate::admin::members::{Member, MemberState, Members};
 use crate::admin::reloads::Reloads;
+use crate::ahead::FetchAhead;
 use crate::block_server::BlockServer;
+use crate::cache_events::EventExchange;
 use crate::coherence::Coherence;
 use crate::cooperation::{Cooperation, CooperationConfig, CooperationMode};
 use crate::directory::BlockDirectory;
-use crate::dirty::{DirtyObjects, Figures, FlushOrders, UploadEnd, WriteBackOutcome};
+use crate::dirty::{DirtyObjects, Figures, FlushOrders, Swept, UploadEnd, WriteBackOutcome};
 use crate::endpoint::{AccountRefusal, Endpoint, EndpointCounts};
 use crate::fair::in_flight::InFlight;
 use crate::fetch::Fetcher;
@@ -29,9 +37,12 @@ use crate::gwf::Keeper;
 use crate::handoff::HandoffProgress;
 use crate::limits::Limits;
 use crate::membership::{self, NodeConfig, RejectReason, SharedSetting};
-use crate::metrics::{Metrics, TierFigures};
+use crate::messages::{MessageFigures, Messages};
+use crate::metrics::Metrics;
+use crate::plans::{PlanTotals, Plans};
 use crate::single_flight::SingleFlight;
 use crate::split::{LayerRequests, Split};
+use crate::tasks::{Tasks, Totals};
 use crate::write::WriteThrough;
 
 /// The number of objects shown by name in `/status`.
@@ -61,12 +72,22 @@ pub struct Observer {
     pub in_flight: Arc<InFlight>,
     /// The other nodes.
     pub cooperation: Arc<Cooperation>,
+    /// Small news between nodes.
+    pub messages: Arc<Messages>,
     /// The directory of blocks, if the nodes have one.
     pub directory: Option<Arc<BlockDirectory>>,
     /// Knows of the changes of coherent objects, if there are any.
     pub coherence: Option<Arc<Coherence>>,
     /// Makes room by the worth of blocks, if the store follows GWF.
     pub keeper: Option<Arc<Keeper>>,
+    /// Keeps objects complete together with other nodes, if the store follows C2P.
+    pub events: Option<Arc<EventExchange>>,
+    /// Fetches what objects lack here, if the configuration says so.
+    pub fetch_ahead: Option<Arc<FetchAhead>>,
+    /// Tasks of operators.
+    pub tasks: Arc<Tasks>,
+    /// The plan of the cluster.
+    pub plans: Arc<Plans>,
     /// Answers the requests of other nodes.
     pub block_server: Arc<BlockServer>,
     /// How orders to read the configuration again ended.
@@ -102,13 +123,18 @@ pub struct LastReported {
     coalesced: u64,
     layers: Vec<LayerRequests>,
     peers: peers::LastReported,
+    messages: MessageFigures,
     directory: directory::LastReported,
+    link: link::LastReported,
     reloads: Vec<(&'static str, u64)>,
     written_back: Vec<(WriteBackOutcome, u64)>,
     upload_ends: Vec<(UploadEnd, u64)>,
+    swept: BTreeMap<Arc<str>, Swept>,
     account_refusals: Vec<(AccountRefusal, u64)>,
     unheard: Vec<(RejectReason, u64)>,
     slowed: BTreeMap<u32, u64>,
+    tasks: Totals,
+    plans: PlanTotals,
 }
 
 impl Observer {
@@ -139,7 +165,7 @@ impl Observer {
         metrics.set_fill_bytes(self.fetcher.memory().used_bytes());
         let dirty = self.dirty.figures();
         measure_dirty(metrics, &last_reported, &dirty);
-        self.measure_tiers(metrics);
+        let swept = self.measure_tiers(metrics.tiers(), &last_reported.swept);
         let reloads = self.reloads.counts().to_vec();
         for (result, count) in growth(&last_reported.reloads, &reloads) {
             metrics.reloads().ended(result, count);
@@ -160,34 +186,34 @@ impl Observer {
         if self.config.cooperation.mode != CooperationMode::Solo {
             self.measure_peers(metrics.peers(), &mut peers);
         }
+        let mut messages = std::mem::take(&mut last_reported.messages);
+        self.measure_messages(metrics.messages(), &mut messages);
         let mut directory = last_reported.directory.clone();
         self.measure_directory(metrics.directory(), &mut directory);
+        let mut link = last_reported.link.clone();
+        self.measure_link(metrics.link(), &mut link);
         let slowed = self.measure_payers(metrics, &last_reported.slowed);
+        let tasks = self.measure_tasks(metrics.tasks(), &last_reported.tasks);
+        let plans = self.measure_plans(metrics.plans(), &last_reported.plans);
         *last_reported = LastReported {
             slowed,
+            tasks,
+            plans,
             lake,
             store: Some(store),
             coalesced,
             layers,
             peers,
+            messages,
             directory,
+            link,
             reloads,
             written_back: dirty.outcomes,
             upload_ends: dirty.upload_ends.to_vec(),
+            swept,
             account_refusals,
             unheard,
         };
-    }
-
-    fn measure_tiers(&self, metrics: &Metrics) {
-        for tier in self.dirty.tiers() {
-            let figures = TierFigures {
-                age_seconds: tier.pace.age.as_secs(),
-                oldest_seconds: tier.oldest.unwrap_or_default().as_secs(),
-                parallel: tier.pace.parallel as u64,
-            };
-            metrics.tiers().set(&tier.name, figures);
-        }
     }
 
     /// Sets the metrics of each payer. Returns the number of requests that each has been refused.
@@ -276,6 +302,8 @@ impl Observer {
             "members": self.cooperation.members().len(),
             "peers": peers.collect::<Vec<_>>(),
             "answered": answered.collect::<std::collections::BTreeMap<_, _>>(),
+            "messages": self.messages_page(),
+            "cache_events": self.events_page(),
         })
     }
 
@@ -355,7 +383,7 @@ impl Observer {
 
     /// Returns the node's state as JSON, for `/status`. `drain` says how far the node is in giving away what
     /// it holds.
-    pub fn status(&self, drain: Option<HandoffProgress>) -> Value {
+    pub fn status(&self, metrics: &Metrics, drain: Option<HandoffProgress>) -> Value {
         let conditions = self.conditions(drain.as_ref());
         let (lake, store) = (self.lake.counters(), self.store.counters());
         let health = match self.store.health() {
@@ -367,6 +395,7 @@ impl Observer {
             "conditions": conditions,
             "config": self.reloads.page(),
             "lake": lake_page(&self.lake, &lake),
+            "link": self.link_page(),
             "store": {
                 "path": self.config.store.path,
                 "health": health,
@@ -376,6 +405,7 @@ impl Observer {
                 "blocks": store.blocks,
                 "mapped_blocks": store.mapped_blocks,
                 "mapped_bytes": store.mapped_bytes,
+                "pins": { "objects": store.pins.objects, "bytes": store.pins.bytes, "bytes_max": store.pins.bytes_max },
                 "stored_blocks": store.stored_blocks,
                 "evictions": by_word(&store.evictions, RemovalReason::as_str),
                 "refusals": by_word(&store.refusals, Refusal::as_str),
@@ -390,11 +420,14 @@ impl Observer {
                 "coalesced_requests": self.single_flight.coalesced(),
                 "fill_bytes": self.fetcher.memory().used_bytes(),
                 "fill_capacity_bytes": self.config.limits.fill_bytes,
+                "of_several_blocks": by_word(&metrics.reads_of_several(), Found::as_str),
             },
             "writes": { "underway": self.through.underway() },
             "write_back": self.write_back(),
             "cooperation": self.cooperation(),
             "directory": self.directory_page(),
+            "tasks": self.tasks_page(),
+            "plan": self.plan_page(),
             "drain": drain,
         })
     }

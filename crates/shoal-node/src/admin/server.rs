@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use http::header::ORIGIN;
@@ -20,14 +21,18 @@ use shoal_s3::uri::S3Uri;
 use tokio::net::TcpListener;
 
 use super::allowed_hosts::AllowedHosts;
+use super::auth::{AdminAuth, Asker, Wish};
 use super::explain::{ExplainQuery, Explanation};
 use super::members::Members;
+use super::plan_page;
+use super::task_pages::TaskPage;
 use crate::conditions::Condition;
 use crate::dirty::FlushOrders;
 use crate::handoff::Handoff;
 use crate::http::connection::ClientBody;
-use crate::http::listener::serve;
+use crate::http::listener::{RemoteEnd, serve};
 use crate::http::pages::{self, LIMITS, Page, not_allowed, page, text};
+use crate::http::tls::TlsReloader;
 use crate::metrics::{self, ConnectionMetrics, Metrics};
 use crate::shutdown::Shutdown;
 
@@ -77,6 +82,12 @@ pub type MembersSource = Arc<dyn Fn() -> Members + Send + Sync>;
 /// Returns where the blocks of an object are, as `/explain` shows it.
 pub type ExplanationSource = Arc<dyn Fn(ExplainQuery) -> BoxFuture<'static, Explanation> + Send + Sync>;
 
+/// Answers requests for the pages of tasks.
+pub type TaskPages = Arc<dyn Fn(TaskPage, Request<ClientBody>) -> BoxFuture<'static, Page> + Send + Sync>;
+
+/// Answers requests for the page of the plan.
+pub type PlanPage = Arc<dyn Fn(Request<ClientBody>) -> BoxFuture<'static, Page> + Send + Sync>;
+
 const EXPLAIN: &str = "/explain";
 
 /// An order of an operator.
@@ -120,6 +131,12 @@ pub struct Admin {
     pub hosts: AllowedHosts,
     /// For `/flush`.
     pub flushes: Arc<FlushOrders>,
+    /// For `/tasks` and below it.
+    pub tasks: TaskPages,
+    /// For `/plan`.
+    pub plan: PlanPage,
+    /// Which requests are answered.
+    pub auth: Arc<AdminAuth>,
     /// Called before metrics are shown, to set the gauges that are not set as they change.
     pub measure: Arc<dyn Fn(&Metrics) + Send + Sync>,
 }
@@ -134,29 +151,30 @@ impl fmt::Debug for Admin {
 
 impl Admin {
     /// Serves until `shutdown` begins, on the same guarded connections as S3, with their own bounds.
-    pub async fn serve(self, listener: TcpListener, shutdown: Shutdown) {
+    pub async fn serve(self, listener: TcpListener, tls: Option<Arc<TlsReloader>>, shutdown: Shutdown) {
+        if let Some(tls) = &tls {
+            let (tls, shutdown) = (Arc::clone(tls), shutdown.clone());
+            tokio::spawn(tls.watch(shutdown));
+        }
         let admin = Arc::new(self);
         serve(
             listener,
-            None,
+            tls,
             LIMITS,
             ConnectionMetrics::default(),
             shutdown,
-            move |_| Pages(Arc::clone(&admin)),
+            move |remote| Pages(Arc::clone(&admin), remote),
         )
         .await;
     }
 
     /// Carries out an order.
     async fn execute(&self, command: AdminCommand, request: &Request<ClientBody>) -> Page {
-        let (method, headers) = (request.method(), request.headers());
-        if *method != Method::POST {
+        if *request.method() != Method::POST {
             return not_allowed("only POST is understood here\n", "POST");
         }
-        // A web page in an operator's browser may send a POST to this machine; the request then says where it
-        // is from.
-        if headers.contains_key(ORIGIN) {
-            return text(StatusCode::FORBIDDEN, "orders are not taken from web pages\n");
+        if let Some(refusal) = of_web_page(request) {
+            return refusal;
         }
         if let AdminCommand::Flush = command {
             return self.flush(request.uri().query().unwrap_or_default());
@@ -164,7 +182,7 @@ impl Admin {
         let Some(handoff) = &self.handoff else {
             return text(
                 StatusCode::CONFLICT,
-                "this node caches alone: no other node can take its blocks\n",
+                "this node caches alone: no other node can take its blocks. Stop it without a drain: it finds them on its disk when it starts again\n",
             );
         };
         match command {
@@ -225,7 +243,7 @@ impl Admin {
         if !known {
             return text(
                 StatusCode::NOT_FOUND,
-                "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /drain, /undrain and /flush are here\n",
+                "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /tasks, /plan, /drain, /undrain and /flush are here\n",
             );
         }
         if let Some(refusal) = pages::only_read(method) {
@@ -244,8 +262,28 @@ impl Admin {
     }
 }
 
+/// Refuses an order that a web page in an operator's browser sends to this machine. Such a request says where
+/// it is from.
+fn of_web_page(request: &Request<ClientBody>) -> Option<Page> {
+    let is_of_page = request.headers().contains_key(ORIGIN);
+    is_of_page.then(|| text(StatusCode::FORBIDDEN, "orders are not taken from web pages\n"))
+}
+
+/// Purpose of a request with this method for `path`.
+fn wish(method: &Method, path: &str) -> Wish {
+    match path {
+        "/healthz" | "/readyz" => Wish::Probe,
+        _ if AdminCommand::at(path).is_some() => Wish::Order,
+        _ => match TaskPage::at(path) {
+            Some(tasks) if tasks.is_order(method) => Wish::Order,
+            None if path == plan_page::PATH && plan_page::is_order(method) => Wish::Order,
+            _ => Wish::Look,
+        },
+    }
+}
+
 /// The service of one connection.
-struct Pages(Arc<Admin>);
+struct Pages(Arc<Admin>, RemoteEnd);
 
 impl Service<Request<ClientBody>> for Pages {
     type Response = Page;
@@ -253,11 +291,33 @@ impl Service<Request<ClientBody>> for Pages {
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<ClientBody>) -> Self::Future {
-        let admin = Arc::clone(&self.0);
+        let (admin, remote) = (Arc::clone(&self.0), self.1.clone());
         async move {
-            let (method, path) = (request.method(), request.uri().path());
             if let Some(refusal) = admin.hosts.refuse(&request) {
                 return Ok(refusal);
+            }
+            let (method, path) = (request.method(), request.uri().path());
+            let asker = Asker {
+                address: remote.address.ip(),
+                is_certified: remote.certified.load(Ordering::Acquire),
+                headers: request.headers(),
+            };
+            if let Some(refusal) = admin.auth.refuse(&asker, wish(method, path)) {
+                return Ok(refusal);
+            }
+            if let Some(tasks) = TaskPage::at(path) {
+                let is_order = tasks.is_order(method);
+                return Ok(match of_web_page(&request).filter(|_| is_order) {
+                    Some(refusal) => refusal,
+                    None => (admin.tasks)(tasks, request).await,
+                });
+            }
+            if path == plan_page::PATH {
+                let is_order = plan_page::is_order(method);
+                return Ok(match of_web_page(&request).filter(|_| is_order) {
+                    Some(refusal) => refusal,
+                    None => (admin.plan)(request).await,
+                });
             }
             Ok(match AdminCommand::at(path) {
                 Some(command) => admin.execute(command, &request).await,

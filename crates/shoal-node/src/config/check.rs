@@ -2,6 +2,7 @@
 
 mod advice;
 mod directory;
+mod link;
 mod lookup;
 mod split;
 mod tier;
@@ -87,6 +88,7 @@ impl Check<'_> {
         self.domain();
         self.tls();
         self.lake();
+        self.link();
         self.store();
         let freshness_rules = self.located.freshness_rules.iter();
         self.prefixes(freshness_rules.map(|(rule, entry)| (&*rule.prefix, *entry)));
@@ -140,26 +142,52 @@ impl Check<'_> {
     }
 
     fn tls(&mut self) {
-        let s3 = &self.config.s3;
-        match (&s3.tls_cert, &s3.tls_key) {
+        let (s3, admin) = (&self.config.s3, &self.config.admin);
+        self.tls_of("s3", s3.tls_cert.as_deref(), s3.tls_key.as_deref());
+        self.tls_of("admin", admin.tls_cert.as_deref(), admin.tls_key.as_deref());
+        if admin.client_ca.is_some() && admin.tls_cert.is_none() {
+            let hint = "add tls_cert and tls_key: certificates are shown over TLS only";
+            self.refuse(
+                "admin",
+                "client_ca",
+                "has no certificate of the port itself beside it",
+                hint,
+            );
+        }
+        self.can_be_read(
+            "admin",
+            "client_ca",
+            admin.client_ca.as_deref(),
+            "name a PEM file that shoal may read",
+        );
+        let hint = "name a file with one token a line, such as one made with: openssl rand -hex 32";
+        self.can_be_read("admin", "token_file", admin.token_file.as_deref(), hint);
+    }
+
+    fn tls_of(&mut self, section: &str, certificate: Option<&Path>, key: Option<&Path>) {
+        match (certificate, key) {
             (Some(_), None) => self.refuse(
-                "s3",
+                section,
                 "tls_cert",
                 "has no key",
                 "add tls_key, the private key of it",
             ),
-            (None, Some(_)) => self.refuse("s3", "tls_key", "has no certificate", "add tls_cert, its chain"),
+            (None, Some(_)) => self.refuse(
+                section,
+                "tls_key",
+                "has no certificate",
+                "add tls_cert, its chain",
+            ),
             _ => {}
         }
-        for (key, path) in [("tls_cert", &s3.tls_cert), ("tls_key", &s3.tls_key)] {
-            if let Some(Err(error)) = path.as_ref().map(std::fs::File::open) {
-                self.refuse(
-                    "s3",
-                    key,
-                    &format!("cannot be read: {error}"),
-                    "name a PEM file that shoal may read",
-                );
-            }
+        for (name, path) in [("tls_cert", certificate), ("tls_key", key)] {
+            self.can_be_read(section, name, path, "name a PEM file that shoal may read");
+        }
+    }
+
+    pub(super) fn can_be_read(&mut self, section: &str, key: &str, path: Option<&Path>, hint: &str) {
+        if let Some(Err(error)) = path.map(std::fs::File::open) {
+            self.refuse(section, key, &format!("cannot be read: {error}"), hint);
         }
     }
 

@@ -22,8 +22,10 @@ pub use problem::{ConfigError, Problem, Provenance};
 pub(crate) use render::differences;
 pub use role::Role;
 pub use settings::{SETTINGS, Setting};
+pub use units::{parse_size, parse_time};
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -39,7 +41,9 @@ pub use crate::endpoint::LakeConfig;
 pub use crate::freshness::{FreshnessConfig, FreshnessMode, FreshnessRule};
 pub use crate::front::{Anonymous, S3Config};
 pub use crate::limits::Limits;
+pub use crate::link::{Bandwidth, BandwidthScope};
 pub use crate::membership::NodeConfig;
+pub use crate::plans::PlanConfig;
 pub use crate::split::SplitRule;
 pub use crate::tier::{
     EtcdConfig, EtcdUser, PasswordError, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig,
@@ -69,6 +73,8 @@ pub struct Config {
     pub directory: DirectoryConfig,
     /// `[[tier]]`
     pub tiers: Vec<TierConfig>,
+    /// `[plan]`
+    pub plan: PlanConfig,
     /// `[limits]`
     pub limits: Limits,
     /// `[lookup]`
@@ -94,6 +100,14 @@ pub struct Lookup {
     pub ttl: Duration,
     /// Admin URLs of the nodes that the name server asks which nodes are alive.
     pub nodes: Vec<String>,
+    /// A file with a token that these nodes know.
+    pub nodes_token_file: Option<PathBuf>,
+    /// The certificates that sign those of their admin ports.
+    pub nodes_ca_file: Option<PathBuf>,
+    /// The certificate that the name server shows them.
+    pub nodes_client_cert: Option<PathBuf>,
+    /// The key of that certificate.
+    pub nodes_client_key: Option<PathBuf>,
     /// The maximum number of addresses in one answer; all belong to equally near nodes.
     pub answers: usize,
     /// Whether other names below it lead to the nearest nodes, too: buckets, in virtual-host style.
@@ -152,6 +166,10 @@ impl Default for Lookup {
             name: None,
             ttl: Duration::from_secs(5),
             nodes: Vec::new(),
+            nodes_token_file: None,
+            nodes_ca_file: None,
+            nodes_client_cert: None,
+            nodes_client_key: None,
             answers: 1,
             buckets: false,
             udp_rate: 200,

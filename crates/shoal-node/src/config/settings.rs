@@ -87,6 +87,11 @@ settings! {
     admin listen => config.admin.listen, "Health, metrics and status: address and port, never those of S3";
     admin hosts => config.admin.hosts, "Names under which it is reached; addresses, names without a dot and private ones (.local, .internal) always work";
 
+    admin token_file => config.admin.token_file, "File with tokens, one a line, that operators show; then orders need one, and so do pages from elsewhere than loopback";
+    admin tls_cert => config.admin.tls_cert, "PEM certificate chain of the admin port, which speaks TLS then; reloaded without a restart";
+    admin tls_key => config.admin.tls_key, "PEM private key of that certificate";
+    admin client_ca => config.admin.client_ca, "PEM certificates that sign those of operators, which count as tokens do; needs tls_cert";
+
     lake endpoint => config.lake.endpoint, "The S3 store this node extends: http:// or https://, without a path";
     lake region => config.lake.region, "Region that signatures to the lake name";
     lake access_key => config.lake.access_key, "Account for identities without one of their own; else the AWS chain";
@@ -97,10 +102,14 @@ settings! {
     lake write_timeout => config.lake.write_timeout, "The lake's answer to a write must begin within this time after the last byte of the write";
     lake long_write_timeout => config.lake.long_write_timeout, "The same for writes that make the lake move bytes of its own: copies, completed uploads, deletions of many objects";
     lake stall_timeout => config.lake.stall_timeout, "A body from the lake that makes no progress for this time is broken off, and asked for again from there";
+    lake bandwidth => config.lake.bandwidth, "What the link to the lake carries in each direction; clients go first, cleaning and other work get the rest. Without it nothing is metered";
+    lake bandwidth_scope => config.lake.bandwidth_scope, "Whose that bandwidth is: of each node, or of the cluster, whose nodes share it by demand";
 
     store path => config.store.path, "A folder of this node's own";
     store capacity => config.store.capacity_bytes, "Bytes on disk never exceed this";
-    store policy => config.store.policy, "Eviction policy: lru, lfu, lfuda, sieve, s3-fifo, duel (the default) or gwf (the default with a directory)";
+    store policy => config.store.policy, "Eviction policy: lru, lfu, lfuda, sieve, s3-fifo, duel (the default) or gwf (the default with a directory); c2p, or c2p+ before one of these, keeps objects whole";
+    store completeness => config.store.completeness, "What makes an object complete for a policy with c2p: what readers used of it lately (read) or all of it (whole)";
+    store pinned_share => config.store.pinned_share, "Part of the room that pinned blocks may take, up to 0.8";
     store block_size => config.store.block_bytes, "Unit of caching, a power of two; changing it starts the cache empty";
 
     freshness default => config.freshness.default, "How long the lake's answer holds: revalidate, coherent, immutable, or a time";
@@ -120,6 +129,7 @@ settings! {
     cooperation step => config.cooperation.step_percent, "How far a layer may grow or shrink at a time, in percent of that room";
     cooperation decay => config.cooperation.decay_percent, "How much less earlier requests count after each period, in percent: 100 forgets them";
     cooperation split => config.cooperation.split, "How it is divided: adaptive, or fixed percents from L1 outwards such as [50, 50]";
+    cooperation fetch_missing => config.cooperation.fetch_missing, "Whether a node whose policy is c2p fetches what nearly complete objects lack there, while readers leave time for it";
     cooperation secret_key => config.cooperation.secret_key, "Secret that all nodes of a cluster share; better in a file";
     cooperation secret_key_file => cooperation_secret_key_file, "File that holds it and nothing else";
     cooperation previous_secret_key => config.cooperation.previous_secret_key, "A second one that counts as well, while the nodes change from one secret to another; better in a file";
@@ -133,6 +143,8 @@ settings! {
     directory ca_file => config.directory.ca_file, "PEM certificates that sign that of Redis; without it those that the system trusts";
     directory prefix => config.directory.prefix, "Keys in Redis begin with this, so that several clusters can share it";
     directory timeout => config.directory.timeout, "A node waits for an answer for this time and then goes on without the directory";
+
+    plan planner => config.plan.planner, "Program that plans anew; without it shoal-planner beside this program or on the PATH, else the node itself";
 
     limits connections => config.limits.connections, "Open client connections";
     limits requests => config.limits.requests, "Requests in flight on the node";
@@ -152,6 +164,10 @@ settings! {
     lookup name => config.lookup.name, "The name that leads to the nearest nodes; each node's own name lies below it";
     lookup ttl => config.lookup.ttl, "How long an answer may be reused, in whole seconds";
     lookup nodes => config.lookup.nodes, "Admin URLs of nodes that are asked each second for the living nodes; a few of the cluster suffice";
+    lookup nodes_token_file => config.lookup.nodes_token_file, "File with a token of [admin] token_file of these nodes, where they have one";
+    lookup nodes_ca_file => config.lookup.nodes_ca_file, "PEM certificates that sign those of https admin URLs; without it those that the system trusts";
+    lookup nodes_client_cert => config.lookup.nodes_client_cert, "PEM certificate to show to these nodes, where [admin] client_ca asks for one";
+    lookup nodes_client_key => config.lookup.nodes_client_key, "PEM private key of that certificate";
     lookup answers => config.lookup.answers, "Addresses in one answer, all of nodes that are equally near";
     lookup buckets => config.lookup.buckets, "Whether other names below lead to the nearest nodes, too: for virtual-host style (bucket.name)";
     lookup udp_rate => config.lookup.udp_rate, "Answers a second over UDP to one network (/24, /56); beyond it clients are sent to TCP";
@@ -164,7 +180,7 @@ settings! {
 }
 
 /// The sections of the file in the order in which they are printed.
-pub(super) const SECTIONS: [&str; 14] = [
+pub(super) const SECTIONS: [&str; 15] = [
     "node",
     "s3",
     "admin",
@@ -175,6 +191,7 @@ pub(super) const SECTIONS: [&str; 14] = [
     "tier",
     "cooperation",
     "directory",
+    "plan",
     "limits",
     "lookup",
     "log",

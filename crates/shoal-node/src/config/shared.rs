@@ -4,8 +4,8 @@ use shoal_base::secret::Secret;
 
 use super::value::lifetime_word;
 use super::{
-    Config, CooperationMode, IdentityConfig, RegistryConfig, TierConfig, TierStoreConfig, WriteMode,
-    WriteRule,
+    BandwidthScope, Config, CooperationMode, IdentityConfig, RegistryConfig, TierConfig, TierStoreConfig,
+    WriteMode, WriteRule,
 };
 use crate::membership::{SettingDigest, SettingsDigests, SharedSetting};
 
@@ -57,6 +57,14 @@ impl Config {
                         digest.add(identity.lake_secret_key.as_ref().map_or("", Secret::expose));
                     }
                 }
+            }
+            SharedSetting::Bandwidth => {
+                let lake = &self.lake;
+                let shared = lake
+                    .bandwidth
+                    .filter(|_| lake.bandwidth_scope == BandwidthScope::Cluster);
+                let bytes = shared.map_or(0, |bandwidth| bandwidth.bytes_per_second);
+                digest.add(&bytes.to_string());
             }
             SharedSetting::Tiers => {
                 let mut tiers: Vec<&TierConfig> = self.tiers.iter().collect();

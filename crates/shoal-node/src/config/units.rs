@@ -22,14 +22,43 @@ const TIME_UNITS_MS: [(&str, u64); 5] = [
     ("ms", 1),
 ];
 
+/// Rates in bytes a second. Those of networks are decimal, and count bits.
+const RATE_UNITS: [(&str, u64); 12] = [
+    ("TB", 1_000_000_000_000),
+    ("Tbit", 125_000_000_000),
+    ("GiB", 1 << 30),
+    ("GB", 1_000_000_000),
+    ("Gbit", 125_000_000),
+    ("MiB", 1 << 20),
+    ("MB", 1_000_000),
+    ("Mbit", 125_000),
+    ("KiB", 1 << 10),
+    ("KB", 1_000),
+    ("kbit", 125),
+    ("B", 1),
+];
+
 /// Parses bytes such as `"100GiB"`; `None` if the unit is unknown or the number does not fit.
-pub(super) fn parse_size(text: &str) -> Option<u64> {
+pub fn parse_size(text: &str) -> Option<u64> {
     parse(text, &SIZE_UNITS)
 }
 
 /// Parses a time such as `"30s"`; `None` if the unit is unknown or the number does not fit.
-pub(super) fn parse_time(text: &str) -> Option<Duration> {
+pub fn parse_time(text: &str) -> Option<Duration> {
     parse(text, &TIME_UNITS_MS).map(Duration::from_millis)
+}
+
+/// Parses a rate such as `"10Gbit"` or `"1250MB/s"` into bytes a second; `None` if the unit is unknown or the
+/// number does not fit.
+pub(super) fn parse_rate(text: &str) -> Option<u64> {
+    let text = text.strip_suffix("/s").unwrap_or(text);
+    parse(text.trim_end(), &RATE_UNITS)
+}
+
+/// The shortest exact text of a rate, in bits a second where they are whole.
+pub(super) fn format_rate(bytes_per_second: u64) -> String {
+    let is_wanted = |unit: &&(&str, u64)| unit.0.ends_with("bit") || unit.0 == "B";
+    format(bytes_per_second, RATE_UNITS.iter().filter(is_wanted))
 }
 
 /// The shortest exact text of a size, always in binary units.
@@ -64,7 +93,7 @@ mod tests {
 
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
-    use super::{format_size, format_time, parse_size, parse_time};
+    use super::{format_rate, format_size, format_time, parse_rate, parse_size, parse_time};
 
     #[test]
     fn a_size_is_a_whole_number_and_a_unit() {
@@ -114,6 +143,31 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_is_a_whole_number_and_a_unit_of_bits_or_bytes() {
+        let cases = [
+            ("10Gbit", Some(1_250_000_000)),
+            ("10 Gbit/s", Some(1_250_000_000)),
+            ("100mbit", Some(12_500_000)),
+            ("8kbit", Some(1_000)),
+            ("1250MB", Some(1_250_000_000)),
+            ("1GiB/s", Some(1 << 30)),
+            ("1Tbit", Some(125_000_000_000)),
+            ("1.25GB", None),
+            ("10G", None),
+            ("10Gbps", None),
+            ("Gbit", None),
+            ("10Gbit/m", None),
+            ("18446744073709551615Gbit", None),
+        ];
+        for (text, rate) in cases {
+            assert_eq!(parse_rate(text), rate, "{text:?}");
+        }
+        assert_eq!(format_rate(1_250_000_000), "10Gbit");
+        assert_eq!(format_rate(1_000), "8kbit");
+        assert_eq!(format_rate(1_001), "1001B");
+    }
+
+    #[test]
     fn values_are_written_in_the_largest_unit_that_is_exact() {
         assert_eq!(format_size(100 << 30), "100GiB");
         assert_eq!(format_size((1 << 30) + 1), "1073741825B");
@@ -127,6 +181,7 @@ mod tests {
         #[test]
         fn sizes_and_times_read_back_as_written(bytes in any::<u64>(), seconds in 0..u64::MAX / 1_000_000) {
             prop_assert_eq!(parse_size(&format_size(bytes)), Some(bytes));
+            prop_assert_eq!(parse_rate(&format_rate(bytes)), Some(bytes));
             let time = Duration::from_secs(seconds);
             prop_assert_eq!(parse_time(&format_time(time)), Some(time));
         }

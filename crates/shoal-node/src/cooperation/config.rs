@@ -43,6 +43,8 @@ pub struct CooperationConfig {
     pub decay_percent: u32,
     /// How layers share the room of this node.
     pub split: SplitRule,
+    /// Whether this node fetches what nearly complete objects lack here, before a reader asks.
+    pub fetch_missing: bool,
     /// A secret that only the nodes of this cluster know (`secret_key` or the content of `secret_key_file`).
     pub secret_key: Option<Secret>,
     /// A second valid secret, while an operator replaces one with the other.
@@ -73,6 +75,7 @@ impl Default for CooperationConfig {
             step_percent: 5,
             decay_percent: 50,
             split: SplitRule::Adaptive,
+            fetch_missing: false,
             secret_key: None,
             previous_secret_key: None,
             encrypt: true,

@@ -9,6 +9,7 @@ use shoal_registry::changes::LakeChange;
 use shoal_registry::worker::{FlushEnd, Lake};
 use shoal_registry::{DirtyVersion, Name};
 
+use super::flush_transfers::FlushTransfers;
 use super::lake_writer::{LakeWrite, LakeWriter, Uploaded};
 use super::manifest::{Manifest, Naming};
 use super::outcomes::Outcomes;
@@ -36,20 +37,23 @@ pub(super) struct Cleaner {
     store: Arc<dyn ByteStore>,
     stored: Arc<StoredBytes>,
     pacing: Arc<Pacing>,
+    flushes: Arc<FlushTransfers>,
     parts: CleanerParts,
 }
 
 impl Cleaner {
-    /// Tells `pacing` how the lake answers, and `stored` which bytes are removed.
+    /// Tells `pacing` how the lake answers, `stored` which bytes are removed, and `flushes` what is on its
+    /// way.
     pub(super) fn new(
         store: Arc<dyn ByteStore>,
-        (stored, pacing): (Arc<StoredBytes>, Arc<Pacing>),
+        (stored, pacing, flushes): (Arc<StoredBytes>, Arc<Pacing>, Arc<FlushTransfers>),
         parts: CleanerParts,
     ) -> Self {
         Self {
             store,
             stored,
             pacing,
+            flushes,
             parts,
         }
     }
@@ -60,14 +64,17 @@ impl Cleaner {
             return FlushEnd::Refused("this build cannot read the record of the object".into());
         };
         let bytes = TierBytes::new(Arc::clone(&self.store), manifest.pieces.clone());
+        let under_way = self.flushes.begin(name);
         let write = LakeWrite {
             manifest: &manifest,
             bytes: &bytes,
             conditions: &HeaderMap::new(),
             permit: &change.permit(),
+            transfer: Some(&under_way.transfer),
         };
         let began = clock::instant();
         let written = self.parts.lake_writer.write(write).await;
+        drop(under_way);
         let size_bytes = version.size_bytes;
         self.pacing.flushed(written.as_ref(), size_bytes, began);
         self.parts.grants.invalidate_object(&manifest.name);

@@ -116,6 +116,9 @@ impl DirtyObjects {
         let Some((_, tier)) = of_name else {
             return Err(NotCopied::AtLake(Uncached::Copy));
         };
+        if !tier.store.copies() {
+            return Err(NotCopied::AtLake(Uncached::Copy));
+        }
         let size_bytes = dirty.size_bytes;
         let headers = request.headers_of_copy(&manifest.headers);
         let write = PendingWrite::with_headers(name, size_bytes, headers, caller);

@@ -99,7 +99,7 @@ async fn carry_out(dirty: &DirtyObjects, now: &Mutex<Now>, order: u64, below: Op
             note(&|progress| progress.left = names.len() as u64);
             stream::iter(names)
                 .for_each_concurrent(PARALLEL, |name| async move {
-                    let flushed = dirty.flush(&name).await.is_ok();
+                    let flushed = dirty.flush_in_background(&name).await.is_ok();
                     note(&|progress| {
                         progress.left -= 1;
                         progress.flushed += u64::from(flushed);

@@ -16,6 +16,7 @@ use super::checksums::{Checksum, element_name};
 use crate::endpoint::{
     Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody, RequestStream,
 };
+use crate::link::Transfer;
 
 /// The lake's answers about uploads are short.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -82,13 +83,13 @@ impl LakeUpload {
         Ok((upload, head))
     }
 
-    /// Uploads one part. Returns its ETag.
+    /// Uploads one part, of so many bytes. Returns its ETag.
     pub(super) async fn put(
         &self,
         number: u16,
         headers: HeaderMap,
-        size_bytes: u64,
-        bytes: RequestStream,
+        (size_bytes, bytes): (u64, RequestStream),
+        transfer: Option<&Transfer>,
     ) -> Result<HeaderValue, LakeUploadError> {
         let body = match size_bytes {
             0 => RequestBody::Empty,
@@ -99,7 +100,7 @@ impl LakeUpload {
         };
         let query = format!("partNumber={number}&{}", self.query());
         let request = self.request("upload_part", Method::PUT, &query, headers, body);
-        let (head, _) = answer(self.lake.send(request).await?).await?;
+        let (head, _) = answer(self.lake.send_for(request, transfer).await?).await?;
         let etag = head.headers.get(header::ETAG).cloned();
         etag.ok_or(LakeUploadError::Misunderstood)
     }

@@ -24,6 +24,7 @@ use crate::endpoint::{
     BoxError, Endpoint, EndpointError, EndpointRequest, Failure, LakeAccount, RequestBody, RequestStream,
 };
 use crate::fetch::{FetchVia, Fetcher};
+use crate::link::Transfer;
 use crate::read_context::ReadContext;
 use crate::single_flight::FetchError;
 use crate::tier::TierBytes;
@@ -51,6 +52,8 @@ pub(super) struct LakeWrite<'a> {
     pub(super) conditions: &'a HeaderMap,
     /// Whether this node may send to the lake.
     pub(super) permit: &'a SendPermit,
+    /// `None` if a client waits for it from the start.
+    pub(super) transfer: Option<&'a Transfer>,
 }
 
 /// The result of a write that the lake took.
@@ -218,7 +221,7 @@ impl LakeWriter {
             payer: NODE,
         };
         write.check()?;
-        let answered = self.lake.send(request).await;
+        let answered = self.lake.send_for(request, write.transfer).await;
         failure.check()?;
         let (head, body) = answered?.into_parts();
         // A connection is reused only if the body was read to its end.

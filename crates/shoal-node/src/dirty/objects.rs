@@ -27,7 +27,7 @@ use super::manifest::{Manifest, Naming, Record};
 use super::outcomes::Outcomes;
 use super::part_layout::PartLayout;
 use super::permission::{self, Memory, Permission};
-use super::status::{Figures, TierStatus, WriteBackOutcome};
+use super::status::WriteBackOutcome;
 use super::tiers::{Tier, TierError, TierSettings, new_key, registry_name};
 use super::writing::{PendingWrite, WriteError};
 use crate::clock;
@@ -46,9 +46,6 @@ const VERSIONED: Duration = Duration::from_mins(1);
 /// How long a change of a name waits until no object is dirty under it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a page for operators waits for the registries.
-const REFRESH: Duration = Duration::from_millis(500);
-
 /// The pause before a flush of a name that other writes keep dirty.
 const FLUSH_PAUSE: Duration = Duration::from_millis(20);
 
@@ -63,7 +60,7 @@ pub struct DirtyObjects {
     directory: Option<Arc<BlockDirectory>>,
     /// The time for which short-lived objects stay in a tier.
     short_age: Duration,
-    tiers: Vec<Tier>,
+    pub(super) tiers: Vec<Tier>,
     pub(super) lake_writer: Arc<LakeWriter>,
     pub(super) naming: Naming,
     pub(super) outcomes: Arc<Outcomes>,
@@ -440,12 +437,25 @@ impl DirtyObjects {
         permission != Permission::NotGranted
     }
 
-    /// Brings an object to the lake now, if it is dirty.
+    /// Brings an object to the lake now, if it is dirty, for a client that waits for it.
     ///
     /// # Errors
     ///
     /// The object is still dirty, or that is not known.
     pub async fn flush(&self, name: &ObjectName) -> Result<(), FlushFailed> {
+        let Some((_, tier)) = self.rule(name) else {
+            return Ok(());
+        };
+        let _awaiting = tier.flushes.await_flush(&registry_name(name));
+        self.flush_in_background(name).await
+    }
+
+    /// Brings an object to the lake, if it is dirty, as the cleaner would. Clients go first.
+    ///
+    /// # Errors
+    ///
+    /// The object is still dirty, or that is not known.
+    pub async fn flush_in_background(&self, name: &ObjectName) -> Result<(), FlushFailed> {
         let Some((_, tier)) = self.rule(name) else {
             return Ok(());
         };
@@ -545,55 +555,5 @@ impl DirtyObjects {
             // The lake answers the write itself, in its own words.
             Permission::NotGranted => Err(Uncached::NotPermitted),
         }
-    }
-}
-
-/// For operators, and for a node that is to stop.
-impl DirtyObjects {
-    /// Counts the dirty objects, and the outcomes of writes since the node started.
-    pub fn figures(&self) -> Figures {
-        let figures = self.tiers.iter().map(Tier::figures);
-        Figures {
-            objects: figures.clone().map(|figures| figures.objects).sum(),
-            bytes: self.tiers.iter().map(|tier| tier.store.fill().stored_bytes).sum(),
-            outcomes: self.outcomes.writes(),
-            uploads: figures.map(|figures| figures.uploads).sum(),
-            upload_ends: self.outcomes.uploads(),
-        }
-    }
-
-    /// Counts anew what is dirty. A registry that does not answer soon leaves the last counts.
-    pub async fn refresh(&self) {
-        let refreshed = futures_util::future::join_all(self.tiers.iter().map(Tier::refresh));
-        let _ = tokio::time::timeout(REFRESH, refreshed).await;
-    }
-
-    /// The state of each tier.
-    pub fn tiers(&self) -> Vec<TierStatus> {
-        let status = |tier: &Tier| TierStatus {
-            name: Arc::clone(&tier.name),
-            is_reachable: tier.is_reachable(),
-            objects: tier.figures().objects,
-            bytes: tier.store.fill().stored_bytes,
-            capacity_bytes: tier.store.fill().capacity_bytes,
-            uploads: tier.figures().uploads,
-            oldest: tier.figures().oldest,
-            pace: tier.pace(),
-            adopted: tier.worker.adopted().len(),
-            failed: tier.worker.failed(),
-        };
-        self.tiers.iter().map(status).collect()
-    }
-
-    /// Flushes once every dirty object that this node wrote, so that it can stop. Returns how many are left.
-    ///
-    /// Nothing is lost if the node stops before: another node flushes the rest.
-    pub async fn drain_round(&self) -> u64 {
-        let mut left = 0;
-        for tier in &self.tiers {
-            tier.worker.flush_all(tier.node).await;
-            left += tier.dirty_objects().await.unwrap_or(1);
-        }
-        left
     }
 }

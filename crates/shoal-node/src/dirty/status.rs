@@ -6,6 +6,12 @@ use std::time::Duration;
 use shoal_registry::worker::{FailedFlush, Pace};
 
 use super::multipart::UploadEnd;
+use super::objects::DirtyObjects;
+use super::sweep::Swept;
+use super::tiers::Tier;
+
+/// How long a page for operators waits for the registries.
+const REFRESH: Duration = Duration::from_millis(500);
 
 /// Counts of dirty objects and uploads in all tiers.
 #[derive(Clone, Debug)]
@@ -55,6 +61,8 @@ pub struct TierStatus {
     pub adopted: usize,
     /// Objects whose last flush failed, the oldest first.
     pub failed: Vec<FailedFlush>,
+    /// Pieces without a name that this node has removed since it started.
+    pub swept: Swept,
 }
 
 /// The outcome of an object that was written back.
@@ -82,5 +90,56 @@ impl WriteBackOutcome {
             Self::Failed => "failed",
             Self::Renamed => "renamed",
         }
+    }
+}
+
+/// For operators, and for a node that is to stop.
+impl DirtyObjects {
+    /// Counts the dirty objects, and the outcomes of writes since the node started.
+    pub fn figures(&self) -> Figures {
+        let figures = self.tiers.iter().map(Tier::figures);
+        Figures {
+            objects: figures.clone().map(|figures| figures.objects).sum(),
+            bytes: self.tiers.iter().map(|tier| tier.store.fill().stored_bytes).sum(),
+            outcomes: self.outcomes.writes(),
+            uploads: figures.map(|figures| figures.uploads).sum(),
+            upload_ends: self.outcomes.uploads(),
+        }
+    }
+
+    /// Counts anew what is dirty. A registry that does not answer soon leaves the last counts.
+    pub async fn refresh(&self) {
+        let refreshed = futures_util::future::join_all(self.tiers.iter().map(Tier::refresh));
+        let _ = tokio::time::timeout(REFRESH, refreshed).await;
+    }
+
+    /// The state of each tier.
+    pub fn tiers(&self) -> Vec<TierStatus> {
+        let status = |tier: &Tier| TierStatus {
+            name: Arc::clone(&tier.name),
+            is_reachable: tier.is_reachable(),
+            objects: tier.figures().objects,
+            bytes: tier.store.fill().stored_bytes,
+            capacity_bytes: tier.store.fill().capacity_bytes,
+            uploads: tier.figures().uploads,
+            oldest: tier.figures().oldest,
+            pace: tier.pace(),
+            adopted: tier.worker.adopted().len(),
+            failed: tier.worker.failed(),
+            swept: tier.swept(),
+        };
+        self.tiers.iter().map(status).collect()
+    }
+
+    /// Flushes once every dirty object that this node wrote, so that it can stop. Returns how many are left.
+    ///
+    /// Nothing is lost if the node stops before: another node flushes the rest.
+    pub async fn drain_round(&self) -> u64 {
+        let mut left = 0;
+        for tier in &self.tiers {
+            tier.worker.flush_all(tier.node).await;
+            left += tier.dirty_objects().await.unwrap_or(1);
+        }
+        left
     }
 }

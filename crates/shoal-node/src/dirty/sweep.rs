@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use shoal_base::{chance, clock};
 use shoal_registry::engine::EngineError;
 use shoal_registry::names::Names;
@@ -63,15 +64,26 @@ pub(super) struct Sweeper {
     store: Arc<dyn ByteStore>,
     names: Names,
     stored: Arc<StoredBytes>,
+    /// Pieces that this node has removed since it started.
+    total: Mutex<Swept>,
     /// Whether the log names a piece that is left alone. One line is enough.
     has_told: AtomicBool,
 }
 
 /// The pieces that were removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Swept {
-    pieces: u64,
-    bytes: u64,
+pub struct Swept {
+    /// Their number.
+    pub pieces: u64,
+    /// The bytes that they had.
+    pub bytes: u64,
+}
+
+impl Swept {
+    fn add(&mut self, more: Self) {
+        self.pieces += more.pieces;
+        self.bytes += more.bytes;
+    }
 }
 
 /// A sweep broke off. The next one begins anew.
@@ -134,8 +146,14 @@ impl Sweeper {
             store,
             names,
             stored,
+            total: Mutex::default(),
             has_told: AtomicBool::new(false),
         }
+    }
+
+    /// The pieces that this node has removed since it started, also those of sweeps that broke off.
+    pub(super) fn total(&self) -> Swept {
+        *self.total.lock()
     }
 
     /// Sweeps once an hour.
@@ -229,10 +247,13 @@ impl Sweeper {
         let (keys, sizes_bytes): (Vec<_>, Vec<_>) = pieces.into_iter().unzip();
         for (keys, sizes_bytes) in keys.chunks(sizes.batch).zip(sizes_bytes.chunks(sizes.batch)) {
             self.store.remove(keys).await?;
-            let bytes = sizes_bytes.iter().sum();
-            self.stored.remove(bytes);
-            swept.pieces += keys.len() as u64;
-            swept.bytes += bytes;
+            let removed = Swept {
+                pieces: keys.len() as u64,
+                bytes: sizes_bytes.iter().sum(),
+            };
+            self.stored.remove(removed.bytes);
+            self.total.lock().add(removed);
+            swept.add(removed);
         }
         Ok(())
     }

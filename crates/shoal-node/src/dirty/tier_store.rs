@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -49,6 +49,9 @@ pub(super) struct TierStore {
     /// Why the store takes no pieces now. `None`: it has passed its last probe, and has said of no write
     /// since that it is full.
     trouble: Mutex<Option<Uncached>>,
+    /// Whether the store copies pieces. A store that has not answered about this counts as one that does: a
+    /// copy that fails is the lake's, too.
+    copies: AtomicBool,
     /// Notified when a write fails.
     failed: Notify,
     /// Notified when a write finds no room.
@@ -93,6 +96,7 @@ impl TierStore {
             stored,
             capacity_bytes,
             trouble: Mutex::new(Some(Uncached::TierUnavailable)),
+            copies: AtomicBool::new(true),
             failed: Notify::new(),
             full: Notify::new(),
         }
@@ -123,6 +127,11 @@ impl TierStore {
     /// The reason why not.
     pub(super) fn check(&self) -> Result<(), Uncached> {
         (*self.trouble.lock()).map_or(Ok(()), Err)
+    }
+
+    /// Whether the store copies pieces, as far as this node knows.
+    pub(super) fn copies(&self) -> bool {
+        self.copies.load(Ordering::Relaxed)
     }
 
     /// Whether there is room for so many bytes more.
@@ -191,13 +200,16 @@ impl TierStore {
         self.full.notify_one();
     }
 
-    /// Writes, reads, lists and removes a piece. The store may take its time.
+    /// Writes, reads, lists and removes a piece, and copies one. The store may take its time.
     ///
     /// # Errors
     ///
-    /// The store cannot be a tier, or not now.
+    /// The store cannot be a tier, or not now. It can if all that it does not do is to copy.
     pub(super) async fn probe(&self) -> Result<(), ProbeError> {
         let probed = self.bytes.probe().await;
+        if probed.is_ok() {
+            self.note_copy(self.bytes.probe_copy().await.err().as_ref());
+        }
         self.note_probe(probed.as_ref().err());
         probed
     }
@@ -209,6 +221,16 @@ impl TierStore {
         *self.trouble.lock() = failed.map(|_| Uncached::TierUnavailable);
     }
 
+    fn note_copy(&self, failed: Option<&ProbeError>) {
+        if let Some(error) = failed {
+            tracing::warn!(tier = %self.tier, %error, "a tier makes no copies");
+        }
+        // An outage says nothing about the answer that a copy gets later.
+        if failed.is_none_or(|error| !error.is_outage) {
+            self.copies.store(failed.is_none(), Ordering::Relaxed);
+        }
+    }
+
     /// Checks the store now and then, and probes it at once after a write has failed. A failed write alone
     /// proves nothing: its client may have been too slow for the store.
     pub(super) async fn keep_probing(&self) -> Infallible {
@@ -218,14 +240,20 @@ impl TierStore {
                 () = tokio::time::sleep(if is_well { CHECK_PAUSE } else { PROBE_PAUSE }) => false,
                 () = self.failed.notified() => true,
             };
-            let mut found = if is_well && !has_failed {
-                in_time(self.bytes.check()).await
-            } else {
+            let mut is_probed = !is_well || has_failed;
+            let mut found = if is_probed {
                 in_time(self.bytes.probe()).await
+            } else {
+                in_time(self.bytes.check()).await
             };
             if found.is_err() && is_well {
                 // Once may be chance: versitygw refuses a piece while it removes an empty folder.
+                is_probed = true;
                 found = in_time(self.bytes.probe()).await;
+            }
+            if is_probed && found.is_ok() {
+                let copied = in_time(self.bytes.probe_copy()).await;
+                self.note_copy(copied.err().as_ref());
             }
             self.note_probe(found.as_ref().err());
         }

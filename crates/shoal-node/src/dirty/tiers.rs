@@ -22,9 +22,10 @@ use shoal_s3::object::ObjectName;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::cleaner::{Cleaner, CleanerParts};
+use super::flush_transfers::FlushTransfers;
 use super::pacing::Pacing;
 use super::status::TierFigures;
-use super::sweep::Sweeper;
+use super::sweep::{Sweeper, Swept};
 use super::tier_store::{StoredBytes, TierStore};
 use crate::endpoint::Endpoint;
 use crate::shutdown::Shutdown;
@@ -62,6 +63,8 @@ pub(super) struct Tier {
     /// The id of this node.
     pub(super) node: u64,
     pacing: Arc<Pacing>,
+    /// The flushes that are on their way.
+    pub(super) flushes: Arc<FlushTransfers>,
     lake: Arc<Endpoint>,
     sweeper: Sweeper,
     figures: Mutex<TierFigures>,
@@ -136,7 +139,8 @@ impl Tier {
         let stored = Arc::<StoredBytes>::default();
         let pacing = Arc::new(Pacing::new(pace));
         let lake = Arc::clone(cleaner.lake_writer.lake());
-        let learns = (Arc::clone(&stored), Arc::clone(&pacing));
+        let flushes = Arc::<FlushTransfers>::default();
+        let learns = (Arc::clone(&stored), Arc::clone(&pacing), Arc::clone(&flushes));
         let cleaner = Cleaner::new(Arc::clone(&store), learns, cleaner);
         let worker = Worker::new(
             names.clone(),
@@ -162,6 +166,7 @@ impl Tier {
             session,
             node,
             pacing,
+            flushes,
             lake,
             sweeper,
             figures: Mutex::default(),
@@ -249,6 +254,7 @@ impl Tier {
         let mut last = None;
         loop {
             self.pacing.died(self.names.take_deaths());
+            self.flushes.set_urgent(self.store.fill().is_urgent());
             let pace = self.pace();
             if last != Some(pace) {
                 self.worker.set_pace(pace);
@@ -296,6 +302,11 @@ impl Tier {
 
     pub(super) fn figures(&self) -> TierFigures {
         *self.figures.lock()
+    }
+
+    /// Pieces that this node has swept.
+    pub(super) fn swept(&self) -> Swept {
+        self.sweeper.total()
     }
 }
 

@@ -282,6 +282,7 @@ impl DirtyObjects {
             bytes: &bytes,
             conditions,
             permit: &permit,
+            transfer: None,
         };
         let written = self.lake_writer.write(write).await;
         self.invalidate(&manifest.name);

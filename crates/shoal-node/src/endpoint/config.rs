@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use shoal_base::secret::Secret;
 
+use crate::link::{Bandwidth, BandwidthScope};
+
 /// The S3 store that the node extends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LakeConfig {
@@ -29,6 +31,10 @@ pub struct LakeConfig {
     pub long_write_timeout: Duration,
     /// A response body that makes no progress for this time has stalled.
     pub stall_timeout: Duration,
+    /// The bandwidth of the link in each direction; `None` for a link that is not metered.
+    pub bandwidth: Option<Bandwidth>,
+    /// Whose bandwidth that is.
+    pub bandwidth_scope: BandwidthScope,
 }
 
 impl Default for LakeConfig {
@@ -44,6 +50,8 @@ impl Default for LakeConfig {
             write_timeout: Duration::from_secs(45),
             long_write_timeout: Duration::from_mins(15),
             stall_timeout: Duration::from_secs(20),
+            bandwidth: None,
+            bandwidth_scope: BandwidthScope::Node,
         }
     }
 }

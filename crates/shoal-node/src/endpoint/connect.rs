@@ -43,10 +43,16 @@ impl ConnectError {
 
 impl Connector {
     /// Creates a connector. For `https` it trusts the certificates in `ca_file`, else the roots of the system
-    /// (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured).
-    pub(super) fn new(address: Uri, ca_file: Option<&Path>) -> Result<Self, BoxError> {
+    /// (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured). The system takes in at most `window_bytes` that the
+    /// node has not read, if that is given.
+    pub(super) fn new(
+        address: Uri,
+        ca_file: Option<&Path>,
+        window_bytes: Option<u64>,
+    ) -> Result<Self, BoxError> {
+        let tcp = tcp(window_bytes);
         if address.scheme_str() != Some("https") {
-            return Ok(Self::Plain(address, TowerToHyperService::new(tcp())));
+            return Ok(Self::Plain(address, TowerToHyperService::new(tcp)));
         }
         let provider = rustls::crypto::ring::default_provider();
         let builder = HttpsConnectorBuilder::new();
@@ -59,7 +65,7 @@ impl Connector {
             }
             None => builder.with_provider_and_native_roots(provider)?,
         };
-        let tls = builder.https_only().enable_http1().wrap_connector(tcp());
+        let tls = builder.https_only().enable_http1().wrap_connector(tcp);
         Ok(Self::Tls(address, TowerToHyperService::new(tls)))
     }
 
@@ -96,8 +102,10 @@ fn boxed(wire: impl Wire + 'static) -> Stream {
     Box::new(wire)
 }
 
-fn tcp() -> HttpConnector {
+fn tcp(window_bytes: Option<u64>) -> HttpConnector {
     let mut tcp = HttpConnector::new();
+    // Linux doubles the size for its own use, and may offer nearly all of that to the sender.
+    tcp.set_recv_buffer_size(window_bytes.map(|bytes| (bytes / 2) as usize));
     tcp.enforce_http(false);
     // Without it a request in two segments waits 40 ms for the peer's delayed acknowledgement.
     tcp.set_nodelay(true);

@@ -14,6 +14,7 @@ mod credential_chain;
 mod error;
 mod expectation;
 mod health;
+mod metering;
 mod pool;
 mod probe;
 mod request_body;
@@ -23,6 +24,7 @@ mod retry;
 mod stall;
 mod timeouts;
 mod turn;
+mod url;
 mod wake_filter;
 
 use std::sync::Arc;
@@ -30,7 +32,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER};
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use shoal_base::chance;
@@ -56,14 +58,17 @@ use self::connect::{ConnectError, Connector};
 use self::counters::Counters;
 use self::error::RequestContext;
 use self::expectation::Expectation;
-use self::pool::{ExchangeError, Link, Pool};
+use self::metering::{Metered, paced};
+use self::pool::{ExchangeError, Pool, PooledConnection};
 use self::request_body::OutgoingBody;
 use self::retry::AttemptOutcome;
 use self::timeouts::{RequestClass, RequestTimeouts, Timeouts};
+use self::url::{address, host};
 use crate::channel::Dialer;
 use crate::clock;
 use crate::fair::Turns;
 use crate::limits::Limits;
+use crate::link::{Link, Transfer};
 
 /// An S3 store that the node calls.
 pub struct Endpoint {
@@ -74,6 +79,10 @@ pub struct Endpoint {
     credentials: NodeCredentials,
     timeouts: Timeouts,
     pool: Arc<Pool>,
+    /// The connections of transfers that no client waits for, if the link is metered.
+    background: Option<Arc<Pool>>,
+    /// The link that requests go over, if it is metered.
+    metered: Option<Metered>,
     budget: RetryBudget,
     counters: Arc<Counters>,
     health: EndpointHealth,
@@ -127,8 +136,19 @@ impl Endpoint {
         let address = address(&config.endpoint).map_err(misconfigured)?;
         let host = host(&address);
         let timeouts = Timeouts::new(config);
-        let connector = Connector::new(address, config.ca_file.as_deref()).map_err(misconfigured)?;
+        let ca_file = config.ca_file.as_deref();
         let counters = Arc::new(Counters::default());
+        let pool = |window_bytes| {
+            let connector = Connector::new(address.clone(), ca_file, window_bytes).map_err(misconfigured)?;
+            Ok(Arc::new(Pool::new(
+                connector,
+                window_bytes,
+                Arc::clone(&counters),
+            )))
+        };
+        let bandwidth = config.bandwidth;
+        let link = bandwidth.map(|bandwidth| Link::new(bandwidth, config.bandwidth_scope));
+        let window_bytes = link.as_ref().map(|link| link.window_bytes());
         Ok(Self {
             url,
             host,
@@ -136,7 +156,9 @@ impl Endpoint {
             keys: KeyCache::default(),
             credentials,
             timeouts,
-            pool: Arc::new(Pool::new(connector, Arc::clone(&counters))),
+            pool: pool(None)?,
+            background: window_bytes.map(|bytes| pool(Some(bytes))).transpose()?,
+            metered: link.map(Metered::of),
             budget: RetryBudget::new(limits.retry_budget_percent),
             counters,
             health: EndpointHealth::default(),
@@ -157,7 +179,9 @@ impl Endpoint {
             keys: KeyCache::default(),
             credentials: NodeCredentials::default(),
             timeouts: Timeouts::with_a_node(limits),
-            pool: Arc::new(Pool::new(connector, Arc::clone(&counters))),
+            pool: Arc::new(Pool::new(connector, None, Arc::clone(&counters))),
+            background: None,
+            metered: None,
             budget: RetryBudget::new(0),
             counters,
             health: EndpointHealth::default(),
@@ -200,7 +224,23 @@ impl Endpoint {
     ///
     /// Fails if no answer arrives, by the kind of [`Failure`]. An answer with an error status is not an
     /// error.
-    pub async fn send(&self, request: EndpointRequest) -> Result<Response<LakeBody>, EndpointError> {
+    pub fn send(
+        &self,
+        request: EndpointRequest,
+    ) -> impl Future<Output = Result<Response<LakeBody>, EndpointError>> {
+        self.send_for(request, None)
+    }
+
+    /// Sends a request that is a part of `transfer`. Without one a client waits for it.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`send`](Self::send) does.
+    pub async fn send_for(
+        &self,
+        request: EndpointRequest,
+        transfer: Option<&Transfer>,
+    ) -> Result<Response<LakeBody>, EndpointError> {
         let EndpointRequest {
             operation,
             method,
@@ -234,6 +274,7 @@ impl Endpoint {
             payload,
             account: account.clone(),
             payer,
+            transfer: transfer.cloned(),
         };
         let outcome = match body {
             RequestBody::Empty if head.method == Method::GET || head.method == Method::HEAD => {
@@ -250,6 +291,10 @@ impl Endpoint {
 
     async fn read(&self, head: Head, body: Bytes) -> Result<Response<LakeBody>, EndpointError> {
         self.budget.earn();
+        let mut flow = self.down(&head);
+        if let Some(flow) = &mut flow {
+            flow.begins(metering::expected_bytes(&head.headers)).await;
+        }
         let began = clock::instant();
         let mut tries = 1;
         let mut connection = ConnectionChoice::Any;
@@ -267,11 +312,11 @@ impl Endpoint {
             };
             let ending = attempt_outcome(&outcome, clock::utc_now());
             let Some(pause) = retry::pause(ending, tries, chance::unit()) else {
-                return outcome;
+                return paced(outcome, flow);
             };
             let elapsed = clock::instant().saturating_duration_since(began);
             if !self.timeouts.leaves_time_for_another_try(elapsed) || !self.budget.spend() {
-                return outcome;
+                return paced(outcome, flow);
             }
             if let Ok(response) = outcome {
                 drain(response.into_body()).await;
@@ -289,6 +334,8 @@ impl Endpoint {
         expectation: Option<Expectation>,
     ) -> Result<Response<LakeBody>, EndpointError> {
         let (context, class, payer) = (head.context.clone(), head.class, head.payer);
+        let (upload, answer) = self.flows(&head);
+        let pool = Arc::clone(self.pool_for(head.transfer.as_ref()));
         let signed = head.sign(&self.region, &self.keys, clock::utc_now())?;
         let body = match body {
             RequestBody::Empty => OutgoingBody::EMPTY,
@@ -302,15 +349,17 @@ impl Endpoint {
             }
         };
         let mut request = signed.with(body);
+        if let Some(upload) = upload {
+            request.body_mut().paced_by(upload);
+        }
         let turn = self.turn(&context, payer).await?;
         if let Some(expectation) = expectation {
             expectation.listen(&mut request);
             request.body_mut().held_for(expectation);
         }
-        let exchange = self.exchange(&context, class, request, ConnectionChoice::Any);
-        self.within_turn(turn, turn::WITH_BODY_MAX, exchange)
-            .await
-            .map_err(|failed| self.failed(failed))
+        let exchange = self.exchange(&context, class, request, (&pool, ConnectionChoice::Any));
+        let exchanged = self.within_turn(turn, turn::WITH_BODY_MAX, exchange).await;
+        paced(exchanged.map_err(|failed| self.failed(failed)), answer)
     }
 
     /// Sends a signed request and counts its answer.
@@ -319,7 +368,7 @@ impl Endpoint {
         context: &RequestContext,
         class: RequestClass,
         request: Request<OutgoingBody>,
-        connection: ConnectionChoice,
+        connection: (&Arc<Pool>, ConnectionChoice),
     ) -> Result<Response<LakeBody>, FailedAttempt> {
         self.counters.request(context.operation);
         let began = clock::instant();
@@ -330,6 +379,9 @@ impl Endpoint {
             let elapsed = clock::instant().saturating_duration_since(began);
             self.counters
                 .answer(context.operation, class, response.status(), elapsed);
+            if let Some(link) = self.link().filter(|_| context.operation == "get_object") {
+                link.answered(elapsed);
+            }
         }
         outcome
     }
@@ -347,27 +399,26 @@ impl Endpoint {
         context: &RequestContext,
         timeouts: RequestTimeouts,
         mut request: Request<OutgoingBody>,
-        connection: ConnectionChoice,
+        (pool, choice): (&Arc<Pool>, ConnectionChoice),
     ) -> Result<Response<LakeBody>, FailedAttempt> {
-        let connected = match connection {
-            ConnectionChoice::Any => self.pool.checkout(timeouts).await,
-            ConnectionChoice::New => self.pool.open(timeouts).await,
+        let connected = match choice {
+            ConnectionChoice::Any => pool.checkout(timeouts).await,
+            ConnectionChoice::New => pool.open(timeouts).await,
         };
-        let mut link = connected.map_err(|error| unconnected(context, error))?;
+        let mut connection = connected.map_err(|error| unconnected(context, error))?;
         let expectation = request.body().expectation().cloned();
         loop {
-            request.body_mut().watched_by(&link.upload);
-            match link.exchange(request, timeouts).await {
+            request.body_mut().watched_by(&connection.upload);
+            match connection.exchange(request, timeouts).await {
                 Ok(response) => {
                     if let Some(expectation) = expectation {
                         expectation.answered();
                     }
-                    return Ok(self.response(context, response, link));
+                    return Ok(self.response(context, response, (pool, connection)));
                 }
-                Err(ExchangeError::Unsent(unsent)) if link.reused => {
+                Err(ExchangeError::Unsent(unsent)) if connection.reused => {
                     request = *unsent;
-                    link = self
-                        .pool
+                    connection = pool
                         .open(timeouts)
                         .await
                         .map_err(|error| unconnected(context, error))?;
@@ -375,7 +426,7 @@ impl Endpoint {
                 Err(error) => {
                     let error = unanswered(context, error);
                     return Err(FailedAttempt {
-                        stale: link.reused && error.kind() == Failure::BrokenOff,
+                        stale: connection.reused && error.kind() == Failure::BrokenOff,
                         error,
                     });
                 }
@@ -387,11 +438,11 @@ impl Endpoint {
         &self,
         context: &RequestContext,
         response: Response<hyper::body::Incoming>,
-        link: Box<Link>,
+        (pool, connection): (&Arc<Pool>, Box<PooledConnection>),
     ) -> Response<LakeBody> {
         response.map(|incoming| {
-            let (pool, counters) = (Arc::clone(&self.pool), Arc::clone(&self.counters));
-            LakeBody::new(incoming, link, pool, counters, context.clone())
+            let (pool, counters) = (Arc::clone(pool), Arc::clone(&self.counters));
+            LakeBody::new(incoming, connection, pool, counters, context.clone())
         })
     }
 }
@@ -406,6 +457,7 @@ struct Head {
     payload: PayloadHash,
     account: LakeAccount,
     payer: Payer,
+    transfer: Option<Transfer>,
 }
 
 struct SignedHead {
@@ -528,60 +580,9 @@ async fn drain(mut body: LakeBody) {
     drop(tokio::time::timeout(TIME_MAX, reading).await);
 }
 
-/// Returns the scheme, host and port to connect to.
-fn address(url: &str) -> Result<Uri, BoxError> {
-    let uri: Uri = url.parse()?;
-    let plain = matches!(uri.scheme_str(), Some("http" | "https"));
-    let bare = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
-    let no_user = uri
-        .authority()
-        .is_some_and(|authority| !authority.as_str().contains('@'));
-    if !(plain && bare && no_user) {
-        return Err("expected http://host[:port] or https://host[:port], without user, path or query".into());
-    }
-    Ok(uri)
-}
-
-/// Returns the `Host` header: without the port that the scheme implies, as every client writes it.
-fn host(address: &Uri) -> HeaderValue {
-    let authority = address.authority().map_or("", Authority::as_str);
-    let implied = if address.scheme() == Some(&Scheme::HTTPS) {
-        ":443"
-    } else {
-        ":80"
-    };
-    let host = authority.strip_suffix(implied).unwrap_or(authority);
-    HeaderValue::from_str(host).expect("an authority is made of visible characters")
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Duration, HeaderMap, HeaderValue, RETRY_AFTER, address, clock, host, retry_after};
-
-    #[test]
-    fn an_endpoint_is_a_scheme_a_host_and_a_port() {
-        for (url, expected) in [
-            ("http://127.0.0.1:9090", "127.0.0.1:9090"),
-            ("http://lake/", "lake"),
-            ("http://lake:80", "lake"),
-            ("https://lake:443", "lake"),
-            ("https://lake:80", "lake:80"),
-            ("http://[::1]:80", "[::1]"),
-        ] {
-            assert_eq!(host(&address(url).unwrap()), expected, "{url}");
-        }
-        for url in [
-            "",
-            "lake",
-            "ftp://lake",
-            "http://lake/path",
-            "http://lake?x",
-            "http://user:pw@lake",
-            "http://",
-        ] {
-            assert!(address(url).is_err(), "{url}");
-        }
-    }
+    use super::{Duration, HeaderMap, HeaderValue, RETRY_AFTER, clock, retry_after};
 
     #[test]
     fn retry_after_is_read_as_seconds_and_as_a_date() {

@@ -39,17 +39,24 @@ const HEAD_COUNT_MAX: usize = 256;
 /// of 512 KiB cost a third more CPU per byte than these.
 const READ_BYTES_MAX: usize = 64 << 10;
 
+/// The same for connections with a small receive window. The sender sends as much at once when it has been
+/// read, and a client's bytes queue behind that. A response head must fit.
+const SMALL_READ_BYTES_MAX: usize = HEAD_BYTES_MAX;
+
 pub(super) struct Pool {
     connector: Connector,
     http: http1::Builder,
-    idle: Mutex<VecDeque<Box<Link>>>,
+    idle: Mutex<VecDeque<Box<PooledConnection>>>,
     counters: Arc<Counters>,
 }
 
 impl Pool {
-    pub(super) fn new(connector: Connector, counters: Arc<Counters>) -> Self {
+    /// A pool of connections that `connector` makes, with a receive window of `window_bytes` if that is
+    /// given.
+    pub(super) fn new(connector: Connector, window_bytes: Option<u64>, counters: Arc<Counters>) -> Self {
+        let read_bytes_max = window_bytes.map_or(READ_BYTES_MAX, |_| SMALL_READ_BYTES_MAX);
         let mut http = http1::Builder::new();
-        http.max_buf_size(READ_BYTES_MAX)
+        http.max_buf_size(read_bytes_max)
             .max_header_size(HEAD_BYTES_MAX)
             .max_headers(HEAD_COUNT_MAX);
         Self {
@@ -62,20 +69,26 @@ impl Pool {
 
     /// Returns a connection for a request: the one that was used last, or a new one. A connection that the
     /// endpoint closed in the meantime gives the request back unsent.
-    pub(super) async fn checkout(&self, timeouts: RequestTimeouts) -> Result<Box<Link>, ConnectError> {
+    pub(super) async fn checkout(
+        &self,
+        timeouts: RequestTimeouts,
+    ) -> Result<Box<PooledConnection>, ConnectError> {
         match self.pop() {
-            Some(link) => Ok(link),
+            Some(connection) => Ok(connection),
             None => self.open(timeouts).await,
         }
     }
 
     /// Opens a new connection, even if others are idle.
-    pub(super) async fn open(&self, timeouts: RequestTimeouts) -> Result<Box<Link>, ConnectError> {
+    pub(super) async fn open(
+        &self,
+        timeouts: RequestTimeouts,
+    ) -> Result<Box<PooledConnection>, ConnectError> {
         let stream = self.connector.connect(timeouts.connect).await?;
         let (sender, driver) = self.http.handshake(stream).await.map_err(ConnectError::broken)?;
         self.counters.connection();
         let idle_since = clock::instant();
-        Ok(Box::new(Link {
+        Ok(Box::new(PooledConnection {
             sender,
             driver: Some(driver),
             reused: false,
@@ -87,15 +100,15 @@ impl Pool {
     }
 
     /// Keeps the connection for the next request, if it is at rest.
-    pub(super) fn checkin(&self, mut link: Box<Link>) {
-        if !link.is_ready() {
+    pub(super) fn checkin(&self, mut connection: Box<PooledConnection>) {
+        if !connection.is_ready() {
             return;
         }
         let now = clock::instant();
-        link.reused = true;
-        link.idle_since = now;
+        connection.reused = true;
+        connection.idle_since = now;
         let mut idle = self.idle.lock();
-        idle.push_back(link);
+        idle.push_back(connection);
         while idle
             .front()
             .is_some_and(|oldest| idle.len() > IDLE_MAX || oldest.is_stale(now))
@@ -104,7 +117,7 @@ impl Pool {
         }
     }
 
-    fn pop(&self) -> Option<Box<Link>> {
+    fn pop(&self) -> Option<Box<PooledConnection>> {
         let mut idle = self.idle.lock();
         let newest = idle.pop_back()?;
         if newest.is_stale(clock::instant()) {
@@ -116,7 +129,7 @@ impl Pool {
 }
 
 /// One connection, and its driver.
-pub(super) struct Link {
+pub(super) struct PooledConnection {
     sender: SendRequest<OutgoingBody>,
     /// Present until the connection has ended: dropping the driver gives back a request that it did not take.
     driver: Option<Connection<Stream, OutgoingBody>>,
@@ -143,7 +156,7 @@ pub(super) enum Driven<T> {
     Stalled,
 }
 
-impl Link {
+impl PooledConnection {
     /// Sends the request and drives the connection until the response head arrives.
     pub(super) async fn exchange(
         &mut self,

@@ -102,13 +102,19 @@ impl Endpoint {
             payload: PayloadHash::empty(),
             account: account.clone(),
             payer: NODE,
+            transfer: None,
         };
         let request = head
             .sign(&self.region, &self.keys, clock::utc_now())?
             .with(OutgoingBody::EMPTY);
         // A connection that was kept open says nothing about the endpoint now.
         let outcome = self
-            .exchange(context, RequestClass::Read, request, ConnectionChoice::New)
+            .exchange(
+                context,
+                RequestClass::Read,
+                request,
+                (&self.pool, ConnectionChoice::New),
+            )
             .await
             .map_err(|failed| self.failed(failed));
         let response = self.check_account(outcome, account, context).await?;
@@ -147,7 +153,7 @@ async fn speaks_tls(address: &str) -> bool {
     let Ok(uri) = format!("https://{with_port}").parse::<Uri>() else {
         return false;
     };
-    let Ok(connector) = Connector::new(uri, None) else {
+    let Ok(connector) = Connector::new(uri, None, None) else {
         return false;
     };
     match connector.connect(TIMEOUT).await {

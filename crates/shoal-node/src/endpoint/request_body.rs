@@ -14,6 +14,7 @@ use shoal_s3::sigv4::SeedSignature;
 
 use super::error::BoxError;
 use super::expectation::{Expectation, Hold};
+use crate::link::Flow;
 
 /// A body that is sent while it is produced. An error in it aborts the request, so that the endpoint stores
 /// nothing.
@@ -64,6 +65,15 @@ struct Outgoing {
     upload: UploadProgress,
     /// Present until the endpoint wants the body.
     hold: Option<Hold>,
+    /// Paces the body, if the link is metered.
+    pace: Option<Pace>,
+}
+
+/// Cuts a body into the pieces that may go.
+struct Pace {
+    flow: Box<Flow>,
+    /// Bytes of the body that may not go yet.
+    rest: Bytes,
 }
 
 impl OutgoingBody {
@@ -82,6 +92,7 @@ impl OutgoingBody {
             stream,
             upload: UploadProgress::default(),
             hold: None,
+            pace: None,
         }))
     }
 
@@ -99,6 +110,14 @@ impl OutgoingBody {
         }
     }
 
+    /// Sends the body as `flow` permits.
+    pub(super) fn paced_by(&mut self, flow: Box<Flow>) {
+        if let Some(outgoing) = &mut self.0 {
+            let rest = Bytes::new();
+            outgoing.pace = Some(Pace { flow, rest });
+        }
+    }
+
     /// Returns the expectation that the body waits for, if it waits.
     pub(super) fn expectation(&self) -> Option<&Expectation> {
         self.0.as_ref()?.hold.as_ref().map(Hold::expectation)
@@ -111,7 +130,38 @@ impl Outgoing {
             ready!(hold.poll_released(cx));
             self.hold = None;
         }
-        Pin::new(&mut self.stream).poll_frame(cx)
+        let Self { stream, pace, .. } = self;
+        match pace {
+            None => Pin::new(stream).poll_frame(cx),
+            Some(pace) => pace.poll_frame(stream, cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.stream.is_end_stream() && self.pace.as_ref().is_none_or(|pace| pace.rest.is_empty())
+    }
+}
+
+impl Pace {
+    fn poll_frame(
+        &mut self,
+        stream: &mut RequestStream,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        while self.rest.is_empty() {
+            let Some(frame) = ready!(Pin::new(&mut *stream).poll_frame(cx)) else {
+                return Poll::Ready(None);
+            };
+            match frame.map(Frame::into_data) {
+                Ok(Ok(data)) => self.rest = data,
+                Ok(Err(trailers)) => return Poll::Ready(Some(Ok(trailers))),
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
+        }
+        ready!(self.flow.poll_permitted(cx, Some(self.rest.len() as u64)));
+        let piece = self.rest.split_to(self.flow.permitted(self.rest.len()));
+        self.flow.moved(piece.len());
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 }
 
@@ -137,9 +187,7 @@ impl Body for OutgoingBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0
-            .as_ref()
-            .is_none_or(|outgoing| outgoing.stream.is_end_stream())
+        self.0.as_ref().is_none_or(Outgoing::is_end_stream)
     }
 }
 

@@ -11,8 +11,9 @@ use hyper::body::Incoming;
 
 use super::counters::Counters;
 use super::error::{EndpointError, Failure, RequestContext, find};
-use super::pool::{Driven, Link, Pool};
+use super::pool::{Driven, Pool, PooledConnection};
 use super::resume::{Reopening, Resumption};
+use crate::link::Flow;
 
 /// The body of an endpoint's response. Dropping it before its end aborts the transfer.
 pub struct LakeBody {
@@ -20,7 +21,7 @@ pub struct LakeBody {
     ahead: Option<Bytes>,
     incoming: Incoming,
     /// Present until the body has ended or failed.
-    link: Option<Box<Link>>,
+    connection: Option<Box<PooledConnection>>,
     pool: Arc<Pool>,
     counters: Arc<Counters>,
     context: RequestContext,
@@ -28,12 +29,14 @@ pub struct LakeBody {
     resumption: Option<Box<Resumption>>,
     /// The pending rest of a body that broke.
     reopening: Option<Reopening>,
+    /// Paces the body, if the link is metered.
+    flow: Option<Box<Flow>>,
 }
 
 impl LakeBody {
     pub(super) fn new(
         incoming: Incoming,
-        link: Box<Link>,
+        connection: Box<PooledConnection>,
         pool: Arc<Pool>,
         counters: Arc<Counters>,
         context: RequestContext,
@@ -41,12 +44,13 @@ impl LakeBody {
         let mut body = Self {
             ahead: None,
             incoming,
-            link: Some(link),
+            connection: Some(connection),
             pool,
             counters,
             context,
             resumption: None,
             reopening: None,
+            flow: None,
         };
         body.release_at_end();
         body
@@ -64,6 +68,21 @@ impl LakeBody {
         self
     }
 
+    /// Returns the same body, whose bytes come as `flow` permits.
+    #[must_use]
+    pub(crate) fn paced_by(mut self, flow: Option<Box<Flow>>) -> Self {
+        self.flow = flow;
+        self
+    }
+
+    /// Waits until the next bytes may come.
+    fn poll_permitted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.flow {
+            None => Poll::Ready(()),
+            Some(flow) => flow.poll_permitted(cx, self.incoming.size_hint().exact()),
+        }
+    }
+
     /// Waits for the rest of the body, if it broke.
     fn poll_reopened(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), EndpointError>> {
         let Some(reopening) = &mut self.reopening else {
@@ -71,22 +90,27 @@ impl LakeBody {
         };
         let reopened = ready!(reopening.as_mut().poll(cx));
         self.reopening = None;
-        let Self { incoming, link, .. } = reopened?;
-        (self.incoming, self.link) = (incoming, link);
+        let Self {
+            incoming,
+            connection,
+            flow,
+            ..
+        } = reopened?;
+        (self.incoming, self.connection, self.flow) = (incoming, connection, flow);
         Poll::Ready(Ok(()))
     }
 
     fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, EndpointError>>> {
         let Self {
             incoming,
-            link,
+            connection,
             context,
             ..
         } = self;
-        let Some(link) = link else {
+        let Some(connection) = connection else {
             return Poll::Ready(None);
         };
-        match ready!(link.poll_driving(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx))) {
+        match ready!(connection.poll_driving(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx))) {
             Driven::Ready(frame) => {
                 Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(context, error))))
             }
@@ -96,6 +120,9 @@ impl LakeBody {
 
     fn received(&mut self, bytes: usize) {
         self.counters.received(bytes);
+        if let Some(flow) = &mut self.flow {
+            flow.moved(bytes);
+        }
         if let Some(resumption) = &mut self.resumption {
             resumption.arrived(bytes as u64);
         }
@@ -104,7 +131,7 @@ impl LakeBody {
 
     /// Starts to ask for the rest of the body. Returns the error if it is final.
     fn broke(&mut self, error: EndpointError) -> Option<EndpointError> {
-        self.link = None;
+        self.connection = None;
         self.counters.failure(error.kind());
         let Some(resumption) = &mut self.resumption else {
             return Some(error);
@@ -123,9 +150,9 @@ impl LakeBody {
 
     fn release_at_end(&mut self) {
         if self.incoming.is_end_stream()
-            && let Some(link) = self.link.take()
+            && let Some(connection) = self.connection.take()
         {
-            self.pool.checkin(link);
+            self.pool.checkin(connection);
         }
     }
 }
@@ -146,6 +173,7 @@ impl Body for LakeBody {
             if let Err(error) = ready!(body.poll_reopened(cx)) {
                 return Poll::Ready(Some(Err(error)));
             }
+            ready!(body.poll_permitted(cx));
             let frame = ready!(body.poll_incoming(cx));
             match frame {
                 Some(Ok(frame)) => {
@@ -158,8 +186,8 @@ impl Body for LakeBody {
                     }
                 }
                 None => {
-                    if let Some(link) = body.link.take() {
-                        body.pool.checkin(link);
+                    if let Some(connection) = body.connection.take() {
+                        body.pool.checkin(connection);
                     }
                     return Poll::Ready(None);
                 }

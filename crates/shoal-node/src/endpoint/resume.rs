@@ -16,6 +16,7 @@ use shoal_s3::sigv4::PayloadHash;
 
 use super::error::{EndpointError, Failure};
 use super::{Endpoint, EndpointRequest, LakeAccount, LakeBody, RequestBody, retry};
+use crate::link::Transfer;
 
 /// How often a body may break within [`PROGRESS_BYTES`]. A stall counts as this many breaks, as the client
 /// has waited long by then.
@@ -35,6 +36,7 @@ pub struct RepeatableGet {
     headers: HeaderMap,
     account: LakeAccount,
     payer: Payer,
+    transfer: Option<Transfer>,
 }
 
 /// Called when the lake contradicts its earlier answer to a GET: it refuses the rest of the body, or has
@@ -93,7 +95,15 @@ impl RepeatableGet {
             headers: request.headers.clone(),
             account: request.account.clone(),
             payer: request.payer,
+            transfer: None,
         }
+    }
+
+    /// The same GET as a part of `transfer`.
+    #[must_use]
+    pub fn within(mut self, transfer: Option<&Transfer>) -> Self {
+        self.transfer = transfer.cloned();
+        self
     }
 
     /// Repeats the request when a body breaks that carries the bytes `part` of an object of `size_bytes`.
@@ -158,7 +168,7 @@ impl Resumption {
         let pause = retry::backoff(self.breaks.count, chance::unit());
         let reopening = reopen(
             Arc::clone(endpoint),
-            self.request(),
+            (self.request(), self.get.transfer.clone()),
             self.expected(),
             Arc::clone(&self.on_contradiction),
             pause,
@@ -224,14 +234,15 @@ impl Expected {
 
 async fn reopen(
     endpoint: Arc<Endpoint>,
-    request: EndpointRequest,
+    (request, transfer): (EndpointRequest, Option<Transfer>),
     expected: Expected,
     on_contradiction: OnContradiction,
     pause: Duration,
     broken: EndpointError,
 ) -> Result<LakeBody, EndpointError> {
     tokio::time::sleep(pause).await;
-    let answer = tokio::time::timeout(endpoint.timeouts.resume(), endpoint.send(request)).await;
+    let sending = endpoint.send_for(request, transfer.as_ref());
+    let answer = tokio::time::timeout(endpoint.timeouts.resume(), sending).await;
     // The error that broke the body says more than the vain attempt to mend it.
     let Ok(Ok(response)) = answer else {
         return Err(broken);

@@ -40,7 +40,8 @@ impl Endpoint {
         connection: ConnectionChoice,
     ) -> Result<Response<LakeBody>, FailedAttempt> {
         let turn = self.turn(&head.context, head.payer).await?;
-        let exchange = self.exchange(&head.context, head.class, request, connection);
+        let pool = self.pool_for(head.transfer.as_ref());
+        let exchange = self.exchange(&head.context, head.class, request, (pool, connection));
         self.within_turn(turn, TURN_MAX, exchange).await
     }
 

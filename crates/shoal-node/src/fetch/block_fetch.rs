@@ -20,10 +20,10 @@ use super::{FetchVia, Fetcher};
 use crate::directory::{BlockDirectory, Claim};
 use crate::endpoint::{EndpointRequest, RepeatableGet};
 use crate::grants::is_refusal;
+use crate::link::Transfer;
 use crate::peer::{BlockRequest, Peer, PeerError, PeerRole};
 use crate::read_context::ReadContext;
-use crate::single_flight::Sender;
-use crate::single_flight::{Awaited, FetchError, Leader};
+use crate::single_flight::{Awaited, BlockMemory, FetchError, Leader, Sender};
 use crate::tier::TierBytes;
 
 /// How long a peer may send nothing before it is asked whether it is alive.
@@ -43,6 +43,15 @@ pub(super) struct BlockFetch {
     pub(super) index: u32,
     pub(super) context: Arc<ReadContext>,
     pub(super) via: FetchVia,
+    /// The transfer that moves the block; `None` if a client waited for it from the start.
+    pub(super) transfer: Option<Transfer>,
+}
+
+impl BlockFetch {
+    /// The transfer, while no client waits for it.
+    fn unhurried(&self) -> Option<&Transfer> {
+        self.transfer.as_ref().filter(|transfer| !transfer.is_hurried())
+    }
 }
 
 /// Why a peer did not send all of a block. The next stop of the route is asked for the rest.
@@ -102,9 +111,9 @@ impl Fetcher {
         claim: &mut Option<Claim>,
     ) -> Result<(), FetchError> {
         let len = fetch.version.block_len(fetch.index);
-        leader.hold_memory(self.memory.reserve(fetch.context.caller().payer(), len).await?);
+        leader.hold_memory(self.reserve(fetch, len).await?);
         let layer = match &fetch.via {
-            FetchVia::Route(layer) => *layer,
+            FetchVia::Route(layer) | FetchVia::Ahead(layer) => *layer,
             FetchVia::Handover(giver) | FetchVia::Push(giver, _) => {
                 return self.take_over(*giver, fetch, leader).await;
             }
@@ -130,7 +139,8 @@ impl Fetcher {
             end: len,
         };
         let filled = async {
-            self.ask_lake(&fetch.version, fetch.index, rest, &fetch.context)
+            let reading = (&*fetch.context, fetch.transfer.as_ref());
+            self.ask_lake(&fetch.version, fetch.index, rest, reading)
                 .await?
                 .fill(leader, rest.len(), check.as_ref())
                 .await
@@ -145,6 +155,18 @@ impl Fetcher {
             filled = filled => filled,
             never = renewing => match never {},
         }
+    }
+
+    /// Waits for memory for a block of `len` bytes.
+    async fn reserve(&self, fetch: &BlockFetch, len: u64) -> Result<BlockMemory, FetchError> {
+        let payer = fetch.context.caller().payer();
+        if let Some(transfer) = fetch.unhurried() {
+            tokio::select! {
+                memory = self.memory.reserve_in_background(payer, len) => return memory,
+                () = transfer.hurried() => {}
+            }
+        }
+        Ok(self.memory.reserve(payer, len).await?.into())
     }
 
     /// Asks the homes of a block for it. Returns whether one of them has sent it.
@@ -238,12 +260,12 @@ impl Fetcher {
         })
     }
 
-    /// What sends a block of this version that is not here, unless it fails to. `None` if the directory says
-    /// it when it is asked.
+    /// The sender that a fetch asks first for a block that is not here. `None` if the directory names it
+    /// during the fetch.
     pub fn first_sender(&self, version: &Version, index: u32, via: &FetchVia) -> Option<Sender> {
         match via {
             FetchVia::Route(_) if self.directory_for(version.block_len(index)).is_some() => None,
-            FetchVia::Route(layer) => {
+            FetchVia::Route(layer) | FetchVia::Ahead(layer) => {
                 let peer = self.next_peer(version.block(index), *layer, &[]);
                 Some(peer.map_or(Sender::Other, |(node, _)| Sender::Node(node)))
             }
@@ -272,28 +294,45 @@ impl Fetcher {
         leader: &Leader,
     ) -> Result<(), HopError> {
         let peer = self.cooperation.peer(node).ok_or(HopError::Gone)?;
-        let part = ByteRange {
-            start: leader.received(),
-            end: fetch.version.block_len(fetch.index),
-        };
         let _wait = match role {
             PeerRole::Home(layer) => Some(leader.awaits(Awaited::Home(layer))),
             PeerRole::Claimant => Some(leader.awaits(Awaited::Claimant)),
             PeerRole::Holder | PeerRole::Successor(_) | PeerRole::Pushed(..) => None,
         };
-        let request = BlockRequest {
+        let mut request = BlockRequest {
             version: Version::clone(&fetch.version),
             index: fetch.index,
-            part,
+            part: missing_part(fetch, leader),
             role,
             caller: fetch.context.caller().into(),
             name: fetch.context.name().cloned(),
             headers: fetch.context.headers().clone(),
         };
         self.hedges.earn();
-        let mut body = BodyReader::new(peer.get_block(&request).await?);
-        let filling = body.fill(leader, part.len(), None);
-        let brought = self.unless_silent(&peer, leader, filling).await;
+        let mut transfer = fetch.unhurried();
+        let sent = peer.get_block_for(&request, transfer).await?;
+        if !sent.was_held {
+            leader.set_far();
+        }
+        let mut body = BodyReader::new(sent.body);
+        let brought = loop {
+            let filling = body.fill(leader, request.part.len(), None);
+            let hurried = async {
+                match transfer {
+                    Some(transfer) => transfer.hurried().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                brought = self.unless_silent((&peer, fetch), leader, filling) => break brought,
+                () = hurried => {}
+            }
+            // A client has come: the other node learns of it by a request for the rest, before the first one
+            // is given up.
+            transfer = None;
+            request.part = missing_part(fetch, leader);
+            body = BodyReader::new(peer.get_block_for(&request, None).await?.body);
+        };
         if matches!(brought, Err(HopError::BrokeOff(_) | HopError::Dead)) {
             peer.note_failure();
         }
@@ -303,7 +342,7 @@ impl Fetcher {
     /// Waits for `filling` while the peer makes progress, or at least is alive.
     async fn unless_silent(
         &self,
-        peer: &Peer,
+        (peer, fetch): (&Peer, &BlockFetch),
         leader: &Leader,
         filling: impl Future<Output = Result<(), FetchError>>,
     ) -> Result<(), HopError> {
@@ -325,7 +364,9 @@ impl Fetcher {
                     return Err(HopError::Dead);
                 },
             }
-            if silences >= SILENCES_MAX && self.hedges.spend() {
+            // A node that holds back because clients go first is asked no less than the lake would be.
+            let may_wait = fetch.unhurried().is_some();
+            if silences >= SILENCES_MAX && !may_wait && self.hedges.spend() {
                 return Err(HopError::Stuck);
             }
         }
@@ -337,7 +378,7 @@ impl Fetcher {
         version: &Version,
         index: u32,
         part: ByteRange,
-        context: &ReadContext,
+        (context, transfer): (&ReadContext, Option<&Transfer>),
     ) -> Result<BodyReader, FetchError> {
         let block_start = u64::from(index) * version.block_bytes;
         let wanted = ByteRange {
@@ -345,8 +386,8 @@ impl Fetcher {
             end: block_start + part.end,
         };
         let request = block_request(version, wanted, context);
-        let question = RepeatableGet::of(&self.lake, &request);
-        let response = self.lake.send(request).await.map_err(lake_error)?;
+        let question = RepeatableGet::of(&self.lake, &request).within(transfer);
+        let response = self.lake.send_for(request, transfer).await.map_err(lake_error)?;
         let contradicted = self.grants.revoker(context.caller().id(), version.object);
         let skip = bytes_before(version, wanted, &response).inspect_err(|error| {
             if ends_grant(error) {
@@ -358,6 +399,14 @@ impl Fetcher {
         let mut body = BodyReader::new(response.into_body().resumed_by(resumption));
         body.skip(skip).await?;
         Ok(body)
+    }
+}
+
+/// The bytes of a block that have not arrived.
+fn missing_part(fetch: &BlockFetch, leader: &Leader) -> ByteRange {
+    ByteRange {
+        start: leader.received(),
+        end: fetch.version.block_len(fetch.index),
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::gwf::Worth;
+use shoal_policy::link::Class;
 use shoal_policy::{BlockId, Layer, NodeId, Source};
 use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
@@ -32,7 +33,7 @@ use crate::cooperation::Cooperation;
 use crate::directory::{BlockDirectory, Claim};
 use crate::endpoint::{Endpoint, LakeBody, RetryBudget};
 use crate::grants::Grants;
-use crate::read_context::ReadContext;
+use crate::read_context::{Purpose, ReadContext};
 use crate::single_flight::{Awaited, BlockSpan, Join, Leader, SingleFlight, Waiter};
 use crate::split::{MissTimer, Split};
 use crate::tier::TierBytes;
@@ -87,6 +88,8 @@ pub enum FetchVia {
     Handover(NodeId),
     /// From this node alone, which gives the block up; it has this worth here.
     Push(NodeId, Worth),
+    /// From any stop of the route, as the home in this layer, before a reader asks.
+    Ahead(Layer),
     /// From the tier alone: the lake does not have the object yet.
     Tier(TierBytes),
 }
@@ -95,21 +98,23 @@ impl FetchVia {
     /// A node that gives a block away waits until it has arrived.
     const fn urgency(&self) -> Urgency {
         match self {
-            Self::Route(_) | Self::Tier(_) => Urgency::Late,
+            Self::Route(_) | Self::Ahead(_) | Self::Tier(_) => Urgency::Late,
             Self::Handover(_) | Self::Push(..) => Urgency::Now,
         }
     }
 }
 
-/// What a block that has arrived weighs here, on a node that follows GWF.
+/// Initial weight of a block that has arrived, on a node that follows GWF.
 #[derive(Clone, Copy, Debug)]
 enum Arrival {
     /// As much as a first use.
     Used,
     /// Nothing until it is used: the node that served it keeps the block's weight (Algorithm 3, lines 9-24).
     Copy,
-    /// What the node that gave it up said.
+    /// The worth that the node which gave the block up named.
     Pushed(Worth),
+    /// As much as a first use, though no reader asked for it here.
+    Given,
 }
 
 /// A reader's end of a fetch that it has joined or started.
@@ -224,15 +229,21 @@ impl Fetcher {
         let waiters_changed = Arc::new(Notify::new());
         match self.join_or_lead(span_of(version, index, 0), &waiters_changed) {
             Join::Stored => None,
-            Join::Joined(waiter) => Some(JoinedFetch::of_another(waiter)),
+            Join::Joined(waiter) => Some(JoinedFetch::of_another(hurried(waiter, context))),
             Join::Lead(leader, waiter) => {
+                let transfer = context.purpose().transfer();
+                if let Some(transfer) = &transfer {
+                    leader.carried_by(transfer.clone());
+                }
                 let fetch = BlockFetch {
+                    transfer,
                     version: Arc::clone(version),
                     index,
                     context: Arc::clone(context),
                     via,
                 };
-                let missed = self.missed(version, index);
+                let is_read = matches!(fetch.context.purpose(), Purpose::Client);
+                let missed = is_read.then(|| self.missed(version, index)).flatten();
                 let this = Arc::clone(self);
                 tokio::spawn(async move { this.run(fetch, missed, leader, waiters_changed).await });
                 Some(JoinedFetch { waiter, led: true })
@@ -246,10 +257,10 @@ impl Fetcher {
         Some(JoinedFetch::of_another(waiter))
     }
 
-    /// Joins the fetch of a block that is in flight, or waits for the disk.
-    pub fn join_running(&self, block: BlockId) -> Option<JoinedFetch> {
+    /// Joins the fetch of a block that is in flight, or waits for the disk, for a read in `context`.
+    pub fn join_running(&self, block: BlockId, context: &ReadContext) -> Option<JoinedFetch> {
         let waiter = self.single_flight.join_running(block)?;
-        Some(JoinedFetch::of_another(waiter))
+        Some(JoinedFetch::of_another(hurried(waiter, context)))
     }
 
     /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`.
@@ -295,8 +306,10 @@ impl Fetcher {
         };
         let (store, version) = (Arc::clone(&self.store), Arc::clone(version));
         Some(async move {
-            let stored = store.put(version.block(index), version, leader.pieces(), urgency);
-            complete(leader, stored.await);
+            let block = version.block(index);
+            let stored = store.put(block, version, leader.pieces(), urgency).await;
+            store.cache_events().added(block);
+            complete(leader, stored);
         })
     }
 
@@ -343,10 +356,16 @@ impl Fetcher {
         }
     }
 
-    /// What a block that has arrived weighs here. The directory learns of the use of another node's copy.
+    /// Initial weight of a block that has arrived. The directory learns of the use of another node's copy.
     fn arrival(&self, fetch: &BlockFetch, leader: &Leader) -> Arrival {
         match fetch.via {
             FetchVia::Push(_, worth) => Arrival::Pushed(worth),
+            // An operator wants it here, wherever it came from, and no client has used it.
+            FetchVia::Route(_)
+                if matches!(fetch.context.purpose(), Purpose::Prefetch | Purpose::Planned(_)) =>
+            {
+                Arrival::Used
+            }
             FetchVia::Route(_) if self.has_gwf && leader.source() == Source::Peer => {
                 let (block, len) = (leader.span().id, fetch.version.block_len(fetch.index));
                 if let Some(directory) = self.directory.as_deref().filter(|_| BlockDirectory::enters(len)) {
@@ -355,7 +374,8 @@ impl Fetcher {
                 }
                 Arrival::Copy
             }
-            FetchVia::Route(_) | FetchVia::Handover(_) | FetchVia::Tier(_) => Arrival::Used,
+            FetchVia::Handover(_) | FetchVia::Ahead(_) => Arrival::Given,
+            FetchVia::Route(_) | FetchVia::Tier(_) => Arrival::Used,
         }
     }
 
@@ -381,6 +401,7 @@ impl Fetcher {
                     Arrival::Used => {}
                     Arrival::Copy => store.weigh_as_copy(block),
                     Arrival::Pushed(worth) => store.weigh(block, worth),
+                    Arrival::Given => store.cache_events().added(block),
                 }
                 if let Some(claim) = claim
                     && stored.is_ok()
@@ -390,6 +411,14 @@ impl Fetcher {
                 complete(leader, stored);
             });
     }
+}
+
+/// The waiter of a read that has joined a fetch. If a client reads, the fetch goes on as a client's.
+fn hurried(waiter: Waiter, context: &ReadContext) -> Waiter {
+    if context.purpose().class() == Class::Client {
+        waiter.hurry();
+    }
+    waiter
 }
 
 /// Completes the fetch of a block, whether the store has taken it or not.

@@ -187,7 +187,7 @@ impl ResponseStream {
             let brought = async {
                 let check = fetcher.integrity.of(&version, &context)?;
                 fetcher
-                    .ask_lake(&version, id.index, head, &context)
+                    .ask_lake(&version, id.index, head, (&context, None))
                     .await?
                     .fill(&leader, first, check.as_ref())
                     .await

@@ -8,7 +8,7 @@ use shoal_s3::identity::NODE;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::fair::Turns;
-use crate::single_flight::FetchError;
+use crate::single_flight::{BlockMemory, FetchError};
 
 /// A request that finds the window full waits this long for room before it gives up with `503 SlowDown`.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,6 +25,8 @@ pub struct MemoryWindow {
     turns: Arc<Turns>,
     /// The free part of the half that writers may take.
     free_for_writers: Arc<Semaphore>,
+    /// The free part of the quarter that blocks may take for which no client waits.
+    free_for_background: Arc<Semaphore>,
 }
 
 /// A share of the memory window for bytes that come at the pace of a client.
@@ -43,6 +45,7 @@ impl MemoryWindow {
             size_kib,
             turns: Turns::one_at_a_time(),
             free_for_writers: Arc::new(Semaphore::new(size_kib / 2)),
+            free_for_background: Arc::new(Semaphore::new(size_kib / 4)),
         }
     }
 
@@ -58,6 +61,22 @@ impl MemoryWindow {
             .await
             .map_err(|_| FetchError::Busy)?;
         acquire(&self.free, bytes, self.size_kib).await
+    }
+
+    /// Waits, however long, for a share for a block that no client waits for. All of these get a quarter of
+    /// the window: they wait for the link while clients use it, and clients must not wait for them.
+    ///
+    /// # Errors
+    ///
+    /// Fails as busy if the window stays full.
+    pub async fn reserve_in_background(&self, payer: Payer, bytes: u64) -> Result<BlockMemory, FetchError> {
+        let kib = kib(bytes, self.size_kib / 4);
+        let quarter = Arc::clone(&self.free_for_background).acquire_many_owned(kib);
+        let quarter = quarter.await.expect("the window is never closed");
+        Ok(BlockMemory {
+            of_background: Some(quarter),
+            of_window: self.reserve(payer, bytes).await?,
+        })
     }
 
     /// Waits for a share for bytes that a client sends. All writers together get half of the window: a client
@@ -107,14 +126,18 @@ impl MemoryWindow {
     }
 }
 
+/// The KiB of a share, at most `size_kib`.
+fn kib(bytes: u64, size_kib: usize) -> u32 {
+    bytes.div_ceil(1024).min(size_kib as u64) as u32
+}
+
 /// Waits for a share of `free`, at most all of its `size_kib`.
 async fn acquire(
     free: &Arc<Semaphore>,
     bytes: u64,
     size_kib: usize,
 ) -> Result<OwnedSemaphorePermit, FetchError> {
-    let kib = bytes.div_ceil(1024).min(size_kib as u64) as u32;
-    let share = Arc::clone(free).acquire_many_owned(kib);
+    let share = Arc::clone(free).acquire_many_owned(kib(bytes, size_kib));
     match tokio::time::timeout(PATIENCE, share).await {
         Ok(permit) => Ok(permit.expect("the window is never closed")),
         Err(_) => Err(FetchError::Busy),
@@ -151,5 +174,20 @@ mod tests {
         assert!(window.is_filling(0));
         let _reader = window.reserve(NODE, 4 * KIB).await.unwrap();
         assert!(window.is_busy());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn blocks_that_no_client_waits_for_leave_three_quarters_to_clients() {
+        let window = MemoryWindow::new(8 * KIB);
+        let first = window.reserve_in_background(NODE, 2 * KIB).await.unwrap();
+        let mut second = Box::pin(window.reserve_in_background(NODE, KIB));
+        assert!(
+            tokio::time::timeout(PATIENCE * 2, &mut second).await.is_err(),
+            "it waits"
+        );
+        let _reader = window.reserve(NODE, 6 * KIB).await.unwrap();
+        assert_eq!(window.used_bytes(), 8 * KIB);
+        drop(first);
+        second.await.unwrap();
     }
 }

@@ -1,6 +1,7 @@
 //! The access log. The line of a request shows the caller, the operation, the answer, and the sources of the
 //! bytes.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use shoal_s3::time::rfc3339;
@@ -35,6 +36,12 @@ pub struct AccessRecord<'request> {
     pub status: u16,
     /// Bytes of the answer's body that were sent.
     pub body_bytes: u64,
+    /// The part of an object that the answer is; none for other answers.
+    pub part: Option<Part>,
+    /// The name of the job, from `x-shoal-job`.
+    pub job: Option<&'request [u8]>,
+    /// The header `User-Agent`.
+    pub user_agent: Option<&'request [u8]>,
     /// From the request's head to the last byte of the answer.
     pub duration: Duration,
     /// The answer's `X-Cache`.
@@ -49,6 +56,18 @@ pub struct AccessRecord<'request> {
     pub lake_bytes: u64,
 }
 
+/// The part of an object that an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The first byte.
+    pub offset_bytes: u64,
+    /// The length of the whole object.
+    pub object_bytes: u64,
+}
+
+/// The bytes of a client's header that a line shows.
+const HEADER_BYTES_MAX: usize = 256;
+
 /// Writes the line of one request.
 pub fn access_line(access: &AccessRecord<'_>) {
     // Nothing is rendered without a subscriber.
@@ -57,6 +76,7 @@ pub fn access_line(access: &AccessRecord<'_>) {
     }
     let key = access.key.map(String::from_utf8_lossy);
     let query = access.query.map(without_credentials);
+    let (job, user_agent) = (access.job.map(beginning), access.user_agent.map(beginning));
     info!(
         target: TARGET,
         time = %rfc3339(access.at),
@@ -70,13 +90,22 @@ pub fn access_line(access: &AccessRecord<'_>) {
         query,
         status = access.status,
         bytes = access.body_bytes,
+        offset_bytes = access.part.map(|part| part.offset_bytes),
+        object_bytes = access.part.map(|part| part.object_bytes),
         duration_ms = access.duration.as_secs_f64() * 1000.0,
         x_cache = access.x_cache,
         local_bytes = access.local_bytes,
         peer_bytes = access.peer_bytes,
         tier_bytes = access.tier_bytes,
         lake_bytes = access.lake_bytes,
+        job = job.as_deref(),
+        user_agent = user_agent.as_deref(),
     );
+}
+
+/// The beginning of a header as text.
+fn beginning(value: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(&value[..value.len().min(HEADER_BYTES_MAX)])
 }
 
 /// Query parameters that let a reader of the log repeat the request.
@@ -116,7 +145,7 @@ mod tests {
     use shoal_sim::Granularity;
     use shoal_sim::trace::{self, Format, Trace};
 
-    use super::{AccessRecord, access_line, without_credentials};
+    use super::{AccessRecord, HEADER_BYTES_MAX, Part, access_line, without_credentials};
 
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
@@ -145,6 +174,12 @@ mod tests {
             query: Some("versionId=7&X-Amz-Signature=deadbeef"),
             status: 206,
             body_bytes: 4096,
+            part: Some(Part {
+                offset_bytes: 8192,
+                object_bytes: 12_345,
+            }),
+            job: Some(b"etl \"nightly\"\t\xff"),
+            user_agent: Some(b"etl/nightly, Hadoop 3.3.4"),
             duration: Duration::from_micros(1500),
             x_cache: Some("HIT"),
             local_bytes: 4096,
@@ -179,6 +214,10 @@ mod tests {
         assert_eq!(fields["key"], "a/\u{fffd}\nb");
         assert_eq!(fields["status"], 206);
         assert_eq!(fields["bytes"], 4096);
+        assert_eq!(fields["offset_bytes"], 8192);
+        assert_eq!(fields["object_bytes"], 12_345);
+        assert_eq!(fields["job"], "etl \"nightly\"\t\u{fffd}");
+        assert_eq!(fields["user_agent"], "etl/nightly, Hadoop 3.3.4");
         assert_eq!(fields["duration_ms"], 1.5);
         assert_eq!(fields["x_cache"], "HIT");
         assert_eq!(fields["local_bytes"], 4096);
@@ -216,6 +255,31 @@ mod tests {
     #[test]
     fn a_key_with_a_line_break_stays_on_one_line() {
         assert_eq!(line_of(&access(), "info").matches('\n').count(), 1);
+    }
+
+    #[test]
+    fn a_long_name_of_a_job_is_cut() {
+        let long = vec![b'j'; 100_000];
+        let mut access = access();
+        (access.job, access.user_agent) = (Some(long.as_slice()), Some(long.as_slice()));
+        let line = line_of(&access, "info");
+        let fields: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(fields["job"].as_str().unwrap().len(), HEADER_BYTES_MAX);
+        assert!(line.len() < 2_000, "{} bytes", line.len());
+    }
+
+    #[test]
+    fn the_line_of_a_plain_request_has_no_fields_without_a_value() {
+        let access = AccessRecord {
+            part: None,
+            job: None,
+            user_agent: None,
+            ..access()
+        };
+        let line = line_of(&access, "info");
+        for field in ["job", "user_agent", "offset_bytes", "object_bytes"] {
+            assert!(!line.contains(&format!("\"{field}\"")), "{line}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::blocks::{BlockStream, BytesBySource};
+use crate::blocks::{BlockStream, ReadTally};
 use crate::endpoint::LakeBody;
 use crate::fair::in_flight::InFlightPermit;
 use crate::front::location::AddressedDocument;
@@ -162,8 +162,8 @@ impl Body for ResponseBody {
 impl Drop for ResponseBody {
     fn drop(&mut self) {
         let tally = match &self.content {
-            Content::Blocks { stream, .. } => stream.bytes_by_source(),
-            _ => BytesBySource::default(),
+            Content::Blocks { stream, .. } => stream.tally(),
+            _ => ReadTally::default(),
         };
         if let Some(record) = &self.record {
             record.end(tally);

@@ -6,19 +6,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use http::StatusCode;
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, USER_AGENT};
 use http::request::Parts;
+use http::{HeaderMap, HeaderName, StatusCode};
 use shoal_policy::Source;
 use shoal_s3::error_xml::RequestId;
+use shoal_s3::hop_by_hop::JOB_HEADER;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::Uncacheable;
 use shoal_s3::operation::{Classified, Operation};
 
-use crate::blocks::BytesBySource;
+use crate::blocks::ReadTally;
 use crate::clock;
 use crate::endpoint::causes;
 use crate::fair::in_flight::InFlightPermit;
-use crate::front::access_log::{AccessRecord, access_line};
+use crate::front::access_log::{AccessRecord, Part, access_line};
 use crate::front::respond::CacheStatus;
 use crate::log_throttle::LogThrottle;
 use crate::metrics::{GaugeGuard, Metrics};
@@ -35,6 +37,8 @@ pub struct Record {
     pub operation: Operation,
     /// The status of the answer.
     pub status: StatusCode,
+    /// The part of an object that the answer is, for the access log.
+    pub part: Option<Part>,
     /// How much of the answer this node had.
     pub cache: Option<CacheStatus>,
     /// Why the answer was not cached.
@@ -85,6 +89,7 @@ impl Record {
             request_id,
             operation: Operation::OtherRead,
             status: StatusCode::INTERNAL_SERVER_ERROR,
+            part: None,
             cache: None,
             reason: None,
             subject: None,
@@ -96,6 +101,14 @@ impl Record {
     /// Returns when the request began.
     pub fn started(&self) -> Instant {
         self.started
+    }
+
+    /// Takes the status of the answer and, for the access log, the part of an object that it is.
+    pub fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
+        self.status = status;
+        if self.subject.is_some() && self.operation == Operation::GetObject {
+            self.part = part(status, headers);
+        }
     }
 
     /// Counts body bytes handed to the connection.
@@ -118,9 +131,9 @@ impl Record {
         }
     }
 
-    /// Writes the metrics and the log line. The body is over, sent or not, and its blocks came from the
-    /// sources in `tally`.
-    pub fn end(&self, tally: BytesBySource) {
+    /// Writes the metrics and the log line. The body is over, sent or not; `tally` says where its blocks came
+    /// from.
+    pub fn end(&self, tally: ReadTally) {
         let duration = clock::instant().saturating_duration_since(self.started);
         self.metrics
             .request(self.operation.as_str(), self.status.as_u16(), duration);
@@ -129,6 +142,9 @@ impl Record {
             if bytes > 0 {
                 self.metrics.read(source, bytes);
             }
+        }
+        if let Some((found, are_several)) = tally.found() {
+            self.metrics.object_read(found, are_several);
         }
         if let Some(reason) = self.reason {
             self.metrics.uncached(reason.as_str());
@@ -149,6 +165,9 @@ impl Record {
             query: subject.client.uri.query(),
             status: self.status.as_u16(),
             body_bytes: self.sent_bytes,
+            part: self.part,
+            job: header(&subject.client, &JOB_HEADER),
+            user_agent: header(&subject.client, &USER_AGENT),
             duration,
             x_cache: self.cache.map(CacheStatus::as_str),
             local_bytes: tally.bytes(Source::Local),
@@ -156,5 +175,53 @@ impl Record {
             tier_bytes: tally.bytes(Source::Tier),
             lake_bytes: tally.bytes(Source::Lake),
         });
+    }
+}
+
+/// The part of an object that an answer with this status and these headers is.
+fn part(status: StatusCode, headers: &HeaderMap) -> Option<Part> {
+    let text = |name| headers.get(name)?.to_str().ok();
+    match status {
+        StatusCode::OK => Some(Part {
+            offset_bytes: 0,
+            object_bytes: text(CONTENT_LENGTH)?.parse().ok()?,
+        }),
+        StatusCode::PARTIAL_CONTENT => {
+            // A `Content-Range` of a lake is not checked here, and may have any form.
+            let (range, length) = text(CONTENT_RANGE)?.strip_prefix("bytes ")?.split_once('/')?;
+            Some(Part {
+                offset_bytes: range.split_once('-')?.0.parse().ok()?,
+                object_bytes: length.parse().ok()?,
+            })
+        }
+        _ => None,
+    }
+}
+
+fn header<'request>(client: &'request Parts, name: &HeaderName) -> Option<&'request [u8]> {
+    client.headers.get(name).map(http::HeaderValue::as_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::{CONTENT_LENGTH, CONTENT_RANGE};
+    use http::{HeaderMap, StatusCode};
+
+    use super::part;
+
+    #[test]
+    fn an_answer_tells_which_part_of_its_object_it_is() {
+        let told = |status: StatusCode, range: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_LENGTH, "5".parse().unwrap());
+            headers.insert(CONTENT_RANGE, range.parse().unwrap());
+            part(status, &headers).map(|part| (part.offset_bytes, part.object_bytes))
+        };
+        assert_eq!(told(StatusCode::OK, "x"), Some((0, 5)));
+        assert_eq!(told(StatusCode::PARTIAL_CONTENT, "bytes 7-11/20"), Some((7, 20)));
+        for range in ["bytes 7-11/*", "bytes */20", "7-11/20", "bytes x-1/20"] {
+            assert_eq!(told(StatusCode::PARTIAL_CONTENT, range), None, "{range}");
+        }
+        assert_eq!(told(StatusCode::NOT_FOUND, "bytes 7-11/20"), None);
     }
 }

@@ -137,19 +137,20 @@ pub fn object(
     response
 }
 
-/// The answer to a HEAD of a version that this node knows.
-pub fn head(version: &Version, wishes: &Wishes) -> Response<ResponseBody> {
-    let whole = ByteRange {
-        start: 0,
-        end: version.size_bytes,
-    };
-    let mut response = Response::new(ResponseBody::head(version.size_bytes));
+/// The answer to a HEAD of a version that this node knows: the head of the answer to a GET of `range`.
+pub fn head(
+    version: &Version,
+    range: ByteRange,
+    asked: RangeRequest,
+    wishes: &Wishes,
+) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::head(range.len()));
     *response.status_mut() = describe(
         response.headers_mut(),
         version,
         HeaderMap::new(),
-        whole,
-        RangeRequest::Whole,
+        range,
+        asked,
         wishes,
     );
     response
@@ -199,9 +200,21 @@ pub fn unsatisfiable(
         .with("RangeRequested", asked.to_string())
         .with("ActualObjectSize", size_bytes.to_string());
     let mut response = self::error(&error, resource, request_id);
-    let range = HeaderValue::try_from(format!("bytes */{size_bytes}")).expect("digits are a header value");
-    response.headers_mut().insert(header::CONTENT_RANGE, range);
+    tell_size(response.headers_mut(), size_bytes);
     response
+}
+
+/// `416` to a HEAD, naming the size.
+pub fn unsatisfiable_head(size_bytes: u64) -> Response<ResponseBody> {
+    let mut response = empty(StatusCode::RANGE_NOT_SATISFIABLE);
+    tell_size(response.headers_mut(), size_bytes);
+    response
+}
+
+/// Adds the `Content-Range` of a `416`.
+fn tell_size(headers: &mut HeaderMap, size_bytes: u64) {
+    let range = HeaderValue::try_from(format!("bytes */{size_bytes}")).expect("digits are a header value");
+    headers.insert(header::CONTENT_RANGE, range);
 }
 
 /// An error of this node in S3's XML.

@@ -169,7 +169,7 @@ impl Front {
         }
         let head_time = clock::instant().saturating_duration_since(record.started());
         respond::stamp(response.headers_mut(), record.request_id, record.cache, head_time);
-        record.status = response.status();
+        record.answered(response.status(), response.headers());
         response.map(|body| body.recorded(record))
     }
 

@@ -60,7 +60,8 @@ impl Wanted {
         }
     }
 
-    /// Returns whether the read is about a part of the object. S3 also answers a HEAD of a part.
+    /// Returns whether the read is about a part of the object. S3 answers a HEAD of a part as a GET of it,
+    /// without its bytes.
     pub(super) fn is_about_a_part(&self) -> bool {
         self.request.range != RangeRequest::Whole
     }
@@ -105,9 +106,12 @@ impl Wanted {
     pub(super) fn respond_to_head(&self, answer: HeadAnswer, record: &mut Record) -> Response<ResponseBody> {
         record.cache = Some(CacheStatus::Hit);
         match answer {
-            HeadAnswer::Object(version) => respond::head(&version, &self.wishes),
+            HeadAnswer::Object(version, range) => {
+                respond::head(&version, range, self.request.range, &self.wishes)
+            }
             HeadAnswer::NotModified(version) => respond::not_modified(&version),
             HeadAnswer::PreconditionFailed => respond::empty(StatusCode::PRECONDITION_FAILED),
+            HeadAnswer::Unsatisfiable(size) => respond::unsatisfiable_head(size),
         }
     }
 }

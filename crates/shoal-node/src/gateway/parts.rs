@@ -7,14 +7,16 @@ use futures_util::future::FutureExt;
 use hyper::service::service_fn;
 use shoal_s3::auth::Gate;
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 use super::core::Core;
 use super::tiers;
 use crate::admin::allowed_hosts::AllowedHosts;
 use crate::admin::explain::Explainer;
 use crate::admin::observer::{Observer, ObserverConfig};
+use crate::admin::plan_page;
 use crate::admin::server::{Admin, Readiness};
-use crate::block_server::BlockServer;
+use crate::block_server::{BlockServer, BlockServerParts};
 use crate::cluster::{Addresses, Cluster};
 use crate::config::Config;
 use crate::dirty::{self, DirtyObjects, FlushOrders, TierError};
@@ -26,9 +28,11 @@ use crate::http::connection::ClientBody;
 use crate::http::listener::{self, ConnectionLimits, RemoteEnd};
 use crate::http::tls::TlsReloader;
 use crate::lake_health::LakeHealthCheck;
+use crate::plans::Plans;
 use crate::read::{ObjectReader, OpenLock};
 use crate::reload::Reloader;
 use crate::shutdown::Shutdown;
+use crate::tasks::{Nodes, TaskHelper, TaskParts, Tasks};
 
 /// Everything that answers requests, and what it shares.
 pub(super) struct Parts {
@@ -39,6 +43,8 @@ pub(super) struct Parts {
     front: Arc<Front>,
     observer: Arc<Observer>,
     explainer: Arc<Explainer>,
+    pub(super) tasks: Arc<Tasks>,
+    pub(super) plans: Arc<Plans>,
 }
 
 impl Parts {
@@ -52,7 +58,11 @@ impl Parts {
         let settings = tiers::settings(&core.config);
         let dirty = Arc::new(DirtyObjects::open(dirty_parts(&core), &tiers, settings).await?);
         let flushes = Arc::new(FlushOrders::of(&dirty));
-        let block_server = Arc::new(block_server(&core));
+        let helper = Arc::new(task_helper(&core));
+        let block_server = Arc::new(block_server(&core, &helper));
+        let task_parts = Arc::new(task_parts(&core, &dirty, &helper));
+        let tasks = Tasks::new(&task_parts, &core.bulletin);
+        let plans = Plans::new(task_parts, &core.documents, &core.bulletin, &core.config.plan);
         let observer = Observer {
             in_flight: Arc::clone(&core.in_flight),
             config: observer_config(&core.config),
@@ -65,10 +75,15 @@ impl Parts {
             dirty: Arc::clone(&dirty),
             flushes: Arc::clone(&flushes),
             cooperation: Arc::clone(&core.cooperation),
+            messages: Arc::clone(&core.messages),
             directory: core.directory.clone(),
             coherence: core.coherence.clone(),
             keeper: core.keeper.clone(),
+            events: core.events.clone(),
+            fetch_ahead: core.fetch_ahead.clone(),
             block_server: Arc::clone(&block_server),
+            tasks: Arc::clone(&tasks),
+            plans: Arc::clone(&plans),
             s3_address: core.s3_address,
             admin_address: core.admin_address,
             reloads: Arc::clone(&core.reloads),
@@ -78,6 +93,8 @@ impl Parts {
             front: Arc::new(front(&core, &dirty)),
             explainer: Arc::new(explainer(&core)),
             observer: Arc::new(observer),
+            tasks,
+            plans,
             block_server,
             flushes,
             dirty,
@@ -99,7 +116,7 @@ impl Parts {
             addresses,
             Arc::clone(&core.cooperation),
             Arc::clone(&self.block_server),
-            Arc::clone(&core.store),
+            (Arc::clone(&core.store), core.lake.link()),
             stopping,
         )
         .await
@@ -117,21 +134,47 @@ impl Parts {
     }
 
     /// Takes new configurations over.
-    pub(super) fn reloader(&self, tls: Option<&Arc<TlsReloader>>) -> Reloader {
+    pub(super) fn reloader(
+        &self,
+        tls: Option<&Arc<TlsReloader>>,
+        admin_tls: Option<&Arc<TlsReloader>>,
+    ) -> Reloader {
         let core = &self.core;
         Reloader {
             identities: Arc::clone(&core.identities),
             front: Arc::clone(&self.front),
             cooperation: Arc::clone(&core.cooperation),
-            tls: tls.cloned(),
+            link: core.lake.link().cloned(),
+            tls: tls.into_iter().chain(admin_tls).cloned().collect(),
+            admin_auth: Arc::clone(&core.admin_auth),
             reloads: Arc::clone(&core.reloads),
             in_force: tokio::sync::Mutex::new(Config::clone(&core.config)),
         }
     }
 
-    /// Asks the lake whether it answers.
-    pub(super) fn lake_health(&self) -> LakeHealthCheck {
-        LakeHealthCheck::new(Arc::clone(&self.core.lake), Arc::clone(&self.core.identities))
+    /// Starts the work that no request waits for. It ends when the node stops.
+    pub(super) fn background(&self, is_in_cluster: bool, stopping: &Shutdown) -> Vec<JoinHandle<()>> {
+        let core = &self.core;
+        let stop = || stopping.clone();
+        let lake_health = LakeHealthCheck::new(Arc::clone(&core.lake), Arc::clone(&core.identities));
+        let bulletin = Arc::clone(&core.bulletin);
+        let mut work = vec![
+            tokio::spawn(Arc::clone(&core.split).run(stop())),
+            tokio::spawn(lake_health.run(stop())),
+            tokio::spawn(Arc::clone(&self.tasks).run(stop())),
+            tokio::spawn(Arc::clone(&self.plans).run(stop())),
+            tokio::spawn(bulletin.run(Arc::clone(&core.cooperation), stop())),
+        ];
+        let (keeper, coherence) = (core.keeper.clone(), core.coherence.clone());
+        work.extend(keeper.map(|keeper| tokio::spawn(keeper.run(stop()))));
+        work.extend(coherence.map(|coherence| tokio::spawn(coherence.run(stop()))));
+        if is_in_cluster {
+            let (events, fetch_ahead) = (core.events.clone(), core.fetch_ahead.clone());
+            work.push(tokio::spawn(Arc::clone(&core.messages).run(stop())));
+            work.extend(events.map(|events| tokio::spawn(events.run(stop()))));
+            work.extend(fetch_ahead.map(|ahead| tokio::spawn(ahead.run(stop()))));
+        }
+        work
     }
 
     /// Answers operators.
@@ -143,16 +186,18 @@ impl Parts {
             move || handoff.as_ref().map(|handoff| handoff.progress())
         };
         let [drain, draining] = [(); 2].map(|()| progress.clone());
-        let (metrics, explainer) = (Arc::clone(&core.metrics), Arc::clone(&self.explainer));
+        let [metrics, counted] = [(); 2].map(|()| Arc::clone(&core.metrics));
+        let explainer = Arc::clone(&self.explainer);
         Admin {
             metrics: Arc::clone(&core.metrics),
             readiness: Arc::clone(readiness),
             conditions: Arc::new(move || judged.conditions(drain().as_ref())),
             status: Arc::new(move || {
                 let (observer, drain) = (Arc::clone(&shown), progress());
+                let metrics = Arc::clone(&counted);
                 async move {
                     observer.refresh().await;
-                    observer.status(drain)
+                    observer.status(&metrics, drain)
                 }
                 .boxed()
             }),
@@ -164,6 +209,21 @@ impl Parts {
             handoff,
             hosts: AllowedHosts::new(&core.config.admin.hosts),
             flushes: Arc::clone(&self.flushes),
+            auth: Arc::clone(&core.admin_auth),
+            tasks: {
+                let tasks = Arc::clone(&self.tasks);
+                Arc::new(move |asked, request| {
+                    let tasks = Arc::clone(&tasks);
+                    async move { asked.answer(&tasks, request).await }.boxed()
+                })
+            },
+            plan: {
+                let plans = Arc::clone(&self.plans);
+                Arc::new(move |request| {
+                    let plans = Arc::clone(&plans);
+                    async move { plan_page::answer(&plans, request).await }.boxed()
+                })
+            },
             measure: Arc::new(move |metrics| measured.measure(metrics, draining().as_ref())),
         }
     }
@@ -225,15 +285,44 @@ fn dirty_parts(core: &Core) -> dirty::Parts {
     }
 }
 
-fn block_server(core: &Core) -> BlockServer {
-    BlockServer::new(
-        Arc::clone(&core.identities),
-        Arc::clone(&core.lake),
-        Arc::clone(&core.store),
-        Arc::clone(&core.fetcher),
+fn block_server(core: &Core, helper: &Arc<TaskHelper>) -> BlockServer {
+    let parts = BlockServerParts {
+        identities: Arc::clone(&core.identities),
+        lake: Arc::clone(&core.lake),
+        store: Arc::clone(&core.store),
+        fetcher: Arc::clone(&core.fetcher),
+        messages: Arc::clone(&core.messages),
+        fetch_ahead: core.fetch_ahead.clone(),
+        bulletin: Arc::clone(&core.bulletin),
+        tasks: Arc::clone(helper),
+    };
+    BlockServer::new(parts, core.config.store.block_bytes, core.config.limits.requests)
+}
+
+fn task_helper(core: &Core) -> TaskHelper {
+    TaskHelper::new(
+        &core.store,
+        &core.fetcher,
+        &core.identities,
+        &core.lake,
+        (&core.manifests, &core.documents),
         core.config.store.block_bytes,
-        core.config.limits.requests,
     )
+}
+
+fn task_parts(core: &Core, dirty: &Arc<DirtyObjects>, helper: &Arc<TaskHelper>) -> TaskParts {
+    TaskParts {
+        name: core.config.node.name.clone(),
+        lake: Arc::clone(&core.lake),
+        grants: Arc::clone(&core.grants),
+        identities: Arc::clone(&core.identities),
+        store: Arc::clone(&core.store),
+        cooperation: Arc::clone(&core.cooperation),
+        manifests: Arc::clone(&core.manifests),
+        nodes: Nodes::new(&core.cooperation, helper, &core.config.node.name),
+        dirty: Arc::clone(dirty),
+        block_bytes: core.config.store.block_bytes,
+    }
 }
 
 fn explainer(core: &Core) -> Explainer {
@@ -257,6 +346,7 @@ fn reader(core: &Core) -> ObjectReader {
         fetcher: Arc::clone(&core.fetcher),
         cooperation: Arc::clone(&core.cooperation),
         coherence: core.coherence.clone(),
+        fetch_ahead: core.fetch_ahead.clone(),
         ahead: core.config.limits.read_ahead_blocks,
         block_bytes: core.config.store.block_bytes,
         open_lock: OpenLock::default(),

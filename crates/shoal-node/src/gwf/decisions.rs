@@ -1,5 +1,4 @@
-//! What was decided about the last few thousand blocks, for the operators' question why a block stayed, moved
-//! or left.
+//! The last few thousand decisions about blocks: they tell an operator why a block stayed, moved or left.
 
 use std::num::NonZeroUsize;
 
@@ -9,7 +8,7 @@ use shoal_policy::{BlockId, NodeId};
 /// The number of blocks remembered, at about 100 bytes each.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4 << 10).unwrap();
 
-/// What became of a block that was the least here while room was short.
+/// Decision about a block that had the least worth here while room was short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It stayed: no other node held it, and its global weight made it worth more than others here.

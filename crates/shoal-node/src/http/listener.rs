@@ -11,6 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -124,6 +125,8 @@ pub struct RemoteEnd {
     pub address: SocketAddr,
     /// Whether the connection is encrypted.
     pub tls: bool,
+    /// Set once the other end has shown a certificate that was checked.
+    pub certified: Arc<AtomicBool>,
     /// The payer on whose behalf the connection is served.
     pub payer: Arc<ConnectionPayer>,
 }
@@ -234,6 +237,7 @@ pub async fn serve<M, S, B>(
         let remote = RemoteEnd {
             address,
             tls: !matches!(state.handshake, Handshake::Plain),
+            certified: Arc::default(),
             payer: Arc::clone(&payer),
         };
         let attended = Arc::clone(&state).serve_connection(stream, remote, Arc::clone(&exchange), permit);
@@ -308,6 +312,7 @@ where
     ) {
         let _open = self.metrics.opened();
         let (address, payer) = (remote.address, Arc::clone(&remote.payer));
+        let certified = Arc::clone(&remote.certified);
         let service = ResponseService::new(
             (self.make_service)(remote),
             Arc::clone(&exchange),
@@ -320,7 +325,8 @@ where
             }
             // Boxed: the state of TLS and of HTTP/2 takes many times the memory of a plain connection.
             Handshake::Tls(tls) => {
-                match Box::pin(self.speak_tls(tls, stream, (address, payer), service, &exchange)).await {
+                let other_end = (address, payer, certified);
+                match Box::pin(self.speak_tls(tls, stream, other_end, service, &exchange)).await {
                     Some(ended) => ended,
                     None => return self.metrics.refused("tls-handshake"),
                 }
@@ -345,13 +351,18 @@ where
         &self,
         tls: &TlsReloader,
         stream: TcpStream,
-        (address, payer): (SocketAddr, Arc<ConnectionPayer>),
+        (address, payer, certified): (SocketAddr, Arc<ConnectionPayer>, Arc<AtomicBool>),
         service: ResponseService<S>,
         exchange: &Arc<Exchange>,
     ) -> Option<Result<(), hyper::Error>> {
         let http2 = self.http2.try_acquire().ok();
         let acceptor = tls.acceptor(http2.is_some());
-        match timeout(self.limits.timeouts.header, acceptor.accept(stream)).await {
+        let accepted = timeout(self.limits.timeouts.header, acceptor.accept(stream)).await;
+        if let Ok(Ok(stream)) = &accepted {
+            let has_shown_one = stream.get_ref().1.peer_certificates().is_some();
+            certified.store(has_shown_one, Ordering::Release);
+        }
+        match accepted {
             Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => Some(
                 self.speak_http2(SigbusGuard::new(stream), payer, service, exchange)
                     .await,

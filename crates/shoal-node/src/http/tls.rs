@@ -1,4 +1,4 @@
-//! The certificate of the S3 port, renewed on disk without a restart.
+//! The certificate of a port, renewed on disk without a restart.
 
 #[cfg(test)]
 mod tests;
@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use rustls::ServerConfig;
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest, Sha256};
@@ -55,6 +57,14 @@ pub enum TlsError {
         /// Which file.
         path: PathBuf,
     },
+    /// The certificates that sign those of clients cannot be used.
+    #[error("the certificates in {} cannot check those of clients: {why}\nhint: name the certificate of the authority that signs them", path.display())]
+    UnusableClientCa {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// The two do not belong together, or are of a kind that cannot be used.
     #[error("the certificate {} and the key {} cannot be used: {source}\nhint: they must belong together", certificate.display(), key.display())]
     Unusable {
@@ -70,15 +80,23 @@ pub enum TlsError {
 /// The certificate in use, and the files it comes from.
 #[derive(Debug)]
 pub struct TlsReloader {
+    paths: Paths,
+    current: ArcSwap<Loaded>,
+}
+
+/// Where the files are.
+#[derive(Debug)]
+struct Paths {
     certificate: PathBuf,
     key: PathBuf,
-    current: ArcSwap<Loaded>,
+    /// Signs the certificates that clients may show.
+    client_ca: Option<PathBuf>,
 }
 
 #[derive(Debug)]
 struct Loaded {
     config: Configuration,
-    /// Digest of the two files, to detect when they change.
+    /// Digest of the files, to detect when they change.
     digest: [u8; 32],
 }
 
@@ -110,15 +128,31 @@ impl TlsReloader {
     ///
     /// Fails if a file cannot be read or parsed, or the key does not belong to the certificate.
     pub fn load(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Arc<Self>, TlsError> {
-        let (certificate, key) = (certificate.into(), key.into());
-        let files = Files::read(&certificate, &key)?;
+        Self::load_with_clients(certificate, key, None)
+    }
+
+    /// As [`load`](Self::load); clients may show certificates that those in `client_ca` have signed.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`load`](Self::load) does.
+    pub fn load_with_clients(
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+        client_ca: Option<PathBuf>,
+    ) -> Result<Arc<Self>, TlsError> {
+        let paths = Paths {
+            certificate: certificate.into(),
+            key: key.into(),
+            client_ca,
+        };
+        let files = Files::read(&paths)?;
         let loaded = Loaded {
             digest: files.digest(),
-            config: files.configuration(&certificate, &key)?,
+            config: files.configuration(&paths)?,
         };
         Ok(Arc::new(Self {
-            certificate,
-            key,
+            paths,
             current: ArcSwap::from_pointee(loaded),
         }))
     }
@@ -143,12 +177,12 @@ impl TlsReloader {
     ///
     /// Fails as [`load`](Self::load) does.
     pub fn renew(&self) -> Result<bool, TlsError> {
-        let files = Files::read(&self.certificate, &self.key)?;
+        let files = Files::read(&self.paths)?;
         let digest = files.digest();
         if self.current.load().digest == digest {
             return Ok(false);
         }
-        let config = files.configuration(&self.certificate, &self.key)?;
+        let config = files.configuration(&self.paths)?;
         self.current.store(Arc::new(Loaded { config, digest }));
         Ok(true)
     }
@@ -182,8 +216,8 @@ impl TlsReloader {
     pub async fn look(self: &Arc<Self>) -> Result<(), TlsError> {
         let reloader = Arc::clone(self);
         let renewed = spawn_blocking(move || reloader.renew()).await;
-        if renewed.expect("reading two files does not panic")? {
-            info!(certificate = %self.certificate.display(), "new certificate in use");
+        if renewed.expect("reading files does not panic")? {
+            info!(certificate = %self.paths.certificate.display(), "new certificate in use");
         }
         Ok(())
     }
@@ -195,14 +229,15 @@ fn is_worth_reporting(failures: u32) -> bool {
     failures == 2 || (failures > 2 && failures.is_multiple_of(720))
 }
 
-/// The contents of the two files.
+/// The contents of the files.
 struct Files {
     certificate: Vec<u8>,
     key: Vec<u8>,
+    client_ca: Option<Vec<u8>>,
 }
 
 impl Files {
-    fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+    fn read(paths: &Paths) -> Result<Self, TlsError> {
         let read = |path: &Path| {
             std::fs::read(path).map_err(|source| TlsError::Unreadable {
                 path: path.to_owned(),
@@ -210,8 +245,9 @@ impl Files {
             })
         };
         Ok(Self {
-            certificate: read(certificate)?,
-            key: read(key)?,
+            certificate: read(&paths.certificate)?,
+            key: read(&paths.key)?,
+            client_ca: paths.client_ca.as_deref().map(read).transpose()?,
         })
     }
 
@@ -219,23 +255,15 @@ impl Files {
         let mut hasher = Sha256::new();
         hasher.update((self.certificate.len() as u64).to_le_bytes());
         hasher.update(&self.certificate);
+        hasher.update((self.key.len() as u64).to_le_bytes());
         hasher.update(&self.key);
+        hasher.update(self.client_ca.as_deref().unwrap_or_default());
         hasher.finalize().into()
     }
 
-    fn configuration(&self, certificate: &Path, key: &Path) -> Result<Configuration, TlsError> {
-        let not_pem = |path: &Path, source| TlsError::NotPem {
-            path: path.to_owned(),
-            source,
-        };
-        let chain = CertificateDer::pem_slice_iter(&self.certificate)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|source| not_pem(certificate, source))?;
-        if chain.is_empty() {
-            return Err(TlsError::NoCertificate {
-                path: certificate.to_owned(),
-            });
-        }
+    fn configuration(&self, paths: &Paths) -> Result<Configuration, TlsError> {
+        let Paths { certificate, key, .. } = paths;
+        let chain = certificates(&self.certificate, certificate)?;
         let private = PrivateKeyDer::from_pem_slice(&self.key).map_err(|source| match source {
             pem::Error::NoItemsFound => TlsError::NoKey { path: key.to_owned() },
             source => not_pem(key, source),
@@ -245,10 +273,58 @@ impl Files {
             key: key.to_owned(),
             source,
         };
-        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let provider = Arc::new(ring::default_provider());
+        let verifier = self.client_verifier(paths, &provider)?;
+        let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private))
+            .and_then(|builder| {
+                let builder = builder.with_client_cert_verifier(verifier);
+                builder.with_single_cert(chain, private)
+            })
             .map_err(unusable)?;
         Ok(config.into())
+    }
+
+    /// Checks the certificates of clients, if they may show any. None has to.
+    fn client_verifier(
+        &self,
+        paths: &Paths,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+        let (Some(path), Some(pem)) = (&paths.client_ca, &self.client_ca) else {
+            return Ok(WebPkiClientVerifier::no_client_auth());
+        };
+        let unusable = |why: String| TlsError::UnusableClientCa {
+            path: path.clone(),
+            why,
+        };
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(pem, path)? {
+            roots
+                .add(certificate)
+                .map_err(|error| unusable(error.to_string()))?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+        let verifier = verifier.allow_unauthenticated().build();
+        verifier.map_err(|error| unusable(error.to_string()))
+    }
+}
+
+/// The certificates in a file of PEM, at least one.
+fn certificates(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.map_err(|source| not_pem(path, source))?;
+    if certificates.is_empty() {
+        return Err(TlsError::NoCertificate {
+            path: path.to_owned(),
+        });
+    }
+    Ok(certificates)
+}
+
+fn not_pem(path: &Path, source: pem::Error) -> TlsError {
+    TlsError::NotPem {
+        path: path.to_owned(),
+        source,
     }
 }

@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use super::datagram::{ClusterKey, RejectReason, seconds_ahead};
 use super::gossip::Gossip;
 use super::notices::{ClockDifference, Notices, SettingsDigests};
-use super::{Command, Member, Members};
+use super::{Command, Member, Members, node_id};
 use crate::clock;
+use crate::link::{LOOK_EVERY, Sharing};
 
 /// How often a node sends the others the digests of its settings, and how soon after a change of members.
 const DIGESTS: Duration = Duration::from_secs(15);
@@ -30,6 +31,10 @@ pub(super) struct Driver {
     key: ClusterKey,
     members: watch::Sender<Members>,
     notices: Arc<Notices>,
+    /// Shares the bandwidth of the cluster, if it has one.
+    sharing: Option<Sharing>,
+    /// When the node looks at its demand next.
+    look_at: Instant,
     /// When the node sends its digests next.
     digests_at: Instant,
 }
@@ -40,6 +45,7 @@ impl Driver {
         me: Member,
         key: ClusterKey,
         notices: Arc<Notices>,
+        sharing: Option<Sharing>,
     ) -> io::Result<(Self, watch::Receiver<Members>)> {
         let socket = UdpSocket::bind(listen).await?;
         let gossip = Gossip::new(me, chance::bits());
@@ -50,6 +56,8 @@ impl Driver {
             key,
             members,
             notices,
+            sharing,
+            look_at: clock::runtime_instant(),
             digests_at: clock::runtime_instant() + DIGESTS,
         };
         Ok((driver, watched))
@@ -62,10 +70,9 @@ impl Driver {
     ) {
         let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
         loop {
-            let act_at = self
-                .gossip
-                .next_act()
-                .map_or(self.digests_at, |act_at| act_at.min(self.digests_at));
+            let look_at = self.sharing.as_ref().map(|_| self.look_at);
+            let due = [self.gossip.next_act(), look_at].into_iter().flatten();
+            let act_at = due.fold(self.digests_at, Instant::min);
             tokio::select! {
                 received = self.socket.recv_from(&mut buffer) => match received {
                     Ok((length, from)) => self.receive(&buffer[..length], from),
@@ -85,6 +92,10 @@ impl Driver {
             self.gossip.act(now);
             self.send().await;
             self.publish(now);
+            if now >= self.look_at {
+                self.look_at = now + LOOK_EVERY;
+                self.look_at_demand().await;
+            }
             if now >= self.digests_at {
                 self.digests_at = now + DIGESTS;
                 self.send_digests().await;
@@ -100,6 +111,9 @@ impl Driver {
         let received = opened.and_then(|message| {
             if SettingsDigests::are_in(message) {
                 return self.receive_digests(message);
+            }
+            if Sharing::is_in(message) {
+                return self.receive_demand(message);
             }
             let received = self.gossip.receive(message, clock::runtime_instant());
             received.map_err(|_| RejectReason::Unintelligible)
@@ -126,15 +140,40 @@ impl Driver {
         Ok(())
     }
 
+    /// Takes in the demand of another node for the bandwidth of the cluster. A node with a bandwidth of its
+    /// own does not need to know it.
+    fn receive_demand(&self, message: &[u8]) -> Result<(), RejectReason> {
+        let is_understood = match &self.sharing {
+            Some(sharing) => sharing.hear(message, node_id),
+            None => true,
+        };
+        is_understood.then_some(()).ok_or(RejectReason::Unintelligible)
+    }
+
+    /// Takes the share of the bandwidth that is this node's now, and tells the others its demand if it is
+    /// time.
+    async fn look_at_demand(&self) {
+        let message = self.sharing.as_ref().and_then(Sharing::look);
+        if let Some(message) = message {
+            self.send_to_all(&message).await;
+        }
+    }
+
     async fn send_digests(&self) {
         let me = self.gossip.me();
         let message = self.notices.agreement.own().encode(&me.name);
-        let datagram = self.key.seal(&message, clock::utc_now());
+        self.send_to_all(&message).await;
+    }
+
+    /// Sends a message to each other node.
+    async fn send_to_all(&self, message: &[u8]) {
+        let me = self.gossip.me();
+        let datagram = self.key.seal(message, clock::utc_now());
         let members = self.gossip.members();
         for member in members.iter().filter(|member| member.address != me.address) {
-            // Digests are repeated, so a lost datagram is sent again.
+            // Such messages are repeated, so a lost datagram is sent again.
             if let Err(error) = self.socket.send_to(&datagram, member.address).await {
-                tracing::debug!(to = %member.address, %error, "digests of settings were not sent");
+                tracing::debug!(to = %member.address, %error, "a message to all nodes was not sent");
             }
         }
     }
@@ -154,6 +193,10 @@ impl Driver {
             let members: Members = self.gossip.members().into();
             let is_member = |name: &str| members.iter().any(|member| member.name == name);
             self.notices.agreement.keep_only(is_member);
+            if let Some(sharing) = &self.sharing {
+                let nodes: Vec<_> = members.iter().map(Member::id).collect();
+                sharing.set_nodes(&nodes);
+            }
             self.members.send_replace(members);
             self.digests_at = self.digests_at.min(now + DIGESTS_AFTER_CHANGE);
         }

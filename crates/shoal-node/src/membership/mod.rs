@@ -28,6 +28,7 @@ pub use self::notices::{Notices, SettingDigest, SettingsDigests, SharedSetting};
 
 use self::driver::Driver;
 use self::seeds::SeedResolver;
+use crate::link::Sharing;
 
 /// The living members, this node included, in the order of their names.
 pub type Members = Arc<[Member]>;
@@ -65,7 +66,7 @@ impl Announcer {
 impl Membership {
     /// Joins the cluster of `seeds` (`host:port`) as `me`, on the UDP port of `listen`. The node does not
     /// wait for another one: the first node of a cluster has none to meet. Notices for an operator go into
-    /// `notices`.
+    /// `notices`. The living nodes share a bandwidth by `sharing`, if they do.
     ///
     /// # Errors
     ///
@@ -76,11 +77,12 @@ impl Membership {
         seeds: Vec<String>,
         key: ClusterKey,
         notices: Arc<Notices>,
+        sharing: Option<Sharing>,
     ) -> io::Result<Self> {
         let (commands, received) = mpsc::channel(4);
         let (greetings, greeted) = mpsc::channel(16);
         let address = me.address;
-        let (driver, members) = Driver::open(listen, me, key, Arc::clone(&notices)).await?;
+        let (driver, members) = Driver::open(listen, me, key, Arc::clone(&notices), sharing).await?;
         let seeker = SeedResolver {
             seeds,
             address,

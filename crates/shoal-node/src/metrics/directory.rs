@@ -24,7 +24,7 @@ struct OutcomeLabel {
     outcome: &'static str,
 }
 
-/// What the directory answers, and how fast.
+/// Metrics of requests to the directory, and of GWF and coherence, which rely on it.
 #[derive(Debug)]
 pub struct DirectoryMetrics {
     requests: Family<RequestLabels, Counter>,

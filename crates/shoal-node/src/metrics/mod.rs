@@ -4,9 +4,14 @@ mod conditions;
 mod directory;
 pub(crate) mod histogram;
 mod lake;
+mod link;
+mod messages;
+mod object_reads;
 mod payers;
 mod peers;
+mod plans;
 mod reloads;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod tiers;
@@ -23,14 +28,19 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge as SignedGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
-use shoal_policy::{Layer, Source};
+use shoal_policy::{Found, Layer, Source};
 
 pub(crate) use self::conditions::ConditionMetrics;
 pub(crate) use self::directory::DirectoryMetrics;
 pub(crate) use self::lake::LakeMetrics;
+pub(crate) use self::link::{LinkMetrics, TransferFigures};
+pub(crate) use self::messages::MessageMetrics;
+use self::object_reads::ObjectReads;
 pub(crate) use self::payers::PayerMetrics;
 pub(crate) use self::peers::{PeerMetrics, PeerTraffic};
+pub(crate) use self::plans::PlanMetrics;
 pub(crate) use self::reloads::ReloadMetrics;
+pub(crate) use self::tasks::TaskMetrics;
 pub(crate) use self::tiers::{TierFigures, TierMetrics};
 
 use crate::metrics::histogram::DurationHistogram;
@@ -88,9 +98,11 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     durations: Family<OperationLabel, DurationHistogram>,
     requests_in_flight: Gauge,
+    object_reads: ObjectReads,
     read_bytes: [Counter; SOURCES.len()],
     lake_requests: Family<OperationLabel, Counter>,
     lake: LakeMetrics,
+    link: LinkMetrics,
     lake_bytes: Counter,
     coalesced_requests: Counter,
     retries: Counter,
@@ -105,6 +117,7 @@ pub struct Metrics {
     layer_target_bytes: Family<LayerLabel, Gauge>,
     layer_requests: Family<LayerRequestLabels, Counter>,
     peers: PeerMetrics,
+    messages: MessageMetrics,
     directory: DirectoryMetrics,
     conditions: ConditionMetrics,
     payers: PayerMetrics,
@@ -115,6 +128,8 @@ pub struct Metrics {
     uploads_kept: Gauge,
     tiers: TierMetrics,
     reloads: ReloadMetrics,
+    tasks: TaskMetrics,
+    plans: PlanMetrics,
     connections: ConnectionMetrics,
 }
 
@@ -137,7 +152,9 @@ impl Metrics {
             "Bytes of objects sent to clients, by source.",
             &read_bytes,
         );
+        let object_reads = ObjectReads::new(&mut registry);
         Self {
+            object_reads,
             operations: operations
                 .iter()
                 .map(|&name| (name, OperationCounters::new(name, &durations)))
@@ -152,6 +169,7 @@ impl Metrics {
             requests_in_flight: registry.metric("requests_in_flight", "Requests being answered."),
             lake_requests: registry.metric("lake_requests", "Requests sent to the lake."),
             lake: LakeMetrics::new(&mut registry),
+            link: LinkMetrics::new(&mut registry),
             lake_bytes: registry.metric("lake_bytes", "Bytes of objects received from the lake."),
             coalesced_requests: registry
                 .metric("coalesced_requests", "Reads that joined a fetch in progress."),
@@ -186,6 +204,8 @@ impl Metrics {
             ),
             tiers: TierMetrics::new(&mut registry),
             reloads: ReloadMetrics::new(&mut registry),
+            tasks: TaskMetrics::new(&mut registry),
+            plans: PlanMetrics::new(&mut registry),
             uploads_kept: registry.metric(
                 "uploads_kept",
                 "Multipart uploads for write-back that began here, open or ended not long ago.",
@@ -198,6 +218,7 @@ impl Metrics {
                 "Lookups of blocks in each layer, hits and misses.",
             ),
             peers: PeerMetrics::new(&mut registry),
+            messages: MessageMetrics::new(&mut registry),
             directory: DirectoryMetrics::new(&mut registry),
             conditions: ConditionMetrics::new(&mut registry),
             payers: PayerMetrics::new(&mut registry),
@@ -248,6 +269,17 @@ impl Metrics {
         self.read_bytes[known.expect("no node reads from elsewhere")].inc_by(bytes);
     }
 
+    /// Counts a read by how much of what it wanted was near; `are_several` says whether it wanted more than
+    /// one block.
+    pub fn object_read(&self, found: Found, are_several: bool) {
+        self.object_reads.count(found, are_several);
+    }
+
+    /// The reads of several blocks until now, by how much of what they wanted was near.
+    pub fn reads_of_several(&self) -> [(Found, u64); Found::ALL.len()] {
+        self.object_reads.of_several()
+    }
+
     /// Counts requests that were sent to the lake.
     pub fn lake_requests(&self, operation: &'static str, count: u64) {
         self.lake_requests
@@ -258,6 +290,11 @@ impl Metrics {
     /// Counts of requests to the lake.
     pub fn lake(&self) -> &LakeMetrics {
         &self.lake
+    }
+
+    /// Transfers on the metered link.
+    pub fn link(&self) -> &LinkMetrics {
+        &self.link
     }
 
     /// Counts of reloads.
@@ -346,6 +383,16 @@ impl Metrics {
         &self.tiers
     }
 
+    /// The plan.
+    pub fn plans(&self) -> &PlanMetrics {
+        &self.plans
+    }
+
+    /// Tasks and pins.
+    pub fn tasks(&self) -> &TaskMetrics {
+        &self.tasks
+    }
+
     /// Sets whether the disk takes no new blocks for now.
     pub fn set_store_paused(&self, paused: bool) {
         self.store_paused.set(u64::from(paused));
@@ -371,6 +418,11 @@ impl Metrics {
     /// Counts of requests between nodes.
     pub fn peers(&self) -> &PeerMetrics {
         &self.peers
+    }
+
+    /// Counts of messages between nodes.
+    pub fn messages(&self) -> &MessageMetrics {
+        &self.messages
     }
 
     /// Requests to the directory of blocks.

@@ -36,6 +36,14 @@ fn recorded() -> Metrics {
     };
     metrics.peers().asked("a2", traffic);
     metrics.peers().set_reachable([("a2", true), ("a3", false)]);
+    metrics.tasks().set_tasks("running", 18);
+    metrics.tasks().set_running(19, 20);
+    metrics.tasks().ended("pin", "done", 21);
+    metrics.tasks().objects("evict", "skipped", 22);
+    metrics.tasks().bytes("prefetch", "lake", 23);
+    metrics.tasks().set_records(24, 25);
+    metrics.tasks().set_pinned(26, 27, 28);
+    metrics.tiers().swept("near", 29, 30);
     metrics
 }
 
@@ -80,6 +88,19 @@ fn every_promised_name_is_there_with_its_labels() {
         "shoal_peer_bytes_total{peer=\"a2\"} 17",
         "shoal_peer_reachable{peer=\"a2\"} 1",
         "shoal_peer_reachable{peer=\"a3\"} 0",
+        "shoal_tasks{state=\"running\"} 18",
+        "shoal_tasks_at_risk 19",
+        "shoal_tasks_running_here 20",
+        "shoal_tasks_ended_total{kind=\"pin\",state=\"done\"} 21",
+        "shoal_task_objects_total{kind=\"evict\",outcome=\"skipped\"} 22",
+        "shoal_task_bytes_total{kind=\"prefetch\",source=\"lake\"} 23",
+        "shoal_records 24",
+        "shoal_record_bytes 25",
+        "shoal_pinned_objects 26",
+        "shoal_pinned_bytes 27",
+        "shoal_pinned_bytes_max 28",
+        "shoal_tier_swept_pieces_total{tier=\"near\"} 29",
+        "shoal_tier_swept_bytes_total{tier=\"near\"} 30",
         "shoal_connections 1",
         "shoal_requests_in_flight 1",
         concat!("shoal_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),

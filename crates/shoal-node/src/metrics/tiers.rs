@@ -1,6 +1,7 @@
-//! How the cleaner of each tier is doing.
+//! How the cleaner of each tier is doing, and what its sweep has removed.
 
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
 use super::{Gauge, MetricRegistry};
@@ -27,6 +28,8 @@ pub struct TierMetrics {
     age: Family<TierLabel, Gauge>,
     oldest: Family<TierLabel, Gauge>,
     parallel: Family<TierLabel, Gauge>,
+    swept_pieces: Family<TierLabel, Counter>,
+    swept_bytes: Family<TierLabel, Counter>,
 }
 
 impl TierMetrics {
@@ -44,6 +47,14 @@ impl TierMetrics {
                 "tier_flushes_parallel",
                 "Objects that this node brings from the tier to the lake at a time, at most.",
             ),
+            swept_pieces: registry.metric(
+                "tier_swept_pieces",
+                "Pieces of the tier's store that nothing named and that this node removed.",
+            ),
+            swept_bytes: registry.metric(
+                "tier_swept_bytes",
+                "Bytes of the pieces that nothing named and that this node removed.",
+            ),
         }
     }
 
@@ -53,5 +64,12 @@ impl TierMetrics {
         self.age.get_or_create(&label).set(figures.age_seconds);
         self.oldest.get_or_create(&label).set(figures.oldest_seconds);
         self.parallel.get_or_create(&label).set(figures.parallel);
+    }
+
+    /// Counts pieces that a sweep of a tier has removed, and their bytes.
+    pub fn swept(&self, tier: &str, pieces: u64, bytes: u64) {
+        let label = TierLabel { tier: tier.into() };
+        self.swept_pieces.get_or_create(&label).inc_by(pieces);
+        self.swept_bytes.get_or_create(&label).inc_by(bytes);
     }
 }

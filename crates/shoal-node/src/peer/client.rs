@@ -7,21 +7,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Response, StatusCode};
-use http_body_util::BodyExt;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
 use parking_lot::Mutex;
 use shoal_policy::NodeId;
 use shoal_policy::circuit_breaker::CircuitBreaker;
 use shoal_s3::identity::NODE;
 use shoal_s3::sigv4::PayloadHash;
 
-use super::ALIVE;
 use super::request::{BLOCKS, BlockRequest};
+use super::{ALIVE, CLASS, FETCHING, MESSAGES};
 use crate::channel::Channel;
 use crate::clock;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody};
 use crate::limits::Limits;
+use crate::link::{Flow, Transfer};
 
 /// A healthy peer says within this time whether it will send a block; a peer that does not has failed.
 const HEAD_PATIENCE: Duration = Duration::from_secs(1);
@@ -48,6 +50,14 @@ pub struct Peer {
     breaker: Mutex<CircuitBreaker>,
     sent: AtomicU64,
     failed: AtomicU64,
+}
+
+/// A block, or a part of one, that a peer has begun to send.
+pub struct SentBlock {
+    /// Brings exactly the part that was asked for, unless it breaks off.
+    pub body: LakeBody,
+    /// Whether the peer had the block.
+    pub was_held: bool,
 }
 
 /// Why a peer did not give a block.
@@ -148,14 +158,30 @@ impl Peer {
         self.endpoint.counters().bytes_received
     }
 
-    /// Requests a part of a block; returns a body that brings exactly that part, unless it breaks off.
+    /// Requests a part of a block.
     ///
     /// # Errors
     ///
     /// Fails if the peer refuses, cannot be reached, or does not say in time whether it will send the block.
-    pub async fn get_block(&self, request: &BlockRequest) -> Result<LakeBody, PeerError> {
+    pub async fn get_block(&self, request: &BlockRequest) -> Result<SentBlock, PeerError> {
+        self.get_block_for(request, None).await
+    }
+
+    /// Requests a part of a block for `transfer`. If the peer asks the lake for it, it does so in the class
+    /// of the transfer.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`get_block`](Self::get_block) does.
+    pub async fn get_block_for(
+        &self,
+        request: &BlockRequest,
+        transfer: Option<&Transfer>,
+    ) -> Result<SentBlock, PeerError> {
         let body = request.to_bytes().ok_or(PeerError::TooLong)?;
+        let class = transfer.map(|transfer| (CLASS, HeaderValue::from_static(transfer.class().as_str())));
         let request = EndpointRequest {
+            headers: class.into_iter().collect(),
             body: RequestBody::Whole(body.into()),
             // A node that has closed an idle connection is asked again: a request for a block has no effect.
             ..request_to(Method::QUERY, "get_block", PathAndQuery::from_static(BLOCKS))
@@ -169,7 +195,11 @@ impl Peer {
         match response.map(Response::into_parts) {
             Ok((head, body)) if head.status == StatusCode::OK => {
                 self.breaker.lock().succeeded();
-                Ok(body)
+                let was_held = !head.headers.contains_key(FETCHING);
+                // The rate of a plan holds wherever its bytes come from.
+                let flow = Flow::unmetered(transfer, NODE);
+                let body = body.paced_by(flow.map(Box::new));
+                Ok(SentBlock { body, was_held })
             }
             // The peer is alive: it answers that it is too busy, or does not have the block.
             Ok((head, _)) => {
@@ -193,7 +223,7 @@ impl Peer {
     ///
     /// Fails if the peer refuses the block or does not have all of it in time.
     pub async fn offer(&self, request: &BlockRequest) -> Result<(), PeerError> {
-        let mut body = self.get_block(request).await?;
+        let mut body = self.get_block(request).await?.body;
         let arrives = async {
             while body.frame().await.transpose()?.is_some() {}
             Ok::<_, EndpointError>(())
@@ -203,6 +233,72 @@ impl Peer {
             Err(_) => Err(PeerError::Silent(self.name.clone())),
         };
         arrived.inspect_err(|_| self.note_failure())
+    }
+
+    /// Sends a batch of messages; returns when the peer has taken it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the peer refuses the batch, cannot be reached, or does not answer in time. That says nothing
+    /// about whether the peer can be asked for blocks.
+    pub async fn tell(&self, batch: Bytes) -> Result<(), PeerError> {
+        let request = EndpointRequest {
+            body: RequestBody::Whole(batch),
+            ..request_to(Method::POST, "tell", PathAndQuery::from_static(MESSAGES))
+        };
+        let answered = tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await;
+        let answer = answered.map_err(|_| PeerError::Silent(self.name.clone()))??;
+        let status = answer.status();
+        // The connection is free for the next request once the body has ended.
+        drop(answer);
+        if status.is_success() {
+            Ok(())
+        } else {
+            let name = self.name.clone();
+            Err(PeerError::Refused { name, status })
+        }
+    }
+
+    /// Sends a message to `path`, and returns the answer, of at most `bytes_max`. A message may arrive more
+    /// than once.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the peer refuses, cannot be reached, or does not answer in time.
+    pub async fn ask(
+        &self,
+        path: &'static str,
+        message: Vec<u8>,
+        bytes_max: usize,
+        patience: Duration,
+    ) -> Result<Bytes, PeerError> {
+        let request = EndpointRequest {
+            body: RequestBody::Whole(message.into()),
+            ..request_to(Method::QUERY, "message", PathAndQuery::from_static(path))
+        };
+        let answering = async {
+            let (head, body) = self.endpoint.send(request).await?.into_parts();
+            if head.status != StatusCode::OK {
+                let (name, status) = (self.name.clone(), head.status);
+                return Err(PeerError::Refused { name, status });
+            }
+            let body = Limited::new(body, bytes_max).collect().await;
+            body.map_or_else(
+                |_| Err(PeerError::BrokenOff(self.name.clone())),
+                |body| Ok(body.to_bytes()),
+            )
+        };
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        self.breaker.lock().sending(clock::instant());
+        let answered = match tokio::time::timeout(patience, answering).await {
+            Ok(answered) => answered,
+            Err(_) => Err(PeerError::Silent(self.name.clone())),
+        };
+        match &answered {
+            Ok(_) | Err(PeerError::Refused { .. }) => self.breaker.lock().succeeded(),
+            Err(_) => self.note_failure(),
+        }
+        answered
     }
 
     /// Whether the peer answers at all.

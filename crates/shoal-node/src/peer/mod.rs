@@ -8,6 +8,8 @@
 //! The asking node has already admitted its client, and the lake has granted that client the object; the peer
 //! gives bytes of one immutable version. So this module decides only where bytes come from.
 
+use http::HeaderName;
+
 mod client;
 mod request;
 
@@ -15,5 +17,14 @@ pub use self::client::{Peer, PeerConnector, PeerError};
 pub(crate) use self::request::{BLOCKS, REQUEST_BYTES_MAX};
 pub use self::request::{BlockRequest, CallerName, PeerRole};
 
+/// Names the class of transfer that a block is wanted for, if no client waits for it.
+pub(crate) const CLASS: HeaderName = HeaderName::from_static("x-shoal-class");
+
 /// The path at which a node answers without doing anything else.
 pub(crate) const ALIVE: &str = "/alive";
+
+/// Marks an answer with a block that the node did not have, and fetches. An earlier build does not say so.
+pub(crate) const FETCHING: HeaderName = HeaderName::from_static("x-shoal-fetching");
+
+/// The path at which a node takes messages ([`crate::messages`]).
+pub(crate) const MESSAGES: &str = "/messages";

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Response};
 use shoal_policy::BlockId;
-use shoal_s3::conditions::{Conditions, Evaluation};
 use shoal_s3::object::{Uncacheable, Version};
 use shoal_s3::range::ByteRange;
 
+use super::ReadRequest;
 use crate::blocks::BlockStream;
 use crate::endpoint::LakeBody;
 
@@ -16,6 +16,19 @@ const RESIDENCY_BLOCKS_MAX: u32 = 256;
 
 /// The headers that the lake gave to this caller alone, if the lake was asked for this read.
 pub type CallerHeaders = Option<Box<HeaderMap>>;
+
+/// The reason why the answer to a read has no bytes of a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoBytes {
+    /// `304`
+    NotModified,
+    /// `412`, and the header whose condition does not hold.
+    PreconditionFailed(&'static str),
+    /// `416`
+    Unsatisfiable,
+    /// A range of an empty object. Stores answer it differently, so the lake does.
+    Dialect,
+}
 
 /// The outcome of a GET.
 pub enum GetAnswer {
@@ -48,6 +61,17 @@ impl From<KnownAnswer> for GetAnswer {
 }
 
 impl GetAnswer {
+    /// The answer to a GET that gets no bytes of `version` for this reason.
+    pub(super) fn without_bytes(why: NoBytes, version: &Arc<Version>) -> Self {
+        let known = match why {
+            NoBytes::NotModified => KnownAnswer::NotModified(Arc::clone(version)),
+            NoBytes::PreconditionFailed(condition) => KnownAnswer::PreconditionFailed(condition),
+            NoBytes::Unsatisfiable => KnownAnswer::Unsatisfiable(version.size_bytes),
+            NoBytes::Dialect => return Self::Bypass(Uncacheable::Dialect),
+        };
+        known.into()
+    }
+
     /// The same answer, with the headers that the lake gave this caller.
     pub(super) fn with_caller_headers(self, caller_headers: CallerHeaders) -> Self {
         match self {
@@ -60,22 +84,30 @@ impl GetAnswer {
 /// A known answer to a HEAD.
 #[derive(Debug)]
 pub enum HeadAnswer {
-    /// `200`
-    Object(Arc<Version>),
+    /// `200`, or `206` if the request names a range: the version, and the bytes that a GET would get.
+    Object(Arc<Version>, ByteRange),
     /// `304`
     NotModified(Arc<Version>),
     /// `412`
     PreconditionFailed,
+    /// `416`, with the size.
+    Unsatisfiable(u64),
 }
 
 impl HeadAnswer {
-    /// The answer to a HEAD of `version` under these conditions.
-    pub fn of(version: Arc<Version>, conditions: &Conditions) -> Self {
-        match conditions.evaluate(&version.etag, version.last_modified) {
-            Evaluation::Proceed => Self::Object(version),
-            Evaluation::NotModified => Self::NotModified(version),
-            Evaluation::Failed(_) => Self::PreconditionFailed,
-        }
+    /// The answer to a HEAD of `version`: the head of the answer to a GET.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if only the lake can answer.
+    pub fn of(request: &ReadRequest, version: Arc<Version>) -> Result<Self, Uncacheable> {
+        Ok(match request.locate(&version) {
+            Ok(range) => Self::Object(version, range),
+            Err(NoBytes::NotModified) => Self::NotModified(version),
+            Err(NoBytes::PreconditionFailed(_)) => Self::PreconditionFailed,
+            Err(NoBytes::Unsatisfiable) => Self::Unsatisfiable(version.size_bytes),
+            Err(NoBytes::Dialect) => return Err(Uncacheable::Dialect),
+        })
     }
 }
 

@@ -35,6 +35,7 @@ impl Node {
             capacity_bytes: 1000 * BLOCK_BYTES,
             block_bytes: BLOCK_BYTES,
             policy: Some(PolicyName::Lru),
+            ..StoreConfig::default()
         };
         let (store, _) = Store::open(&config, BLOCK_BYTES, layers).unwrap();
         let mut cooperation = CooperationConfig {

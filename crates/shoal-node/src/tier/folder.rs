@@ -232,6 +232,10 @@ impl ByteStore for FolderStore {
         self.probe_folder().boxed()
     }
 
+    fn probe_copy(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
+        async move { probe::probe_copy(self, &describe(self.layout.root())).await }.boxed()
+    }
+
     fn check(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
         async move { probe::probe_piece(self, &describe(self.layout.root())).await }.boxed()
     }

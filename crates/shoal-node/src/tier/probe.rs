@@ -1,4 +1,5 @@
-//! The probe of a store: a piece is written, read, listed and removed as any other.
+//! The probe of a store: a piece is written, read, listed and removed as any other. A second probe copies
+//! one.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -19,6 +20,10 @@ const RANGE: ByteRange = ByteRange {
     start: 1000,
     end: 5096,
 };
+
+/// The advice to the operator of a store that does not copy.
+const HINT_ON_COPIES: &str = "copies and renames below the rules of this tier wait for the lake, which gets their sources \
+     first; let the node's account copy within the bucket, or use a store that has CopyObject, and restart the node";
 
 /// A piece that was just written is not older than this.
 const AGE_MAX: Duration = Duration::from_mins(10);
@@ -41,6 +46,38 @@ pub(super) async fn probe_piece(store: &dyn ByteStore, place: &str) -> Result<()
         Err(StoreError::Missing) => Ok(()),
         Err(error) => Err(unusable(place, "does not answer about a removed piece", &error)),
         Ok(_) => Err(broken(place, "still has a piece that it has removed")),
+    }
+}
+
+/// Writes a piece, copies it, removes it, and reads the copy.
+pub(super) async fn probe_copy(store: &dyn ByteStore, place: &str) -> Result<(), ProbeError> {
+    let [from, to] = [(); 2].map(|()| Arc::<str>::from(new_key()));
+    let bytes = new_bytes();
+    let tried = async {
+        let written = store.put(&from, PIECE_BYTES, body(&bytes)).await;
+        written.map_err(|error| not_written(place, "does not take a piece", error))?;
+        let copied = store.copy(&from, &to, PIECE_BYTES).await;
+        copied.map_err(|error| uncopied(unusable(place, "does not copy a piece", &error)))?;
+        // The source of a rename goes. A copy that is a link to it would go, too.
+        let removed = store.remove(std::slice::from_ref(&from)).await;
+        removed.map_err(|error| unusable(place, "does not remove a piece", &error))?;
+        let place = format!("{place} says that it has copied a piece, and then");
+        check_read(store, &place, &to, &bytes).await.map_err(uncopied)
+    };
+    let tried = tried.await;
+    let removed = store.remove(&[from, to]).await;
+    tried?;
+    removed.map_err(|error| unusable(place, "does not remove a piece", &error))
+}
+
+/// Says what an error of a copy means to the operator.
+fn uncopied(error: ProbeError) -> ProbeError {
+    if error.is_outage {
+        return error;
+    }
+    ProbeError {
+        hint: HINT_ON_COPIES.into(),
+        ..error
     }
 }
 

@@ -346,6 +346,10 @@ impl ByteStore for S3Store {
         self.probe_bucket().boxed()
     }
 
+    fn probe_copy(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
+        async move { probe::probe_copy(self, &self.bucket.to_string()).await }.boxed()
+    }
+
     fn check(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
         async move { probe::probe_piece(self, &self.bucket.to_string()).await }.boxed()
     }

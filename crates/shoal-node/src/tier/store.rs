@@ -91,6 +91,14 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
     /// ones.
     fn probe(&self) -> BoxFuture<'_, Result<(), ProbeError>>;
 
+    /// Checks that the store [copies](Self::copy) a piece, and that the copy outlives its source. A store
+    /// that does not can be a tier nevertheless, and then the lake makes all copies.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store does not do this, or does not answer.
+    fn probe_copy(&self) -> BoxFuture<'_, Result<(), ProbeError>>;
+
     /// Checks that a store that has passed [`probe`](Self::probe) still writes, reads, lists and removes
     /// pieces. Its settings and storage classes are not looked at.
     ///
@@ -170,7 +178,7 @@ pub enum StoreError {
     Refused(String),
 }
 
-/// Why a store cannot be a tier, for the operator.
+/// Why a store cannot be a tier, or not copy, for the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}\nhint: {hint}")]
 pub struct ProbeError {

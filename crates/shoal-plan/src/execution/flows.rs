@@ -1,4 +1,4 @@
-//! What flows: parts of inputs to jobs, and fetches into the cache.
+//! Flows: parts of inputs to jobs, and fetches into the cache.
 
 /// A rate that bounds nothing.
 pub(super) const UNBOUNDED: f64 = 1e18;
@@ -70,8 +70,8 @@ impl Running {
         needed
     }
 
-    /// The rate of remote reads that a planned job gets before all others: the promised one, or what its
-    /// deadline needs if it is behind; after its deadline, the promised one.
+    /// The rate of remote reads that a planned job gets before all others: the promised one, or the one that
+    /// its deadline needs if it is behind; after its deadline, the promised one.
     pub(super) fn first(&self, now_s: f64) -> f64 {
         match self.planned_to_s {
             None => 0.0,
@@ -84,7 +84,7 @@ impl Running {
         }
     }
 
-    /// The greatest rate of remote reads: of a metered job what it gets before the others, until its
+    /// The greatest rate of remote reads. A metered job gets no more than [`Running::first`] until its
     /// deadline.
     pub(super) fn most(&self, now_s: f64) -> f64 {
         match self.planned_to_s {
@@ -93,7 +93,7 @@ impl Running {
         }
     }
 
-    /// Gives the remote streams this share of what they want.
+    /// Gives the remote streams this share of the rates that they want.
     pub(super) fn give(&mut self, share: f64) {
         self.streams
             .iter_mut()

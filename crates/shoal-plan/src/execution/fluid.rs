@@ -1,4 +1,4 @@
-//! The fluid itself: what flows at which rate until the next thing happens.
+//! The fluid itself: the rate of each flow until the next event.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,8 @@ pub(super) struct Fluid<'a> {
     store: Store,
     running: Vec<Running>,
     fetching: Vec<Fetch>,
-    /// Jobs in the order of their submission, fetches and steps of a plan; each with what comes next.
+    /// Jobs in the order of their submission, fetches and steps of a plan. `next` has the position of the
+    /// next one of each.
     arrivals: Vec<usize>,
     fetches: Vec<PlannedFetch>,
     steps: Vec<Step>,
@@ -233,7 +234,7 @@ impl<'a> Fluid<'a> {
         if !deviates(replanning, &known, since_s) {
             return;
         }
-        // A world in which no plan can be made leaves the former one.
+        // If no plan can be made, the former one stays.
         if let Ok(plan) = replan(&known_request(replanning, &known), former) {
             let (mut next, fetches, mut steps) = Planned::new(self.request, &plan);
             next.take_over(planned);
@@ -391,7 +392,7 @@ impl<'a> Fluid<'a> {
             got.iter_mut().zip(more).for_each(|(got, more)| *got += more);
             fetched.to_vec()
         };
-        // Ad hoc jobs share what is left.
+        // Ad hoc jobs share the rest.
         let last: Vec<f64> = self
             .running
             .iter()
@@ -408,14 +409,14 @@ impl<'a> Fluid<'a> {
             .for_each(|(fetch, rate)| fetch.rate = *rate);
     }
 
-    /// What jobs want beyond what they have got; ad hoc ones come last.
+    /// The rates that jobs want beyond those that they have got: zero for ad hoc ones, which come last.
     fn seconds_to_share(&self, wants: &[f64], got: &[f64]) -> Vec<f64> {
         let more = self.running.iter().zip(wants.iter().zip(got));
         more.map(|(running, (want, got))| if running.is_ad_hoc { 0.0 } else { want - got })
             .collect()
     }
 
-    /// When the next thing happens.
+    /// The time of the next event.
     fn until_s(&self) -> f64 {
         let link = &self.request.link;
         let coming = [
@@ -491,7 +492,7 @@ impl<'a> Fluid<'a> {
         }
     }
 
-    /// Takes out what is done.
+    /// Takes out flows and jobs that are done.
     fn end(&mut self) {
         let mut over = Vec::new();
         for running in &mut self.running {

@@ -7,8 +7,8 @@
 //! use. With a plan, planned reads come first, up to their planned rate, then planned fetches, and then
 //! everything else.
 //!
-//! Whatever is cached when a job starts it reads from the cache; the rest it reads from the lake, even if
-//! another job brings it meanwhile ("files not in the cache on job start are read from the remote store").
+//! A job reads from the cache the bytes that are cached when it starts. It reads the rest from the lake, even
+//! if another job brings it meanwhile ("files not in the cache on job start are read from the remote store").
 //!
 //! Not modelled: processors, placement on nodes, writes, the cost of a miss beyond its bytes.
 
@@ -31,7 +31,7 @@ pub const PEAK_INTERVAL_S: f64 = 2.0;
 pub enum Policy<'a> {
     /// Every job reads everything from the lake.
     RemoteRead,
-    /// What is read is cached, and the file that was not used for the longest time leaves first.
+    /// Files that jobs read are cached, and the least recently used one leaves first.
     Lru,
     /// The same, but files that are here only in part leave first, and then the largest one (PACMan).
     Life,
@@ -47,15 +47,16 @@ pub enum Policy<'a> {
         /// The plan.
         plan: &'a Plan,
         /// Whether the remote reads of planned jobs are held to the rate that their deadlines need, as the
-        /// paper's slaves do (5), and the rest of the link is left free. Else they may use what is free.
+        /// paper's slaves do (5), and the rest of the link is left free. Else they may use the free rest.
         is_metered: bool,
-        /// Whether the plan follows what happens.
+        /// How the plan follows the run; `None` if it does not change.
         replanning: Option<Replanning<'a>>,
     },
 }
 
-/// A plan that follows what happens (the paper's future work): from time to time it is made anew, from what
-/// the cache holds, what runs, the sizes of the files that are there by then, and the forecast of the rest.
+/// A plan that follows the run (the paper's future work): from time to time it is made anew, from the
+/// contents of the cache, the running jobs, the sizes of the files that are there by then, and the forecast
+/// of the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Replanning<'a> {
     /// The jobs and files that are expected.
@@ -64,7 +65,7 @@ pub struct Replanning<'a> {
     pub every_s: f64,
 }
 
-/// What happens: the jobs as they come, whatever was forecast.
+/// The input of a run: the jobs as they come, which may differ from a forecast, and the policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Course<'a> {
     /// Files, jobs, link, cache.
@@ -76,7 +77,7 @@ pub struct Course<'a> {
     pub ad_hoc: &'a [bool],
 }
 
-/// What came out.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// When each job had read everything, in the order of the request.

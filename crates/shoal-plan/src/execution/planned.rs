@@ -1,4 +1,4 @@
-//! The cache of a plan that is carried out: what the plan says, as far as its fetches have come.
+//! The cache of a plan that is carried out: the planned bytes, as far as its fetches have come.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -28,17 +28,21 @@ pub(super) struct Step {
 pub(super) struct Planned {
     capacity_bytes: f64,
     sizes: Vec<f64>,
-    /// What the plan caches of each file now, and what is there of that.
+    /// The bytes of each file that the plan caches now.
     levels: Vec<f64>,
+    /// The part of them that is there.
     bytes: Vec<f64>,
-    /// The same for pages.
+    /// The bytes of pages of each file that the plan keeps now.
     page_levels: Vec<f64>,
+    /// The part of them that is there.
     pages: Vec<f64>,
     /// Bytes that no longer belong to the plan; the first ones leave first.
     leaving: VecDeque<(usize, f64)>,
-    /// What planned jobs may use of the link, and whether their reads are kept: by job and file.
+    /// The planned rate of the remote reads of each job.
     rates: Vec<f64>,
+    /// Whether each job is planned.
     takes_part: Vec<bool>,
+    /// Whether the reads of a job are kept, by job and file.
     keeps: HashMap<(usize, usize), bool>,
 }
 
@@ -124,7 +128,7 @@ impl Planned {
         (planned, fetches, steps)
     }
 
-    /// What is in the cache of each file, without pages.
+    /// The bytes of each file that are in the cache, without the pages that the plan keeps.
     pub(super) fn contents(&self) -> Vec<f64> {
         let mut contents = self.bytes.clone();
         self.leaving
@@ -137,7 +141,7 @@ impl Planned {
             .collect()
     }
 
-    /// Takes over what another plan has cached, and its pages with the jobs that fill them.
+    /// Takes over the bytes that another plan has cached, and its pages with the jobs that fill them.
     pub(super) fn take_over(&mut self, former: &Self) {
         for file in 0..self.sizes.len() {
             self.pages[file] = former.pages[file];
@@ -152,7 +156,7 @@ impl Planned {
         }
     }
 
-    /// What the plan keeps of jobs' reads.
+    /// The room that the plan keeps for jobs' reads now.
     pub(super) fn page_bytes(&self) -> f64 {
         self.page_levels.iter().sum()
     }
@@ -167,7 +171,7 @@ impl Planned {
         self.rates[job]
     }
 
-    /// What can be read of a file from the cache now.
+    /// The bytes of a file that a job can read from the cache now.
     pub(super) fn readable(&self, file: usize) -> f64 {
         let leaving: f64 = self
             .leaving
@@ -192,7 +196,7 @@ impl Planned {
             bytes[step.file] -= beyond;
             self.leaving.push_back((step.file, beyond));
         } else if !step.is_page {
-            // Kept after all: what has not left comes back.
+            // Kept after all: bytes that have not left come back.
             let mut wanted = -beyond;
             for one in self.leaving.iter_mut().filter(|one| one.0 == step.file) {
                 let back = one.1.min(wanted);
@@ -216,7 +220,7 @@ impl Planned {
         }
     }
 
-    /// Evicts what no longer belongs to the plan where planned bytes need the room.
+    /// Evicts bytes that no longer belong to the plan where planned bytes need the room.
     pub(super) fn make_room(&mut self) {
         let planned: f64 = self.levels.iter().chain(&self.page_levels).sum();
         let mut beyond =

@@ -21,11 +21,12 @@ pub(super) struct Reactive {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     size: f64,
-    /// What is there; less than `size` while a job or a fetch brings it.
+    /// Cached bytes; fewer than `size` while a job or a fetch brings the file. A job adds its bytes when it
+    /// is done.
     bytes: f64,
     /// Jobs and fetches that use it now. It does not leave meanwhile.
     users: u32,
-    /// Whether a fetch brings it, so that what is there can be read.
+    /// Whether a fetch brings it, so that a job can read the bytes that are there.
     is_fetched: bool,
     used: u64,
 }
@@ -97,7 +98,7 @@ impl Reactive {
         }
     }
 
-    /// What a fetch has brought so far.
+    /// A fetch has brought more bytes of the file.
     pub(super) fn fetched(&mut self, file: usize, bytes: f64) {
         if let Some(entry) = self.files.get_mut(&file) {
             entry.bytes = (entry.bytes + bytes).min(entry.size);

@@ -13,17 +13,17 @@ pub(super) struct RunningJob<'a> {
     pub(super) cached_files: &'a [usize],
 }
 
-/// What is known at a moment.
+/// The state of a run at a moment.
 pub(super) struct Known<'a> {
     pub(super) now_s: f64,
-    /// What happens, of which only what has happened is looked at.
+    /// The jobs and files of the whole run. A planner sees only those of the past.
     pub(super) actual: &'a Request,
     pub(super) has_arrived: &'a [bool],
     pub(super) running: &'a [RunningJob<'a>],
     /// Cached bytes of each file.
     pub(super) contents: &'a [f64],
     pub(super) link_bytes_per_second: f64,
-    /// What the former plan keeps of jobs' reads.
+    /// The room for jobs' reads that the former plan keeps.
     pub(super) page_bytes: f64,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn deviates(replanning: &Replanning<'_>, known: &Known<'_>, since_s: 
 }
 
 /// The request for a plan from now on. Jobs that should have come and have not are expected in the next slot.
-/// Jobs and files have the same positions in the forecast and in what happens.
+/// Jobs and files have the same positions in the forecast and in the actual request.
 pub(super) fn request(replanning: &Replanning<'_>, known: &Known<'_>) -> Request {
     let (forecast, now_s) = (replanning.forecast, known.now_s);
     let next_s = now_s + forecast.window.slot_s;
@@ -152,8 +152,8 @@ pub(super) fn request(replanning: &Replanning<'_>, known: &Known<'_>) -> Request
     }
 }
 
-/// Leaves out what is beyond the capacity: bytes that were evicted by plan and are there for as long as
-/// nothing else is.
+/// Leaves out files beyond the capacity: their bytes were evicted by plan, and stay until their room is
+/// needed.
 fn fit(held: &mut Vec<Held>, capacity_bytes: u64) {
     let mut left = capacity_bytes;
     held.retain(|one| {

@@ -1,7 +1,7 @@
 //! Max-min fair shares of a link.
 
-/// What each of `wants` gets of `capacity`: nobody more than it wants, and whoever gets less than that as
-/// much as any other (Bertsekas and Gallager, *Data Networks*, 6.5.2).
+/// The max-min fair share of `capacity` for each of `wants`. No share exceeds its want, and no other share
+/// exceeds one that is below its want (Bertsekas and Gallager, *Data Networks*, 6.5.2).
 pub(super) fn max_min(wants: &[f64], capacity: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wants.len()).collect();
     order.sort_unstable_by(|&a, &b| wants[a].total_cmp(&wants[b]));

@@ -11,19 +11,19 @@
 //!   column for every slot in which bytes due then can be fetched, for all files together, and a chain of
 //!   rows which says that bytes are fetched no sooner than their file allows. [`crate::schedule`] deals them
 //!   out again.
-//! - The cache's occupancy changes by what is fetched and evicted in a slot; so it is one column per slot.
+//! - The cache's occupancy changes by the bytes fetched and evicted in a slot; so it is one column per slot.
 //! - A job's remote reads have one rate together. Files that only one job reads and that can be fetched from
 //!   the same slot on are one file to the program: a solution that treats their bytes alike is as good as
 //!   any.
 //!
-//! What the paper prints and this program does otherwise:
+//! Differences from the program that the paper prints:
 //!
-//! - Constraint (1) takes `C` at `a_j`, and (2) lets what is fetched in slot `t` count in `C` at `t`: bytes
-//!   fetched during a job's first slot would count as read from its beginning. Here `C - X` at `a_j` counts:
-//!   what is fetched is cached from the next slot on, and uses the cache's room from the slot in which it is
+//! - Constraint (1) takes `C` at `a_j`, and (2) lets bytes fetched in slot `t` count in `C` at `t`: if `t` is
+//!   a job's first slot, they would count as read from its beginning. Here `C - X` at `a_j` counts: fetched
+//!   bytes are cached from the next slot on, and use the cache's room from the slot in which they are
 //!   fetched.
-//! - Constraint (5) has the sum over files, with `X`, inside the sum over running jobs: what is fetched would
-//!   count once for each job that runs, and not at all while none does. Here it counts once.
+//! - Constraint (5) has the sum over files, with `X`, inside the sum over running jobs: fetched bytes would
+//!   count once for each job that runs, and not at all while none does. Here they count once.
 //! - `r` is a rate and `X` bytes; (5) adds them, so its slot is one second. Here bytes are divided by the
 //!   slot.
 //! - Constraint (3) forbids evictions for all `t` in `[a_j, d_j]` and so also from `d_j` to `d_j + 1`. Here a
@@ -45,8 +45,8 @@ pub const PEAK_SHARE: f64 = 0.002;
 /// The share of all jobs that the price of bytes can cost at most.
 pub const DEADLINE_SHARE: f64 = 0.0005;
 
-/// The price of a fetched byte, as a share of that of a byte read remotely: of two plans that move the same
-/// bytes the one is better that has them in the cache when the job starts, whatever the link does then.
+/// The price of a fetched byte, as a share of that of a byte read remotely. Of two plans that move the same
+/// bytes, the better one has them in the cache when the job starts: the job then does not depend on the link.
 const FETCH_PRICE: f64 = 0.98;
 
 /// A linear program, and the meaning of its columns.
@@ -121,7 +121,7 @@ pub struct Fractional {
     pub bound: f64,
 }
 
-/// What the cache holds of a file when jobs arrive.
+/// Bytes of a file that are in the cache when jobs arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ArrivalValues {
     /// Cached at the arrival.
@@ -184,7 +184,7 @@ impl Formulation {
             .bound_column(self.fractions[job], Bounds::equal(fraction));
     }
 
-    /// Takes back what [`Formulation::fix`] has done.
+    /// Undoes [`Formulation::fix`].
     pub fn free(&mut self, job: usize) {
         self.program
             .bound_column(self.fractions[job], Bounds::between(0.0, 1.0));
@@ -209,7 +209,7 @@ impl Formulation {
     fn add_group(&mut self, instance: &Instance, group: &mut Group) {
         let file = &instance.files[group.files[0]];
         let size = self.unit(group.bytes);
-        // What is cached from before, as columns and a constant.
+        // Bytes kept from before, as columns and a constant.
         let (mut level, mut constant): (Vec<ColumnId>, f64) = (Vec::new(), 0.0);
         let Some(first) = file.arrivals.first() else {
             return;
@@ -323,8 +323,8 @@ impl Formulation {
                 }
             }
         }
-        // Bytes due at a slot, from the latest slot of the gap to the earliest: what has been fetched and not
-        // been claimed by files that could not be fetched sooner is carried on.
+        // Bytes due at a slot, from the latest slot of the gap to the earliest: bytes that have been fetched,
+        // and not been claimed by files that could not be fetched sooner, are carried on.
         for (due, demands) in demands.iter_mut().enumerate() {
             let Some(first) = demands.iter().map(|demand| demand.0).min() else {
                 continue;
@@ -373,8 +373,8 @@ impl Formulation {
         }
     }
 
-    /// (4): the cache's room. Its occupancy in a slot is that of the slot before, with what is fetched and
-    /// without what is evicted.
+    /// (4): the cache's room. Its occupancy in a slot is that of the slot before, plus the fetched bytes and
+    /// minus the evicted ones.
     fn add_fetches(&mut self, instance: &Instance) {
         let slots = instance.slots.len();
         let mut change: Vec<Vec<(ColumnId, f64)>> = vec![Vec::new(); slots];
@@ -416,7 +416,7 @@ impl Formulation {
         }
     }
 
-    /// What a solution of the program means.
+    /// A solution of the program in the terms of the instance.
     pub fn read(&self, instance: &Instance, solution: &Solution) -> Fractional {
         let value = |column: ColumnId| solution.values[column.0].max(0.0);
         let bytes = |column: ColumnId| value(column) * self.unit_bytes;

@@ -44,7 +44,7 @@ pub enum RequestError {
         later_name: &'static str,
         /// That time.
         later_s: f64,
-        /// What to do.
+        /// The advice that follows `hint:`.
         hint: &'static str,
     },
     /// A job that is submitted at a time that is not planned.
@@ -111,38 +111,38 @@ pub enum RequestError {
         /// The file.
         file: String,
     },
-    /// A file of which more is cached than it has.
+    /// A file with more cached bytes than its size.
     #[error(
         "the cache holds {held_bytes} bytes of {file}, which has {bytes}\nhint: the file has changed; count old bytes as not cached"
     )]
     HeldTooMuch {
         /// The file.
         file: String,
-        /// What is said to be cached.
+        /// The bytes of it that the request lists as held.
         held_bytes: u64,
         /// Its size.
         bytes: u64,
     },
-    /// More is cached than the cache has room for.
+    /// More cached bytes than the cache has room for.
     #[error(
         "the cache holds {held_bytes} bytes and has room for {capacity_bytes}\nhint: give the room of all nodes together, or evict before planning"
     )]
     HeldBeyondCapacity {
-        /// What is said to be cached.
+        /// The bytes of all files that the request lists as held.
         held_bytes: u128,
         /// The room.
         capacity_bytes: u64,
     },
-    /// More than this planner takes.
+    /// More slots or reads than this planner takes.
     #[error("{what}: {found}, and at most {most} are planned at once\nhint: {hint}")]
     TooMany {
-        /// What there is too much of.
+        /// The quantity that exceeds its bound.
         what: &'static str,
-        /// How many.
+        /// Its value.
         found: u64,
         /// The bound.
         most: u64,
-        /// What to do.
+        /// The advice that follows `hint:`.
         hint: &'static str,
     },
 }

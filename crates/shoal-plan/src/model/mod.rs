@@ -1,4 +1,4 @@
-//! What a plan is made from: files, jobs, the link to the lake, the cache, and what is already decided.
+//! The input of a planner: files, jobs, the link to the lake, the cache, and earlier promises.
 //!
 //! Times are seconds since a moment of the caller's choice, the same for all of a request. Sizes are bytes,
 //! rates bytes a second.
@@ -26,7 +26,7 @@ pub struct Request {
     pub window: Window,
     /// The link between the lake and the cache.
     pub link: Link,
-    /// The cache, and what it holds at the start.
+    /// The cache, and its contents at the start.
     pub cache: Cache,
     /// The files that jobs read.
     pub files: Vec<File>,
@@ -59,7 +59,7 @@ pub struct Link {
     /// Later changes of that rate, in order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<LinkChange>,
-    /// What is already promised to others: transfers of a former plan, reads of running jobs.
+    /// Rates that are already promised to others: transfers of a former plan, reads of running jobs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub promised: Vec<Promise>,
 }
@@ -95,7 +95,7 @@ pub struct Cache {
     /// The rate at which one job reads cached files at most; without a value only its own rate bounds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<f64>,
-    /// What is in the cache at the start of the window.
+    /// The contents of the cache at the start of the window.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<Held>,
 }
@@ -157,7 +157,7 @@ pub struct Job {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// What to optimise.
+    /// The objective.
     pub objective: Objective,
     /// How whole jobs follow from a fractional solution.
     pub rounding: Rounding,
@@ -178,7 +178,7 @@ impl Default for Options {
     }
 }
 
-/// What a plan optimises (4.1 of the paper).
+/// The objective of a plan (4.1 of the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Objective {

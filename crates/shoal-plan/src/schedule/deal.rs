@@ -58,13 +58,13 @@ impl Schedule {
         schedule
     }
 
-    /// Fills in a file's levels: what is fetched stays until its arrival, and what is cached then until the
-    /// last reader is done; in between what the next arrival keeps.
+    /// Fills in a file's levels. Fetched bytes stay until their arrival, and bytes that are cached then stay
+    /// until the last reader is done. After that, the bytes stay that the next arrival keeps.
     fn keep(&mut self, instance: &Instance, fractional: &Fractional, number: usize) {
         let file = &instance.files[number];
         let mut fetches = std::mem::take(&mut self.files[number].fetches);
         fetches.sort_by_key(|fetch| fetch.0);
-        // What is cached before the slot `begin`, from which on nothing is held yet.
+        // The bytes that are cached before the slot `begin`. From that slot on, nothing is held yet.
         let (mut before, mut begin) = (file.held_bytes, file.held_until);
         for (arrival, value) in file.arrivals.iter().zip(&fractional.files[number]) {
             let fetched: f64 = fetches

@@ -1,4 +1,4 @@
-//! Finds room for one more job in what a schedule has left.
+//! Finds room for one more job in the rest of link and cache.
 
 use crate::instance::Instance;
 
@@ -21,15 +21,15 @@ enum Change {
 }
 
 impl Schedule {
-    /// Plans a job in what is left of link and cache. Its files stay cached for it where they are; what the
-    /// link cannot bring while the job reads is fetched before, in the latest slots that have room. Refuses,
-    /// and changes nothing, if that is not enough.
+    /// Plans a job in the rest of link and cache. Cached bytes of its files stay for it. Bytes that the link
+    /// cannot bring while the job reads are fetched before, in the latest slots that have room. Refuses, and
+    /// changes nothing, if that is not enough.
     pub fn insert(&mut self, instance: &Instance, job: usize) -> bool {
         self.place(instance, job, 0, false)
     }
 
     /// The same for a job of which nothing is known before the slot `known`: nothing is fetched for it
-    /// earlier. As jobs that nobody knows yet will want the link later, it fetches all that it can, and reads
+    /// earlier. Jobs that are not known yet will want the link later, so it fetches all that it can and reads
     /// the rest remotely; if that is refused, the other way round.
     pub fn insert_from(&mut self, instance: &Instance, job: usize, known: usize) -> bool {
         self.place(instance, job, known, true) || self.place(instance, job, known, false)
@@ -74,6 +74,12 @@ impl Schedule {
         if self.admit(instance, job) {
             return true;
         }
+        self.undo(instance, changes);
+        false
+    }
+
+    /// Undoes changes, the last one first.
+    fn undo(&mut self, instance: &Instance, changes: Vec<Change>) {
         for change in changes.into_iter().rev() {
             match change {
                 Change::Held {
@@ -83,16 +89,18 @@ impl Schedule {
                     bytes,
                 } => self.hold(file, from, until, -bytes),
                 Change::Fetched { file, slot, bytes } => {
-                    self.files[file].fetches.retain(|fetch| *fetch != (slot, bytes));
+                    // Another job may have had as many bytes of the file fetched in this slot before.
+                    let fetches = &mut self.files[file].fetches;
+                    let last = fetches.iter().rposition(|fetch| *fetch == (slot, bytes));
+                    fetches.remove(last.expect("no change was undone since"));
                     self.link_left[slot] += bytes / instance.slots.seconds();
                 }
             }
         }
-        false
     }
 
-    /// Takes over what another plan had for a file: its cached bytes in each slot, and its fetches, as far as
-    /// link and cache have room.
+    /// Takes over a file of another plan: its cached bytes in each slot, and its fetches, as far as link and
+    /// cache have room.
     pub(crate) fn lay(
         &mut self,
         instance: &Instance,
@@ -109,7 +117,7 @@ impl Schedule {
                 fetched += if fetch.0 == slot { fetch.1 } else { 0.0 };
             }
             let fetched = fetched.min(self.link_left[slot].max(0.0) * instance.slots.seconds());
-            // What is pinned is laid out already.
+            // Pinned bytes are in the schedule already.
             let there = self.files[number].level(slot);
             let level = wanted.min(before + fetched).min(file.bytes).max(there);
             let level = level.min(there + self.cache_left[slot].max(0.0));
@@ -130,7 +138,8 @@ impl Schedule {
         }
     }
 
-    /// Keeps what is cached of a file before a job starts until the job ends, as far as there is room.
+    /// Keeps the bytes of a file that are cached before a job starts until the job ends, as far as there is
+    /// room.
     fn extend(
         &mut self,
         instance: &Instance,
@@ -205,5 +214,30 @@ impl Schedule {
         }
         self.files[file].fetches.sort_by_key(|fetch| fetch.0);
         fetched
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Change, Schedule};
+    use crate::instance::Instance;
+    use crate::table1;
+
+    #[test]
+    fn what_is_undone_leaves_an_equal_fetch_of_another_job() {
+        let instance = Instance::of(&table1::request());
+        let mut schedule = Schedule::new(&instance);
+        let before = schedule.link_left[0];
+        let fetch = (0, 7.0);
+        schedule.files[0].fetches = vec![fetch, (1, 7.0), fetch];
+        schedule.link_left[0] -= 7.0 / instance.slots.seconds();
+        let changes = vec![Change::Fetched {
+            file: 0,
+            slot: fetch.0,
+            bytes: fetch.1,
+        }];
+        schedule.undo(&instance, changes);
+        assert_eq!(schedule.files[0].fetches, [fetch, (1, 7.0)]);
+        assert!((schedule.link_left[0] - before).abs() < 1e-6);
     }
 }

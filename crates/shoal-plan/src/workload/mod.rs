@@ -1,9 +1,9 @@
 //! Workloads like those of the paper's evaluation (Table 2 and section 2.2), from a seed.
 //!
-//! The traces are not public. What is printed is kept: the numbers of jobs and files and the bytes that jobs
-//! read (Table 2), 4.5 to 6.7 files a job (6.3), 40 to 75% recurring jobs, a quarter of the files read by
-//! more than ten jobs with more than half of the bytes that are read (Fig. 2a), rates that do not depend on
-//! popularity (Fig. 2b), a prefetch slackness above one for 95% of the files (Fig. 2c), and most jobs
+//! The traces are not public. The printed facts are kept: the numbers of jobs and files and the bytes that
+//! jobs read (Table 2), 4.5 to 6.7 files a job (6.3), 40 to 75% recurring jobs, a quarter of the files read
+//! by more than ten jobs with more than half of the bytes that are read (Fig. 2a), rates that do not depend
+//! on popularity (Fig. 2b), a prefetch slackness above one for 95% of the files (Fig. 2c), and most jobs
 //! submitted at the start of an hour (6.2). The rest is a choice, made before anything was run, and named at
 //! its constant below.
 //!
@@ -41,7 +41,7 @@ pub enum Sharing {
     Week,
 }
 
-/// What a workload is drawn from.
+/// The parameters of a workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workload {
     /// The business unit.
@@ -98,7 +98,7 @@ const AGE_MIN_S: f64 = 180.0;
 const AGE_MAX_S: f64 = 8.0 * 3600.0;
 /// ... and one file in twenty for less than it takes to fetch (Fig. 2c).
 const HURRIED: f64 = 0.05;
-/// What one VM reads from a lake: 1 Gbit/s (2.2); a large file is read by many VMs, [`VM_BYTES`] each.
+/// The rate at which one VM reads from a lake: 1 Gbit/s (2.2). Many VMs read a large file, [`VM_BYTES`] each.
 const VM_BYTES_PER_SECOND: f64 = 125e6;
 const VM_BYTES: f64 = 4e9;
 

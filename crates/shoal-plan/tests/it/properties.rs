@@ -1,4 +1,4 @@
-//! What holds for every plan.
+//! Invariants of every plan.
 
 use proptest::prelude::*;
 use shoal_plan::execution::{Course, Policy, run};

@@ -1,5 +1,6 @@
 //! Requests that make no sense are refused in one sentence, with a hint.
 
+use shoal_plan::explain::since_zero;
 use shoal_plan::model::{Held, LinkChange, Objective, Promise, Request, RequestError};
 use shoal_plan::plan::{Outcome, Reason};
 use shoal_plan::small::SmallSolver;
@@ -157,18 +158,44 @@ fn a_job_that_is_too_slow_or_too_large_is_left_out_and_told_why() {
     assert!(matches!(why(0), Reason::TooSlow { .. }));
     assert!(matches!(why(2), Reason::TooLarge { .. }));
     assert!(matches!(why(4), Reason::TooLarge { .. }));
-    let told = explain::explain(&request, &plan, "J1").unwrap();
+    let told = explain::explain(&request, &plan, "J1", &since_zero).unwrap();
     assert!(
         told.contains("its rate is too low: reading takes 1 s, and it has 1 s\n  hint: "),
         "{told}"
     );
-    let told = explain::explain(&request, &plan, "J5").unwrap();
+    let told = explain::explain(&request, &plan, "J5", &since_zero).unwrap();
     assert!(
-        told.contains("even alone, link and cache bring 2.68 GB of its 9.66 GB in time"),
+        told.contains("even alone, link and cache bring 2.50 GiB of its 9.00 GiB in time"),
         "{told}"
     );
-    assert_eq!(explain::explain(&request, &plan, "J9"), None);
+    assert_eq!(explain::explain(&request, &plan, "J9", &since_zero), None);
     assert_eq!(request.check(), Ok::<(), RequestError>(()));
+}
+
+#[test]
+fn a_planned_job_is_told_what_is_fetched_when_and_what_was_there() {
+    let mut request = table1::request();
+    request.cache.held = vec![Held {
+        file: "f1".to_owned(),
+        bytes: table1::UNIT_BYTES / 2,
+        pinned_until_s: None,
+    }];
+    let plan = plan(&request, &SmallSolver).unwrap();
+    let told = |job| explain::explain(&request, &plan, job, &|s| format!("<{s}>")).unwrap();
+    let first = told("J1");
+    for part in [
+        "J1: planned, meets its deadline\n  it is submitted at <1> and reads 1.00 GiB of 1 input\n",
+        "  its deadline is <2>, 0:00:01 later (its slack)\n  over an idle link, reading takes 0:00:01\n",
+        "\n  f1 (1.00 GiB)\n    512 MiB are in the cache already\n",
+    ] {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+    let fifth = told("J5");
+    assert!(
+        fifth.contains(" are fetched from <") && fifth.contains("MiB/s\n"),
+        "{fifth}"
+    );
+    assert!(fifth.contains("    what is cached is pinned until <"), "{fifth}");
 }
 
 #[test]

@@ -16,7 +16,8 @@ use crate::table::{Table, median, range};
 const POLICIES: [&str; 5] = ["RemoteRead", "LRU", "PACMan-LIFE", "FixedTimePrefetch", "Netco"];
 const VARIATIONS: [f64; 3] = [0.15, 0.3, 0.5];
 
-/// What a policy did: peak and bytes in relation to `RemoteRead`, and the share of jobs missed by variation.
+/// The result of a policy: peak and bytes in relation to `RemoteRead`, and the share of missed jobs for each
+/// of [`VARIATIONS`].
 #[derive(Clone, Debug, Default)]
 struct Outcome {
     peak: f64,

@@ -147,7 +147,7 @@ fn outcome(
     })
 }
 
-/// What happens instead of the forecast.
+/// The actual request: the forecast, with this share of its submissions or sizes changed by chance.
 fn actual(forecast: &Request, seed: u64, share: f64, submissions: bool, sizes: bool) -> Request {
     let mut actual = forecast.clone();
     let mut chance = Chance::stream(seed, 5);

@@ -1,4 +1,4 @@
-//! Rounding against the exact program (6.3): jobs planned, as a share of what the MILP plans.
+//! Rounding against the exact program (6.3): jobs planned, as a share of those that the MILP plans.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -16,7 +16,7 @@ use shoal_planner::HighsSolver;
 use crate::SOLVER;
 use crate::table::Table;
 
-/// The solver without the exact program for small instances, so that rounding is what is measured.
+/// The solver without the exact program for small instances, so that rounding is measured.
 struct RoundingOnly;
 
 impl LpSolver for RoundingOnly {
@@ -43,7 +43,7 @@ const HEAD: [&str; 11] = [
     "the planner's",
 ];
 
-/// What an instance's programs and roundings plan.
+/// The numbers of jobs that the programs and roundings of an instance plan.
 struct Planned {
     exact: Option<f64>,
     fractional: f64,

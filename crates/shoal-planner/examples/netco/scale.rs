@@ -58,8 +58,8 @@ pub fn run(out: &Path, is_quick: bool) {
     table.write(out, "results");
 }
 
-/// A workload of B1 with Table 2's files, 6.7 files a job. `load`: what jobs read, as a share of what the
-/// link gives while they are submitted. The cache has room for a tenth of the files.
+/// A workload of B1 with Table 2's files, 6.7 files a job. `load`: the bytes that jobs read, as a share of
+/// those that the link carries while they are submitted. The cache has room for a tenth of the files.
 fn request(scale: f64, hours: f64, slot_s: f64, objective: Objective, load: f64) -> Request {
     let workload = Workload {
         unit: Unit::B1,
@@ -76,8 +76,8 @@ fn request(scale: f64, hours: f64, slot_s: f64, objective: Objective, load: f64)
     request
 }
 
-/// What may happen between two plans: a hundredth of the jobs comes five minutes later, as many are new (the
-/// readers of other files), and the link is a tenth slower from the middle on.
+/// Changes that may happen between two plans, each with its name: a hundredth of the jobs comes five minutes
+/// later, as many are new (the readers of other files), and the link is a tenth slower from the middle on.
 fn changes(request: &Request) -> Vec<(&'static str, Request)> {
     let mut late = request.clone();
     for job in late.jobs.iter_mut().step_by(100) {
@@ -129,14 +129,14 @@ fn row(request: &Request, plan: &Plan, what: &str, seconds: f64) -> Vec<String> 
     ]
 }
 
-/// What a computation takes of this thread's processor time: the machine may be shared.
+/// A computation's value and its processor time in seconds: other programs may share the machine.
 fn timed<T>(compute: impl FnOnce() -> T) -> (T, f64) {
     let before = processor_s();
     let value = compute();
     (value, processor_s() - before)
 }
 
-/// The processor time of this process, from `/proc`.
+/// The processor time of the main thread so far, in seconds, from `/proc`.
 fn processor_s() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/schedstat").expect("Linux has /proc");
     let nanos: f64 = stat

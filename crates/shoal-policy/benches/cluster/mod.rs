@@ -10,7 +10,7 @@ use shoal_policy::mrc::{Reach, ReuseDistances};
 use shoal_policy::partition::{Demand, MissLatency, Pace, adapt};
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
 
-/// What is tried, and for how long.
+/// The cluster of an experiment, and its length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub nodes: u64,
@@ -34,7 +34,7 @@ pub(crate) enum Split {
     Adapted(u64, Timing),
 }
 
-/// What counts as the latency of an L1 miss.
+/// The part of a wait that counts as the latency of an L1 miss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Timing {
     /// The way to the home and back.
@@ -45,7 +45,7 @@ pub(crate) enum Timing {
     KnownMisses,
 }
 
-/// What happens to a block that a client reads on the node that is its home.
+/// The layers of a block that a client reads on the node that is its home.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Membership {
     /// It belongs to L2.
@@ -54,8 +54,8 @@ pub(crate) enum Membership {
     Overlapping,
 }
 
-/// A cluster's request: `block(node, number)` is what a client of `node` reads as the request with this
-/// number.
+/// The blocks of a cluster's requests: `block(node, number)` is the block that a client of `node` reads as
+/// the request with this number.
 pub(crate) type Workload = fn(u64, u64) -> u64;
 
 const HOP: Duration = Duration::from_millis(1);

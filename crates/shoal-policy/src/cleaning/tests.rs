@@ -90,7 +90,7 @@ fn a_configured_age_that_is_shorter_is_used_as_it_is() {
 fn short_lived_objects_stay_five_times_as_long_as_they_live() {
     for (age, expected) in [(0, 60), (12, 60), (20, 100), (120, 600), (599, 600)] {
         let half = std::iter::repeat_n(secs(age), 50);
-        // The mean counts, and not what most do.
+        // The mean counts, and not the age of most objects.
         let ages = half.clone().chain(half.map(|age| age * 2)).map(|age| age * 2 / 3);
         let plan = after_deaths(Kind::Short, ages).plan(EMPTY, IDLE, secs(0));
         assert!(close(plan.short_age, secs(expected)), "{age} s: {plan:?}");

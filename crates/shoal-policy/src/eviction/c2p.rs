@@ -1,80 +1,112 @@
 //! Blocks of objects that other nodes have begun to forget leave first.
 
+mod closeness;
 mod compare;
 mod events;
+mod global;
+#[cfg(test)]
+mod tests;
 
-use std::hash::Hash;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt::Debug;
+use std::hash::{BuildHasherDefault, Hash};
 use std::time::Duration;
 
+pub use closeness::{CANDIDATES, Closeness, Rule};
 pub use compare::{Reading, Uses, compare};
-pub use events::{AGGREGATION, Event, EventKind, Outbox};
+pub use events::{Event, EventKind};
+pub use global::{GROUP_BLOCKS, Presence};
 
-use super::Eviction;
+use self::global::Global;
 use super::grouped::{Grouped, WholeState};
-use crate::PartOf;
+use super::{Eviction, Ranking};
+use crate::hash::KeyHasher;
+use crate::{NodeId, PartOf};
 
 /// C2P (Nadgowda et al., *Co-operative Caching in Distributed Storage Systems*): a reader waits for the last
 /// block of an object, so an object cached in part on several nodes is hardly better than one that is not
-/// cached at all. Nodes tell each other what happens to their blocks ([`Event`], gathered in an [`Outbox`]),
-/// and all of them let go of the same objects.
+/// cached at all. Nodes tell each other the events of their blocks ([`C2p::take_events`], gathered in a
+/// [`crate::outbox`]), and all of them let go of the same objects.
 ///
-/// The victim (C2P comparator, Algorithm 2) is the block whose object is *in cache* to the least fraction;
-/// among equals it is the lesser by [`compare()`] (Algorithm 1).
+/// The victim (C2P comparator, Algorithm 2) is a block of the object that is *complete* to the least part
+/// ([`Completeness`]). Among equals the policy below decides: the paper's own comparator ([`Closeness`]), or
+/// any [`Ranking`].
 ///
-/// The paper sorts all blocks for each victim. Here objects are kept in the order of that fraction and of the
-/// last use of their least recently used block, O(log n) for n objects. The victim is sought among the first
-/// [`CANDIDATES`] objects of the least fraction, each represented by that block. This is the paper's choice
-/// as long as no more objects share that fraction and the blocks that a node holds of one object are used
-/// together: in the paper's set-up, with 128 blocks a node.
+/// The paper sorts all blocks for each victim. Here incomplete objects are kept in the order of their
+/// completeness and of the last use of their least recently used block, O(log n) for n objects. The victim is
+/// sought among the first [`CANDIDATES`] of the least complete, each represented by that block. Where all
+/// objects are complete, the policy below chooses as if it were alone.
 ///
-/// The paper derives the size of an object from the ratio of global to local hits; here the caller tells it
-/// to [`C2p::observe`]. The policy keeps global metadata only for objects of which it holds a block, and only
-/// the metadata that the comparators need.
+/// Objects of more than [`GROUP_BLOCKS`] blocks are judged in groups of so many blocks. The paper derives the
+/// size of an object from the ratio of global to local hits; here the caller tells it to [`C2p::observe`].
+/// Global metadata is kept for groups of which a block is here, and for at most as many others: those whose
+/// last block left here, and those that other nodes told of.
 #[derive(Debug)]
-pub struct C2p<K: PartOf> {
-    blocks: Grouped<K, Block, Object>,
-    settings: Settings,
+pub struct C2p<K: PartOf, B = Closeness<K>> {
+    below: B,
+    /// The held blocks by group, each with the time of its last use.
+    groups: Grouped<InGroup<K>, Duration, Standing>,
+    global: HashMap<Group<K::Whole>, Known, BuildHasherDefault<KeyHasher>>,
+    /// Groups of which nothing is held here, in the order in which they came to be so.
+    absent: BTreeMap<u64, Group<K::Whole>>,
+    absences: u64,
+    completeness: Completeness,
     now: Duration,
+    /// Whether events are kept for other nodes.
+    is_telling: bool,
+    waiting: VecDeque<(Duration, K, EventKind)>,
+    lost: u64,
 }
 
-/// The most objects that are compared for one victim.
-pub const CANDIDATES: usize = 128;
-
-/// How C2P decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Whether objects are read whole.
-    pub reads: Reads,
-    /// How to read the comparator.
-    pub reading: Reading,
-    /// Uses less than this apart are close to each other. The paper derives its threshold from its workload
-    /// and does not give it.
-    pub affinity: Duration,
-}
-
-/// How far a block that comes into a cache speaks for the other blocks of its object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reads {
-    /// As in the paper: every read is of a whole object, so the arrival of one block means that all arrive.
+/// The meaning of a complete object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Completeness {
+    /// As in the paper, for objects that are read whole: every block counts. A block that comes in anywhere
+    /// makes the object complete, because all of them will come. Each block that leaves takes its part away.
     Whole,
-    /// A block speaks only for itself, and presence is counted. Each lost event leaves the count wrong by
-    /// one; the count stays between the number of blocks held here and the number of all blocks.
-    Partial,
+    /// For objects of which readers may want a part: the blocks count that readers used lately, on any node.
+    /// A block that comes in makes the object complete, as above, and so does a reader that uses one. A block
+    /// that leaves takes its part away unless another node holds it, too, however many do.
+    #[default]
+    Read,
 }
 
+impl Completeness {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Read, Self::Whole];
+
+    /// The word in settings.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Read => "read",
+        }
+    }
+}
+
+/// A key as a part of its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct InGroup<K>(K);
+
+/// Blocks of one object that are judged together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Group<W> {
+    whole: W,
+    number: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Known {
+    global: Global,
+    /// Its number among the groups of which nothing is held here.
+    absence: Option<u64>,
+}
+
+/// The completeness of a group of which a block is here.
 #[derive(Clone, Copy, Debug)]
-struct Block {
-    bytes: u64,
-    uses: Uses,
-}
-
-/// The global metadata of an object.
-#[derive(Clone, Copy, Debug, Default)]
-struct Object {
-    /// The number of blocks of the object; 0 when it is not known.
-    blocks: u32,
-    /// The number of them that are in a cache somewhere.
-    present: u32,
+struct Standing {
+    presence: Presence,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -83,374 +115,447 @@ struct Rank {
     used_at: Duration,
 }
 
-/// *Object in Cache*, the fraction of an object's blocks that are in a cache, in units of 2⁻³².
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Presence(u64);
+/// Stands for all other nodes together, of which a directory tells ([`C2p::learn`]).
+pub const DIRECTORY: NodeId = NodeId(u64::MAX);
 
-impl Object {
-    fn presence(self) -> Presence {
-        // An object about which nothing is known counts as present.
-        let (present, blocks) = if self.blocks == 0 {
-            (1, 1)
-        } else {
-            (self.present, self.blocks)
-        };
-        Presence((u64::from(present) << 32) / u64::from(blocks))
-    }
+/// The most events that wait to be taken. The oldest are lost.
+const WAITING_MAX: usize = 4096;
 
-    fn came(&mut self, held: u32, reads: Reads) {
-        self.present = match reads {
-            Reads::Whole => self.blocks,
-            Reads::Partial => (self.present + 1).max(held),
-        };
-        if self.blocks != 0 {
-            self.present = self.present.min(self.blocks);
-        }
-    }
+/// The part of an object that has to be there for the rest to be worth fetching before a reader asks.
+const NEARLY_WHOLE: Presence = Presence::of(3, 4);
 
-    fn left(&mut self, held: u32) {
-        self.present = self.present.saturating_sub(1).max(held);
+/// The number of groups without a block here that are remembered in any case.
+const ABSENT_MIN: usize = 16;
+
+/// The number of blocks of a group of an object that has so many blocks.
+fn of_group(number: u32, blocks: u32) -> u32 {
+    let before = number.saturating_mul(GROUP_BLOCKS);
+    blocks.saturating_sub(before).min(GROUP_BLOCKS)
+}
+
+/// The first blocks of a group, a bit for each.
+const fn all_of(blocks: u32) -> u64 {
+    match blocks {
+        GROUP_BLOCKS.. => u64::MAX,
+        blocks => (1 << blocks) - 1,
     }
 }
 
-impl WholeState<Block> for Object {
+impl Default for Standing {
+    fn default() -> Self {
+        Self {
+            presence: Presence::WHOLE,
+        }
+    }
+}
+
+impl WholeState<Duration> for Standing {
     type Rank = Rank;
 
-    fn rank(&self, _held: u32, oldest: &Block) -> Rank {
-        Rank {
-            presence: self.presence(),
-            used_at: oldest.uses.at,
+    fn rank(&self, _held: u32, oldest: &Duration) -> Rank {
+        let presence = self.presence;
+        // The policy below puts the complete ones in order.
+        let used_at = if presence == Presence::WHOLE {
+            Duration::ZERO
+        } else {
+            *oldest
+        };
+        Rank { presence, used_at }
+    }
+}
+
+impl<K: PartOf> PartOf for InGroup<K> {
+    type Whole = Group<K::Whole>;
+
+    fn whole(&self) -> Self::Whole {
+        Group {
+            whole: self.0.whole(),
+            number: self.0.index() / GROUP_BLOCKS,
         }
     }
-}
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            reads: Reads::Partial,
-            // The printed reading gained more than its inversion in the paper's case study, which
-            // tests/c2p.rs repeats.
-            reading: Reading::Printed,
-            affinity: Duration::from_mins(1),
-        }
+    fn index(&self) -> u32 {
+        self.0.index() % GROUP_BLOCKS
     }
 }
 
-impl<K: Copy + Eq + Hash + PartOf> Default for C2p<K> {
-    fn default() -> Self {
-        Self::new(Settings::default())
+impl<K: PartOf> InGroup<K> {
+    /// The block's place in a set of blocks of its group.
+    fn bit(&self) -> u64 {
+        1 << self.index()
     }
 }
 
-impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
-    /// An empty policy.
-    pub fn new(settings: Settings) -> Self {
+impl<K: PartOf, B: Default> Default for C2p<K, B> {
+    fn default() -> Self {
+        Self::above(B::default(), Completeness::default())
+    }
+}
+
+impl<K: PartOf, B> C2p<K, B> {
+    /// An empty policy above an empty one.
+    pub fn above(below: B, completeness: Completeness) -> Self {
         Self {
-            blocks: Grouped::default(),
-            settings,
+            below,
+            groups: Grouped::default(),
+            global: HashMap::default(),
+            absent: BTreeMap::new(),
+            absences: 0,
+            completeness,
             now: Duration::ZERO,
+            is_telling: true,
+            waiting: VecDeque::new(),
+            lost: 0,
         }
     }
 
-    /// Records that `whole` has `blocks` blocks in all. Ignored when none of its blocks is held.
-    pub fn observe(&mut self, whole: &K::Whole, blocks: u32) {
-        let reads = self.settings.reads;
-        self.blocks.change(whole, |object, _| {
-            if reads == Reads::Whole && object.blocks == 0 {
-                object.present = blocks;
-            }
-            object.blocks = blocks;
-            object.present = object.present.min(blocks);
-        });
+    /// The policy below.
+    pub const fn below(&self) -> &B {
+        &self.below
+    }
+
+    /// The policy below, for facts that only this policy takes. Keys come and go through this one.
+    pub const fn below_mut(&mut self) -> &mut B {
+        &mut self.below
+    }
+
+    /// Sets whether events are kept for other nodes, as they are at first. Those that wait are forgotten.
+    pub fn set_telling(&mut self, is_telling: bool) {
+        self.is_telling = is_telling;
+        self.waiting.clear();
+    }
+
+    /// The number of events that were lost because they were not taken in time.
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
+    /// Records that the object of a held block has `blocks` blocks in all.
+    pub fn observe(&mut self, key: &K, blocks: u32) {
+        let (group, completeness) = (InGroup(*key).whole(), self.completeness);
+        if let Some(known) = self.global.get_mut(&group) {
+            known
+                .global
+                .set_blocks(of_group(group.number, blocks), completeness);
+            self.judge(group);
+        }
+    }
+
+    /// Notes that a block that has just come in was not fetched for a reader.
+    pub fn added(&mut self, key: &K) {
+        let of_key = |(_, other, kind): &&mut (Duration, K, EventKind)| {
+            other == key && matches!(kind, EventKind::Miss | EventKind::Add)
+        };
+        if let Some((.., kind)) = self.waiting.iter_mut().rev().find(of_key) {
+            *kind = EventKind::Add;
+        }
+    }
+
+    /// Notes that the object of a held block is gone for good. The caller removes its blocks.
+    pub fn deleted(&mut self, key: &K) {
+        self.happened(*key, EventKind::Delete);
     }
 
     /// Takes in an event of a block on another node.
-    pub fn hear(&mut self, event: &Event<K>) {
-        let reads = self.settings.reads;
-        self.blocks
-            .change(&event.key.whole(), |object, held| match event.kind {
-                EventKind::Add | EventKind::Miss => object.came(held, reads),
-                EventKind::Replace => object.left(held),
-                // An object that is gone in part for good can no longer be read.
-                EventKind::Delete => object.present = 0,
-                EventKind::Hit => {}
-            });
+    pub fn hear(&mut self, node: NodeId, event: &Event<K>) {
+        let (group, now) = (InGroup(event.key).whole(), self.now);
+        self.known(group).global.hear(node, event, now);
+        self.judge(group);
     }
 
-    /// Returns the blocks to fetch ahead of their reads when another node missed a block of the same object:
-    /// those of `here`, the object's blocks whose home is this node, that are not held. This goes beyond the
-    /// paper, whose outlook (section 6) names it.
-    ///
-    /// Where reads are partial, a miss speaks for its neighbours only if at least half of the object is
-    /// already in cache.
-    pub fn siblings(&self, event: &Event<K>, here: impl IntoIterator<Item = K>) -> Vec<K> {
-        let is_read_whole = match self.settings.reads {
-            Reads::Whole => true,
-            Reads::Partial => self
-                .blocks
-                .state(&event.key.whole())
-                .is_some_and(|object| object.blocks > 0 && object.presence() >= Presence(1 << 31)),
-        };
-        if event.kind != EventKind::Miss || !is_read_whole {
-            return Vec::new();
+    /// Takes in which of some blocks of the group of a block other nodes hold, as a directory tells: a bit
+    /// for each block.
+    pub fn learn(&mut self, key: &K, of: u64, held: u64) {
+        let (group, now) = (InGroup(*key).whole(), self.now);
+        self.known(group).global.learn_some(DIRECTORY, of, held, now);
+        self.judge(group);
+    }
+
+    /// Forgets nodes that are not to be `kept`, with the blocks that they hold.
+    pub fn forget(&mut self, kept: &dyn Fn(NodeId) -> bool) {
+        let changed = self.global.iter_mut().filter_map(|(group, known)| {
+            let is_changed = known.global.forget(kept);
+            is_changed.then_some(*group)
+        });
+        for group in changed.collect::<Vec<_>>() {
+            self.judge(group);
         }
-        here.into_iter().filter(|key| !self.contains(key)).collect()
     }
 
-    fn first_to_leave(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
-        let mut candidates = self
-            .blocks
+    /// Removes the events that have not been told, in the order in which they happened, each with the blocks
+    /// of the group that this node has by now.
+    pub fn take_events(&mut self) -> Vec<Event<K>> {
+        let now = self.now;
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let events = waiting.map(|(at, key, kind)| {
+            let known = self.global.get_mut(&InGroup(key).whole());
+            let (held, read) = known.map_or((0, 0), |known| known.global.tell(now));
+            Event {
+                at,
+                key,
+                kind,
+                held,
+                read,
+            }
+        });
+        events.collect()
+    }
+
+    /// The blocks of the group of an event that are worth fetching before a reader asks, a bit for each: none
+    /// that some node holds. It goes beyond the paper, whose outlook (section 6) names it.
+    ///
+    /// Where objects are read whole, a miss of one block means that all `blocks` of its object are wanted.
+    /// Else an object has to be nearly complete, three quarters at least, and in use.
+    pub fn missing(&self, event: &Event<K>, blocks: u32) -> u64 {
+        let all = all_of(of_group(InGroup(event.key).whole().number, blocks));
+        let Some(Known { global, .. }) = self.global.get(&InGroup(event.key).whole()) else {
+            return 0;
+        };
+        match (self.completeness, event.kind) {
+            (Completeness::Whole, EventKind::Miss) => all & !global.here(),
+            (Completeness::Read, EventKind::Miss | EventKind::Hit) => {
+                let read = global.read();
+                let missing = read & !global.present();
+                let there = read.count_ones() - missing.count_ones();
+                if Presence::of(there, read.count_ones()) >= NEARLY_WHOLE {
+                    missing & all
+                } else {
+                    0
+                }
+            }
+            _ => 0,
+        }
+    }
+
+    /// The number of blocks of the group of a block; 0 if it is not known.
+    pub fn group_blocks(&self, key: &K) -> u32 {
+        let known = self.global.get(&InGroup(*key).whole());
+        known.map_or(0, |known| known.global.blocks())
+    }
+
+    /// How complete the group of a block is, as far as this node knows; `None` if it knows nothing of it.
+    pub fn presence(&self, key: &K) -> Option<Presence> {
+        let known = self.global.get(&InGroup(*key).whole())?;
+        Some(known.global.presence(self.completeness))
+    }
+
+    /// The blocks of the group of a block that readers used lately, those that are here, and those that each
+    /// other node holds: a bit for each block. Empty if nothing is known of the group.
+    pub fn knowledge(&self, key: &K) -> (u64, u64, Vec<(NodeId, u64)>) {
+        let known = self.global.get(&InGroup(*key).whole());
+        known.map_or((0, 0, Vec::new()), |Known { global, .. }| {
+            (global.read(), global.here(), global.others().collect())
+        })
+    }
+
+    /// The blocks of incomplete objects that `may_leave` allows, the least complete first: they leave before
+    /// all others.
+    pub fn incomplete_first(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> Vec<K> {
+        let incomplete = self.incomplete().take(CANDIDATES);
+        let blocks = incomplete.flat_map(|(_, group)| self.groups.parts_of(group));
+        blocks
+            .map(|(InGroup(key), _)| key)
+            .filter(|key| may_leave(key))
+            .collect()
+    }
+
+    fn incomplete(&self) -> impl Iterator<Item = (Rank, super::slot::Slot)> {
+        self.groups
             .least_first()
-            .filter_map(|(rank, whole)| {
-                let (key, block) = self.blocks.parts_of(whole).find(|(key, _)| may_leave(key))?;
-                Some((rank.presence, key, block.uses))
+            .take_while(|(rank, _)| rank.presence < Presence::WHOLE)
+    }
+
+    /// The block of the least complete object that the policy below would evict first; `None` if all objects
+    /// are complete.
+    fn first_of_incomplete(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
+        let mut candidates = self
+            .incomplete()
+            .filter_map(|(rank, group)| {
+                let mut blocks = self.groups.parts_of(group).map(|(InGroup(key), _)| key);
+                Some((rank.presence, blocks.find(|key| may_leave(key))?))
             })
             .peekable();
-        let &(least, ..) = candidates.peek()?;
-        let Settings {
-            reading, affinity, ..
-        } = self.settings;
-        // Start from the least recently used: the comparator is not an order, see its documentation.
+        let &(least, _) = candidates.peek()?;
+        // Start from the least recently used: not every ranking is an order.
         let victim = candidates
             .take(CANDIDATES)
-            .take_while(|(presence, ..)| *presence == least)
-            .min_by(|(.., a), (.., b)| compare(*a, *b, affinity, reading, self.now));
-        victim.map(|(_, key, _)| key)
+            .take_while(|(presence, _)| *presence == least)
+            .min_by(|(_, one), (_, other)| self.below.compare(one, other));
+        victim.map(|(_, key)| key)
+    }
+
+    /// The state of a group. The group is remembered from now on.
+    fn known(&mut self, group: Group<K::Whole>) -> &mut Known {
+        if let Entry::Vacant(unknown) = self.global.entry(group) {
+            unknown.insert(Known::default());
+            self.is_absent(group);
+        }
+        self.global.get_mut(&group).expect("it is there by now")
+    }
+
+    /// Remembers a group of which nothing is held here, and forgets the one that has been so for longest if
+    /// there are too many.
+    fn is_absent(&mut self, group: Group<K::Whole>) {
+        let Some(known) = self.global.get_mut(&group) else {
+            return;
+        };
+        if known.absence.is_none() {
+            known.absence = Some(self.absences);
+            self.absent.insert(self.absences, group);
+            self.absences += 1;
+        }
+        while self.absent.len() > self.groups.wholes().max(ABSENT_MIN) {
+            let Some((_, longest)) = self.absent.pop_first() else {
+                return;
+            };
+            self.global.remove(&longest);
+        }
+    }
+
+    /// Remembers a group of which a block is here now.
+    fn is_present(&mut self, group: Group<K::Whole>) -> &mut Global {
+        let known = self.global.entry(group).or_default();
+        if let Some(absence) = known.absence.take() {
+            self.absent.remove(&absence);
+        }
+        &mut known.global
+    }
+
+    /// Gives the blocks of a group the rank that its completeness means.
+    fn judge(&mut self, group: Group<K::Whole>) {
+        let Some(known) = self.global.get(&group) else {
+            return;
+        };
+        let presence = known.global.presence(self.completeness);
+        self.groups
+            .change(&group, |standing, _| standing.presence = presence);
+    }
+
+    fn happened(&mut self, key: K, kind: EventKind) {
+        if !self.is_telling {
+            return;
+        }
+        if self.waiting.len() == WAITING_MAX {
+            self.waiting.pop_front();
+            self.lost += 1;
+        }
+        self.waiting.push_back((self.now, key, kind));
+        if let Some(known) = self.global.get_mut(&InGroup(key).whole()) {
+            known.global.waits();
+        }
+    }
+
+    /// Notes that a reader uses a block that is here.
+    fn used(&mut self, key: K) {
+        let (part, now) = (InGroup(key), self.now);
+        let Some(known) = self.global.get_mut(&part.whole()) else {
+            return;
+        };
+        if known.global.hit(part.bit(), now) {
+            self.happened(key, EventKind::Hit);
+        }
+        self.judge(part.whole());
+    }
+
+    /// Whether a block is here and has no rank.
+    fn is_aside(&self, key: &K) -> bool {
+        let part = InGroup(*key);
+        let known = self.global.get(&part.whole());
+        !self.groups.contains(&part) && known.is_some_and(|known| known.global.here() & part.bit() != 0)
+    }
+
+    /// Notes that a block has left.
+    fn left(&mut self, key: K, kind: EventKind) {
+        let part = InGroup(key);
+        let group = part.whole();
+        self.groups.remove(&part, |_, _| ());
+        if let Some(known) = self.global.get_mut(&group) {
+            known.global.left(part.bit());
+            let is_absent = known.global.here() == 0;
+            self.judge(group);
+            if is_absent {
+                self.is_absent(group);
+            }
+        }
+        self.happened(key, kind);
     }
 }
 
-impl<K: Copy + Eq + Hash + PartOf> Eviction<K> for C2p<K> {
+impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> Eviction<K> for C2p<K, B> {
     fn insert(&mut self, key: K, bytes: u64) {
-        let (uses, reads) = (Uses::first(self.now), self.settings.reads);
-        self.blocks.insert(key, Block { bytes, uses }, |object, held| {
-            object.came(held, reads);
-        });
+        let (part, now) = (InGroup(key), self.now);
+        self.below.insert(key, bytes);
+        self.groups.insert(part, now, |_, _| ());
+        self.is_present(part.whole()).came(part.bit(), true, now);
+        self.judge(part.whole());
+        self.happened(key, EventKind::Miss);
     }
 
     fn touch(&mut self, key: &K) {
-        let now = self.now;
-        self.blocks
-            .touch(key, |block, _| block.uses = block.uses.again(now));
+        let (part, now) = (InGroup(*key), self.now);
+        if !self.groups.contains(&part) {
+            if self.is_aside(key) {
+                self.used(*key);
+            }
+            return;
+        }
+        self.below.touch(key);
+        self.groups.touch(&part, |used_at, _| *used_at = now);
+        self.used(*key);
     }
 
     fn remove(&mut self, key: &K) -> Option<u64> {
-        self.blocks.remove(key, Object::left).map(|block| block.bytes)
+        let bytes = self.below.remove(key)?;
+        self.left(*key, EventKind::Replace);
+        Some(bytes)
+    }
+
+    fn set_aside(&mut self, key: &K) -> Option<u64> {
+        // The block is here for the completeness of its object, at any rank of its own.
+        let bytes = self.below.set_aside(key)?;
+        self.groups.remove(&InGroup(*key), |_, _| ());
+        Some(bytes)
+    }
+
+    fn take_back(&mut self, key: K, bytes: u64) {
+        if !self.is_aside(&key) {
+            self.insert(key, bytes);
+            return;
+        }
+        let (part, now) = (InGroup(key), self.now);
+        self.below.take_back(key, bytes);
+        self.groups.insert(part, now, |_, _| ());
+        self.judge(part.whole());
+    }
+
+    fn left_aside(&mut self, key: &K) {
+        if self.is_aside(key) {
+            self.below.left_aside(key);
+            self.left(*key, EventKind::Replace);
+        }
     }
 
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-        let key = self.first_to_leave(may_leave)?;
-        self.remove(&key).map(|bytes| (key, bytes))
+        let (key, bytes) = match self.first_of_incomplete(may_leave) {
+            Some(key) => (key, self.below.evict_key(&key)?),
+            None => self.below.evict(may_leave)?,
+        };
+        self.left(key, EventKind::Replace);
+        Some((key, bytes))
     }
 
     fn advance(&mut self, now: Duration) {
         self.now = now;
+        self.below.advance(now);
     }
 
     fn contains(&self, key: &K) -> bool {
-        self.blocks.contains(key)
+        self.below.contains(key)
     }
 
     fn len(&self) -> usize {
-        self.blocks.len()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use proptest::collection::vec;
-    use proptest::prelude::{ProptestConfig, any, proptest};
-
-    use super::{C2p, Event, EventKind, Eviction, Reading, Reads, Settings, Uses, compare};
-    use crate::eviction::conformance::leaving_order;
-
-    /// Objects of four blocks: keys 0 to 3, 4 to 7, 8 to 11.
-    fn holding(reads: Reads, keys: &[u32]) -> C2p<u32> {
-        let mut policy = C2p::new(Settings {
-            reads,
-            ..Settings::default()
-        });
-        for &key in keys {
-            policy.insert(key, 1);
-            policy.observe(&(key / 4), 4);
-        }
-        policy
-    }
-
-    fn hear(policy: &mut C2p<u32>, kind: EventKind, key: u32) {
-        let at = Duration::ZERO;
-        policy.hear(&Event { at, key, kind });
-    }
-
-    #[test]
-    fn a_part_that_another_node_replaced_leaves_here_too() {
-        let mut policy = holding(Reads::Whole, &[0, 4, 8, 9]);
-        hear(&mut policy, EventKind::Replace, 5);
-        hear(&mut policy, EventKind::Replace, 10);
-        hear(&mut policy, EventKind::Replace, 11);
-        assert_eq!(leaving_order(policy), [8, 9, 4, 0], "a half, three quarters, all");
-    }
-
-    #[test]
-    fn a_miss_anywhere_makes_an_object_whole_again() {
-        let mut policy = holding(Reads::Whole, &[0, 4]);
-        for _ in 0..3 {
-            hear(&mut policy, EventKind::Replace, 1);
-        }
-        hear(&mut policy, EventKind::Replace, 5);
-        hear(&mut policy, EventKind::Miss, 1);
-        assert_eq!(leaving_order(policy), [4, 0]);
-    }
-
-    #[test]
-    fn replacements_by_this_node_count_as_well() {
-        let mut policy = holding(Reads::Whole, &[0, 4, 5]);
-        assert_eq!(policy.evict(&mut |key| *key == 4), Some((4, 1)));
-        assert_eq!(leaving_order(policy), [5, 0]);
-    }
-
-    #[test]
-    fn a_deleted_object_leaves_first() {
-        let mut policy = holding(Reads::Whole, &[0, 4]);
-        hear(&mut policy, EventKind::Replace, 1);
-        hear(&mut policy, EventKind::Delete, 5);
-        assert_eq!(leaving_order(policy), [4, 0]);
-    }
-
-    #[test]
-    fn partial_reads_are_counted() {
-        let mut policy = holding(Reads::Partial, &[0, 4, 8, 9]);
-        hear(&mut policy, EventKind::Miss, 1);
-        hear(&mut policy, EventKind::Add, 2);
-        assert_eq!(
-            leaving_order(policy),
-            [4, 8, 9, 0],
-            "one, two and then one, three of four"
-        );
-    }
-
-    #[test]
-    fn a_count_stays_between_what_is_held_and_all() {
-        let mut policy = holding(Reads::Partial, &[0, 1, 4]);
-        for _ in 0..9 {
-            hear(&mut policy, EventKind::Replace, 2);
-            hear(&mut policy, EventKind::Miss, 5);
-        }
-        hear(&mut policy, EventKind::Replace, 5);
-        assert_eq!(policy.blocks.state(&0).unwrap().present, 2);
-        assert_eq!(policy.blocks.state(&1).unwrap().present, 3);
-    }
-
-    #[test]
-    fn presence_comes_before_use() {
-        let mut policy = holding(Reads::Whole, &[0, 4]);
-        hear(&mut policy, EventKind::Replace, 5);
-        policy.advance(Duration::from_secs(100));
-        policy.touch(&4);
-        policy.touch(&4);
-        assert_eq!(leaving_order(policy), [4, 0]);
-    }
-
-    #[test]
-    fn among_equals_the_comparator_decides() {
-        for (apart_secs, reading, order) in [
-            (10, Reading::Printed, [0, 4]),
-            (10, Reading::Inverted, [4, 0]),
-            (100, Reading::Printed, [4, 0]),
-            (100, Reading::Inverted, [0, 4]),
-        ] {
-            let mut policy = holding(Reads::Whole, &[0]);
-            policy.settings.reading = reading;
-            policy.touch(&0);
-            policy.touch(&0);
-            policy.advance(Duration::from_secs(apart_secs));
-            policy.insert(4, 1);
-            assert_eq!(leaving_order(policy), order, "{reading:?} {apart_secs}");
-        }
-    }
-
-    #[test]
-    fn a_miss_elsewhere_names_the_siblings_to_fetch() {
-        let miss = |key| Event {
-            at: Duration::ZERO,
-            key,
-            kind: EventKind::Miss,
-        };
-        let policy = holding(Reads::Whole, &[0]);
-        assert_eq!(policy.siblings(&miss(1), [0, 2]), [2]);
-        assert_eq!(policy.siblings(&miss(5), [4, 7]), [4, 7]);
-        let hit = Event {
-            kind: EventKind::Hit,
-            ..miss(1)
-        };
-        assert!(policy.siblings(&hit, [0, 2]).is_empty());
-    }
-
-    #[test]
-    fn where_reads_are_partial_one_miss_is_not_a_reason_to_fetch_the_rest() {
-        let mut policy = holding(Reads::Partial, &[0]);
-        let miss = Event {
-            at: Duration::ZERO,
-            key: 1,
-            kind: EventKind::Miss,
-        };
-        assert!(policy.siblings(&miss, [2]).is_empty());
-        policy.hear(&miss);
-        assert_eq!(policy.siblings(&miss, [2]), [2], "half of it is in cache");
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-        /// A node holds one block of each object, and no two are used at the same time.
-        #[test]
-        fn victims_are_those_of_the_papers_comparator(
-            steps in vec((0..5u8, 0..10u32), 0..200), is_printed in any::<bool>(), affinity_secs in 0..100u64
-        ) {
-            let settings = Settings {
-                reads: Reads::Whole,
-                reading: if is_printed { Reading::Printed } else { Reading::Inverted },
-                affinity: Duration::from_secs(affinity_secs),
-            };
-            let mut policy = C2p::new(settings);
-            // (key, blocks of the object that are present, uses), least recently used first.
-            let mut model: Vec<(u32, u32, Uses)> = Vec::new();
-            for (second, (step, object)) in (0..).zip(steps) {
-                let (key, now) = (4 * object, Duration::from_secs(7 * second));
-                policy.advance(now);
-                let place = model.iter().position(|&(other, ..)| other == key);
-                match (step, place) {
-                    (0 | 1, None) => {
-                        policy.insert(key, 1);
-                        policy.observe(&object, 4);
-                        model.push((key, 4, Uses::first(now)));
-                    }
-                    (0 | 1, Some(place)) => {
-                        policy.touch(&key);
-                        let (_, present, uses) = model.remove(place);
-                        model.push((key, present, uses.again(now)));
-                    }
-                    (2, _) => {
-                        hear(&mut policy, EventKind::Replace, key + 1);
-                        place.inspect(|&place| model[place].1 = 1.max(model[place].1 - 1));
-                    }
-                    (3, _) => {
-                        hear(&mut policy, EventKind::Miss, key + 1);
-                        place.inspect(|&place| model[place].1 = 4);
-                    }
-                    _ => {
-                        let least = model.iter().map(|&(_, present, _)| present).min();
-                        let victim = model
-                            .iter()
-                            .filter(|&&(_, present, _)| Some(present) == least)
-                            .min_by(|a, b| compare(a.2, b.2, settings.affinity, settings.reading, now))
-                            .map(|&(key, ..)| key);
-                        assert_eq!(policy.evict(&mut |_| true).map(|(key, _)| key), victim);
-                        model.retain(|&(key, ..)| Some(key) != victim);
-                    }
-                }
-            }
-        }
+        self.below.len()
     }
 }

@@ -10,6 +10,7 @@ use proptest::prelude::any;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::PartOf;
+use crate::eviction::c2p::{Closeness, Completeness};
 use crate::eviction::gwf::Ageing;
 
 use super::{Belady, C2p, Duel, Eviction, Gwf, Layered, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
@@ -50,7 +51,13 @@ conforms!(s3_fifo, S3Fifo::default());
 conforms!(duel, Duel::default());
 conforms!(gwf, Gwf::new(Ageing::Added));
 conforms!(gwf_as_printed, Gwf::new(Ageing::Compounded));
-conforms!(c2p, C2p::default());
+conforms!(c2p, C2p::<u32>::default());
+conforms!(c2p_above_duel, C2p::above(Duel::default(), Completeness::Whole));
+conforms!(
+    c2p_above_gwf,
+    C2p::above(Gwf::new(Ageing::Added), Completeness::Read)
+);
+conforms!(closeness, Closeness::default());
 conforms!(life, Life::new(Duration::from_secs(20)));
 conforms!(belady, Belady::new((0..4_000).chain(0..100)));
 conforms!(one_layer, Layered::new([(Lru::default(), 1)], cluster_of(0)));

@@ -1,11 +1,13 @@
 //! Two policies look on, and the one that would have missed less lately decides.
 
+use std::cmp::Ordering;
+use std::fmt::Debug;
 use std::hash::Hash;
 
 use super::s3_fifo::Queues;
 use super::slab::List;
 use super::slot::Slot;
-use super::{Eviction, Lru, S3Fifo};
+use super::{Eviction, Lru, Ranking, S3Fifo};
 use crate::hash::hash;
 
 /// A duel of LRU, which is best where use is a matter of time, with S3-FIFO, which is best where use is a
@@ -116,6 +118,28 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Duel<K> {
 
     fn len(&self) -> usize {
         self.s3_fifo.keys.len()
+    }
+}
+
+impl<K: Copy + Eq + Hash + Debug> Ranking<K> for Duel<K> {
+    fn compare(&self, one: &K, other: &K) -> Ordering {
+        if self.balance_bytes > 0 {
+            self.s3_fifo.compare(one, other)
+        } else {
+            Ordering::Equal
+        }
+    }
+
+    fn evict_key(&mut self, key: &K) -> Option<u64> {
+        let slot = self.s3_fifo.keys.slot(key)?;
+        self.room_bytes = self.held_bytes;
+        self.leave(slot);
+        let (_, bytes) = if self.balance_bytes > 0 {
+            self.s3_fifo.evict(slot)
+        } else {
+            self.s3_fifo.remove(slot)
+        };
+        Some(bytes)
     }
 }
 

@@ -4,14 +4,16 @@ mod decision;
 mod weight;
 mod worth;
 
+use std::cmp::Ordering;
+use std::fmt::Debug;
 use std::hash::Hash;
 
 pub use decision::{Action, Facts, Gain, Peer, Reading, decide};
 pub use weight::Weight;
 pub use worth::{Ageing, Worth};
 
-use super::Eviction;
 use super::ranked::Ranked;
+use super::{Eviction, Ranking};
 
 /// Globally weighted frequency, D4N's policy (dissertation 4.5.3, Algorithm 3): the part that a node plays by
 /// itself.
@@ -22,8 +24,8 @@ use super::ranked::Ranked;
 /// in LFUDA, which this policy is on a single node, or as printed.
 ///
 /// The part that nodes play together needs the directory and is a function: ask for a [`Gwf::candidate`], let
-/// [`decide`] say what becomes of it, and carry that out. [`Gain::of`] gives the weights that a read adds to
-/// a block. `evict` is for a node that cannot reach the directory.
+/// [`decide`] choose an action, and carry that out. [`Gain::of`] gives the weights that a read adds to a
+/// block. `evict` is for a node that cannot reach the directory.
 #[derive(Debug)]
 pub struct Gwf<K> {
     ageing: Ageing,
@@ -89,6 +91,11 @@ impl<K: Copy + Eq + Hash> Gwf<K> {
     /// The worth of a held block.
     pub fn worth(&self, key: &K) -> Option<Worth> {
         self.by_worth.rank(key)
+    }
+
+    /// How many bytes a held block takes.
+    pub fn bytes(&self, key: &K) -> Option<u64> {
+        self.by_worth.bytes(key)
     }
 
     /// Gives a held block another worth: that of a new copy, of a last copy that stays, or of a pushed block.
@@ -173,6 +180,19 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Gwf<K> {
 
     fn len(&self) -> usize {
         self.by_worth.len()
+    }
+}
+
+impl<K: Copy + Eq + Hash + Debug> Ranking<K> for Gwf<K> {
+    fn compare(&self, one: &K, other: &K) -> Ordering {
+        self.worth(one).cmp(&self.worth(other))
+    }
+
+    fn evict_key(&mut self, key: &K) -> Option<u64> {
+        let (bytes, worth) = self.by_worth.remove(key)?;
+        self.left(worth.rank());
+        self.learn_age(worth.rank());
+        Some(bytes)
     }
 }
 

@@ -156,6 +156,26 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         &mut self.shares[place(Layer::L1)].policy
     }
 
+    /// The policy of a layer; `None` if there is no such layer.
+    pub fn policy(&self, layer: Layer) -> Option<&P> {
+        let place = layer.0.checked_sub(Layer::L1.0)?;
+        self.shares.get(usize::from(place)).map(|share| &share.policy)
+    }
+
+    /// As [`Layered::policy`], to change it.
+    pub fn policy_mut(&mut self, layer: Layer) -> Option<&mut P> {
+        let place = layer.0.checked_sub(Layer::L1.0)?;
+        self.shares
+            .get_mut(usize::from(place))
+            .map(|share| &mut share.policy)
+    }
+
+    /// The policies of all layers, from L1 outwards, to change them.
+    pub fn policies_mut(&mut self) -> impl Iterator<Item = (Layer, &mut P)> {
+        let policies = self.shares.iter_mut().map(|share| &mut share.policy);
+        (Layer::L1.0..).map(Layer).zip(policies)
+    }
+
     /// The room of each layer, from L1 outwards.
     pub fn rooms(&self) -> Vec<LayerRoom> {
         let layers = (1..).map(Layer).zip(&self.shares);
@@ -216,6 +236,33 @@ impl<K: Copy + Placed, P: Eviction<K>> Eviction<K> for Layered<K, P> {
             share.used_bytes -= bytes;
             Some(bytes)
         })
+    }
+
+    fn set_aside(&mut self, key: &K) -> Option<u64> {
+        self.shares.iter_mut().find_map(|share| {
+            let bytes = share.policy.set_aside(key)?;
+            share.used_bytes -= bytes;
+            Some(bytes)
+        })
+    }
+
+    fn take_back(&mut self, key: K, bytes: u64) {
+        // The block may belong to another layer by now.
+        let place = place(self.layer_of(key));
+        for (other, share) in self.shares.iter_mut().enumerate() {
+            if other != place {
+                share.policy.left_aside(&key);
+            }
+        }
+        let share = &mut self.shares[place];
+        share.policy.take_back(key, bytes);
+        share.used_bytes += bytes;
+    }
+
+    fn left_aside(&mut self, key: &K) {
+        for share in &mut self.shares {
+            share.policy.left_aside(key);
+        }
     }
 
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {

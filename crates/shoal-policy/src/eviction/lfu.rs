@@ -1,9 +1,11 @@
 //! The least frequently used leaves first.
 
+use std::cmp::Ordering;
+use std::fmt::Debug;
 use std::hash::Hash;
 
-use super::Eviction;
 use super::ranked::Ranked;
+use super::{Eviction, Ranking};
 
 /// Least frequently used since it came; among equals, the key that has been at its count for longest leaves
 /// first.
@@ -48,6 +50,16 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Lfu<K> {
 
     fn len(&self) -> usize {
         self.by_uses.len()
+    }
+}
+
+impl<K: Copy + Eq + Hash + Debug> Ranking<K> for Lfu<K> {
+    fn compare(&self, one: &K, other: &K) -> Ordering {
+        self.by_uses.rank(one).cmp(&self.by_uses.rank(other))
+    }
+
+    fn evict_key(&mut self, key: &K) -> Option<u64> {
+        self.remove(key)
     }
 }
 

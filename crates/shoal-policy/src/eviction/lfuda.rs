@@ -1,9 +1,11 @@
 //! The least frequently used leaves first, and keys that were popular once age.
 
+use std::cmp::Ordering;
+use std::fmt::Debug;
 use std::hash::Hash;
 
-use super::Eviction;
 use super::ranked::Ranked;
+use super::{Eviction, Ranking};
 
 /// LFU with dynamic ageing: a key ranks by its uses plus the age of the cache at its last use; the age is the
 /// rank of the last victim (Arlitt et al., *Evaluating Content Management Techniques for Web Proxy Caches*,
@@ -69,6 +71,18 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Lfuda<K> {
 
     fn len(&self) -> usize {
         self.by_rank.len()
+    }
+}
+
+impl<K: Copy + Eq + Hash + Debug> Ranking<K> for Lfuda<K> {
+    fn compare(&self, one: &K, other: &K) -> Ordering {
+        self.by_rank.rank(one).cmp(&self.by_rank.rank(other))
+    }
+
+    fn evict_key(&mut self, key: &K) -> Option<u64> {
+        let (bytes, rank) = self.by_rank.remove(key)?;
+        self.age = self.age.max(rank.uses_plus_age);
+        Some(bytes)
     }
 }
 

@@ -1,9 +1,11 @@
 //! The least recently used leaves first.
 
+use std::cmp::Ordering;
+use std::fmt::Debug;
 use std::hash::Hash;
 
-use super::Eviction;
 use super::slab::{List, Slab};
+use super::{Eviction, Ranking};
 
 /// Least recently used, every operation in O(1).
 #[derive(Debug)]
@@ -64,6 +66,16 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Lru<K> {
 
     fn len(&self) -> usize {
         self.keys.len()
+    }
+}
+
+impl<K: Copy + Eq + Hash + Debug> Ranking<K> for Lru<K> {
+    fn compare(&self, _one: &K, _other: &K) -> Ordering {
+        Ordering::Equal
+    }
+
+    fn evict_key(&mut self, key: &K) -> Option<u64> {
+        self.remove(key)
     }
 }
 

@@ -22,7 +22,7 @@
 //! | [`Gwf`] | O(1), O(log d) |
 //! | [`Belady`] | O(log n); and 4 bytes for each access to come |
 //! | [`Life`] | O(log o), o objects |
-//! | [`C2p`] | O(log o), at most [`c2p::CANDIDATES`] compared |
+//! | [`C2p`] | as below it; O(log o), at most [`c2p::CANDIDATES`] compared, if objects are incomplete |
 
 mod belady;
 pub mod c2p;
@@ -38,6 +38,7 @@ mod lru;
 mod named;
 mod order;
 mod ranked;
+mod ranking;
 mod s3_fifo;
 mod sieve;
 mod slab;
@@ -57,7 +58,8 @@ pub use lfu::Lfu;
 pub use lfuda::Lfuda;
 pub use life::Life;
 pub use lru::Lru;
-pub use named::{Named, PolicyName};
+pub use named::{Below, Named, PolicyName};
+pub use ranking::Ranking;
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
 
@@ -75,6 +77,24 @@ pub trait Eviction<K> {
     /// This is not a decision of the policy and must not age it: an invalidated block says nothing about how
     /// long blocks live here.
     fn remove(&mut self, key: &K) -> Option<u64>;
+
+    /// Takes a held key out of the order although it stays in the cache, and returns how many bytes it takes.
+    /// [`Eviction::take_back`] or [`Eviction::left_aside`] ends that.
+    fn set_aside(&mut self, key: &K) -> Option<u64> {
+        self.remove(key)
+    }
+
+    /// Puts a key that was set aside back into the order, as one just used.
+    fn take_back(&mut self, key: K, bytes: u64)
+    where
+        K: Copy,
+    {
+        self.insert(key, bytes);
+        self.touch(&key);
+    }
+
+    /// Notes that a key that was set aside is no longer in the cache.
+    fn left_aside(&mut self, _key: &K) {}
 
     /// Chooses a victim to make room, among the keys that `may_leave` allows, and forgets it; a policy that
     /// ages does so here. `None` when no key may leave.

@@ -1,13 +1,16 @@
 //! The policies that a store can be told to follow, by their common names.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
+use super::c2p::{Closeness, Completeness};
 use super::gwf::Ageing;
-use super::{Duel, Eviction, Gwf, Lfu, Lfuda, Lru, S3Fifo, Sieve};
+use super::{C2p, Duel, Eviction, Gwf, Lfu, Lfuda, Lru, Ranking, S3Fifo, Sieve};
+use crate::PartOf;
 
-/// A policy that needs to know only which keys are held and used.
+/// A policy of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PolicyName {
     /// The least recently used leaves first.
@@ -27,6 +30,23 @@ pub enum PolicyName {
     /// By a worth that nodes with a directory share, see [`Gwf`]. A node by itself is better served by
     /// [`PolicyName::Lfuda`], which is the same without other nodes.
     Gwf,
+    /// Blocks of objects that are not complete on all nodes together leave first, then as the paper says, see
+    /// [`C2p`].
+    C2p,
+    /// C2P above [`PolicyName::Lru`].
+    C2pLru,
+    /// C2P above [`PolicyName::Lfu`].
+    C2pLfu,
+    /// C2P above [`PolicyName::Lfuda`].
+    C2pLfuda,
+    /// C2P above [`PolicyName::Sieve`].
+    C2pSieve,
+    /// C2P above [`PolicyName::S3Fifo`].
+    C2pS3Fifo,
+    /// C2P above [`PolicyName::Duel`].
+    C2pDuel,
+    /// C2P above [`PolicyName::Gwf`].
+    C2pGwf,
 }
 
 impl PolicyName {
@@ -39,6 +59,14 @@ impl PolicyName {
         Self::S3Fifo,
         Self::Duel,
         Self::Gwf,
+        Self::C2p,
+        Self::C2pLru,
+        Self::C2pLfu,
+        Self::C2pLfuda,
+        Self::C2pSieve,
+        Self::C2pS3Fifo,
+        Self::C2pDuel,
+        Self::C2pGwf,
     ];
 
     /// The name used in settings, on the command line, in experiments and in reports.
@@ -51,6 +79,14 @@ impl PolicyName {
             Self::S3Fifo => "s3-fifo",
             Self::Duel => "duel",
             Self::Gwf => "gwf",
+            Self::C2p => "c2p",
+            Self::C2pLru => "c2p+lru",
+            Self::C2pLfu => "c2p+lfu",
+            Self::C2pLfuda => "c2p+lfuda",
+            Self::C2pSieve => "c2p+sieve",
+            Self::C2pS3Fifo => "c2p+s3-fifo",
+            Self::C2pDuel => "c2p+duel",
+            Self::C2pGwf => "c2p+gwf",
         }
     }
 
@@ -60,21 +96,72 @@ impl PolicyName {
         Self::ALL.iter().find(named).copied()
     }
 
+    /// The policy without C2P above it: for blocks that no other node holds parts of the same object of. It
+    /// is LRU where C2P is by itself.
+    #[must_use]
+    pub const fn alone(self) -> Self {
+        match self {
+            Self::C2p | Self::C2pLru => Self::Lru,
+            Self::C2pLfu => Self::Lfu,
+            Self::C2pLfuda => Self::Lfuda,
+            Self::C2pSieve => Self::Sieve,
+            Self::C2pS3Fifo => Self::S3Fifo,
+            Self::C2pDuel => Self::Duel,
+            Self::C2pGwf => Self::Gwf,
+            alone => alone,
+        }
+    }
+
+    /// Whether C2P stands above the rest of the policy.
+    pub fn is_c2p(self) -> bool {
+        self.alone() != self
+    }
+
+    /// Whether blocks leave by a worth that nodes with a directory share.
+    pub fn is_gwf(self) -> bool {
+        self.alone() == Self::Gwf
+    }
+
     /// Builds the policy, empty.
-    pub fn build<K: Copy + Eq + Hash + Send + 'static>(self) -> Named<K> {
+    pub fn build<K: Copy + Eq + Hash + fmt::Debug + PartOf + Send + 'static>(self) -> Named<K> {
+        self.build_by(Completeness::default())
+    }
+
+    /// As [`PolicyName::build`], with C2P's meaning of a complete object.
+    pub fn build_by<K>(self, completeness: Completeness) -> Named<K>
+    where
+        K: Copy + Eq + Hash + fmt::Debug + PartOf + Send + 'static,
+    {
+        let below = self.build_below();
         Named {
             name: self,
-            policy: match self {
-                Self::Lru => Policy::ByUse(Box::new(Lru::default())),
-                Self::Lfu => Policy::ByUse(Box::new(Lfu::default())),
-                Self::Lfuda => Policy::ByUse(Box::new(Lfuda::default())),
-                Self::Sieve => Policy::ByUse(Box::new(Sieve::default())),
-                Self::S3Fifo => Policy::ByUse(Box::new(S3Fifo::default())),
-                Self::Duel => Policy::ByUse(Box::new(Duel::default())),
-                // `docs/decisions/0030-gwf-live.md` says why uses add the age once.
-                Self::Gwf => Policy::ByWorth(Gwf::new(Ageing::Added)),
+            policy: if self.is_c2p() {
+                Policy::Above(Box::new(C2p::above(below, completeness)))
+            } else {
+                Policy::Alone(Box::new(below))
             },
         }
+    }
+
+    /// Builds the policy as one that C2P stands above, empty. C2P by itself stands above its own comparator.
+    pub fn build_below<K: Copy + Eq + Hash + fmt::Debug + Send + 'static>(self) -> Below<K> {
+        match self {
+            Self::C2p => Below::ByUse(Box::new(Closeness::default())),
+            _ => self.alone().below(),
+        }
+    }
+
+    fn below<K: Copy + Eq + Hash + fmt::Debug + Send + 'static>(self) -> Below<K> {
+        Below::ByUse(match self {
+            Self::Lru => Box::new(Lru::default()),
+            Self::Lfu => Box::new(Lfu::default()),
+            Self::Lfuda => Box::new(Lfuda::default()),
+            Self::Sieve => Box::new(Sieve::default()),
+            Self::S3Fifo => Box::new(S3Fifo::default()),
+            // `docs/decisions/0030-gwf-live.md` says why uses add the age once.
+            Self::Gwf => return Below::ByWorth(Gwf::new(Ageing::Added)),
+            _ => Box::new(Duel::default()),
+        })
     }
 }
 
@@ -85,83 +172,175 @@ impl fmt::Display for PolicyName {
 }
 
 /// A policy chosen at run time.
-pub struct Named<K> {
+pub struct Named<K: PartOf> {
     name: PolicyName,
     policy: Policy<K>,
 }
 
-enum Policy<K> {
-    /// Which keys are held and used is all that it learns.
-    ByUse(Box<dyn Eviction<K> + Send>),
-    /// It learns what other nodes know, too.
+enum Policy<K: PartOf> {
+    Alone(Box<Below<K>>),
+    Above(Box<C2p<K, Below<K>>>),
+}
+
+/// A policy that C2P may stand above.
+#[derive(Debug)]
+pub enum Below<K> {
+    /// It learns only the keys that are held and used.
+    ByUse(Box<dyn Ranking<K> + Send>),
+    /// It also learns facts of other nodes.
     ByWorth(Gwf<K>),
 }
 
-impl<K> Named<K> {
+impl<K: PartOf> Named<K> {
     /// GWF, for facts that only this policy takes; `None` if another policy was chosen.
-    pub const fn gwf(&self) -> Option<&Gwf<K>> {
-        match &self.policy {
-            Policy::ByUse(_) => None,
-            Policy::ByWorth(gwf) => Some(gwf),
+    pub fn gwf(&self) -> Option<&Gwf<K>> {
+        match self.below() {
+            Below::ByUse(_) => None,
+            Below::ByWorth(gwf) => Some(gwf),
         }
     }
 
     /// As [`Named::gwf`], to change it.
-    pub const fn gwf_mut(&mut self) -> Option<&mut Gwf<K>> {
+    pub fn gwf_mut(&mut self) -> Option<&mut Gwf<K>> {
+        let below = match &mut self.policy {
+            Policy::Alone(below) => below,
+            Policy::Above(c2p) => c2p.below_mut(),
+        };
+        match below {
+            Below::ByUse(_) => None,
+            Below::ByWorth(gwf) => Some(gwf),
+        }
+    }
+
+    /// C2P, for facts that only this policy takes; `None` if another policy was chosen.
+    pub fn c2p(&self) -> Option<&C2p<K, Below<K>>> {
+        match &self.policy {
+            Policy::Alone(_) => None,
+            Policy::Above(c2p) => Some(c2p),
+        }
+    }
+
+    /// As [`Named::c2p`], to change it.
+    pub fn c2p_mut(&mut self) -> Option<&mut C2p<K, Below<K>>> {
         match &mut self.policy {
-            Policy::ByUse(_) => None,
-            Policy::ByWorth(gwf) => Some(gwf),
+            Policy::Alone(_) => None,
+            Policy::Above(c2p) => Some(c2p),
+        }
+    }
+
+    fn below(&self) -> &Below<K> {
+        match &self.policy {
+            Policy::Alone(below) => below,
+            Policy::Above(c2p) => c2p.below(),
         }
     }
 }
 
-impl<K: Copy + Eq + Hash> Named<K> {
+impl<K> Below<K> {
+    fn policy(&self) -> &dyn Ranking<K>
+    where
+        K: Copy + Eq + Hash + fmt::Debug,
+    {
+        match self {
+            Self::ByUse(policy) => &**policy,
+            Self::ByWorth(gwf) => gwf,
+        }
+    }
+
+    fn policy_mut(&mut self) -> &mut dyn Ranking<K>
+    where
+        K: Copy + Eq + Hash + fmt::Debug,
+    {
+        match self {
+            Self::ByUse(policy) => &mut **policy,
+            Self::ByWorth(gwf) => gwf,
+        }
+    }
+}
+
+/// Passes every method on to the policy that `$of` and `$of_mut` return.
+macro_rules! pass_on {
+    ($of:ident, $of_mut:ident) => {
+        fn insert(&mut self, key: K, bytes: u64) {
+            self.$of_mut().insert(key, bytes);
+        }
+
+        fn touch(&mut self, key: &K) {
+            self.$of_mut().touch(key);
+        }
+
+        fn remove(&mut self, key: &K) -> Option<u64> {
+            self.$of_mut().remove(key)
+        }
+
+        fn set_aside(&mut self, key: &K) -> Option<u64> {
+            self.$of_mut().set_aside(key)
+        }
+
+        fn take_back(&mut self, key: K, bytes: u64)
+        where
+            K: Copy,
+        {
+            self.$of_mut().take_back(key, bytes);
+        }
+
+        fn left_aside(&mut self, key: &K) {
+            self.$of_mut().left_aside(key);
+        }
+
+        fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
+            self.$of_mut().evict(may_leave)
+        }
+
+        fn advance(&mut self, now: Duration) {
+            self.$of_mut().advance(now);
+        }
+
+        fn contains(&self, key: &K) -> bool {
+            self.$of().contains(key)
+        }
+
+        fn len(&self) -> usize {
+            self.$of().len()
+        }
+    };
+}
+
+impl<K: Copy + Eq + Hash + fmt::Debug> Eviction<K> for Below<K> {
+    pass_on!(policy, policy_mut);
+}
+
+impl<K: Copy + Eq + Hash + fmt::Debug> Ranking<K> for Below<K> {
+    fn compare(&self, one: &K, other: &K) -> Ordering {
+        self.policy().compare(one, other)
+    }
+
+    fn evict_key(&mut self, key: &K) -> Option<u64> {
+        self.policy_mut().evict_key(key)
+    }
+}
+
+impl<K: Copy + Eq + Hash + fmt::Debug + PartOf> Named<K> {
     fn policy(&self) -> &dyn Eviction<K> {
         match &self.policy {
-            Policy::ByUse(policy) => &**policy,
-            Policy::ByWorth(gwf) => gwf,
+            Policy::Alone(below) => &**below,
+            Policy::Above(c2p) => &**c2p,
         }
     }
 
     fn policy_mut(&mut self) -> &mut dyn Eviction<K> {
         match &mut self.policy {
-            Policy::ByUse(policy) => &mut **policy,
-            Policy::ByWorth(gwf) => gwf,
+            Policy::Alone(below) => &mut **below,
+            Policy::Above(c2p) => &mut **c2p,
         }
     }
 }
 
-impl<K: Copy + Eq + Hash> Eviction<K> for Named<K> {
-    fn insert(&mut self, key: K, bytes: u64) {
-        self.policy_mut().insert(key, bytes);
-    }
-
-    fn touch(&mut self, key: &K) {
-        self.policy_mut().touch(key);
-    }
-
-    fn remove(&mut self, key: &K) -> Option<u64> {
-        self.policy_mut().remove(key)
-    }
-
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-        self.policy_mut().evict(may_leave)
-    }
-
-    fn advance(&mut self, now: Duration) {
-        self.policy_mut().advance(now);
-    }
-
-    fn contains(&self, key: &K) -> bool {
-        self.policy().contains(key)
-    }
-
-    fn len(&self) -> usize {
-        self.policy().len()
-    }
+impl<K: Copy + Eq + Hash + fmt::Debug + PartOf> Eviction<K> for Named<K> {
+    pass_on!(policy, policy_mut);
 }
 
-impl<K: Copy + Eq + Hash> fmt::Debug for Named<K> {
+impl<K: Copy + Eq + Hash + fmt::Debug + PartOf> fmt::Debug for Named<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} over {} keys", self.name, self.len())
     }
@@ -181,6 +360,23 @@ mod tests {
             );
         }
         assert_eq!(PolicyName::of("S3-FIFO"), Some(PolicyName::S3Fifo));
-        assert_eq!(PolicyName::of("mru"), None);
+        assert_eq!(PolicyName::of("c2p+s3-fifo"), Some(PolicyName::C2pS3Fifo));
+        for name in ["mru", "c2p+", "c2p+c2p", "c2p+mru", "c2p lru"] {
+            assert_eq!(PolicyName::of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_policy_below_c2p_is_the_policy_alone() {
+        for &policy in PolicyName::ALL {
+            let alone = policy.alone();
+            assert!(!alone.is_c2p() && alone.alone() == alone);
+            assert_eq!(policy.is_c2p(), policy.as_str().starts_with("c2p"));
+            let name = policy.as_str().strip_prefix("c2p+");
+            assert!(name.is_none_or(|name| name == alone.as_str()));
+            let built = policy.build::<u32>();
+            assert_eq!(built.c2p().is_some(), policy.is_c2p());
+            assert_eq!(built.gwf().is_some(), policy.is_gwf());
+        }
     }
 }

@@ -49,6 +49,10 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
             .map(|slot| self.order.rank(self.keys[slot].rank_id))
     }
 
+    pub(super) fn bytes(&self, key: &K) -> Option<u64> {
+        self.keys.slot(key).map(|slot| self.keys[slot].bytes)
+    }
+
     /// Gives a held key the rank that `next` makes of its present one; returns the rank before and the rank
     /// after.
     pub(super) fn rank_anew(&mut self, key: &K, next: impl FnOnce(R) -> R) -> Option<(R, R)> {

@@ -1,10 +1,12 @@
 //! Three queues: a small one in which keys prove themselves, a main one, and ghosts of the keys that did not.
 
+use std::cmp::Ordering;
+use std::fmt::Debug;
 use std::hash::Hash;
 
-use super::Eviction;
 use super::slab::{List, Slab};
 use super::slot::Slot;
+use super::{Eviction, Ranking};
 
 /// S3-FIFO (Yang et al., SOSP 2023). New keys enter a small queue. Keys used twice there move on to the main
 /// queue; the others leave and are remembered as ghosts. A ghost that returns enters the main queue at once.
@@ -99,7 +101,27 @@ impl<K: Copy + Eq + Hash> Eviction<K> for S3Fifo<K> {
     }
 }
 
+impl<K: Copy + Eq + Hash + Debug> Ranking<K> for S3Fifo<K> {
+    fn compare(&self, one: &K, other: &K) -> Ordering {
+        self.queues.compare(one, other)
+    }
+
+    fn evict_key(&mut self, key: &K) -> Option<u64> {
+        let slot = self.queues.keys.slot(key)?;
+        Some(self.queues.evict(slot).1)
+    }
+}
+
 impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
+    /// Keys that have not proved themselves before others, and less used ones before more used ones.
+    pub(super) fn compare(&self, one: &K, other: &K) -> Ordering {
+        let rank = |key| {
+            let entry = self.keys[self.keys.slot(key)?];
+            Some((entry.is_in_main || entry.uses >= USES_PROVEN, entry.uses))
+        };
+        rank(one).cmp(&rank(other))
+    }
+
     /// Adds an absent key.
     pub(super) fn insert(&mut self, key: K, bytes: u64) -> Slot {
         let is_in_main = self.forget_ghost(&key);

@@ -1,10 +1,12 @@
 //! New keys that are not requested again leave first, without moving anything on a hit.
 
+use std::cmp::Ordering;
+use std::fmt::Debug;
 use std::hash::Hash;
 
-use super::Eviction;
 use super::slab::{List, Slab};
 use super::slot::Slot;
+use super::{Eviction, Ranking};
 
 /// SIEVE (Zhang et al., NSDI 2024): a hand walks from the oldest key to the newest and takes the first key
 /// that was not used since the hand last passed. A hit sets one bit. Every operation takes O(1); eviction is
@@ -87,6 +89,17 @@ impl<K: Copy + Eq + Hash> Sieve<K> {
         self.keys.unlink(&mut self.by_age, slot);
         let (key, Entry { bytes, .. }) = self.keys.remove(slot);
         (key, bytes)
+    }
+}
+
+impl<K: Copy + Eq + Hash + Debug> Ranking<K> for Sieve<K> {
+    fn compare(&self, one: &K, other: &K) -> Ordering {
+        let is_used = |key| self.keys.slot(key).map(|slot| self.keys[slot].is_used);
+        is_used(one).cmp(&is_used(other))
+    }
+
+    fn evict_key(&mut self, key: &K) -> Option<u64> {
+        self.remove(key)
     }
 }
 

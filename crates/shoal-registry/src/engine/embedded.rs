@@ -27,6 +27,7 @@
 
 mod database;
 mod folder;
+mod recent;
 mod sessions;
 mod snapshots;
 mod witness;
@@ -52,6 +53,7 @@ pub use folder::OpenError;
 
 use database::Database;
 use folder::Folder;
+use recent::Recent;
 use sessions::Sessions;
 use snapshots::{Snapshot, Snapshots};
 use writer::Writer;
@@ -77,6 +79,7 @@ pub struct Embedded {
 struct Shared {
     /// `None` while the file cannot be used.
     database: RwLock<Option<Arc<Database>>>,
+    recent: Mutex<Recent>,
     sessions: Mutex<Sessions>,
     snapshots: Mutex<Snapshots>,
 }
@@ -92,6 +95,7 @@ impl Embedded {
         let opened = folder.open()?;
         let shared = Arc::new(Shared {
             database: RwLock::new(Some(Arc::new(opened.database))),
+            recent: Mutex::default(),
             sessions: Mutex::new(Sessions::new(shoal_base::chance::bits())),
             snapshots: Mutex::new(Snapshots::default()),
         });
@@ -108,7 +112,12 @@ impl Embedded {
         self.read(move |shared| {
             let newest = shared.newest()?;
             let found = keys.iter().map(|key| database::get(&newest.transaction, key));
-            found.collect::<Result<_, _>>().map_err(unreadable)
+            let found: Vec<_> = found.collect::<Result<_, _>>().map_err(unreadable)?;
+            let mut recent = shared.recent.lock();
+            for (key, found) in keys.into_iter().zip(&found) {
+                recent.keep(newest.revision, key, found.clone());
+            }
+            Ok(found)
         })
         .await
     }
@@ -128,6 +137,10 @@ impl Embedded {
 
 impl Engine for Embedded {
     fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Stored>, EngineError>> {
+        let known = self.shared.recent.lock().find(key);
+        if let Ok(found) = known {
+            return std::future::ready(Ok(found)).boxed();
+        }
         let key = Bytes::copy_from_slice(key);
         self.looks.look(key, |keys| self.read_keys(keys)).boxed()
     }

@@ -218,7 +218,7 @@ impl Etcd {
             password: password.expose(),
         };
         let body = Bytes::from(serde_json::to_vec(&request).expect("a request of ours is JSON"));
-        // Whatever becomes of this request, the one that needs the token has not been sent.
+        // A lost answer to this request is harmless: the request that needs the token has not been sent.
         let unavailable = |told: &str| EngineError::Unavailable(format!("{}: {told}", member.name()));
         let lost = |told: &str| Failed::TryNext(unavailable(told));
         let answer = match member.post("/v3/auth/authenticate", body, None, by, by).await {

@@ -10,12 +10,14 @@ mod completion;
 mod deletion;
 mod element;
 mod error;
+mod listing;
 mod read;
 
 pub use self::completion::{Completed, Completion, ListedPart, PARTS_MAX};
 pub use self::deletion::{Deleted, Deletion, DeletionResult, KEYS_MAX, Key};
 pub use self::element::{Element, shown};
 pub use self::error::ErrorDocument;
+pub use self::listing::{ListedObject, Listing};
 pub use self::read::{Document, Reader, Tag};
 
 /// The namespace of S3's documents. A client may leave it out.

@@ -3,6 +3,7 @@
 mod modes;
 mod replay;
 mod text;
+mod whole_objects;
 
 use serde::Serialize;
 use shoal_policy::mrc::{MissCurve, Reach, ReuseDistances};
@@ -10,6 +11,8 @@ use shoal_policy::mrc::{MissCurve, Reach, ReuseDistances};
 pub use self::modes::{Choice, Mode, ModeOutcome};
 use self::modes::{Trial, choose};
 use self::replay::Replay;
+pub use self::whole_objects::{WholeChoice, WholeOutcome};
+use self::whole_objects::{WholeReads, choose as choose_whole};
 use crate::block::Granularity;
 use crate::cluster::{Hierarchy, Split};
 use crate::compare::{Comparison, Contender, Row, Survey, WorkingSet};
@@ -79,6 +82,11 @@ pub struct Advice {
     pub modes: Vec<ModeOutcome>,
     /// Which of them a node should follow.
     pub choice: Option<Choice>,
+    /// Results of the reads of several blocks under the policy of nodes and under C2P above it, if there are
+    /// several nodes that are all homes.
+    pub whole_objects: Option<[WholeOutcome; 2]>,
+    /// Which of them a node should follow.
+    pub whole_choice: Option<WholeChoice>,
 }
 
 impl AdviceRequest {
@@ -108,16 +116,17 @@ impl AdviceRequest {
         ];
         let comparison = Comparison {
             granularity: self.granularity,
-            contenders: PolicyName::all().map(Contender::policy).collect(),
+            contenders: PolicyName::of_lone_nodes().map(Contender::policy).collect(),
             capacities: around.map(Capacity::Bytes).to_vec(),
             threads: self.threads,
         };
-        let (splits, modes) = match self.nodes {
-            0 | 1 => (Vec::new(), Vec::new()),
+        let (splits, modes, whole_objects) = match self.nodes {
+            0 | 1 => (Vec::new(), Vec::new(), None),
             _ => {
                 let splits = self.splits(&set, capacity_bytes, &recording, progress)?;
                 let modes = self.modes(&set, capacity_bytes, &splits, &recording, progress)?;
-                (splits, modes)
+                let whole_objects = self.whole_objects(capacity_bytes, &recording, progress)?;
+                (splits, modes, Some(whole_objects))
             }
         };
         let step = set.bytes.div_ceil(POINTS).max(1);
@@ -135,6 +144,8 @@ impl AdviceRequest {
             splits,
             choice: choose(&modes),
             modes,
+            whole_choice: whole_objects.map(choose_whole),
+            whole_objects,
         })
     }
 
@@ -219,6 +230,24 @@ impl AdviceRequest {
         })?;
         let outcome = |(mode, replay): &(Mode, Replay)| trial.outcome(*mode, replay, self.lake_cost);
         Ok(tried.iter().map(outcome).collect())
+    }
+
+    fn whole_objects(
+        &self,
+        capacity_bytes: u64,
+        recording: &Recording<'_>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<[WholeOutcome; 2], TraceError> {
+        let node_bytes = capacity_bytes / u64::from(self.nodes);
+        let mut tried = WholeReads::to_try(self.nodes, node_bytes, self.granularity);
+        recording.replay(progress, |chunk| {
+            for access in chunk {
+                for homes in &mut tried {
+                    homes.replay(access);
+                }
+            }
+        })?;
+        Ok(tried.map(|homes| homes.outcome()))
     }
 }
 

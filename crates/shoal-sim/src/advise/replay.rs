@@ -7,7 +7,7 @@ use crate::cluster::{Arrival, Cooperation, Route, Wanted};
 use crate::report::{Served, Sources, Volume};
 use crate::trace::{Access, Operation};
 
-/// Nodes, and what they have sent and received so far.
+/// Nodes, and the volumes that they have sent and received so far.
 pub(super) struct Replay {
     cluster: Box<dyn Cooperation>,
     nodes: u32,

@@ -1,9 +1,12 @@
 //! The advice for small traces.
 
+use std::num::NonZeroU64;
+
+use shoal_policy::Found;
 use shoal_policy::fingerprint::Fingerprint;
 
 use super::modes::Trial;
-use super::{Advice, AdviceRequest, Choice, LAKE_COST, Mode};
+use super::{Advice, AdviceRequest, Choice, LAKE_COST, Mode, WholeChoice};
 use crate::block::Granularity;
 use crate::chance::{Chance, Zipf};
 use crate::clock::Time;
@@ -331,4 +334,52 @@ fn a_single_node_has_no_mode_to_choose() {
     let advice = single.ask(&trace, &mut |_| ()).unwrap();
     assert_eq!((advice.modes.len(), advice.choice), (0, None));
     assert!(!advice.text().contains("directory"), "{}", advice.text());
+}
+
+/// Reads of objects of several blocks by Zipf's law, ten a second: all of each, or of its first block only.
+fn of_several_blocks(wanted_blocks: u64) -> Advice {
+    let open = move || {
+        let (law, mut chance) = (Zipf::new(200, 0.9), Chance::new(3));
+        let access = move |number: u32| {
+            Ok(Access {
+                at: Time(u64::from(number) * 100_000_000),
+                client: number % 4,
+                object: law.draw(&mut chance),
+                object_bytes: 160,
+                offset_bytes: 0,
+                bytes: wanted_blocks * 10,
+                operation: Operation::Read,
+            })
+        };
+        Ok(Box::new((0..10_000).map(access)) as Accesses)
+    };
+    let request = AdviceRequest {
+        granularity: Granularity::Blocks(NonZeroU64::new(10).unwrap()),
+        nodes: 4,
+        ..request(Some(Capacity::Bytes(8_000)))
+    };
+    request.ask(&open, &mut |_| ()).unwrap()
+}
+
+#[test]
+fn readers_of_whole_objects_speak_for_c2p() {
+    let advice = of_several_blocks(16);
+    let [alone, above] = advice.whole_objects.unwrap();
+    assert_eq!((alone.reads(), above.reads()), (10_000, 10_000));
+    assert!(above.share(Found::Complete) > alone.share(Found::Complete) + 0.01);
+    assert!(above.share(Found::Partial) < alone.share(Found::Partial) / 2.0);
+    assert_eq!(advice.whole_choice, Some(WholeChoice::Take), "{}", advice.text());
+    let text = advice.text();
+    assert!(text.contains("10000 reads want several blocks"), "{text}");
+    assert!(
+        text.contains("Choose `policy = \"c2p+duel\"` below [store]:"),
+        "{text}"
+    );
+}
+
+#[test]
+fn readers_of_single_blocks_do_not_care_for_whole_objects() {
+    let advice = of_several_blocks(1);
+    assert_eq!(advice.whole_choice, Some(WholeChoice::NoneWanted));
+    assert!(!advice.text().contains("c2p"), "{}", advice.text());
 }

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{Advice, Choice, Mode, ModeOutcome};
+use shoal_policy::Found;
+
+use super::{Advice, Choice, Mode, ModeOutcome, WholeChoice};
 use crate::compare::{Contender, Row};
 use crate::plot::{Line, Lines};
 use crate::policy::PolicyName;
@@ -41,6 +43,7 @@ impl Advice {
         self.tell_policies(&mut text);
         self.tell_splits(&mut text);
         self.tell_modes(&mut text);
+        self.tell_whole_objects(&mut text);
         self.tell_missing_clients(&mut text);
         text
     }
@@ -238,6 +241,62 @@ impl Advice {
             "Nodes with a directory evict by `gwf`, which keeps last copies in preference to others, unless [store] policy\n\
              says otherwise."
         );
+    }
+
+    fn tell_whole_objects(&self, text: &mut String) {
+        let (Some(outcomes), Some(choice)) = (self.whole_objects, self.whole_choice) else {
+            return;
+        };
+        if choice == WholeChoice::NoneWanted {
+            return;
+        }
+        let [alone, above] = outcomes;
+        let _ = writeln!(
+            text,
+            "\n{} several blocks. A reader waits for the slowest of them. If all room of the {} nodes is for\n\
+             blocks that are at home there (no L1), a node holds parts of objects, and such reads find:",
+            match alone.reads() {
+                1 => "1 read wants".to_owned(),
+                reads => format!("{reads} reads want"),
+            },
+            self.nodes
+        );
+        for outcome in outcomes {
+            let percent = |found| outcome.share(found) * 100.0;
+            let _ = writeln!(
+                text,
+                "  {:<15} all {:5.1}%  a part {:5.1}%  nothing {:5.1}%  lake {:>10}",
+                outcome.policy.to_string(),
+                percent(Found::Complete),
+                percent(Found::Partial),
+                percent(Found::Nothing),
+                human_bytes(outcome.lake.bytes)
+            );
+        }
+        let points = (above.share(Found::Complete) - alone.share(Found::Complete)) * 100.0;
+        let (less, more) = (alone.lake.bytes, above.lake.bytes);
+        let word = if more > less { "more" } else { "less" };
+        let lake = (more.abs_diff(less)) as f64 / less.max(1) as f64 * 100.0;
+        let _ = match choice {
+            WholeChoice::Take => writeln!(
+                text,
+                "Choose `policy = \"{}\"` below [store]: {points:.1} points more of these reads find all, and the lake sends\n\
+                 {lake:.1}% {word}.",
+                above.policy
+            ),
+            WholeChoice::Weigh => writeln!(
+                text,
+                "With `policy = \"{}\"` below [store], {points:.1} points more of these reads find all, but the lake sends {lake:.1}%\n\
+                 {word}: take it only if readers need whole objects and the lake has time.",
+                above.policy
+            ),
+            WholeChoice::Keep | WholeChoice::NoneWanted => writeln!(
+                text,
+                "Keep `{}`: `{}` would hardly help these reads ({points:+.1} points find all), and the lake would send\n\
+                 {lake:.1}% {word}.",
+                alone.policy, above.policy
+            ),
+        };
     }
 
     fn tell_missing_clients(&self, text: &mut String) {

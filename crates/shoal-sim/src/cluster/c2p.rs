@@ -5,8 +5,10 @@
 
 use std::time::Duration;
 
-use shoal_policy::eviction::C2p;
-use shoal_policy::eviction::c2p::{AGGREGATION, Event, EventKind, Outbox, Settings};
+use shoal_policy::NodeId;
+use shoal_policy::eviction::c2p::{Event, GROUP_BLOCKS};
+use shoal_policy::eviction::{Below, C2p};
+use shoal_policy::outbox::{AGGREGATION, Limits, Outbox};
 
 use super::storage::Placement;
 use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
@@ -16,7 +18,10 @@ use crate::clock::Time;
 use crate::hash::NumberMap;
 
 /// The maximum number of events that wait for one node; the paper's nodes send some 70 a second.
-const EVENTS_MAX: usize = 1024;
+const EVENTS_MAX: Limits = Limits {
+    batch_bytes: 1024,
+    waiting_bytes: 1024,
+};
 
 /// Storage nodes with C2P.
 #[derive(Debug)]
@@ -30,8 +35,8 @@ pub struct StorageC2p {
 
 #[derive(Debug)]
 struct Node {
-    cache: Cache<C2p<Block>>,
-    outbox: Outbox<NodeIndex, Block>,
+    cache: Cache<C2p<Block, Below<Block>>>,
+    outbox: Outbox<NodeIndex, Event<Block>>,
 }
 
 #[derive(Clone, Debug)]
@@ -40,17 +45,17 @@ struct Object {
 }
 
 impl StorageC2p {
-    /// Creates `nodes` with `capacity_bytes` each, and `placement` on them. With `prefetch`, a miss of one
-    /// node makes the others fetch their blocks of the object.
+    /// Creates `nodes` with `capacity_bytes` each, and `placement` on them. With `prefetch`, nodes fetch what
+    /// objects lack at them when other nodes tell that readers want it.
     pub fn new(
         nodes: usize,
         placement: Placement,
         capacity_bytes: u64,
-        settings: Settings,
+        policy: impl Fn() -> C2p<Block, Below<Block>>,
         prefetch: bool,
     ) -> Self {
         let node = |_| Node {
-            cache: Cache::new(capacity_bytes, C2p::new(settings)),
+            cache: Cache::new(capacity_bytes, policy()),
             outbox: Outbox::new(EVENTS_MAX),
         };
         Self {
@@ -61,57 +66,50 @@ impl StorageC2p {
         }
     }
 
-    /// Queues an event of `block` on `node` for the node's peers.
-    fn tell(&mut self, node: NodeIndex, block: Block, kind: EventKind, now: Time) {
-        let blocks = self
-            .objects
-            .get(&block.object)
-            .map_or(0, |object| object.block_bytes.len() as u32);
-        let at = now.since_start();
-        let event = Event { at, key: block, kind };
-        let peers = peers(self.placement, node, block.object, blocks);
-        self.nodes[node].outbox.push(event, peers, at);
-    }
-
-    fn take_in(&mut self, arrival: &Arrival, kind: EventKind) {
-        let Wanted { node, block, .. } = arrival.wanted;
-        let mut left = Vec::new();
-        if self.nodes[node].cache.keep(arrival, |victim| left.push(victim)) {
-            self.tell(node, block, kind, arrival.now);
-        }
-        for victim in left {
-            self.tell(node, victim, EventKind::Replace, arrival.now);
+    /// Queues the events of every node for its peers.
+    fn gather(&mut self) {
+        for index in 0..self.nodes.len() {
+            for event in self.nodes[index].cache.policy_mut().take_events() {
+                let object = event.key.object;
+                let blocks = self.objects.get(&object);
+                let blocks = blocks.map_or(0, |object| object.block_bytes.len() as u32);
+                for peer in peers(self.placement, index, event.key, blocks) {
+                    // A dropped event costs accuracy only.
+                    drop(self.nodes[index].outbox.push(event, peer, event.at));
+                }
+            }
         }
     }
 
-    fn deliver(&mut self, to: NodeIndex, event: &Event<Block>) -> Vec<Push> {
-        self.nodes[to].cache.policy_mut().hear(event);
-        let Some(object) = self.objects.get(&event.key.object) else {
+    fn deliver(&mut self, from: NodeIndex, to: NodeIndex, event: &Event<Block>) -> Vec<Push> {
+        let policy = self.nodes[to].cache.policy_mut();
+        policy.hear(NodeId(from as u64), event);
+        let Some(object) = self.objects.get(&event.key.object).filter(|_| self.prefetch) else {
             return Vec::new();
         };
-        if !self.prefetch {
-            return Vec::new();
-        }
-        let placement = self.placement;
-        let blocks = (0..object.block_bytes.len() as u32).map(|index| Block {
+        let missing = policy.missing(event, object.block_bytes.len() as u32);
+        let first = event.key.index - event.key.index % GROUP_BLOCKS;
+        let missing = (0..GROUP_BLOCKS).filter(|place| missing & (1 << place) != 0);
+        let missing = missing.map(|place| Block {
             object: event.key.object,
-            index,
+            index: first + place,
         });
-        let here = blocks.filter(|block| placement.of(*block) == to);
         let push = |block: Block| Push {
             block,
             bytes: object.block_bytes[block.index as usize],
             from: None,
             to,
         };
-        let siblings = self.nodes[to].cache.policy().siblings(event, here);
-        siblings.into_iter().map(push).collect()
+        let here = missing.filter(|block| self.placement.of(*block) == to);
+        here.map(push).collect()
     }
 }
 
-/// The other nodes that store blocks of `object`.
-fn peers(placement: Placement, node: NodeIndex, object: u32, blocks: u32) -> Vec<NodeIndex> {
-    let stored = (0..blocks).map(|index| placement.of(Block { object, index }));
+/// The other nodes that store blocks of the group of a block, whose object has `blocks` blocks.
+fn peers(placement: Placement, node: NodeIndex, block: Block, blocks: u32) -> Vec<NodeIndex> {
+    let first = block.index - block.index % GROUP_BLOCKS;
+    let group = first..blocks.min(first + GROUP_BLOCKS);
+    let stored = group.map(|index| placement.of(Block { index, ..block }));
     let mut peers: Vec<_> = stored.filter(|&peer| peer != node).collect();
     peers.sort_unstable();
     peers.dedup();
@@ -125,18 +123,13 @@ impl Cooperation for StorageC2p {
 
     fn route(&mut self, wanted: &Wanted) -> Route {
         let Wanted {
-            node,
-            block,
-            bytes,
-            now,
-            ..
+            node, block, bytes, ..
         } = *wanted;
         let object = self.objects.entry(block.object).or_insert_with(|| Object {
             block_bytes: vec![bytes; wanted.object_blocks as usize],
         });
         object.block_bytes[block.index as usize] = bytes;
         if self.nodes[node].cache.serve(wanted) {
-            self.tell(node, block, EventKind::Hit, now);
             Route::Local
         } else {
             Route::Lake { through: None }
@@ -145,7 +138,7 @@ impl Cooperation for StorageC2p {
 
     fn landed(&mut self, arrival: &Arrival) -> Vec<Push> {
         if arrival.route != Route::Local {
-            self.take_in(arrival, EventKind::Miss);
+            self.nodes[arrival.wanted.node].cache.keep(arrival, |_| ());
         }
         Vec::new()
     }
@@ -160,7 +153,10 @@ impl Cooperation for StorageC2p {
             now,
         };
         let route = Route::Lake { through: None };
-        self.take_in(&Arrival { wanted, route, now }, EventKind::Add);
+        let cache = &mut self.nodes[push.to].cache;
+        if cache.keep(&Arrival { wanted, route, now }, |_| ()) {
+            cache.policy_mut().added(&push.block);
+        }
         Vec::new()
     }
 
@@ -178,12 +174,15 @@ impl Cooperation for StorageC2p {
     }
 
     fn adapt(&mut self, now: Time) -> Vec<Push> {
+        for node in &mut self.nodes {
+            node.cache.advance(now);
+        }
+        self.gather();
         let mut pushes = Vec::new();
         for from in 0..self.nodes.len() {
-            for (to, events) in self.nodes[from].outbox.take_due(now.since_start()) {
-                self.nodes[to].cache.advance(now);
+            for (to, events) in self.nodes[from].outbox.take_due(now.since_start(), |_| true) {
                 for event in &events {
-                    pushes.extend(self.deliver(to, event));
+                    pushes.extend(self.deliver(from, to, event));
                 }
             }
         }
@@ -199,7 +198,8 @@ impl Cooperation for StorageC2p {
 
 #[cfg(test)]
 mod tests {
-    use shoal_policy::eviction::c2p::{Reads, Settings};
+    use shoal_policy::eviction::c2p::Completeness;
+    use shoal_policy::eviction::{C2p, PolicyName};
 
     use super::super::storage::Placement;
     use super::super::{Arrival, Cooperation, Route, Wanted};
@@ -210,12 +210,9 @@ mod tests {
     const NODES: usize = 2;
     const PLACEMENT: Placement = Placement::new(NODES, 1);
 
-    fn nodes(prefetch: bool) -> StorageC2p {
-        let settings = Settings {
-            reads: Reads::Whole,
-            ..Settings::default()
-        };
-        StorageC2p::new(NODES, PLACEMENT, 40, settings, prefetch)
+    fn nodes(capacity_bytes: u64, prefetch: bool) -> StorageC2p {
+        let policy = || C2p::above(PolicyName::C2p.build_below(), Completeness::Whole);
+        StorageC2p::new(NODES, PLACEMENT, capacity_bytes, policy, prefetch)
     }
 
     fn wanted(block: Block, now: Time) -> Wanted {
@@ -249,7 +246,7 @@ mod tests {
     #[test]
     fn a_miss_makes_the_other_nodes_fetch_their_blocks_when_they_hear_of_it() {
         for prefetch in [false, true] {
-            let (mut nodes, [first, second]) = (nodes(prefetch), shared());
+            let (mut nodes, [first, second]) = (nodes(40, prefetch), shared());
             read(&mut nodes, first, Time::ZERO);
             assert!(
                 nodes.adapt(Time(100_000_000)).is_empty(),
@@ -272,16 +269,7 @@ mod tests {
 
     #[test]
     fn a_block_whose_object_others_let_go_of_leaves_first() {
-        let mut nodes = StorageC2p::new(
-            NODES,
-            PLACEMENT,
-            20,
-            Settings {
-                reads: Reads::Whole,
-                ..Settings::default()
-            },
-            false,
-        );
+        let mut nodes = nodes(20, false);
         let [first, second] = shared();
         let stored_on = |node| {
             let blocks = (first.object + 1..100).map(|object| Block { object, index: 0 });

@@ -1,13 +1,13 @@
 //! The `[cluster]` of an experiment.
 
 use serde::Deserialize;
-use shoal_policy::eviction::{c2p, gwf};
+use shoal_policy::eviction::{Below, C2p, c2p, gwf};
 
 use super::directory::NODES_MAX;
 use super::{
     Cooperation, Directory, DirectoryGwf, Hierarchy, Placement, Replication, Solo, Split, Storage, StorageC2p,
 };
-use crate::block::Granularity;
+use crate::block::{Block, Granularity};
 use crate::cache::Cache;
 use crate::chance::Chance;
 use crate::policy::PolicyName;
@@ -105,12 +105,15 @@ pub enum GwfAgeing {
 pub struct C2pSettings {
     /// Whether Algorithm 1 compares times when they are far apart instead of close.
     pub inverted: bool,
-    /// Whether the arrival of a block means that all blocks of its object arrive, as in the paper.
+    /// Whether every block of an object counts for its completeness, as in the paper, or only those that
+    /// readers used lately.
     pub whole_reads: bool,
     /// Uses closer together than this are close.
     pub affinity: Span,
-    /// Whether a peer's miss makes a node fetch its own blocks of the object.
+    /// Whether a node fetches what an object lacks at it when other nodes tell that readers want it.
     pub prefetch: bool,
+    /// The policy that C2P stands above; its own comparator if there is none.
+    pub above: Option<PolicyName>,
 }
 
 impl Default for C2pSettings {
@@ -119,8 +122,28 @@ impl Default for C2pSettings {
         Self {
             inverted: false,
             whole_reads: true,
-            affinity: Span(c2p::Settings::default().affinity),
+            affinity: Span(c2p::Rule::default().affinity),
             prefetch: false,
+            above: None,
+        }
+    }
+}
+
+impl C2pSettings {
+    /// The policy that C2P stands above, empty.
+    fn below(&self) -> Below<Block> {
+        match self.above {
+            Some(PolicyName::OfStores(policy)) => policy.build_below(),
+            Some(PolicyName::Life | PolicyName::Gwf) | None => {
+                Below::ByUse(Box::new(c2p::Closeness::new(c2p::Rule {
+                    reading: if self.inverted {
+                        c2p::Reading::Inverted
+                    } else {
+                        c2p::Reading::Printed
+                    },
+                    affinity: self.affinity.0,
+                })))
+            }
         }
     }
 }
@@ -155,6 +178,13 @@ impl ClusterSettings {
             return Err(format!(
                 "`cluster.nodes` is {}\nhint: a simulated directory has room for {NODES_MAX} nodes",
                 self.nodes
+            ));
+        }
+        if let Some(above) = self.c2p.above
+            && !matches!(above, PolicyName::OfStores(policy) if !policy.is_c2p())
+        {
+            return Err(format!(
+                "`cluster.c2p.above` is {above}\nhint: C2P stands above lru, lfu, lfuda, sieve, s3-fifo or duel"
             ));
         }
         Ok(())
@@ -207,24 +237,16 @@ impl ClusterSettings {
             }
             CooperationName::Storage => Box::new(Storage::new(caches(), seed)),
             CooperationName::C2p => {
-                let settings = c2p::Settings {
-                    reads: if self.c2p.whole_reads {
-                        c2p::Reads::Whole
-                    } else {
-                        c2p::Reads::Partial
-                    },
-                    reading: if self.c2p.inverted {
-                        c2p::Reading::Inverted
-                    } else {
-                        c2p::Reading::Printed
-                    },
-                    affinity: self.c2p.affinity.0,
+                let completeness = if self.c2p.whole_reads {
+                    c2p::Completeness::Whole
+                } else {
+                    c2p::Completeness::Read
                 };
                 Box::new(StorageC2p::new(
                     nodes,
                     Placement::new(nodes, seed),
                     self.capacity.0,
-                    settings,
+                    || C2p::above(self.c2p.below(), completeness),
                     self.c2p.prefetch,
                 ))
             }

@@ -100,7 +100,10 @@ impl Contender {
                 .iter()
                 .map(move |&admission| Self::Policy(policy, admission))
         };
-        PolicyName::all().flat_map(with).chain([Self::Belady]).collect()
+        PolicyName::of_lone_nodes()
+            .flat_map(with)
+            .chain([Self::Belady])
+            .collect()
     }
 
     fn eviction(self, future: &[Block]) -> AnyPolicy {

@@ -463,7 +463,7 @@ fn every_byte_that_clients_get_came_from_somewhere() {
         assert_eq!(sources.total().requests, 12 * 300 * 3);
         assert_eq!(report.link_bytes(LinkKind::Client), bytes);
         assert_eq!(report.link_bytes(LinkKind::LakeIn), sources.lake.bytes);
-        // What is on its way when the last job ends is on the links and has not arrived.
+        // Bytes that are on their way when the last job ends are counted on the links and have not arrived.
         let on_the_way = report.link_bytes(LinkKind::PeerIn) - report.between_nodes.bytes;
         assert!(on_the_way <= 12 * 8 * 100, "{cooperation:?}: {on_the_way} bytes");
         let unasked = report.between_nodes.requests - sources.peer.requests;

@@ -2,81 +2,41 @@
 //! `shoal::access` are requests.
 //!
 //! Successful `get_object`s are reads, `put_object`s and `complete_multipart_upload`s are writes, and
-//! `delete_object`s are deletions. The log does not give the range of a partial answer (206): it is taken
-//! from the start of the object.
+//! `delete_object`s are deletions. Logs of earlier nodes do not give the range of a partial answer (206): it
+//! is taken from the start of the object.
 
 use std::io::Read;
 
-use serde::Deserialize;
+use shoal_logs::{RequestKind, node};
 
-use super::log::Log;
-use super::timestamp::rfc3339;
-use super::{Access, Operation, Piece, TraceError};
-
-const TARGET: &str = "shoal::access";
-
-#[derive(Deserialize)]
-struct Line {
-    target: String,
-    time: Option<String>,
-    peer: Option<String>,
-    operation: Option<String>,
-    bucket: Option<String>,
-    key: Option<String>,
-    status: Option<u16>,
-    bytes: Option<u64>,
-}
+use super::log::{Log, operation};
+use super::{Access, Piece, TraceError};
 
 /// Parses the request of `line`; `None` if it moves no bytes of an object.
 pub(super) fn access<R: Read>(log: &mut Log<R>, line: &str) -> Result<Option<Access>, TraceError> {
-    let expected = "a line of the node's log in JSON ([log] format = \"json\")";
-    let line: Line =
-        serde_json::from_str(line).map_err(|error| log.lines.error(error.to_string(), expected))?;
-    if line.target != TARGET {
-        return Ok(None);
-    }
-    let Some(time) = line.time.as_deref().and_then(rfc3339) else {
-        let found = line
-            .time
-            .map_or("no `time`".to_owned(), |time| format!("`time` {time}"));
-        return Err(log
-            .lines
-            .error(found, "a `time` such as 2023-11-14T22:13:20.123Z"));
-    };
-    let at = log.since.first_line(time);
-    let operation = line.operation.as_deref().and_then(operation);
-    let (Some(operation), Some(bucket), Some(key)) = (operation, line.bucket, line.key) else {
+    let Some(request) = node::request(line).map_err(|mismatch| log.lines.mismatch(mismatch))? else {
         return Ok(None);
     };
-    if !matches!(line.status, Some(200 | 204 | 206)) {
+    let at = log.since.first_line(request.at);
+    let (Some(operation), Some(bucket), Some(key)) = (operation(request.kind), request.bucket, request.key)
+    else {
         return Ok(None);
-    }
-    // The port of a client changes with every connection.
-    let peer = line.peer.unwrap_or_default();
-    let client = peer
-        .rsplit_once(':')
-        .map_or(peer.as_str(), |(address, _port)| address);
-    let bytes = line.bytes.unwrap_or(0);
+    };
+    // The body of an answer to a write is not the object.
+    let is_read = request.kind == RequestKind::Read;
+    let offset_bytes = request.offset_bytes.filter(|_| is_read).unwrap_or(0);
+    let end_bytes = offset_bytes.saturating_add(request.bytes);
     let access = Access {
         at,
-        client: log.clients.number(client),
+        client: log.clients.number(&*request.client),
         object: log.objects.number(&(bucket, key)),
-        object_bytes: bytes,
-        offset_bytes: 0,
-        bytes,
+        object_bytes: request.object_bytes.unwrap_or(end_bytes).max(end_bytes),
+        offset_bytes,
+        bytes: request.bytes,
         operation,
     };
     log.lines.check(&Piece::from(&access))?;
     Ok(Some(access))
-}
-
-fn operation(word: &str) -> Option<Operation> {
-    match word {
-        "get_object" => Some(Operation::Read),
-        "put_object" | "complete_multipart_upload" => Some(Operation::Write),
-        "delete_object" => Some(Operation::Delete),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

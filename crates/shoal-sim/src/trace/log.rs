@@ -2,8 +2,11 @@
 
 use std::io::Read;
 
-use super::timestamp::Since;
+use shoal_logs::RequestKind;
+use time::OffsetDateTime;
+
 use super::{Access, Lines, Operation, TraceError};
+use crate::clock::Time;
 use crate::names::Names;
 
 /// Parses one line; `None` if it moves no bytes of an object.
@@ -61,5 +64,32 @@ impl<R: Read> Iterator for Log<R> {
                 return Some(access.map(|access| self.outdating_all(access)));
             }
         }
+    }
+}
+
+/// The operation of a request; `None` if it moves no bytes of an object.
+pub(super) const fn operation(kind: RequestKind) -> Option<Operation> {
+    match kind {
+        RequestKind::Read => Some(Operation::Read),
+        RequestKind::Write => Some(Operation::Write),
+        RequestKind::Delete => Some(Operation::Delete),
+        RequestKind::Other => None,
+    }
+}
+
+/// Times of a log, counted from its first line.
+///
+/// Merged logs of several servers are only roughly in order: a time before the first line counts as that of
+/// the first line.
+#[derive(Debug, Default)]
+pub(super) struct Since {
+    first: Option<OffsetDateTime>,
+}
+
+impl Since {
+    /// Converts `at` to the time of the trace.
+    pub(super) fn first_line(&mut self, at: OffsetDateTime) -> Time {
+        let nanos = (at - *self.first.get_or_insert(at)).whole_nanoseconds();
+        Time(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
     }
 }

@@ -16,12 +16,14 @@ mod packed;
 mod recording;
 mod s3_log;
 mod swim;
-mod timestamp;
 mod wfcommons;
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
+
+use shoal_logs::Mismatch;
+use shoal_logs::line::{LineEnd, read_line};
 
 pub use self::error::TraceError;
 pub use self::format::Format;
@@ -112,6 +114,9 @@ struct Lines<R> {
     asked_bytes: u64,
 }
 
+/// The maximum length of a line.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
 /// The maximum number of bytes over all requests of a trace: no sum of them wraps.
 const ASKED_BYTES_MAX: u64 = 1 << 63;
 
@@ -148,16 +153,20 @@ impl<R: Read> Lines<R> {
 
     /// The next line that is not empty, without its line end; `None` after the last one.
     fn next_line(&mut self) -> Option<Result<String, TraceError>> {
+        let mut bytes = Vec::new();
         loop {
-            let mut bytes = Vec::new();
             self.line += 1;
-            match io::BufRead::read_until(&mut self.input, b'\n', &mut bytes) {
-                Ok(0) => return None,
+            match read_line(&mut self.input, &mut bytes, LINE_BYTES_MAX) {
+                Ok(LineEnd::NoMore) => return None,
                 // Keys are bytes: text that is not UTF-8 names an object all the same.
-                Ok(_) => match String::from_utf8_lossy(&bytes).trim_end_matches(['\r', '\n']) {
+                Ok(LineEnd::Line) => match String::from_utf8_lossy(&bytes).trim_end_matches('\r') {
                     "" => {}
                     line => return Some(Ok(line.to_owned())),
                 },
+                Ok(LineEnd::TooLong) => {
+                    let found = format!("a line of more than {LINE_BYTES_MAX} bytes");
+                    return Some(Err(self.error(found, "one request or job a line")));
+                }
                 Err(source) => return Some(Err(self.io_error(source))),
             }
         }
@@ -168,6 +177,10 @@ impl<R: Read> Lines<R> {
             path: self.path.clone(),
             source,
         }
+    }
+
+    fn mismatch(&self, mismatch: Mismatch) -> TraceError {
+        self.error(mismatch.found, mismatch.expected)
     }
 
     fn error(&self, found: impl Into<String>, expected: impl Into<String>) -> TraceError {

@@ -7,103 +7,29 @@
 
 use std::io::Read;
 
-use super::log::Log;
-use super::timestamp::common_log;
-use super::{Access, Operation, Piece, TraceError};
+use shoal_logs::s3_server;
 
-const EXPECTED: &str = "a line of an S3 server access log: owner bucket [time] address requester id operation key \"uri\" status \
-                        error bytes size ...";
-
-// Positions of the needed fields.
-const BUCKET: usize = 1;
-const TIME: usize = 2;
-const ADDRESS: usize = 3;
-const OPERATION: usize = 6;
-const KEY: usize = 7;
-const STATUS: usize = 9;
-const BYTES_SENT: usize = 11;
-const OBJECT_SIZE: usize = 12;
+use super::log::{Log, operation};
+use super::{Access, Piece, TraceError};
 
 /// Parses the request of `line`; `None` if it moves no bytes of an object.
 pub(super) fn access<R: Read>(log: &mut Log<R>, line: &str) -> Result<Option<Access>, TraceError> {
-    let fields = split(line);
-    if fields.len() <= OBJECT_SIZE {
-        return Err(log.lines.error(format!("{} fields", fields.len()), EXPECTED));
-    }
-    let Some(time) = common_log(fields[TIME]) else {
-        let found = format!("`{}` where the time stands", fields[TIME]);
-        return Err(log
-            .lines
-            .error(found, "a time such as [06/Feb/2019:00:00:38 +0000]"));
-    };
-    let at = log.since.first_line(time);
-    let Some(operation) = operation(fields[OPERATION]) else {
+    let request = s3_server::request(line).map_err(|mismatch| log.lines.mismatch(mismatch))?;
+    let at = log.since.first_line(request.at);
+    let Some(operation) = operation(request.kind) else {
         return Ok(None);
-    };
-    // 206 is a partial answer; a request with a status that is not listed moved nothing.
-    if !matches!(fields[STATUS], "200" | "204" | "206") {
-        return Ok(None);
-    }
-    let bytes_of = |name: &str, field: usize| match fields[field] {
-        // Stands for none.
-        "-" => Ok(None),
-        value => value.parse().map(Some).map_err(|_| {
-            let found = format!("`{value}` where the {name} stand");
-            log.lines.error(found, "a whole number of bytes, or -")
-        }),
-    };
-    let sent_bytes: u64 = bytes_of("bytes sent", BYTES_SENT)?.unwrap_or(0);
-    let object_bytes = bytes_of("bytes of the object", OBJECT_SIZE)?.unwrap_or(sent_bytes);
-    let bytes = match operation {
-        Operation::Read => sent_bytes,
-        Operation::Write | Operation::Delete => object_bytes,
     };
     let access = Access {
         at,
-        client: log.clients.number(fields[ADDRESS]),
-        object: log.objects.number(&(fields[BUCKET], fields[KEY])),
-        object_bytes: object_bytes.max(bytes),
+        client: log.clients.number(&*request.client),
+        object: log.objects.number(&(request.bucket, request.key)),
+        object_bytes: request.object_bytes.unwrap_or(request.bytes).max(request.bytes),
         offset_bytes: 0,
-        bytes,
+        bytes: request.bytes,
         operation,
     };
     log.lines.check(&Piece::from(&access))?;
     Ok(Some(access))
-}
-
-fn operation(word: &str) -> Option<Operation> {
-    match word {
-        "REST.GET.OBJECT" => Some(Operation::Read),
-        "REST.PUT.OBJECT" | "REST.COPY.OBJECT" | "REST.POST.OBJECT" | "REST.POST.UPLOAD" => {
-            Some(Operation::Write)
-        }
-        "REST.DELETE.OBJECT" | "BATCH.DELETE.OBJECT" | "S3.EXPIRE.OBJECT" => Some(Operation::Delete),
-        _ => None,
-    }
-}
-
-/// Splits a line into its fields: words, `"quoted words"` and `[words in brackets]`, without their
-/// delimiters.
-fn split(line: &str) -> Vec<&str> {
-    let mut fields = Vec::with_capacity(24);
-    let mut rest = line.trim();
-    while !rest.is_empty() {
-        let end = match rest.as_bytes()[0] {
-            b'"' => Some('"'),
-            b'[' => Some(']'),
-            _ => None,
-        };
-        let field = match end {
-            Some(end) => {
-                rest = &rest[1..];
-                rest.split(end).next().unwrap_or(rest)
-            }
-            None => rest.split(' ').next().unwrap_or(rest),
-        };
-        fields.push(field);
-        rest = rest[field.len()..].trim_start_matches(['"', ']']).trim_start();
-    }
-    fields
 }
 
 #[cfg(test)]

@@ -9,11 +9,11 @@
 
 use std::io::Read;
 
+use shoal_logs::swim;
+
 use super::{Job, Lines, Piece, TraceError};
 use crate::clock::Time;
 use crate::names::Names;
-
-const EXPECTED: &str = "job, submit time (s), gap (s), input, shuffle and output bytes, and perhaps the input's path, separated by tabs";
 
 pub(super) struct Swim<R> {
     lines: Lines<R>,
@@ -29,29 +29,18 @@ impl<R: Read> Swim<R> {
     }
 
     fn job(&mut self, line: &str) -> Result<Job, TraceError> {
-        let fields: Vec<_> = line.trim_end().split('\t').map(str::trim).collect();
-        let &[_job, submit_s, _gap, input, _shuffle, output, ..] = fields.as_slice() else {
-            return Err(self.lines.error(format!("{} fields", fields.len()), EXPECTED));
-        };
-        let number = |name: &str, text: &str| {
-            text.parse::<u64>().map_err(|_| {
-                let found = format!("`{text}` where the {name} stands");
-                self.lines.error(found, EXPECTED)
-            })
-        };
-        let submit_s = number("submit time", submit_s)?;
-        let (input_bytes, output_bytes) = (number("input", input)?, number("output", output)?);
-        let Some(at_nanos) = submit_s.checked_mul(1_000_000_000) else {
-            let found = format!("`{submit_s}` where the submit time stands");
+        let job = swim::job(line).map_err(|mismatch| self.lines.mismatch(mismatch))?;
+        let Some(at_nanos) = job.submit_s.checked_mul(1_000_000_000) else {
+            let found = format!("`{}` where the submit time stands", job.submit_s);
             return Err(self.lines.error(found, "less than 584 years, in seconds"));
         };
-        let input = match fields.get(6) {
-            Some(path) if !path.is_empty() => self.objects.number(*path),
-            _ => self.objects.nameless(),
+        let input = match job.input {
+            Some(path) => self.objects.number(path),
+            None => self.objects.nameless(),
         };
         let output = self.objects.nameless();
         let piece = |object, bytes| (bytes > 0).then(|| Piece::whole(object, bytes));
-        let (read, written) = (piece(input, input_bytes), piece(output, output_bytes));
+        let (read, written) = (piece(input, job.input_bytes), piece(output, job.output_bytes));
         for piece in read.iter().chain(&written) {
             self.lines.check(piece)?;
         }

@@ -1,5 +1,5 @@
-//! What a node that follows GWF asks of its blocks and tells about them
-//! ([`shoal_policy::eviction::Gwf`]). Under another policy there is nothing to ask, and nothing changes.
+//! Ranks and worths of blocks, for a node that follows GWF ([`shoal_policy::eviction::Gwf`]). Under another
+//! policy there are none, and nothing changes.
 
 use std::collections::HashMap;
 
@@ -29,6 +29,15 @@ pub struct Least {
     pub bytes: u64,
 }
 
+/// The block that would leave next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextToLeave {
+    /// The block, with its worth and that of the one after it.
+    pub candidate: Candidate<BlockId>,
+    /// Whether it leaves because its object is not complete, regardless of its worth (C2P above GWF).
+    pub is_of_incomplete: bool,
+}
+
 impl Ledger {
     /// The ranks; `None` under another policy.
     pub(crate) fn ranks(&self) -> Option<Ranks> {
@@ -56,10 +65,15 @@ impl Ledger {
         let Some(gwf) = state.gwf().filter(|_| excess_bytes > 0) else {
             return Vec::new();
         };
-        let (pins, mappings) = (&state.pins, &self.mappings);
-        let mut leave = |block: &BlockId| !spared.contains_key(block) && may_leave(*block, pins, mappings);
+        let (readers, mappings) = (&state.readers, &self.mappings);
+        let mut leave = |block: &BlockId| !spared.contains_key(block) && may_leave(*block, readers, mappings);
         let mut least = Vec::new();
-        for (block, worth, bytes) in gwf.least_first(&mut leave) {
+        let incomplete = state.incomplete(&mut leave);
+        let of_incomplete = incomplete
+            .iter()
+            .filter_map(|block| Some((*block, gwf.worth(block)?, gwf.bytes(block)?)));
+        let mut others = |block: &BlockId| leave(block) && !incomplete.contains(block);
+        for (block, worth, bytes) in of_incomplete.chain(gwf.least_first(&mut others)) {
             if excess_bytes == 0 || least.len() == most {
                 break;
             }
@@ -70,11 +84,23 @@ impl Ledger {
     }
 
     /// The block that would leave next, except those that are `spared`.
-    pub(crate) fn candidate(&self, spared: &HashMap<BlockId, u64>) -> Option<Candidate<BlockId>> {
+    pub(crate) fn candidate(&self, spared: &HashMap<BlockId, u64>) -> Option<NextToLeave> {
         let state = self.state.lock();
-        let (pins, mappings) = (&state.pins, &self.mappings);
-        let mut leave = |block: &BlockId| !spared.contains_key(block) && may_leave(*block, pins, mappings);
-        state.gwf()?.candidate(&mut leave)
+        let (readers, mappings) = (&state.readers, &self.mappings);
+        let mut leave = |block: &BlockId| !spared.contains_key(block) && may_leave(*block, readers, mappings);
+        let gwf = state.gwf()?;
+        if let Some(first) = state.incomplete(&mut leave).first() {
+            let candidate = gwf.candidate(&mut |block| block == first)?;
+            return Some(NextToLeave {
+                candidate,
+                is_of_incomplete: true,
+            });
+        }
+        let candidate = gwf.candidate(&mut leave)?;
+        Some(NextToLeave {
+            candidate,
+            is_of_incomplete: false,
+        })
     }
 
     /// Gives a block that is here another worth.
@@ -95,13 +121,21 @@ impl Ledger {
     /// Takes out a block that was decided about, unless a reader came in the meantime.
     pub(crate) fn part_with(&self, block: BlockId) -> Option<Victim> {
         let mut state = self.state.lock();
-        may_leave(block, &state.pins, &self.mappings)
-            .then(|| state.remove(block, &self.mappings))
-            .flatten()
+        // It may have been pinned since it was decided about.
+        let is_free = !state.residency.is_pinned(&block) && may_leave(block, &state.readers, &self.mappings);
+        is_free.then(|| state.remove(block, &self.mappings)).flatten()
     }
 }
 
 impl State {
+    /// The blocks of incomplete objects, which leave before others if C2P stands above GWF.
+    fn incomplete(&self, may_leave: &mut dyn FnMut(&BlockId) -> bool) -> Vec<BlockId> {
+        let policy = self.residency.policy().innermost();
+        policy
+            .c2p()
+            .map_or_else(Vec::new, |c2p| c2p.incomplete_first(may_leave))
+    }
+
     fn gwf(&self) -> Option<&Gwf<BlockId>> {
         self.residency.policy().innermost().gwf()
     }

@@ -60,10 +60,10 @@ async fn a_keeper_is_told_that_room_is_short_and_decides_what_leaves() {
     assert_eq!(store.least(false, 2, &nothing).len(), 2);
     assert_eq!(store.worth(block(0)), Some(worth(2, 1)));
 
-    // What is leaving already counts as room, and is not proposed again.
+    // Blocks that are leaving already count as room, and are not proposed again.
     let spared: HashMap<_, _> = least.iter().map(|least| (least.block, least.bytes)).collect();
     assert!(store.least(true, 64, &spared).is_empty());
-    let candidate = store.candidate(&spared).unwrap();
+    let candidate = store.candidate(&spared).unwrap().candidate;
     assert!(!spared.contains_key(&candidate.key));
 
     let reader = store.get_resident(least[1].block).unwrap();

@@ -8,6 +8,7 @@ mod gwf;
 mod layers;
 mod listing;
 mod model;
+mod pins;
 mod reads;
 mod restart;
 mod unflushed;
@@ -26,7 +27,7 @@ use shoal_policy::eviction::PolicyName;
 use shoal_s3::object::Version;
 
 use super::disk::{Disk, DiskFault};
-use super::{Absence, Recovery, RemovalReason, Store, StoreConfig, Urgency, disk, maintenance};
+use super::{Absence, Recovery, RemovalReason, Share, Store, StoreConfig, Urgency, disk, maintenance};
 
 /// Size of a block in these tests: no power of two, so that blocks end in the middle of a page.
 const BLOCK: u64 = 10_000;
@@ -49,7 +50,9 @@ impl Lab {
             path: folder.path().join("store"),
             capacity_bytes,
             policy: Some(PolicyName::Lru),
+            pinned_share: Share { percent: 50 },
             block_bytes: BLOCK,
+            ..StoreConfig::default()
         };
         Self {
             _folder: folder,

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
 use proptest::sample::Index;
+use shoal_base::clock;
 use shoal_s3::object::Version;
 use tokio::runtime::Builder;
 
 use super::layers::{assert_each_block_in_one_layer, cluster, split};
 use super::{BLOCK, Lab, data, object, put, version};
-use crate::Store;
+use crate::{PinOrder, Store};
 
 const OBJECTS: u8 = 3;
 const ETAGS: [&str; 2] = ["a", "b"];
@@ -37,6 +39,11 @@ enum Step {
     Place(u64),
     /// L1 gets this many percent.
     Split(u64),
+    /// An order pins an object.
+    Pin(u8, u8),
+    Unpin(u8),
+    /// An order ends.
+    End(u8),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +79,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Scrub),
         1 => (1..4_u64).prop_map(Step::Place),
         1 => (1..100_u64).prop_map(Step::Split),
+        2 => (0..2_u8, 0..OBJECTS).prop_map(|(order, object)| Step::Pin(order, object)),
+        1 => (0..OBJECTS).prop_map(Step::Unpin),
+        1 => (0..2_u8).prop_map(Step::End),
     ]
 }
 
@@ -148,6 +158,13 @@ impl World {
             Step::Place(nodes) => self
                 .store()
                 .set_hierarchy(cluster(&(0..nodes).collect::<Vec<_>>())),
+            Step::Pin(order, number) => {
+                let (order, end) = (PinOrder(order.into()), clock::utc_now() + Duration::from_hours(1));
+                let pinned = self.store().pin(order, end, vec![object(number)]).await;
+                pinned.expect("blocks make room for a journal");
+            }
+            Step::Unpin(number) => drop(self.store().unpin(vec![object(number)]).await.unwrap()),
+            Step::End(order) => self.store().end_pins(PinOrder(order.into())).await,
             Step::Split(percent) => split(self.store(), [percent, 100 - percent]),
             Step::Tear(cuts) => self.tear(cuts).await,
             Step::Flip(name, position) => self.flip(name, position).await,
@@ -236,6 +253,8 @@ impl World {
             "the disk holds more than it may"
         );
         assert_eq!(counters.io_errors, 0);
+        assert!(counters.pins.bytes <= counters.pins.bytes_max);
+        store.ledger.assert_consistent();
         assert_each_block_in_one_layer(&store);
         for number in 0..OBJECTS {
             for etag in 0..ETAGS.len() as u8 {

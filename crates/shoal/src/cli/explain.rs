@@ -8,11 +8,13 @@ use serde::Serialize;
 use serde_json::json;
 use shoal_node::admin::client::{AdminClient, AdminError, AdminUrl};
 use shoal_node::admin::explain::{
-    BLOCKS_MAX, BlockLocation, BlockWorth, DirectoryEntry, ExplainQuery, Explanation, KnownVersion, Presence,
+    BLOCKS_MAX, BlockLocation, BlockWorth, DirectoryEntry, ExplainQuery, Explanation, GroupCompleteness,
+    KnownVersion, PinEnd, Presence,
 };
 use shoal_node::admin::members::{Member, Members};
 use shoal_s3::uri::S3Uri;
 
+use super::admin::AdminPort;
 use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
@@ -33,8 +35,13 @@ block whose sum is least leaves first. Then follows what became of the block whe
   copied             it left; other nodes hold it and have its weight
   pushed to NODE     it moved to a node whose blocks were worth less
   dropped            it left; no block was worth less
+pinned stands after a block that no policy evicts before the end of its pin.
+
 The column directory names the nodes that hold a block, and the weight of their uses together. In brackets
 stands what features have noted about the block: short marks an object that its writer expects to be removed.
+
+On nodes whose policy keeps objects whole (c2p) a line for each node follows: how complete the object is as far as
+that node knows, and which nodes hold how many of its blocks. Blocks of incomplete objects leave first.
 
 The answer combines what the nodes know. No request goes to the lake, and no content is shown.";
 
@@ -45,9 +52,8 @@ pub(super) struct Explain {
     /// The object
     #[arg(value_name = "s3://BUCKET/KEY")]
     object: S3Uri,
-    /// The admin port of any node of the cluster
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9100")]
-    node: AdminUrl,
+    #[command(flatten)]
+    admin: AdminPort,
     /// The first block to show
     #[arg(long, value_name = "N", default_value_t = 0)]
     first: u32,
@@ -87,7 +93,7 @@ impl Explain {
             });
         }
         block_on(async move {
-            let found = self.ask(&AdminClient::default()).await?;
+            let found = self.ask(&self.admin.client()?).await?;
             for SilentNode { node, why } in &found.silent {
                 tell(Tone::Warning, &format!("{node} does not answer: {why}"), None);
             }
@@ -102,7 +108,7 @@ impl Explain {
 
     async fn ask(&self, client: &AdminClient) -> Result<ClusterExplanation, Failure> {
         let failed = |error: AdminError| failure(&format!("{} cannot be explained", self.object), &error);
-        let members: Members = client.get(&self.node, "/members").await.map_err(failed)?;
+        let members: Members = client.get(&self.admin.node, "/members").await.map_err(failed)?;
         let mut query = ExplainQuery {
             object: self.object.clone(),
             version: None,
@@ -139,8 +145,11 @@ impl Explain {
             .members
             .iter()
             .filter(|member| member.name != members.speaker);
-        let others = join_all(others.map(|member| ask_member(client, member, &path)));
-        let (first, others) = tokio::join!(client.get(&self.node, &path), others);
+        let others = join_all(others.map(|member| {
+            let url = self.admin.node.of_member(member.admin);
+            ask_member(client, member, url, &path)
+        }));
+        let (first, others) = tokio::join!(client.get(&self.admin.node, &path), others);
         let (mut nodes, mut silent) = (vec![first?], Vec::new());
         for said in others {
             match said {
@@ -152,12 +161,16 @@ impl Explain {
     }
 }
 
-async fn ask_member(client: &AdminClient, member: &Member, path: &str) -> Result<Explanation, SilentNode> {
+async fn ask_member(
+    client: &AdminClient,
+    member: &Member,
+    url: AdminUrl,
+    path: &str,
+) -> Result<Explanation, SilentNode> {
     let silent = |why| SilentNode {
         node: member.name.clone(),
         why,
     };
-    let url = AdminUrl::from(member.admin);
     let said = client.get::<Explanation>(&url, path).await;
     let said = said.map_err(|error| silent(error.to_string()))?;
     // If the member runs on another machine and advertises loopback, a node of this machine answers.
@@ -194,6 +207,11 @@ fn to_text(found: &ClusterExplanation) -> String {
         bytes(version.block_bytes),
         found.known_by,
     );
+    for node in &found.nodes {
+        for PinEnd { task, until } in &node.pins {
+            let _ = writeln!(text, "{}: pinned until {until} by task {task}", node.node);
+        }
+    }
     let shown = found.nodes[0].blocks.len();
     if shown == 0 {
         return text;
@@ -208,10 +226,39 @@ fn to_text(found: &ClusterExplanation) -> String {
         .chain((0..shown).map(|row| row_of(found, row, homes)))
         .collect();
     text += &table(&rows);
+    for node in &found.nodes {
+        for group in &node.completeness {
+            let _ = writeln!(text, "{}: {}", node.node, completeness_words(group));
+        }
+    }
     let last = found.nodes[0].blocks[shown - 1].index;
     let left = version.blocks - 1 - last;
     if left > 0 {
         let _ = writeln!(text, "… {left} more: --first {}", last + 1);
+    }
+    text
+}
+
+fn completeness_words(group: &GroupCompleteness) -> String {
+    let GroupCompleteness {
+        layer,
+        first,
+        blocks,
+        percent,
+        read,
+        missing,
+        held,
+    } = group;
+    let last = first + blocks.saturating_sub(1);
+    let held = held.iter().map(|(node, blocks)| format!("{node} {blocks}"));
+    let held = held.collect::<Vec<_>>().join(", ");
+    let held = if held.is_empty() { "no node".into() } else { held };
+    let mut text = format!(
+        "{percent}% complete in {layer}, blocks {first} to {last}; readers used {read} lately; held: {held}"
+    );
+    if !missing.is_empty() {
+        let missing: Vec<String> = missing.iter().map(u32::to_string).collect();
+        let _ = write!(text, "; missing: {}", missing.join(", "));
     }
     text
 }
@@ -264,6 +311,9 @@ fn words(block: &BlockLocation) -> String {
         (None, Presence::Resident | Presence::Arriving) => format!("{word} in {}", block.layer),
         (None, _) => word.into(),
     };
+    if block.pinned {
+        text += ", pinned";
+    }
     if let Some(BlockWorth { weight, since }) = block.worth {
         let _ = write!(text, ", worth {weight} since {since}");
     }

@@ -40,6 +40,14 @@ impl Failure {
         }
     }
 
+    /// The same failure, with this hint if it has none.
+    pub(super) fn or_hinting(self, hint: &str) -> Self {
+        match self {
+            Self::Failed { hint: None, .. } => self.hinting(hint),
+            hinting => hinting,
+        }
+    }
+
     /// Reports the failure on stderr, for people and scripts.
     pub(super) fn tell(&self) {
         match self {

@@ -7,9 +7,9 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::json;
 use shoal_node::FlushProgress;
-use shoal_node::admin::client::{AdminClient, AdminUrl};
 use shoal_s3::uri::S3Uri;
 
+use super::admin::AdminPort;
 use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
@@ -31,9 +31,8 @@ pub(super) struct Flush {
     /// Flush only objects below this bucket or prefix
     #[arg(value_name = "s3://BUCKET/PREFIX")]
     below: Option<S3Uri>,
-    /// The admin port of any node
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9100")]
-    node: AdminUrl,
+    #[command(flatten)]
+    admin: AdminPort,
     /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
@@ -56,15 +55,15 @@ impl Flush {
     }
 
     async fn flush(self) -> Result<(), Failure> {
-        let client = AdminClient::default();
+        let client = self.admin.client()?;
         let below = self.below.as_ref().map(ToString::to_string).unwrap_or_default();
         let below = utf8_percent_encode(&below, NON_ALPHANUMERIC);
         let order = format!("/flush?below={below}");
-        let begun = client.post::<FlushProgress>(&self.node, &order).await;
+        let begun = client.post::<FlushProgress>(&self.admin.node, &order).await;
         let begun = begun.map_err(|error| failure("the flush did not start", &error))?;
         let mut silences = 0;
         loop {
-            match client.get::<Status>(&self.node, "/status").await {
+            match client.get::<Status>(&self.admin.node, "/status").await {
                 Ok(Status { write_back }) if write_back.flush.order != begun.order => {
                     let what = "another flush was ordered in the meantime".into();
                     return Err(Failure::Failed { what, hint: None });

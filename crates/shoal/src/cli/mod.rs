@@ -1,21 +1,27 @@
 //! The command line of `shoal`. One file per verb.
 
+mod admin;
 mod descriptors;
 mod dev;
 mod explain;
 mod failure;
 mod flush;
+mod link;
 mod log_lines;
 mod logging;
 mod lookup;
 mod node;
+mod orders;
 mod output;
 mod overview;
+mod plan;
+mod progress;
 mod serve;
 mod settings;
 mod signals;
 mod sim;
 mod status;
+mod task;
 mod top;
 
 use std::process::ExitCode;
@@ -41,7 +47,15 @@ enum Verb {
     Lookup(lookup::LookupServer),
     Explain(explain::Explain),
     Flush(flush::Flush),
+    Prefetch(orders::Prefetch),
+    Pin(orders::Pin),
+    Unpin(orders::Unpin),
+    Evict(orders::Evict),
+    Cached(orders::Cached),
+    Tasks(task::Tasks),
+    Task(task::TaskVerb),
     Node(node::Node),
+    Plan(plan::Plan),
     Sim(sim::Sim),
     Status(status::Status),
     Top(top::Top),
@@ -55,7 +69,15 @@ pub(crate) fn main() -> ExitCode {
         Verb::Lookup(lookup) => lookup.run(),
         Verb::Explain(explain) => explain.run(),
         Verb::Flush(flush) => flush.run(),
+        Verb::Prefetch(prefetch) => prefetch.run(),
+        Verb::Pin(pin) => pin.run(),
+        Verb::Unpin(unpin) => unpin.run(),
+        Verb::Evict(evict) => evict.run(),
+        Verb::Cached(cached) => cached.run(),
+        Verb::Tasks(tasks) => tasks.run(),
+        Verb::Task(task) => task.run(),
         Verb::Node(node) => node.run(),
+        Verb::Plan(plan) => plan.run(),
         Verb::Status(status) => status.run(),
         Verb::Top(top) => top.run(),
         Verb::Sim(sim) => sim.run(),

@@ -6,9 +6,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::Deserialize;
 use serde_json::json;
-use shoal_node::admin::client::{AdminClient, AdminError, AdminErrorKind, AdminUrl};
+use shoal_node::admin::client::{AdminClient, AdminError, AdminErrorKind};
 use shoal_node::{HandoffPhase, HandoffProgress};
 
+use super::admin::AdminPort;
 use super::block_on;
 use super::failure::Failure;
 use super::output::{Tone, bytes, counted, print, talk, tell};
@@ -21,8 +22,8 @@ const SILENCES_MAX: u32 = 20;
 
 /// Give an order to a node
 ///
-/// Orders go to the admin port, which has no authentication: any process that reaches it may give orders. It
-/// listens on loopback unless `[admin] listen` says otherwise.
+/// Orders go to the admin port. It takes them over loopback, or with a token or a certificate where
+/// `[admin] token_file` or `client_ca` is set.
 #[derive(Debug, Args)]
 pub(super) struct Node {
     #[command(subcommand)]
@@ -43,9 +44,8 @@ enum Verb {
 
 #[derive(Debug, Args)]
 struct Order {
-    /// The node's admin port
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9100")]
-    node: AdminUrl,
+    #[command(flatten)]
+    admin: AdminPort,
     /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
@@ -74,12 +74,12 @@ impl Node {
 
 impl Order {
     async fn drain(self) -> Result<(), Failure> {
-        let client = AdminClient::default();
+        let client = self.admin.client()?;
         self.give(&client, "/drain").await?;
         let mut silences = 0;
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            match client.get::<Status>(&self.node, "/status").await {
+            match client.get::<Status>(&self.admin.node, "/status").await {
                 Ok(status) if status.drain.state == HandoffPhase::Draining => {
                     silences = 0;
                     show(&status);
@@ -92,17 +92,17 @@ impl Order {
     }
 
     async fn undrain(self) -> Result<(), Failure> {
-        let progress = self.give(&AdminClient::default(), "/undrain").await?;
+        let progress = self.give(&self.admin.client()?, "/undrain").await?;
         print(&if self.json {
             format!("{:#}\n", json!(progress))
         } else {
-            format!("{} serves again\n", self.node)
+            format!("{} serves again\n", self.admin.node)
         });
         Ok(())
     }
 
     async fn give(&self, client: &AdminClient, order: &str) -> Result<HandoffProgress, Failure> {
-        let given = client.post(&self.node, order).await;
+        let given = client.post(&self.admin.node, order).await;
         given.map_err(|error| failure(&format!("the node refused the order {order}"), &error))
     }
 
@@ -155,6 +155,9 @@ pub(super) fn failure(what: &str, error: &AdminError) -> Failure {
         AdminErrorKind::Deadline(_) | AdminErrorKind::Unreachable(_) => {
             "check that this is the admin port of a running node and that this machine can reach it; it listens on loopback unless [admin] listen says otherwise"
         }
+        AdminErrorKind::Refused { status, .. } if matches!(status.as_u16(), 401 | 403) => {
+            "give --token-file or --client-cert and --client-key, or ask over loopback; docs/how-to/secure.md shows how"
+        }
         AdminErrorKind::Refused { status, .. } if status.as_u16() == 409 => {
             "a node hands over blocks only under [cooperation] mode = \"hierarchy\""
         }
@@ -162,5 +165,12 @@ pub(super) fn failure(what: &str, error: &AdminError) -> Failure {
             "check that this is the admin port of a node of this release; `shoal --version` prints the release"
         }
     };
-    Failure::new(what, error).hinting(hint)
+    let failure = Failure::new(what, error);
+    match &error.why {
+        // The node knows best what to do about what it refuses, but not how this command shows a token.
+        AdminErrorKind::Refused { status, .. } if !matches!(status.as_u16(), 401 | 403) => {
+            failure.or_hinting(hint)
+        }
+        _ => failure.hinting(hint),
+    }
 }

@@ -9,6 +9,8 @@ pub(super) enum Tone {
     Error,
     /// The verb works, with a caveat.
     Warning,
+    /// There is more to know.
+    Note,
 }
 
 /// Writes `error: what` and `hint: what to do` to stderr.
@@ -16,6 +18,7 @@ pub(super) fn tell(tone: Tone, what: &str, hint: Option<&str>) {
     let (word, colour) = match tone {
         Tone::Error => ("error", "31"),
         Tone::Warning => ("warning", "33"),
+        Tone::Note => ("note", "36"),
     };
     let hint = hint
         .map(|hint| format!("{} {hint}\n", label("hint", "36")))

@@ -5,11 +5,17 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
-use shoal_node::Condition;
-use shoal_node::HandoffProgress;
 use shoal_node::admin::client::{AdminClient, AdminError, AdminUrl};
 use shoal_node::admin::members::Members;
+use shoal_node::{Condition, HandoffProgress, JobCounts, JobNote, PlanView, Task, TaskList, TaskState};
 use shoal_policy::Source;
+
+use super::link::LinkPage;
+use super::plan::PATH as PLAN;
+use super::task::PATH as TASKS;
+
+/// The number of running tasks that are shown.
+const TASKS_SHOWN: usize = 8;
 
 /// The state of a cluster at one moment.
 #[derive(Debug, Serialize)]
@@ -20,6 +26,37 @@ pub(super) struct Overview {
     pub(super) nodes: Vec<NodeView>,
     /// Sums over the nodes that answered.
     pub(super) total: Traffic,
+    /// The tasks of the cluster; `None` if that node does not say.
+    pub(super) tasks: Option<TasksView>,
+    /// The plan in force, if there is one.
+    pub(super) plan: Option<PlanSummary>,
+}
+
+/// The plan in force.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct PlanSummary {
+    pub(super) jobs: JobCounts,
+    pub(super) planned_bytes: u64,
+    pub(super) done_bytes: u64,
+    /// Some jobs at risk, and some that missed their deadlines.
+    pub(super) troubled: Vec<JobNote>,
+}
+
+/// The tasks of a cluster.
+#[derive(Debug, Serialize)]
+pub(super) struct TasksView {
+    #[serde(flatten)]
+    pub(super) counts: TasksPage,
+    /// The latest of those that run.
+    pub(super) latest: Vec<Task>,
+}
+
+/// The number of tasks in a state.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub(super) struct TasksPage {
+    pub(super) queued: u64,
+    pub(super) running: u64,
+    pub(super) at_risk: u64,
 }
 
 /// One member.
@@ -56,6 +93,8 @@ pub(super) struct Numbers {
     pub(super) tiers: Vec<TierPage>,
     /// The directory of blocks; `None` without one.
     pub(super) directory: Option<DirectoryPage>,
+    /// The link to the lake; `None` if it is not metered.
+    pub(super) link: Option<LinkPage>,
     /// Conditions that an operator should know; none if the node does not say.
     pub(super) conditions: Vec<Condition>,
     pub(super) traffic: Traffic,
@@ -68,6 +107,9 @@ pub(super) struct Traffic {
     pub(super) local_bytes: u64,
     pub(super) peer_bytes: u64,
     pub(super) lake_bytes: u64,
+    /// Reads of several blocks, and those of them that found some of these near and waited for the others.
+    pub(super) reads_of_several: u64,
+    pub(super) reads_in_part: u64,
     /// Received from the lake.
     pub(super) from_lake_bytes: u64,
     pub(super) lake_requests: u64,
@@ -87,15 +129,40 @@ struct StatusPage {
     lake: LakePage,
     store: StorePage,
     #[serde(default)]
+    reads: ReadsPage,
+    #[serde(default)]
     layers: Vec<LayerPage>,
     cooperation: Option<CooperationPage>,
     drain: Option<HandoffProgress>,
     #[serde(default)]
     directory: Option<DirectoryPage>,
     #[serde(default)]
+    link: Option<LinkPage>,
+    #[serde(default)]
     write_back: WriteBackPage,
     #[serde(default)]
     conditions: Vec<Condition>,
+    #[serde(default)]
+    tasks: Option<TasksPage>,
+    #[serde(default)]
+    plan: Option<PlanPage>,
+}
+
+/// The plan in force, as each node has it.
+#[derive(Debug, Deserialize)]
+struct PlanPage {}
+
+/// Reads of clients. A node of an older release does not count them so.
+#[derive(Debug, Default, Deserialize)]
+struct ReadsPage {
+    #[serde(default)]
+    of_several_blocks: BTreeMap<String, u64>,
+}
+
+impl ReadsPage {
+    fn in_part(&self) -> u64 {
+        self.of_several_blocks.get("partial").copied().unwrap_or_default()
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -148,6 +215,17 @@ pub(super) struct StorePage {
     pub(super) blocks: u64,
     /// `"serving"`, or why the store is paused.
     pub(super) health: serde_json::Value,
+    /// Nothing from a node of an older release.
+    #[serde(default)]
+    pub(super) pins: PinsPage,
+}
+
+/// Pins of a node: objects, the room of their blocks, and the room that pinned blocks may take.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub(super) struct PinsPage {
+    pub(super) objects: u64,
+    pub(super) bytes: u64,
+    pub(super) bytes_max: u64,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -164,7 +242,7 @@ struct WriteBackPage {
     tiers: Vec<TierPage>,
 }
 
-/// A tier, and what this node has in it. A node of an older release does not say what has a default.
+/// A tier, and this node's objects in it. A node of an older release omits the fields with a default.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct TierPage {
     pub(super) name: String,
@@ -202,7 +280,7 @@ pub(super) struct DirectoryRequests {
     pub(super) mean_answer_ms: Option<f64>,
 }
 
-/// What a node knows of changes of coherent objects.
+/// State of coherent freshness on a node.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct CoherentPage {
     /// Whether the node tells the directory of its writes.
@@ -213,7 +291,7 @@ pub(super) struct CoherentPage {
     pub(super) looks: BTreeMap<String, u64>,
 }
 
-/// What a node did about blocks that others value.
+/// Counts of a node's decisions about blocks that other nodes value.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct GwfPage {
     /// Last copies that stayed.
@@ -240,6 +318,17 @@ impl Overview {
     pub(super) async fn ask(client: &AdminClient, url: &AdminUrl) -> Result<Self, AdminError> {
         let page: Members = client.get(url, "/members").await?;
         let own: StatusPage = client.get(url, "/status").await?;
+        let tasks = match own.tasks {
+            Some(counts) => Some(TasksView {
+                latest: running(client, url, counts.running).await?,
+                counts,
+            }),
+            None => None,
+        };
+        let plan = match own.plan {
+            Some(PlanPage {}) => Some(plan(client, url).await?),
+            None => None,
+        };
         let layers = own.cooperation.map_or(1, |cooperation| cooperation.layers.len());
         let place = page.members.iter().find(|member| member.name == page.speaker);
         let place = place.map_or_else(String::new, |member| member.topology.clone());
@@ -249,7 +338,7 @@ impl Overview {
             let own = if is_speaker {
                 url.clone()
             } else {
-                member.admin.into()
+                url.of_member(member.admin)
             };
             let answer = numbers(client, &own, &member.name).await;
             NodeView {
@@ -281,8 +370,33 @@ impl Overview {
             seen_by: page.speaker,
             total: traffic.fold(Traffic::default(), Traffic::plus),
             nodes,
+            tasks,
+            plan,
         })
     }
+}
+
+/// The plan, with the jobs that are in trouble.
+async fn plan(client: &AdminClient, url: &AdminUrl) -> Result<PlanSummary, AdminError> {
+    let PlanView { progress, .. } = client.get(url, PLAN).await?;
+    Ok(PlanSummary {
+        jobs: progress.jobs,
+        planned_bytes: progress.bytes.planned,
+        done_bytes: progress.bytes.done,
+        troubled: progress.troubled,
+    })
+}
+
+/// The latest tasks that run, if any of them does.
+async fn running(client: &AdminClient, url: &AdminUrl, running: u64) -> Result<Vec<Task>, AdminError> {
+    if running == 0 {
+        return Ok(Vec::new());
+    }
+    let path = format!(
+        "{TASKS}?state={}&limit={TASKS_SHOWN}",
+        TaskState::Running.as_str()
+    );
+    Ok(client.get::<TaskList>(url, &path).await?.tasks)
 }
 
 impl NodeView {
@@ -322,6 +436,8 @@ impl Traffic {
             local_bytes: combine(self.local_bytes, other.local_bytes),
             peer_bytes: combine(self.peer_bytes, other.peer_bytes),
             lake_bytes: combine(self.lake_bytes, other.lake_bytes),
+            reads_of_several: combine(self.reads_of_several, other.reads_of_several),
+            reads_in_part: combine(self.reads_in_part, other.reads_in_part),
             from_lake_bytes: combine(self.from_lake_bytes, other.from_lake_bytes),
             lake_requests: combine(self.lake_requests, other.lake_requests),
             lake_failures: combine(self.lake_failures, other.lake_failures),
@@ -372,6 +488,8 @@ async fn numbers(client: &AdminClient, url: &AdminUrl, name: &str) -> Result<Num
             local_bytes: read(Source::Local),
             peer_bytes: read(Source::Peer),
             lake_bytes: read(Source::Lake),
+            reads_of_several: status.reads.of_several_blocks.values().sum(),
+            reads_in_part: status.reads.in_part(),
             from_lake_bytes: status.lake.bytes_received,
             lake_requests: status.lake.requests.values().sum(),
             lake_failures: status.lake.failed(),
@@ -385,6 +503,7 @@ async fn numbers(client: &AdminClient, url: &AdminUrl, name: &str) -> Result<Num
         drain: status.drain,
         tiers: status.write_back.tiers,
         directory: status.directory,
+        link: status.link,
         conditions: status.conditions,
     })
 }

@@ -4,18 +4,23 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use serde_json::json;
-use shoal_node::HandoffPhase;
-use shoal_node::admin::client::{AdminClient, AdminUrl};
-use shoal_node::{Condition, ConditionName};
+use shoal_node::{Condition, ConditionName, HandoffPhase, Standing};
 
+use super::admin::AdminPort;
 use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
 use super::output::{bytes, counted, print};
-use super::overview::{Answer, CoherentPage, DirectoryPage, GwfPage, NodeView, Overview, TierPage, Traffic};
+use super::overview::{
+    Answer, CoherentPage, DirectoryPage, GwfPage, NodeView, Overview, TasksView, TierPage, Traffic,
+};
+use super::plan::job_counts;
+use super::progress::line;
+use super::task::what;
 
 const AFTER_HELP: &str = "\
-The columns local, peer and lake are shares of the bytes sent to clients. Counts begin when a node starts.
+The columns local, peer and lake are shares of the bytes sent to clients. In part are those of the reads of several
+blocks that found some of these on a node and waited for the others. Counts begin when a node starts.
 The command asks each member at its advertised admin address and waits a second. It shows which nodes do not
 answer.";
 
@@ -23,9 +28,8 @@ answer.";
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Status {
-    /// The admin port of any node of the cluster
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9100")]
-    node: AdminUrl,
+    #[command(flatten)]
+    admin: AdminPort,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
@@ -34,7 +38,7 @@ pub(super) struct Status {
 impl Status {
     pub(super) fn run(self) -> Result<(), Failure> {
         block_on(async move {
-            let asked = Overview::ask(&AdminClient::default(), &self.node).await;
+            let asked = Overview::ask(&self.admin.client()?, &self.admin.node).await;
             let overview = asked.map_err(|error| failure("the cluster cannot be shown", &error))?;
             print(&if self.json {
                 format!("{:#}\n", json!(overview))
@@ -78,10 +82,62 @@ pub(super) fn summary(overview: &Overview) -> String {
         }
     }
     text.push('\n');
+    text += &task_lines(overview);
+    text += &plan_lines(overview);
     text
 }
 
-const HEAD: [&str; 13] = [
+/// The number of jobs at risk that are named.
+const JOBS_SHOWN: usize = 8;
+
+/// The plan in force, and its jobs that are at risk.
+fn plan_lines(overview: &Overview) -> String {
+    let Some(plan) = &overview.plan else {
+        return String::new();
+    };
+    let mut text = format!(
+        "plan: {}; {} fetched, {} planned until now\n",
+        job_counts(&plan.jobs),
+        bytes(plan.done_bytes),
+        bytes(plan.planned_bytes)
+    );
+    let at_risk = plan
+        .troubled
+        .iter()
+        .filter(|job| job.standing == Standing::AtRisk);
+    for job in at_risk.take(JOBS_SHOWN) {
+        let _ = writeln!(
+            text,
+            "job at risk: {}, submitted {}, deadline {}",
+            job.job, job.submit, job.deadline
+        );
+    }
+    text
+}
+
+/// The tasks that run, each with its progress, and the number of those that wait.
+fn task_lines(overview: &Overview) -> String {
+    let Some(TasksView { counts, latest }) = &overview.tasks else {
+        return String::new();
+    };
+    let mut text = String::new();
+    for task in latest {
+        let _ = writeln!(text, "task {} of {}: {}", task.id, what(task), line(task, false));
+    }
+    let others = counts.running.saturating_sub(latest.len() as u64);
+    for (count, word) in [
+        (others, "more running"),
+        (counts.queued, "queued"),
+        (counts.at_risk, "at risk of missing a deadline"),
+    ] {
+        if count > 0 {
+            let _ = writeln!(text, "tasks: {count} {word}");
+        }
+    }
+    text
+}
+
+const HEAD: [&str; 14] = [
     "node",
     "place",
     "layer",
@@ -91,6 +147,7 @@ const HEAD: [&str; 13] = [
     "local",
     "peer",
     "lake",
+    "in part",
     "sent",
     "from lake",
     "lake p99",
@@ -98,11 +155,11 @@ const HEAD: [&str; 13] = [
 ];
 
 /// A row for each node, and one for all. `traffic` selects the counts to show.
-pub(super) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traffic) -> Vec<[String; 13]> {
+pub(super) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traffic) -> Vec<[String; 14]> {
     let mut rows = vec![HEAD.map(str::to_owned)];
     for node in &overview.nodes {
         let layer = node.layer.map_or_else(|| "-".into(), |layer| format!("L{layer}"));
-        let mut row: [String; 13] = std::array::from_fn(|_| "-".into());
+        let mut row: [String; 14] = std::array::from_fn(|_| "-".into());
         row[..4].clone_from_slice(&[node.name.clone(), node.topology.clone(), layer, state(node)]);
         if let Some(numbers) = node.numbers() {
             row[4] = bytes(numbers.store.resident_bytes);
@@ -121,7 +178,7 @@ pub(super) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traff
             .filter_map(NodeView::numbers)
             .map(|numbers| &numbers.store)
     };
-    let mut all: [String; 13] = std::array::from_fn(|_| String::new());
+    let mut all: [String; 14] = std::array::from_fn(|_| String::new());
     all[0] = "all".into();
     all[4] = bytes(stores().map(|store| store.resident_bytes).sum());
     all[5] = bytes(stores().map(|store| store.capacity_bytes).sum());
@@ -139,12 +196,13 @@ fn state(node: &NodeView) -> String {
 }
 
 /// The share of each source, and amounts.
-fn shares(traffic: Traffic, lake_p99_ms: Option<f64>) -> [String; 7] {
+fn shares(traffic: Traffic, lake_p99_ms: Option<f64>) -> [String; 8] {
     let sent = traffic.sent_bytes();
-    let share = |part: u64| match sent {
+    let percent = |part: u64, all: u64| match all {
         0 => "-".into(),
-        sent => format!("{:.1}%", part as f64 / sent as f64 * 100.0),
+        all => format!("{:.1}%", part as f64 / all as f64 * 100.0),
     };
+    let share = |part: u64| percent(part, sent);
     let asked = |count: u64, failed: u64| match failed {
         0 => count.to_string(),
         failed => format!("{count} ({failed} failed)"),
@@ -154,6 +212,7 @@ fn shares(traffic: Traffic, lake_p99_ms: Option<f64>) -> [String; 7] {
         share(traffic.local_bytes),
         share(traffic.peer_bytes),
         share(traffic.lake_bytes),
+        percent(traffic.reads_in_part, traffic.reads_of_several),
         bytes(sent),
         format!("{} in {from_lake}", bytes(traffic.from_lake_bytes)),
         lake_p99_ms.map_or_else(|| "-".into(), |ms| format!("{ms} ms")),
@@ -210,11 +269,23 @@ pub(super) fn remarks(node: &NodeView) -> String {
                 });
                 let _ = writeln!(text, "{name}: split {}", layers.collect::<Vec<_>>().join(", "));
             }
+            let pins = &numbers.store.pins;
+            if pins.objects > 0 {
+                let (objects, size, most) = (
+                    counted(pins.objects, "object"),
+                    bytes(pins.bytes),
+                    bytes(pins.bytes_max),
+                );
+                let _ = writeln!(text, "{name}: pinned {objects}, {size} of at most {most}");
+            }
             if let Some(directory) = &numbers.directory {
                 let _ = writeln!(text, "{name}: {}", directory_words(directory, numbers.traffic));
                 if let Some(coherent) = &directory.coherent {
                     let _ = writeln!(text, "{name}: {}", coherent_words(coherent));
                 }
+            }
+            if let Some(link) = &numbers.link {
+                let _ = writeln!(text, "{name}: {}", link.words());
             }
             for tier in &numbers.tiers {
                 let _ = writeln!(text, "{name}: {}", backlog(tier));
@@ -307,17 +378,23 @@ fn is_in_the_table(condition: &Condition) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use serde_json::json;
-    use shoal_node::{HandoffPhase, HandoffProgress};
+    use shoal_node::{HandoffPhase, HandoffProgress, Task};
 
+    use super::super::link::{LanePage, LinkPage};
     use super::super::overview::{
-        CoherentPage, DirectoryPage, DirectoryRequests, GwfPage, LakeHealth, LayerPage, Numbers, StorePage,
+        CoherentPage, DirectoryPage, DirectoryRequests, GwfPage, LakeHealth, LayerPage, Numbers, PinsPage,
+        PlanSummary, StorePage, TasksPage, TasksView,
     };
+    use shoal_node::JobCounts;
+
     use super::{Answer, Condition, ConditionName, NodeView, Overview, TierPage, Traffic, to_text};
 
     const TRAFFIC: Traffic = Traffic {
         local_bytes: 3 << 20,
         peer_bytes: 1 << 20,
         lake_bytes: 0,
+        reads_of_several: 50,
+        reads_in_part: 1,
         from_lake_bytes: 1 << 20,
         lake_requests: 5,
         lake_failures: 3,
@@ -334,6 +411,11 @@ pub(super) mod tests {
                 resident_bytes: 1 << 20,
                 blocks: 16,
                 health: json!({ "paused": "write: no space" }),
+                pins: PinsPage {
+                    objects: 3,
+                    bytes: 1 << 19,
+                    bytes_max: 1 << 29,
+                },
             },
             lake: LakeHealth {
                 reads_p99_ms: Some(2.5),
@@ -378,6 +460,13 @@ pub(super) mod tests {
                     looks: [("settled".into(), 7), ("disbelieved".into(), 2)].into(),
                 }),
             }),
+            link: Some(LinkPage {
+                bandwidth_bytes_per_second: 1_250_000_000,
+                scope: "node".into(),
+                nodes: 1,
+                down: LanePage::default(),
+                up: LanePage::default(),
+            }),
             drain: Some(HandoffProgress {
                 state: HandoffPhase::Drained,
                 blocks_given: 4,
@@ -401,22 +490,66 @@ pub(super) mod tests {
                 node("n1", None, Answer::Unreachable("connection refused".into())),
             ],
             total: traffic,
+            tasks: Some(TasksView {
+                counts: TasksPage {
+                    queued: 1,
+                    running: 3,
+                    at_risk: 0,
+                },
+                latest: vec![running()],
+            }),
+            plan: Some(plan()),
         }
+    }
+
+    fn plan() -> PlanSummary {
+        let job = json!({
+            "job": "etl", "standing": "at-risk", "submit": "2026-11-24T01:00:00Z",
+            "deadline": "2026-11-24T02:00:00Z",
+        });
+        PlanSummary {
+            jobs: JobCounts {
+                at_risk: 1,
+                met: 4,
+                ..JobCounts::default()
+            },
+            planned_bytes: 3 << 20,
+            done_bytes: 2 << 20,
+            troubled: vec![serde_json::from_value(job).unwrap()],
+        }
+    }
+
+    fn running() -> Task {
+        serde_json::from_value(json!({
+            "id": "01JDB", "kind": "prefetch", "uri": "s3://b/p", "created": "2026-11-24T00:00:00Z",
+            "accepted_by": "n0", "forgotten": "2026-12-02T00:00:00Z", "state": "running",
+            "objects": { "done": 3, "unchanged": 0, "skipped": 0, "failed": 0, "total": 8 },
+            "bytes": { "done": 1 << 20, "cached": 0, "from_lake": 1 << 20, "from_peers": 0, "pinned": 0,
+                "removed": 0, "total": 4 << 20 },
+        }))
+        .unwrap()
     }
 
     #[test]
     fn a_cluster_is_told_in_a_table_and_a_line_for_whatever_is_unusual() {
         let expected = "\
 2 nodes seen by n0: 0 serving, 1 drained, 1 not answering
+task 01JDB of s3://b/p: prefetch: 25%, 1.0 MiB of 4.0 MiB, 3 of 8 objects
+tasks: 2 more running
+tasks: 1 queued
+plan: 4 met, 1 at risk; 2.0 MiB fetched, 3.0 MiB planned until now
+job at risk: etl, submitted 2026-11-24T01:00:00.000Z, deadline 2026-11-24T02:00:00.000Z
 
-node  place    layer  state      held     room     local  peer   lake  sent     from lake                lake p99  peers asked
-n0    dc/a/n0  L1     drained    1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  4.0 MiB  1.0 MiB in 5 (3 failed)  2.5 ms    16 (2 failed)
-n1    dc/a/n1  -      draining?  -        -        -      -      -     -        -                        -         -
-all                              1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  4.0 MiB  1.0 MiB in 5 (3 failed)  -         16 (2 failed)
+node  place    layer  state      held     room     local  peer   lake  in part  sent     from lake                lake p99  peers asked
+n0    dc/a/n0  L1     drained    1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  2.0%     4.0 MiB  1.0 MiB in 5 (3 failed)  2.5 ms    16 (2 failed)
+n1    dc/a/n1  -      draining?  -        -        -      -      -     -        -        -                        -         -
+all                              1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  2.0%     4.0 MiB  1.0 MiB in 5 (3 failed)  -         16 (2 failed)
 n0: it stores nothing: write: no space
 n0: split L1 512 KiB of 512 MiB, L2 512 KiB of 512 MiB
+n0: pinned 3 objects, 512 KiB of at most 512 MiB
 n0: directory answers in 0.21 ms, 1.0 MiB from other nodes, 5 last copies kept, 2 pushed
 n0: coherent: 7 of 9 looks saved a question to the lake; not told of writes through n1
+n0: link of 10.0 Gbit/s each way; down 0.00 kbit/s; up 0.00 kbit/s
 n0: tier a: 12 dirty, the oldest for 41 s, due after 60 s, 2 that the lake did not take; 3.0 MiB of 1.0 GiB in its store
 n0: handed over 4 blocks (0 B), 0 left, 1 that no other node took
 n1: no numbers: connection refused

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
-use shoal_node::admin::client::{AdminClient, AdminUrl};
 use shoal_node::clock;
 use tokio::sync::mpsc;
 
+use super::admin::AdminPort;
 use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
@@ -26,9 +26,8 @@ const REFRESH: Duration = Duration::from_secs(1);
 /// Press q or Ctrl-C to leave.
 #[derive(Debug, Args)]
 pub(super) struct Top {
-    /// The admin port of any node of the cluster
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9100")]
-    node: AdminUrl,
+    #[command(flatten)]
+    admin: AdminPort,
 }
 
 /// The terminal while it shows only this command; dropping it restores the terminal.
@@ -56,8 +55,8 @@ impl Top {
 
     async fn show(self) -> Result<(), Failure> {
         let mut stop = Signals::listen()?;
-        let client = AdminClient::default();
-        let asked = Overview::ask(&client, &self.node).await;
+        let client = self.admin.client()?;
+        let asked = Overview::ask(&client, &self.admin.node).await;
         let mut overview = asked.map_err(|error| failure("the cluster cannot be shown", &error))?;
         let _screen = Screen::open().map_err(|error| Failure::new("the terminal cannot be used", &error))?;
         let mut keys = keys();
@@ -75,7 +74,7 @@ impl Top {
                 },
             }
             // The last overview stays on the screen.
-            match Overview::ask(&client, &self.node).await {
+            match Overview::ask(&client, &self.admin.node).await {
                 Ok(asked) => (overview, trouble) = (asked, None),
                 Err(error) => trouble = Some(error.to_string()),
             }

@@ -7,12 +7,14 @@ mod conditions;
 mod copy;
 mod deletion;
 mod failure;
+mod heads;
 mod lifetimes;
 mod listing;
 mod listing_uploads;
 mod multipart;
 mod permission;
 mod slow;
+mod store;
 
 use std::time::Duration;
 
@@ -43,7 +45,7 @@ pub(crate) async fn write_back(client: &Client, key: &str, bytes: &Bytes) -> Rep
     reply
 }
 
-/// It is acknowledged, and the lake does not have it yet.
+/// Checks that a write was acknowledged before the lake has the object.
 pub(crate) fn assert_back(reply: &Reply) {
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
     assert_eq!(
@@ -61,7 +63,7 @@ pub(crate) async fn reads(client: &Client, key: &str, expected: &Bytes) -> Reply
     reply
 }
 
-/// What stands in the elements of this name.
+/// Texts of the elements with this name, in order.
 pub(crate) fn texts(reply: &Reply, element: &str) -> Vec<String> {
     let (open, close) = (format!("<{element}>"), format!("</{element}>"));
     let elements = reply.text().split(&*open).skip(1);

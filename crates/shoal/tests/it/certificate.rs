@@ -36,7 +36,7 @@ impl Node {
             "127.0.0.1:0",
             "--admin-listen",
             "127.0.0.1:0",
-            // Nobody answers there, and no test of its own has to.
+            // No server answers there, and these tests need none.
             "--lake-endpoint",
             "http://127.0.0.1:1",
         ]);

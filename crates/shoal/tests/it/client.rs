@@ -189,7 +189,7 @@ impl Call {
         Ok(http.request(request).await?)
     }
 
-    /// The signed request, for those who send it in their own way.
+    /// The signed request, for tests that send it in their own way.
     pub(crate) fn into_request(mut self) -> Request<Bytes> {
         let tamper = self.tamper.take();
         let mut request = self.signed();

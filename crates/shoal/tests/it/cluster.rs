@@ -6,11 +6,15 @@ mod directory;
 mod draining;
 mod failure;
 mod gwf;
+mod link;
 mod members;
+pub(crate) mod plan;
 mod redis;
 mod rotation;
 mod sharing;
+mod tasks;
 mod trust;
+mod whole_objects;
 mod wire;
 mod writing;
 
@@ -33,7 +37,7 @@ pub(crate) use self::wire::Wire;
 
 use self::wire::Way;
 
-/// What the nodes of a story know and nobody else.
+/// Secret that the nodes of a cluster share.
 pub(crate) const SECRET: &str = "a secret of this cluster";
 
 /// Nodes `n0`, `n1`, …, each in a rack of its own.
@@ -62,7 +66,7 @@ impl Cluster {
         cluster
     }
 
-    /// One more node; the first one is everybody's seed.
+    /// Adds a node. The first node is the seed of all nodes.
     pub(crate) async fn add(&mut self, change: impl Fn(usize, &mut Config)) {
         let index = self.nodes.len();
         let listen = free_address();
@@ -141,7 +145,7 @@ impl Cluster {
 
     /// Waits until nothing is on its way to any node.
     pub(crate) async fn settle(&self) {
-        // What one node finishes may have put something on its way to another.
+        // A node that settles late may have sent something to a node that settled before.
         for _ in 0..2 {
             join_all(self.nodes.iter().map(Node::settle)).await;
         }
@@ -198,7 +202,7 @@ pub(crate) async fn seen(node: &Node) -> Vec<String> {
 /// while it is away.
 const PORTS: std::ops::Range<u32> = 10_000..32_000;
 
-/// An address that nobody uses now, neither by TCP nor by UDP, and no other node of these stories.
+/// An address that is free for TCP and UDP, and that no other node of these stories gets.
 pub(crate) fn free_address() -> SocketAddr {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     // Stories of another checkout begin elsewhere.

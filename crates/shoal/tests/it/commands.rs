@@ -13,7 +13,7 @@ use tempfile::TempDir;
 pub(crate) fn shoal(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
     command.args(arguments).stdin(Stdio::null());
-    // The variables of whoever runs the tests are not part of them.
+    // The tests do not depend on the variables of the shell that runs them.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SHOAL_")) {
         command.env_remove(name);
     }
@@ -68,13 +68,13 @@ impl Server {
         lines
     }
 
-    /// Its exit code, when somebody else reads its stderr.
+    /// Stops the server and returns its exit code. Another reader has its stderr.
     fn stop_quietly(mut self) -> Option<i32> {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         self.child.wait().unwrap().code()
     }
 
-    /// Its exit code, and what it said on stderr.
+    /// Stops the server, and returns its exit code and its stderr.
     fn stop(mut self, signal: Signal) -> (Option<i32>, String) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
         let mut said = String::new();

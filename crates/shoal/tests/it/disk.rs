@@ -1,4 +1,4 @@
-//! What the disk of a node does to its reads: it makes them fast, and never wrong.
+//! Stories of a node's disk: it makes reads fast, and its faults make none wrong.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -59,7 +59,7 @@ async fn a_failing_disk_costs_speed_and_is_used_again_when_it_works() {
     node.stop().await;
 }
 
-/// What the node says about its disk.
+/// Value of the gauge `shoal_store_paused`: 1 while the disk takes no new blocks.
 async fn paused(node: &Node) -> u64 {
     metric(node, "shoal_store_paused").await
 }

@@ -1,4 +1,4 @@
-//! Who leaves a node that is full.
+//! Stories of eviction: the blocks that leave a full node.
 
 use shoal_policy::eviction::PolicyName;
 
@@ -35,7 +35,7 @@ async fn read(node: &Node, key: &str) {
     node.settle().await;
 }
 
-/// Bytes of what is read again and again that the lake has to send after the scans.
+/// Bytes of the hot object that the lake has to send again after the scans.
 async fn fetched_again(policy: PolicyName) -> u64 {
     let node = Node::start_with(|config| {
         config.store.capacity_bytes = CAPACITY;

@@ -1,4 +1,4 @@
-//! Stories of those who should not get in.
+//! Stories of requests that a node must not let in.
 
 use std::time::Duration;
 

@@ -100,7 +100,7 @@ impl Lake {
         format!("http://{}", self.address)
     }
 
-    // What it holds.
+    // Contents.
 
     /// Stores an object, creating the bucket if need be; gives its `ETag`.
     pub(crate) fn put(&self, bucket: &str, key: impl AsRef<[u8]>, object: impl Into<Object>) -> String {
@@ -133,7 +133,7 @@ impl Lake {
             .versioned = true;
     }
 
-    /// Begins an upload in parts, as somebody did at that time; gives its id.
+    /// Adds an upload in parts that began at the time `begun`, and returns its id.
     pub(crate) fn begin_upload(&self, bucket: &str, key: &str, begun: SystemTime) -> String {
         let upload = uploads::Upload::of(bucket, key, begun);
         uploads::begin(&mut self.state.lock(), upload)
@@ -144,7 +144,7 @@ impl Lake {
         self.state.lock().uploads.len()
     }
 
-    // Who may do what.
+    // Permissions.
 
     /// Makes a key pair known; its owner may do everything until a rule says otherwise.
     pub(crate) fn add_user(&self, access_key: &str, secret_key: &str) {
@@ -175,9 +175,9 @@ impl Lake {
         });
     }
 
-    // How it misbehaves.
+    // Faults.
 
-    /// Queues a fault; see [`Fault`] for whom it befalls.
+    /// Queues a fault; see [`Fault`] for the requests that it befalls.
     pub(crate) fn misbehave(&self, fault: Fault) {
         self.state.lock().faults.push(fault);
     }
@@ -189,12 +189,12 @@ impl Lake {
         gate
     }
 
-    /// Drops all faults that have not befallen anyone.
+    /// Drops all faults that are left.
     pub(crate) fn behave(&self) {
         self.state.lock().faults.clear();
     }
 
-    // What it saw.
+    // Requests so far.
 
     /// Every request so far, oldest first.
     pub(crate) fn requests(&self) -> Vec<Request> {
@@ -211,7 +211,7 @@ impl Lake {
             .clone()
     }
 
-    /// How many requests were of this kind: `lake.count(Request::is_get)`.
+    /// Number of requests of this kind: `lake.count(Request::is_get)`.
     pub(crate) fn count(&self, kind: impl Fn(&Request) -> bool) -> usize {
         self.state
             .lock()
@@ -221,7 +221,7 @@ impl Lake {
             .count()
     }
 
-    /// How often nodes asked something in their own name, which is no request of these.
+    /// Number of requests that nodes sent in their own name. [`Lake::requests`] does not list them.
     pub(crate) fn nodes_questions(&self) -> usize {
         self.state.lock().nodes_questions
     }

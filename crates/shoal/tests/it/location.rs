@@ -1,4 +1,4 @@
-//! Stories of where a new object is: by the address that its writer used, not by the lake's.
+//! Stories of the `Location` of a new object: it has the address that its writer used, not the lake's.
 
 use http::StatusCode;
 
@@ -15,7 +15,7 @@ fn completed(host: &str) -> String {
     )
 }
 
-/// What the lake sends to the next POST, in these chunks.
+/// A fault that answers the next POST with this status and a body in these chunks.
 fn sends(head: &str, chunks: &[&str]) -> Fault {
     let mut answer = format!("HTTP/1.1 {head}\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n");
     for chunk in chunks {

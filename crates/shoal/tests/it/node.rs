@@ -36,12 +36,12 @@ pub(crate) struct Stopped {
     lake: Lake,
     config: Config,
     folder: Arc<TempDir>,
-    /// Bound, so that nobody else gets the port where others will look for it; nobody listens.
+    /// Bound and not listening, so that no other socket gets the port that other nodes know.
     port: (TcpSocket, Option<UdpSocket>),
 }
 
 impl Stopped {
-    /// What it will find in its configuration when it starts again.
+    /// Changes the configuration with which it starts again.
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Config)) -> Self {
         change(&mut self.config);
         self
@@ -144,7 +144,7 @@ impl Node {
         Client::signing(self.address(), ACCESS_KEY, SECRET_KEY)
     }
 
-    /// Somebody else with a key pair of its own.
+    /// A second client with a key pair of its own.
     pub(crate) fn other(&self) -> Client {
         Client::signing(self.address(), OTHER_KEY, OTHER_SECRET)
     }
@@ -153,7 +153,7 @@ impl Node {
         Client::anonymous(self.address())
     }
 
-    /// Nobody but the owner of the lake's account may read this.
+    /// Checks that only the owner of the lake's account may read `target`.
     pub(crate) async fn is_not_readable_by_others(&self, target: &str) {
         for client in [self.other(), self.stranger()] {
             let reply = client.get(target).send().await;
@@ -179,7 +179,7 @@ impl Node {
         client.post(path, Vec::new()).send().await
     }
 
-    /// What `/status` says.
+    /// The page `/status`.
     pub(crate) async fn status(&self) -> serde_json::Value {
         serde_json::from_slice(&self.admin("/status").await.body).unwrap()
     }

@@ -27,12 +27,16 @@ struct Story {
 impl Story {
     /// A node that knows these identities, in front of a lake that knows them and others.
     async fn start(identities: &[(&str, &str)]) -> Self {
+        Self::start_in(TempDir::new().unwrap(), &[], identities).await
+    }
+
+    /// The same, with its file in this folder and with more arguments.
+    async fn start_in(folder: TempDir, more: &[&str], identities: &[(&str, &str)]) -> Self {
         let lake = Lake::start().await;
         for name in ["alice", "bob", "carol"] {
             lake.add_user(name, &secret(name));
         }
         lake.put("b", "k", "some bytes");
-        let folder = TempDir::new().unwrap();
         let file = folder.path().join("shoal.toml");
         write(&file, "", identities);
         let (endpoint, store) = (lake.url(), folder.path().join("store"));
@@ -41,7 +45,7 @@ impl Story {
             ["--lake-endpoint", &endpoint],
             ["--store-path", store.to_str().unwrap()],
         ];
-        let node = Process::serve(&arguments.concat()).await;
+        let node = Process::serve(&[&arguments.concat(), more].concat()).await;
         Self {
             lake,
             folder,
@@ -269,5 +273,41 @@ async fn a_signal_that_means_nothing_does_not_end_the_node() {
         assert_eq!(told["level"], "WARN");
     }
     assert_eq!(story.status_of("alice").await, StatusCode::OK);
+    assert_eq!(story.node.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn tokens_of_operators_are_rotated_by_a_reload() {
+    const OLD: &str = "an-old-token-of-operators";
+    const NEW: &str = "a-new-token-of-operators";
+    let folder = TempDir::new().unwrap();
+    let tokens = folder.path().join("tokens");
+    fs::write(&tokens, format!("{OLD}\n")).unwrap();
+    let more = ["--admin-token-file", tokens.to_str().unwrap()];
+    let story = Story::start_in(folder, &more, &[own("alice")]).await;
+    let flush = async |token: &str| {
+        let call = Client::anonymous(story.node.admin).post("/flush", "");
+        let call = call.header("authorization", format!("Bearer {token}"));
+        call.send().await.status
+    };
+    for (text, old, new) in [
+        (format!("{OLD}\n"), StatusCode::ACCEPTED, StatusCode::UNAUTHORIZED),
+        (
+            format!("{OLD}\n{NEW}\n"),
+            StatusCode::ACCEPTED,
+            StatusCode::ACCEPTED,
+        ),
+        (format!("{NEW}\n"), StatusCode::UNAUTHORIZED, StatusCode::ACCEPTED),
+    ] {
+        fs::write(&tokens, text).unwrap();
+        story.becomes("", &[own("alice")]).await;
+        assert_eq!((flush(OLD).await, flush(NEW).await), (old, new));
+    }
+    // A file that holds no token is refused, and the tokens stay as they were.
+    fs::write(&tokens, "# none\n").unwrap();
+    story.node.signal(Signal::HUP);
+    story.node.says(REFUSED).await;
+    assert_eq!(flush(NEW).await, StatusCode::ACCEPTED);
+    assert_eq!(flush(OLD).await, StatusCode::UNAUTHORIZED);
     assert_eq!(story.node.stop().await, Some(0));
 }

@@ -41,7 +41,7 @@ async fn write_through(node: &Node, key: &str, bytes: &Bytes) -> Reply {
     reply
 }
 
-/// Waits until nothing of what was written is on the disk without a name; whether nothing is there with one.
+/// Waits until no written block is on the disk without a name. Returns whether none is there with a name.
 async fn keeps_nothing(node: &Node) -> bool {
     node.settle().await;
     for _ in 0..500 {
@@ -104,7 +104,7 @@ async fn is_read_at_once(node: Node) {
         assert!(read.body == bytes, "{mode:?}");
         assert_eq!(read.header("x-cache"), Some("REVALIDATED"), "{mode:?}");
         assert_eq!(read.header("x-amz-meta-colour"), Some("blue"));
-        // What waits for the disk keeps the little memory that there is.
+        // Blocks that wait for the disk take up the little memory that there is.
         node.settle().await;
     }
     assert_eq!(node.lake.body_bytes_sent(), 0);
@@ -114,7 +114,7 @@ async fn is_read_at_once(node: Node) {
 #[tokio::test]
 async fn an_object_written_through_outlives_the_node_with_the_lakes_description() {
     for node in [Node::start().await, node_short_of_memory().await] {
-        outlives_the_node(node).await;
+        Box::pin(outlives_the_node(node)).await;
     }
 }
 

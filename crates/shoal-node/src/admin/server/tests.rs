@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -15,6 +16,7 @@ use crate::admin::allowed_hosts::AllowedHosts;
 use crate::admin::explain::Explanation;
 use crate::admin::members::Members;
 use crate::http::listener::listen;
+use crate::http::pages;
 use crate::metrics::Metrics;
 use crate::shutdown::{self, Trigger};
 
@@ -41,18 +43,25 @@ fn start() -> Running {
         }),
         explain: Arc::new(|question| {
             let explanation = Explanation {
+                pins: Vec::new(),
                 node: question.object.to_string(),
                 version: None,
                 blocks: Vec::new(),
                 entries: Vec::new(),
+                completeness: Vec::new(),
             };
             Box::pin(std::future::ready(explanation))
         }),
         handoff: None,
         flushes: Arc::default(),
+        auth: Arc::default(),
+        plan: Arc::new(|_| std::future::ready(pages::text(StatusCode::OK, "the plan\n")).boxed()),
+        tasks: Arc::new(|asked, _| {
+            std::future::ready(pages::page(StatusCode::OK, "text/plain", format!("{asked:?}"))).boxed()
+        }),
         measure: Arc::new(|metrics| metrics.set_store_bytes(7, 10)),
     };
-    tokio::spawn(admin.serve(listener, shutdown));
+    tokio::spawn(admin.serve(listener, None, shutdown));
     Running {
         address,
         readiness,

@@ -9,27 +9,29 @@ impl Check<'_> {
         self.advise_on_admin();
         self.advise_on_identities();
         self.advise_on_seeds();
+        self.advise_on_link();
         self.advise_on_tiers();
         self.advise_on_coherent_objects();
     }
 
-    fn warn(&mut self, provenance: &Provenance, what: impl Into<String>, hint: &str) {
+    pub(super) fn warn(&mut self, provenance: &Provenance, what: impl Into<String>, hint: &str) {
         self.warnings.push(Problem::new(provenance, what).hint(hint));
     }
 
     fn advise_on_admin(&mut self) {
         let listen = self.config.admin.listen;
-        if listen.ip().is_loopback() {
+        let admin = &self.config.admin;
+        if listen.ip().is_loopback() || admin.token_file.is_some() || admin.client_ca.is_some() {
             return;
         }
         let provenance = self.located.draft.provenance("admin", "listen");
         self.warn(
             provenance,
             format!(
-                "[admin] listen ({listen}) is not on loopback: every machine that reaches it may order this node to \
-                 drain and to flush"
+                "[admin] listen ({listen}) is not on loopback: without token_file or client_ca every machine that \
+                 reaches it may look, and orders are taken from this machine only"
             ),
-            "let a firewall restrict access to it, or write 127.0.0.1 as its address",
+            "write tokens into a token_file, let a firewall restrict access, or write 127.0.0.1 as the address",
         );
     }
 

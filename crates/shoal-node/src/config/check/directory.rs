@@ -50,7 +50,7 @@ impl Check<'_> {
             None => self.one_process_directory(),
         }
         let has_directory = self.config.cooperation.mode == CooperationMode::Directory;
-        if self.config.store.policy == Some(PolicyName::Gwf) && !has_directory {
+        if self.config.store.policy.is_some_and(PolicyName::is_gwf) && !has_directory {
             let hint =
                 "write lfuda, which is the same without other nodes, or [cooperation] mode = \"directory\"";
             self.refuse("store", "policy", "needs a directory", hint);

@@ -18,6 +18,7 @@ impl Check<'_> {
         self.lookup_listen();
         self.lookup_name();
         self.lookup_nodes();
+        self.lookup_access();
         self.lookup_answers();
         self.lookup_places();
     }
@@ -66,15 +67,35 @@ impl Check<'_> {
         for (index, url) in nodes.iter().enumerate() {
             let problem = match check_endpoint(url) {
                 Err(why) => Some(format!("names {url:?}, which {why}")),
-                Ok(()) if url.starts_with("https") => Some(format!(
-                    "names {url:?}, but the admin port of a node speaks plain HTTP"
-                )),
                 Ok(()) if nodes[..index].contains(url) => Some(format!("names {url:?} twice")),
                 Ok(()) => None,
             };
             if let Some(what) = problem {
                 self.refuse("lookup", "nodes", &what, HINT);
             }
+        }
+    }
+
+    fn lookup_access(&mut self) {
+        let lookup = &self.config.lookup;
+        match (&lookup.nodes_client_cert, &lookup.nodes_client_key) {
+            (Some(_), None) => {
+                let hint = "add nodes_client_key, the private key of it";
+                self.refuse("lookup", "nodes_client_cert", "has no key", hint);
+            }
+            (None, Some(_)) => {
+                let hint = "add nodes_client_cert, its chain";
+                self.refuse("lookup", "nodes_client_key", "has no certificate", hint);
+            }
+            _ => {}
+        }
+        for (key, path) in [
+            ("nodes_token_file", &lookup.nodes_token_file),
+            ("nodes_ca_file", &lookup.nodes_ca_file),
+            ("nodes_client_cert", &lookup.nodes_client_cert),
+            ("nodes_client_key", &lookup.nodes_client_key),
+        ] {
+            self.can_be_read("lookup", key, path.as_deref(), "name a file that shoal may read");
         }
     }
 

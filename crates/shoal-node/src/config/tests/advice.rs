@@ -21,7 +21,7 @@ fn a_node_without_identities_is_told_that_it_refuses_every_signed_request() {
 }
 
 #[test]
-fn orders_that_other_machines_may_give_are_told() {
+fn pages_that_other_machines_may_read_are_told() {
     let told = warnings("[admin]\nlisten = \"0.0.0.0:9100\"");
     assert_eq!(told.len(), 1);
     assert!(
@@ -91,4 +91,19 @@ fn a_tier_that_no_rule_writes_back_into_is_told() {
 fn the_nodes_of_a_desk_get_identities_and_seeds_elsewhere() {
     let desk = Desk::new().file("[cooperation]\nmode = \"hierarchy\"");
     assert_eq!(desk.of(Role::Dev).warnings(), [""; 0]);
+}
+
+#[test]
+fn a_link_that_brings_less_than_a_block_a_second_is_told() {
+    assert_eq!(warnings("[lake]\nbandwidth = \"10Gbit\""), [""; 0]);
+    let told = warnings("[lake]\nbandwidth = \"1MB\"");
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].starts_with("shoal.toml:2: [lake] bandwidth is less than one block a second: "),
+        "{told:?}"
+    );
+    assert_eq!(
+        warnings("[lake]\nbandwidth = \"1MB\"\n[store]\nblock_size = \"512KiB\""),
+        [""; 0]
+    );
 }

@@ -80,13 +80,15 @@ fn coherent_objects_are_refused_where_no_directory_knows_their_changes() {
 
 #[test]
 fn gwf_is_refused_where_no_directory_says_what_others_have() {
-    let file = |mode: &str| format!("[store]\npolicy = \"gwf\"\n[cooperation]\nmode = \"{mode}\"");
-    assert_eq!(
-        Desk::new().file(&file("solo")).problems(),
-        [
-            "shoal.toml:2: [store] policy needs a directory | write lfuda, which is the same without other nodes, or [cooperation] mode = \"directory\""
-        ]
-    );
-    let with_one = file("directory") + "\nsecret_key = \"a secret of this cluster\"";
-    Desk::new().file(&with_one).config();
+    for policy in ["gwf", "c2p+gwf"] {
+        let file = |mode: &str| format!("[store]\npolicy = \"{policy}\"\n[cooperation]\nmode = \"{mode}\"");
+        assert_eq!(
+            Desk::new().file(&file("solo")).problems(),
+            [
+                "shoal.toml:2: [store] policy needs a directory | write lfuda, which is the same without other nodes, or [cooperation] mode = \"directory\""
+            ]
+        );
+        let with_one = file("directory") + "\nsecret_key = \"a secret of this cluster\"";
+        Desk::new().file(&with_one).config();
+    }
 }

@@ -51,8 +51,12 @@ fn a_name_server_that_cannot_run_is_refused_with_a_hint() {
             "nodes names \"10.0.0.1:9100\", which",
         ),
         (
-            "nodes = [\"https://a:9100\"]",
-            "but the admin port of a node speaks plain HTTP",
+            "nodes_client_cert = \"/dev/null\"",
+            "[lookup] nodes_client_cert has no key | add nodes_client_key",
+        ),
+        (
+            "nodes_token_file = \"/nowhere\"",
+            "[lookup] nodes_token_file cannot be read: No such file",
         ),
         (
             "nodes = [\"http://a:1\", \"http://a:1\"]",

@@ -2,6 +2,7 @@
 
 mod advice;
 mod directory;
+mod link;
 mod lookup;
 mod refusals;
 mod syntax;
@@ -141,6 +142,14 @@ fn the_examples_in_the_reference_file_are_understood() {
         "etcd-client-key.pem",
         "etcd-password",
         "directory-password",
+        "admin-tokens",
+        "admin-token",
+        "admin.pem",
+        "admin.key",
+        "admin-ca.pem",
+        "operators.pem",
+        "lookup.pem",
+        "lookup.key",
     ] {
         desk.write(file, file, 0o600);
     }

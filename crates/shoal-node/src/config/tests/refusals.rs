@@ -83,11 +83,11 @@ fn an_unknown_policy_is_refused_with_the_nearest_known_one() {
         ("\"seive\"", "did you mean \"sieve\"?"),
         (
             "\"mru-2q\"",
-            "write \"duel\", \"lru\", \"lfu\", \"lfuda\", \"sieve\", \"s3-fifo\" or \"gwf\"",
+            "write \"duel\", \"lru\", \"lfu\", \"lfuda\", \"sieve\", \"s3-fifo\" or \"gwf\", also with \"c2p+\" before it, or \"c2p\"",
         ),
         (
             "3",
-            "write \"duel\", \"lru\", \"lfu\", \"lfuda\", \"sieve\", \"s3-fifo\" or \"gwf\"",
+            "write \"duel\", \"lru\", \"lfu\", \"lfuda\", \"sieve\", \"s3-fifo\" or \"gwf\", also with \"c2p+\" before it, or \"c2p\"",
         ),
     ] {
         let problems = problems_of(&format!("[store]\npolicy = {written}"));
@@ -224,6 +224,18 @@ const UNWORKABLE: &[(&str, &str)] = &[
     ("[s3]\ndomain = \"a..b\"", "[s3] domain is not a domain"),
     ("[s3]\ndomain = \"-a.b\"", "[s3] domain is not a domain"),
     ("[s3]\ntls_cert = \"/dev/null\"", "[s3] tls_cert has no key"),
+    (
+        "[admin]\ntls_key = \"/dev/null\"",
+        "[admin] tls_key has no certificate",
+    ),
+    (
+        "[admin]\nclient_ca = \"/dev/null\"",
+        "[admin] client_ca has no certificate of the port itself beside it",
+    ),
+    (
+        "[admin]\ntoken_file = \"/nowhere\"",
+        "[admin] token_file cannot be read: No such file or directory (os error 2)",
+    ),
     ("[s3]\ntls_key = \"/dev/null\"", "[s3] tls_key has no certificate"),
     (
         "[lake]\nendpoint = \"127.0.0.1:9090\"",

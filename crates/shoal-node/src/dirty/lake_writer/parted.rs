@@ -120,7 +120,9 @@ impl Parts<'_> {
         let body = self
             .lake_writer
             .body(self.write, part.range, origin, failure.clone());
-        let put = self.upload.put(part.number, headers, size_bytes, body).await;
+        let body = (size_bytes, body);
+        let put = self.upload.put(part.number, headers, body, self.write.transfer);
+        let put = put.await;
         failure.check()?;
         let named = put?;
         let by_md5 = named == *etag::of_md5(&md5);

@@ -31,6 +31,8 @@ struct Shelf {
     ages: Mutex<BTreeMap<Arc<str>, Duration>>,
     /// An object that another node writes while the pieces are listed.
     writes: Mutex<Option<(Names, DirtyVersion)>>,
+    /// The number of removals after which the store fails, if it does.
+    removals_left: Mutex<Option<u32>>,
 }
 
 impl ByteStore for Shelf {
@@ -47,6 +49,13 @@ impl ByteStore for Shelf {
     }
 
     fn remove<'a>(&'a self, keys: &'a [Arc<str>]) -> BoxFuture<'a, Result<(), StoreError>> {
+        if let Some(left) = &mut *self.removals_left.lock() {
+            let Some(less) = left.checked_sub(1) else {
+                let error = StoreError::Unavailable("it is away".into());
+                return std::future::ready(Err(error)).boxed();
+            };
+            *left = less;
+        }
         self.ages.lock().retain(|key, _| !keys.contains(key));
         std::future::ready(Ok(())).boxed()
     }
@@ -80,6 +89,10 @@ impl ByteStore for Shelf {
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
+        unreachable!("a sweep does not probe")
+    }
+
+    fn probe_copy(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
         unreachable!("a sweep does not probe")
     }
 
@@ -192,11 +205,36 @@ async fn old_pieces_that_nothing_names_are_removed_and_all_others_stay() {
         bytes: 7 * PIECE_BYTES,
     };
     assert_eq!(swept, expected);
+    assert_eq!(bed.sweeper.total(), expected);
     assert!(orphans.iter().all(|key| !bed.here(key)));
     for (number, key) in kept.iter().chain([&strange]).enumerate() {
         assert!(bed.here(key), "piece {number}");
     }
     assert_eq!(bed.sweep().await.unwrap(), Swept::default());
+    assert_eq!(bed.sweeper.total(), expected, "the total stays");
+}
+
+#[tokio::test]
+async fn the_total_counts_what_a_sweep_removed_before_it_broke_off() {
+    let bed = bed().await;
+    for _ in 0..3 {
+        bed.old_piece();
+    }
+    // A batch has two pieces.
+    *bed.shelf.removals_left.lock() = Some(1);
+    assert!(matches!(bed.sweep().await, Err(SweepError::Store(_))));
+    let of_a_batch = Swept {
+        pieces: 2,
+        bytes: 2 * PIECE_BYTES,
+    };
+    assert_eq!(bed.sweeper.total(), of_a_batch);
+    *bed.shelf.removals_left.lock() = None;
+    assert_eq!(bed.sweep().await.unwrap().pieces, 1);
+    let of_both = Swept {
+        pieces: 3,
+        bytes: 3 * PIECE_BYTES,
+    };
+    assert_eq!(bed.sweeper.total(), of_both);
 }
 
 #[tokio::test]

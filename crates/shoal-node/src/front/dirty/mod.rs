@@ -206,7 +206,7 @@ impl DirtyFront {
         name: &ObjectName,
         id: UploadId,
     ) -> ResponseResult {
-        self.uploads.answer(admitted, name, id).await
+        Box::pin(self.uploads.answer(admitted, name, id)).await
     }
 
     /// Sends a request about one object to the lake, once the lake has the objects that the request needs. If

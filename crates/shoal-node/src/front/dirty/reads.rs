@@ -85,9 +85,7 @@ impl DirtyReads {
         for _ in 0..ATTEMPTS {
             let lookup = self.look(&admitted, wanted).await?;
             if let Some(manifest) = of_caller(&admitted, &lookup) {
-                if !wanted.is_about_a_part() && wanted.is_understood() {
-                    let version = Arc::clone(&manifest.version);
-                    let answer = HeadAnswer::of(version, &wanted.request.conditions);
+                if let Some(answer) = head_dirty(manifest, wanted) {
                     return Ok(wanted.respond_to_head(answer, record));
                 }
                 self.flusher.flush(&manifest.name).await?;
@@ -170,6 +168,14 @@ impl DirtyReads {
 fn of_caller<'a>(admitted: &Admitted, lookup: &'a Lookup) -> Option<&'a Arc<Manifest>> {
     let manifest = lookup.manifest.as_ref();
     manifest.filter(|manifest| is_writer(&admitted.verified.caller, &manifest.writer))
+}
+
+/// The answer to a HEAD of a dirty object. `None`: only the lake can answer.
+fn head_dirty(manifest: &Manifest, wanted: &Wanted) -> Option<HeadAnswer> {
+    if !wanted.is_understood() {
+        return None;
+    }
+    HeadAnswer::of(&wanted.request, Arc::clone(&manifest.version)).ok()
 }
 
 fn changes_too_often() -> S3Error {

@@ -36,17 +36,20 @@ pub enum SharedSetting {
     Identities,
     /// `[[tier]]`
     Tiers,
+    /// `[lake] bandwidth`, if it is the cluster's
+    Bandwidth,
 }
 
 impl SharedSetting {
     /// Every part, in the order in which they are sent. Later releases append.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::BlockSize,
         Self::Lake,
         Self::Layers,
         Self::WriteRules,
         Self::Identities,
         Self::Tiers,
+        Self::Bandwidth,
     ];
 
     /// The word on pages.
@@ -58,6 +61,7 @@ impl SharedSetting {
             Self::WriteRules => "write-rules",
             Self::Identities => "identities",
             Self::Tiers => "tiers",
+            Self::Bandwidth => "bandwidth",
         }
     }
 
@@ -70,6 +74,7 @@ impl SharedSetting {
             Self::WriteRules => "[write] and [[write.rule]]",
             Self::Identities => "[[identity]]",
             Self::Tiers => "[[tier]]",
+            Self::Bandwidth => "[lake] bandwidth and bandwidth_scope",
         }
     }
 }

@@ -34,6 +34,7 @@ macro_rules! conforms {
             a_dropped_read_does_no_harm
             a_key_that_is_none_is_refused
             the_probe_passes_and_leaves_nothing
+            the_probe_of_copies_passes_and_leaves_nothing
         }
     };
     ($open:path: $($scenario:ident)*) => {$(
@@ -325,6 +326,13 @@ pub(super) async fn the_probe_passes_and_leaves_nothing(store: &dyn ByteStore) {
     put(store, "a", &data(1)).await;
     put(store, "z", &data(1)).await;
     store.probe().await.unwrap();
+    assert_eq!(keys(store, 10).await, ["a", "z"].map(Arc::<str>::from));
+}
+
+pub(super) async fn the_probe_of_copies_passes_and_leaves_nothing(store: &dyn ByteStore) {
+    put(store, "a", &data(1)).await;
+    put(store, "z", &data(1)).await;
+    store.probe_copy().await.unwrap();
     assert_eq!(keys(store, 10).await, ["a", "z"].map(Arc::<str>::from));
 }
 

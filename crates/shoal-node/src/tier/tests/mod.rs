@@ -1,6 +1,7 @@
 //! Stories on the stores of bytes: one suite for all of them, and the faults of each.
 
 mod conformance;
+mod copies;
 mod folder;
 mod s3;
 mod scripted;

@@ -79,13 +79,15 @@ fn store_at(url: &str, classes: StorageClasses) -> S3Store {
 }
 
 /// A store that answers as the script says.
-async fn scripted(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> (S3Store, ScriptedStore) {
+pub(super) async fn scripted(
+    script: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
+) -> (S3Store, ScriptedStore) {
     let scripted = ScriptedStore::start(script).await;
     (store_at(&scripted.url(), StorageClasses::default()), scripted)
 }
 
 /// An ETag as S3 makes it.
-fn etag(bytes: &[u8]) -> String {
+pub(super) fn etag(bytes: &[u8]) -> String {
     use md5::Digest as _;
     shoal_s3::etag::of_md5(&md5::Md5::digest(bytes))
 }

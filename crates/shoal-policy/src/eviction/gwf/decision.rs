@@ -1,4 +1,4 @@
-//! Decides what becomes of the least block of a node, given the directory's knowledge of it.
+//! Decides about the least block of a node, given the directory's knowledge of it.
 
 use super::{Weight, Worth};
 use crate::Source;

@@ -316,19 +316,66 @@ async fn after_a_refused_fsync_nothing_is_answered_until_the_file_is_opened_agai
     let bed = Bed::new();
     let engine = bed.open().unwrap();
     revision_of(&engine, put(1, 1)).await;
+    // The answers are in memory from now on.
+    for key in [&b"key-1"[..], b"key-2"] {
+        engine.get(key).await.unwrap();
+    }
     bed.faults.sync.store(true, Ordering::Relaxed);
     let unknown = engine.commit(put(1, 2)).await;
     assert!(matches!(unknown, Err(EngineError::Unknown(_))), "{unknown:?}");
     bed.faults.sync.store(false, Ordering::Relaxed);
     let broken = engine.commit(put(1, 3)).await;
     assert!(matches!(broken, Err(EngineError::Unavailable(_))), "{broken:?}");
-    let unread = engine.get(b"key-1").await;
-    assert!(matches!(unread, Err(EngineError::Unavailable(_))), "{unread:?}");
+    for key in [&b"key-1"[..], b"key-2"] {
+        let unread = engine.get(key).await;
+        assert!(matches!(unread, Err(EngineError::Unavailable(_))), "{unread:?}");
+    }
     drop(engine);
     let engine = bed.open().unwrap();
     let value = engine.get(b"key-1").await.unwrap().unwrap().value;
     assert!(value == vec![1; 7] || value == vec![2; 14]);
     revision_of(&engine, put(1, 3)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn looks_and_pages_never_go_back_while_keys_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = Arc::new(Embedded::open(folder.path()).unwrap());
+    revision_of(&engine, put(0, 1)).await;
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let readers = (0..3).map(|_| {
+        let (engine, has_ended) = (Arc::clone(&engine), Arc::clone(&has_ended));
+        tokio::spawn(async move {
+            let (mut newest, mut looks) = (Revision(0), 0);
+            while !has_ended.load(Ordering::Relaxed) {
+                let looked = engine.get(b"key-0").await.unwrap().unwrap().revision;
+                let page = Range {
+                    prefix: Bytes::from_static(b"key-0"),
+                    after: Bytes::new(),
+                    limit: 1,
+                    at: At::Newest,
+                };
+                let listed = engine.range(page).await.unwrap().entries[0].1.revision;
+                assert!(
+                    newest <= looked && looked <= listed,
+                    "{newest:?} {looked:?} {listed:?}"
+                );
+                newest = listed;
+                looks += 1;
+            }
+            looks
+        })
+    });
+    let readers: Vec<_> = readers.collect();
+    for value in 0..200 {
+        let changed = revision_of(&engine, put(0, value)).await;
+        let looked = engine.get(b"key-0").await.unwrap().unwrap();
+        assert_eq!(looked.revision, changed);
+    }
+    has_ended.store(true, Ordering::Relaxed);
+    for reader in readers {
+        assert!(reader.await.unwrap() > 0);
+    }
 }
 
 #[tokio::test]

@@ -229,11 +229,19 @@ impl State {
         let Some(transaction) = transaction else {
             return Ok(done);
         };
+        self.forget_answers(batch, &done);
         if let Err(error) = transaction.commit() {
             return self.recover(database, &error.into(), Some(done));
         }
         drop(database);
         self.acknowledge(done)
+    }
+
+    /// Forgets the answers that a batch makes untrue.
+    fn forget_answers(&self, batch: &[Job], done: &Done) {
+        let ended = done.ended.iter().flat_map(|ended| &ended.keys);
+        let mut recent = self.shared.recent.lock();
+        recent.change(done.revision, batch.iter().flat_map(Job::keys).chain(ended));
     }
 
     /// Makes the changes of a batch. Without a transaction nothing has changed.
@@ -388,11 +396,16 @@ impl State {
         loop {
             self.shared.snapshots.lock().clear();
             match Arc::try_unwrap(database) {
-                Ok(unused) => return drop(unused),
+                Ok(unused) => {
+                    drop(unused);
+                    break;
+                }
                 Err(used) => database = used,
             }
             thread::sleep(Duration::from_millis(1));
         }
+        // Nothing is answered about a file that is closed. No read is left that could keep an answer.
+        self.shared.recent.lock().clear();
     }
 
     /// Whether there is no room for the puts of a batch.
@@ -430,6 +443,15 @@ impl Job {
             Self::Commit { transaction, .. } => transaction.bytes(),
             Self::Sweep { .. } | Self::Look => 0,
         }
+    }
+
+    /// The keys that it changes.
+    fn keys(&self) -> impl Iterator<Item = &bytes::Bytes> {
+        let changes = match self {
+            Self::Commit { transaction, .. } => transaction.changes.as_slice(),
+            Self::Sweep { .. } | Self::Look => &[],
+        };
+        changes.iter().map(Change::key)
     }
 
     /// Whether it needs room.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use super::{Etcd, Settings};
 use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Revision, Transaction};
@@ -90,9 +90,10 @@ async fn a_commit_whose_answer_is_lost_is_unknown_and_is_not_sent_again() {
 
 #[tokio::test]
 async fn a_commit_that_surely_did_not_happen_goes_to_the_next_member() {
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // Holds its port and does not listen. A port that is free could go to a member of another test.
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let unreachable = format!("http://{}", closed.local_addr().unwrap());
-    drop(closed);
     let (leaderless, _) = member(http(
         "503 Service Unavailable",
         r#"{"message":"etcdserver: no leader"}"#,

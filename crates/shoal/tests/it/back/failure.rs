@@ -1,4 +1,4 @@
-//! What goes wrong while the lake does not have an object.
+//! Stories of failures while the lake does not have an object.
 
 use std::fs;
 use std::path::Path;

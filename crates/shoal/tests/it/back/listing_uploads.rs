@@ -122,7 +122,7 @@ async fn uploads_behind_a_delimiter_are_one_prefix_of_both_lists() {
     for most in [1, 2, 3, 5] {
         let pages = pages(&client, "prefix=tmp/&delimiter=/", most).await;
         let mut shown = pages.concat();
-        // On a page prefixes stand behind what is not one.
+        // On a page, prefixes follow the uploads.
         shown.sort_by_key(|name| *name == e);
         assert_eq!(
             shown,
@@ -195,7 +195,7 @@ async fn others_see_the_uploads_of_the_lake_and_a_client_that_may_not_list_sees_
     let ids = async |client: &Client| texts(&page(client, "").await, "UploadId");
     assert_eq!(ids(&node.client()).await, [&*own, &*of_the_lake]);
     assert_eq!(ids(&node.other()).await, [&*others, &*of_the_lake]);
-    // What one may go on with, another may not.
+    // A marker that one client got shows another client none of its uploads.
     let first = page(&node.client(), "max-uploads=1").await;
     let marker = &texts(&first, "NextUploadIdMarker")[0];
     let further = page(

@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 use crate::lake::{Content, Fault, Gate, Request, hex};
 use crate::node::{BLOCK, Node};
 
-/// The least that a part may have which is not the last one, and no multiple of a block.
+/// A little more than the least that S3 allows for a part before the last one, and no multiple of a block.
 const PART: u64 = (5 << 20) + 100;
 
 /// Room for some uploads.
@@ -37,7 +37,7 @@ pub(super) fn parts(seed: u64) -> Vec<Bytes> {
     parts.collect()
 }
 
-/// What S3 calls an object of these parts.
+/// ETag that S3 gives to an object of these parts.
 pub(super) fn etag(parts: &[Bytes]) -> String {
     let digests: Vec<u8> = parts.iter().flat_map(Md5::digest).collect();
     format!("\"{}-{}\"", hex(&Md5::digest(digests)), parts.len())

@@ -30,7 +30,7 @@ async fn is_untouched(node: &Node, what: &str) {
     reads(&node.client(), "tmp/k", &bytes(1)).await;
 }
 
-/// Whatever touches a dirty object or its bucket, and that it is refused with 403.
+/// Requests for a dirty object or its bucket, each with a name. The lake refuses each of them with 403.
 fn touching(client: &Client) -> Vec<(&'static str, Call)> {
     let conditional = |etag: &str| client.delete("/b/tmp/k").header("if-match", etag);
     let copy = |source: &str| client.put("/b/copy", "").header("x-amz-copy-source", source);

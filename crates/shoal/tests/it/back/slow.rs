@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use super::{back, bytes, reads};
 use crate::node::{BLOCK, Node};
 
-/// What writers may hold of the memory window, in blocks.
+/// Blocks of the memory window that writers may hold: half of the window.
 const ROOM_BLOCKS: u64 = 2;
 
 /// A client that has sent a part of its object.

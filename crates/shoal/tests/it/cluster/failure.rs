@@ -1,4 +1,4 @@
-//! What nodes suffer, and what clients notice of it: nothing but time.
+//! Stories of failing nodes and wires, which cost clients nothing but time.
 
 use futures_util::future::join_all;
 use http::{HeaderValue, header};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use shoal_node::config::{Config, CooperationMode};
 
-use super::{Cluster, free_address};
+use super::{Cluster, Wire, free_address};
 use crate::back::{assert_back, back};
 use crate::lake::Content;
 use crate::node::BLOCK;
@@ -47,7 +47,7 @@ impl Cluster {
         panic!("{OBJECTS_MAX} objects of four blocks are not enough");
     }
 
-    async fn left(&self, node: usize, reason: &str) -> u64 {
+    pub(super) async fn left(&self, node: usize, reason: &str) -> u64 {
         let name = format!("shoal_evictions_total{{reason=\"{reason}\"}}");
         self.metric_or_zero(node, &name).await
     }
@@ -58,14 +58,14 @@ impl Cluster {
     }
 
     /// A metric of a node; zero while it has not been counted.
-    async fn metric_or_zero(&self, node: usize, name: &str) -> u64 {
+    pub(super) async fn metric_or_zero(&self, node: usize, name: &str) -> u64 {
         let metrics = self.nodes[node].admin("/metrics").await;
         let text = metrics.text().to_owned();
         let value = text.lines().find_map(|line| line.strip_prefix(name));
         value.map_or(0, |value| value.trim().parse().unwrap())
     }
 
-    async fn explained(&self, node: usize, key: &str) -> Value {
+    pub(super) async fn explained(&self, node: usize, key: &str) -> Value {
         let page = self.nodes[node]
             .admin(&format!("/explain?object=s3://b/{key}"))
             .await;
@@ -152,16 +152,25 @@ async fn a_last_copy_that_other_nodes_have_used_outlives_those_that_none_has() {
 async fn last_copies_move_to_a_node_whose_blocks_are_worth_less() {
     let cluster = Cluster::start_with(2, with_little_room).await;
     cluster.exchanges().await;
+    // Once n1 has one of these blocks, its own are worth as much, and it refuses others. So it has agreed to
+    // take several before the first one can arrive.
+    cluster.ways[0].becomes(Wire::Stuck);
     cluster
-        .fill(0, "filler", async |cluster| cluster.pushes(0, "taken").await >= 4)
+        .fill(0, "filler", async |cluster| {
+            let status = cluster.nodes[1].status().await;
+            status["reads"]["flights"].as_u64() >= Some(4)
+        })
         .await;
+    cluster.ways[0].becomes(Wire::Whole);
+    while cluster.nodes[0].status().await["directory"]["gwf"]["pushes_under_way"] != 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     cluster.settle_reports().await;
     assert_eq!(
         cluster.pushes(0, "taken").await,
         cluster.left(0, "pushed").await,
         "what was taken left"
     );
-    // As many as were under way when n1 told that its blocks are worth as much.
     let mut moved = 0;
     for number in 0..4 {
         let key = format!("filler-{number}");

@@ -1,4 +1,4 @@
-//! What nodes do for each other.
+//! Stories of nodes that cooperate: they share blocks, and each asks in the name of its client.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What nodes believe of each other: nothing without proof, whether what they say is encrypted or not.
+//! Stories of trust between nodes: a node believes nothing without proof, with encryption or without it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -129,7 +129,7 @@ async fn a_request_for_a_block_is_sent_again_when_its_connection_was_kept_and_br
         node_id("n0"),
     );
     for expected in [1, 3] {
-        let body = peer.get_block(&request).await.unwrap();
+        let body = peer.get_block(&request).await.unwrap().body;
         assert_eq!(body.collect().await.unwrap().to_bytes().len(), 0);
         assert_eq!(asked.load(Ordering::Relaxed), expected);
     }
@@ -219,14 +219,14 @@ async fn the_peer_port_says_nothing_to_a_stranger() {
     let cluster = Cluster::start(2).await;
     let bytes = cluster.put("k", 1);
     cluster.read(0, "k", &bytes).await;
-    for target in ["/alive", "/b/k", "/blocks", "/dirty/find"] {
+    for target in ["/alive", "/b/k", "/blocks", "/messages", "/dirty/find"] {
         let request = format!("GET {target} HTTP/1.1\r\nHost: n0\r\n\r\n");
         let answer = says(cluster.ways[0].address(), request.as_bytes()).await;
         let answer = String::from_utf8_lossy(&answer);
         assert!(!answer.contains("HTTP"), "{target}: {answer}");
     }
     let refused = r#"shoal_peer_mistrusted_total{reason="not-tls"}"#;
-    assert_eq!(cluster.metric(0, refused).await, 4);
+    assert_eq!(cluster.metric(0, refused).await, 5);
     cluster.stop().await;
 }
 

@@ -1,4 +1,4 @@
-//! The wire to one node: everything other nodes send it passes here, and may be lost, held or cut.
+//! The wire to one node. All bytes from other nodes pass through it, and may be lost, held or cut.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use tokio::task::JoinSet;
 
 use super::free_address;
 
-/// What the wire does.
+/// State of a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire {
     /// It carries everything.
     Whole,
     /// It carries gossip, but no byte of a block: connections stand still.
     Stuck,
-    /// It carries nothing; who connects waits, as for a process that is stopped.
+    /// It carries nothing; connections wait, as for a process that is stopped.
     Frozen,
     /// It carries nothing; connections are refused and broken, as those to a dead node.
     Cut,
@@ -40,15 +40,15 @@ struct Middle {
     breaks_after: AtomicU64,
     /// Whether one byte in each [`ALTERED_EVERY`] that come back is another one.
     alters: AtomicBool,
-    /// How many bytes were altered.
+    /// Number of altered bytes.
     altered: AtomicU64,
     /// Connections so far: each is altered elsewhere.
     connections: AtomicU64,
-    /// What each connection carried to the node and back.
+    /// Bytes that each connection carried to the node and back.
     recorded: Mutex<Vec<Recording>>,
 }
 
-/// What one connection carried.
+/// Bytes that one connection carried.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recording {
     /// To the node.
@@ -103,12 +103,12 @@ impl Way {
         self.middle.alters.store(alters, Ordering::Relaxed);
     }
 
-    /// How many bytes were altered so far.
+    /// Number of bytes that were altered so far.
     pub(crate) fn altered(&self) -> u64 {
         self.middle.altered.load(Ordering::Relaxed)
     }
 
-    /// What each connection carried so far.
+    /// Bytes that each connection has carried so far.
     pub(crate) fn recorded(&self) -> Vec<Recording> {
         self.middle.recorded.lock().clone()
     }
@@ -185,7 +185,7 @@ async fn carry(asking: TcpStream, node: SocketAddr, state: watch::Receiver<Wire>
 }
 
 impl Middle {
-    /// Alters what comes back on connection `number`, of which `bytes` begin at `start`.
+    /// Alters `bytes` that come back on connection `number`, where they begin at `start`.
     fn alter(&self, number: u64, start: u64, bytes: &mut [u8]) {
         if !self.alters.load(Ordering::Relaxed) {
             return;

@@ -1,4 +1,4 @@
-//! What is written through one node is there for the others.
+//! Stories of objects that are written through one node and read through the others.
 
 use std::time::Duration;
 

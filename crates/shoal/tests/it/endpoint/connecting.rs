@@ -115,7 +115,7 @@ async fn https_is_spoken_to_a_lake_that_the_system_trusts_and_to_no_other() {
     );
     assert_eq!(lake.count(|_| true), 0);
 
-    // What the system trusts is read from the environment once: another process sees another system.
+    // A process reads its trusted roots from the environment once, so other roots need another process.
     let trusting = std::process::Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",

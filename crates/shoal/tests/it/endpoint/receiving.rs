@@ -1,4 +1,4 @@
-//! What comes back from the lake, whole, slow, early, late or not at all.
+//! Stories of the lake's answers: whole, slow, early, late or missing.
 
 use std::time::Duration;
 
@@ -175,7 +175,7 @@ async fn a_reader_that_leaves_ends_the_transfer_and_one_that_pauses_holds_it() {
     };
     let held = settled.await;
     assert!(held < 32 << 20, "{held} bytes sent to a reader of one frame");
-    // Longer than the stall timeout: it is the reader who is slow.
+    // Longer than the stall timeout, which does not count the time of a slow reader.
     tokio::time::sleep(STALL_TIMEOUT * 2).await;
     body.frame().await.unwrap().unwrap();
     drop(body);

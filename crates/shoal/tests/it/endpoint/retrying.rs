@@ -1,4 +1,4 @@
-//! What is asked for again, and what is not.
+//! Stories of retries: the requests that the endpoint sends again, and those that it does not.
 
 use http::{Method, StatusCode};
 use shoal_node::config;

@@ -1,4 +1,4 @@
-//! What reaches the lake: targets, headers, bodies, signatures, and bodies that fail on the way.
+//! Requests as they reach the lake: targets, headers, bodies, signatures, and bodies that fail on the way.
 
 use std::sync::Arc;
 

@@ -32,7 +32,7 @@ pub(crate) struct Fault {
     pub(super) body: BodyFault,
 }
 
-/// What happens to a response body on its way.
+/// Faults of a response body: pauses, an early end, an action in the middle, a damaged byte.
 #[derive(Clone, Default)]
 pub(crate) struct BodyFault {
     /// Pieces of this size, and a pause before each.
@@ -89,7 +89,7 @@ impl Fault {
         }
     }
 
-    /// Answers an S3 error with this status, whatever is asked.
+    /// Answers any request with an S3 error of this status.
     pub(crate) fn status(status: u16) -> Self {
         Self {
             status: Some(StatusCode::from_u16(status).unwrap()),
@@ -247,7 +247,7 @@ impl Gate {
             .expect("the gate stands");
     }
 
-    /// Lets all pass, also those who come later.
+    /// Lets all requests pass, also those that come later.
     pub(crate) fn open(&self) {
         self.open.send_replace(true);
     }

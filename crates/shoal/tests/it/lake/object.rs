@@ -1,4 +1,4 @@
-//! Objects of the lake: bytes somebody put there, or bytes made up where they are read.
+//! Objects of the lake. Their bytes are stored, or generated when they are read.
 
 use std::ops::Range;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use md5::{Digest, Md5};
 use shoal_node::clock;
 
-/// What an object consists of.
+/// Bytes of an object.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     Bytes(Bytes),

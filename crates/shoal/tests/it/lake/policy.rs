@@ -1,4 +1,4 @@
-//! Who may do what in the lake: a list of rules, the last that fits decides.
+//! Access rules of the lake. Of the rules that match an access, the last one decides.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ pub(crate) const ANONYMOUS: &str = "*anonymous*";
 
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
-    /// An access key, [`ANONYMOUS`], or none for everybody.
+    /// An access key or [`ANONYMOUS`]; `None` matches every client.
     pub(super) who: Option<String>,
     /// `None` for both.
     pub(super) access: Option<Access>,
@@ -25,7 +25,8 @@ pub(super) struct Rule {
     pub(super) origin: Option<String>,
 }
 
-/// Without a rule that fits, those the lake knows may do everything and strangers nothing.
+/// Whether the rules permit an access. If none matches, a client with an account may do everything, and an
+/// anonymous client nothing.
 pub(super) fn is_allowed(
     rules: &[Rule],
     who: Option<&str>,

@@ -83,7 +83,7 @@ pub(super) fn condition(object: &Object, headers: &HeaderMap) -> Option<StatusCo
     }
 }
 
-/// What a `Range` header means to S3.
+/// A `Range` header as S3 understands it.
 enum Asked {
     /// No range, or none that S3 honours.
     Whole,

@@ -1,9 +1,9 @@
-//! What the lake saw: one record a request.
+//! Records of the requests that the lake received.
 
 use http::{HeaderMap, Method, StatusCode};
 use percent_encoding::percent_decode_str;
 
-/// A request as it came, and how it went.
+/// A request as it came, and its answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: Method,
@@ -16,7 +16,7 @@ pub(crate) struct Request {
     pub(crate) bucket: String,
     /// The rest of the path, percent-decoded once.
     pub(crate) key: Vec<u8>,
-    /// Who signed it; the signature itself is checked before anything is answered.
+    /// Access key of the signer, `None` for an anonymous request. The signature is checked before the answer.
     pub(crate) access_key: Option<String>,
     /// Bytes of its body as they came, chunk signatures included.
     pub(crate) body_received: u64,
@@ -68,7 +68,7 @@ impl Request {
         self.method == Method::PUT && self.is_of_object()
     }
 
-    /// What a node asks in its own name, to learn whether the lake answers and accepts its accounts.
+    /// Whether a node sent it in its own name, to learn whether the lake answers and accepts its accounts.
     pub(super) fn is_of_a_node(&self) -> bool {
         let is_named = self
             .header("user-agent")

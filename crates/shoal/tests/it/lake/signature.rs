@@ -8,7 +8,7 @@ use super::object::hex;
 use super::request::decoded_query;
 use crate::chunks::ChunkSigner;
 
-/// Who signed, and what signed chunks go on from.
+/// Access key of a signer, and the start of the chain of chunk signatures.
 pub(super) struct Signed {
     pub(super) access_key: String,
     pub(super) chunks: ChunkSigner,
@@ -21,7 +21,12 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 const PATH: &AsciiSet = &UNRESERVED.remove(b'/');
 
-/// The signer or who is named in a preflight, `None` for an anonymous request, or the S3 error code.
+/// The signer, or the access key that a preflight names without proof. Returns `None` for an anonymous
+/// request.
+///
+/// # Errors
+///
+/// The S3 error code.
 pub(super) fn verify(
     head: &http::request::Parts,
     secret_of: impl Fn(&str) -> Option<String>,
@@ -84,7 +89,7 @@ pub(super) fn verify(
         claim.date,
         hex(&Sha256::digest(canonical))
     );
-    // As at Ceph RGW: who asks about a presigned URL is believed, for there is nothing to compare.
+    // As at Ceph RGW, the preflight of a presigned URL is believed: the signature is that of another method.
     let is_preflight = head.method == Method::OPTIONS && parameter("X-Amz-Signature").is_some();
     if !is_preflight && chunks.signature_of(&text) != claim.signature {
         return Err("SignatureDoesNotMatch");

@@ -1,4 +1,4 @@
-//! What the lake holds: buckets, objects, users, rules, pending faults, and the log of requests.
+//! State of the lake: buckets, objects, users, rules, pending faults, and the log of requests.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,7 +19,7 @@ pub(super) struct State {
     /// By id.
     pub(super) uploads: BTreeMap<String, Upload>,
     ids: u64,
-    /// How often nodes asked something in their own name; stories count what is asked for clients.
+    /// Number of requests of nodes in their own name. The log has only requests for clients.
     pub(super) nodes_questions: usize,
 }
 

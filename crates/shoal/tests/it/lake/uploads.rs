@@ -19,7 +19,7 @@ use super::state::State;
 use super::write::{check_conditions_of_write, store, stored_headers};
 use crate::chunks::Checksum;
 
-/// What was begun and is no object yet.
+/// A multipart upload that has not ended.
 pub(super) struct Upload {
     bucket: String,
     key: String,
@@ -45,7 +45,7 @@ pub(super) fn start(state: &mut State, request: &Request) -> Result<Answer, &'st
     Ok(Answer::xml(StatusCode::OK, &xml))
 }
 
-/// Its id.
+/// Adds an upload, and returns its id.
 pub(super) fn begin(state: &mut State, upload: Upload) -> String {
     let id = state.fresh_id();
     state.uploads.insert(id.clone(), upload);

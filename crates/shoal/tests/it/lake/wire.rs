@@ -13,7 +13,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// What a response may ask of the socket it is written to.
+/// Orders of a response to its socket: reset the connection, or send other bytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WireControl(Arc<Orders>);
 

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use http::header::{IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
-use percent_encoding::percent_decode_str;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+use shoal_s3::time::rfc3339;
 
 use super::answer::{Answer, escape};
 use super::deletion;
@@ -93,7 +94,7 @@ pub(super) fn check_conditions_of_write(state: &State, request: &Request) -> Res
     }
 }
 
-/// What a later GET gives back: system headers, user metadata, checksums.
+/// Headers that a later GET returns: system headers, user metadata, checksums.
 pub(super) fn stored_headers(sent: &HeaderMap) -> HeaderMap {
     let kept = |name: &str| {
         let of_s3 = ["x-amz-meta-", "x-amz-checksum-"]
@@ -266,15 +267,25 @@ fn list(state: &State, request: &Request) -> Result<Answer, &'static str> {
         request.bucket,
         escape(&prefix)
     );
+    let is_encoded = request
+        .parameter("encoding-type")
+        .is_some_and(|given| given == "url");
+    if is_encoded {
+        xml += "<EncodingType>url</EncodingType>";
+    }
     let mut last = String::new();
     for (key, object) in listed.by_ref().take(most) {
         last = String::from_utf8_lossy(key).into_owned();
-        let (key, etag) = (escape(&last), escape(&object.etag));
+        let encoded = percent_encode(key, NON_ALPHANUMERIC).to_string();
+        let key = if is_encoded { encoded } else { escape(&last) };
+        let etag = escape(&object.etag);
         let size = object.content.size().to_string();
         xml.extend([
             "<Contents><Key>",
             &key,
-            "</Key><ETag>",
+            "</Key><LastModified>",
+            &rfc3339(object.last_modified),
+            "</LastModified><ETag>",
             &etag,
             "</ETag><Size>",
             &size,

@@ -1,4 +1,4 @@
-//! What the configuration alone gives away.
+//! Mistakes that a node finds in its configuration alone.
 
 use super::Process;
 use crate::commands::shoal;

@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::lake::{ACCESS_KEY, Fault, Lake, SECRET_KEY};
 use crate::tls;
 
-/// What a client signs with that the lake does not know.
+/// The identity of a client, with a key pair that the lake does not know.
 const IDENTITY: &str = "[[identity]]\naccess_key = \"client\"\nsecret_key = \"client-secret\"\n";
 
 async fn lake() -> Lake {

@@ -1,4 +1,4 @@
-//! What a write asks of the lake beside the write itself, and what a read then learns.
+//! Stories of the requests to the lake for a write through the node, and for the next read.
 
 use bytes::Bytes;
 use http::StatusCode;

@@ -1,0 +1,134 @@
+"""Brings objects into a Shoal cache, keeps them there, carries plans out, and shows how far that is.
+
+    import shoal
+
+    client = shoal.Client("http://127.0.0.1:9100")
+    task = client.prefetch("s3://bucket/prefix/")
+    for task in client.wait(task):
+        print(task)
+
+The client speaks to the admin port of any node of a cluster. docs/reference/openapi.yaml describes that port.
+"""
+
+from shoal.client import Client
+from shoal.errors import (
+    Conflict,
+    DrainEnded,
+    FlushFailed,
+    Forbidden,
+    InvalidOrder,
+    NoRoom,
+    NotFound,
+    PlanFailed,
+    Refused,
+    ShoalError,
+    TaskFailed,
+    TimedOut,
+    Unauthorized,
+    UnexpectedAnswer,
+    Unreachable,
+)
+from shoal.nodes import (
+    Block,
+    Completeness,
+    Condition,
+    DirectoryEntry,
+    Explanation,
+    Flush,
+    Handoff,
+    HandoffState,
+    Member,
+    Members,
+    NodeIdentity,
+    Pin,
+    PinTotals,
+    Readiness,
+    Status,
+    StoreStatus,
+    TaskTotals,
+    Version,
+    Worth,
+    WriteBackStatus,
+)
+from shoal.plans import (
+    JobCounts,
+    Plan,
+    PlanBytes,
+    PlanIssue,
+    PlanState,
+    Replanned,
+    Transfer,
+    TroubledJob,
+)
+from shoal.tasks import (
+    ByteCounts,
+    Manifest,
+    NodeCounts,
+    ObjectCounts,
+    ObjectError,
+    Task,
+    TaskKind,
+    TaskState,
+)
+
+KiB = 1 << 10
+MiB = 1 << 20
+GiB = 1 << 30
+
+__all__ = [
+    "Block",
+    "ByteCounts",
+    "Client",
+    "Completeness",
+    "Condition",
+    "Conflict",
+    "DirectoryEntry",
+    "DrainEnded",
+    "Explanation",
+    "Flush",
+    "FlushFailed",
+    "Forbidden",
+    "GiB",
+    "Handoff",
+    "HandoffState",
+    "InvalidOrder",
+    "JobCounts",
+    "KiB",
+    "Manifest",
+    "Member",
+    "Members",
+    "MiB",
+    "NoRoom",
+    "NodeCounts",
+    "NodeIdentity",
+    "NotFound",
+    "ObjectCounts",
+    "ObjectError",
+    "Pin",
+    "PinTotals",
+    "Plan",
+    "PlanBytes",
+    "PlanFailed",
+    "PlanIssue",
+    "PlanState",
+    "Readiness",
+    "Refused",
+    "Replanned",
+    "ShoalError",
+    "Status",
+    "StoreStatus",
+    "Task",
+    "TaskFailed",
+    "TaskKind",
+    "TaskState",
+    "TaskTotals",
+    "TimedOut",
+    "Transfer",
+    "TroubledJob",
+    "Unauthorized",
+    "UnexpectedAnswer",
+    "Unreachable",
+    "Version",
+    "Worth",
+    "WriteBackStatus",
+]

@@ -1,0 +1,96 @@
+//! Prints how predictable histories are, as `shoal plan predict` does, with the time and memory that it took.
+//!
+//! `cargo run --release -p shoal-history --example predict -- [--json | --hourly] FILE...`
+//!
+//! With `--hourly` the last 12 hours are forecast one by one, each from all that came before it, and summed
+//! up.
+
+use std::fs::{self, File};
+use std::time::Duration;
+
+use shoal_base::clock;
+use shoal_history::read::Reader;
+use shoal_history::summary::Summary;
+use shoal_history::{History, Templates, Window, backtest, backtest_window, forecast};
+
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let as_json = arguments.iter().any(|argument| argument == "--json");
+    let begin = clock::instant();
+    let mut reader = Reader::default();
+    let mut bytes = 0;
+    for name in arguments.iter().filter(|argument| !argument.starts_with("--")) {
+        bytes += fs::metadata(name)?.len();
+        reader.file(name, None, File::open(name)?)?;
+    }
+    let history = reader.finish()?;
+    if arguments.iter().any(|argument| argument == "--hourly") {
+        hourly(&history);
+        return Ok(());
+    }
+    let (summary, read) = (Summary::of(&history), begin.elapsed());
+    let report = backtest(&history, DAY_MS);
+    let tested = begin.elapsed();
+    let templates = Templates::learn(&history);
+    let next = forecast(
+        &templates,
+        Window::after(summary.to.unwrap_or_default().plus_ms(1), DAY_MS),
+    );
+    let learned = begin.elapsed();
+    if as_json {
+        println!("{}", serde_json::to_string_pretty(&(&summary, &report, &next))?);
+    } else {
+        print!("{}", summary.text());
+        if let Some(report) = report {
+            print!("\n{}", report.text());
+        }
+        print!("\n{}", next.text());
+    }
+    let seconds = |span: Duration| format!("{:.2} s", span.as_secs_f64());
+    eprintln!(
+        "read {:.1} MiB in {} ({:.1} MiB/s); tested in {}; learned and forecast in {}; {}",
+        bytes as f64 / f64::from(1 << 20),
+        seconds(read),
+        bytes as f64 / f64::from(1 << 20) / read.as_secs_f64(),
+        seconds(tested.saturating_sub(read)),
+        seconds(learned.saturating_sub(tested)),
+        peak_memory()
+    );
+    Ok(())
+}
+
+/// Tells the parts of the last 12 hours that were foreseen at the beginning of each.
+fn hourly(history: &History) {
+    let Some((_, end)) = history.span() else { return };
+    let end = end.plus_ms(1);
+    let hours = (1..=12)
+        .rev()
+        .filter_map(|hours| backtest_window(history, Window::after(end.plus_ms(-hours * HOUR_MS), HOUR_MS)));
+    let (mut runs, mut bytes, mut silent) = ((0, 0), (0, 0), 0);
+    for report in hours {
+        runs = (runs.0 + report.jobs.foreseen, runs.1 + report.jobs.of);
+        bytes = (bytes.0 + report.bytes.foreseen, bytes.1 + report.bytes.of);
+        silent += report.did_not_run;
+    }
+    let percent = |(part, all): (u64, u64)| part as f64 / all.max(1) as f64 * 100.0;
+    println!(
+        "12 hours one by one: {} of {} runs ({:.1}%), {:.1}% of the bytes; {silent} forecast runs did not happen",
+        runs.0,
+        runs.1,
+        percent(runs),
+        percent(bytes)
+    );
+}
+
+/// The most memory that the process had.
+fn peak_memory() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find(|line| line.starts_with("VmHWM:"));
+    peak.unwrap_or("VmHWM: unknown")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+}

@@ -1,0 +1,378 @@
+//! How predictable a history is: its end is forecast from the runs before, and compared with the runs at the
+//! end.
+
+mod matching;
+mod text;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use self::matching::{Cause, Outcome, outcomes};
+use crate::forecast::{Forecast, ForecastJob, Window, forecast};
+use crate::moment::HOUR_MS;
+use crate::path::Paths;
+use crate::recurrence::Templates;
+use crate::recurrence::inputs::Extent;
+use crate::recurrence::words;
+use crate::run::History;
+use crate::stats::quantile;
+
+/// At most this share of a history is forecast: something must be left to learn from.
+const SHARE_MAX: f64 = 0.5;
+/// Runs may come so much before or after the window that they were forecast for.
+const MARGIN_MS: i64 = HOUR_MS;
+/// Jobs that a report lists.
+const JOBS_MAX: usize = 1_000;
+/// Names that stand for a reason.
+const EXAMPLES: usize = 3;
+
+/// How much of something was foreseen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Foreseen {
+    /// How much.
+    pub foreseen: u64,
+    /// Of how much.
+    pub of: u64,
+}
+
+impl Foreseen {
+    /// The share, from 0 to 1; 0 of nothing.
+    pub fn share(self) -> f64 {
+        if self.of == 0 {
+            0.0
+        } else {
+            self.foreseen as f64 / self.of as f64
+        }
+    }
+
+    fn add(&mut self, foreseen: u64, of: u64) {
+        self.foreseen = self.foreseen.saturating_add(foreseen);
+        self.of = self.of.saturating_add(of);
+    }
+}
+
+/// The distribution of an error without its sign.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ErrorSpread {
+    /// Half of the errors are smaller.
+    pub median: f64,
+    /// Nine in ten are smaller.
+    pub most: f64,
+    /// The largest.
+    pub worst: f64,
+}
+
+impl ErrorSpread {
+    fn of(mut errors: Vec<f64>) -> Option<Self> {
+        errors.sort_by(f64::total_cmp);
+        Some(Self {
+            median: quantile(&errors, 0.5)?,
+            most: quantile(&errors, 0.9)?,
+            worst: *errors.last()?,
+        })
+    }
+}
+
+/// How predictable a history is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The runs from which the templates were learned.
+    pub learned: Window,
+    /// Runs that were learned from.
+    pub learned_runs: u64,
+    /// Jobs that were found in them.
+    pub learned_jobs: u64,
+    /// Jobs among those with a schedule.
+    pub scheduled_jobs: u64,
+    /// The forecast, made without this part of the history.
+    pub window: Window,
+    /// Runs.
+    pub jobs: Foreseen,
+    /// Bytes that the runs read.
+    pub bytes: Foreseen,
+    /// Inputs of the runs: objects, or prefixes where the history names those.
+    pub inputs: Foreseen,
+    /// Runs that were forecast and did not happen.
+    pub did_not_run: u64,
+    /// Bytes that were forecast and not read, by those runs or by others.
+    pub not_read_bytes: u64,
+    /// Errors of the submission time of foreseen runs, in seconds.
+    pub submission_error_s: Option<ErrorSpread>,
+    /// Errors of the bytes that a foreseen run read, as a share of those bytes.
+    pub size_error: Option<ErrorSpread>,
+    /// Jobs, those with the most foreseen bytes first.
+    pub by_job: Vec<JobReport>,
+    /// The runs and inputs that were not foreseen, by reason.
+    pub not_foreseen: Vec<NotForeseen>,
+}
+
+/// How predictable one job is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JobReport {
+    /// Its name, with `*` for dates and ids.
+    pub name: String,
+    /// Its schedule in words.
+    pub schedule: String,
+    /// Its inputs in words, the largest first.
+    pub reads: Vec<String>,
+    /// Runs that it was learned from.
+    pub learned_runs: u64,
+    /// Its runs.
+    pub jobs: Foreseen,
+    /// The bytes of its runs.
+    pub bytes: Foreseen,
+    /// Runs that were forecast and did not happen.
+    pub did_not_run: u64,
+    /// Errors of the submission time, in seconds.
+    pub submission_error_s: Option<ErrorSpread>,
+    /// Errors of the bytes, as a share.
+    pub size_error: Option<ErrorSpread>,
+}
+
+/// The runs and inputs that were not foreseen for one reason.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NotForeseen {
+    /// The reason.
+    pub why: Why,
+    /// Runs.
+    pub jobs: u64,
+    /// Bytes that they read, or of a foreseen run those that it was not expected to read.
+    pub bytes: u64,
+    /// Names of some of the jobs, those with the most bytes.
+    pub examples: Vec<String>,
+}
+
+/// Why something was not foreseen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Why {
+    /// No run of that name was known.
+    NewName,
+    /// The name was known, but read other things.
+    NewInputs,
+    /// Fewer than three runs were known.
+    TooFew,
+    /// The runs follow no schedule.
+    Irregular,
+    /// The job has a schedule, and ran at another time.
+    OffSchedule,
+    /// The run was foreseen, and read inputs that were not.
+    OtherInputs,
+}
+
+impl Why {
+    /// The reason in words.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NewName => "the name is new",
+            Self::NewInputs => "the name is known, and read other things",
+            Self::TooFew => "fewer than three runs are known",
+            Self::Irregular => "its runs follow no schedule",
+            Self::OffSchedule => "it ran outside its schedule",
+            Self::OtherInputs => "the run was foreseen, some of its inputs were not",
+        }
+    }
+}
+
+/// Forecasts the last `window_ms` of a history, or its last half if it is shorter than twice that. `None`
+/// without a run.
+pub fn backtest(history: &History, window_ms: i64) -> Option<Report> {
+    let (first, end) = history.span()?;
+    let end = end.plus_ms(1);
+    let longest_ms = (end.since_ms(first) as f64 * SHARE_MAX) as i64;
+    let cut = end.plus_ms(-window_ms.clamp(0, longest_ms));
+    backtest_window(history, Window { from: cut, to: end })
+}
+
+/// Forecasts a window of a history from the runs before it, as a planner does that plans anew each hour.
+/// `None` without a run.
+pub fn backtest_window(history: &History, window: Window) -> Option<Report> {
+    let (first, _) = history.span()?;
+    let templates = Templates::learn_until(history, Paths::of(&history.paths), window.from);
+    // A run near an end of the window may be one that was due on the other side.
+    let forecast = forecast(&templates, window.widened(MARGIN_MS));
+    let number = |moment| history.runs.partition_point(|run| run.submitted < moment);
+    let (known, end) = (number(window.from), number(window.to.max(window.from)));
+    let outcomes = outcomes(history, known..end, &templates, &forecast);
+    Some(Report {
+        learned: Window {
+            from: first,
+            to: window.from,
+        },
+        learned_runs: known as u64,
+        learned_jobs: templates.len() as u64,
+        scheduled_jobs: templates.scheduled() as u64,
+        ..Report::of(window, &templates, &forecast, &outcomes)
+    })
+}
+
+impl Report {
+    fn of(window: Window, templates: &Templates, forecast: &Forecast, outcomes: &[Outcome]) -> Self {
+        let all = Sums::of(outcomes.iter());
+        let mut by_template: BTreeMap<u32, Vec<&Outcome>> = BTreeMap::new();
+        for outcome in outcomes {
+            if let Some(template) = outcome.template {
+                by_template.entry(template).or_default().push(outcome);
+            }
+        }
+        let silent = silent(window, forecast, outcomes);
+        let mut by_job: Vec<JobReport> = by_template
+            .keys()
+            .chain(
+                silent
+                    .keys()
+                    .filter(|template| !by_template.contains_key(template)),
+            )
+            .map(|&template| {
+                let outcomes = by_template.get(&template).map(Vec::as_slice).unwrap_or_default();
+                let did_not_run = silent.get(&template).map_or(0, |silent| silent.0);
+                job_report(templates, template, outcomes, did_not_run)
+            })
+            .collect();
+        by_job.sort_by_key(|job| std::cmp::Reverse((job.bytes.foreseen, job.jobs.foreseen, job.bytes.of)));
+        by_job.truncate(JOBS_MAX);
+        let silent_bytes = silent
+            .values()
+            .fold(0_u64, |sum, silent| sum.saturating_add(silent.1));
+        Self {
+            learned: window,
+            learned_runs: 0,
+            learned_jobs: 0,
+            scheduled_jobs: 0,
+            window,
+            jobs: all.jobs,
+            bytes: all.bytes,
+            inputs: all.inputs,
+            did_not_run: silent.values().map(|silent| silent.0).sum(),
+            not_read_bytes: silent_bytes.saturating_add(all.not_read_bytes),
+            submission_error_s: ErrorSpread::of(all.submission_errors_s),
+            size_error: ErrorSpread::of(all.size_errors),
+            by_job,
+            not_foreseen: not_foreseen(outcomes),
+        }
+    }
+}
+
+/// Runs and bytes of each template that were forecast and did not happen.
+fn silent(window: Window, forecast: &Forecast, outcomes: &[Outcome]) -> BTreeMap<u32, (u64, u64)> {
+    let mut ran = vec![false; forecast.jobs.len()];
+    for outcome in outcomes {
+        if let Cause::Foreseen { job } = outcome.cause {
+            ran[job] = true;
+        }
+    }
+    let mut silent: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    let is_due = |job: &ForecastJob| (window.from..window.to).contains(&job.submission.at);
+    for (job, _) in forecast
+        .jobs
+        .iter()
+        .zip(ran)
+        .filter(|(job, ran)| !ran && is_due(job))
+    {
+        let bytes = job
+            .inputs
+            .iter()
+            .filter(|input| input.extent != Extent::PartOfPrefix);
+        let of = silent.entry(job.template).or_default();
+        *of = (
+            of.0 + 1,
+            bytes.fold(of.1, |sum, input| sum.saturating_add(input.bytes.typical)),
+        );
+    }
+    silent
+}
+
+/// Sums over outcomes.
+#[derive(Default)]
+struct Sums {
+    jobs: Foreseen,
+    bytes: Foreseen,
+    inputs: Foreseen,
+    not_read_bytes: u64,
+    submission_errors_s: Vec<f64>,
+    size_errors: Vec<f64>,
+}
+
+impl Sums {
+    fn of<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Self {
+        let mut sums = Self::default();
+        for outcome in outcomes {
+            sums.jobs.add(u64::from(outcome.is_foreseen()), 1);
+            sums.bytes.add(outcome.foreseen_bytes, outcome.bytes);
+            sums.inputs.add(outcome.foreseen_inputs, outcome.inputs);
+            if outcome.is_foreseen() {
+                sums.submission_errors_s
+                    .push(outcome.submission_error_ms.abs() as f64 / 1e3);
+                sums.not_read_bytes = sums
+                    .not_read_bytes
+                    .saturating_add(outcome.expected_bytes.saturating_sub(outcome.bytes));
+                if outcome.bytes > 0 {
+                    let error = outcome.expected_bytes.abs_diff(outcome.bytes);
+                    sums.size_errors.push(error as f64 / outcome.bytes as f64);
+                }
+            }
+        }
+        sums
+    }
+}
+
+fn job_report(templates: &Templates, number: u32, outcomes: &[&Outcome], did_not_run: u64) -> JobReport {
+    let template = &templates.list[number as usize];
+    let sums = Sums::of(outcomes.iter().copied());
+    let reads = template.slots.first().map(|slot| {
+        let words = slot
+            .inputs
+            .iter()
+            .map(|input| words::input(input, &templates.paths));
+        words.take(EXAMPLES).collect()
+    });
+    JobReport {
+        name: template.name.clone(),
+        schedule: match &template.schedule {
+            Ok(schedule) => schedule.to_string(),
+            Err(_) => "none".to_owned(),
+        },
+        reads: reads.unwrap_or_default(),
+        learned_runs: template.runs as u64,
+        jobs: sums.jobs,
+        bytes: sums.bytes,
+        did_not_run,
+        submission_error_s: ErrorSpread::of(sums.submission_errors_s),
+        size_error: ErrorSpread::of(sums.size_errors),
+    }
+}
+
+fn not_foreseen(outcomes: &[Outcome]) -> Vec<NotForeseen> {
+    let mut reasons: BTreeMap<Why, (u64, u64, BTreeMap<&str, u64>)> = BTreeMap::new();
+    for outcome in outcomes {
+        let (why, bytes) = match outcome.cause {
+            Cause::NotForeseen(why) => (why, outcome.bytes),
+            Cause::Foreseen { .. } if outcome.foreseen_inputs < outcome.inputs => (
+                Why::OtherInputs,
+                outcome.bytes.saturating_sub(outcome.foreseen_bytes),
+            ),
+            Cause::Foreseen { .. } => continue,
+        };
+        let (jobs, sum, names) = reasons.entry(why).or_default();
+        (*jobs, *sum) = (*jobs + 1, sum.saturating_add(bytes));
+        let of_name = names.entry(&outcome.name).or_default();
+        *of_name = of_name.saturating_add(bytes);
+    }
+    let mut list: Vec<NotForeseen> = reasons
+        .into_iter()
+        .map(|(why, (jobs, bytes, names))| {
+            let mut names: Vec<_> = names.into_iter().collect();
+            names.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+            let examples = names.into_iter().take(EXAMPLES).map(|(name, _)| name.to_owned());
+            NotForeseen {
+                why,
+                jobs,
+                bytes,
+                examples: examples.collect(),
+            }
+        })
+        .collect();
+    list.sort_by_key(|reason| std::cmp::Reverse((reason.bytes, reason.jobs)));
+    list
+}

@@ -1,0 +1,279 @@
+//! The jobs that will run in a window: the input of a planner.
+
+mod text;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::moment::Moment;
+use crate::path::{PathDate, Paths, written};
+pub use crate::recurrence::deadline::DeadlineRule;
+pub use crate::recurrence::inputs::Extent;
+use crate::recurrence::inputs::month_begin;
+use crate::recurrence::inputs::{InputModel, Place, RangeBegin};
+use crate::recurrence::schedule::Due;
+use crate::recurrence::{SlotModel, Template, Templates};
+use crate::stats::Spread;
+
+/// The maximum number of jobs in a forecast. A longer one is cut, and says until when it is complete.
+const JOBS_MAX: usize = 200_000;
+/// Dates of a range that are listed one by one. Beyond that the prefix around them is.
+const DATES_MAX: i64 = 366;
+
+/// The time that a forecast is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// The first moment.
+    pub from: Moment,
+    /// The first moment after it.
+    pub to: Moment,
+}
+
+impl Window {
+    /// The window of this length from a moment on.
+    pub fn after(from: Moment, length_ms: i64) -> Self {
+        Self {
+            from,
+            to: from.plus_ms(length_ms),
+        }
+    }
+
+    /// The same window, so much longer at both ends.
+    pub(crate) fn widened(self, ms: i64) -> Self {
+        Self {
+            from: self.from.plus_ms(-ms),
+            to: self.to.plus_ms(ms),
+        }
+    }
+}
+
+/// The jobs that will probably be submitted in a window, in the order of their submission.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Forecast {
+    /// The window.
+    pub window: Window,
+    /// Every job until here is listed: the end of the window, unless there are too many.
+    pub complete_until: Moment,
+    /// The jobs.
+    pub jobs: Vec<ForecastJob>,
+}
+
+/// One job that will probably be submitted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ForecastJob {
+    /// The name of the job, with `*` for dates and ids.
+    pub name: String,
+    /// The number of its template, the same for all runs of one job in a forecast.
+    pub template: u32,
+    /// When it is submitted.
+    pub submission: Submission,
+    /// The chance that it is submitted at all, from 0 to 1.
+    pub probability: f64,
+    /// How long it runs.
+    pub duration_ms: Option<Spread>,
+    /// When it has to be done.
+    pub deadline: Moment,
+    /// Where the deadline comes from.
+    pub deadline_rule: DeadlineRule,
+    /// Its inputs, the largest first.
+    pub inputs: Vec<ForecastInput>,
+}
+
+/// When a job is submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submission {
+    /// The expected time.
+    pub at: Moment,
+    /// One run in ten comes before this.
+    pub early: Moment,
+    /// One run in ten comes after this.
+    pub late: Moment,
+}
+
+/// Something that a job will probably read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ForecastInput {
+    /// `s3://bucket/key` of an object, or with a `/` at its end a prefix. Jobs that read the same have the
+    /// same.
+    pub path: String,
+    /// The object, all of the prefix, or an unknown part of it.
+    pub extent: Extent,
+    /// Bytes that the job reads of it.
+    pub bytes: Spread,
+    /// Objects below the prefix, if the history names objects.
+    pub objects: Option<u64>,
+    /// The rate at which the job reads it.
+    pub bytes_per_s: Option<Spread>,
+    /// The chance that a run of the job reads it, from 0 to 1.
+    pub probability: f64,
+    /// For a path with dates: the end of the time that they name, in UTC. The path is hardly whole before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole_at: Option<Moment>,
+}
+
+/// Forecasts the jobs of a window.
+pub fn forecast(templates: &Templates, window: Window) -> Forecast {
+    let mut due: Vec<(usize, Due)> = Vec::new();
+    for (number, template) in templates.list.iter().enumerate() {
+        if let Ok(schedule) = &template.schedule {
+            let of = schedule.due(window.from, window.to, JOBS_MAX + 1);
+            due.extend(of.into_iter().map(|due| (number, due)));
+            keep_first(&mut due);
+        }
+    }
+    due.sort_by_key(|(number, due)| (due.at, *number));
+    let complete_until = due.get(JOBS_MAX).map_or(window.to, |(_, due)| due.at);
+    due.truncate(JOBS_MAX);
+    let jobs = due
+        .into_iter()
+        .map(|(number, due)| templates.job(number, due))
+        .collect();
+    Forecast {
+        window,
+        complete_until,
+        jobs,
+    }
+}
+
+/// Drops the last jobs once there are twice as many as can be told.
+fn keep_first(due: &mut Vec<(usize, Due)>) {
+    if due.len() > 2 * JOBS_MAX {
+        due.sort_by_key(|(number, due)| (due.at, *number));
+        due.truncate(JOBS_MAX + 1);
+    }
+}
+
+impl Templates {
+    fn job(&self, number: usize, due: Due) -> ForecastJob {
+        let Template {
+            name,
+            schedule,
+            slots,
+            ..
+        } = &self.list[number];
+        let SlotModel {
+            inputs,
+            duration_ms,
+            deadline,
+        } = &slots[due.slot];
+        let probability = schedule
+            .as_ref()
+            .map_or(0.0, |schedule| schedule.slots[due.slot].probability);
+        ForecastJob {
+            name: name.clone(),
+            template: number as u32,
+            submission: Submission {
+                at: due.at,
+                early: due.early,
+                late: due.late,
+            },
+            probability,
+            duration_ms: *duration_ms,
+            deadline: due.at.plus_ms(deadline.after_ms),
+            deadline_rule: deadline.rule,
+            inputs: once(
+                inputs
+                    .iter()
+                    .flat_map(|input| resolved(input, due.at, &self.paths)),
+            ),
+        }
+    }
+}
+
+/// Each path once, with the larger size, and the largest first: two inputs may mean one path at some time.
+fn once(inputs: impl Iterator<Item = ForecastInput>) -> Vec<ForecastInput> {
+    let mut by_path: BTreeMap<String, ForecastInput> = BTreeMap::new();
+    for input in inputs {
+        let known = by_path.get(&input.path).map_or(0, |known| known.bytes.typical);
+        if known <= input.bytes.typical {
+            by_path.insert(input.path.clone(), input);
+        }
+    }
+    let mut inputs: Vec<ForecastInput> = by_path.into_values().collect();
+    inputs.sort_by_key(|input| Reverse(input.bytes.typical));
+    inputs
+}
+
+/// The paths of an input of the run that is due at a time.
+fn resolved(input: &InputModel, due: Moment, paths: &Paths) -> Vec<ForecastInput> {
+    let at = |path: String, dates: u64, whole_at: Option<Moment>| {
+        let times = |bytes: u64| bytes.saturating_mul(dates);
+        let Spread { low, typical, high } = input.bytes;
+        ForecastInput {
+            path,
+            extent: input.extent,
+            bytes: Spread {
+                low: times(low),
+                typical: times(typical),
+                high: times(high),
+            },
+            objects: input.objects.map(times),
+            bytes_per_s: input.bytes_per_s,
+            probability: input.share,
+            whole_at,
+        }
+    };
+    match &input.place {
+        Place::Fixed(path) => vec![at(paths.text(*path).to_owned(), 1, None)],
+        Place::Dated {
+            shape,
+            offsets,
+            is_unpadded,
+        } => {
+            let dates: Vec<_> = offsets
+                .iter()
+                .map(|offset| PathDate {
+                    grain: offset.grain,
+                    count: offset.grain.count(due).saturating_add(offset.units),
+                })
+                .collect();
+            // `2026/11/dt=2026-11-20` is over with its day.
+            let whole_at = dates.iter().map(|date| end(*date)).min();
+            let path = written(paths.shape_text(*shape), &dates, *is_unpadded);
+            vec![at(path, 1, whole_at)]
+        }
+        Place::Range {
+            shape,
+            grain,
+            begin,
+            last,
+            is_unpadded,
+        } => {
+            let last = grain.count(due).saturating_add(*last);
+            let first = match begin {
+                RangeBegin::At(first) => *first,
+                RangeBegin::Month => month_begin(*grain, last),
+            };
+            let shape = paths.shape_text(*shape);
+            let date = |count| PathDate { grain: *grain, count };
+            let whole_at = |count| Some(end(date(count)));
+            if last - first >= DATES_MAX {
+                let dates = first.abs_diff(last) + 1;
+                let around = around(shape, |prefix| at(prefix, dates, whole_at(last)));
+                return around.into_iter().collect();
+            }
+            let path = |count| written(shape, &[date(count)], *is_unpadded);
+            (first..=last)
+                .map(|count| at(path(count), 1, whole_at(count)))
+                .collect()
+        }
+    }
+}
+
+/// The end of the time that a date names.
+fn end(date: PathDate) -> Moment {
+    date.grain.begin(date.count.saturating_add(1))
+}
+
+/// The prefix around all dates of a shape.
+fn around(shape: &str, at: impl Fn(String) -> ForecastInput) -> Option<ForecastInput> {
+    let before = &shape[..shape.find(crate::path::MARK)?];
+    let prefix = &before[..=before.rfind('/')?];
+    let input = at(prefix.to_owned());
+    Some(ForecastInput {
+        extent: Extent::Prefix,
+        ..input
+    })
+}

@@ -1,0 +1,98 @@
+//! The forecast in plain words.
+
+use std::fmt::Write as _;
+
+use shoal_base::amount::{counted, human_bytes};
+
+use super::{Extent, Forecast, ForecastJob};
+use crate::recurrence::words::duration;
+
+/// Jobs that the text lists.
+const JOBS: usize = 20;
+/// Inputs of a job that the text lists.
+const INPUTS: usize = 3;
+
+impl Forecast {
+    /// The forecast in plain words.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let bytes = self.jobs.iter().flat_map(|job| &job.inputs);
+        let bytes = bytes.fold(0_u64, |sum, input| sum.saturating_add(input.bytes.typical));
+        // Writing to a string cannot fail; the same below.
+        let _ = writeln!(
+            text,
+            "From {} to {} (UTC), {} expected; {} read {}.",
+            self.window.from.to_minute(),
+            self.window.to.to_minute(),
+            if self.jobs.len() == 1 {
+                "1 run is".to_owned()
+            } else {
+                format!("{} runs are", self.jobs.len())
+            },
+            if self.jobs.len() == 1 {
+                "it will"
+            } else {
+                "together they will"
+            },
+            human_bytes(bytes)
+        );
+        if self.complete_until < self.window.to {
+            let _ = writeln!(text, "There are more after {}.", self.complete_until.to_minute());
+        }
+        if !self.jobs.is_empty() {
+            let _ = writeln!(
+                text,
+                "  {:<16}  {:>9}  {:>6}  {:>10}  {:>8}  job",
+                "submitted", "spread", "chance", "bytes", "deadline"
+            );
+        }
+        for job in self.jobs.iter().take(JOBS) {
+            tell_job(&mut text, job);
+        }
+        let more = self.jobs.len().saturating_sub(JOBS);
+        if more > 0 {
+            let _ = writeln!(
+                text,
+                "  and {}; --json has all of them.",
+                counted(more as u64, "more run")
+            );
+        }
+        text
+    }
+}
+
+fn tell_job(text: &mut String, job: &ForecastJob) {
+    let bytes = job
+        .inputs
+        .iter()
+        .fold(0_u64, |sum, input| sum.saturating_add(input.bytes.typical));
+    let spread_ms = job.submission.late.since_ms(job.submission.early);
+    let _ = writeln!(
+        text,
+        "  {:<16}  {:>9}  {:>5.0}%  {:>10}  {:>8}  {}",
+        job.submission.at.to_minute(),
+        duration(spread_ms),
+        job.probability * 100.0,
+        human_bytes(bytes),
+        format!("+{}", duration(job.deadline.since_ms(job.submission.at))),
+        job.name
+    );
+    for input in job.inputs.iter().take(INPUTS) {
+        let some = if input.extent == Extent::PartOfPrefix {
+            "some of "
+        } else {
+            ""
+        };
+        let _ = writeln!(
+            text,
+            "  {:>49}{:>10}  {some}{}",
+            "",
+            human_bytes(input.bytes.typical),
+            input.path
+        );
+    }
+    let more = job.inputs.len().saturating_sub(INPUTS);
+    if more > 0 {
+        let _ = writeln!(text, "  {:>61}and {}", "", counted(more as u64, "more input"));
+    }
+}

@@ -1,0 +1,132 @@
+//! The formats of histories, by name and by their beginning.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use shoal_base::spelling::suggestion;
+
+/// The format of a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Comma-separated values with a header line, one row per input of a run.
+    Csv,
+    /// One JSON object a line, one per run.
+    Jsonl,
+    /// Event log of a Spark application.
+    Spark,
+    /// Requests: the access log of a node, of Amazon S3, or captured ones.
+    S3,
+    /// Hadoop jobs of SWIM.
+    Swim,
+}
+
+impl Format {
+    /// Every format.
+    pub const ALL: [Self; 5] = [Self::Csv, Self::Jsonl, Self::Spark, Self::S3, Self::Swim];
+
+    /// The word for the format on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::Jsonl => "jsonl",
+            Self::Spark => "spark",
+            Self::S3 => "s3",
+            Self::Swim => "swim",
+        }
+    }
+
+    /// Every word, for messages.
+    pub fn names() -> String {
+        Self::ALL.map(Self::as_str).join(", ")
+    }
+
+    /// The format of a file with this name and beginning. The beginning decides: Spark and S3 name logs as
+    /// they like.
+    pub fn guess(name: &str, start: &[u8]) -> Option<Self> {
+        let start = String::from_utf8_lossy(start);
+        let line = start.lines().find(|line| !line.trim().is_empty())?;
+        let has = |words: &[&str]| words.iter().any(|word| line.contains(word));
+        if line.starts_with('{') {
+            return Some(if has(&["\"Event\":"]) {
+                Self::Spark
+            } else if has(&["\"target\":", "\"x_amz_date\":"]) || has(&["\"m\":"]) && has(&["\"p\":"]) {
+                Self::S3
+            } else {
+                Self::Jsonl
+            });
+        }
+        if line.contains(" [") && has(&["REST.", "BATCH.", "S3.", "WEBSITE."]) {
+            return Some(Self::S3);
+        }
+        if line.split('\t').count() >= 6 {
+            return Some(Self::Swim);
+        }
+        let is_header = line.split(',').any(|column| column.trim() == "submitted");
+        let is_named = Path::new(name)
+            .extension()
+            .is_some_and(|end| end.eq_ignore_ascii_case("csv"));
+        (is_header || is_named).then_some(Self::Csv)
+    }
+}
+
+/// Bytes of a file that its format is told by.
+pub(crate) const START_BYTES: usize = 8_192;
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = |format: &&Self| format.as_str().eq_ignore_ascii_case(text);
+        Self::ALL.iter().find(named).copied().ok_or_else(|| {
+            let meant = suggestion(text, Self::ALL.map(Self::as_str))
+                .map(|name| format!("did you mean `{name}`? "))
+                .unwrap_or_default();
+            format!(
+                "unknown format `{text}`\nhint: {meant}known: auto, {}",
+                Self::names()
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Format;
+
+    #[test]
+    fn the_beginning_of_a_file_tells_its_format() {
+        for (start, format) in [
+            ("name,submitted,input\n", Some(Format::Csv)),
+            ("{\"name\":\"a\",\"submitted\":1}\n", Some(Format::Jsonl)),
+            ("{\"Event\":\"SparkListenerLogStart\"}\n", Some(Format::Spark)),
+            (
+                "{\"timestamp\":\"x\",\"target\":\"shoal::access\"}",
+                Some(Format::S3),
+            ),
+            ("{\"t\": 1.5, \"m\": \"PUT\", \"p\": \"/lake\"}", Some(Format::S3)),
+            (
+                "79a5 bucket [06/Feb/2019:00:00:38 +0000] 192.0.2.3 79a5 3E57 REST.GET.OBJECT k",
+                Some(Format::S3),
+            ),
+            ("job0\t1\t1\t100\t0\t0\n", Some(Format::Swim)),
+            ("hello\n", None),
+            ("", None),
+        ] {
+            assert_eq!(Format::guess("file", start.as_bytes()), format, "{start}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_format_is_told_with_the_one_that_was_probably_meant() {
+        let told = "sparc".parse::<Format>().unwrap_err();
+        assert!(told.contains("did you mean `spark`?"), "{told}");
+        assert_eq!("S3".parse(), Ok(Format::S3));
+    }
+}

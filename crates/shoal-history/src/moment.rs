@@ -1,0 +1,259 @@
+//! Moments in UTC, and the calendar.
+
+use std::fmt;
+
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use shoal_logs::timestamp::{rfc3339, unix_seconds};
+use time::{Date, OffsetDateTime};
+
+/// One second in milliseconds.
+pub const SECOND_MS: i64 = 1_000;
+/// One minute in milliseconds.
+pub const MINUTE_MS: i64 = 60 * SECOND_MS;
+/// One hour in milliseconds.
+pub const HOUR_MS: i64 = 60 * MINUTE_MS;
+/// One day in milliseconds.
+pub const DAY_MS: i64 = 24 * HOUR_MS;
+/// One week in milliseconds.
+pub const WEEK_MS: i64 = 7 * DAY_MS;
+
+/// The last millisecond of the year 9999, the last that RFC 3339 can write.
+const MS_MAX: i64 = 253_402_300_799_999;
+
+/// Numbers from here on are milliseconds since 1970, smaller ones seconds: the year 5138 in seconds, and 1973
+/// in milliseconds.
+const SECONDS_MAX: f64 = 1e11;
+
+/// A moment from 1970 to 9999, in whole milliseconds. In JSON it is text: `2026-11-20T02:00:00Z`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(i64);
+
+/// The form of a moment, for messages.
+pub const MOMENT_FORM: &str = "a time such as 2026-11-20T02:00:00Z, or seconds or milliseconds since 1970";
+
+impl Moment {
+    /// The moment this many milliseconds after the beginning of 1970, or the nearest that can be written.
+    pub fn from_ms(ms: i64) -> Self {
+        Self(ms.clamp(0, MS_MAX))
+    }
+
+    /// Milliseconds since the beginning of 1970.
+    pub const fn ms(self) -> i64 {
+        self.0
+    }
+
+    /// Parses RFC 3339 with any offset, `2026-11-20 02:00:00` in UTC, a date, and seconds or milliseconds
+    /// since 1970.
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Ok(number) = text.parse::<f64>() {
+            return Self::from_number(number);
+        }
+        let utc = || {
+            let form = text.replacen(' ', "T", 1);
+            let time = if form.len() == "2026-11-20".len() {
+                "T00:00:00"
+            } else {
+                ""
+            };
+            rfc3339(&format!("{form}{time}Z"))
+        };
+        rfc3339(text).or_else(utc).and_then(Self::from_time)
+    }
+
+    /// Seconds or milliseconds since 1970, told apart by their size.
+    pub fn from_number(number: f64) -> Option<Self> {
+        let seconds = if number < SECONDS_MAX {
+            number
+        } else {
+            number / 1e3
+        };
+        unix_seconds(seconds).and_then(Self::from_time)
+    }
+
+    /// A time of a log.
+    pub fn from_time(at: OffsetDateTime) -> Option<Self> {
+        let ms = i64::try_from(at.unix_timestamp_nanos().div_euclid(1_000_000)).ok()?;
+        (0..=MS_MAX).contains(&ms).then_some(Self(ms))
+    }
+
+    /// The moment `ms` later, or earlier if `ms` is negative.
+    #[must_use]
+    pub fn plus_ms(self, ms: i64) -> Self {
+        Self::from_ms(self.0.saturating_add(ms))
+    }
+
+    /// Milliseconds from `earlier` to this moment; negative if `earlier` is later.
+    pub const fn since_ms(self, earlier: Self) -> i64 {
+        self.0 - earlier.0
+    }
+
+    /// The time as people write it, to the minute: `2026-11-20 02:00`.
+    pub fn to_minute(self) -> String {
+        let text = self.to_string();
+        text[..16].replace('T', " ")
+    }
+
+    pub(crate) fn civil(self) -> Civil {
+        let date = date_of(self.0.div_euclid(DAY_MS));
+        let ms = self.0.rem_euclid(DAY_MS);
+        Civil {
+            year: i64::from(date.year()),
+            month: i64::from(u8::from(date.month())),
+            day: i64::from(date.day()),
+            hour: ms / HOUR_MS,
+            minute: ms / MINUTE_MS % 60,
+            second: ms / SECOND_MS % 60,
+        }
+    }
+}
+
+/// A moment in the parts of the calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Civil {
+    pub(crate) year: i64,
+    pub(crate) month: i64,
+    pub(crate) day: i64,
+    pub(crate) hour: i64,
+    pub(crate) minute: i64,
+    pub(crate) second: i64,
+}
+
+/// Days since 1970 of a date; `None` if there is no such date.
+pub(crate) fn days_since_epoch(year: i64, month: i64, day: i64) -> Option<i64> {
+    let month = u8::try_from(month)
+        .ok()
+        .and_then(|month| time::Month::try_from(month).ok())?;
+    let date = Date::from_calendar_date(i32::try_from(year).ok()?, month, u8::try_from(day).ok()?).ok()?;
+    Some(i64::from(date.to_julian_day()) - EPOCH_JULIAN_DAY)
+}
+
+const EPOCH_JULIAN_DAY: i64 = 2_440_588;
+
+fn date_of(days: i64) -> Date {
+    i32::try_from(days + EPOCH_JULIAN_DAY)
+        .ok()
+        .and_then(|day| Date::from_julian_day(day).ok())
+        .unwrap_or(Date::MAX)
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Civil {
+            year,
+            month,
+            day,
+            hour,
+            minute,
+            second,
+        } = self.civil();
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+        )?;
+        match self.0 % SECOND_MS {
+            0 => write!(f, "Z"),
+            ms => write!(f, ".{ms:03}Z"),
+        }
+    }
+}
+
+impl Serialize for Moment {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(MomentVisitor)
+    }
+}
+
+struct MomentVisitor;
+
+impl Visitor<'_> for MomentVisitor {
+    type Value = Moment;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MOMENT_FORM)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Moment, E> {
+        Moment::parse(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Moment, E> {
+        self.visit_f64(number as f64)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Moment, E> {
+        self.visit_f64(number as f64)
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Moment, E> {
+        Moment::from_number(number).ok_or_else(|| E::invalid_value(Unexpected::Float(number), &self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Moment, days_since_epoch};
+
+    #[test]
+    fn every_spelling_of_a_moment_is_read() {
+        let expected = Moment::from_ms(1_795_168_800_500);
+        for text in [
+            "2026-11-20T10:00:00.5Z",
+            "2026-11-20T11:00:00.5+01:00",
+            "2026-11-20 10:00:00.500",
+            "1795168800.5",
+            "1795168800500",
+        ] {
+            assert_eq!(Moment::parse(text), Some(expected), "{text}");
+        }
+        assert_eq!(expected.to_string(), "2026-11-20T10:00:00.500Z");
+        assert_eq!(expected.to_minute(), "2026-11-20 10:00");
+        assert_eq!(
+            Moment::parse("2026-11-20").unwrap().to_string(),
+            "2026-11-20T00:00:00Z"
+        );
+    }
+
+    #[test]
+    fn what_is_no_moment_is_refused() {
+        for text in [
+            "",
+            "soon",
+            "NaN",
+            "inf",
+            "-5",
+            "1e300",
+            "2026-13-01",
+            "\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}",
+        ] {
+            assert_eq!(Moment::parse(text), None, "{text}");
+        }
+        assert_eq!(
+            Moment::from_ms(i64::MAX).plus_ms(i64::MAX).to_string(),
+            "9999-12-31T23:59:59.999Z"
+        );
+    }
+
+    #[test]
+    fn days_are_counted_from_1970() {
+        assert_eq!(days_since_epoch(1970, 1, 1), Some(0));
+        assert_eq!(days_since_epoch(2024, 2, 29), Some(19_782));
+        assert_eq!(days_since_epoch(2026, 2, 29), None);
+    }
+
+    #[test]
+    fn a_moment_in_json_is_text_or_a_number() {
+        let moment: Moment = serde_json::from_str("1795168800").unwrap();
+        assert_eq!(
+            serde_json::to_string(&moment).unwrap(),
+            "\"2026-11-20T10:00:00Z\""
+        );
+        assert!(serde_json::from_str::<Moment>("\"soon\"").is_err());
+    }
+}

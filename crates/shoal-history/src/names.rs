@@ -1,0 +1,156 @@
+//! Names of jobs that differ only in a date, a number or an id.
+
+/// How much of a name is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// Dates, ids and long numbers are: no scheduler gives one of them twice.
+    Ids,
+    /// All numbers are.
+    Numbers,
+}
+
+/// Digits from here on are a date, a time or an id, not the number of a job.
+const LONG_DIGITS: usize = 5;
+/// Letters and digits, mixed, that are an id rather than a word.
+const ID_LENGTH: usize = 16;
+
+/// Replaces dates, ids and numbers in a name by `*`.
+///
+/// `report_2026-11-20` and `report_2026-11-21` are one name in either detail; `etl-1` and `etl-2` only
+/// without numbers.
+pub(crate) fn normalized(name: &str, detail: Detail) -> String {
+    let mut out = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(character) = rest.chars().next() {
+        let length = id_length(rest, out.chars().last()).or_else(|| match detail {
+            Detail::Numbers => Some(digits(rest)).filter(|&length| length > 0),
+            Detail::Ids => None,
+        });
+        if let Some(length) = length {
+            // One mark for `2026-11-20` and for an id or number that follows it directly.
+            if !out.ends_with('*') {
+                out.push('*');
+            }
+            rest = &rest[length..];
+        } else {
+            out.push(character);
+            rest = &rest[character.len_utf8()..];
+        }
+    }
+    out
+}
+
+/// The length of a date, an id or a long number at the beginning of `text`, which stands after `before`.
+fn id_length(text: &str, before: Option<char>) -> Option<usize> {
+    let starts_word = before.is_none_or(|before| !before.is_ascii_alphanumeric());
+    if starts_word {
+        if let Some(length) = uuid_length(text) {
+            return Some(length);
+        }
+        let word = word(text);
+        if is_id(word) {
+            return Some(word.len());
+        }
+    }
+    let count = digits(text);
+    if count == 0 || before.is_some_and(|before| before.is_ascii_digit()) {
+        return None;
+    }
+    date_length(text, count).or((count >= LONG_DIGITS).then_some(count))
+}
+
+/// `2026-11-20`, `2026_11_20`, with perhaps `T02:00:00` or `-02` after it.
+fn date_length(text: &str, count: usize) -> Option<usize> {
+    let bytes = text.as_bytes();
+    if count != 4 || !(text.starts_with("19") || text.starts_with("20")) {
+        return None;
+    }
+    let mut end = 4;
+    while bytes.get(end).is_some_and(|byte| b"-_/.:T".contains(byte))
+        && (1..=2).contains(&digits(&text[end + 1..]))
+    {
+        end += 1 + digits(&text[end + 1..]);
+    }
+    (end > 4).then_some(end)
+}
+
+pub(crate) fn uuid_length(text: &str) -> Option<usize> {
+    const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    for (number, length) in GROUPS.into_iter().enumerate() {
+        if number > 0 {
+            (bytes.get(at) == Some(&b'-')).then_some(())?;
+            at += 1;
+        }
+        let group = bytes.get(at..at + length)?;
+        group.iter().all(u8::is_ascii_hexdigit).then_some(())?;
+        at += length;
+    }
+    Some(at)
+}
+
+/// Letters and digits at the beginning of a text.
+fn word(text: &str) -> &str {
+    let end = text.bytes().position(|byte| !byte.is_ascii_alphanumeric());
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// Whether a word is an id: long, with letters and digits mixed, as hashes and ULIDs are.
+pub(crate) fn is_id(word: &str) -> bool {
+    let count = word.bytes().filter(u8::is_ascii_digit).count();
+    let all_hex = word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    word.len() >= ID_LENGTH && count >= 3 && (all_hex || count < word.len())
+        || word.len() >= 8 && all_hex && (2..word.len()).contains(&count)
+}
+
+fn digits(text: &str) -> usize {
+    text.bytes().take_while(u8::is_ascii_digit).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Detail, is_id, normalized};
+
+    #[test]
+    fn dates_and_ids_in_names_are_replaced() {
+        for (name, ids) in [
+            ("report_2026-11-20", "report_*"),
+            ("report_2026-11-20T02:00:00", "report_*"),
+            ("report-20261120", "report-*"),
+            ("load 2026_11_20 eu", "load * eu"),
+            ("q-6755fb52-69af-4a3a-a4d7-30aabdb4ffa9", "q-*"),
+            ("q_9f86d081884c7d659a2feaa0c55ad015", "q_*"),
+            ("application_1795197460857_0001", "application_*_0001"),
+            ("etl-job-1", "etl-job-1"),
+            ("step10of12", "step10of12"),
+            ("tpc-h q17", "tpc-h q17"),
+            ("\u{e9}tl 2026", "\u{e9}tl 2026"),
+            ("", ""),
+        ] {
+            assert_eq!(normalized(name, Detail::Ids), ids, "{name}");
+        }
+    }
+
+    #[test]
+    fn all_numbers_are_replaced_on_demand() {
+        assert_eq!(normalized("etl-job-1", Detail::Numbers), "etl-job-*");
+        assert_eq!(normalized("step10of12", Detail::Numbers), "step*of*");
+    }
+
+    #[test]
+    fn words_are_no_ids() {
+        for word in [
+            "aggregate",
+            "customer_dimension",
+            "feedface",
+            "deadbeef",
+            "internationalization",
+        ] {
+            assert!(!is_id(word), "{word}");
+        }
+        for id in ["6755fb52", "01JD3ZQ8X5N2V7K4M9T6R1W8YB", "9f86d081884c7d65"] {
+            assert!(is_id(id), "{id}");
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Paths whose dates are taken out: the shape of a path, and the dates that fill it.
+
+mod dates;
+mod table;
+
+use std::fmt::Write as _;
+
+use self::dates::{Field, Unit, fields};
+pub(crate) use self::table::{PathId, Paths};
+use crate::moment::{Civil, DAY_MS, HOUR_MS, MINUTE_MS, Moment, SECOND_MS, days_since_epoch};
+use crate::names::{is_id, uuid_length};
+
+/// Dates that a path may have. Later ones stay as they are.
+pub(crate) const DATES_MAX: usize = 2;
+
+/// The finest unit of a date: the unit in which it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Grain {
+    Year,
+    Month,
+    Day,
+    Hour,
+    Minute,
+    Second,
+}
+
+impl Grain {
+    /// The number of this unit that `moment` is in, counted from 1970 (years and months from the year 0).
+    pub(crate) fn count(self, moment: Moment) -> i64 {
+        match self {
+            Self::Year => moment.civil().year,
+            Self::Month => {
+                let Civil { year, month, .. } = moment.civil();
+                year * 12 + month - 1
+            }
+            Self::Day => moment.ms().div_euclid(DAY_MS),
+            Self::Hour => moment.ms().div_euclid(HOUR_MS),
+            Self::Minute => moment.ms().div_euclid(MINUTE_MS),
+            Self::Second => moment.ms().div_euclid(SECOND_MS),
+        }
+    }
+
+    /// The beginning of the unit with this number.
+    pub(crate) fn begin(self, count: i64) -> Moment {
+        let date = |year, month| days_since_epoch(year, month, 1).unwrap_or(0) * DAY_MS;
+        Moment::from_ms(match self {
+            Self::Year => date(count, 1),
+            Self::Month => date(count.div_euclid(12), count.rem_euclid(12) + 1),
+            Self::Day => count.saturating_mul(DAY_MS),
+            Self::Hour => count.saturating_mul(HOUR_MS),
+            Self::Minute => count.saturating_mul(MINUTE_MS),
+            Self::Second => count.saturating_mul(SECOND_MS),
+        })
+    }
+}
+
+/// A date of a path: its unit, and its number of that unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PathDate {
+    pub(crate) grain: Grain,
+    pub(crate) count: i64,
+}
+
+/// A path without its dates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Dated {
+    /// The path, with a mark where each part of a date stood. [`written`] fills it again.
+    pub(crate) shape: String,
+    pub(crate) dates: Vec<PathDate>,
+    /// Whether a month, day or hour below ten is one digit, as in `month=7`.
+    pub(crate) is_unpadded: bool,
+}
+
+/// Stands before the letter of a unit in a shape. Paths of a history have no control characters.
+pub(crate) const MARK: char = '\u{1}';
+
+const LETTERS: [(Unit, char); 11] = [
+    (Unit::Year, 'Y'),
+    (Unit::Month, 'M'),
+    (Unit::Day, 'D'),
+    (Unit::Hour, 'h'),
+    (Unit::Minute, 'm'),
+    (Unit::Second, 's'),
+    (Unit::EpochDay, 'E'),
+    (Unit::HourInSeconds, 'a'),
+    (Unit::MinuteInSeconds, 'b'),
+    (Unit::HourInMs, 'c'),
+    (Unit::MinuteInMs, 'd'),
+];
+
+impl Dated {
+    /// Takes the dates out of a path.
+    pub(crate) fn of(path: &str) -> Self {
+        let mut dated = Self {
+            shape: String::with_capacity(path.len()),
+            dates: Vec::new(),
+            is_unpadded: false,
+        };
+        let mut written = 0;
+        let mut fields = fields(path);
+        let in_date = |field: &&Field| !field.unit.begins();
+        dated.is_unpadded = fields
+            .iter()
+            .filter(in_date)
+            .any(|field| field.end - field.start == 1);
+        let is_padded = |field: &Field| field.end - field.start == 2 && field.value < 10;
+        if dated.is_unpadded && fields.iter().filter(in_date).any(is_padded) {
+            // `month=7/day=04` has two spellings, and tomorrow's could be either.
+            fields.clear();
+        }
+        let mut rest = fields.as_slice();
+        while let Some(first) = rest.first() {
+            let length = rest[1..].iter().position(|field| field.unit.begins());
+            let (date, later) = rest.split_at(length.map_or(rest.len(), |length| length + 1));
+            rest = later;
+            if dated.dates.len() == DATES_MAX || !first.unit.begins() {
+                break;
+            }
+            for field in date {
+                dated.shape.push_str(&path[written..field.start]);
+                dated.shape.push(MARK);
+                dated.shape.push(letter(field.unit));
+                written = field.end;
+            }
+            dated.dates.push(path_date(date));
+        }
+        dated.shape.push_str(&path[written..]);
+        dated
+    }
+}
+
+fn letter(unit: Unit) -> char {
+    let of_unit = LETTERS.iter().find(|(of, _)| *of == unit);
+    of_unit.expect("every unit has a letter").1
+}
+
+fn path_date(fields: &[Field]) -> PathDate {
+    let last = fields.last().expect("a date has fields");
+    let value = |unit, otherwise| {
+        let field = fields.iter().find(|field| field.unit == unit);
+        field.map_or(otherwise, |field| field.value)
+    };
+    let (year, month) = (value(Unit::Year, 1970), value(Unit::Month, 1));
+    let days =
+        || days_since_epoch(year, month, value(Unit::Day, 1)).expect("the scan takes dates that there are");
+    let (grain, count) = match last.unit {
+        Unit::Year => (Grain::Year, year),
+        Unit::Month => (Grain::Month, year * 12 + month - 1),
+        Unit::Day => (Grain::Day, days()),
+        Unit::Hour => (Grain::Hour, days() * 24 + last.value),
+        Unit::Minute => (
+            Grain::Minute,
+            (days() * 24 + value(Unit::Hour, 0)) * 60 + last.value,
+        ),
+        Unit::Second => {
+            let minutes = (days() * 24 + value(Unit::Hour, 0)) * 60 + value(Unit::Minute, 0);
+            (Grain::Second, minutes * 60 + last.value)
+        }
+        Unit::EpochDay => (Grain::Day, last.value),
+        Unit::HourInSeconds => (Grain::Hour, last.value / 3_600),
+        Unit::MinuteInSeconds => (Grain::Minute, last.value / 60),
+        Unit::HourInMs => (Grain::Hour, last.value / 3_600_000),
+        Unit::MinuteInMs => (Grain::Minute, last.value / 60_000),
+    };
+    PathDate { grain, count }
+}
+
+/// Fills a shape with dates. It has as many as the path that the shape came from.
+pub(crate) fn written(shape: &str, dates: &[PathDate], is_unpadded: bool) -> String {
+    let mut path = String::with_capacity(shape.len() + 8);
+    let mut dates = dates.iter();
+    let mut moment = Moment::default();
+    let mut characters = shape.chars();
+    while let Some(character) = characters.next() {
+        if character != MARK {
+            path.push(character);
+            continue;
+        }
+        let letter = characters.next();
+        let Some(&(unit, _)) = LETTERS.iter().find(|(_, of)| Some(*of) == letter) else {
+            continue;
+        };
+        if unit.begins()
+            && let Some(date) = dates.next()
+        {
+            moment = date.grain.begin(date.count);
+        }
+        write_unit(&mut path, unit, moment, is_unpadded);
+    }
+    path
+}
+
+/// A shape as people read it: `dt=YYYY-MM-DD`.
+pub(crate) fn readable(shape: &str) -> String {
+    let mut text = String::with_capacity(shape.len() + 8);
+    let mut characters = shape.chars();
+    while let Some(character) = characters.next() {
+        if character != MARK {
+            text.push(character);
+            continue;
+        }
+        let letter = characters.next();
+        let unit = LETTERS
+            .iter()
+            .find(|(_, of)| Some(*of) == letter)
+            .map(|(unit, _)| *unit);
+        text.push_str(match unit {
+            Some(Unit::Year) => "YYYY",
+            Some(Unit::Month) => "MM",
+            Some(Unit::Day) => "DD",
+            Some(Unit::Hour) => "hh",
+            Some(Unit::Minute) => "mm",
+            Some(Unit::Second) => "ss",
+            Some(Unit::EpochDay) => "{days since 1970}",
+            Some(Unit::HourInSeconds | Unit::MinuteInSeconds) => "{seconds since 1970}",
+            Some(Unit::HourInMs | Unit::MinuteInMs) => "{ms since 1970}",
+            None => "",
+        });
+    }
+    text
+}
+
+fn write_unit(path: &mut String, unit: Unit, moment: Moment, is_unpadded: bool) {
+    let civil = moment.civil();
+    let number = match unit {
+        Unit::Year => civil.year,
+        Unit::Month => civil.month,
+        Unit::Day => civil.day,
+        Unit::Hour => civil.hour,
+        Unit::Minute => civil.minute,
+        Unit::Second => civil.second,
+        Unit::EpochDay => moment.ms() / DAY_MS,
+        Unit::HourInSeconds | Unit::MinuteInSeconds => moment.ms() / SECOND_MS,
+        Unit::HourInMs | Unit::MinuteInMs => moment.ms(),
+    };
+    let width = match unit {
+        Unit::Year => 4,
+        _ if unit.begins() || is_unpadded => 1,
+        _ => 2,
+    };
+    // Writing to a string cannot fail.
+    let _ = write!(path, "{number:0width$}");
+}
+
+/// A path or a shape whose ids become `*` and whose numbers become `#`: the common shape of the files of one
+/// writer.
+pub(crate) fn generalized(shape: &str) -> String {
+    let mut out = String::with_capacity(shape.len());
+    let mut rest = shape;
+    while let Some(character) = rest.chars().next() {
+        let starts_word = !out
+            .chars()
+            .last()
+            .is_some_and(|before| before.is_ascii_alphanumeric() || before == '#');
+        let word = rest
+            .bytes()
+            .position(|byte| !byte.is_ascii_alphanumeric())
+            .unwrap_or(rest.len());
+        let taken = if let Some(length) = uuid_length(rest).filter(|_| starts_word) {
+            out.push('*');
+            length
+        } else if starts_word && is_id(&rest[..word]) {
+            out.push('*');
+            word
+        } else if character.is_ascii_digit() {
+            out.push('#');
+            rest.bytes().take_while(u8::is_ascii_digit).count()
+        } else {
+            out.push(character);
+            character.len_utf8()
+        };
+        rest = &rest[taken..];
+    }
+    out
+}
+
+/// The prefix that a path lies in: the path up to the last slash before its end. `None` for a whole bucket.
+pub(crate) fn parent(path: &str) -> Option<&str> {
+    let rest = path.strip_suffix('/').unwrap_or(path);
+    let parent = &rest[..=rest.rfind('/')?];
+    // `s3://bucket/` has two slashes before the bucket and one after it.
+    (parent.matches('/').count() > 3).then_some(parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, prop_assert_eq, proptest};
+
+    use super::{Dated, Grain, Moment, PathDate, generalized, parent, written};
+
+    #[test]
+    fn tomorrows_path_is_written_as_todays() {
+        for (path, next) in [
+            ("s3://b/dt=2026-11-30/x", "s3://b/dt=2026-12-01/x"),
+            (
+                "s3://b/year=2026/month=7/day=04/x",
+                "s3://b/year=2026/month=7/day=04/x",
+            ),
+            (
+                "s3://b/year=2026/month=9/day=30/x",
+                "s3://b/year=2026/month=10/day=1/x",
+            ),
+            (
+                "s3://b/year=2026/month=09/day=30/x",
+                "s3://b/year=2026/month=10/day=01/x",
+            ),
+            ("s3://b/2024/02/28/23/x", "s3://b/2024/02/29/00/x"),
+            ("s3://b/20261231.csv", "s3://b/20270101.csv"),
+            ("s3://b/day=20777/x", "s3://b/day=20778/x"),
+            ("s3://b/1795197600/x", "s3://b/1795201200/x"),
+            ("s3://b/m=2026-12/x", "s3://b/m=2027-01/x"),
+            ("s3://b/2026-11-20T23:59:59/x", "s3://b/2026-11-21T00:00:00/x"),
+        ] {
+            let dated = Dated::of(path);
+            assert_eq!(written(&dated.shape, &dated.dates, dated.is_unpadded), path);
+            let later: Vec<_> = dated
+                .dates
+                .iter()
+                .map(|date| PathDate {
+                    count: date.count + 1,
+                    ..*date
+                })
+                .collect();
+            assert_eq!(written(&dated.shape, &later, dated.is_unpadded), next);
+        }
+    }
+
+    #[test]
+    fn a_date_is_counted_in_its_finest_unit() {
+        let dated = Dated::of("s3://b/dt=2000-01-01/hour=05/x");
+        let count = 10_957 * 24 + 5;
+        assert_eq!(
+            dated.dates,
+            [PathDate {
+                grain: Grain::Hour,
+                count
+            }]
+        );
+        let moment = Moment::parse("2026-11-20T05:06:07Z").unwrap();
+        for grain in [
+            Grain::Year,
+            Grain::Month,
+            Grain::Day,
+            Grain::Hour,
+            Grain::Minute,
+            Grain::Second,
+        ] {
+            let begin = grain.begin(grain.count(moment));
+            assert!(
+                begin <= moment && grain.count(begin) == grain.count(moment),
+                "{grain:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn files_of_one_writer_have_one_general_path() {
+        let file = |number, id| generalized(&format!("s3://b/fact/part-{number}-{id}-c000.snappy.parquet"));
+        assert_eq!(
+            file("00000", "faf65e55-b28a-4d94-bb41-2abf372dee50"),
+            file("00003", "391624d4-ad3f-467a-bdbb-06c075acc131")
+        );
+        assert_ne!(generalized("s3://b/orders/"), generalized("s3://b/lineitem/"));
+    }
+
+    #[test]
+    fn a_path_lies_in_prefixes_up_to_its_bucket() {
+        assert_eq!(parent("s3://b/a/c/k"), Some("s3://b/a/c/"));
+        assert_eq!(parent("s3://b/a/c/"), Some("s3://b/a/"));
+        assert_eq!(parent("s3://b/a/"), None);
+        assert_eq!(parent("s3://b/k"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_path_is_taken_apart_and_put_together(path in "(s3://b/)?[a-z0-9=/_.T\u{e9}-]{0,60}") {
+            let dated = Dated::of(&path);
+            prop_assert_eq!(written(&dated.shape, &dated.dates, dated.is_unpadded), path.clone());
+            generalized(&path);
+        }
+
+        #[test]
+        fn any_text_is_taken_apart(path in any::<String>()) {
+            Dated::of(&path);
+            generalized(&path);
+            parent(&path);
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Job runs as comma-separated values (RFC 4180) with a header line. A row is one input of a run; the rows of
+//! one run stand together, and repeat its other columns or leave them empty.
+//!
+//! | column | meaning | without it |
+//! |---|---|---|
+//! | `name` | name of the job, the same or nearly the same each time | refused |
+//! | `submitted` | time of submission: RFC 3339, or seconds or milliseconds since 1970 | refused |
+//! | `id` | id of the run | rows of one name and submission are a run |
+//! | `started` | time of its start | `submitted` |
+//! | `ended` | time of its end | unknown, and so is the rate |
+//! | `deadline` | time by which it should end | derived |
+//! | `input` | `s3://bucket/key`, or a prefix that ends in `/` | the run reads nothing |
+//! | `input_bytes` | bytes read of it | 0 |
+//! | `input_bytes_per_s` | rate at which the run read it | derived from the run's duration |
+//! | `output` | path that the run wrote | none |
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::io::{self, BufRead, Read};
+use std::rc::Rc;
+
+use csv::{ReaderBuilder, StringRecord, Trim};
+use shoal_base::spelling::suggestion;
+use shoal_logs::Mismatch;
+
+use crate::error::HistoryError;
+use crate::moment::{MOMENT_FORM, Moment};
+use crate::run::{History, Input, Run};
+
+/// The columns, in the order of [`Column`].
+const COLUMNS: [&str; 10] = [
+    "name",
+    "submitted",
+    "id",
+    "started",
+    "ended",
+    "deadline",
+    "input",
+    "input_bytes",
+    "input_bytes_per_s",
+    "output",
+];
+
+#[derive(Clone, Copy)]
+enum Column {
+    Name,
+    Submitted,
+    Id,
+    Started,
+    Ended,
+    Deadline,
+    Input,
+    InputBytes,
+    InputBytesPerS,
+    Output,
+}
+
+/// One row, and the places of the columns in it.
+struct Row {
+    places: [Option<usize>; COLUMNS.len()],
+    record: StringRecord,
+}
+
+/// A run whose rows are still being read, and the key that its rows have in common.
+struct Open {
+    key: (String, Moment),
+    run: Run,
+}
+
+/// Reads all runs of `input`.
+pub(super) fn read(history: &mut History, name: &str, input: impl BufRead) -> Result<(), HistoryError> {
+    let left = Rc::new(Cell::new(RECORD_BYTES_MAX));
+    let limited = Limited {
+        input,
+        left: Rc::clone(&left),
+    };
+    let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(limited);
+    let error = |line, mismatch| HistoryError::line(name, line, mismatch);
+    let header = reader.headers().map_err(|refused| error(1, mismatch(&refused)))?;
+    let mut row = Row {
+        places: places(header).map_err(|mismatch| error(1, mismatch))?,
+        record: StringRecord::new(),
+    };
+    let mut open: Option<Open> = None;
+    let mut closed = HashSet::new();
+    loop {
+        let more = reader.read_record(&mut row.record).map_err(|refused| {
+            let line = refused.position().map_or(0, csv::Position::line);
+            error(line, mismatch(&refused))
+        })?;
+        if !more {
+            break;
+        }
+        let line = row.record.position().map_or(0, csv::Position::line);
+        let key = row.key(open.as_ref()).map_err(|mismatch| error(line, mismatch))?;
+        let is_same = open.as_ref().is_some_and(|open| open.key == key);
+        if !is_same {
+            if let Some(done) = open.take() {
+                closed.insert(done.key);
+                history.add(name, &done.run)?;
+            }
+            if closed.contains(&key) {
+                let found = format!("another row of the run {}", key.0);
+                return Err(error(line, Mismatch::new(found, "the rows of one run together")));
+            }
+            let run = row.run().map_err(|mismatch| error(line, mismatch))?;
+            open = Some(Open { key, run });
+        }
+        let open = open.as_mut().expect("a run was just opened");
+        row.add_to(&mut open.run)
+            .map_err(|mismatch| error(line, mismatch))?;
+        left.set(RECORD_BYTES_MAX);
+    }
+    match open {
+        Some(done) => history.add(name, &done.run),
+        None => Ok(()),
+    }
+}
+
+/// Finds the columns of a header line.
+fn places(header: &StringRecord) -> Result<[Option<usize>; COLUMNS.len()], Mismatch> {
+    if let Some(unknown) = header.iter().find(|column| !COLUMNS.contains(column)) {
+        let meant = suggestion(unknown, COLUMNS)
+            .map(|name| format!("; did you mean `{name}`?"))
+            .unwrap_or_default();
+        return Err(Mismatch::new(
+            format!("unknown column `{unknown}`{meant}"),
+            format!("a line with some of {}", COLUMNS.join(", ")),
+        ));
+    }
+    let places = COLUMNS.map(|column| header.iter().position(|name| name == column));
+    for needed in [Column::Name, Column::Submitted] {
+        if places[needed as usize].is_none() {
+            return Err(Mismatch::new(
+                format!("the columns {}", header.iter().collect::<Vec<_>>().join(", ")),
+                "`name` and `submitted` among them",
+            ));
+        }
+    }
+    Ok(places)
+}
+
+impl Row {
+    fn value(&self, column: Column) -> Option<&str> {
+        self.record
+            .get(self.places[column as usize]?)
+            .filter(|value| !value.is_empty())
+    }
+
+    fn moment(&self, column: Column) -> Result<Option<Moment>, Mismatch> {
+        let Some(text) = self.value(column) else {
+            return Ok(None);
+        };
+        Moment::parse(text).map(Some).ok_or_else(|| {
+            let found = format!("`{text}` in the column `{}`", COLUMNS[column as usize]);
+            Mismatch::new(found, MOMENT_FORM)
+        })
+    }
+
+    fn bytes(&self, column: Column) -> Result<Option<u64>, Mismatch> {
+        let Some(text) = self.value(column) else {
+            return Ok(None);
+        };
+        text.parse().map(Some).map_err(|_| {
+            let found = format!("`{text}` in the column `{}`", COLUMNS[column as usize]);
+            Mismatch::new(found, "a whole number of bytes below 2^64")
+        })
+    }
+
+    /// The run that this row belongs to: by its id if it has one, else by name and submission. Empty values
+    /// are those of the row above.
+    fn key(&self, open: Option<&Open>) -> Result<(String, Moment), Mismatch> {
+        if let Some(id) = self.value(Column::Id) {
+            return Ok((format!("id {id}"), Moment::default()));
+        }
+        match (self.value(Column::Name), self.moment(Column::Submitted)?, open) {
+            (Some(name), Some(submitted), _) => Ok((format!("name {name}"), submitted)),
+            (None, None, Some(open)) => Ok(open.key.clone()),
+            _ => Err(self.missing()),
+        }
+    }
+
+    fn missing(&self) -> Mismatch {
+        let column = match self.value(Column::Name) {
+            None => "name",
+            Some(_) => "submitted",
+        };
+        Mismatch::new(
+            format!("no value in the column `{column}`"),
+            "a name and a time of submission",
+        )
+    }
+
+    /// The run, without its inputs.
+    fn run(&self) -> Result<Run, Mismatch> {
+        let (Some(name), Some(submitted)) = (self.value(Column::Name), self.moment(Column::Submitted)?)
+        else {
+            return Err(self.missing());
+        };
+        Ok(Run {
+            name: name.to_owned(),
+            submitted,
+            started: self.moment(Column::Started)?,
+            ended: self.moment(Column::Ended)?,
+            deadline: self.moment(Column::Deadline)?,
+            ..Run::default()
+        })
+    }
+
+    fn add_to(&self, run: &mut Run) -> Result<(), Mismatch> {
+        let (bytes, bytes_per_s) = (
+            self.bytes(Column::InputBytes)?,
+            self.bytes(Column::InputBytesPerS)?,
+        );
+        if let Some(path) = self.value(Column::Input) {
+            run.inputs.push(Input {
+                path: path.to_owned(),
+                bytes,
+                bytes_per_s,
+            });
+        }
+        if let Some(output) = self.value(Column::Output) {
+            run.outputs.push(output.to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// The maximum length of a row. A quotation mark that nothing closes would make the rest of the file one row.
+const RECORD_BYTES_MAX: usize = 8 << 20;
+
+/// A file that fails when one row takes too many bytes of it.
+struct Limited<R> {
+    input: R,
+    left: Rc<Cell<usize>>,
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        let left = self.left.get().checked_sub(read).ok_or_else(|| {
+            io::Error::other(format!(
+                "a row of more than {RECORD_BYTES_MAX} bytes: is a quotation mark left open?"
+            ))
+        })?;
+        self.left.set(left);
+        Ok(read)
+    }
+}
+
+/// The reason why a row cannot be read, without its position.
+fn mismatch(error: &csv::Error) -> Mismatch {
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths {
+            len, expected_len, ..
+        } => Mismatch::new(format!("{len} values"), format!("{expected_len} values")),
+        csv::ErrorKind::Utf8 { .. } => Mismatch::new("bytes that are not UTF-8", "a row of values in UTF-8"),
+        csv::ErrorKind::Io(source) => Mismatch::new(source.to_string(), "a file that can be read to its end"),
+        _ => Mismatch::new(error.to_string(), "a row of values"),
+    }
+}

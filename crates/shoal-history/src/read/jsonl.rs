@@ -1,0 +1,89 @@
+//! Job runs as JSON, one object a line:
+//!
+//! ```json
+//! {"name": "etl", "submitted": "2026-11-20T02:00:00Z", "inputs": [{"path": "s3://b/k", "bytes": 5}]}
+//! ```
+//!
+//! `name` and `submitted` are needed; `id`, `started`, `ended`, `deadline`, `inputs` (each with `path`,
+//! `bytes` and `bytes_per_s`) and `outputs` (paths) are not. Times are RFC 3339, or seconds or milliseconds
+//! since 1970.
+
+use std::io::BufRead;
+
+use serde::Deserialize;
+use shoal_logs::Mismatch;
+
+use super::lines::Lines;
+use crate::error::HistoryError;
+use crate::moment::Moment;
+use crate::run::{History, Input, Run};
+
+/// The maximum length of a line: some hundred thousand inputs.
+const LINE_BYTES_MAX: usize = 32 << 20;
+
+const EXPECTED: &str = "one run a line: {\"name\":\"etl\",\"submitted\":\"2026-11-20T02:00:00Z\",\"inputs\":[{\"path\":\"s3://b/k\",\"bytes\":5}]}";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunLine {
+    name: String,
+    submitted: Moment,
+    #[serde(default, rename = "id")]
+    _id: Option<serde_json::Value>,
+    #[serde(default)]
+    started: Option<Moment>,
+    #[serde(default)]
+    ended: Option<Moment>,
+    #[serde(default)]
+    deadline: Option<Moment>,
+    #[serde(default)]
+    inputs: Vec<InputOfLine>,
+    #[serde(default)]
+    outputs: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InputOfLine {
+    path: String,
+    #[serde(default)]
+    bytes: Option<u64>,
+    #[serde(default)]
+    bytes_per_s: Option<u64>,
+}
+
+/// Reads all runs of `input`.
+pub(super) fn read(history: &mut History, name: &str, input: impl BufRead) -> Result<(), HistoryError> {
+    Lines::new(name, input, LINE_BYTES_MAX).each(|line| {
+        let line: RunLine =
+            serde_json::from_str(line).map_err(|error| Mismatch::new(error.to_string(), EXPECTED))?;
+        if line.name.trim().is_empty() {
+            return Err(Mismatch::new("an empty `name`", "the name of the job"));
+        }
+        let run = Run {
+            name: line.name,
+            submitted: line.submitted,
+            started: line.started,
+            ended: line.ended,
+            deadline: line.deadline,
+            inputs: line.inputs.into_iter().map(Input::from).collect(),
+            outputs: line.outputs,
+        };
+        Ok(history.add(name, &run))
+    })
+}
+
+impl From<InputOfLine> for Input {
+    fn from(input: InputOfLine) -> Self {
+        let InputOfLine {
+            path,
+            bytes,
+            bytes_per_s,
+        } = input;
+        Self {
+            path,
+            bytes,
+            bytes_per_s,
+        }
+    }
+}

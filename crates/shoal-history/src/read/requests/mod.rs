@@ -1,0 +1,333 @@
+//! Access logs become runs: requests of one job that follow each other closely are one run.
+//!
+//! **Jobs.** A request belongs to the job that the header `x-shoal-job` names; without it, to the program
+//! that its user agent names and the identity that signed it. `JobBy` narrows that to one of the three. S3A
+//! puts `fs.s3a.user.agent.prefix` first in its user agent ([`user_agent`]). A job that makes no request for
+//! the *gap* has ended: its next request begins another run. A run lasts at most a day; a job that reads on
+//! and on is a service, and is cut there.
+//!
+//! **Inputs.** Successful reads of objects, each byte once: a footer that is read three times counts once,
+//! where the log has ranges. An object that the run wrote before it read it is no input.
+//!
+//! Logs are read in the order of the files, and of their lines. Requests may be out of order by less than the
+//! gap, as in merged logs of several nodes.
+
+mod ranges;
+mod user_agent;
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::BufRead;
+
+use shoal_logs::{Mismatch, Request, RequestKind, captured, node, s3_server};
+
+use self::ranges::Ranges;
+use self::user_agent::program;
+use super::lines::Lines;
+use super::{JobBy, ReadOptions};
+use crate::error::HistoryError;
+use crate::moment::{DAY_MS, Moment};
+use crate::run::{History, Input, Passed, Run};
+
+/// The maximum length of a line.
+const LINE_BYTES_MAX: usize = 1 << 20;
+/// The longest run.
+const RUN_MS_MAX: i64 = DAY_MS;
+/// Jobs that may be running at a time.
+const OPEN_MAX: usize = 1 << 18;
+/// Paths of the runs of all those jobs.
+const PATHS_MAX: usize = 8_000_000;
+/// Requests between two searches for jobs that have ended.
+const SWEEP_EVERY: usize = 1 << 16;
+
+/// Jobs whose requests are being read.
+#[derive(Debug)]
+pub(super) struct Requests {
+    options: ReadOptions,
+    open: HashMap<String, Session>,
+    /// Paths of all open runs.
+    paths: usize,
+    /// The latest request of all.
+    latest: Moment,
+    since_sweep: usize,
+}
+
+/// A run whose requests are being read.
+#[derive(Debug)]
+struct Session {
+    first: Moment,
+    /// The end of the last answer.
+    last: Moment,
+    /// Reads of objects, by path.
+    reads: HashMap<String, Ranges>,
+    /// Paths that were written.
+    writes: BTreeSet<String>,
+}
+
+/// The format of an access log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Log {
+    Node,
+    S3Server,
+    Captured,
+}
+
+impl Requests {
+    pub(super) fn new(options: ReadOptions) -> Self {
+        Self {
+            options,
+            open: HashMap::new(),
+            paths: 0,
+            latest: Moment::default(),
+            since_sweep: 0,
+        }
+    }
+
+    /// Reads one log. Its beginning tells which of the formats it has.
+    pub(super) fn read(
+        &mut self,
+        history: &mut History,
+        name: &str,
+        start: &[u8],
+        input: impl BufRead,
+    ) -> Result<(), HistoryError> {
+        let log = Log::of(start);
+        Lines::new(name, input, LINE_BYTES_MAX).each(|line| {
+            let request = match log {
+                Log::Node => node::request(line)?,
+                Log::S3Server => Some(s3_server::request(line)?),
+                Log::Captured => Some(captured::request(line)?),
+            };
+            match request {
+                Some(request) => self.take(history, name, log, &request),
+                None => Ok(Ok(())),
+            }
+        })
+    }
+
+    /// Ends all runs.
+    pub(super) fn finish(&mut self, history: &mut History) -> Result<(), HistoryError> {
+        let mut open: Vec<_> = self.open.drain().collect();
+        open.sort_by(|a, b| (a.1.first, &a.0).cmp(&(b.1.first, &b.0)));
+        open.into_iter()
+            .try_for_each(|(job, session)| session.finish(history, &job))
+    }
+
+    fn take(
+        &mut self,
+        history: &mut History,
+        name: &str,
+        log: Log,
+        request: &Request<'_>,
+    ) -> Result<Result<(), HistoryError>, Mismatch> {
+        let Some(at) = Moment::from_time(request.at) else {
+            return Err(Mismatch::new(
+                format!("the time {}", request.at),
+                "a time from 1970 on",
+            ));
+        };
+        history.saw(at);
+        self.latest = self.latest.max(at);
+        let Some(job) = job(request, self.options.job_by) else {
+            history.pass(Passed::NoJob);
+            return Ok(Ok(()));
+        };
+        Ok(self
+            .sweep(history, name)
+            .and_then(|()| self.add(history, name, log, at, job, request)))
+    }
+
+    fn add(
+        &mut self,
+        history: &mut History,
+        name: &str,
+        log: Log,
+        at: Moment,
+        job: String,
+        request: &Request<'_>,
+    ) -> Result<(), HistoryError> {
+        if let Some(session) = self.open.get(&job) {
+            let is_over = at.since_ms(session.last) > self.options.gap_ms
+                || session.first.since_ms(at) > self.options.gap_ms;
+            let is_long = at.since_ms(session.first) > RUN_MS_MAX;
+            if is_over || is_long {
+                if !is_over {
+                    history.pass(Passed::LongJob);
+                }
+                self.end(history, &job)?;
+            }
+        }
+        let session = self.open.entry(job).or_insert_with(|| Session {
+            first: at,
+            last: at,
+            reads: HashMap::new(),
+            writes: BTreeSet::new(),
+        });
+        let known = session.paths();
+        session.take(log, at, request);
+        self.paths += session.paths() - known;
+        if self.paths > PATHS_MAX {
+            let limit = format!("{PATHS_MAX} paths in jobs that run at the same time");
+            return Err(HistoryError::TooLarge {
+                name: name.to_owned(),
+                limit,
+            });
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, history: &mut History, job: &str) -> Result<(), HistoryError> {
+        match self.open.remove(job) {
+            Some(session) => {
+                self.paths -= session.paths();
+                session.finish(history, job)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the runs whose jobs have been silent for the gap, now and then.
+    fn sweep(&mut self, history: &mut History, name: &str) -> Result<(), HistoryError> {
+        self.since_sweep += 1;
+        if self.since_sweep < SWEEP_EVERY && self.open.len() < OPEN_MAX {
+            return Ok(());
+        }
+        self.since_sweep = 0;
+        // Requests may be out of order by the gap.
+        let reach_ms = self.options.gap_ms.saturating_mul(2);
+        let is_over = |session: &Session| self.latest.since_ms(session.last) > reach_ms;
+        let mut over: Vec<String> = self
+            .open
+            .iter()
+            .filter(|(_, session)| is_over(session))
+            .map(|(job, _)| job.clone())
+            .collect();
+        over.sort();
+        for job in over {
+            self.end(history, &job)?;
+        }
+        if self.open.len() >= OPEN_MAX {
+            return Err(HistoryError::TooLarge {
+                name: name.to_owned(),
+                limit: format!("{OPEN_MAX} jobs at a time"),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Log {
+    fn of(start: &[u8]) -> Self {
+        let start = String::from_utf8_lossy(start);
+        let line = start
+            .lines()
+            .find(|line| !line.trim().is_empty())
+            .unwrap_or_default();
+        if !line.starts_with('{') {
+            Self::S3Server
+        } else if line.contains("\"target\":") {
+            Self::Node
+        } else {
+            Self::Captured
+        }
+    }
+}
+
+/// The job that a request is of; `None` if the request does not say.
+fn job(request: &Request<'_>, by: JobBy) -> Option<String> {
+    let text = |text: &Option<std::borrow::Cow<'_, str>>| {
+        let text = text.as_deref().map(str::trim).filter(|text| !text.is_empty())?;
+        Some(text.to_owned())
+    };
+    let header = || text(&request.job);
+    let identity = || text(&request.identity);
+    let agent = || request.user_agent.as_deref().and_then(program);
+    match by {
+        JobBy::Header => header(),
+        JobBy::Identity => identity(),
+        JobBy::UserAgent => agent(),
+        JobBy::Any => header().or_else(|| match (agent(), identity()) {
+            (Some(agent), Some(identity)) => Some(format!("{agent} by {identity}")),
+            (agent, identity) => agent.or(identity),
+        }),
+    }
+}
+
+impl Session {
+    fn paths(&self) -> usize {
+        self.reads.len() + self.writes.len()
+    }
+
+    fn take(&mut self, log: Log, at: Moment, request: &Request<'_>) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a conversion of a float saturates"
+        )]
+        let duration_ms = request.duration_ms.unwrap_or(0.0).clamp(0.0, RUN_MS_MAX as f64) as i64;
+        self.first = self.first.min(at);
+        self.last = self.last.max(at.plus_ms(duration_ms));
+        let (Some(bucket), Some(key)) = (&request.bucket, &request.key) else {
+            return;
+        };
+        let path = match log {
+            Log::S3Server => format!("s3://{bucket}/{}", s3_server::decoded_key(key)),
+            Log::Node | Log::Captured => format!("s3://{bucket}/{key}"),
+        };
+        match request.kind {
+            RequestKind::Read if !self.writes.contains(&path) => {
+                let ranges = self.reads.entry(path).or_default();
+                ranges.add(request.offset_bytes, request.bytes, request.object_bytes);
+            }
+            RequestKind::Write => drop(self.writes.insert(path)),
+            _ => {}
+        }
+    }
+
+    fn finish(self, history: &mut History, job: &str) -> Result<(), HistoryError> {
+        // A job that only lists, or only looks at heads, has nothing to fetch.
+        if self.reads.is_empty() && self.writes.is_empty() {
+            return Ok(());
+        }
+        let mut inputs: Vec<Input> = self
+            .reads
+            .into_iter()
+            .map(|(path, ranges)| Input {
+                path,
+                bytes: Some(ranges.bytes()),
+                bytes_per_s: None,
+            })
+            .collect();
+        inputs.sort_by(|a, b| a.path.cmp(&b.path));
+        let run = Run {
+            name: job.to_owned(),
+            submitted: self.first,
+            started: Some(self.first),
+            ended: Some(self.last),
+            deadline: None,
+            inputs,
+            outputs: self.writes.into_iter().collect(),
+        };
+        history.add(job, &run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use shoal_logs::captured;
+
+    use super::{JobBy, job};
+
+    #[test]
+    fn a_job_is_named_by_what_the_request_tells() {
+        let line = r#"{"t": 5, "m": "GET", "p": "/lake/k", "status": 200, "user_agent": "etl/nightly, Hadoop 3.3.4, aws-sdk-java/1.12.262", "x_shoal_job": " dag-42 ", "caller": "AK"}"#;
+        let mut request = captured::request(line).unwrap();
+        assert_eq!(job(&request, JobBy::Header).as_deref(), Some("dag-42"));
+        assert_eq!(job(&request, JobBy::Any).as_deref(), Some("dag-42"));
+        assert_eq!(job(&request, JobBy::UserAgent).as_deref(), Some("etl_nightly"));
+        assert_eq!(job(&request, JobBy::Identity).as_deref(), Some("AK"));
+        request.job = Some(Cow::Borrowed(""));
+        assert_eq!(job(&request, JobBy::Header), None);
+        assert_eq!(job(&request, JobBy::Any).as_deref(), Some("etl_nightly by AK"));
+    }
+}

@@ -1,0 +1,247 @@
+//! One application: its events become a run.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use super::event::{Event, Job, Start};
+use super::location::Location;
+use super::plan::{Plan, Scan};
+use crate::error::HistoryError;
+use crate::moment::Moment;
+use crate::run::{History, Input, Passed, Run};
+
+/// Scans, metrics, stages and paths that are remembered of one application, of each kind. Long-lived ones,
+/// such as servers of SQL, have more; later ones are left out.
+const REMEMBERED_MAX: usize = 1 << 20;
+
+/// An application whose log is being read.
+#[derive(Debug)]
+pub(super) struct Application {
+    /// The file that tells of it.
+    source: String,
+    name: String,
+    id: Option<String>,
+    started_ms: i64,
+    submitted_ms: Option<i64>,
+    ended_ms: Option<i64>,
+    /// The last moment that an event tells of.
+    seen_ms: i64,
+    scans: Vec<Scan>,
+    /// Accumulators of the sizes of scans; a plan that is told again has the same.
+    known_sizes: HashSet<i64>,
+    /// Locations of scans without one.
+    known_locations: HashSet<Location>,
+    /// Values of accumulators.
+    metrics: HashMap<i64, u64>,
+    /// Paths that RDDs of stages read.
+    stages: HashMap<i64, BTreeSet<String>>,
+    /// Bytes that the tasks of stages read.
+    stage_bytes: HashMap<i64, u64>,
+    /// Paths that were written, without a slash at their end, each with the number of scans before it.
+    outputs: BTreeMap<String, usize>,
+}
+
+impl Application {
+    pub(super) fn begin(source: &str, start: Start) -> Self {
+        Self {
+            source: source.to_owned(),
+            name: start.name,
+            id: start.id,
+            started_ms: start.at_ms,
+            submitted_ms: None,
+            ended_ms: None,
+            seen_ms: start.at_ms,
+            scans: Vec::new(),
+            known_sizes: HashSet::new(),
+            known_locations: HashSet::new(),
+            metrics: HashMap::new(),
+            stages: HashMap::new(),
+            stage_bytes: HashMap::new(),
+            outputs: BTreeMap::new(),
+        }
+    }
+
+    /// Whether `start` is the start of this application.
+    pub(super) fn is(&self, start: &Start) -> bool {
+        self.id == start.id && self.started_ms == start.at_ms
+    }
+
+    pub(super) fn take(&mut self, event: Event) {
+        match event {
+            Event::Start(_) => {}
+            Event::End { at_ms } => {
+                self.ended_ms = Some(at_ms);
+                self.seen_ms = self.seen_ms.max(at_ms);
+            }
+            Event::Plan(plan) => self.take_plan(plan),
+            Event::DriverMetrics { updates } => {
+                for (accumulator, value) in updates {
+                    if self.metrics.len() < REMEMBERED_MAX {
+                        let value = u64::try_from(value).unwrap_or(0);
+                        let known = self.metrics.entry(accumulator).or_default();
+                        *known = value.max(*known);
+                    }
+                }
+            }
+            Event::Job(job) => self.take_job(job),
+            Event::Task {
+                stage,
+                bytes,
+                ended_ms,
+            } => {
+                self.seen_ms = self.seen_ms.max(ended_ms);
+                if self.stage_bytes.len() < REMEMBERED_MAX {
+                    let sum = self.stage_bytes.entry(stage).or_default();
+                    *sum = sum.saturating_add(bytes);
+                }
+            }
+        }
+    }
+
+    fn take_plan(&mut self, plan: Plan) {
+        for scan in plan.scans {
+            if self.scans.len() >= REMEMBERED_MAX {
+                break;
+            }
+            let is_new = match scan.size {
+                Some(size) => self.known_sizes.insert(size),
+                None => self.known_locations.insert(scan.location.clone()),
+            };
+            if is_new {
+                self.scans.push(scan);
+            }
+        }
+        for output in plan.outputs {
+            if self.outputs.len() < REMEMBERED_MAX {
+                let output = output.trim_end_matches('/').to_owned();
+                self.outputs.entry(output).or_insert(self.scans.len());
+            }
+        }
+    }
+
+    fn take_job(&mut self, job: Job) {
+        self.seen_ms = self.seen_ms.max(job.at_ms);
+        self.submitted_ms = self.submitted_ms.or(job.submitted_ms);
+        for (stage, paths) in job.stages {
+            let known = self.stages.len();
+            if paths.is_empty() || known >= REMEMBERED_MAX {
+                continue;
+            }
+            let of_stage = self.stages.entry(stage).or_default();
+            for path in paths {
+                // `sc.textFile` takes several paths, separated by commas.
+                of_stage.extend(path.split(',').map(|path| path.trim().to_owned()));
+            }
+        }
+    }
+
+    /// Adds the run to the history.
+    pub(super) fn finish(self, history: &mut History) -> Result<(), HistoryError> {
+        if self.ended_ms.is_none() {
+            history.pass(Passed::NoEnd);
+        }
+        let started = Moment::from_ms(self.started_ms);
+        let submitted = self
+            .submitted_ms
+            .map_or(started, |ms| Moment::from_ms(ms).min(started));
+        let run = Run {
+            name: self.name.clone(),
+            submitted,
+            started: Some(started),
+            ended: Some(Moment::from_ms(self.ended_ms.unwrap_or(self.seen_ms))),
+            deadline: None,
+            inputs: self.inputs(submitted, history),
+            outputs: self.outputs.keys().cloned().collect(),
+        };
+        history.add(&self.source, &run)
+    }
+
+    /// Whether the application wrote this path, or a prefix that it lies in, before this scan.
+    fn wrote(&self, path: &str, scan: usize) -> bool {
+        let above = std::iter::successors(Some(path.trim_end_matches('/')), |path| {
+            Some(&path[..path.rfind('/')?])
+        });
+        // The outputs of a query come after its own scans.
+        above
+            .into_iter()
+            .any(|path| self.outputs.get(path).is_some_and(|&before| before <= scan))
+    }
+
+    fn inputs(&self, submitted: Moment, history: &mut History) -> Vec<Input> {
+        let mut bytes_of: BTreeMap<String, u64> = BTreeMap::new();
+        let mut add = |path: String, bytes: u64| {
+            // A path that is read several times is read once from the lake.
+            let known = bytes_of.entry(path).or_default();
+            *known = bytes.max(*known);
+        };
+        for (number, scan) in self.scans.iter().enumerate() {
+            let files = scan.files.and_then(|files| self.metrics.get(&files)).copied();
+            let size = scan.size.and_then(|size| self.metrics.get(&size)).copied();
+            // Adaptive execution plans scans that it then does not run.
+            if scan.size.is_some() && size.is_none() {
+                continue;
+            }
+            let paths = scan.location.resolved(submitted);
+            let cut_off = scan.location.count.saturating_sub(scan.location.paths.len());
+            for _ in 0..cut_off {
+                history.pass(Passed::CutOff);
+            }
+            let share = size.unwrap_or(0) / (paths.len() + cut_off).max(1) as u64;
+            for path in paths {
+                if !self.wrote(&path, number) {
+                    add(as_input(&path, files), share);
+                }
+            }
+        }
+        for (stage, paths) in &self.stages {
+            let bytes = self.stage_bytes.get(stage).copied().unwrap_or(0) / paths.len().max(1) as u64;
+            for path in paths {
+                add(as_input(path, None), bytes);
+            }
+        }
+        let input = |(path, bytes)| Input {
+            path,
+            bytes: Some(bytes),
+            bytes_per_s: None,
+        };
+        bytes_of.into_iter().map(input).collect()
+    }
+}
+
+/// The path as the history has it: an object, or a prefix with a slash at its end. Spark names both alike.
+fn as_input(path: &str, files: Option<u64>) -> String {
+    // A pattern stands for objects below the prefix before it.
+    if let Some(pattern) = path.find(['*', '?', '{', '[']) {
+        let prefix = &path[..pattern];
+        return prefix[..prefix.rfind('/').map_or(0, |slash| slash + 1)].to_owned();
+    }
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let is_file = name.rsplit_once('.').is_some_and(|(stem, end)| {
+        !stem.is_empty()
+            && (1..=8).contains(&end.len())
+            && end.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    });
+    if path.ends_with('/') || is_file && files.is_none_or(|files| files == 1) {
+        return path.to_owned();
+    }
+    format!("{path}/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::as_input;
+
+    #[test]
+    fn a_path_with_an_ending_and_one_file_is_an_object() {
+        for (path, files, expected) in [
+            ("s3a://lake/fact", Some(4), "s3a://lake/fact/"),
+            ("s3a://lake/dim", Some(1), "s3a://lake/dim/"),
+            ("s3a://lake/dim.csv", Some(1), "s3a://lake/dim.csv"),
+            ("s3a://lake/dim.csv", None, "s3a://lake/dim.csv"),
+            ("s3a://lake/dim.parquet", Some(9), "s3a://lake/dim.parquet/"),
+            ("s3a://lake/dt=2026-11-20/", None, "s3a://lake/dt=2026-11-20/"),
+            ("s3a://lake/logs/2026-11-*/x", None, "s3a://lake/logs/"),
+        ] {
+            assert_eq!(as_input(path, files), expected);
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! The paths of a scan: those that it names, or the partitions that its filters select.
+//!
+//! `Location: InMemoryFileIndex(2 paths)[s3a://lake/t/dt=2026-11-18, s3a://lake/t/dt=2026-11-19]` lists
+//! paths; Spark cuts long lists off and says how many paths there are. A table that is read by its root has
+//! its partitions in `PartitionFilters: [isnotnull(dt#3), (dt#3 = 2026-11-19)]`.
+
+use std::collections::BTreeMap;
+
+use crate::moment::{DAY_MS, Moment};
+
+/// Partitions that filters may select, one by one.
+const PARTITIONS_MAX: i64 = 400;
+
+/// Where a scan reads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Location {
+    /// Paths that are named.
+    pub(super) paths: Vec<String>,
+    /// How many there are, with those that the plan does not name.
+    pub(super) count: usize,
+    /// The partitions that the filters select.
+    pub(super) filters: Vec<Filter>,
+}
+
+/// The values that a filter selects in one partition column.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Filter {
+    pub(super) column: String,
+    pub(super) selects: Selects,
+}
+
+/// The values that a filter selects.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Selects {
+    /// These.
+    Values(Vec<String>),
+    /// Those from here on, and not this one if `is_after`.
+    From { value: String, is_after: bool },
+    /// Those up to here, and not this one if `is_before`.
+    To { value: String, is_before: bool },
+}
+
+/// The location of a scan, from the text of its node and its metadata, which newer scans lack. `None` if the
+/// node scans no files.
+pub(super) fn location(text: &str, location: Option<&str>, filters: Option<&str>) -> Option<Location> {
+    let location = match location {
+        Some(location) => location,
+        None => field(text, "Location: ")?,
+    };
+    let (before, list) = location.split_once('[')?;
+    let paths: Vec<String> = list
+        .trim_end_matches(']')
+        .split(", ")
+        .map(str::trim)
+        // Cut off, with the rest of the list or in the middle of the path.
+        .filter(|path| path.contains(':') && !path.contains("..."))
+        .map(str::to_owned)
+        .collect();
+    let count = before
+        .split_once('(')
+        .and_then(|(_, count)| count.split(' ').next()?.parse().ok())
+        .unwrap_or(paths.len());
+    let filters = filters
+        .or_else(|| field(text, "PartitionFilters: "))
+        .map(parsed)
+        .unwrap_or_default();
+    let order = partition_order(text);
+    let place = |filter: &Filter| order.iter().position(|column| *column == filter.column);
+    let mut filters = filters;
+    filters.sort_by_key(|filter| place(filter).unwrap_or(usize::MAX));
+    Some(Location {
+        count: count.max(paths.len()),
+        paths,
+        filters,
+    })
+}
+
+/// A field of a node's text: up to its closing bracket.
+fn field<'text>(text: &'text str, name: &str) -> Option<&'text str> {
+    let rest = &text[text.find(name)? + name.len()..];
+    let mut depth = 0_i32;
+    let end = rest.char_indices().find(|&(_, character)| {
+        depth += match character {
+            '[' => 1,
+            ']' => -1,
+            _ => 0,
+        };
+        character == ']' && depth <= 0
+    });
+    Some(end.map_or(rest, |(at, _)| &rest[..=at]))
+}
+
+/// The columns of a scan in the order of its schema: partition columns come last, the coarsest first.
+fn partition_order(text: &str) -> Vec<&str> {
+    let list = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    let columns = list.map_or("", |(list, _)| list).split(',');
+    columns
+        .filter_map(|column| column.trim().split('#').next())
+        .collect()
+}
+
+/// The filters of `[isnotnull(dt#3), (dt#3 = 2026-11-19), hour#4 IN (1,2)]`. A filter that is not
+/// understood selects everything, and is left out.
+fn parsed(text: &str) -> Vec<Filter> {
+    let text = text.trim().trim_start_matches('[').trim_end_matches(']');
+    let mut filters = Vec::new();
+    for part in top_level(text, ", ") {
+        for part in conjuncts(part) {
+            filters.extend(filter(part));
+        }
+    }
+    filters
+}
+
+/// The parts of `((a >= 1) AND (a <= 2))`.
+fn conjuncts(part: &str) -> Vec<&str> {
+    let inner = unwrapped(part);
+    match top_level(inner, " AND ").as_slice() {
+        [_] => vec![inner],
+        parts => parts.iter().flat_map(|part| conjuncts(part)).collect(),
+    }
+}
+
+/// Splits a text at a separator that is in no bracket.
+fn top_level<'text>(text: &'text str, separator: &str) -> Vec<&'text str> {
+    let (mut parts, mut depth, mut begin) = (Vec::new(), 0_i32, 0);
+    for (at, character) in text.char_indices() {
+        match character {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            _ if depth == 0 && at >= begin && text[at..].starts_with(separator) => {
+                parts.push(&text[begin..at]);
+                begin = at + separator.len();
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[begin..]);
+    parts
+}
+
+/// The text without the brackets around all of it.
+fn unwrapped(text: &str) -> &str {
+    let text = text.trim();
+    let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
+    match inner {
+        // The first bracket closes at the end, not before.
+        Some(inner) if depth_stays_above_zero(inner) => unwrapped(inner),
+        _ => text,
+    }
+}
+
+fn depth_stays_above_zero(text: &str) -> bool {
+    let mut depth = 0_i32;
+    text.chars().all(|character| {
+        depth += match character {
+            '(' => 1,
+            ')' => -1,
+            _ => 0,
+        };
+        depth >= 0
+    })
+}
+
+fn filter(text: &str) -> Option<Filter> {
+    let text = unwrapped(text);
+    let named = |column: &str, selects| {
+        let column = column.trim();
+        // A date that is compared with a text: `cast(dt#3 as string)`.
+        let cast = column
+            .strip_prefix("cast(")
+            .and_then(|cast| cast.strip_suffix(" as string)"));
+        let column = cast.unwrap_or(column).split('#').next()?.trim();
+        let is_plain = !column.is_empty() && column.chars().all(|c| c.is_alphanumeric() || c == '_');
+        is_plain.then(|| Filter {
+            column: column.to_owned(),
+            selects,
+        })
+    };
+    if let Some((column, list)) = text.split_once(" IN (") {
+        let values: Vec<String> = list
+            .trim_end_matches(')')
+            .split(',')
+            .map(|value| value.trim().to_owned())
+            .collect();
+        return named(column, Selects::Values(values)).filter(|_| !list.contains("..."));
+    }
+    for (sign, selects) in [
+        (
+            " >= ",
+            (|value| Selects::From {
+                value,
+                is_after: false,
+            }) as fn(String) -> Selects,
+        ),
+        (" <= ", |value| Selects::To {
+            value,
+            is_before: false,
+        }),
+        (" > ", |value| Selects::From {
+            value,
+            is_after: true,
+        }),
+        (" < ", |value| Selects::To {
+            value,
+            is_before: true,
+        }),
+        (" = ", |value| Selects::Values(vec![value])),
+    ] {
+        if let Some((column, value)) = text.split_once(sign) {
+            let value = value.trim();
+            let is_value = !value.is_empty() && !value.contains(['#', '(', ' ']) && !value.contains("...");
+            return named(column, selects(value.to_owned())).filter(|_| is_value);
+        }
+    }
+    None
+}
+
+impl Location {
+    /// The prefixes and objects that the scan reads, as far as the plan names them. A range of dates without
+    /// an end reaches to the day of `submitted`.
+    pub(super) fn resolved(&self, submitted: Moment) -> Vec<String> {
+        let mut prefixes = self.paths.clone();
+        let mut columns: BTreeMap<usize, (&str, Vec<String>)> = BTreeMap::new();
+        for (place, column) in self.columns().into_iter().enumerate() {
+            let of: Vec<_> = self
+                .filters
+                .iter()
+                .filter(|filter| filter.column == column)
+                .collect();
+            if let Some(values) = selected(&of, submitted) {
+                columns.insert(place, (column, values));
+            }
+        }
+        // A path that names its partitions is not filtered further.
+        let is_root = |path: &String| {
+            !columns
+                .values()
+                .any(|(column, _)| path.contains(&format!("/{column}=")))
+        };
+        if !prefixes.iter().all(is_root) {
+            return prefixes;
+        }
+        for (place, (column, values)) in columns.values().enumerate() {
+            // The values of an inner column without those of the outer ones say nothing about paths.
+            if !columns.contains_key(&place)
+                || prefixes.len().saturating_mul(values.len()) as u64 > PARTITIONS_MAX.cast_unsigned()
+            {
+                break;
+            }
+            prefixes = prefixes
+                .iter()
+                .flat_map(|prefix| {
+                    let prefix = prefix.trim_end_matches('/');
+                    values
+                        .iter()
+                        .map(move |value| format!("{prefix}/{column}={value}/"))
+                })
+                .collect();
+        }
+        prefixes
+    }
+
+    /// The columns of the filters, in the order of the partitions.
+    fn columns(&self) -> Vec<&str> {
+        let mut columns: Vec<&str> = Vec::new();
+        for filter in &self.filters {
+            if !columns.contains(&filter.column.as_str()) {
+                columns.push(&filter.column);
+            }
+        }
+        columns
+    }
+}
+
+/// The values of one column that all its filters select; `None` if they cannot be listed.
+fn selected(filters: &[&Filter], submitted: Moment) -> Option<Vec<String>> {
+    let listed = filters.iter().find_map(|filter| match &filter.selects {
+        Selects::Values(values) => Some(values.clone()),
+        _ => None,
+    });
+    if listed.is_some() {
+        return listed;
+    }
+    let day = |text: &str| Moment::parse(text).filter(|_| text.len() == "2026-11-20".len());
+    let begin = filters.iter().find_map(|filter| match &filter.selects {
+        Selects::From { value, is_after } => Some(day(value)?.plus_ms(if *is_after { DAY_MS } else { 0 })),
+        _ => None,
+    })?;
+    let end = filters.iter().find_map(|filter| match &filter.selects {
+        Selects::To { value, is_before } => Some(day(value)?.plus_ms(if *is_before { -DAY_MS } else { 0 })),
+        _ => None,
+    });
+    let end = end.unwrap_or(submitted);
+    let days = end.since_ms(begin).div_euclid(DAY_MS) + 1;
+    let name = |number: i64| begin.plus_ms(number * DAY_MS).to_string()[..10].to_owned();
+    (1..=PARTITIONS_MAX)
+        .contains(&days)
+        .then(|| (0..days).map(name).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Location, location};
+    use crate::moment::Moment;
+
+    fn found(text: &str) -> Location {
+        location(text, None, None).unwrap()
+    }
+
+    fn resolved(text: &str) -> Vec<String> {
+        found(text).resolved(Moment::parse("2026-11-20T02:00:00Z").unwrap())
+    }
+
+    #[test]
+    fn paths_are_listed_and_lists_may_be_cut_off() {
+        let text = "FileScan parquet [id#8L] Batched: true, Location: InMemoryFileIndex(1 paths)[s3a://lake/fact], PartitionFilters: [], ReadSchema: struct<>";
+        assert_eq!(resolved(text), ["s3a://lake/fact"]);
+        let two = "FileScan csv [a#1] Location: InMemoryFileIndex(2 paths)[s3a://lake/a, s3a://lake/b], PartitionFilters: []";
+        assert_eq!(resolved(two), ["s3a://lake/a", "s3a://lake/b"]);
+        let cut = found(
+            "FileScan parquet [a#1] Location: InMemoryFileIndex(9 paths)[s3a://lake/t/dt=2026-11-12, ... 8 entries], X",
+        );
+        assert_eq!((cut.paths.len(), cut.count), (1, 9));
+        let older = "FileScan parquet [a#1] Location: InMemoryFileIndex[s3a://lake/a], PartitionFilters: []";
+        assert_eq!(resolved(older), ["s3a://lake/a"]);
+        let of_version_2 = "BatchScan parquet s3a://lake/fact[id#8L] ParquetScan DataFilters: [], Format: parquet, Location: InMemoryFileIndex(1 paths)[s3a://lake/fact], PartitionFilters: [], ReadSchema: struct<id:bigint>";
+        assert_eq!(resolved(of_version_2), ["s3a://lake/fact"]);
+        assert_eq!(
+            location("Project [id#0L, (id#0L % 1000) AS k#2L]", None, None),
+            None
+        );
+    }
+
+    fn scan(columns: &str, filters: &str) -> Vec<String> {
+        resolved(&format!(
+            "FileScan parquet [{columns}] Location: InMemoryFileIndex(1 paths)[s3a://lake/t], PartitionFilters: [{filters}], PushedFilters: []"
+        ))
+    }
+
+    #[test]
+    fn filters_select_partitions() {
+        for (columns, filters, expected) in [
+            (
+                "a#1,dt#3",
+                "isnotnull(dt#3), (dt#3 = 2026-11-19)",
+                vec!["s3a://lake/t/dt=2026-11-19/"],
+            ),
+            (
+                "a#1,dt#3",
+                "dt#3 IN (2026-11-18,2026-11-19)",
+                vec!["s3a://lake/t/dt=2026-11-18/", "s3a://lake/t/dt=2026-11-19/"],
+            ),
+            (
+                "a#1,dt#3",
+                "cast(dt#3 as string) IN (2026-11-15,2026-11-16)",
+                vec!["s3a://lake/t/dt=2026-11-15/", "s3a://lake/t/dt=2026-11-16/"],
+            ),
+            (
+                "a#1,year#3,month#4,day#5",
+                "isnotnull(month#4), (day#5 = 19), (month#4 = 11), (year#3 = 2026)",
+                vec!["s3a://lake/t/year=2026/month=11/day=19/"],
+            ),
+            (
+                "a#1,dt#3",
+                "(dt#3 >= 2026-11-18), (dt#3 < 2026-11-20)",
+                vec!["s3a://lake/t/dt=2026-11-18/", "s3a://lake/t/dt=2026-11-19/"],
+            ),
+            (
+                "a#1,dt#3",
+                "((dt#3 >= 2026-11-18) AND (dt#3 <= 2026-11-18))",
+                vec!["s3a://lake/t/dt=2026-11-18/"],
+            ),
+            (
+                "a#1,dt#3",
+                "(dt#3 > 2026-11-18)",
+                vec!["s3a://lake/t/dt=2026-11-19/", "s3a://lake/t/dt=2026-11-20/"],
+            ),
+            ("a#1,dt#3", "(substr(dt#3, 1, 4) = 2026)", vec!["s3a://lake/t"]),
+            (
+                "a#1,dt#3",
+                "dynamicpruningexpression(dt#3 IN subquery#9)",
+                vec!["s3a://lake/t"],
+            ),
+            ("a#1,dt#3", "", vec!["s3a://lake/t"]),
+        ] {
+            assert_eq!(scan(columns, filters), expected, "{filters}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_names_its_partition_stays() {
+        let text = "FileScan parquet [a#1,dt#3] Location: PrunedInMemoryFileIndex(1 paths)[s3a://lake/t/dt=2026-11-19], PartitionFilters: [(dt#3 = 2026-11-19)]";
+        assert_eq!(resolved(text), ["s3a://lake/t/dt=2026-11-19"]);
+    }
+}

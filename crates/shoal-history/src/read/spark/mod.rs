@@ -1,0 +1,105 @@
+//! Event logs of Spark 3.0 to 4.x: one JSON object a line, one application a log. An application is a run.
+//!
+//! - *When*: `spark.app.submitTime` where a job's properties have it, else the start of the application; its
+//!   end.
+//! - *Inputs*: the locations of file scans in SQL plans ([`location`]), with the sizes of the files that they
+//!   read, and the names of RDDs that are paths (`sc.textFile`), with the bytes that their tasks read. The
+//!   tasks' own metric of bytes is no measure for S3A: it does not count vectored reads.
+//! - *Outputs*: where `InsertIntoHadoopFsRelationCommand` writes. A location that an application wrote before
+//!   it read it is no input: it is not there before the application runs.
+//!
+//! A log may be rolled into files of a folder `eventlog_v2_*`, which are read one after the other, and
+//! packed: both are the default since Spark 4.0. Events of other types are passed over without parsing them.
+
+mod application;
+mod event;
+mod location;
+mod plan;
+
+use std::io::BufRead;
+
+use shoal_logs::Mismatch;
+
+use self::application::Application;
+use self::event::Event;
+use super::lines::{Line, Lines};
+use crate::error::HistoryError;
+use crate::run::{History, Passed};
+
+/// The maximum length of an event. Longer ones, plans of thousands of nodes, are passed over and counted.
+const LINE_BYTES_MAX: usize = 64 << 20;
+
+/// Applications whose logs are being read. A rolled log continues in the next file.
+#[derive(Debug, Default)]
+pub(super) struct Spark {
+    open: Option<Application>,
+}
+
+impl Spark {
+    /// Reads one file of an event log.
+    pub(super) fn read(
+        &mut self,
+        history: &mut History,
+        name: &str,
+        input: impl BufRead,
+    ) -> Result<(), HistoryError> {
+        let mut lines = Lines::new(name, input, LINE_BYTES_MAX);
+        // An application that was killed leaves half a line at the end of its log.
+        let mut broken: Option<HistoryError> = None;
+        loop {
+            let line = match lines.next() {
+                Ok(Some(line)) => line,
+                Err(error) if self.open.is_none() => return Err(error),
+                // The same for a packed log.
+                Ok(None) | Err(_) => return broken.filter(|_| self.open.is_none()).map_or(Ok(()), Err),
+            };
+            if let Some(broken) = broken {
+                return Err(broken);
+            }
+            let event = match line {
+                Line::TooLong => {
+                    history.pass(Passed::LongLine);
+                    continue;
+                }
+                Line::Whole(line) => event::parse(line),
+            };
+            broken = match event {
+                Ok(Some(event)) => self.take(history, name, event)?,
+                Ok(None) => None,
+                Err(mismatch) => Some(mismatch),
+            }
+            .map(|mismatch| lines.error(mismatch));
+        }
+    }
+
+    /// Ends the application that was read last.
+    pub(super) fn finish(&mut self, history: &mut History) -> Result<(), HistoryError> {
+        match self.open.take() {
+            Some(application) => application.finish(history),
+            None => Ok(()),
+        }
+    }
+
+    fn take(
+        &mut self,
+        history: &mut History,
+        name: &str,
+        event: Event,
+    ) -> Result<Option<Mismatch>, HistoryError> {
+        if let Event::Start(start) = event {
+            // A compacted part of a rolled log tells of the start again.
+            let is_another = self.open.as_ref().is_none_or(|open| !open.is(&start));
+            if is_another {
+                self.finish(history)?;
+                self.open = Some(Application::begin(name, start));
+            }
+            return Ok(None);
+        }
+        match &mut self.open {
+            Some(application) => application.take(event),
+            // A part of a rolled log without the one before it.
+            None => history.pass(Passed::NoStart),
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,153 @@
+//! The deadline of a run.
+//!
+//! As Morpheus (OSDI 2016) infers objectives from past runs, in this order:
+//!
+//! 1. *Given*: the history has deadlines; the job keeps its usual one, as a time after its submission.
+//! 2. *Consumer*: other jobs read the outputs of the job; it has to be done before the first of them starts.
+//!    One in ten consumers may start earlier than that.
+//! 3. *Run times*: 19 of 20 runs took no longer than this, and the job gets at least a fifth more than the
+//!    median.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::moment::{DAY_MS, HOUR_MS, Moment};
+use crate::path::{PathId, Paths};
+use crate::run::{History, StoredRun};
+use crate::stats::quantile;
+
+/// The run time that the deadline allows for.
+const RUN_TIME_SHARE: f64 = 0.95;
+/// Room above the median run time.
+const SLACK: f64 = 1.2;
+/// The share of consumers that start earlier than the deadline.
+const CONSUMER_SHARE: f64 = 0.1;
+/// A consumer reads outputs that were written no longer ago than this.
+const CONSUMED_WITHIN_MS: i64 = 7 * DAY_MS;
+/// The deadline of a job of which no run is known to have ended.
+const WITHOUT_END_MS: i64 = HOUR_MS;
+
+/// Where a deadline comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeadlineRule {
+    /// The history has deadlines.
+    Given,
+    /// Another job reads the outputs of this one.
+    Consumer,
+    /// Past run times.
+    RunTimes,
+    /// Nothing is known: an hour.
+    Unknown,
+}
+
+/// A deadline, as a time after the submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deadline {
+    pub(crate) after_ms: i64,
+    pub(crate) rule: DeadlineRule,
+}
+
+/// The first submission that needed the outputs of each run, by the run's number.
+pub(crate) type Consumers = HashMap<usize, Moment>;
+
+/// Finds the consumers of all runs that wrote something.
+pub(crate) fn consumers(history: &History, paths: &Paths, runs: &[usize]) -> Consumers {
+    let mut writers: HashMap<PathId, usize> = HashMap::new();
+    let mut consumers = Consumers::new();
+    if runs.iter().all(|&run| history.runs[run].outputs.is_empty()) {
+        return consumers;
+    }
+    // Runs are in the order of their submission, so the last writer of a path is the one that was submitted
+    // last.
+    for &number in runs {
+        let run = &history.runs[number];
+        for input in &run.inputs {
+            for path in spellings(paths, input.path) {
+                let Some(&writer) = writers.get(&path) else {
+                    continue;
+                };
+                let since_ms = history.runs[writer]
+                    .ended
+                    .map(|ended| run.submitted.since_ms(ended));
+                if writer != number && since_ms.is_some_and(|ms| (0..CONSUMED_WITHIN_MS).contains(&ms)) {
+                    consumers.entry(writer).or_insert(run.submitted);
+                }
+            }
+        }
+        for &output in &run.outputs {
+            writers.insert(output, number);
+        }
+    }
+    consumers
+}
+
+/// The path and the prefixes it lies in, each also without the slash at its end: writers name a table either
+/// way.
+fn spellings(paths: &Paths, path: PathId) -> Vec<PathId> {
+    let mut all = Vec::new();
+    let mut at = Some(path);
+    while let Some(path) = at {
+        all.push(path);
+        all.extend(
+            paths
+                .text(path)
+                .strip_suffix('/')
+                .and_then(|text| paths.find(text)),
+        );
+        at = paths.parent(path);
+    }
+    all
+}
+
+/// The deadline of a job's next run.
+pub(crate) fn deadline<'history>(
+    runs: impl Iterator<Item = (usize, &'history StoredRun)> + Clone,
+    consumers: &Consumers,
+) -> Deadline {
+    let sorted = |values: Vec<i64>| {
+        let mut values = values;
+        values.sort_unstable();
+        values
+    };
+    let count = runs.clone().count();
+    let is_usual = |values: &[i64]| !values.is_empty() && values.len() * 2 >= count;
+    let given = sorted(
+        runs.clone()
+            .filter_map(|(_, run)| run.deadline.map(|deadline| deadline.since_ms(run.submitted)))
+            .collect(),
+    );
+    if is_usual(&given)
+        && let Some(after_ms) = quantile(&given, 0.5)
+    {
+        return Deadline {
+            after_ms,
+            rule: DeadlineRule::Given,
+        };
+    }
+    let consumed = sorted(
+        runs.clone()
+            .filter_map(|(number, run)| consumers.get(&number).map(|at| at.since_ms(run.submitted)))
+            .collect(),
+    );
+    if is_usual(&consumed)
+        && let Some(after_ms) = quantile(&consumed, CONSUMER_SHARE)
+    {
+        return Deadline {
+            after_ms,
+            rule: DeadlineRule::Consumer,
+        };
+    }
+    let run_times = sorted(runs.filter_map(|(_, run)| run.duration_ms()).collect());
+    match (quantile(&run_times, 0.5), quantile(&run_times, RUN_TIME_SHARE)) {
+        (Some(median), Some(long)) => Deadline {
+            after_ms: long.max((median as f64 * SLACK) as i64).max(1),
+            rule: DeadlineRule::RunTimes,
+        },
+        _ => Deadline {
+            after_ms: WITHOUT_END_MS,
+            rule: DeadlineRule::Unknown,
+        },
+    }
+}

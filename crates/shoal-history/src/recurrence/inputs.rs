@@ -1,0 +1,527 @@
+//! The inputs of a job's runs, as paths that the next run will read.
+//!
+//! An input is explained at the first level that recurs in at least half of the runs: the object itself, else
+//! the prefix that it lies in, else the prefix of that one. At each level a path recurs as it is, or by its
+//! dates relative to the time at which the run was due: `dt=2026-11-19` in the run of the 20th is "the day
+//! before". Objects with ids in their names (`part-00000-faf65e55….parquet`) do not recur, and their prefix
+//! does.
+//!
+//! A set of dates with a fixed beginning (all partitions up to yesterday) or that of a month is a range,
+//! which grows from run to run.
+
+mod ranges;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+pub(crate) use self::ranges::month_begin;
+use self::ranges::ranges;
+use crate::moment::{Moment, SECOND_MS};
+use crate::path::{DATES_MAX, Grain, PathDate, PathId, Paths};
+use crate::run::StoredRun;
+use crate::stats::Spread;
+
+/// An input must be in one of so many runs to be expected in the next one.
+const SHARE_OF: usize = 2;
+/// Runs that inputs are learned from: the latest ones, and some of those before them.
+const LATEST: usize = 40;
+const OLDER: usize = 20;
+/// Inputs of all those runs together.
+const ITEMS_MAX: usize = 400_000;
+/// Objects of one prefix that are expected one by one. Beyond that the prefix is.
+const OBJECTS_MAX: usize = 32;
+/// Prefixes that are tried around an object, each in the one before.
+const LEVELS_MAX: usize = 4;
+/// Objects of a prefix that may stay away from a run and come back, if runs read all of it.
+const COMING_BACK_MAX: f64 = 0.1;
+/// Units from a run to a date that probably moves along with the runs.
+const NEAR_UNITS: i64 = 40;
+
+/// How much of its path an input is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Extent {
+    /// One object.
+    Object,
+    /// All objects below a prefix.
+    Prefix,
+    /// Some objects below a prefix, others each time: it is not known which.
+    PartOfPrefix,
+}
+
+/// Where an input of the next run is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Place {
+    /// The same path each time.
+    Fixed(PathId),
+    /// A path whose dates are so many units before (negative) or after the time at which the run is due.
+    Dated {
+        shape: u32,
+        offsets: Vec<Offset>,
+        is_unpadded: bool,
+    },
+    /// A path for each date of a range.
+    Range {
+        shape: u32,
+        grain: Grain,
+        begin: RangeBegin,
+        last: i64,
+        is_unpadded: bool,
+    },
+}
+
+/// A date relative to the time at which a run is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Offset {
+    pub(crate) grain: Grain,
+    /// Units from the due time to the date.
+    pub(crate) units: i64,
+}
+
+/// The first date of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RangeBegin {
+    /// The same date each time.
+    At(i64),
+    /// The first of the month of the last date.
+    Month,
+}
+
+/// An input that the next run will probably have.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct InputModel {
+    pub(crate) place: Place,
+    pub(crate) extent: Extent,
+    /// The share of runs that had it.
+    pub(crate) share: f64,
+    /// Bytes that a run reads of it; of a range, of each date.
+    pub(crate) bytes: Spread,
+    /// Objects that a run reads of it, if the history names objects.
+    pub(crate) objects: Option<u64>,
+    /// The rate at which a run reads it.
+    pub(crate) bytes_per_s: Option<Spread>,
+}
+
+/// A run, and the time at which it was due.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Occurrence<'history> {
+    pub(crate) due: Moment,
+    pub(crate) run: &'history StoredRun,
+}
+
+/// One input of one run.
+struct Item {
+    occurrence: usize,
+    path: PathId,
+    /// The path, or the prefix at the level that is tried; `None` above the last one.
+    at: Option<PathId>,
+    bytes: u64,
+    bytes_per_s: u64,
+    /// The candidate that explains it.
+    explained_by: Option<usize>,
+}
+
+/// A path that recurs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Key {
+    Fixed(PathId),
+    Dated {
+        shape: u32,
+        offsets: [Option<Offset>; DATES_MAX],
+    },
+}
+
+impl Key {
+    fn is_near(&self) -> bool {
+        match self {
+            Self::Fixed(_) => false,
+            Self::Dated { offsets, .. } => offsets
+                .iter()
+                .flatten()
+                .all(|offset| offset.units.abs() <= NEAR_UNITS),
+        }
+    }
+}
+
+struct Candidate {
+    place: Place,
+    level: usize,
+}
+
+/// Learns the inputs of the next run from runs in the order of their due times.
+pub(crate) fn learn(occurrences: &[Occurrence<'_>], paths: &Paths) -> Vec<InputModel> {
+    let occurrences = &sample(occurrences)[..];
+    let mut learning = Learning {
+        paths,
+        occurrences,
+        items: items(occurrences),
+        found: Vec::new(),
+    };
+    for level in 0..LEVELS_MAX {
+        learning.take_ranges(level);
+        learning.take_keys(level);
+        learning.climb();
+    }
+    learning.models()
+}
+
+/// The latest runs, and some of all the others: a job of every minute shows only over days which dates move.
+fn sample<'history>(occurrences: &[Occurrence<'history>]) -> Vec<Occurrence<'history>> {
+    let (older, latest) = occurrences.split_at(occurrences.len().saturating_sub(LATEST));
+    let step = older.len().div_ceil(OLDER).max(1);
+    let mut left = ITEMS_MAX;
+    let mut fits = |occurrence: &&Occurrence<'_>| {
+        let items = occurrence.run.inputs.len();
+        left = left.saturating_sub(items);
+        left > 0
+    };
+    let mut sample: Vec<_> = latest
+        .iter()
+        .rev()
+        .chain(older.iter().rev().step_by(step))
+        .take_while(|occurrence| fits(occurrence))
+        .copied()
+        .collect();
+    sample.reverse();
+    sample
+}
+
+fn items(occurrences: &[Occurrence<'_>]) -> Vec<Item> {
+    occurrences
+        .iter()
+        .enumerate()
+        .flat_map(|(occurrence, of)| {
+            of.run.inputs.iter().map(move |input| Item {
+                occurrence,
+                path: input.path,
+                at: Some(input.path),
+                bytes: input.bytes,
+                bytes_per_s: input.bytes_per_s,
+                explained_by: None,
+            })
+        })
+        .collect()
+}
+
+struct Learning<'a, 'history> {
+    paths: &'a Paths,
+    occurrences: &'a [Occurrence<'history>],
+    items: Vec<Item>,
+    found: Vec<Candidate>,
+}
+
+impl Learning<'_, '_> {
+    /// Runs that a path must be in.
+    fn needed(&self) -> usize {
+        self.occurrences.len().div_ceil(SHARE_OF).max(2)
+    }
+
+    /// The path relative to the due time of a run; `None` for a path without dates.
+    fn dated_key(&self, path: PathId, occurrence: usize) -> Option<Key> {
+        let dates = self.paths.dates(path);
+        if dates.is_empty() {
+            return None;
+        }
+        let mut offsets = [None; DATES_MAX];
+        for (offset, date) in offsets.iter_mut().zip(dates) {
+            let units = date.count - date.grain.count(self.occurrences[occurrence].due);
+            *offset = Some(Offset {
+                grain: date.grain,
+                units,
+            });
+        }
+        Some(Key::Dated {
+            shape: self.paths.shape(path),
+            offsets,
+        })
+    }
+
+    /// In how many runs each key is, at the present level.
+    fn counts(&self) -> HashMap<Key, usize> {
+        let mut counts: HashMap<Key, (usize, usize)> = HashMap::new();
+        for item in self.items.iter().filter(|item| item.explained_by.is_none()) {
+            let Some(path) = item.at else { continue };
+            for key in [Some(Key::Fixed(path)), self.dated_key(path, item.occurrence)]
+                .into_iter()
+                .flatten()
+            {
+                let (count, last) = counts.entry(key).or_insert((0, usize::MAX));
+                // Items are in the order of their runs.
+                if *last != item.occurrence {
+                    (*count, *last) = (*count + 1, item.occurrence);
+                }
+            }
+        }
+        counts.into_iter().map(|(key, (count, _))| (key, count)).collect()
+    }
+
+    /// The key that explains a path best, if it recurs. Where runs of one day cannot tell whether a date
+    /// moves, a near one does.
+    fn best_key(&self, path: PathId, occurrence: usize, counts: &HashMap<Key, usize>) -> Option<Key> {
+        let count = |key: &Key| counts.get(key).copied().unwrap_or(0);
+        let fixed = Key::Fixed(path);
+        let dated = self
+            .dated_key(path, occurrence)
+            .filter(|dated| count(dated) > count(&fixed) || count(dated) == count(&fixed) && dated.is_near());
+        Some(dated.unwrap_or(fixed)).filter(|key| count(key) >= self.needed())
+    }
+
+    fn take_keys(&mut self, level: usize) {
+        let counts = self.counts();
+        let mut keys: Vec<Option<Key>> = self
+            .items
+            .iter()
+            .map(|item| {
+                let open = item.at.filter(|_| item.explained_by.is_none());
+                open.and_then(|path| self.best_key(path, item.occurrence, &counts))
+            })
+            .collect();
+        if level == 0 {
+            self.leave_crowds(&mut keys);
+        }
+        let mut numbers: BTreeMap<Key, usize> = BTreeMap::new();
+        for (at, key) in keys.into_iter().enumerate() {
+            let (Some(key), Some(path)) = (key, self.items[at].at) else {
+                continue;
+            };
+            let number = *numbers.entry(key).or_insert_with(|| {
+                let is_unpadded = self.paths.is_unpadded(path);
+                let place = match key {
+                    Key::Fixed(path) => Place::Fixed(path),
+                    Key::Dated { shape, offsets } => Place::Dated {
+                        shape,
+                        offsets: offsets.into_iter().flatten().collect(),
+                        is_unpadded,
+                    },
+                };
+                self.found.push(Candidate { place, level });
+                self.found.len() - 1
+            });
+            self.items[at].explained_by = Some(number);
+            // A month of one digit is seen only in some runs.
+            if let Place::Dated { is_unpadded, .. } = &mut self.found[number].place {
+                *is_unpadded |= self.paths.is_unpadded(path);
+            }
+        }
+        if level > 0 {
+            self.absorb(&numbers);
+        }
+    }
+
+    /// Leaves objects to their prefix where too many of it recur.
+    fn leave_crowds(&self, keys: &mut [Option<Key>]) {
+        let crowd = |item: &Item| {
+            let parent = self.paths.parent(item.path)?;
+            Some(
+                self.dated_key(parent, item.occurrence)
+                    .unwrap_or(Key::Fixed(parent)),
+            )
+        };
+        let mut crowds: HashMap<Key, BTreeSet<Key>> = HashMap::new();
+        for (item, key) in self.items.iter().zip(keys.iter()) {
+            if let (Some(crowd), Some(key)) = (crowd(item), key) {
+                let members = crowds.entry(crowd).or_default();
+                if members.len() <= OBJECTS_MAX {
+                    members.insert(*key);
+                }
+            }
+        }
+        for (item, key) in self.items.iter().zip(keys) {
+            let is_crowded = crowd(item)
+                .and_then(|crowd| crowds.get(&crowd))
+                .is_some_and(|members| members.len() > OBJECTS_MAX);
+            if is_crowded {
+                *key = None;
+            }
+        }
+    }
+
+    /// Gives the items that a new prefix covers to that prefix, so that nothing is expected twice.
+    fn absorb(&mut self, prefixes: &BTreeMap<Key, usize>) {
+        for at in 0..self.items.len() {
+            let item = &self.items[at];
+            let Some(path) = item.at else { continue };
+            let dated = self.dated_key(path, item.occurrence);
+            let prefix = [Some(Key::Fixed(path)), dated]
+                .into_iter()
+                .flatten()
+                .find_map(|key| prefixes.get(&key).copied());
+            if let Some(prefix) = prefix {
+                self.items[at].explained_by = Some(prefix);
+            }
+        }
+    }
+
+    fn take_ranges(&mut self, level: usize) {
+        let dates = self
+            .items
+            .iter()
+            .enumerate()
+            .filter(|(_, item)| item.explained_by.is_none());
+        let dates =
+            dates.filter_map(
+                |(at, item)| match (item.at, item.at.map(|path| self.paths.dates(path))) {
+                    (Some(path), Some(&[date])) => Some((at, self.paths.shape(path), date)),
+                    _ => None,
+                },
+            );
+        let mut by_shape: BTreeMap<(u32, Grain), Vec<(usize, PathDate)>> = BTreeMap::new();
+        for (at, shape, date) in dates {
+            by_shape.entry((shape, date.grain)).or_default().push((at, date));
+        }
+        for ((shape, grain), dates) in by_shape {
+            let mut counts: BTreeMap<usize, BTreeSet<i64>> = BTreeMap::new();
+            for &(at, date) in &dates {
+                counts
+                    .entry(self.items[at].occurrence)
+                    .or_default()
+                    .insert(date.count);
+            }
+            if counts.len() < self.needed() {
+                continue;
+            }
+            let due = |occurrence: &usize| grain.count(self.occurrences[*occurrence].due);
+            let runs: Vec<_> = counts
+                .iter()
+                .map(|(occurrence, counts)| (due(occurrence), counts))
+                .collect();
+            let Some((begin, last)) = ranges(grain, &runs) else {
+                continue;
+            };
+            let is_unpadded = dates
+                .iter()
+                .any(|&(at, _)| self.items[at].at.is_some_and(|path| self.paths.is_unpadded(path)));
+            self.found.push(Candidate {
+                place: Place::Range {
+                    shape,
+                    grain,
+                    begin,
+                    last,
+                    is_unpadded,
+                },
+                level,
+            });
+            for (at, _) in dates {
+                self.items[at].explained_by = Some(self.found.len() - 1);
+            }
+        }
+    }
+
+    /// Goes from each path to the prefix that it lies in.
+    fn climb(&mut self) {
+        for item in &mut self.items {
+            item.at = item.at.and_then(|path| self.paths.parent(path));
+        }
+    }
+
+    fn models(&self) -> Vec<InputModel> {
+        let mut of: Vec<Vec<&Item>> = self.found.iter().map(|_| Vec::new()).collect();
+        for item in &self.items {
+            if let Some(number) = item.explained_by {
+                of[number].push(item);
+            }
+        }
+        let mut models: Vec<InputModel> = self
+            .found
+            .iter()
+            .zip(of)
+            .filter_map(|(candidate, items)| self.model(candidate, &items))
+            .collect();
+        models.sort_by_key(|model| std::cmp::Reverse(model.bytes.typical));
+        models
+    }
+
+    /// `None` if a wider prefix took all that the candidate explained.
+    fn model(&self, candidate: &Candidate, items: &[&Item]) -> Option<InputModel> {
+        // One part a run, and of a range one a run and date.
+        let mut parts: BTreeMap<(usize, i64), Vec<&Item>> = BTreeMap::new();
+        for item in items {
+            let date = match candidate.place {
+                Place::Range { .. } => self.date_at(item.path, candidate.level),
+                _ => 0,
+            };
+            parts.entry((item.occurrence, date)).or_default().push(item);
+        }
+        let sum = |items: &Vec<&Item>| {
+            items
+                .iter()
+                .fold(0_u64, |sum, item| sum.saturating_add(item.bytes))
+        };
+        let bytes: Vec<u64> = parts.values().map(sum).collect();
+        let objects: Vec<u64> = parts.values().map(|items| items.len() as u64).collect();
+        let rates: Vec<u64> = parts
+            .iter()
+            .filter_map(|((occurrence, _), items)| self.rate(*occurrence, items))
+            .collect();
+        let runs: BTreeSet<usize> = parts.keys().map(|(occurrence, _)| *occurrence).collect();
+        let names_prefixes = items.iter().any(|item| self.paths.is_prefix(item.path));
+        Some(InputModel {
+            place: candidate.place.clone(),
+            extent: match candidate.level {
+                0 if !names_prefixes => Extent::Object,
+                0 => Extent::Prefix,
+                level => self.extent(level, items),
+            },
+            share: runs.len() as f64 / self.occurrences.len() as f64,
+            bytes: Spread::of(&bytes)?,
+            objects: Spread::of(&objects)
+                .map(|objects| objects.typical)
+                .filter(|_| !names_prefixes),
+            bytes_per_s: Spread::of(&rates),
+        })
+    }
+
+    /// The prefix around a path at a level.
+    fn ancestor(&self, path: PathId, level: usize) -> Option<PathId> {
+        (0..level).try_fold(path, |path, _| self.paths.parent(path))
+    }
+
+    fn date_at(&self, path: PathId, level: usize) -> i64 {
+        let prefix = self.ancestor(path, level).unwrap_or(path);
+        self.paths.dates(prefix).first().map_or(0, |date| date.count)
+    }
+
+    /// The rate at which a run read these: the whole in the time of the slowest where the history has rates,
+    /// for objects of one prefix are read at the same time, else in the time of the run.
+    fn rate(&self, occurrence: usize, items: &[&Item]) -> Option<u64> {
+        let bytes = items
+            .iter()
+            .fold(0_u64, |sum, item| sum.saturating_add(item.bytes));
+        let given = items.iter().filter(|item| item.bytes_per_s > 0);
+        let slowest_s = given
+            .map(|item| item.bytes as f64 / item.bytes_per_s as f64)
+            .fold(0.0, f64::max);
+        let run = self.occurrences[occurrence].run;
+        let run_s = run
+            .ended
+            .map_or(0.0, |ended| ended.since_ms(run.started) as f64 / SECOND_MS as f64);
+        let seconds = if slowest_s > 0.0 { slowest_s } else { run_s };
+        #[expect(clippy::cast_sign_loss, reason = "bytes and seconds are positive")]
+        (bytes > 0 && seconds > 0.0).then(|| (bytes as f64 / seconds).max(1.0) as u64)
+    }
+
+    /// Whether runs read all of a prefix. They do not if objects stay away from a run and come back later:
+    /// then each run reads a choice. Objects that stay away for good were replaced, and new ones are new.
+    fn extent(&self, level: usize, items: &[&Item]) -> Extent {
+        let mut runs: BTreeMap<Option<PathId>, BTreeSet<usize>> = BTreeMap::new();
+        let mut objects: BTreeMap<PathId, BTreeSet<usize>> = BTreeMap::new();
+        for item in items {
+            runs.entry(self.ancestor(item.path, level))
+                .or_default()
+                .insert(item.occurrence);
+            objects.entry(item.path).or_default().insert(item.occurrence);
+        }
+        let comes_back = |(path, of_object): &(&PathId, &BTreeSet<usize>)| {
+            let (Some(&first), Some(&last)) = (of_object.first(), of_object.last()) else {
+                return false;
+            };
+            let of_prefix = runs.get(&self.ancestor(**path, level));
+            of_prefix.is_some_and(|runs| runs.range(first..=last).count() > of_object.len())
+        };
+        let coming_back = objects.iter().filter(comes_back).count();
+        if coming_back as f64 > objects.len() as f64 * COMING_BACK_MAX {
+            Extent::PartOfPrefix
+        } else {
+            Extent::Prefix
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Jobs that recur: the common properties of the runs of one job, and the next run.
+
+pub mod deadline;
+mod grouping;
+pub mod inputs;
+pub mod schedule;
+pub(crate) mod words;
+
+use serde::Serialize;
+
+use self::deadline::{Deadline, consumers, deadline};
+use self::grouping::{Features, JobNames, groups};
+pub(crate) use self::grouping::{features, likeness};
+use self::inputs::{InputModel, Occurrence, learn};
+use self::schedule::{Hit, RUNS_MIN, Schedule, detect};
+use crate::moment::Moment;
+use crate::path::Paths;
+use crate::run::{History, StoredRun};
+use crate::stats::Spread;
+
+/// Why a job cannot be forecast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unforeseeable {
+    /// Fewer than three runs are known.
+    TooFew,
+    /// Its runs follow no schedule, or it no longer runs.
+    Irregular,
+}
+
+/// The traits that runs of one job have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Template {
+    /// The name of the job, without dates and ids.
+    pub(crate) name: String,
+    /// The inputs of its runs, apart from dates, ids and numbers.
+    pub(crate) features: Features,
+    /// The number of runs that it was learned from.
+    pub(crate) runs: usize,
+    /// When it runs.
+    pub(crate) schedule: Result<Schedule, Unforeseeable>,
+    /// A typical run at each slot of the schedule.
+    pub(crate) slots: Vec<SlotModel>,
+}
+
+/// A typical run at one slot of a schedule.
+#[derive(Clone, Debug)]
+pub(crate) struct SlotModel {
+    pub(crate) inputs: Vec<InputModel>,
+    pub(crate) duration_ms: Option<Spread>,
+    pub(crate) deadline: Deadline,
+}
+
+/// The jobs of a history.
+#[derive(Clone, Debug)]
+pub struct Templates {
+    pub(crate) names: JobNames,
+    pub(crate) paths: Paths,
+    pub(crate) list: Vec<Template>,
+}
+
+impl Templates {
+    /// Learns from the whole history.
+    pub fn learn(history: &History) -> Self {
+        let until = history.span().map(|(_, end)| end).unwrap_or_default();
+        let paths = Paths::of(&history.paths);
+        Self::learn_until(history, paths, until.plus_ms(1))
+    }
+
+    /// Learns from the runs submitted before `until`, as if later ones were not known.
+    pub(crate) fn learn_until(history: &History, paths: Paths, until: Moment) -> Self {
+        let known = history.runs.partition_point(|run| run.submitted < until);
+        let numbers: Vec<usize> = (0..known).collect();
+        let names = JobNames::learn(
+            numbers
+                .iter()
+                .map(|&run| history.names.text(history.runs[run].name)),
+        );
+        let consumers = consumers(history, &paths, &numbers);
+        let list = groups(history, &paths, &names, &numbers)
+            .into_iter()
+            .map(|group| {
+                let times: Vec<Moment> = group
+                    .runs
+                    .iter()
+                    .map(|&run| history.runs[run].submitted)
+                    .collect();
+                let schedule = detect(&times, until).ok_or(if times.len() < RUNS_MIN {
+                    Unforeseeable::TooFew
+                } else {
+                    Unforeseeable::Irregular
+                });
+                let of = |slot: &[Hit]| slot_model(history, &paths, &group.runs, slot, &consumers, until);
+                let slots = schedule.iter().flat_map(|schedule| &schedule.slots);
+                Template {
+                    slots: slots.map(|slot| of(&slot.hits)).collect(),
+                    name: group.name,
+                    features: group.features,
+                    runs: group.runs.len(),
+                    schedule,
+                }
+            })
+            .collect();
+        Self { names, paths, list }
+    }
+
+    /// The number of jobs, told apart by their names and inputs.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there is no job.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The number of jobs that have a schedule.
+    pub fn scheduled(&self) -> usize {
+        self.list
+            .iter()
+            .filter(|template| template.schedule.is_ok())
+            .count()
+    }
+}
+
+fn slot_model(
+    history: &History,
+    paths: &Paths,
+    runs: &[usize],
+    hits: &[Hit],
+    consumers: &deadline::Consumers,
+    until: Moment,
+) -> SlotModel {
+    let of = |hit: &Hit| -> (usize, &StoredRun) { (runs[hit.run], &history.runs[runs[hit.run]]) };
+    // The inputs of a run are not known until it has ended.
+    let has_ended = |hit: &&Hit| of(hit).1.ended.is_none_or(|ended| ended <= until);
+    let hits: Vec<Hit> = hits.iter().filter(has_ended).copied().collect();
+    let occurrences: Vec<_> = hits
+        .iter()
+        .map(|hit| Occurrence {
+            due: hit.due,
+            run: of(hit).1,
+        })
+        .collect();
+    let durations: Vec<u64> = occurrences
+        .iter()
+        .filter_map(|occurrence| u64::try_from(occurrence.run.duration_ms()?).ok())
+        .collect();
+    SlotModel {
+        inputs: learn(&occurrences, paths),
+        duration_ms: Spread::of(&durations),
+        deadline: deadline(hits.iter().map(of), consumers),
+    }
+}

@@ -1,0 +1,553 @@
+//! When a job is submitted: the period of its runs, and the times within it.
+//!
+//! Each candidate period folds the submissions: a run at 02:03 on any day is at 02:03 of the period "day". A
+//! *slot* is a time of the period that at least half of the cycles have a run at. The period whose slots
+//! foresee the runs best is taken, and of those that foresee nearly as well the shortest. So one missed run,
+//! or an extra one, changes nothing, and `0 2,14 * * 1-5` is a week with ten slots.
+//!
+//! A job that a scheduler starts some time after its last run has no such slots, but regular gaps: its
+//! schedule *drifts*, and is forecast from its last run.
+
+use std::ops::Range;
+
+use serde::Serialize;
+
+use crate::moment::{DAY_MS, HOUR_MS, MINUTE_MS, Moment, SECOND_MS, WEEK_MS};
+use crate::stats::{median, quantile};
+
+/// Periods of people and of cron.
+const PERIODS_MS: [i64; 22] = [
+    MINUTE_MS,
+    2 * MINUTE_MS,
+    3 * MINUTE_MS,
+    4 * MINUTE_MS,
+    5 * MINUTE_MS,
+    6 * MINUTE_MS,
+    10 * MINUTE_MS,
+    12 * MINUTE_MS,
+    15 * MINUTE_MS,
+    20 * MINUTE_MS,
+    30 * MINUTE_MS,
+    HOUR_MS,
+    2 * HOUR_MS,
+    3 * HOUR_MS,
+    4 * HOUR_MS,
+    6 * HOUR_MS,
+    8 * HOUR_MS,
+    12 * HOUR_MS,
+    DAY_MS,
+    2 * DAY_MS,
+    WEEK_MS,
+    2 * WEEK_MS,
+];
+
+/// Runs that a slot needs.
+pub(crate) const RUNS_MIN: usize = 3;
+/// The share of cycles that a slot needs a run in.
+const SHARE_MIN: f64 = 0.5;
+/// Slots of a period: each hour of five days, with room to spare.
+const SLOTS_MAX: usize = 168;
+/// Runs that a schedule is learned from, the latest ones.
+const LEARNED_MAX: usize = 4_096;
+/// Runs that a schedule must explain, the latest ones.
+const LATEST: usize = 5;
+/// The chance of a run at a slot that explains them.
+const USUAL_MIN: f64 = 0.4;
+/// A slot is at most this share of its period wide, and at most as wide as [`WIDTH_MS_MAX`].
+const WIDTH_SHARE: i64 = 3;
+const WIDTH_MS_MAX: i64 = 2 * HOUR_MS;
+/// A run is no hit of a slot if it is farther from its middle than so many times the middle half of the hits.
+const TRIM: i64 = 3;
+/// Hits that the time of a slot comes from, the latest ones, and those that its spread comes from.
+const TIMED_BY: usize = 15;
+const SPREAD_OF: usize = 30;
+/// Periods whose scores differ by less foresee equally well.
+const TIE: f64 = 0.03;
+/// The least score of a schedule.
+const SCORE_MIN: f64 = 0.6;
+/// The least score of a period that was made from the runs themselves, which fits by accident more easily.
+const OWN_SCORE_MIN: f64 = 0.8;
+/// A period that differs from one of the calendar by less than its part is that one: jitter has a slope by
+/// accident.
+const NEAR_CALENDAR: i64 = 100;
+/// How unlikely it must be that runs at random times make a slot: e to the power of minus this.
+const SURPRISE_MIN: f64 = 10.0;
+/// Cycles that the chance of the next run comes from, the latest ones.
+const CHANCE_OF: i64 = 20;
+/// A slot has ended after at least so many misses, if they are less likely than this.
+const MISSES_MIN: i64 = 3;
+const ENDED_BELOW: f64 = 0.01;
+/// A slot has not ended before it has been silent for so many periods, or for a day.
+const SILENCE_PERIODS_MIN: i64 = 24;
+
+/// How the times of a schedule follow from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rhythm {
+    /// By the clock: a late run does not delay the next one.
+    Clock,
+    /// By the last run: each comes a while after the one before.
+    LastRun,
+}
+
+/// When a job is submitted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Schedule {
+    /// By the clock, or by the last run.
+    pub rhythm: Rhythm,
+    /// The period in milliseconds.
+    pub period_ms: i64,
+    /// The times within the period, at least one.
+    pub slots: Vec<Slot>,
+}
+
+/// A time of a period at which a job is submitted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Slot {
+    /// Milliseconds from the beginning of the period, which is a multiple of the period since 1970.
+    pub phase_ms: i64,
+    /// One run in ten comes so much before that time (0 or negative).
+    pub early_ms: i64,
+    /// One run in ten comes so much after that time.
+    pub late_ms: i64,
+    /// The chance that a cycle has a run.
+    pub probability: f64,
+    /// Runs that the slot was learned from: the run's place in the list that it was learned from, and its
+    /// cycle.
+    #[serde(skip)]
+    pub(crate) hits: Vec<Hit>,
+}
+
+/// A run at a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hit {
+    pub(crate) run: usize,
+    /// The time at which the run was due.
+    pub(crate) due: Moment,
+}
+
+/// Finds the schedule of submissions, which are sorted. The logs tell of everything up to `until`. `None` if
+/// no period is better than chance, or if the job no longer runs.
+///
+/// A job that was moved to another time, by hand or by daylight saving, has the schedule of its latest runs:
+/// if the one of all runs does not explain those, the later half of the runs is tried, and so on.
+pub(crate) fn detect(times: &[Moment], until: Moment) -> Option<Schedule> {
+    let mut begin = times.len().saturating_sub(LEARNED_MAX);
+    let mut found: Option<Schedule> = None;
+    while times.len() - begin >= RUNS_MIN {
+        let recent = &times[begin..];
+        let schedule = by_clock(recent, until).or_else(|| by_last_run(recent, until));
+        let explained = schedule.map(|schedule| {
+            let schedule = schedule.alive(begin);
+            let latest = times.len() - LATEST.min(recent.len())..times.len();
+            (schedule.explains(latest), schedule)
+        });
+        match explained {
+            Some((true, schedule)) => return Some(schedule),
+            Some((false, schedule)) => found = found.or(Some(schedule)),
+            // Runs without a schedule have none in a part of them, but by accident.
+            None if found.is_none() => return None,
+            None => {}
+        }
+        if recent.len() / 2 < LATEST {
+            break;
+        }
+        begin += recent.len() / 2;
+    }
+    found.filter(|schedule| !schedule.slots.is_empty())
+}
+
+impl Schedule {
+    /// The schedule without slots that have ended. It was learned from the runs from number `begin` on.
+    fn alive(mut self, begin: usize) -> Self {
+        self.slots.retain(|slot| slot.probability > 0.0);
+        for slot in &mut self.slots {
+            slot.hits.iter_mut().for_each(|hit| hit.run += begin);
+        }
+        self
+    }
+
+    /// Whether at least half of these runs are at its slots, and those slots have runs more often than not.
+    fn explains(&self, runs: Range<usize>) -> bool {
+        let usual = || self.slots.iter().filter(|slot| slot.probability >= USUAL_MIN);
+        let is_hit = |run: &usize| usual().any(|slot| slot.hits.iter().any(|hit| hit.run == *run));
+        runs.len() <= 2 * runs.clone().filter(is_hit).count()
+    }
+}
+
+fn by_clock(times: &[Moment], until: Moment) -> Option<Schedule> {
+    let span_ms = times[times.len() - 1].since_ms(times[0]);
+    let of_calendar = PERIODS_MS
+        .into_iter()
+        // Two periods lie between three runs, or a little less if the first one was late.
+        .filter(|period_ms| span_ms >= period_ms * 19 / 10 && typical_gap_allows(times, *period_ms))
+        .map(|period_ms| Fold::new(times, period_ms))
+        .collect::<Vec<_>>();
+    let best_of_calendar = of_calendar.iter().map(|fold| fold.score).fold(0.0, f64::max);
+    let is_calendars = |period_ms: i64| {
+        let near = |fold: &Fold| (fold.period_ms - period_ms).abs() * NEAR_CALENDAR <= fold.period_ms;
+        of_calendar
+            .iter()
+            .any(|fold| near(fold) && fold.score >= SCORE_MIN)
+    };
+    let own = own_period(times)
+        .filter(|&period_ms| !is_calendars(period_ms))
+        .map(|period_ms| Fold::new(times, period_ms))
+        .filter(|own| own.score >= OWN_SCORE_MIN && own.score > best_of_calendar + TIE);
+    let folds = own.map_or(of_calendar, |own| vec![own]);
+    let best = folds
+        .iter()
+        .max_by(|a, b| a.score.total_cmp(&b.score).then(b.period_ms.cmp(&a.period_ms)))?;
+    // The more slots a longer period needs, the more of them fit by accident.
+    let margin = |fold: &Fold| TIE * (1.0 + best.slots.len() as f64 / fold.slots.len().max(1) as f64).log2();
+    let is_as_good = |fold: &&Fold| fold.score >= SCORE_MIN && fold.score >= best.score - margin(fold);
+    let fold = folds.iter().find(is_as_good)?;
+    Some(Schedule {
+        rhythm: Rhythm::Clock,
+        period_ms: fold.period_ms,
+        slots: fold
+            .slots
+            .iter()
+            .map(|slot| slot.told(times, fold.period_ms, until))
+            .collect(),
+    })
+}
+
+/// Periods far shorter than the gaps have mostly empty cycles; trying them is a waste.
+fn typical_gap_allows(times: &[Moment], period_ms: i64) -> bool {
+    let span_ms = times[times.len() - 1].since_ms(times[0]);
+    let mean_gap_ms = span_ms as f64 / (times.len() - 1) as f64;
+    // The busiest half of a history may have gaps below the mean.
+    period_ms as f64 >= mean_gap_ms / 4.0
+}
+
+/// The submissions, folded by a period.
+struct Fold {
+    period_ms: i64,
+    slots: Vec<FoundSlot>,
+    /// How well the slots foresee the runs, from 0 to 1: the harmonic mean of the share of runs that are at a
+    /// slot and the share of cycles that have a run.
+    score: f64,
+}
+
+struct FoundSlot {
+    /// The middle of the hits, in the period; perhaps a little before or after it, where the slot spans its
+    /// end.
+    phase_ms: i64,
+    /// Deviations of the hits from the phase, sorted.
+    deviations_ms: Vec<i64>,
+    hits: Vec<Hit>,
+}
+
+impl Fold {
+    fn new(times: &[Moment], period_ms: i64) -> Self {
+        let (first, last) = (times[0], times[times.len() - 1]);
+        let span_ms = last.since_ms(first).max(1);
+        let width_ms = (period_ms / WIDTH_SHARE).min(WIDTH_MS_MAX);
+        let mut phases: Vec<(i64, usize)> = times
+            .iter()
+            .enumerate()
+            .map(|(run, at)| (at.ms().rem_euclid(period_ms), run))
+            .collect();
+        phases.sort_unstable();
+        let rate = times.len() as f64 / span_ms as f64;
+        let (mut slots, mut hits, mut cycles) = (Vec::new(), 0, 0);
+        for _ in 0..SLOTS_MAX {
+            let taken = densest(&phases, period_ms, width_ms);
+            if taken.len() < RUNS_MIN {
+                break;
+            }
+            let window: Vec<_> = taken.iter().map(|&at| phases[at]).collect();
+            let mut is_taken = vec![false; phases.len()];
+            for &at in &taken {
+                is_taken[at] = true;
+            }
+            let mut keep = is_taken.iter().map(|taken| !taken);
+            phases.retain(|_| keep.next().expect("one mark a phase"));
+            let slot = FoundSlot::of(times, &window, period_ms);
+            let expected = cycles_between(first, last, &slot, period_ms);
+            if slot.hits.len() >= RUNS_MIN
+                && slot.is_no_chance(expected, rate)
+                && slot.share(expected) >= SHARE_MIN
+            {
+                hits += slot.hits.len();
+                cycles += expected;
+                slots.push(slot);
+            }
+        }
+        let recall = hits as f64 / times.len() as f64;
+        let precision = hits as f64 / cycles.max(1) as f64;
+        let score = if hits == 0 {
+            0.0
+        } else {
+            2.0 * recall * precision / (recall + precision)
+        };
+        slots.sort_by_key(|slot| slot.phase_ms.rem_euclid(period_ms));
+        Self {
+            period_ms,
+            slots,
+            score,
+        }
+    }
+}
+
+/// The cycles of a slot between the first and the last run, each as early or late as its hits were.
+fn cycles_between(first: Moment, last: Moment, slot: &FoundSlot, period_ms: i64) -> usize {
+    let earliest_ms = slot.deviations_ms.first().copied().unwrap_or(0);
+    let latest_ms = slot.deviations_ms.last().copied().unwrap_or(0);
+    // The first cycle whose time ends no earlier than the first run, and the last that begins no later than
+    // the last one.
+    let begin = -(slot.phase_ms + latest_ms - first.ms()).div_euclid(period_ms);
+    let end = (last.ms() - slot.phase_ms - earliest_ms).div_euclid(period_ms);
+    slot.hits.len().max(usize::try_from(end - begin + 1).unwrap_or(0))
+}
+
+/// The places of the most phases that lie within `width_ms` of each other, on the circle of the period.
+fn densest(phases: &[(i64, usize)], period_ms: i64, width_ms: i64) -> Vec<usize> {
+    let count = phases.len();
+    let phase = |at: usize| phases[at % count].0 + if at >= count { period_ms } else { 0 };
+    let (mut best, mut end) = (0..0, 0);
+    for start in 0..count {
+        end = end.max(start);
+        while end < start + count && phase(end) - phase(start) <= width_ms {
+            end += 1;
+        }
+        let is_denser = end - start > best.len()
+            || end - start == best.len()
+                && phase(end - 1) - phase(start) < phase(best.end - 1) - phase(best.start);
+        if is_denser {
+            best = start..end;
+        }
+    }
+    best.map(|at| at % count).collect()
+}
+
+impl FoundSlot {
+    fn of(times: &[Moment], window: &[(i64, usize)], period_ms: i64) -> Self {
+        // The window may span the end of the period: its phases are taken relative to its first one.
+        let base_ms = window[0].0;
+        let relative = |phase_ms: i64| (phase_ms - base_ms).rem_euclid(period_ms);
+        let middle_ms = median(window.iter().map(|&(phase_ms, _)| relative(phase_ms)).collect()).unwrap_or(0);
+        let phase_ms = (base_ms + middle_ms).rem_euclid(period_ms);
+        let due = |at: Moment| {
+            let cycle = (at.ms() - phase_ms + period_ms / 2).div_euclid(period_ms);
+            Moment::from_ms(cycle.saturating_mul(period_ms).saturating_add(phase_ms))
+        };
+        let mut hits: Vec<Hit> = window
+            .iter()
+            .map(|&(_, run)| Hit {
+                run,
+                due: due(times[run]),
+            })
+            .collect();
+        // Of two runs in one cycle, the one nearer to its time is the one that was due.
+        let deviation_ms = |hit: &Hit| times[hit.run].since_ms(hit.due);
+        hits.sort_unstable_by_key(|hit| (hit.due, deviation_ms(hit).abs(), hit.run));
+        hits.dedup_by_key(|hit| hit.due);
+        let sorted = |hits: &[Hit]| {
+            let mut deviations_ms: Vec<i64> = hits.iter().map(deviation_ms).collect();
+            deviations_ms.sort_unstable();
+            deviations_ms
+        };
+        // An extra run that happens to be in the window is far from the others.
+        let all_ms = sorted(&hits);
+        let at = |share| quantile(&all_ms, share).unwrap_or(0);
+        let reach_ms = (TRIM * (at(0.75) - at(0.25))).max(period_ms / 100);
+        hits.retain(|hit| deviation_ms(hit).abs() <= reach_ms);
+        let deviations_ms = sorted(&hits);
+        Self {
+            phase_ms,
+            deviations_ms,
+            hits,
+        }
+    }
+
+    fn share(&self, cycles: usize) -> f64 {
+        self.hits.len() as f64 / cycles.max(1) as f64
+    }
+
+    /// Whether so many hits in so many cycles are no accident, for a job that runs at this rate (in runs a
+    /// millisecond), independently of the clock. By Chernoff's bound on the binomial distribution. Runs at
+    /// equal gaps hit a window more often than runs at random times do, so the chance of a hit is that of
+    /// equal gaps.
+    fn is_no_chance(&self, cycles: usize, rate: f64) -> bool {
+        let first = self.deviations_ms.first().copied().unwrap_or(0);
+        let last = self.deviations_ms.last().copied().unwrap_or(0);
+        let width_ms = (last - first).max(SECOND_MS) as f64;
+        let by_chance = rate * width_ms;
+        let share = self.share(cycles).min(1.0);
+        share > by_chance && cycles as f64 * divergence(share, by_chance) >= SURPRISE_MIN
+    }
+
+    /// The slot, at the time of its latest hits: a job that was moved by an hour is still in it.
+    fn told(&self, times: &[Moment], period_ms: i64, until: Moment) -> Slot {
+        let latest = |count: usize| &self.hits[self.hits.len().saturating_sub(count)..];
+        let deviation_ms = |hit: &Hit| times[hit.run].since_ms(hit.due);
+        let shift_ms = median(latest(TIMED_BY).iter().map(deviation_ms).collect()).unwrap_or(0);
+        let mut deviations_ms: Vec<i64> = latest(SPREAD_OF)
+            .iter()
+            .map(|hit| deviation_ms(hit) - shift_ms)
+            .collect();
+        deviations_ms.sort_unstable();
+        let moved = |hit: &Hit| Hit {
+            due: hit.due.plus_ms(shift_ms),
+            ..*hit
+        };
+        Slot {
+            phase_ms: (self.phase_ms + shift_ms).rem_euclid(period_ms),
+            early_ms: quantile(&deviations_ms, 0.1).unwrap_or(0).min(0),
+            late_ms: quantile(&deviations_ms, 0.9).unwrap_or(0).max(0),
+            probability: self.probability(period_ms, until),
+            hits: self.hits.iter().map(moved).collect(),
+        }
+    }
+
+    /// The chance of the next run: by the last cycles whose time is over. 0 if the slot has ended.
+    fn probability(&self, period_ms: i64, until: Moment) -> f64 {
+        let (Some(first), Some(last)) = (self.hits.first(), self.hits.last()) else {
+            return 0.0;
+        };
+        let late_ms = self.deviations_ms.last().copied().unwrap_or(0);
+        let missed = (until.since_ms(last.due) - late_ms).max(0) / period_ms;
+        let begin = last
+            .due
+            .plus_ms((missed - CHANCE_OF + 1).saturating_mul(period_ms))
+            .max(first.due);
+        let cycles = last.due.since_ms(begin).max(0) / period_ms + 1 + missed;
+        let hits = self.hits.iter().filter(|hit| hit.due >= begin).count() as f64;
+        // Before its misses, the slot had this chance.
+        let before = (self.hits.len() as f64 + 0.5) / (last.due.since_ms(first.due) / period_ms + 2) as f64;
+        let is_likely = (1.0 - before).powi(i32::try_from(missed).unwrap_or(i32::MAX)) >= ENDED_BELOW;
+        // All jobs of a cluster are silent while it is down.
+        if missed >= MISSES_MIN
+            && !is_likely
+            && until.since_ms(last.due) > DAY_MS.min(SILENCE_PERIODS_MIN * period_ms)
+        {
+            return 0.0;
+        }
+        ((hits + 0.5) / (cycles as f64 + 1.0)).min(1.0)
+    }
+}
+
+/// The divergence of Kullback and Leibler between two coins, in nats.
+fn divergence(share: f64, by_chance: f64) -> f64 {
+    let term = |p: f64, q: f64| if p > 0.0 { p * (p / q.max(1e-12)).ln() } else { 0.0 };
+    term(share, by_chance) + term(1.0 - share, 1.0 - by_chance)
+}
+
+/// The period of runs that no calendar knows, such as every 45 minutes: the middle of the gaps, then
+/// corrected over longer and longer stretches.
+fn own_period(times: &[Moment]) -> Option<i64> {
+    let gaps = times
+        .windows(2)
+        .map(|pair| pair[1].since_ms(pair[0]))
+        .filter(|&gap_ms| gap_ms > 0);
+    let mut period_ms = median(gaps.collect())? as f64;
+    let mut length = 4.min(times.len());
+    loop {
+        let slopes = times[length / 2..length].iter().filter_map(|at| {
+            let since_ms = at.since_ms(times[0]) as f64;
+            let cycles = (since_ms / period_ms).round();
+            (cycles > 0.0).then(|| (since_ms / cycles * 1e3) as i64)
+        });
+        period_ms = median(slopes.collect())? as f64 / 1e3;
+        if length == times.len() {
+            break;
+        }
+        length = (length * 2).min(times.len());
+    }
+    let rounded = period_ms.round() as i64;
+    let span_ms = times[times.len() - 1].since_ms(times[0]);
+    (rounded >= SECOND_MS && span_ms >= 2 * rounded).then_some(rounded)
+}
+
+/// Gaps between runs that are regular though no clock gives them.
+fn by_last_run(times: &[Moment], until: Moment) -> Option<Schedule> {
+    let recent = &times[times.len().saturating_sub(LEARNED_MAX)..];
+    let mut gaps_ms: Vec<i64> = recent.windows(2).map(|pair| pair[1].since_ms(pair[0])).collect();
+    gaps_ms.sort_unstable();
+    let period_ms = quantile(&gaps_ms, 0.5).filter(|&gap_ms| gap_ms >= SECOND_MS)?;
+    let near = gaps_ms
+        .iter()
+        .filter(|&&gap_ms| (gap_ms - period_ms).abs() <= period_ms / 4)
+        .count();
+    let share = near as f64 / gaps_ms.len() as f64;
+    let last = *times.last()?;
+    // Two gaps could be equal by accident, and a job that has been silent for long has ended.
+    if gaps_ms.len() < 2 * RUNS_MIN || share < 0.7 || until.since_ms(last) > 4 * period_ms {
+        return None;
+    }
+    let deviation = |share| quantile(&gaps_ms, share).unwrap_or(period_ms) - period_ms;
+    Some(Schedule {
+        rhythm: Rhythm::LastRun,
+        period_ms,
+        slots: vec![Slot {
+            phase_ms: last.ms().rem_euclid(period_ms),
+            early_ms: deviation(0.1).min(0),
+            late_ms: deviation(0.9).max(0),
+            probability: share,
+            hits: times
+                .iter()
+                .enumerate()
+                .map(|(run, &due)| Hit { run, due })
+                .collect(),
+        }],
+    })
+}
+
+/// A time at which a run is due.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Due {
+    /// Its slot.
+    pub(crate) slot: usize,
+    pub(crate) at: Moment,
+    /// Nine runs in ten come after this.
+    pub(crate) early: Moment,
+    /// Nine runs in ten come before this.
+    pub(crate) late: Moment,
+}
+
+impl Schedule {
+    /// The times from `from` until before `to` at which a run is due, in order, at most `max`.
+    pub(crate) fn due(&self, from: Moment, to: Moment, max: usize) -> Vec<Due> {
+        let mut due = Vec::new();
+        for (number, slot) in self.slots.iter().enumerate() {
+            let mut cycle = (from.ms() - slot.phase_ms).div_euclid(self.period_ms);
+            while due.len() < max {
+                let at = Moment::from_ms(cycle.saturating_mul(self.period_ms).saturating_add(slot.phase_ms));
+                if at >= to {
+                    break;
+                }
+                cycle += 1;
+                if at < from {
+                    continue;
+                }
+                let spread = self.spread_at(slot, at);
+                due.push(Due {
+                    slot: number,
+                    at,
+                    early: at.plus_ms(spread.0),
+                    late: at.plus_ms(spread.1),
+                });
+            }
+        }
+        due.sort_by_key(|due| (due.at, due.slot));
+        due
+    }
+
+    /// How much earlier and later than `at` a run may come. A drifting schedule becomes less certain with
+    /// each run, as the square root of their number.
+    fn spread_at(&self, slot: &Slot, at: Moment) -> (i64, i64) {
+        let last = slot.hits.last().map_or(at, |hit| hit.due);
+        if self.rhythm == Rhythm::Clock {
+            return (slot.early_ms, slot.late_ms);
+        }
+        let runs = (at.since_ms(last) as f64 / self.period_ms as f64).max(1.0);
+        let grown =
+            |ms: i64| ((ms as f64 * runs.sqrt()) as i64).clamp(-self.period_ms / 2, self.period_ms / 2);
+        (grown(slot.early_ms), grown(slot.late_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! Robust statistics: quantiles, which outliers do not move.
+
+use serde::{Deserialize, Serialize};
+
+/// The middle of some values, and the range of most of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spread {
+    /// One value in ten is lower.
+    pub low: u64,
+    /// The expected value.
+    pub typical: u64,
+    /// One value in ten is higher.
+    pub high: u64,
+}
+
+/// Occurrences that the expected value of something comes from: sizes grow, so old ones mislead.
+const TYPICAL_OF: usize = 7;
+
+/// Occurrences that the range comes from.
+const RANGE_OF: usize = 30;
+
+impl Spread {
+    /// The spread of values in the order of their occurrence; `None` without a value.
+    pub fn of(values: &[u64]) -> Option<Self> {
+        let recent = |count: usize| {
+            let mut recent = values[values.len().saturating_sub(count)..].to_vec();
+            recent.sort_unstable();
+            recent
+        };
+        let typical = quantile(&recent(TYPICAL_OF), 0.5)?;
+        let range = recent(RANGE_OF);
+        Some(Self {
+            low: quantile(&range, 0.1)?.min(typical),
+            typical,
+            high: quantile(&range, 0.9)?.max(typical),
+        })
+    }
+}
+
+/// The value with this share of the others below it, of sorted values; `None` without a value.
+pub(crate) fn quantile<T: Copy>(sorted: &[T], share: f64) -> Option<T> {
+    let last = sorted.len().checked_sub(1)?;
+    #[expect(clippy::cast_sign_loss, reason = "a share of a length is not negative")]
+    let at = (last as f64 * share).round() as usize;
+    sorted.get(at.min(last)).copied()
+}
+
+/// The middle of values in any order; `None` without a value.
+pub(crate) fn median(mut values: Vec<i64>) -> Option<i64> {
+    values.sort_unstable();
+    quantile(&values, 0.5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Spread, median, quantile};
+
+    #[test]
+    fn quantiles_are_values_that_were_there() {
+        assert_eq!(quantile(&[1, 2, 3, 4, 5], 0.5), Some(3));
+        assert_eq!(quantile(&[1, 2, 3, 4, 5], 0.9), Some(5));
+        assert_eq!(quantile::<i64>(&[], 0.5), None);
+        assert_eq!(median(vec![9, 1, 5]), Some(5));
+    }
+
+    #[test]
+    fn the_expected_size_follows_growth_and_ignores_an_outlier() {
+        let mut sizes: Vec<u64> = (0..40).map(|day| 1_000 + day * 10).collect();
+        sizes[38] = 1_000_000;
+        let spread = Spread::of(&sizes).unwrap();
+        assert!((1_350..1_400).contains(&spread.typical), "{spread:?}");
+        assert!(spread.low < spread.typical && spread.high < 1_400, "{spread:?}");
+        assert_eq!(Spread::of(&[]), None);
+    }
+}

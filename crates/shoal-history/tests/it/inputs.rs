@@ -1,0 +1,275 @@
+//! Inputs of all kinds, as a job of twenty days reads them, and the forecast for the next day.
+
+use shoal_history::forecast::{DeadlineRule, Extent, ForecastJob};
+use shoal_history::read::Reader;
+use shoal_history::{Input, Moment, Run, Templates, Window, forecast};
+
+use crate::workload::{DAY_MS, HOUR_MS, MINUTE_MS, START};
+
+const DAYS: i64 = 20;
+
+fn day(number: i64) -> String {
+    Moment::from_ms(START + number * DAY_MS).to_string()[..10].to_owned()
+}
+
+/// The next run of a job that read these paths on each of twenty days, a thousand bytes of each.
+fn next(paths: impl Fn(i64) -> Vec<String>) -> ForecastJob {
+    let mut runs = runs(DAYS, DAY_MS, paths);
+    assert_eq!(runs.len(), 1, "{runs:?}");
+    runs.remove(0)
+}
+
+/// The next runs of a job that runs once a period, for the day after so many periods.
+fn runs(periods: i64, period_ms: i64, paths: impl Fn(i64) -> Vec<String>) -> Vec<ForecastJob> {
+    let run = |number: i64| {
+        let submitted = Moment::from_ms(START + number * period_ms + MINUTE_MS);
+        Run {
+            name: "etl".to_owned(),
+            submitted,
+            ended: Some(submitted.plus_ms(10 * 1_000)),
+            inputs: paths(number)
+                .into_iter()
+                .map(|path| Input {
+                    path,
+                    bytes: Some(1_000),
+                    bytes_per_s: None,
+                })
+                .collect(),
+            ..Run::default()
+        }
+    };
+    next_day((0..periods).map(run), START + periods * period_ms)
+}
+
+fn next_day(runs: impl Iterator<Item = Run>, from_ms: i64) -> Vec<ForecastJob> {
+    let mut reader = Reader::default();
+    for run in runs {
+        reader.run("h", &run).expect("this is no large history");
+    }
+    let templates = Templates::learn(&reader.finish().expect("this is no large history"));
+    forecast(&templates, Window::after(Moment::from_ms(from_ms), DAY_MS)).jobs
+}
+
+fn paths(job: &ForecastJob) -> Vec<String> {
+    let mut paths: Vec<String> = job.inputs.iter().map(|input| input.path.clone()).collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn dates_of_every_spelling_move_along() {
+    let compact = |day: &str| day.replace('-', "");
+    let job = next(|number| {
+        let (today, before) = (day(number), day(number - 1));
+        vec![
+            format!("s3://b/a/dt={before}/x.csv"),
+            format!("s3://b/b/{}.csv", compact(&today)),
+            format!("s3://b/c/{}/x.csv", before.replace('-', "/")),
+            format!("s3://b/d/day={}/x.csv", (START / DAY_MS) + number),
+            format!(
+                "s3://b/e/year={}/month={}/x.csv",
+                &today[..4],
+                today[5..7].trim_start_matches('0')
+            ),
+            format!("s3://b/f/snapshot={today}/dt={before}/x.csv"),
+        ]
+    });
+    let (today, before) = (day(DAYS), day(DAYS - 1));
+    assert_eq!(
+        paths(&job),
+        [
+            format!("s3://b/a/dt={before}/x.csv"),
+            format!("s3://b/b/{}.csv", compact(&today)),
+            format!("s3://b/c/{}/x.csv", before.replace('-', "/")),
+            format!("s3://b/d/day={}/x.csv", (START / DAY_MS) + DAYS),
+            format!(
+                "s3://b/e/year={}/month={}/x.csv",
+                &today[..4],
+                today[5..7].trim_start_matches('0')
+            ),
+            format!("s3://b/f/snapshot={today}/dt={before}/x.csv"),
+        ]
+    );
+    assert!(
+        job.inputs
+            .iter()
+            .all(|input| input.extent == Extent::Object && input.bytes.typical == 1_000)
+    );
+}
+
+#[test]
+fn a_date_that_stays_is_no_date() {
+    let job = next(|_| vec!["s3://b/dim/v=2026-10-01/x.csv".to_owned()]);
+    assert_eq!(paths(&job), ["s3://b/dim/v=2026-10-01/x.csv"]);
+    // A job of every minute reads the same for hours; its moving inputs show only over days.
+    let hourly = runs(5 * 24, HOUR_MS, |hour| {
+        vec![
+            format!("s3://b/model/v={}/x", day(0)),
+            format!("s3://b/today/dt={}/x", day(hour / 24)),
+        ]
+    });
+    assert_eq!(hourly.len(), 24);
+    assert_eq!(
+        paths(&hourly[0]),
+        [
+            format!("s3://b/model/v={}/x", day(0)),
+            format!("s3://b/today/dt={}/x", day(5))
+        ]
+    );
+}
+
+#[test]
+fn the_last_seven_days_are_a_window_that_moves() {
+    let job = next(|number| {
+        (number - 7..number)
+            .map(|back| format!("s3://b/t/dt={}/", day(back)))
+            .collect()
+    });
+    let expected: Vec<String> = (DAYS - 7..DAYS)
+        .map(|back| format!("s3://b/t/dt={}/", day(back)))
+        .collect();
+    assert_eq!(paths(&job), expected);
+    assert!(job.inputs.iter().all(|input| input.extent == Extent::Prefix));
+}
+
+#[test]
+fn all_days_since_a_date_or_since_the_first_of_the_month_are_a_range() {
+    let job = next(|number| {
+        (-5..number)
+            .map(|back| format!("s3://b/t/dt={}/x", day(back)))
+            .collect()
+    });
+    assert_eq!(job.inputs.len(), 25);
+    assert!(paths(&job).contains(&format!("s3://b/t/dt={}/x", day(DAYS - 1))));
+    // From the fifth of October on; 40 days later it is the fourteenth of November.
+    let first_of_month = |number: i64| if number < 27 { -4 } else { 27 };
+    let month = |number: i64| {
+        (first_of_month(number)..number)
+            .map(|back| format!("s3://b/t/dt={}/x", day(back)))
+            .collect()
+    };
+    let job = &runs(40, DAY_MS, month)[0];
+    assert_eq!(paths(job), month(40));
+}
+
+#[test]
+fn files_with_new_names_are_a_prefix() {
+    let part = |number: i64, part: i64| {
+        format!(
+            "part-{part:05}-{:08x}-1111-2222-3333-444455556666.parquet",
+            number * 7_919
+        )
+    };
+    let job = next(|number| {
+        let rewritten = (0..3).map(|file| format!("s3://b/table/{}", part(number, file)));
+        let of_day = (0..3).map(|file| format!("s3://b/events/dt={}/{}", day(number), part(number, file)));
+        rewritten
+            .chain(of_day)
+            .chain(["s3://b/table/_metadata".to_owned()])
+            .collect()
+    });
+    assert_eq!(
+        paths(&job),
+        [
+            format!("s3://b/events/dt={}/", day(DAYS)),
+            "s3://b/table/".to_owned()
+        ]
+    );
+    for input in &job.inputs {
+        assert_eq!(input.extent, Extent::Prefix);
+        let objects = if input.path.contains("table") { 4 } else { 3 };
+        assert_eq!(
+            (input.objects, input.bytes.typical),
+            (Some(objects), objects * 1_000),
+            "{input:?}"
+        );
+    }
+}
+
+#[test]
+fn many_files_of_one_folder_are_a_prefix_and_a_choice_of_them_a_part() {
+    let all = next(|_| (0..100).map(|file| format!("s3://b/images/{file}.jpg")).collect());
+    assert_eq!(paths(&all), ["s3://b/images/"]);
+    assert_eq!(
+        (all.inputs[0].extent, all.inputs[0].objects),
+        (Extent::Prefix, Some(100))
+    );
+    let some = next(|number| {
+        let chosen = |file: &i64| (file * 7 + number * 13) % 3 == 0;
+        (0..300)
+            .filter(chosen)
+            .map(|file| format!("s3://b/images/{file}.jpg"))
+            .collect()
+    });
+    assert_eq!(paths(&some), ["s3://b/images/"]);
+    assert_eq!(some.inputs[0].extent, Extent::PartOfPrefix);
+}
+
+#[test]
+fn a_path_that_two_rules_give_is_expected_once() {
+    // Every run reads one fixed day, and the day before: of the run after that day, both are one.
+    let fixed = day(DAYS - 1);
+    let job = next(|number| {
+        let mut paths = vec![
+            format!("s3://b/t/dt={fixed}/"),
+            format!("s3://b/t/dt={}/", day(number - 1)),
+        ];
+        paths.dedup();
+        paths
+    });
+    assert_eq!(paths(&job), [format!("s3://b/t/dt={fixed}/")]);
+}
+
+#[test]
+fn an_input_of_few_runs_is_not_expected() {
+    let job = next(|number| {
+        let rare = (number % 4 == 0).then(|| "s3://b/rare/x".to_owned());
+        rare.into_iter().chain(["s3://b/usual/x".to_owned()]).collect()
+    });
+    assert_eq!(paths(&job), ["s3://b/usual/x"]);
+}
+
+/// A run of a job on each day, from its hour on for ten minutes.
+fn daily(name: &str, hour: i64, number: i64) -> Run {
+    let submitted = Moment::from_ms(START + number * DAY_MS + hour * HOUR_MS);
+    Run {
+        name: name.to_owned(),
+        submitted,
+        ended: Some(submitted.plus_ms(10 * MINUTE_MS)),
+        ..Run::default()
+    }
+}
+
+fn deadline(jobs: &[ForecastJob], name: &str) -> (DeadlineRule, i64) {
+    let job = jobs
+        .iter()
+        .find(|job| job.name == name)
+        .expect("the job is forecast");
+    (
+        job.deadline_rule,
+        job.deadline.since_ms(job.submission.at) / MINUTE_MS,
+    )
+}
+
+#[test]
+fn a_deadline_is_given_or_the_start_of_a_consumer_or_follows_from_run_times() {
+    let mut all = Vec::new();
+    for number in 0..DAYS {
+        let mut given = daily("given", 1, number);
+        given.deadline = Some(given.submitted.plus_ms(45 * MINUTE_MS));
+        let mut producer = daily("producer", 2, number);
+        producer.outputs = vec![format!("s3://b/made/dt={}", day(number))];
+        let mut consumer = daily("consumer", 4, number);
+        let path = format!("s3://b/made/dt={}/part-0", day(number));
+        consumer.inputs = vec![Input {
+            path,
+            bytes: Some(5),
+            bytes_per_s: None,
+        }];
+        all.extend([given, producer, consumer]);
+    }
+    let jobs = next_day(all.into_iter(), START + DAYS * DAY_MS);
+    assert_eq!(deadline(&jobs, "given"), (DeadlineRule::Given, 45));
+    assert_eq!(deadline(&jobs, "producer"), (DeadlineRule::Consumer, 120));
+    assert_eq!(deadline(&jobs, "consumer"), (DeadlineRule::RunTimes, 12));
+}

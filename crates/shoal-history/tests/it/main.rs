@@ -1,0 +1,7 @@
+//! Histories from end to end: read, learned, forecast and tested against their own end.
+
+mod generated;
+mod golden;
+mod inputs;
+mod readers;
+mod workload;

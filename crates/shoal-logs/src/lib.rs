@@ -1,0 +1,44 @@
+//! Logs of requests and jobs, line by line, as values.
+//!
+//! A parser takes one line and gives a value that borrows from it, or a [`Mismatch`]. Names of files, numbers
+//! of lines and the meaning of a request belong to the caller: the simulator turns requests into accesses of
+//! a cache, the planner into runs of jobs. One format per file, and one reader per format.
+
+pub mod captured;
+pub mod line;
+pub mod node;
+mod request;
+pub mod s3_server;
+pub mod swim;
+pub mod timestamp;
+
+use std::fmt;
+
+pub use self::request::{Request, RequestKind};
+
+/// Why a line is not of the expected format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// The text that was found, and where.
+    pub found: String,
+    /// The expected form.
+    pub expected: String,
+}
+
+impl Mismatch {
+    /// A line with `found` where `expected` belongs.
+    pub fn new(found: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self {
+            found: found.into(),
+            expected: expected.into(),
+        }
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "found {}\nhint: expected {}", self.found, self.expected)
+    }
+}
+
+impl std::error::Error for Mismatch {}

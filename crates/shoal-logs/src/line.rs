@@ -1,0 +1,95 @@
+//! Lines of a file, one after the other, none longer than a limit.
+
+use std::io::{self, BufRead};
+
+/// How the reading of one line ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineEnd {
+    /// The line is in the buffer, without its line end.
+    Line,
+    /// The line is longer than the limit. It was passed over, and the buffer has its beginning.
+    TooLong,
+    /// There are no more lines.
+    NoMore,
+}
+
+/// Reads the next line of `input` into `line`, which is cleared first. The buffer never grows beyond
+/// `bytes_max` and one more read of `input`.
+///
+/// # Errors
+///
+/// Fails as `input` fails.
+pub fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, bytes_max: usize) -> io::Result<LineEnd> {
+    line.clear();
+    let (mut any, mut too_long) = (false, false);
+    loop {
+        let available = match input.fill_buf() {
+            Ok(available) => available,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if available.is_empty() {
+            break;
+        }
+        any = true;
+        let end = available.iter().position(|&byte| byte == b'\n');
+        let part = &available[..end.unwrap_or(available.len())];
+        let room = bytes_max.saturating_sub(line.len());
+        too_long |= part.len() > room;
+        line.extend_from_slice(&part[..part.len().min(room)]);
+        let taken = part.len() + usize::from(end.is_some());
+        input.consume(taken);
+        if end.is_some() {
+            break;
+        }
+    }
+    if line.last() == Some(&b'\r') && !too_long {
+        line.pop();
+    }
+    Ok(match (any, too_long) {
+        (false, _) => LineEnd::NoMore,
+        (true, true) => LineEnd::TooLong,
+        (true, false) => LineEnd::Line,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+
+    use super::{LineEnd, read_line};
+
+    fn lines(text: &str, bytes_max: usize) -> Vec<(LineEnd, String)> {
+        // Small reads, so that lines span several of them.
+        let mut input = BufReader::with_capacity(3, text.as_bytes());
+        let (mut line, mut lines) = (Vec::new(), Vec::new());
+        loop {
+            let end = read_line(&mut input, &mut line, bytes_max).unwrap();
+            if end == LineEnd::NoMore {
+                return lines;
+            }
+            lines.push((end, String::from_utf8(line.clone()).unwrap()));
+        }
+    }
+
+    #[test]
+    fn lines_end_at_a_line_feed_and_at_the_end() {
+        let told = lines("a\r\n\nlonger one\nlast", 100);
+        let texts: Vec<_> = told.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(texts, ["a", "", "longer one", "last"]);
+        assert!(told.iter().all(|(end, _)| *end == LineEnd::Line));
+        assert!(lines("", 100).is_empty());
+    }
+
+    #[test]
+    fn a_line_beyond_the_limit_is_passed_over() {
+        let told = lines("12345678901\nb\n", 10);
+        assert_eq!(
+            told,
+            [
+                (LineEnd::TooLong, "1234567890".to_owned()),
+                (LineEnd::Line, "b".to_owned())
+            ]
+        );
+    }
+}

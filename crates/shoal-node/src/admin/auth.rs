@@ -1,0 +1,280 @@
+//! Which requests an admin port answers: all of them over loopback, as far as they only look; the others if
+//! they show a token or a certificate, where one is configured.
+//!
+//! | request | nothing is configured | tokens or certificates are |
+//! |---|---|---|
+//! | `/healthz`, `/readyz` | yes | yes |
+//! | another page over loopback | yes | yes |
+//! | another page from elsewhere | yes | with a token or a certificate |
+//! | an order over loopback | yes | with a token or a certificate |
+//! | an order from elsewhere | no | with a token or a certificate |
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use http::StatusCode;
+use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+use crate::http::pages::{Page, text};
+
+/// The least length of a token: shorter ones can be guessed.
+const TOKEN_CHARS_MIN: usize = 16;
+
+/// The most tokens of a file: each request is compared with all of them.
+const TOKENS_MAX: usize = 64;
+
+/// Purpose of a request to the admin port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// To know whether the node is alive and ready.
+    Probe,
+    /// To look.
+    Look,
+    /// To change something.
+    Order,
+}
+
+/// Facts about a request that decide whether the node answers it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker<'a> {
+    /// Where it comes from.
+    pub address: IpAddr,
+    /// Whether its connection has shown a certificate that `client_ca` signed.
+    pub is_certified: bool,
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+}
+
+/// Decides about requests.
+#[derive(Debug, Default)]
+pub struct AdminAuth {
+    token_file: Option<PathBuf>,
+    tokens: ArcSwap<Tokens>,
+    has_client_ca: bool,
+}
+
+/// Digests of the tokens. They are compared in time that does not depend on how much of them is right.
+#[derive(Debug, Default)]
+struct Tokens(Vec<[u8; 32]>);
+
+/// A file of tokens that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("[admin] token_file {}: {why}\nhint: write one token a line, such as one made with: openssl rand -hex 32", path.display())]
+pub struct TokenError {
+    path: PathBuf,
+    why: String,
+}
+
+impl AdminAuth {
+    /// Reads the tokens in `token_file`, if there is one. With `has_client_ca`, connections may show
+    /// certificates.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or holds no tokens.
+    pub fn open(token_file: Option<PathBuf>, has_client_ca: bool) -> Result<Arc<Self>, TokenError> {
+        let tokens = token_file.as_deref().map(Tokens::read).transpose()?;
+        Ok(Arc::new(Self {
+            token_file,
+            tokens: ArcSwap::from_pointee(tokens.unwrap_or_default()),
+            has_client_ca,
+        }))
+    }
+
+    /// Reads the file of tokens again.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`open`](Self::open) does; the tokens stay as they are then.
+    pub fn reload(&self) -> Result<(), TokenError> {
+        if let Some(path) = &self.token_file {
+            self.tokens.store(Arc::new(Tokens::read(path)?));
+        }
+        Ok(())
+    }
+
+    /// Refuses a request that may not have its wish.
+    pub fn refuse(&self, asker: &Asker<'_>, wish: Wish) -> Option<Page> {
+        let is_local = asker.address.to_canonical().is_loopback();
+        let is_open = match wish {
+            Wish::Probe => true,
+            Wish::Look => is_local || !self.is_configured(),
+            Wish::Order => is_local && !self.is_configured(),
+        };
+        if is_open || asker.is_certified || self.knows(asker.headers) {
+            return None;
+        }
+        if !self.is_configured() {
+            return Some(text(
+                StatusCode::FORBIDDEN,
+                "orders are taken over loopback only\nhint: set [admin] token_file, or tls_cert, tls_key and client_ca, and show a token or a certificate; docs/how-to/secure.md shows how\n",
+            ));
+        }
+        let mut page = text(
+            StatusCode::UNAUTHORIZED,
+            "this needs a token of [admin] token_file, or a certificate that client_ca has signed\nhint: shoal --token-file FILE, or the header authorization: Bearer TOKEN\n",
+        );
+        page.headers_mut()
+            .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        Some(page)
+    }
+
+    const fn is_configured(&self) -> bool {
+        self.token_file.is_some() || self.has_client_ca
+    }
+
+    /// Whether the header shows one of the tokens.
+    fn knows(&self, headers: &HeaderMap) -> bool {
+        let mut shown = headers.get_all(AUTHORIZATION).iter();
+        let (Some(shown), None) = (shown.next(), shown.next()) else {
+            return false;
+        };
+        let shown = shown.as_bytes().split_at_checked(b"Bearer ".len());
+        shown.is_some_and(|(scheme, token)| {
+            scheme.eq_ignore_ascii_case(b"Bearer ") && self.tokens.load().has(token.trim_ascii())
+        })
+    }
+}
+
+impl Tokens {
+    fn read(path: &Path) -> Result<Self, TokenError> {
+        let bad = |why: String| TokenError {
+            path: path.into(),
+            why,
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+        let mut digests = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let token = line.trim();
+            if token.is_empty() || token.starts_with('#') {
+                continue;
+            }
+            if token.len() < TOKEN_CHARS_MIN || token.contains(char::is_whitespace) {
+                return Err(bad(format!(
+                    "line {number} is no token: it has fewer than {TOKEN_CHARS_MIN} characters, or blanks"
+                )));
+            }
+            digests.push(Sha256::digest(token).into());
+        }
+        match digests.len() {
+            0 => Err(bad("it holds no token".into())),
+            count if count > TOKENS_MAX => Err(bad(format!("it holds more than {TOKENS_MAX} tokens"))),
+            _ => Ok(Self(digests)),
+        }
+    }
+
+    fn has(&self, token: &[u8]) -> bool {
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        let equal = self.0.iter().map(|known| known.ct_eq(&digest));
+        // All are compared, whichever is right.
+        equal
+            .fold(subtle::Choice::from(0), |any, equal| any | equal)
+            .into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const LOCAL: &str = "127.0.0.1";
+    const REMOTE: &str = "10.0.0.7";
+
+    fn ask(auth: &AdminAuth, address: &str, shown: Option<&str>, wish: Wish) -> Option<StatusCode> {
+        let mut headers = HeaderMap::new();
+        if let Some(shown) = shown {
+            headers.insert(AUTHORIZATION, shown.parse().unwrap());
+        }
+        let is_certified = shown == Some("a certificate");
+        let asker = Asker {
+            address: address.parse().unwrap(),
+            is_certified,
+            headers: &headers,
+        };
+        auth.refuse(&asker, wish).map(|page| page.status())
+    }
+
+    #[test]
+    fn the_table_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tokens");
+        fs::write(&file, "# old and new\n0123456789abcdef\n\nfedcba9876543210 \n").unwrap();
+        let (open, closed) = (AdminAuth::default(), AdminAuth::open(Some(file), false).unwrap());
+        let certified = AdminAuth::open(None, true).unwrap();
+        let (token, other) = (Some("Bearer 0123456789abcdef"), Some("bearer fedcba9876543210"));
+        let refused = Some(StatusCode::UNAUTHORIZED);
+        let table = [
+            (&open, LOCAL, None, Wish::Order, None),
+            (&open, "::1", None, Wish::Order, None),
+            (&open, "::ffff:127.0.0.1", None, Wish::Order, None),
+            (&open, REMOTE, None, Wish::Order, Some(StatusCode::FORBIDDEN)),
+            (&open, REMOTE, token, Wish::Order, Some(StatusCode::FORBIDDEN)),
+            (&open, REMOTE, None, Wish::Look, None),
+            (&closed, REMOTE, None, Wish::Probe, None),
+            (&closed, LOCAL, None, Wish::Look, None),
+            (&closed, REMOTE, None, Wish::Look, refused),
+            (&closed, REMOTE, token, Wish::Look, None),
+            (&closed, LOCAL, None, Wish::Order, refused),
+            (&closed, LOCAL, token, Wish::Order, None),
+            (&closed, REMOTE, other, Wish::Order, None),
+            (
+                &closed,
+                REMOTE,
+                Some("Bearer 0123456789abcdeX"),
+                Wish::Order,
+                refused,
+            ),
+            (&closed, REMOTE, Some("Bearer "), Wish::Order, refused),
+            (&closed, REMOTE, Some("Bearer"), Wish::Order, refused),
+            (
+                &closed,
+                REMOTE,
+                Some("Basic 0123456789abcdef"),
+                Wish::Order,
+                refused,
+            ),
+            (&closed, REMOTE, Some("0123456789abcdef"), Wish::Order, refused),
+            (&certified, REMOTE, None, Wish::Look, refused),
+            (&certified, LOCAL, None, Wish::Order, refused),
+            (&certified, REMOTE, Some("a certificate"), Wish::Order, None),
+            (&certified, REMOTE, Some("Bearer "), Wish::Order, refused),
+        ];
+        for (auth, address, shown, wish, expected) in table {
+            assert_eq!(
+                ask(auth, address, shown, wish),
+                expected,
+                "{address} {shown:?} {wish:?} {auth:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn tokens_change_with_a_reload_and_a_bad_file_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tokens");
+        fs::write(&file, "0123456789abcdef").unwrap();
+        let auth = AdminAuth::open(Some(file.clone()), false).unwrap();
+        let order = |token: &str| ask(&auth, REMOTE, Some(&format!("Bearer {token}")), Wish::Order);
+        for bad in ["", "# none\n", "short\n", "0123456789 abcdef\n"] {
+            fs::write(&file, bad).unwrap();
+            let error = auth.reload().unwrap_err().to_string();
+            assert!(
+                error.contains("\nhint: ") && !error.contains("0123456789"),
+                "{error}"
+            );
+            assert_eq!(order("0123456789abcdef"), None);
+        }
+        fs::write(&file, "fedcba9876543210\n").unwrap();
+        auth.reload().unwrap();
+        assert_eq!(order("0123456789abcdef"), Some(StatusCode::UNAUTHORIZED));
+        assert_eq!(order("fedcba9876543210"), None);
+        fs::remove_file(&file).unwrap();
+        assert!(auth.reload().is_err() && AdminAuth::open(Some(file), false).is_err());
+    }
+}

@@ -1,0 +1,124 @@
+//! How a client proves to an admin port that it may look and give orders, and how it knows the port.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use http::HeaderValue;
+use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use shoal_base::secret::Secret;
+
+use super::AdminUrl;
+
+/// Credentials that a client shows to admin ports, and the certificates that it trusts there.
+#[derive(Clone, Debug, Default)]
+pub struct AdminAccess {
+    /// A line of `[admin] token_file`.
+    pub token: Option<Secret>,
+    /// Certificates that sign those of admin ports; without it those that the system trusts.
+    pub ca_file: Option<PathBuf>,
+    /// The client's certificate and its key, where `[admin] client_ca` asks for one.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+}
+
+/// A file that a client cannot use.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {why}", path.display())]
+pub struct AccessError {
+    path: PathBuf,
+    why: String,
+}
+
+impl AccessError {
+    fn of(path: &Path, why: impl fmt::Display) -> Self {
+        Self {
+            path: path.into(),
+            why: why.to_string(),
+        }
+    }
+}
+
+impl AdminAccess {
+    /// Reads a token from a file: its first line that is not empty.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or holds no token.
+    pub fn read_token(&mut self, path: &Path) -> Result<(), AccessError> {
+        let text = std::fs::read_to_string(path).map_err(|error| AccessError::of(path, error))?;
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let token = lines
+            .next()
+            .ok_or_else(|| AccessError::of(path, "it holds no token"))?;
+        self.token = Some(Secret::new(token));
+        self.header()
+            .map_err(|error| AccessError::of(path, error.why))
+            .map(drop)
+    }
+
+    /// The header that shows the token.
+    pub(super) fn header(&self) -> Result<Option<HeaderValue>, AccessError> {
+        let header = |token: &Secret| {
+            let header = HeaderValue::try_from(format!("Bearer {}", token.expose()));
+            let mut header =
+                header.map_err(|_| AccessError::of(Path::new("token"), "it has control characters"))?;
+            header.set_sensitive(true);
+            Ok(header)
+        };
+        self.token.as_ref().map(header).transpose()
+    }
+
+    /// Connects to ports like the one at `url`.
+    pub(super) fn connector(
+        &self,
+        url: &AdminUrl,
+        tcp: HttpConnector,
+    ) -> Result<HttpsConnector<HttpConnector>, AccessError> {
+        let config = self.tls(url)?;
+        let connector = HttpsConnectorBuilder::new().with_tls_config(config);
+        Ok(connector.https_or_http().enable_http1().wrap_connector(tcp))
+    }
+
+    fn tls(&self, url: &AdminUrl) -> Result<ClientConfig, AccessError> {
+        let system = Path::new("the certificates of the system");
+        let config = ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into());
+        let config = config.with_safe_default_protocol_versions();
+        let config = config.map_err(|error| AccessError::of(system, error))?;
+        let config = match &self.ca_file {
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots
+                        .add(certificate)
+                        .map_err(|error| AccessError::of(path, error))?;
+                }
+                config.with_root_certificates(roots)
+            }
+            // They are read only if they are needed: there are hundreds.
+            None if url.is_https() => config
+                .with_native_roots()
+                .map_err(|error| AccessError::of(system, error))?,
+            None => config.with_root_certificates(RootCertStore::empty()),
+        };
+        let Some((certificate, key)) = &self.certificate else {
+            return Ok(config.with_no_client_auth());
+        };
+        let private = PrivateKeyDer::from_pem_file(key).map_err(|error| AccessError::of(key, error))?;
+        let config = config.with_client_auth_cert(certificates(certificate)?, private);
+        config.map_err(|error| AccessError::of(certificate, error))
+    }
+}
+
+/// The certificates in a file of PEM, at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, AccessError> {
+    let unread = |error| AccessError::of(path, error);
+    let certificates = CertificateDer::pem_file_iter(path).map_err(unread)?;
+    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(unread)?;
+    if certificates.is_empty() {
+        return Err(AccessError::of(path, "it holds no certificate"));
+    }
+    Ok(certificates)
+}

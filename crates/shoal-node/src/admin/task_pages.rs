@@ -1,0 +1,221 @@
+//! The pages of tasks: `/tasks` and below it.
+
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
+use serde::Serialize;
+use serde_json::json;
+use shoal_s3::operation::Query;
+
+use crate::http::connection::ClientBody;
+use crate::http::pages::{Page, not_allowed, only_read, page, text};
+use crate::tasks::{
+    OrderError, Task, TaskListPart, TaskRefusal, TaskRequest, TaskState, Tasks, is_notification,
+};
+
+/// The path of all tasks.
+const TASKS: &str = "/tasks";
+
+/// The longest order or announcement in bytes; queues pass on 256 KiB at most.
+const ORDER_BYTES_MAX: usize = 512 << 10;
+
+/// The number of tasks in one answer, and the largest.
+const LIMIT: usize = 100;
+const LIMIT_MAX: usize = 1_000;
+
+/// A page of tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskPage {
+    /// `/tasks`
+    All,
+    /// `/tasks/ID`
+    One(String),
+    /// `/tasks/ID/cancel`
+    Cancel(String),
+}
+
+impl TaskPage {
+    /// The page at a path, if it is one of tasks.
+    pub fn at(path: &str) -> Option<Self> {
+        let below = path.strip_prefix(TASKS)?;
+        let mut parts = below.split('/').skip(1);
+        match (below, parts.next(), parts.next(), parts.next()) {
+            ("", ..) => Some(Self::All),
+            (_, Some(id), None, None) if !id.is_empty() => Some(Self::One(id.into())),
+            (_, Some(id), Some("cancel"), None) if !id.is_empty() => Some(Self::Cancel(id.into())),
+            _ => None,
+        }
+    }
+
+    /// Whether a request for the page gives an order.
+    pub fn is_order(&self, method: &Method) -> bool {
+        match self {
+            Self::All => *method == Method::POST,
+            Self::One(_) => false,
+            Self::Cancel(_) => true,
+        }
+    }
+
+    /// Answers a request for the page.
+    pub async fn answer(self, tasks: &Tasks, request: Request<ClientBody>) -> Page {
+        match (self, request.method()) {
+            (Self::All, &Method::POST) => match post(tasks, request).await {
+                Ok(task) => json_page(StatusCode::ACCEPTED, &task),
+                Err(refusal) => refusal,
+            },
+            (Self::Cancel(id), &Method::POST) => match tasks.cancel(&id) {
+                Ok(task) => json_page(StatusCode::OK, &task),
+                Err(refusal) => refused(&refusal),
+            },
+            (Self::Cancel(_), _) => not_allowed("only POST is understood here\n", "POST"),
+            (Self::All, &Method::GET | &Method::HEAD) => list(tasks, request.uri().query()),
+            (Self::All, _) => not_allowed("only GET, HEAD and POST are understood here\n", "GET, HEAD, POST"),
+            (Self::One(id), method) => match only_read(method) {
+                Some(refusal) => refusal,
+                None => match tasks.get(&id) {
+                    Ok(task) => json_page(StatusCode::OK, &task),
+                    Err(refusal) => refused(&refusal),
+                },
+            },
+        }
+    }
+}
+
+/// Takes an order: in JSON, as a list of objects, or as an announcement of S3. The latter two have the rest
+/// of the order in the query.
+async fn post(tasks: &Tasks, request: Request<ClientBody>) -> Result<Task, Page> {
+    let refused = |refusal: TaskRefusal| refused(&refusal);
+    match media(request.headers()) {
+        Some(Media::Json) => {}
+        Some(Media::Text) => {
+            let order = of_query(request.uri().query()).map_err(refused)?;
+            return tasks.post_list(order, request.into_body()).await.map_err(refused);
+        }
+        None => {
+            return Err(text(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "an order is JSON, or a list of URIs\nhint: send content-type: application/json, or text/plain\n",
+            ));
+        }
+    }
+    let query = request.uri().query().map(str::to_owned);
+    let body = Limited::new(request.into_body(), ORDER_BYTES_MAX).collect().await;
+    let body = body.map_err(|_| {
+        text(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "an order has at most 512 KiB, or did not come in full\n",
+        )
+    })?;
+    let body = body.to_bytes();
+    if is_notification(&body) {
+        let order = of_query(query.as_deref()).map_err(refused)?;
+        return tasks.post_notification(order, &body).await.map_err(refused);
+    }
+    let order = TaskRequest::of_json(&body).map_err(TaskRefusal::from);
+    order.and_then(|order| tasks.post(order)).map_err(refused)
+}
+
+/// The order in a query: its fields as parameters.
+fn of_query(query: Option<&str>) -> Result<TaskRequest, TaskRefusal> {
+    let query = Query::parse(query).map_err(|error| OrderError::Body(error.message.to_string()))?;
+    let fields = query.iter().map(|(name, value)| {
+        let value = match name {
+            "rate_bytes_per_second" => value
+                .parse::<u64>()
+                .map_or_else(|_| json!(value), |rate| json!(rate)),
+            "dry_run" => value
+                .parse::<bool>()
+                .map_or_else(|_| json!(value), |dry| json!(dry)),
+            _ => json!(value),
+        };
+        (name.to_owned(), value)
+    });
+    let fields: serde_json::Map<_, _> = fields.collect();
+    Ok(TaskRequest::of_json(json!(fields).to_string().as_bytes())?)
+}
+
+fn list(tasks: &Tasks, query: Option<&str>) -> Page {
+    let query = match Query::parse(query) {
+        Ok(query) => query,
+        Err(error) => return told(StatusCode::BAD_REQUEST, &error.message),
+    };
+    let state = match query.get("state").map(|word| (word, TaskState::of(word))) {
+        None => None,
+        Some((_, Some(state))) => Some(state),
+        Some((word, None)) => {
+            let states = TaskState::ALL.map(TaskState::as_str).join(", ");
+            let why = format!("no task is ever {word:?}\nhint: the states are {states}");
+            return told(StatusCode::BAD_REQUEST, &why);
+        }
+    };
+    let limit = query.get("limit").map_or(Ok(LIMIT), str::parse::<usize>);
+    let limit = limit.ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
+    let Some(limit) = limit else {
+        let why = format!("limit is not a number of tasks\nhint: give 1 to {LIMIT_MAX}");
+        return told(StatusCode::BAD_REQUEST, &why);
+    };
+    let part = TaskListPart {
+        state,
+        before: query.get("before").map(str::to_owned),
+        limit,
+    };
+    match tasks.list(&part) {
+        Ok(list) => json_page(StatusCode::OK, &list),
+        Err(refusal) => refused(&refusal),
+    }
+}
+
+/// Media type of the body of an order.
+enum Media {
+    Json,
+    Text,
+}
+
+fn media(headers: &HeaderMap) -> Option<Media> {
+    let given = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    let media = given.split(';').next().unwrap_or_default().trim();
+    if media.eq_ignore_ascii_case("application/json") {
+        Some(Media::Json)
+    } else if media.eq_ignore_ascii_case("text/plain") {
+        Some(Media::Text)
+    } else {
+        None
+    }
+}
+
+fn refused(refusal: &TaskRefusal) -> Page {
+    told(refusal.status(), &refusal.to_string())
+}
+
+fn told(status: StatusCode, why: &str) -> Page {
+    page(status, "text/plain; charset=utf-8", format!("{why}\n"))
+}
+
+fn json_page(status: StatusCode, said: &impl Serialize) -> Page {
+    page(status, "application/json", json!(said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TaskPage;
+
+    #[test]
+    fn the_pages_of_tasks_are_found_by_their_paths() {
+        assert_eq!(TaskPage::at("/tasks"), Some(TaskPage::All));
+        assert_eq!(TaskPage::at("/tasks/01J"), Some(TaskPage::One("01J".into())));
+        assert_eq!(
+            TaskPage::at("/tasks/01J/cancel"),
+            Some(TaskPage::Cancel("01J".into()))
+        );
+        for path in [
+            "/task",
+            "/tasksx",
+            "/tasks/",
+            "/tasks//cancel",
+            "/tasks/a/b",
+            "/tasks/a/cancel/",
+            "/",
+        ] {
+            assert_eq!(TaskPage::at(path), None, "{path}");
+        }
+    }
+}

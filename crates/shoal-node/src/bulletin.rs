@@ -1,0 +1,283 @@
+//! Small records that all nodes of a cluster know: the orders of operators, and their progress.
+//!
+//! Each node keeps all of them, in memory and in a journal on its disk. The last writer wins, by counter and
+//! then by node. A few times a second at most, and once a second at least, a node compares its records with
+//! those of another one at random, and each takes the newer records of the other ([`exchange`]).
+//!
+//! Records are soft: while nodes cannot reach each other, two of them may act on one order. That costs work,
+//! and never makes an answer wrong.
+
+mod board;
+mod exchange;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use shoal_base::chance;
+use shoal_store::Store;
+use shoal_store::journal::{Journal, JournalError};
+use tokio::sync::watch;
+
+#[cfg(test)]
+pub use self::board::RECORD_BYTES_MAX;
+pub use self::board::{Key, Kind, NotTaken};
+pub use self::exchange::{BULLETIN, MESSAGE_BYTES_MAX};
+
+use self::board::{BYTES_MAX, Board, Record};
+use self::exchange::{Comparison, Message};
+use crate::clock;
+use crate::cooperation::Cooperation;
+use crate::peer::Peer;
+use crate::shutdown::Shutdown;
+
+/// How often a node compares its records with another one's.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// How often it compares them after a change: news reaches a thousand nodes in ten such steps.
+const ROUND_WITH_NEWS: Duration = Duration::from_millis(100);
+
+/// The number of rounds in which a change is news.
+const NEWS_ROUNDS: u32 = 3;
+
+/// The time that another node may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The most messages with records to one node in one round.
+const TRADES: usize = 64;
+
+/// The records that this node knows.
+pub struct Bulletin {
+    /// This node.
+    me: u64,
+    board: Mutex<Board>,
+    journal: Mutex<Option<Journal>>,
+    changes: watch::Sender<u64>,
+}
+
+impl Bulletin {
+    /// The bulletin of the node `me`, as its journal in `store` has it.
+    ///
+    /// # Errors
+    ///
+    /// The journal cannot be read.
+    pub fn open(me: u64, store: &Store) -> Result<Arc<Self>, JournalError> {
+        let mut board = Board::default();
+        let now_ms = millis(clock::utc_now());
+        let path = store.node_folder().join("bulletin");
+        let journal = Journal::open(&path, store.file_room(), |line| {
+            if let Ok((key, record)) = exchange::read::<(Key, Record)>(line) {
+                // Each line is newer than those before it.
+                let _ = board.take(key, record, now_ms);
+            }
+        })?;
+        Ok(Arc::new(Self {
+            me,
+            board: Mutex::new(board),
+            journal: Mutex::new(Some(journal)),
+            changes: watch::Sender::new(0),
+        }))
+    }
+
+    /// Writes a record in place of the one with this key. All nodes forget it at `expires`.
+    ///
+    /// # Errors
+    ///
+    /// Says why the record is not written.
+    pub fn put(&self, key: Key, body: impl Into<Arc<[u8]>>, expires: SystemTime) -> Result<(), NotTaken> {
+        let record = {
+            let mut board = self.board.lock();
+            let record = Record {
+                stamp: board.next_stamp(key, self.me),
+                expires_ms: millis(expires),
+                body: body.into(),
+            };
+            board.take(key, record.clone(), millis(clock::utc_now()))?;
+            record
+        };
+        self.write_down(&[(key, record)]);
+        self.changes.send_modify(|changes| *changes += 1);
+        Ok(())
+    }
+
+    /// The content of the record with this key.
+    pub fn get(&self, key: Key) -> Option<Arc<[u8]>> {
+        self.board.lock().get(key).map(|record| Arc::clone(&record.body))
+    }
+
+    /// The ids and bodies of all records of a kind, in the order of their ids.
+    pub fn all(&self, kind: Kind) -> Vec<(u128, Arc<[u8]>)> {
+        let board = self.board.lock();
+        let records = board.records().filter(|(key, _)| key.kind == kind);
+        records
+            .map(|(key, record)| (key.id, Arc::clone(&record.body)))
+            .collect()
+    }
+
+    /// The latest record of a kind with a body that `is` wanted.
+    pub fn latest(&self, kind: Kind, is: impl Fn(&[u8]) -> bool) -> Option<(u128, Arc<[u8]>)> {
+        let board = self.board.lock();
+        let wanted = |(key, record): &(Key, &board::Record)| key.kind == kind && is(&record.body);
+        let found = board.records().filter(wanted).last();
+        found.map(|(key, record)| (key.id, Arc::clone(&record.body)))
+    }
+
+    /// The ids of all records of a kind.
+    pub fn ids(&self, kind: Kind) -> BTreeSet<u128> {
+        let board = self.board.lock();
+        let keys = board.records().map(|(key, _)| key);
+        keys.filter(|key| key.kind == kind).map(|key| key.id).collect()
+    }
+
+    /// The number of records, and their bytes.
+    pub fn size(&self) -> (usize, usize) {
+        let board = self.board.lock();
+        (board.len(), board.bytes())
+    }
+
+    /// Whether records take half of the bytes that they may take.
+    pub fn is_half_full(&self) -> bool {
+        self.size().1 > BYTES_MAX / 2
+    }
+
+    /// Notes changes from now on.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Answers another node.
+    pub fn answer(&self, message: &[u8]) -> Option<Vec<u8>> {
+        match exchange::read(message).ok()? {
+            Message::Compare(digests) => {
+                let comparison = exchange::compare(&self.board.lock(), &digests);
+                Some(exchange::written(&comparison))
+            }
+            Message::Trade { given, wanted } => {
+                self.take(given);
+                let records = exchange::records(&self.board.lock(), wanted);
+                Some(exchange::written(&records))
+            }
+        }
+    }
+
+    /// Compares records with other nodes until this node stops.
+    pub async fn run(self: Arc<Self>, cooperation: Arc<Cooperation>, stopping: Shutdown) {
+        let (mut changes, mut news) = (self.changes(), 0);
+        loop {
+            let pause = if news > 0 { ROUND_WITH_NEWS } else { ROUND };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = changes.changed(), if news == 0 => news = NEWS_ROUNDS,
+                () = stopping.begun() => return,
+            }
+            news = if changes.has_changed().unwrap_or(false) {
+                changes.mark_unchanged();
+                NEWS_ROUNDS
+            } else {
+                u32::saturating_sub(news, 1)
+            };
+            self.forget_expired();
+            let peers = cooperation.peers();
+            let reachable: Vec<_> = peers.iter().filter(|peer| peer.is_reachable()).collect();
+            if let Some(peer) = reachable.get(chance::bits() as usize % reachable.len().max(1)) {
+                tokio::select! {
+                    () = self.round(peer) => {}
+                    () = stopping.begun() => return,
+                }
+            }
+        }
+    }
+
+    /// Makes the records of this node and another one the same.
+    async fn round(&self, peer: &Peer) {
+        for _ in 0..TRADES {
+            let digests = self.board.lock().digests().to_vec();
+            let Some(comparison) = ask::<Comparison>(peer, &Message::Compare(digests)).await else {
+                return;
+            };
+            if comparison.buckets.is_empty() {
+                return;
+            }
+            let trade = exchange::trade(&self.board.lock(), &comparison);
+            let Some(records) = ask::<Vec<(Key, Record)>>(peer, &trade).await else {
+                return;
+            };
+            let gives_nothing = matches!(&trade, Message::Trade { given, .. } if given.is_empty());
+            // The nodes would exchange a record that neither takes for ever.
+            if !self.take(records) && gives_nothing {
+                return;
+            }
+        }
+    }
+
+    /// Takes the records of another node that are newer. Returns whether any was.
+    fn take(&self, records: Vec<(Key, Record)>) -> bool {
+        let now_ms = millis(clock::utc_now());
+        let taken: Vec<_> = {
+            let mut board = self.board.lock();
+            let taken = records.into_iter();
+            taken
+                .filter(|(key, record)| board.take(*key, record.clone(), now_ms).is_ok())
+                .collect()
+        };
+        if taken.is_empty() {
+            return false;
+        }
+        self.write_down(&taken);
+        self.changes.send_modify(|changes| *changes += 1);
+        true
+    }
+
+    fn forget_expired(&self) {
+        if self.board.lock().forget_expired(millis(clock::utc_now())) {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    /// Writes records into the journal. A few hundred bytes go to the page cache.
+    fn write_down(&self, records: &[(Key, Record)]) {
+        let mut journal = self.journal.lock();
+        let Some(open) = journal.as_mut() else { return };
+        let written = records
+            .iter()
+            .try_for_each(|record| open.append(&exchange::written(record)));
+        let board = self.board.lock();
+        let written = if open.is_mostly_dead((board.bytes() + 64 * board.len()) as u64) {
+            written.and_then(|()| open.rewrite(board.records().map(|record| exchange::written(&record))))
+        } else {
+            written
+        };
+        if let Err(error) = written {
+            // Other nodes have the records, too; without them a restart forgets what is lost here.
+            tracing::warn!(%error, "records of tasks are not written down; they are in memory only");
+        }
+    }
+}
+
+impl std::fmt::Debug for Bulletin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bulletin")
+            .field("size", &self.size())
+            .finish_non_exhaustive()
+    }
+}
+
+async fn ask<T: for<'a> serde::Deserialize<'a>>(peer: &Peer, message: &Message) -> Option<T> {
+    let answer = peer
+        .ask(BULLETIN, exchange::written(message), MESSAGE_BYTES_MAX, PATIENCE)
+        .await;
+    match answer {
+        Ok(answer) => exchange::read(&answer).ok(),
+        Err(error) => {
+            tracing::debug!(peer = peer.name(), %error, "records were not compared");
+            None
+        }
+    }
+}
+
+/// Milliseconds since 1970.
+fn millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,190 @@
+//! Cache events that nodes tell each other about the objects of which they hold parts, so that all of them
+//! evict the same objects (C2P; decision 0038).
+//!
+//! The store's policy notes what happens to the blocks of each layer that objects are spread over
+//! ([`shoal_policy::eviction::C2p`]). Some times a second the exchange takes these events and tells each of
+//! them to the other homes of the same group of blocks, by [messages](crate::messages); the policy there
+//! hears them. No reader waits for any of it.
+//!
+//! An event names all blocks of the group that its node holds, so that the next event that comes makes up for
+//! those that did not. Nodes forget the blocks of a node that has left the cluster.
+
+mod group_homes;
+mod message;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use shoal_policy::NodeId;
+use shoal_policy::eviction::c2p::EventKind;
+use shoal_policy::outbox::AGGREGATION;
+use shoal_store::{CacheEvent, Store};
+use tokio::time::{MissedTickBehavior, interval};
+
+use self::group_homes::GroupHomes;
+use self::message::CacheEventMessage;
+use crate::clock;
+use crate::cooperation::{Cooperation, CooperationMode};
+use crate::membership::Members;
+use crate::messages::Messages;
+use crate::shutdown::Shutdown;
+
+/// How often events are taken from the policy. They wait for others to the same node after that.
+const PERIOD: Duration = Duration::from_millis(AGGREGATION.as_millis() as u64 / 4);
+
+/// Tells the other homes of objects what happens to the blocks of this node, and hears of theirs.
+pub struct EventExchange {
+    store: Arc<Store>,
+    cooperation: Arc<Cooperation>,
+    messages: Arc<Messages>,
+    homes: Mutex<GroupHomes>,
+    /// The members when nodes that are gone were forgotten last.
+    members: Mutex<Members>,
+    told: EventCounts,
+    heard: EventCounts,
+    disbelieved: AtomicU64,
+    /// Gets each event of another node that was taken in.
+    listener: OnceLock<Listener>,
+}
+
+type Listener = Box<dyn Fn(&CacheEvent) + Send + Sync>;
+
+/// Events by kind.
+type EventCounts = [AtomicU64; EventKind::ALL.len()];
+
+/// Counters of events since the node started.
+#[derive(Clone, Copy, Debug)]
+pub struct EventFigures {
+    /// Events of this node that other nodes were told, each counted once.
+    pub told: [(EventKind, u64); EventKind::ALL.len()],
+    /// Events of other nodes.
+    pub heard: [(EventKind, u64); EventKind::ALL.len()],
+    /// Events that cannot have happened.
+    pub disbelieved: u64,
+}
+
+impl EventExchange {
+    /// The exchange of a node in this mode. `None` if its store does not keep objects complete, or objects
+    /// are not spread over nodes.
+    pub fn new(
+        mode: CooperationMode,
+        store: &Arc<Store>,
+        cooperation: &Arc<Cooperation>,
+        messages: &Arc<Messages>,
+    ) -> Option<Arc<Self>> {
+        if mode != CooperationMode::Hierarchy || !store.cache_events().keep() {
+            return None;
+        }
+        let exchange = Arc::new(Self {
+            store: Arc::clone(store),
+            cooperation: Arc::clone(cooperation),
+            messages: Arc::clone(messages),
+            homes: Mutex::new(GroupHomes::new(cooperation.hierarchy())),
+            members: Mutex::default(),
+            told: EventCounts::default(),
+            heard: EventCounts::default(),
+            disbelieved: AtomicU64::new(0),
+            listener: OnceLock::new(),
+        });
+        let hearing: Weak<Self> = Arc::downgrade(&exchange);
+        messages.on(move |sender, events| {
+            if let Some(exchange) = hearing.upgrade() {
+                exchange.hear(sender, events);
+            }
+        });
+        Some(exchange)
+    }
+
+    /// Passes each event of another node on to `listener` from now on, which must not wait.
+    pub fn listen(&self, listener: impl Fn(&CacheEvent) + Send + Sync + 'static) {
+        let _ = self.listener.set(Box::new(listener));
+    }
+
+    /// Tells events until the node stops.
+    pub async fn run(self: Arc<Self>, stopping: Shutdown) {
+        let telling = async {
+            let mut pause = interval(PERIOD);
+            pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                pause.tick().await;
+                self.forget_the_gone();
+                self.tell();
+            }
+        };
+        tokio::select! {
+            () = telling => {}
+            () = stopping.begun() => {}
+        }
+    }
+
+    /// Counters of events since the node started.
+    pub fn figures(&self) -> EventFigures {
+        let load = |counts: &EventCounts| {
+            EventKind::ALL.map(|kind| (kind, counts[kind as usize].load(Ordering::Relaxed)))
+        };
+        EventFigures {
+            told: load(&self.told),
+            heard: load(&self.heard),
+            disbelieved: self.disbelieved.load(Ordering::Relaxed),
+        }
+    }
+
+    fn tell(&self) {
+        let events = self.store.cache_events().take();
+        if events.is_empty() {
+            return;
+        }
+        let mut homes = self.homes.lock();
+        homes.follow(&self.cooperation.hierarchy());
+        for event in &events {
+            let concerned = homes.of(event.layer, event.event.key, event.group_blocks);
+            if !concerned.is_empty() {
+                count(&self.told, event.event.kind);
+                let message = CacheEventMessage::from(event);
+                self.messages.tell(concerned.iter().copied(), &message);
+            }
+        }
+    }
+
+    fn hear(&self, sender: NodeId, messages: Vec<CacheEventMessage>) {
+        let now = clock::utc_now().duration_since(SystemTime::UNIX_EPOCH);
+        let (now, came) = (now.unwrap_or_default(), messages.len());
+        let events = messages.into_iter().filter_map(|message| message.into_event(now));
+        let events: Vec<CacheEvent> = events.collect();
+        self.disbelieved
+            .fetch_add((came - events.len()) as u64, Ordering::Relaxed);
+        for event in &events {
+            count(&self.heard, event.event.kind);
+        }
+        self.store.cache_events().hear(sender, &events);
+        if let Some(listener) = self.listener.get() {
+            events.iter().for_each(listener);
+        }
+    }
+
+    /// Forgets the blocks of nodes that are no longer members.
+    fn forget_the_gone(&self) {
+        let members = self.cooperation.members();
+        let mut before = self.members.lock();
+        if !Arc::ptr_eq(&before, &members) {
+            let is_member = |node: NodeId| members.iter().any(|member| member.id() == node);
+            self.store.cache_events().forget(&is_member);
+            *before = members;
+        }
+    }
+}
+
+fn count(counts: &EventCounts, kind: EventKind) {
+    counts[kind as usize].fetch_add(1, Ordering::Relaxed);
+}
+
+impl fmt::Debug for EventExchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventExchange")
+            .field("figures", &self.figures())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,35 @@
+//! `[lake] bandwidth` and `[lake] bandwidth_scope`
+
+/// A rate, the same in each direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// Bytes a second.
+    pub bytes_per_second: u64,
+}
+
+/// The owner of a bandwidth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BandwidthScope {
+    /// Each node has all of it.
+    #[default]
+    Node,
+    /// All nodes of the cluster together have it.
+    Cluster,
+}
+
+impl BandwidthScope {
+    /// The word in settings and on pages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Cluster => "cluster",
+        }
+    }
+
+    /// The scope of a word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        [Self::Node, Self::Cluster]
+            .into_iter()
+            .find(|scope| scope.as_str() == word)
+    }
+}

@@ -1,0 +1,252 @@
+//! One direction of the link: transfers wait here until the meter lets them go on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use shoal_policy::link::{AnswerTime, Ask, Class, Demand, Direction, Granted, Meter, ahead_bytes};
+use tokio::time::Instant;
+
+use super::figures::{ClassFigures, LaneFigures};
+use super::since;
+
+/// The dispatcher looks again after this time at the latest: the bandwidth may have grown meanwhile.
+const SLEEP_MAX: Duration = Duration::from_millis(20);
+
+/// The time from a client's first byte until its bytes come at full speed.
+const CLIENT_BEGINS: Duration = Duration::from_millis(2);
+
+/// One direction of the link.
+#[derive(Debug)]
+pub(super) struct Lane {
+    began: Instant,
+    direction: Direction,
+    state: Mutex<State>,
+    /// [`Meter::quantum`] of each class, in bytes.
+    quanta: [AtomicU64; Class::ALL.len()],
+    counts: [Counts; Class::ALL.len()],
+}
+
+#[derive(Debug)]
+struct State {
+    meter: Meter<Arc<Ticket>>,
+    answer_time: AnswerTime,
+    /// Whether a task lets waiting transfers go on.
+    is_dispatching: bool,
+}
+
+/// A transfer that waits.
+#[derive(Debug, Default)]
+pub(super) struct Ticket {
+    /// Changes only under the lock of the lane.
+    state: AtomicU8,
+    waker: AtomicWaker,
+}
+
+/// The states of a ticket; 0 while it waits.
+const GRANTED: u8 = 1;
+const GIVEN_UP: u8 = 2;
+
+#[derive(Debug, Default)]
+struct Counts {
+    bytes: AtomicU64,
+    waits: AtomicU64,
+    waited_us: AtomicU64,
+}
+
+impl Ticket {
+    /// Ready when the transfer may go on.
+    pub(super) fn poll_granted(&self, cx: &Context<'_>) -> Poll<()> {
+        self.waker.register(cx.waker());
+        if self.state.load(Ordering::Acquire) == GRANTED {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.state.load(Ordering::Acquire) != GIVEN_UP
+    }
+}
+
+impl Lane {
+    pub(super) fn new(direction: Direction, bandwidth: u64, began: Instant) -> Arc<Self> {
+        let meter = Meter::new(bandwidth, since(began));
+        let lane = Self {
+            direction,
+            began,
+            quanta: Class::ALL.map(|class| AtomicU64::new(meter.quantum(class))),
+            state: Mutex::new(State {
+                meter,
+                answer_time: AnswerTime::new(since(began)),
+                is_dispatching: false,
+            }),
+            counts: Default::default(),
+        };
+        lane.bound_ahead(&mut lane.state.lock());
+        Arc::new(lane)
+    }
+
+    /// The bytes that a transfer should ask for at a time, at most.
+    pub(super) fn quantum(&self, class: Class) -> u64 {
+        self.quanta[class as usize].load(Ordering::Relaxed)
+    }
+
+    /// Takes permission if it can be had at once; else returns a ticket that waits for it.
+    pub(super) fn take(self: &Arc<Self>, ask: Ask) -> Option<Arc<Ticket>> {
+        let now = since(self.began);
+        let mut state = self.state.lock();
+        if state.meter.try_take(ask, now) {
+            return None;
+        }
+        let ticket = Arc::new(Ticket::default());
+        let is_wanted = |ticket: &Arc<Ticket>| ticket.is_wanted();
+        state.meter.ask(ask, Arc::clone(&ticket), now, is_wanted);
+        self.keep_dispatching(&mut state);
+        Some(ticket)
+    }
+
+    /// Gives back permission that was not used.
+    pub(super) fn give_back(&self, class: Class, bytes: u64) {
+        let now = since(self.began);
+        self.state.lock().meter.give_back(class, bytes, now);
+    }
+
+    /// Notes that bytes which were permitted to a transfer that no client waited for are no longer on their
+    /// way.
+    pub(super) fn arrived(self: &Arc<Self>, bytes: u64) {
+        let mut state = self.state.lock();
+        if state.meter.arrived(bytes) {
+            self.let_go(&mut state);
+            self.keep_dispatching(&mut state);
+        }
+    }
+
+    /// Notes that a client's request is on its way to the lake.
+    pub(super) fn expect_client(&self) {
+        let now = since(self.began);
+        let mut state = self.state.lock();
+        let within = state.answer_time.floor().saturating_add(CLIENT_BEGINS);
+        state.meter.expect_client(within, now);
+    }
+
+    /// Notes that the lake answered a request after this time.
+    pub(super) fn answered(&self, took: Duration) {
+        let now = since(self.began);
+        let mut state = self.state.lock();
+        state.answer_time.answered(took, now);
+        self.bound_ahead(&mut state);
+    }
+
+    /// Bounds the bytes on their way to transfers that no client waits for.
+    fn bound_ahead(&self, state: &mut State) {
+        if self.direction == Direction::Down {
+            let bytes = ahead_bytes(state.meter.bandwidth(), state.answer_time.floor());
+            state.meter.set_ahead_max(bytes);
+        }
+    }
+
+    /// Gives a ticket up. Returns whether its permission had come already.
+    pub(super) fn give_up(&self, ticket: &Ticket) -> bool {
+        let _state = self.state.lock();
+        ticket.state.swap(GIVEN_UP, Ordering::AcqRel) == GRANTED
+    }
+
+    /// Counts bytes that were moved.
+    pub(super) fn moved(&self, class: Class, bytes: u64) {
+        self.counts[class as usize]
+            .bytes
+            .fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_bandwidth(&self, bandwidth: u64) {
+        let now = since(self.began);
+        let mut state = self.state.lock();
+        if state.meter.bandwidth() != bandwidth.max(1) {
+            state.meter.set_bandwidth(bandwidth, now);
+            self.bound_ahead(&mut state);
+            for class in Class::ALL {
+                let quantum = state.meter.quantum(class);
+                self.quanta[class as usize].store(quantum, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(super) fn set_reserved(&self, rate: u64) {
+        let now = since(self.began);
+        self.state.lock().meter.set_reserved(rate, now);
+    }
+
+    pub(super) fn demand(&self, equal_part: u64) -> Demand {
+        let now = since(self.began);
+        self.state.lock().meter.demand(equal_part, now)
+    }
+
+    pub(super) fn figures(&self) -> LaneFigures {
+        let now = since(self.began);
+        let state = self.state.lock();
+        let classes = Class::ALL.map(|class| {
+            let counts = &self.counts[class as usize];
+            let figures = ClassFigures {
+                bytes: counts.bytes.load(Ordering::Relaxed),
+                rate: state.meter.rate(class, now),
+                waiting: state.meter.waiting(class),
+                waits: counts.waits.load(Ordering::Relaxed),
+                waited: Duration::from_micros(counts.waited_us.load(Ordering::Relaxed)),
+            };
+            (class, figures)
+        });
+        LaneFigures {
+            share: state.meter.bandwidth(),
+            promised_bytes: state.meter.promised_bytes(),
+            classes,
+        }
+    }
+
+    /// Has a task look after the transfers that wait for room.
+    fn keep_dispatching(self: &Arc<Self>, state: &mut State) {
+        if state.meter.next_at().is_some() && !std::mem::replace(&mut state.is_dispatching, true) {
+            tokio::spawn(Arc::clone(self).dispatch());
+        }
+    }
+
+    /// Lets transfers go on until none waits for room.
+    async fn dispatch(self: Arc<Self>) {
+        loop {
+            let pause = {
+                let mut state = self.state.lock();
+                let now = self.let_go(&mut state);
+                let Some(next_at) = state.meter.next_at() else {
+                    state.is_dispatching = false;
+                    return;
+                };
+                next_at.saturating_sub(now)
+            };
+            tokio::time::sleep(pause.min(SLEEP_MAX)).await;
+        }
+    }
+
+    /// Lets the transfers go on that the meter permits now. Returns the time.
+    fn let_go(&self, state: &mut State) -> Duration {
+        let now = since(self.began);
+        while let Some(granted) = state.meter.next(now, |ticket| ticket.is_wanted()) {
+            let Granted {
+                item: ticket,
+                class,
+                waited,
+                ..
+            } = granted;
+            let counts = &self.counts[class as usize];
+            counts.waits.fetch_add(1, Ordering::Relaxed);
+            let waited_us = waited.as_micros() as u64;
+            counts.waited_us.fetch_add(waited_us, Ordering::Relaxed);
+            ticket.state.store(GRANTED, Ordering::Release);
+            ticket.waker.wake();
+        }
+        now
+    }
+}

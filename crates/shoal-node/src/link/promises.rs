@@ -1,0 +1,181 @@
+//! The rates that plans promise to clients' reads from the lake: the remote reads of Netco's section 4.2.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use shoal_policy::ObjectId;
+use tokio::time::Instant;
+
+use super::{Link, PlannedRate};
+use crate::clock;
+
+/// The most promises at a time.
+const PROMISES_MAX: usize = 1024;
+
+/// The most objects that all promises together are about.
+const OBJECTS_MAX: usize = 1 << 18;
+
+/// The longest time for which a promise is given.
+const LIFE_MAX: Duration = Duration::from_mins(1);
+
+/// Which reads have a rate of their own. Promises end by themselves, unless they are given again.
+#[derive(Debug, Default)]
+pub struct Promises {
+    list: Mutex<Vec<Promise>>,
+    /// Whether there is any. Without one a request costs no more than a look at this.
+    has_any: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Promise {
+    id: u128,
+    bytes_per_second: u64,
+    until: Instant,
+    rate: Arc<PlannedRate>,
+    objects: HashSet<ObjectId>,
+}
+
+/// A node has given as many promises as it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyPromises;
+
+impl Promises {
+    /// Promises a rate to all reads of `objects` together, for `life` from now on. A promise that is given
+    /// again lasts for longer, and is about these objects as well; one of another rate replaces it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there are too many promises, or if they are about too many objects.
+    pub fn give(
+        &self,
+        link: &Arc<Link>,
+        (id, bytes_per_second): (u128, u64),
+        life: Duration,
+        objects: Vec<ObjectId>,
+    ) -> Result<(), TooManyPromises> {
+        let now = clock::runtime_instant();
+        let mut list = self.list.lock();
+        list.retain(|promise| {
+            promise.until > now && (promise.id != id || promise.bytes_per_second == bytes_per_second)
+        });
+        let known: usize = list.iter().map(|promise| promise.objects.len()).sum();
+        let is_new = list.iter().all(|promise| promise.id != id);
+        if known + objects.len() > OBJECTS_MAX || is_new && list.len() >= PROMISES_MAX {
+            return Err(TooManyPromises);
+        }
+        if is_new {
+            list.push(Promise {
+                id,
+                bytes_per_second,
+                until: now,
+                rate: PlannedRate::promised(Some(link), bytes_per_second),
+                objects: HashSet::new(),
+            });
+        }
+        let promise = list.iter_mut().find(|promise| promise.id == id);
+        let promise = promise.expect("it was added");
+        promise.until = now + life.min(LIFE_MAX);
+        promise.objects.extend(objects);
+        self.has_any.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Ends a promise.
+    pub fn end(&self, id: u128) {
+        self.list.lock().retain(|promise| promise.id != id);
+    }
+
+    /// Whether any promise may hold.
+    pub fn has_any(&self) -> bool {
+        self.has_any.load(Ordering::Relaxed)
+    }
+
+    /// The rates that are promised to reads of an object.
+    pub fn of(&self, object: ObjectId) -> Vec<Arc<PlannedRate>> {
+        let now = clock::runtime_instant();
+        let mut list = self.list.lock();
+        list.retain(|promise| promise.until > now);
+        self.has_any.store(!list.is_empty(), Ordering::Relaxed);
+        let of_it = list.iter().filter(|promise| promise.objects.contains(&object));
+        of_it.map(|promise| Arc::clone(&promise.rate)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use shoal_policy::ObjectId;
+
+    use super::{LIFE_MAX, OBJECTS_MAX, PROMISES_MAX, Promises, TooManyPromises};
+    use crate::link::{Bandwidth, BandwidthScope, Link};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn link() -> Arc<Link> {
+        let bytes_per_second = 1_000_000;
+        Link::new(Bandwidth { bytes_per_second }, BandwidthScope::Node)
+    }
+
+    fn object(number: u32) -> ObjectId {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&number.to_be_bytes());
+        ObjectId(id)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_promise_is_about_its_objects_and_ends_unless_it_is_given_again() {
+        let (promises, link) = (Promises::default(), link());
+        let give = |id, life, objects| promises.give(&link, (id, 1_000), life, objects).unwrap();
+        assert!(!promises.has_any());
+        give(1, SECOND * 10, vec![object(1)]);
+        give(2, SECOND * 10, vec![object(1), object(2)]);
+        let rates = |number| promises.of(object(number)).len();
+        assert_eq!([rates(1), rates(2), rates(3)], [2, 1, 0]);
+        let before = promises.of(object(2));
+        tokio::time::advance(SECOND * 5).await;
+        give(2, SECOND * 10, vec![object(3)]);
+        assert!(
+            Arc::ptr_eq(&before[0], &promises.of(object(3))[0]),
+            "one rate for all"
+        );
+        tokio::time::advance(SECOND * 6).await;
+        assert_eq!([rates(1), rates(2), rates(3)], [1, 1, 1]);
+        promises.end(2);
+        assert_eq!(rates(3), 0);
+        assert!(!promises.has_any());
+        give(4, LIFE_MAX * 100, vec![object(4)]);
+        tokio::time::advance(LIFE_MAX).await;
+        assert_eq!(rates(4), 0, "no promise is for ever");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_promise_of_another_rate_replaces_the_former_one() {
+        let (promises, link) = (Promises::default(), link());
+        promises
+            .give(&link, (1, 1_000), SECOND, vec![object(1), object(2)])
+            .unwrap();
+        promises.give(&link, (1, 2_000), SECOND, vec![object(1)]).unwrap();
+        assert_eq!(promises.of(object(1)).len(), 1);
+        assert_eq!(promises.of(object(2)).len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn promises_and_their_objects_are_bounded() {
+        let (promises, link) = (Promises::default(), link());
+        let give = |id, objects| promises.give(&link, (id, 1), SECOND, objects);
+        for id in 0..PROMISES_MAX as u128 {
+            give(id, vec![object(1)]).unwrap();
+        }
+        assert_eq!(give(PROMISES_MAX as u128, vec![object(1)]), Err(TooManyPromises));
+        give(0, vec![object(2)]).unwrap();
+        let many = (0..OBJECTS_MAX as u32).map(object).collect();
+        assert_eq!(give(0, many), Err(TooManyPromises));
+        tokio::time::advance(SECOND).await;
+        give(PROMISES_MAX as u128, vec![object(1)]).unwrap();
+    }
+}

@@ -1,0 +1,214 @@
+//! The share of this node of a bandwidth that belongs to the cluster.
+//!
+//! ```text
+//! | mark 1 | version 1 | length 1 | name | sequence 8 | per direction: demands 5 x 8 |
+//! ```
+//!
+//! Each node tells the others its demand each second, and at once when it rises, in a datagram with a proof
+//! like those of gossip. [`shoal_policy::link::News`] says what follows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use shoal_policy::NodeId;
+use shoal_policy::link::{Demand, Heard, News};
+use tokio::time::Instant;
+
+use super::{BandwidthScope, Link, since};
+use crate::clock;
+
+/// No gossip and no digest of settings begins with this byte.
+const MARK: u8 = 0xA6;
+const VERSION: u8 = 1;
+const NEEDS: usize = 5;
+/// The sequence and the demands of both directions.
+const BODY_BYTES: usize = 8 + 2 * NEEDS * 8;
+
+/// How often demands are looked at.
+pub const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Follows the demands of the nodes that share a bandwidth.
+#[derive(Debug)]
+pub struct Sharing {
+    link: Arc<Link>,
+    name: String,
+    began: Instant,
+    /// Higher than in any earlier life of the node.
+    sequence: AtomicU64,
+    /// From the lake, and to it.
+    news: Mutex<[News; 2]>,
+}
+
+impl Sharing {
+    /// Begins to share the bandwidth of `link` as the node of this name. `generation` is larger than in
+    /// earlier lives of the node. `None` if the bandwidth is this node's alone.
+    pub fn of(link: Option<&Arc<Link>>, (name, me): (&str, NodeId), generation: u64) -> Option<Self> {
+        let link = link.filter(|link| link.scope() == BandwidthScope::Cluster)?;
+        let news = || News::new(me, link.bandwidth());
+        Some(Self {
+            news: Mutex::new([news(), news()]),
+            link: Arc::clone(link),
+            name: name.into(),
+            began: clock::runtime_instant(),
+            sequence: AtomicU64::new(generation),
+        })
+    }
+
+    /// Takes over the living nodes.
+    pub fn set_nodes(&self, nodes: &[NodeId]) {
+        let mut news = self.news.lock();
+        for news in &mut *news {
+            news.set_nodes(nodes.iter().copied());
+        }
+        self.link.set_nodes(news[0].nodes());
+        drop(news);
+        self.look();
+    }
+
+    /// Takes the share that follows from what is known now. Returns a message to all other nodes if they
+    /// should be told of a demand.
+    pub fn look(&self) -> Option<Vec<u8>> {
+        let now = since(self.began);
+        let mut news = self.news.lock();
+        for news in &mut *news {
+            news.set_bandwidth(self.link.bandwidth());
+        }
+        let demands = self.link.demands(news[0].equal_part());
+        let mut pairs = news.iter().zip(&demands);
+        let should_tell = pairs.any(|(news, demand)| news.should_tell(demand, now));
+        if should_tell {
+            for (news, demand) in news.iter_mut().zip(demands) {
+                news.tell(demand, now);
+            }
+        }
+        let [down, up] = &*news;
+        self.link
+            .set_shares([down.share(&demands[0], now), up.share(&demands[1], now)]);
+        should_tell.then(|| self.encode(&demands))
+    }
+
+    /// Whether a message of another node tells a demand.
+    pub fn is_in(message: &[u8]) -> bool {
+        message.first() == Some(&MARK)
+    }
+
+    /// Takes in a message of another node. Returns whether it could be understood.
+    pub fn hear(&self, message: &[u8], id_of: impl Fn(&str) -> NodeId) -> bool {
+        let Some((name, sequence, demands)) = decode(message) else {
+            return false;
+        };
+        let (node, at) = (id_of(name), since(self.began));
+        let mut news = self.news.lock();
+        let mut counts = false;
+        for (news, demand) in news.iter_mut().zip(demands) {
+            counts |= news.hear(node, Heard { sequence, demand, at });
+        }
+        drop(news);
+        if counts {
+            // A rise of this node's own demand is told by the next regular look.
+            self.take_share();
+        }
+        true
+    }
+
+    fn take_share(&self) {
+        let now = since(self.began);
+        let news = self.news.lock();
+        let demands = self.link.demands(news[0].equal_part());
+        let [down, up] = &*news;
+        self.link
+            .set_shares([down.share(&demands[0], now), up.share(&demands[1], now)]);
+    }
+
+    fn encode(&self, demands: &[Demand; 2]) -> Vec<u8> {
+        let name = self.name.as_bytes();
+        let length = u8::try_from(name.len()).expect("a name has fewer than 256 bytes");
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        let mut message = vec![MARK, VERSION, length];
+        message.extend_from_slice(name);
+        message.extend_from_slice(&sequence.to_le_bytes());
+        for rate in demands.iter().flat_map(|demand| demand.0) {
+            message.extend_from_slice(&rate.to_le_bytes());
+        }
+        message
+    }
+}
+
+/// The sender's name, the sequence, and the demands in both directions.
+fn decode(message: &[u8]) -> Option<(&str, u64, [Demand; 2])> {
+    let (&[mark, version, length], rest) = message.split_first_chunk()?;
+    let (name, body) = rest.split_at_checked(length.into())?;
+    if (mark, version) != (MARK, VERSION) || body.len() != BODY_BYTES {
+        return None;
+    }
+    let (numbers, _) = body.as_chunks::<8>();
+    let mut numbers = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes));
+    let sequence = numbers.next()?;
+    let mut demand = || Demand(std::array::from_fn(|_| numbers.next().unwrap_or_default()));
+    Some((std::str::from_utf8(name).ok()?, sequence, [demand(), demand()]))
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_policy::NodeId;
+    use shoal_policy::link::Demand;
+
+    use super::{Sharing, decode};
+    use crate::link::{Bandwidth, BandwidthScope, Link};
+
+    const B: u64 = 1_000_000_000;
+
+    fn link(scope: BandwidthScope) -> std::sync::Arc<Link> {
+        Link::new(Bandwidth { bytes_per_second: B }, scope)
+    }
+
+    fn node(number: u64) -> Sharing {
+        let link = link(BandwidthScope::Cluster);
+        let name = format!("n{number}");
+        Sharing::of(Some(&link), (&name, NodeId(number)), 100).unwrap()
+    }
+
+    fn id_of(name: &str) -> NodeId {
+        NodeId(name[1..].parse().unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_message_reads_back_as_it_was_written() {
+        let one = node(1);
+        let demands = [Demand([1, 2, 3, 4, u64::MAX]), Demand([6, 7, 8, 9, 10])];
+        let message = one.encode(&demands);
+        assert!(Sharing::is_in(&message));
+        assert_eq!(decode(&message), Some(("n1", 100, demands)));
+        assert_eq!(decode(&one.encode(&demands)).unwrap().1, 101);
+        for end in 0..message.len() {
+            assert_eq!(decode(&message[..end]), None, "cut at {end}");
+        }
+        assert_eq!(decode(&[&message[..], &[0]].concat()), None);
+    }
+
+    #[tokio::test]
+    async fn only_a_bandwidth_of_the_cluster_is_shared() {
+        let own = link(BandwidthScope::Node);
+        assert!(Sharing::of(Some(&own), ("n", NodeId(1)), 1).is_none());
+        assert!(Sharing::of(None, ("n", NodeId(1)), 1).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_takes_the_share_that_others_leave() {
+        let one = node(1);
+        let share = || one.link.figures().lanes[0].1.share;
+        assert_eq!(share(), B);
+        one.set_nodes(&[NodeId(1), NodeId(2)]);
+        assert_eq!(share(), B / 2);
+        let two = node(2);
+        two.set_nodes(&[NodeId(1), NodeId(2)]);
+        let busy = two.encode(&[Demand([0, B, 0, 0, 0]), Demand::default()]);
+        assert!(one.hear(&busy, id_of));
+        assert_eq!(share(), B / 20, "this node wants nothing");
+        assert!(!one.hear(&busy[1..], id_of));
+        one.set_nodes(&[NodeId(1)]);
+        assert_eq!(share(), B);
+    }
+}

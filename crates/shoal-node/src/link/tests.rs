@@ -1,0 +1,249 @@
+//! Bodies on a metered link, in virtual time.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use shoal_policy::fair::Payer;
+use shoal_policy::link::{Class, Direction};
+use tokio::sync::Semaphore;
+
+use super::{Bandwidth, BandwidthScope, Flow, Link, PlannedRate, Purpose};
+use crate::clock;
+
+const MB: u64 = 1_000_000;
+const SOMEONE: Payer = Payer { id: 1, share: 1 };
+
+fn link(bytes_per_second: u64) -> Arc<Link> {
+    Link::new(Bandwidth { bytes_per_second }, BandwidthScope::Node)
+}
+
+/// Moves a whole body in pieces as large as a read from a socket.
+async fn moves(mut flow: Flow, bytes: u64) {
+    flow.begins(Some(bytes)).await;
+    let mut left = bytes;
+    while left > 0 {
+        poll_fn(|cx| flow.poll_permitted(cx, Some(left))).await;
+        let piece = left.min(64 << 10);
+        flow.moved(piece as usize);
+        left -= piece;
+    }
+}
+
+/// The time that a future takes.
+async fn time_of(work: impl Future<Output = ()>) -> Duration {
+    let began = clock::runtime_instant();
+    work.await;
+    clock::runtime_instant() - began
+}
+
+fn figures(link: &Link, direction: Direction, class: Class) -> super::ClassFigures {
+    link.figures().lanes[direction as usize].1.classes[class as usize].1
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_bodies_together_keep_the_bandwidth() {
+    let link = link(100 * MB);
+    for class in [Purpose::Client, Purpose::Prefetch, Purpose::Cleaning] {
+        let bodies = (0..16).map(|_| moves(link.down(class.transfer(), SOMEONE), 10 * MB));
+        let took = time_of(join_all(bodies).map(drop)).await;
+        let expected = Duration::from_millis(1_600);
+        assert!(
+            took > expected.mul_f64(0.97) && took < expected.mul_f64(1.05),
+            "{class:?}: {took:?}"
+        );
+    }
+    let client = figures(&link, Direction::Down, Class::Client);
+    assert_eq!((client.bytes, client.waiting), (160 * MB, 0));
+    assert!(
+        client.waits > 100 && client.waited > Duration::from_secs(1),
+        "{client:?}"
+    );
+    assert_eq!(figures(&link, Direction::Up, Class::Client).bytes, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_direction_has_the_whole_bandwidth() {
+    let link = link(100 * MB);
+    let both = async {
+        tokio::join!(
+            moves(link.down(None, SOMEONE), 50 * MB),
+            moves(link.up(None, SOMEONE), 50 * MB)
+        );
+    };
+    let took = time_of(both).await;
+    assert!(took < Duration::from_millis(520), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_is_as_fast_beside_prefetch_as_alone() {
+    let link = link(100 * MB);
+    let alone = time_of(moves(link.down(None, SOMEONE), 20 * MB)).await;
+    let background: Vec<_> = (0..8)
+        .map(|_| {
+            tokio::spawn(moves(
+                link.down(Purpose::Prefetch.transfer(), SOMEONE),
+                1_000 * MB,
+            ))
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let beside = time_of(moves(link.down(None, SOMEONE), 20 * MB)).await;
+    // Alone the client also had the burst that the link had saved.
+    assert!(
+        beside < alone + Duration::from_millis(10),
+        "{beside:?} instead of {alone:?}"
+    );
+    background.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_has_the_rate_that_a_plan_promises_it_beside_other_clients() {
+    let link = link(100 * MB);
+    // Of an identity that reads with many connections.
+    let others: Vec<_> = (0..15)
+        .map(|_| tokio::spawn(moves(link.down(None, SOMEONE), 1_000 * MB)))
+        .collect();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let turn = time_of(moves(link.down(None, SOMEONE), 5 * MB)).await;
+    assert!(turn > Duration::from_millis(700), "{turn:?}");
+    let rate = PlannedRate::promised(Some(&link), 40 * MB);
+    // Both bodies of a job have it together.
+    let read = |link: &Arc<Link>| {
+        moves(
+            link.down(None, SOMEONE).promised(vec![Arc::clone(&rate)]),
+            20 * MB,
+        )
+    };
+    let took = time_of(async {
+        tokio::join!(read(&link), read(&link));
+    })
+    .await;
+    let expected = Duration::from_secs(1);
+    assert!(
+        took > expected.mul_f64(0.9) && took < expected.mul_f64(1.1),
+        "{took:?}"
+    );
+    let down = link.figures().lanes[0].1;
+    assert!(down.promised_bytes > 36 * MB, "{}", down.promised_bytes);
+    drop(rate);
+    let turn = time_of(moves(link.down(None, SOMEONE), 5 * MB)).await;
+    assert!(turn > Duration::from_millis(700), "{turn:?}");
+    others.iter().for_each(tokio::task::JoinHandle::abort);
+    tokio::task::yield_now().await;
+    let client = figures(&link, Direction::Down, Class::Client);
+    assert_eq!(
+        client.bytes,
+        link.figures().lanes[0]
+            .1
+            .classes
+            .iter()
+            .map(|(_, figures)| figures.bytes)
+            .sum::<u64>()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transfer_that_a_client_waits_for_goes_on_as_the_clients() {
+    let link = link(100 * MB);
+    let clients: Vec<_> = (0..4)
+        .map(|_| tokio::spawn(moves(link.down(None, SOMEONE), 1_000 * MB)))
+        .collect();
+    tokio::task::yield_now().await;
+    let transfer = Purpose::Prefetch.transfer().unwrap();
+    let mut body = tokio::spawn(moves(link.down(Some(transfer.clone()), SOMEONE), 4 * MB));
+    let starved = tokio::time::timeout(Duration::from_secs(2), &mut body).await;
+    assert!(starved.is_err(), "clients use all of the link");
+    transfer.hurry();
+    let took = time_of(async { body.await.unwrap() }).await;
+    assert!(took < Duration::from_millis(250), "{took:?}");
+    assert_eq!(transfer.class(), Class::Client);
+    clients.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn few_transfers_that_no_client_waits_for_are_on_their_way_at_a_time() {
+    let link = link(25 * MB);
+    let begun = Arc::new(Semaphore::new(0));
+    let waiting: Vec<_> = (0..64)
+        .map(|_| {
+            let (link, begun) = (Arc::clone(&link), Arc::clone(&begun));
+            tokio::spawn(async move {
+                let mut flow = link.down(Purpose::Prefetch.transfer(), SOMEONE);
+                flow.begins(Some(4 * MB)).await;
+                begun.add_permits(1);
+                // The lake does not answer.
+                std::future::pending::<()>().await;
+            })
+        })
+        .collect();
+    let client = moves(link.down(None, SOMEONE), MB);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let few = begun.available_permits();
+    assert!((2..=4).contains(&few), "{few}, and the link has room for all");
+    let took = time_of(client).await;
+    assert!(took < Duration::from_millis(45), "{took:?}");
+    // One that is given up lets another begin.
+    let [first, ..] = &waiting[..] else { unreachable!() };
+    first.abort();
+    begun.acquire_many(few as u32 + 1).await.unwrap().forget();
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_that_were_given_up_give_back_what_they_took() {
+    let link = link(10 * MB);
+    for _ in 0..1_000 {
+        let mut flow = link.down(Purpose::Prefetch.transfer(), SOMEONE);
+        assert!(flow.begins(None).now_or_never().is_none() || flow.permitted(1) > 0);
+    }
+    let took = time_of(moves(link.down(None, SOMEONE), 10 * MB)).await;
+    assert!(took < Duration::from_millis(1_050), "{took:?}");
+    assert_eq!(figures(&link, Direction::Down, Class::Prefetch).bytes, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn transfers_of_one_plan_keep_its_rate_together() {
+    let link = link(100 * MB);
+    let plan = PlannedRate::new(Some(&link), 10 * MB, 0);
+    let purpose = Purpose::Planned(Arc::clone(&plan));
+    let bodies = (0..4).map(|_| moves(link.down(purpose.transfer(), SOMEONE), 5 * MB));
+    let took = time_of(join_all(bodies).map(drop)).await;
+    let expected = Duration::from_secs(2);
+    assert!(
+        took > expected.mul_f64(0.95) && took < expected.mul_f64(1.05),
+        "{took:?}"
+    );
+    // Without a link, too.
+    let bodies = (0..4).map(|_| {
+        let transfer = purpose.transfer();
+        let flow = Flow::unmetered(transfer.as_ref(), SOMEONE).expect("the purpose has a rate");
+        moves(flow, 5 * MB)
+    });
+    let took = time_of(join_all(bodies).map(drop)).await;
+    assert!(
+        took > expected.mul_f64(0.95) && took < expected.mul_f64(1.05),
+        "{took:?}"
+    );
+    assert!(Flow::unmetered(Purpose::Prefetch.transfer().as_ref(), SOMEONE).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_lasts_as_long_as_its_plan() {
+    let link = link(100 * MB);
+    let clients: Vec<_> = (0..4)
+        .map(|_| tokio::spawn(moves(link.down(None, SOMEONE), 10_000 * MB)))
+        .collect();
+    tokio::task::yield_now().await;
+    let plan = PlannedRate::new(Some(&link), 40 * MB, 40 * MB);
+    let purpose = Purpose::Planned(plan);
+    let took = time_of(moves(link.down(purpose.transfer(), SOMEONE), 20 * MB)).await;
+    assert!(took < Duration::from_millis(600), "{took:?}");
+    drop(purpose);
+    let unreserved = Purpose::Planned(PlannedRate::new(Some(&link), 40 * MB, 0));
+    let rest = moves(link.down(unreserved.transfer(), SOMEONE), 20 * MB);
+    assert!(tokio::time::timeout(Duration::from_secs(2), rest).await.is_err());
+    clients.iter().for_each(tokio::task::JoinHandle::abort);
+}

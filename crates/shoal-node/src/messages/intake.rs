@@ -1,0 +1,85 @@
+//! Bounds what a node takes from each other node. Pure.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use shoal_policy::NodeId;
+
+use super::batch::BATCH_BYTES;
+
+/// The rate that a node takes from another in the long run: twice that of 5,000 C2P events a second.
+const BYTES_PER_SECOND: f64 = (512 << 10) as f64;
+
+/// The bytes that a node takes from another at once.
+const BURST_BYTES: f64 = 16.0 * BATCH_BYTES as f64;
+
+/// The bytes that each node may send now.
+#[derive(Debug, Default)]
+pub(super) struct Intake(HashMap<NodeId, Allowance>);
+
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    bytes: f64,
+    at: Duration,
+}
+
+impl Intake {
+    /// Whether a batch of this length is taken from a node; if so, it is counted.
+    pub(super) fn admits(&mut self, sender: NodeId, bytes: usize, now: Duration) -> bool {
+        let full = Allowance {
+            bytes: BURST_BYTES,
+            at: now,
+        };
+        let allowance = self.0.entry(sender).or_insert(full);
+        let earned = now.saturating_sub(allowance.at).as_secs_f64() * BYTES_PER_SECOND;
+        allowance.bytes = (allowance.bytes + earned).min(BURST_BYTES);
+        allowance.at = allowance.at.max(now);
+        let bytes = bytes as f64;
+        let is_enough = allowance.bytes >= bytes;
+        if is_enough {
+            allowance.bytes -= bytes;
+        }
+        is_enough
+    }
+
+    /// Forgets the nodes that are not to be `kept`.
+    pub(super) fn retain(&mut self, kept: impl Fn(NodeId) -> bool) {
+        self.0.retain(|sender, _| kept(*sender));
+    }
+
+    /// The number of nodes that have sent something.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use shoal_policy::NodeId;
+
+    use super::{BATCH_BYTES, Intake};
+
+    /// The number of full batches that are taken at `ms` until one is not.
+    fn taken(intake: &mut Intake, sender: u64, ms: u64) -> usize {
+        let now = Duration::from_millis(ms);
+        (0..1_000)
+            .take_while(|_| intake.admits(NodeId(sender), BATCH_BYTES, now))
+            .count()
+    }
+
+    #[test]
+    fn a_node_that_sends_too_much_is_held_to_a_rate_and_others_are_not() {
+        let mut intake = Intake::default();
+        assert_eq!(taken(&mut intake, 1, 0), 16);
+        assert_eq!(taken(&mut intake, 1, 0), 0);
+        assert_eq!(taken(&mut intake, 2, 0), 16);
+        let in_quarter = (512 << 10) / 4 / BATCH_BYTES;
+        assert_eq!(taken(&mut intake, 1, 250), in_quarter);
+        assert_eq!(taken(&mut intake, 1, 60_000), 16, "no more than at once");
+        assert_eq!(taken(&mut intake, 1, 0), 0, "time does not go back");
+        intake.retain(|sender| sender == NodeId(2));
+        assert_eq!(intake.len(), 1);
+    }
+}

@@ -1,0 +1,142 @@
+//! The objects of a file of a plan, as the lake has them now, and which of their blocks a transfer fetches.
+
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use shoal_plan::document::{ExpectedFile, Extent};
+use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::target;
+
+use super::order::place_of;
+use crate::dirty::DirtyObjects;
+use crate::tasks::{LakeRefusal, LakeView, PAGE_KEYS};
+
+/// The most objects of one file.
+const OBJECTS_MAX: usize = 100_000;
+
+/// The number of objects about which the lake is asked at a time.
+const ASKED_AT_ONCE: usize = 16;
+
+/// Why a file cannot be fetched now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NoFile {
+    /// The lake does not have it, or does not show it to the identity.
+    Missing(String),
+    /// Another reason, which may pass.
+    Failed(String),
+}
+
+/// An object, and where its bytes begin in the file.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) name: ObjectName,
+    pub(super) first_byte: u64,
+    pub(super) bytes: u64,
+}
+
+/// A block of an object.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    pub(super) name: ObjectName,
+    pub(super) version: Arc<Version>,
+    pub(super) index: u32,
+}
+
+/// The objects of a file in the order of their keys.
+pub(super) async fn parts(
+    lake: &LakeView,
+    dirty: &DirtyObjects,
+    file: &ExpectedFile,
+) -> Result<Vec<Part>, NoFile> {
+    let uri = place_of(file).map_err(NoFile::Failed)?;
+    let name = |key: &[u8]| ObjectName {
+        bucket: uri.bucket.as_str().into(),
+        key: key.into(),
+        version: None,
+    };
+    if file.extent == Extent::Object {
+        let name = name(uri.key.as_bytes());
+        let version = current(lake, dirty, &name).await?;
+        return Ok(vec![Part {
+            name,
+            first_byte: 0,
+            bytes: version.size_bytes,
+        }]);
+    }
+    let (mut parts, mut first_byte, mut after) = (Vec::new(), 0, Vec::new());
+    loop {
+        let page = lake
+            .list(&uri.bucket, uri.key.as_bytes(), &after, PAGE_KEYS)
+            .await;
+        let page = page.map_err(|refusal| no_file(&refusal))?;
+        let Some(last) = page.last() else { break };
+        after.clone_from(&last.key);
+        for listed in page.into_iter().filter(|listed| listed.size_bytes > 0) {
+            parts.push(Part {
+                name: name(&listed.key),
+                first_byte,
+                bytes: listed.size_bytes,
+            });
+            first_byte += listed.size_bytes;
+        }
+        if parts.len() > OBJECTS_MAX {
+            return Err(NoFile::Failed(format!(
+                "more than {OBJECTS_MAX} objects are below it"
+            )));
+        }
+    }
+    if parts.is_empty() {
+        return Err(NoFile::Missing("the lake has no objects below it".to_owned()));
+    }
+    Ok(parts)
+}
+
+/// The blocks that begin within `bytes` bytes of a file from `first_byte` on, in their order.
+pub(super) async fn pieces(
+    lake: &LakeView,
+    dirty: &DirtyObjects,
+    parts: &[Part],
+    (first_byte, bytes): (u64, u64),
+) -> Result<Vec<Piece>, NoFile> {
+    let end = first_byte.saturating_add(bytes);
+    let wanted = parts
+        .iter()
+        .filter(|part| part.first_byte < end && part.first_byte + part.bytes > first_byte);
+    let wanted: Vec<Part> = wanted.cloned().collect();
+    let wanted = stream::iter(wanted).map(|part| async move {
+        let version = current(lake, dirty, &part.name).await?;
+        let begins = |index: u32| part.first_byte + u64::from(index) * version.block_bytes;
+        let indexes = (0..version.block_count()).filter(|index| (first_byte..end).contains(&begins(*index)));
+        let pieces = indexes.map(|index| Piece {
+            name: part.name.clone(),
+            version: Arc::clone(&version),
+            index,
+        });
+        Ok(pieces.collect::<Vec<_>>())
+    });
+    let pieces: Vec<Vec<Piece>> = wanted.buffered(ASKED_AT_ONCE).try_collect().await?;
+    Ok(pieces.into_iter().flatten().collect())
+}
+
+/// The current version of an object, as the lake tells it.
+async fn current(lake: &LakeView, dirty: &DirtyObjects, name: &ObjectName) -> Result<Arc<Version>, NoFile> {
+    if !target::is_sayable(name) {
+        return Err(NoFile::Failed("its name is too long".to_owned()));
+    }
+    if dirty.may_be_dirty(name) {
+        let found = dirty.find(name).await;
+        let found = found.map_err(|error| NoFile::Failed(error.to_string()))?;
+        if found.manifest.is_some() {
+            let why = "its tier has it, and the lake does not yet";
+            return Err(NoFile::Missing(why.to_owned()));
+        }
+    }
+    lake.version(name).await.map_err(|refusal| no_file(&refusal))
+}
+
+fn no_file(refusal: &LakeRefusal) -> NoFile {
+    match refusal {
+        LakeRefusal::Refused(_) => NoFile::Missing(refusal.to_string()),
+        LakeRefusal::Trouble(_) | LakeRefusal::Uncacheable(_) => NoFile::Failed(refusal.to_string()),
+    }
+}

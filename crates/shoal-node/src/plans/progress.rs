@@ -1,0 +1,322 @@
+//! The progress of a plan, as its coordinator writes it for all nodes.
+
+use serde::{Deserialize, Serialize};
+use shoal_plan::course::{Standing, Verdicts};
+
+use crate::tasks::Moment;
+
+/// The most bytes of a record; the bulletin takes 16 KiB.
+const RECORD_BYTES: usize = 15 << 10;
+
+/// The number of jobs, transfers and issues that are named.
+const JOBS_NAMED: usize = 32;
+const TRANSFERS_NAMED: usize = 16;
+const ISSUES_NAMED: usize = 16;
+
+/// The number of characters of a name or of a reason that are kept.
+const TEXT_CHARS: usize = 200;
+
+/// The state of a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlanState {
+    /// No node carries it out.
+    #[default]
+    Waiting,
+    /// A node carries it out.
+    Running,
+    /// Its last deadline has passed.
+    Done,
+    /// It could not be carried out.
+    Failed,
+    /// An operator ended it, or another plan took its place.
+    Stopped,
+}
+
+impl PlanState {
+    /// Every state.
+    pub const ALL: [Self; 5] = [
+        Self::Waiting,
+        Self::Running,
+        Self::Done,
+        Self::Failed,
+        Self::Stopped,
+    ];
+
+    /// The word on pages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// Whether nothing more happens.
+    pub const fn is_over(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Stopped)
+    }
+}
+
+/// Bytes of a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Bytes {
+    /// Bytes that the plan fetches in total.
+    pub total: u64,
+    /// Bytes that the plan was to fetch by now.
+    pub planned: u64,
+    /// Bytes that were fetched by now, or were there before.
+    pub done: u64,
+    /// Bytes that came from the lake, or from a tier.
+    pub from_lake: u64,
+    /// Bytes that came from another node.
+    pub from_peers: u64,
+}
+
+/// Jobs by standing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobCounts {
+    /// Jobs that are not submitted, and on course.
+    pub waiting: u64,
+    /// Jobs that may miss their deadlines.
+    pub at_risk: u64,
+    /// Jobs that met their deadlines.
+    pub met: u64,
+    /// Jobs that missed their deadlines.
+    pub missed: u64,
+    /// Jobs that the plan promises nothing.
+    pub unplanned: u64,
+}
+
+/// A job that is at risk, or has missed its deadline.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobNote {
+    /// The job.
+    pub job: String,
+    /// How it stands.
+    pub standing: Standing,
+    /// When it is submitted.
+    pub submit: Moment,
+    /// Its deadline.
+    pub deadline: Moment,
+}
+
+/// A transfer that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferNote {
+    /// Its file.
+    pub file: String,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Bytes of these that the plan was to fetch by now.
+    pub planned_bytes: u64,
+    /// Bytes of these that were fetched by now, or were there before.
+    pub done_bytes: u64,
+    /// Its planned rate.
+    pub bytes_per_second: u64,
+}
+
+/// A file that is not as planned, or for which a step of the plan failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Issue {
+    /// The last time that the coordinator noted it.
+    pub at: Moment,
+    /// The file.
+    pub file: String,
+    /// The error, in words.
+    pub error: String,
+}
+
+/// The last new plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replanned {
+    /// When the coordinator asked for it.
+    pub at: Moment,
+    /// Why the coordinator asked for it.
+    pub why: String,
+    /// The maker of the plan: `planner`, `node`, or `nothing` if none could be made.
+    pub by: String,
+    /// Why the planner did not make it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// How far a plan is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PlanProgress {
+    /// Its state.
+    pub state: PlanState,
+    /// Why it failed or was stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The node that carries it out, or has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coordinator: Option<String>,
+    /// When a node began to carry it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started: Option<Moment>,
+    /// When it was over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Moment>,
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// Its jobs.
+    pub jobs: JobCounts,
+    /// The first jobs that are at risk, and the last that missed their deadlines.
+    pub troubled: Vec<JobNote>,
+    /// Some transfers that are under way.
+    pub transfers: Vec<TransferNote>,
+    /// The most recent issues, the latest last.
+    pub issues: Vec<Issue>,
+    /// How often there was a new plan.
+    pub replans: u64,
+    /// The last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replanned: Option<Replanned>,
+    /// For the next coordinator.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub verdicts: Verdicts,
+}
+
+fn is_nothing(verdicts: &Verdicts) -> bool {
+    *verdicts == Verdicts::default()
+}
+
+impl JobCounts {
+    /// Counts jobs.
+    pub(super) fn of(standings: &[Standing]) -> Self {
+        let count = |wanted| standings.iter().filter(|standing| **standing == wanted).count() as u64;
+        Self {
+            waiting: count(Standing::Waiting),
+            at_risk: count(Standing::AtRisk),
+            met: count(Standing::Met),
+            missed: count(Standing::Missed),
+            unplanned: count(Standing::Unplanned),
+        }
+    }
+
+    /// The number of each standing, in the order of [`Standing::ALL`].
+    pub fn by_standing(&self) -> [u64; Standing::ALL.len()] {
+        [self.waiting, self.at_risk, self.met, self.missed, self.unplanned]
+    }
+}
+
+impl PlanProgress {
+    /// Notes an issue of a file. An issue with the same error replaces the earlier one.
+    pub(super) fn note(&mut self, file: &str, error: &str, at: Moment) {
+        let (file, error) = (cut(file), cut(error));
+        self.issues
+            .retain(|issue| issue.file != file || issue.error != error);
+        self.issues.push(Issue { at, file, error });
+        let extra = self.issues.len().saturating_sub(ISSUES_NAMED);
+        self.issues.drain(..extra);
+    }
+
+    /// Sets the jobs that are named: all in trouble, those at risk in the order of their submission.
+    pub(super) fn name_jobs(&mut self, mut jobs: Vec<JobNote>) {
+        jobs.sort_by_key(|job| (job.standing != Standing::AtRisk, job.submit));
+        let at_risk = jobs.iter().filter(|job| job.standing == Standing::AtRisk).count();
+        if jobs.len() > JOBS_NAMED && at_risk < JOBS_NAMED {
+            // The last of those that missed.
+            let extra = jobs.len() - JOBS_NAMED;
+            jobs.drain(at_risk..at_risk + extra);
+        }
+        jobs.truncate(JOBS_NAMED);
+        for job in &mut jobs {
+            job.job = cut(&job.job);
+        }
+        self.troubled = jobs;
+    }
+
+    /// Sets the transfers that are named.
+    pub(super) fn name_transfers(&mut self, transfers: impl Iterator<Item = TransferNote>) {
+        let named = transfers.take(TRANSFERS_NAMED).map(|mut transfer| {
+            transfer.file = cut(&transfer.file);
+            transfer
+        });
+        self.transfers = named.collect();
+    }
+
+    /// Writes the record. If it is too long, it loses transfers first, then jobs, then issues, then verdicts.
+    pub(super) fn to_body(&self) -> Vec<u8> {
+        let mut shown = self.clone();
+        loop {
+            let body = serde_json::to_vec(&shown).expect("progress is JSON");
+            if body.len() <= RECORD_BYTES {
+                return body;
+            }
+            if shown.transfers.pop().is_some() || shown.troubled.pop().is_some() {
+                continue;
+            }
+            if !shown.issues.is_empty() {
+                shown.issues.remove(0);
+                continue;
+            }
+            let verdicts = &mut shown.verdicts;
+            verdicts.met.truncate(verdicts.met.len() / 2);
+            verdicts.missed.truncate(verdicts.missed.len() / 2);
+        }
+    }
+}
+
+/// The beginning of a text.
+pub(super) fn cut(text: &str) -> String {
+    text.chars().take(TEXT_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_bounded_and_names_those_at_risk_first() {
+        let at: Moment = "2026-11-24T00:00:00Z".parse().unwrap();
+        let note = |number: u64, standing| JobNote {
+            job: format!("{number}{}", "ä".repeat(300)),
+            standing,
+            submit: at.plus(std::time::Duration::from_secs(number)),
+            deadline: at,
+        };
+        let mut progress = PlanProgress::default();
+        let missed = (0..100).map(|number| note(number, Standing::Missed));
+        progress.name_jobs(
+            missed
+                .chain((100..110).map(|number| note(number, Standing::AtRisk)))
+                .collect(),
+        );
+        assert_eq!(progress.troubled.len(), JOBS_NAMED);
+        assert!(
+            progress.troubled[..10]
+                .iter()
+                .all(|job| job.standing == Standing::AtRisk)
+        );
+        assert!(
+            progress.troubled[31].job.starts_with("99"),
+            "the last that missed"
+        );
+        for number in 0..100 {
+            progress.note(&format!("f{number}"), &"x".repeat(1000), at);
+            progress.note("same", "again", at);
+        }
+        assert_eq!(progress.issues.len(), ISSUES_NAMED);
+        assert_eq!(
+            progress
+                .issues
+                .iter()
+                .filter(|issue| issue.file == "same")
+                .count(),
+            1
+        );
+        progress.verdicts.met = (0..400).map(|number| (number * 1_000_000, 7)).collect();
+        progress.verdicts.missed = progress.verdicts.met.clone();
+        let body = progress.to_body();
+        assert!(body.len() <= RECORD_BYTES, "{}", body.len());
+        let read: PlanProgress = serde_json::from_slice(&body).unwrap();
+        assert!(!read.verdicts.met.is_empty());
+    }
+}

@@ -1,0 +1,447 @@
+//! The plan of a cluster, as one of its nodes knows it: it accepts one, answers for it, and carries it out if
+//! it is its coordinator.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use shoal_plan::Document;
+use shoal_plan::course::{Standing, Verdicts};
+use tokio::sync::Mutex as Turn;
+use tokio::task::{JoinSet, spawn_blocking};
+use ulid::Ulid;
+
+use super::carrier::Carrier;
+pub use super::carrier::PlanTotals;
+use super::config::PlanConfig;
+use super::order::{self, PlanOrder};
+use super::planner::Planner;
+use super::progress::{JobCounts, PlanProgress, PlanState};
+use super::refusal::PlanRefusal;
+use crate::bulletin::{Bulletin, Key, Kind, NotTaken};
+use crate::clock;
+use crate::shutdown::Shutdown;
+use crate::tasks::{Homes, Manifests, TaskParts, new_id, now};
+
+/// The longest document: a day of 20,000 jobs has some 30 MB.
+pub const DOCUMENT_BYTES_MAX: usize = 64 << 20;
+
+/// How often a node looks whether it has something to do for a plan.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The part of an id that is left to the pins and transfers of a plan.
+const OWN: u128 = 0xFFFF_FFFF;
+
+/// The plans of the cluster.
+pub struct Plans {
+    parts: Arc<TaskParts>,
+    documents: Arc<Manifests>,
+    bulletin: Arc<Bulletin>,
+    homes: Mutex<Homes>,
+    planner: Planner,
+    /// The plan that this node carries out.
+    carried: Mutex<Option<u128>>,
+    totals: Arc<Mutex<PlanTotals>>,
+    /// Documents come and go one at a time.
+    turn: Turn<()>,
+}
+
+/// A plan as the records have it.
+#[derive(Clone, Debug)]
+struct Entry {
+    id: u128,
+    order: PlanOrder,
+    progress: PlanProgress,
+}
+
+/// A plan as operators see it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanView {
+    /// Names it.
+    pub id: String,
+    /// As it was accepted.
+    #[serde(flatten)]
+    pub order: PlanOrder,
+    /// How far it is.
+    #[serde(flatten)]
+    pub progress: PlanProgress,
+}
+
+/// State of the plan in force, and the counters of one node, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlanFigures {
+    /// Whether a plan is in force.
+    pub in_force: bool,
+    /// Whether this node carries it out.
+    pub carried_here: bool,
+    /// Its jobs, in the order of [`Standing::ALL`].
+    pub jobs: [u64; Standing::ALL.len()],
+    /// Bytes that it fetches in total, that it was to fetch by now, and that were fetched by now or were
+    /// there before.
+    pub bytes: [u64; 3],
+    /// Counters of the plans that this node has carried out.
+    pub totals: PlanTotals,
+}
+
+impl Plans {
+    /// The plans that `bulletin` knows, with their documents on this disk.
+    pub fn new(
+        parts: Arc<TaskParts>,
+        documents: &Arc<Manifests>,
+        bulletin: &Arc<Bulletin>,
+        config: &PlanConfig,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            parts,
+            documents: Arc::clone(documents),
+            bulletin: Arc::clone(bulletin),
+            homes: Mutex::default(),
+            planner: Planner::new(config.planner.clone()),
+            carried: Mutex::default(),
+            totals: Arc::default(),
+            turn: Turn::default(),
+        })
+    }
+
+    /// Takes a document in place of the plan in force, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Says why it is not taken.
+    pub async fn post(&self, body: Bytes, identity: Option<&str>) -> Result<PlanView, PlanRefusal> {
+        let created = clock::utc_now();
+        let identity = self.parts.identity(identity).map_err(PlanRefusal::Identity)?;
+        let (accepted_by, bytes) = (self.parts.name.clone(), body.len() as u64);
+        let read = {
+            let body = body.clone();
+            spawn_blocking(move || {
+                let document = read(&body).map_err(PlanRefusal::Body)?;
+                order::check(&document, created)?;
+                let accepted = (created, accepted_by.as_str());
+                Ok::<_, PlanRefusal>(PlanOrder::accepted(&document, bytes, identity, accepted))
+            })
+        };
+        let mut order = read
+            .await
+            .map_err(|error| PlanRefusal::Body(error.to_string()))??;
+        let _turn = self.turn.lock().await;
+        if self.bulletin.is_half_full() {
+            return Err(NotTaken::Full.into());
+        }
+        let former = self.latest();
+        let mut id = new_id(created) & !OWN;
+        if let Some(former) = &former {
+            // The latest plan is the one in force, whatever the clocks of nodes say.
+            id = id.max(former.id + OWN + 1);
+        }
+        let replaced = former.filter(|former| !former.progress.state.is_over());
+        order.replaces = replaced.as_ref().map(|former| Ulid(former.id).to_string());
+        self.documents.take(id, body.into()).await?;
+        let record = serde_json::to_vec(&order).expect("an order is JSON");
+        self.bulletin
+            .put(key(id, Kind::Order), record, order.forgotten.time())?;
+        if let Some(former) = replaced {
+            self.end_early(&former, &format!("the plan {} took its place", Ulid(id)))?;
+        }
+        tracing::info!(id = %Ulid(id), jobs = order.job_count, replaces = order.replaces, "a plan was accepted");
+        self.get()
+    }
+
+    /// The plan in force, or the last one that was.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none.
+    pub fn get(&self) -> Result<PlanView, PlanRefusal> {
+        let mut entry = self.latest().ok_or(PlanRefusal::NoPlan)?;
+        entry.progress.verdicts = Verdicts::default();
+        Ok(PlanView {
+            id: Ulid(entry.id).to_string(),
+            order: entry.order,
+            progress: entry.progress,
+        })
+    }
+
+    /// Ends the plan in force, and its pins.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none, or if it is over.
+    pub fn stop(&self) -> Result<PlanView, PlanRefusal> {
+        let entry = self.latest().ok_or(PlanRefusal::NoPlan)?;
+        if entry.progress.state.is_over() {
+            return Err(PlanRefusal::Ended);
+        }
+        self.end_early(&entry, "an operator stopped it")?;
+        self.get()
+    }
+
+    /// State of the plan in force, and the counters of this node.
+    pub fn figures(&self) -> PlanFigures {
+        let totals = *self.totals.lock();
+        let Some(entry) = self.latest() else {
+            return PlanFigures {
+                totals,
+                ..PlanFigures::default()
+            };
+        };
+        let in_force = !entry.progress.state.is_over();
+        // No job is at risk once its plan is over.
+        let jobs = if in_force {
+            entry.progress.jobs
+        } else {
+            JobCounts::default()
+        };
+        let bytes = entry.progress.bytes;
+        PlanFigures {
+            in_force,
+            carried_here: self.carried.lock().is_some(),
+            jobs: jobs.by_standing(),
+            bytes: if in_force {
+                [bytes.total, bytes.planned, bytes.done]
+            } else {
+                [0; 3]
+            },
+            totals,
+        }
+    }
+
+    /// Carries plans out whose coordinator this node is, until the node stops.
+    pub async fn run(self: Arc<Self>, stopping: Shutdown) {
+        let mut changes = self.bulletin.changes();
+        let mut runs = JoinSet::new();
+        loop {
+            let latest = self.latest();
+            self.end_pins(latest.as_ref()).await;
+            self.keep_document(latest.as_ref()).await;
+            if let Some(entry) = latest {
+                self.begin(entry, &mut runs, &stopping);
+            }
+            tokio::select! {
+                _ = changes.changed() => {}
+                Some(_) = runs.join_next(), if !runs.is_empty() => {}
+                () = tokio::time::sleep(LOOK) => {}
+                () = stopping.begun() => break,
+            }
+        }
+        while runs.join_next().await.is_some() {}
+    }
+
+    /// Begins to carry a plan out, if this node is to and does not yet.
+    fn begin(self: &Arc<Self>, entry: Entry, runs: &mut JoinSet<()>, stopping: &Shutdown) {
+        if entry.progress.state.is_over() || !self.is_mine(entry.id) {
+            return;
+        }
+        let mut carried = self.carried.lock();
+        // One that was replaced ends first.
+        if carried.is_some() {
+            return;
+        }
+        *carried = Some(entry.id);
+        let (this, stopping) = (Arc::clone(self), stopping.clone());
+        runs.spawn(async move {
+            Box::pin(this.carry(entry, stopping)).await;
+            *this.carried.lock() = None;
+        });
+    }
+
+    /// Carries a plan out until it is over, or is no longer this node's.
+    async fn carry(&self, entry: Entry, stopping: Shutdown) {
+        let Entry {
+            id,
+            order,
+            mut progress,
+        } = entry;
+        let document = tokio::select! {
+            document = self.document(id, &order) => document,
+            () = stopping.begun() => return,
+        };
+        let carrier = document.and_then(|document| {
+            let planning = (self.planner.clone(), &self.totals);
+            Carrier::new(&self.parts, (id, &order), document, progress.clone(), planning)
+        });
+        let carrier = match carrier {
+            Ok(carrier) => Arc::new(carrier),
+            Err(why) => {
+                // Another node may have the document, and come back.
+                let is_news = progress.detail.as_deref() != Some(&why);
+                progress.detail = Some(why);
+                progress.coordinator = Some(self.parts.name.clone());
+                let is_over = order.ends.after(clock::utc_now()).is_zero();
+                if is_over {
+                    progress.state = PlanState::Failed;
+                    progress.ended = Some(now());
+                }
+                if is_news || is_over {
+                    self.report(id, &order, &progress);
+                }
+                return tokio::time::sleep(LOOK).await;
+            }
+        };
+        tracing::info!(id = %Ulid(id), "this node carries a plan out");
+        let mut changes = self.bulletin.changes();
+        let mut running = std::pin::pin!(carrier.run(|progress| self.report(id, &order, progress)));
+        loop {
+            tokio::select! {
+                () = &mut running => return,
+                _ = changes.changed() => {}
+                () = tokio::time::sleep(LOOK) => {}
+                () = stopping.begun() => return,
+            }
+            let is_in_force = self.latest().is_some_and(|latest| latest.id == id)
+                && self.bulletin.get(key(id, Kind::Cancel)).is_none();
+            if !is_in_force || !self.is_mine(id) {
+                return;
+            }
+        }
+    }
+
+    /// The document of a plan, from this disk or from another node's.
+    async fn document(&self, id: u128, order: &PlanOrder) -> Result<Document, String> {
+        {
+            let _turn = self.turn.lock().await;
+            self.parts
+                .copied(&self.documents, id, order.document_bytes)
+                .await?;
+        }
+        let mut bytes = Vec::new();
+        loop {
+            let part = self.documents.part(id, bytes.len() as u64).await;
+            let part = part.ok_or("its document is no longer on this disk")?;
+            if part.is_empty() || bytes.len() > DOCUMENT_BYTES_MAX {
+                break;
+            }
+            bytes.extend_from_slice(&part);
+        }
+        let read = spawn_blocking(move || {
+            let document = read(&bytes)?;
+            document.check().map_err(|error| error.to_string())?;
+            Ok(document)
+        });
+        let document: Result<Document, String> = read.await.map_err(|error| error.to_string())?;
+        document.map_err(|error| format!("its document is damaged: {error}"))
+    }
+
+    /// Copies the document of the plan in force if this node may have to carry it out, and removes others.
+    async fn keep_document(&self, latest: Option<&Entry>) {
+        let here = self.documents.ids();
+        let wanted = latest.filter(|entry| !entry.progress.state.is_over());
+        if here.is_empty() && wanted.is_none() {
+            return;
+        }
+        let _turn = self.turn.lock().await;
+        // A document that came in the meantime is that of the latest plan now.
+        let latest = self.latest().filter(|entry| !entry.progress.state.is_over());
+        for id in here {
+            if latest.as_ref().is_none_or(|entry| entry.id != id) {
+                self.documents.remove(id).await;
+            }
+        }
+        let Some(entry) = latest else { return };
+        let is_here = self.documents.size(entry.id) == Some(entry.order.document_bytes);
+        let may_carry = self.homes.lock().may_run(&self.parts.cooperation, entry.id);
+        if may_carry && !is_here {
+            let copied = self
+                .parts
+                .copied(&self.documents, entry.id, entry.order.document_bytes)
+                .await;
+            if let Err(why) = copied {
+                tracing::debug!(id = %Ulid(entry.id), why, "the document of a plan was not copied");
+            }
+        }
+    }
+
+    /// Ends the pins here of plans that were stopped or replaced. Those of a plan that is over end by their
+    /// time.
+    async fn end_pins(&self, latest: Option<&Entry>) {
+        for (order, _) in self.parts.store.pin_orders() {
+            let id = order.0 & !OWN;
+            let is_stopped = match latest {
+                Some(latest) if latest.id == id => latest.progress.state == PlanState::Stopped,
+                _ => self.is_plan(id),
+            };
+            if is_stopped {
+                self.parts.store.end_pins(order).await;
+            }
+        }
+    }
+
+    fn is_plan(&self, id: u128) -> bool {
+        let order = self.bulletin.get(key(id, Kind::Order));
+        order.is_some_and(|order| PlanOrder::is_in(&order))
+    }
+
+    /// The latest plan that is remembered.
+    fn latest(&self) -> Option<Entry> {
+        let (id, order) = self.bulletin.latest(Kind::Order, PlanOrder::is_in)?;
+        let order = serde_json::from_slice(&order).ok()?;
+        let body = |kind| self.bulletin.get(key(id, kind));
+        let progress = body(Kind::Progress).and_then(|body| serde_json::from_slice(&body).ok());
+        let mut progress: PlanProgress = progress.unwrap_or_default();
+        if let Some(end) = body(Kind::Cancel)
+            && !progress.state.is_over()
+        {
+            let end: Option<Early> = serde_json::from_slice(&end).ok();
+            progress.state = PlanState::Stopped;
+            progress.transfers.clear();
+            progress.ended = end.as_ref().map(|end| end.at);
+            progress.detail = end.map(|end| end.why);
+        }
+        Some(Entry { id, order, progress })
+    }
+
+    fn end_early(&self, entry: &Entry, why: &str) -> Result<(), NotTaken> {
+        let early = Early {
+            at: now(),
+            why: why.to_owned(),
+        };
+        let body = serde_json::to_vec(&early).expect("a reason is JSON");
+        let until = entry.order.forgotten.time();
+        self.bulletin.put(key(entry.id, Kind::Cancel), body, until)
+    }
+
+    fn report(&self, id: u128, order: &PlanOrder, progress: &PlanProgress) {
+        let until = order.forgotten.time();
+        if let Err(error) = self
+            .bulletin
+            .put(key(id, Kind::Progress), progress.to_body(), until)
+        {
+            tracing::warn!(id = %Ulid(id), %error, "the progress of a plan is not known to other nodes");
+        }
+    }
+
+    /// Whether this node is the coordinator of a plan.
+    fn is_mine(&self, id: u128) -> bool {
+        self.homes.lock().of(&self.parts.cooperation, id) == self.parts.cooperation.me()
+    }
+}
+
+impl std::fmt::Debug for Plans {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plans").finish_non_exhaustive()
+    }
+}
+
+/// Why a plan ended before its end.
+#[derive(Debug, Serialize, Deserialize)]
+struct Early {
+    at: crate::tasks::Moment,
+    why: String,
+}
+
+/// The pins of a plan that end at the same time, as one order.
+pub(super) fn pin_order(id: u128, until: SystemTime) -> u128 {
+    let since = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    // Those of one second end together.
+    id | (u128::from(since.as_secs()) & OWN)
+}
+
+fn read(body: &[u8]) -> Result<Document, String> {
+    serde_json::from_slice(body).map_err(|error| error.to_string())
+}
+
+fn key(id: u128, kind: Kind) -> Key {
+    Key { id, kind }
+}

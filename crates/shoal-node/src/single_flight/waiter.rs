@@ -1,0 +1,160 @@
+//! The reading end of a fetch.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use shoal_policy::{BlockId, Source};
+
+use super::{BlockSpan, Fetch, FetchError, FetchPhase, Sender};
+
+/// The reading end of a fetch: one reader of a block, as its bytes arrive.
+#[derive(Debug)]
+pub struct Waiter {
+    fetch: Arc<Fetch>,
+    /// Whether the whole block was here when this waiter joined.
+    found_here: bool,
+    /// The next byte to read, counted from the start of the block.
+    offset: u64,
+    /// A piece that arrived no later than that byte, and the number of bytes that had arrived before that
+    /// piece.
+    piece: (usize, u64),
+}
+
+impl Waiter {
+    pub(super) fn new(fetch: &Arc<Fetch>, found_here: bool) -> Self {
+        fetch.waiters.fetch_add(1, Ordering::AcqRel);
+        fetch.waiters_changed.notify_one();
+        Self {
+            fetch: Arc::clone(fetch),
+            found_here,
+            offset: 0,
+            piece: (0, 0),
+        }
+    }
+
+    /// The block that is read.
+    pub fn block(&self) -> BlockId {
+        self.fetch.span.id
+    }
+
+    /// Says that a client waits for the block.
+    pub fn hurry(&self) {
+        let mut state = self.fetch.state.lock();
+        state.is_hurried = true;
+        if let Some(transfer) = &state.transfer {
+            transfer.hurry();
+        }
+    }
+
+    /// Continues reading at this byte of the block.
+    pub fn seek(&mut self, offset: u64) {
+        self.offset = offset;
+        self.piece = (0, 0);
+    }
+
+    /// The source of the bytes that arrive now: this node, if it had the whole block before this waiter
+    /// joined.
+    pub fn source(&self) -> Source {
+        if self.found_here {
+            Source::Local
+        } else {
+            self.fetch.state.lock().source
+        }
+    }
+
+    /// Whether the block was near when it was wanted: on this node, on another one, or in a tier.
+    pub fn was_near(&self) -> bool {
+        if self.found_here {
+            return true;
+        }
+        let state = self.fetch.state.lock();
+        state.source != Source::Lake && !state.is_far
+    }
+
+    /// Sender of the block, if it is known.
+    pub fn sender(&self) -> Option<Sender> {
+        if self.found_here {
+            Some(Sender::Other)
+        } else {
+            self.fetch.state.lock().sender
+        }
+    }
+
+    /// The next bytes of the block, as many as are at hand in one piece; `None` at its end.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the fetch has failed.
+    pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FetchError>>> {
+        if self.offset == self.fetch.span.len {
+            return Poll::Ready(None);
+        }
+        let fetch = Arc::clone(&self.fetch);
+        let mut state = fetch.state.lock();
+        let piece = match &state.phase {
+            FetchPhase::Failed(error) => return Poll::Ready(Some(Err(error.clone()))),
+            FetchPhase::Stored(block) => Some(block.slice(self.offset as usize..)),
+            FetchPhase::Receiving | FetchPhase::Received => self.find(&state.pieces),
+        };
+        if let Some(piece) = piece {
+            self.offset += piece.len() as u64;
+            return Poll::Ready(Some(Ok(piece)));
+        }
+        if !state.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+            state.wakers.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Waits until the fetch is over. Returns whether the store has the block then.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the fetch has failed.
+    pub async fn is_stored(&self) -> Result<bool, FetchError> {
+        poll_fn(|cx| {
+            let mut state = self.fetch.state.lock();
+            match &state.phase {
+                FetchPhase::Failed(error) => return Poll::Ready(Err(error.clone())),
+                FetchPhase::Stored(_) => return Poll::Ready(Ok(true)),
+                FetchPhase::Received if state.is_over => return Poll::Ready(Ok(false)),
+                FetchPhase::Receiving | FetchPhase::Received => {}
+            }
+            if !state.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+                state.wakers.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn find(&mut self, pieces: &[Bytes]) -> Option<Bytes> {
+        let BlockSpan { len, first, .. } = self.fetch.span;
+        let arrives = (self.offset + len - first) % len;
+        let (mut index, mut start) = if arrives < self.piece.1 {
+            (0, 0)
+        } else {
+            self.piece
+        };
+        let found = loop {
+            let piece = pieces.get(index)?;
+            let end = start + piece.len() as u64;
+            if arrives < end {
+                break piece.slice((arrives - start) as usize..);
+            }
+            (index, start) = (index + 1, end);
+        };
+        self.piece = (index, start);
+        Some(found)
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.fetch.waiters.fetch_sub(1, Ordering::AcqRel);
+        self.fetch.waiters_changed.notify_one();
+    }
+}

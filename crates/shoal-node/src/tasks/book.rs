@@ -1,0 +1,194 @@
+//! The tasks that the records of all nodes tell of, each record read once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use ulid::Ulid;
+
+use super::order::{Order, TaskKind};
+use super::progress::{Progress, TaskState};
+use super::runner::now;
+use super::service::Task;
+use crate::bulletin::{Bulletin, Key, Kind};
+
+/// Pins go to the nodes that are there once these have been the same for so long: a node that restarts comes
+/// back with its pins.
+const SETTLED: Duration = Duration::from_mins(1);
+
+/// A task as the records have it.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// Its id.
+    pub id: u128,
+    /// The order, as a node accepted it.
+    pub order: Arc<Order>,
+    /// How far it is. A cancelled one is over, whatever its runner has written since.
+    pub progress: Arc<Progress>,
+}
+
+/// The tasks of the records, in the order of their ids.
+pub(super) struct Book {
+    bulletin: Arc<Bulletin>,
+    orders: Mutex<Read<Order>>,
+    progress: Mutex<Read<Progress>>,
+}
+
+/// Records of one kind that have been read, by the bodies that were read.
+type Read<T> = BTreeMap<u128, (Arc<[u8]>, Option<Arc<T>>)>;
+
+impl Entry {
+    /// The task for operators.
+    pub(super) fn to_task(&self) -> Task {
+        Task {
+            id: Ulid(self.id).to_string(),
+            order: Order::clone(&self.order),
+            progress: Progress {
+                members: None,
+                resume: None,
+                ..Progress::clone(&self.progress)
+            },
+        }
+    }
+
+    /// Whether the task is to be run, where the nodes of this digest have been the same for this time: it is
+    /// not over, or it pins, and other nodes are there by now.
+    pub(super) fn is_due(&self, now: SystemTime, (members, same_for): (u64, Duration)) -> bool {
+        let is_over = self.progress.state.is_over();
+        let has_new_nodes = self.progress.members.is_some_and(|then| then != members);
+        !is_over || (self.is_live(now) && has_new_nodes && same_for >= SETTLED)
+    }
+
+    /// Whether the task may still have something to do.
+    pub(super) fn is_live(&self, now: SystemTime) -> bool {
+        let state = self.progress.state;
+        !state.is_over() || (self.order.pins(now) && state != TaskState::Cancelled)
+    }
+}
+
+impl Book {
+    /// The tasks that `bulletin` tells of.
+    pub(super) fn new(bulletin: &Arc<Bulletin>) -> Self {
+        Self {
+            bulletin: Arc::clone(bulletin),
+            orders: Mutex::default(),
+            progress: Mutex::default(),
+        }
+    }
+
+    /// All tasks. An order of a later release may be of a kind that this one does not know: it is left out.
+    pub(super) fn all(&self) -> Vec<Entry> {
+        let orders = read(&mut self.orders.lock(), self.bulletin.all(Kind::Order));
+        let mut progress = read(&mut self.progress.lock(), self.bulletin.all(Kind::Progress));
+        let cancelled: BTreeSet<u128> = self.bulletin.ids(Kind::Cancel);
+        let entries = orders.into_iter().map(|(id, order)| {
+            let progress = progress.remove(&id).unwrap_or_default();
+            let progress = if cancelled.contains(&id) {
+                self.ended_early(id, &order, progress)
+            } else {
+                progress
+            };
+            Entry { id, order, progress }
+        });
+        entries.collect()
+    }
+
+    /// The task with this id.
+    pub(super) fn get(&self, id: u128) -> Option<Entry> {
+        let body = |kind| self.bulletin.get(Key { id, kind });
+        let order: Arc<Order> = Arc::new(serde_json::from_slice(&body(Kind::Order)?).ok()?);
+        let progress = body(Kind::Progress).and_then(|body| serde_json::from_slice(&body).ok());
+        let progress = Arc::new(progress.unwrap_or_default());
+        let progress = self.ended_early(id, &order, progress);
+        Some(Entry { id, order, progress })
+    }
+
+    /// Whether an operator has ended a task.
+    pub(super) fn is_cancelled(&self, id: u128) -> bool {
+        let kind = Kind::Cancel;
+        self.bulletin.get(Key { id, kind }).is_some()
+    }
+
+    /// The progress of a task, with its early end if it has one.
+    fn ended_early(&self, id: u128, order: &Order, progress: Arc<Progress>) -> Arc<Progress> {
+        let kind = Kind::Cancel;
+        match self.bulletin.get(Key { id, kind }) {
+            Some(cancelled) if !progress.state.is_over() || order.request.kind == TaskKind::Pin => {
+                let cancelled = serde_json::from_slice(&cancelled).unwrap_or_else(|_| now());
+                let mut progress = Arc::unwrap_or_clone(progress);
+                progress.end(TaskState::Cancelled, None, cancelled);
+                Arc::new(progress)
+            }
+            _ => progress,
+        }
+    }
+}
+
+/// The records of one kind, read. Only those that are not among the `known` ones are read now.
+fn read<T: DeserializeOwned>(known: &mut Read<T>, bodies: Vec<(u128, Arc<[u8]>)>) -> BTreeMap<u128, Arc<T>> {
+    let mut before = std::mem::take(known);
+    let mut all = BTreeMap::new();
+    for (id, body) in bodies {
+        let same = before.remove(&id).filter(|(read, _)| Arc::ptr_eq(read, &body));
+        let (body, value) = same.unwrap_or_else(|| {
+            let value = serde_json::from_slice(&body).ok().map(Arc::new);
+            (body, value)
+        });
+        if let Some(value) = &value {
+            all.insert(id, Arc::clone(value));
+        }
+        known.insert(id, (body, value));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn entry(kind: &str, state: TaskState, members: u64) -> Entry {
+        let order = json!({
+            "kind": kind, "uri": "s3://b/p", "until": "2026-11-27T00:00:00Z", "accepted_by": "n0",
+            "created": "2026-11-24T00:00:00Z", "forgotten": "2026-12-02T00:00:00Z",
+        });
+        Entry {
+            id: 1,
+            order: Arc::new(serde_json::from_value(order).unwrap()),
+            progress: Arc::new(Progress {
+                state,
+                members: Some(members),
+                ..Progress::default()
+            }),
+        }
+    }
+
+    #[test]
+    fn a_task_runs_until_it_is_over_and_pins_run_again_for_new_nodes() {
+        let at = |text: &str| text.parse::<super::super::Moment>().unwrap().time();
+        let (before, after) = (at("2026-11-26T00:00:00Z"), at("2026-11-28T00:00:00Z"));
+        let (long, brief) = (SETTLED, SETTLED.saturating_sub(Duration::from_millis(1)));
+        for (kind, state, now, members, same_for, is_due) in [
+            ("prefetch", TaskState::Queued, before, 1, brief, true),
+            ("prefetch", TaskState::Running, before, 1, brief, true),
+            ("prefetch", TaskState::Done, before, 2, long, false),
+            ("prefetch", TaskState::Failed, before, 2, long, false),
+            ("pin", TaskState::Done, before, 1, long, false),
+            ("pin", TaskState::Done, before, 2, brief, false),
+            ("pin", TaskState::Done, before, 2, long, true),
+            ("pin", TaskState::Failed, before, 2, long, true),
+            ("pin", TaskState::Cancelled, before, 2, long, false),
+            ("pin", TaskState::Done, after, 2, long, false),
+        ] {
+            let entry = entry(kind, state, 1);
+            assert_eq!(
+                entry.is_due(now, (members, same_for)),
+                is_due,
+                "{kind} {state:?} {members} {same_for:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Tasks of operators: bring objects into the cache, keep them there, remove them, count them.
+//!
+//! A task is an order that all nodes know ([`crate::bulletin`]), and the progress of the node that runs it:
+//! the home of its id among the living nodes. When that node goes, the next home goes on where it was.
+//!
+//! A task asks the lake in the name of one identity, and so never sees what the lake would refuse it.
+
+mod book;
+mod catalogue;
+mod figures;
+mod fill;
+mod helper;
+mod homes;
+mod lake_view;
+mod manifest;
+mod manifests;
+mod messages;
+mod meter;
+mod moment;
+mod nodes;
+mod order;
+mod planned_rates;
+mod progress;
+mod refusal;
+mod runner;
+mod service;
+mod targets;
+mod unpinned;
+
+pub use self::figures::{ObjectOutcome, TaskBytes, Totals};
+pub use self::helper::TaskHelper;
+pub use self::manifest::is_notification;
+pub use self::manifests::Manifests;
+pub use self::messages::{QUESTION_BYTES_MAX, Question, TASKS};
+pub use self::moment::{InvalidMoment, Moment};
+pub use self::nodes::Nodes;
+pub use self::order::{ManifestFacts, Order, OrderError, TaskKind, TaskRequest};
+pub use self::progress::{ByteCounts, NodeCounts, ObjectCounts, ObjectError, Progress, Tally, TaskState};
+pub use self::refusal::TaskRefusal;
+pub use self::service::{Task, TaskList, TaskListPart, TaskParts, Tasks};
+
+pub(crate) use self::fill::FillOutcome;
+pub(crate) use self::homes::Homes;
+pub(crate) use self::lake_view::{LakeRefusal, LakeView, PAGE_KEYS};
+pub(crate) use self::manifest::ManifestError;
+pub(crate) use self::messages::{Answer, BlockBits, Fill, Pin, PlannedFill, PromisedRead};
+pub(crate) use self::runner::now;
+pub(crate) use self::service::new_id;
+pub(crate) use self::targets::Targets;

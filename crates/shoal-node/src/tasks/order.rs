@@ -1,0 +1,482 @@
+//! Orders of operators, and the errors of orders that cannot be carried out.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use shoal_base::spelling::suggestion;
+use shoal_s3::glob::{KeyPattern, KeyPatternError};
+use shoal_s3::object::ObjectName;
+use shoal_s3::uri::{S3Uri, S3UriError};
+
+use super::moment::Moment;
+
+/// How long a task may take.
+const LIFE: Duration = Duration::from_hours(7 * 24);
+
+/// How long a task is remembered after that, or after the end of its pins.
+const MEMORY: Duration = Duration::from_hours(24);
+
+/// The longest time for which an object can be pinned.
+const PINNED_MAX: Duration = Duration::from_hours(400 * 24);
+
+/// The fields of a request.
+const FIELDS: [&str; 8] = [
+    "kind",
+    "uri",
+    "identity",
+    "to",
+    "rate_bytes_per_second",
+    "deadline",
+    "until",
+    "dry_run",
+];
+
+/// The kind of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskKind {
+    /// Fetches objects into the cache.
+    Prefetch,
+    /// Fetches objects into the cache, and keeps them there until a time.
+    Pin,
+    /// Ends pins before their time.
+    Unpin,
+    /// Removes objects from the cache of every node.
+    Evict,
+    /// Counts what is cached, and where.
+    Cached,
+}
+
+/// An operator's request for a task: the body of `POST /tasks`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskRequest {
+    /// The kind of the task.
+    pub kind: TaskKind,
+    /// The objects: `s3://bucket/prefix`, or with wildcards in the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uri: Option<String>,
+    /// The access key of the identity in whose name the lake is asked. `None`: the only one that there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// The nodes that are to hold the objects: a place of the topology, or the name of a node. `None`: the
+    /// homes of the widest layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// The most bytes to fetch in a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_bytes_per_second: Option<u64>,
+    /// When everything should be there. The task goes just fast enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Moment>,
+    /// When the pins end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Moment>,
+    /// Whether to count only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+}
+
+/// A list of objects that came with an order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestFacts {
+    /// The number of objects.
+    pub objects: u64,
+    /// The size of the list in bytes, as nodes keep it.
+    pub bytes: u64,
+}
+
+/// An order that a node has accepted. It never changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    /// The request as it came, with its identity filled in if there is one.
+    #[serde(flatten)]
+    pub request: TaskRequest,
+    /// The list of objects, in place of a URI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<ManifestFacts>,
+    /// When it was accepted.
+    pub created: Moment,
+    /// The node that accepted it.
+    pub accepted_by: String,
+    /// When all nodes forget the task. It is the same for all of its records, so that none of them comes back
+    /// without the others.
+    pub forgotten: Moment,
+}
+
+/// The objects of an order that has a URI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    /// The bucket.
+    pub bucket: String,
+    /// The keys.
+    pub keys: KeyPattern,
+}
+
+/// Why an order cannot be carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OrderError {
+    /// The body is not an order.
+    #[error(
+        "the body is not an order: {0}\nhint: send JSON such as {{\"kind\": \"prefetch\", \"uri\": \"s3://bucket/prefix\"}}"
+    )]
+    Body(String),
+    /// The body has a field that no order has.
+    #[error("unknown field {0:?}\nhint: {1}")]
+    Field(String, String),
+    /// The URI is not well-formed.
+    #[error("uri: {0}\nhint: write s3://bucket/prefix, or wildcards such as s3://bucket/t/*.parquet")]
+    Uri(#[from] S3UriError),
+    /// The pattern of keys is not well-formed.
+    #[error("uri: {0}")]
+    Pattern(#[from] KeyPatternError),
+    /// The order has neither a URI nor a list of objects.
+    #[error(
+        "the order names no objects\nhint: give a uri, or send a list of objects as text/plain, one URI a line"
+    )]
+    NoObjects,
+    /// The order has both a URI and a list of objects.
+    #[error("the order has a uri and a list of objects\nhint: send one of them")]
+    TwiceObjects,
+    /// A pin has no end.
+    #[error("a pin needs its end\nhint: give until, such as 2026-11-27T18:00:00Z")]
+    NoEnd,
+    /// A pin ends too late.
+    #[error("until is more than 400 days ahead\nhint: pin for a shorter time, and again before its end")]
+    EndTooLate,
+    /// A time is over.
+    #[error("{0} is not in the future\nhint: give a later time")]
+    Over(&'static str),
+    /// The field means nothing for this kind.
+    #[error("{0} means nothing for {1}\nhint: leave it out")]
+    Idle(&'static str, &'static str),
+    /// Nothing could ever be fetched.
+    #[error("rate_bytes_per_second is 0\nhint: give a rate of 1 or more, or leave it out")]
+    NoRate,
+}
+
+impl TaskKind {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [Self::Prefetch, Self::Pin, Self::Unpin, Self::Evict, Self::Cached];
+
+    /// The word in orders, metrics and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Prefetch => "prefetch",
+            Self::Pin => "pin",
+            Self::Unpin => "unpin",
+            Self::Evict => "evict",
+            Self::Cached => "cached",
+        }
+    }
+
+    /// The kind with this word.
+    pub fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+
+    /// Whether it brings objects into the cache.
+    pub const fn fetches(self) -> bool {
+        matches!(self, Self::Prefetch | Self::Pin)
+    }
+}
+
+impl TaskRequest {
+    /// A request about the objects of a URI, with nothing else said.
+    pub fn new(kind: TaskKind, uri: Option<String>) -> Self {
+        Self {
+            kind,
+            uri,
+            identity: None,
+            to: None,
+            rate_bytes_per_second: None,
+            deadline: None,
+            until: None,
+            dry_run: false,
+        }
+    }
+
+    /// Reads the body of a request. A field that is not known is refused: it may be a limit that the operator
+    /// relies on.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with it.
+    pub fn of_json(body: &[u8]) -> Result<Self, OrderError> {
+        let not_an_order = |error: serde_json::Error| OrderError::Body(error.to_string());
+        let fields: BTreeMap<String, Value> = serde_json::from_slice(body).map_err(not_an_order)?;
+        if let Some(field) = fields.keys().find(|field| !FIELDS.contains(&field.as_str())) {
+            let hint = suggestion(field, FIELDS).map_or_else(
+                || format!("the fields are {}", FIELDS.join(", ")),
+                |known| format!("did you mean {known:?}?"),
+            );
+            return Err(OrderError::Field(field.clone(), hint));
+        }
+        serde_json::from_slice(body).map_err(not_an_order)
+    }
+
+    /// Checks a request that came at `now`, with a list of objects or without.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with it.
+    pub fn check(&self, has_manifest: bool, now: SystemTime) -> Result<(), OrderError> {
+        match &self.uri {
+            Some(_) if has_manifest => return Err(OrderError::TwiceObjects),
+            Some(uri) => drop(Selection::parse(uri)?),
+            None if !has_manifest => return Err(OrderError::NoObjects),
+            None => {}
+        }
+        let kind = self.kind.as_str();
+        let means_nothing = |field, is_given: bool| {
+            let error = is_given.then_some(OrderError::Idle(field, kind));
+            error.map_or(Ok(()), Err)
+        };
+        if self.kind == TaskKind::Pin {
+            let until = self.until.ok_or(OrderError::NoEnd)?;
+            if until.after(now) > PINNED_MAX {
+                return Err(OrderError::EndTooLate);
+            }
+        } else {
+            means_nothing("until", self.until.is_some())?;
+        }
+        if !self.kind.fetches() {
+            means_nothing("to", self.to.is_some())?;
+            means_nothing("rate_bytes_per_second", self.rate_bytes_per_second.is_some())?;
+            means_nothing("deadline", self.deadline.is_some())?;
+            // An order that is to count must not remove.
+            means_nothing("dry_run", self.dry_run)?;
+        }
+        for (field, moment) in [("until", self.until), ("deadline", self.deadline)] {
+            if moment.is_some_and(|moment| moment.after(now).is_zero()) {
+                return Err(OrderError::Over(field));
+            }
+        }
+        if self.rate_bytes_per_second == Some(0) {
+            return Err(OrderError::NoRate);
+        }
+        Ok(())
+    }
+}
+
+impl Order {
+    /// The order that a node has accepted at `created`. It is remembered until its pins have ended, and at
+    /// least until `remembered`.
+    pub fn accepted(
+        request: TaskRequest,
+        manifest: Option<ManifestFacts>,
+        (created, accepted_by): (Moment, &str),
+        remembered: Option<Moment>,
+    ) -> Self {
+        let ends = given_up(&request, created);
+        let last = [Some(ends), request.until, remembered]
+            .into_iter()
+            .flatten()
+            .max();
+        Self {
+            request,
+            manifest,
+            created,
+            accepted_by: accepted_by.into(),
+            forgotten: last.unwrap_or(ends).plus(MEMORY),
+        }
+    }
+
+    /// When the task is given up if it is not over.
+    pub fn ends(&self) -> Moment {
+        given_up(&self.request, self.created)
+    }
+
+    /// Whether the task pins objects at `now`, unless it was cancelled.
+    pub fn pins(&self, now: SystemTime) -> bool {
+        let lasts = self
+            .request
+            .until
+            .is_some_and(|until| !until.after(now).is_zero());
+        self.request.kind == TaskKind::Pin && !self.request.dry_run && lasts
+    }
+
+    /// The objects of the URI; `None` if they are listed.
+    pub fn selection(&self) -> Option<Selection> {
+        self.request
+            .uri
+            .as_deref()
+            .and_then(|uri| Selection::parse(uri).ok())
+    }
+}
+
+fn given_up(request: &TaskRequest, created: Moment) -> Moment {
+    let of_life = created.plus(LIFE);
+    request.deadline.map_or(of_life, |deadline| deadline.max(of_life))
+}
+
+impl Selection {
+    /// Whether an object is one of these.
+    pub fn has(&self, name: &ObjectName) -> bool {
+        *self.bucket == *name.bucket && self.keys.matches(&name.key)
+    }
+
+    /// Parses a URI with or without wildcards in its key.
+    ///
+    /// # Errors
+    ///
+    /// Says why the text is not one.
+    pub fn parse(uri: &str) -> Result<Self, OrderError> {
+        let S3Uri { bucket, key } = uri.parse()?;
+        let keys = KeyPattern::parse(key.as_bytes())?;
+        Ok(Self { bucket, keys })
+    }
+
+    /// Whether every object of `other` is certain to be one of these.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.bucket == other.bucket && self.keys.covers(&other.keys)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use serde_json::json;
+
+    use super::{Moment, OrderError, TaskKind, TaskRequest};
+
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from(NOW + Duration::from_secs(seconds))
+    }
+
+    fn request(kind: TaskKind) -> TaskRequest {
+        TaskRequest::new(kind, Some("s3://b/p".into()))
+    }
+
+    #[test]
+    fn an_order_is_checked_before_it_is_accepted() {
+        let pin = || TaskRequest {
+            until: Some(at(60)),
+            ..request(TaskKind::Pin)
+        };
+        let prefetch = || request(TaskKind::Prefetch);
+        assert_eq!(prefetch().check(false, NOW), Ok(()));
+        assert_eq!(pin().check(false, NOW), Ok(()));
+        let bad = [
+            (
+                TaskRequest {
+                    uri: None,
+                    ..prefetch()
+                },
+                OrderError::NoObjects,
+            ),
+            (request(TaskKind::Pin), OrderError::NoEnd),
+            (
+                TaskRequest {
+                    until: Some(at(0)),
+                    ..pin()
+                },
+                OrderError::Over("until"),
+            ),
+            (
+                TaskRequest {
+                    until: Some(at(401 * 86_400)),
+                    ..pin()
+                },
+                OrderError::EndTooLate,
+            ),
+            (
+                TaskRequest {
+                    deadline: Some(at(0)),
+                    ..prefetch()
+                },
+                OrderError::Over("deadline"),
+            ),
+            (
+                TaskRequest {
+                    until: Some(at(60)),
+                    ..prefetch()
+                },
+                OrderError::Idle("until", "prefetch"),
+            ),
+            (
+                TaskRequest {
+                    to: Some("dc1".into()),
+                    ..request(TaskKind::Evict)
+                },
+                OrderError::Idle("to", "evict"),
+            ),
+            (
+                TaskRequest {
+                    dry_run: true,
+                    ..request(TaskKind::Evict)
+                },
+                OrderError::Idle("dry_run", "evict"),
+            ),
+            (
+                TaskRequest {
+                    dry_run: true,
+                    ..request(TaskKind::Unpin)
+                },
+                OrderError::Idle("dry_run", "unpin"),
+            ),
+            (
+                TaskRequest {
+                    rate_bytes_per_second: Some(0),
+                    ..prefetch()
+                },
+                OrderError::NoRate,
+            ),
+        ];
+        for (request, error) in bad {
+            assert_eq!(request.check(false, NOW), Err(error), "{request:?}");
+        }
+        assert_eq!(prefetch().check(true, NOW), Err(OrderError::TwiceObjects));
+        for uri in ["b/p", "s3://", "s3://b*/k", "s3://b/[", "s3://b/\\"] {
+            let request = TaskRequest {
+                uri: Some(uri.into()),
+                ..prefetch()
+            };
+            assert!(request.check(false, NOW).is_err(), "{uri}");
+        }
+    }
+
+    #[test]
+    fn a_request_with_a_misspelt_field_is_refused() {
+        let parse = |json: serde_json::Value| TaskRequest::of_json(json.to_string().as_bytes());
+        let good = json!({ "kind": "pin", "uri": "s3://b/", "until": "1970-01-01T00:01:00Z" });
+        assert_eq!(
+            parse(good),
+            Ok(TaskRequest {
+                until: Some(at(60)),
+                ..TaskRequest::new(TaskKind::Pin, Some("s3://b/".into()))
+            })
+        );
+        let full = TaskRequest {
+            kind: TaskKind::Pin,
+            uri: Some("s3://b/".into()),
+            identity: Some("k".into()),
+            to: Some("dc1".into()),
+            rate_bytes_per_second: Some(1),
+            deadline: Some(at(1)),
+            until: Some(at(2)),
+            dry_run: true,
+        };
+        assert_eq!(parse(json!(full)), Ok(full), "every field is known");
+        let hint = parse(json!({ "kind": "pin", "url": "s3://b/" }))
+            .unwrap_err()
+            .to_string();
+        assert_eq!(hint, "unknown field \"url\"\nhint: did you mean \"uri\"?");
+        for bad in [
+            json!({ "kind": "warm", "uri": "s3://b/" }),
+            json!({ "uri": "s3://b/" }),
+            json!({ "kind": "prefetch", "rate_bytes_per_second": -1 }),
+            json!({ "kind": "pin", "until": "friday" }),
+            json!([]),
+        ] {
+            assert!(
+                parse(bad.clone()).unwrap_err().to_string().contains("\nhint: "),
+                "{bad}"
+            );
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Why an order is not taken, for operators.
+
+use http::StatusCode;
+
+use super::manifest::ManifestError;
+use super::order::OrderError;
+use crate::bulletin::NotTaken;
+
+/// Why an order is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskRefusal {
+    /// 400: the order is not one.
+    #[error(transparent)]
+    Order(#[from] OrderError),
+    /// 400: no identity has this access key.
+    #[error("no [[identity]] has the access key {0:?}\nhint: name one of the configuration of the nodes")]
+    UnknownIdentity(String),
+    /// 400: there are several identities.
+    #[error(
+        "the order names no identity, and there are {0}\nhint: name the access key in whose name the lake is asked: --as, or identity"
+    )]
+    WhichIdentity(usize),
+    /// 400: no node is there.
+    #[error(
+        "no node is at {0:?}\nhint: name a node, or the beginning of a topology such as dc1/cluster-a; `shoal status` shows both"
+    )]
+    NoNode(String),
+    /// 400, 413, 503: the list of objects is not taken.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// 404: there is no such task.
+    #[error(
+        "no task has this id\nhint: `shoal tasks` lists them; tasks are forgotten some days after their end"
+    )]
+    NoTask,
+    /// 409: the task is over.
+    #[error("the task is over\nhint: `shoal task ID` shows how it ended")]
+    Over,
+    /// 503: there is no room for another task.
+    #[error(
+        "the order is not taken: {0}\nhint: name many objects in one order; orders are forgotten after some days"
+    )]
+    NotTaken(#[from] NotTaken),
+}
+
+impl TaskRefusal {
+    /// The status of the answer.
+    pub const fn status(&self) -> StatusCode {
+        match self {
+            Self::Order(_) | Self::UnknownIdentity(_) | Self::WhichIdentity(_) | Self::NoNode(_) => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::Manifest(ManifestError::TooLong) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Manifest(ManifestError::NotKept(_)) | Self::NotTaken(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Manifest(_) => StatusCode::BAD_REQUEST,
+            Self::NoTask => StatusCode::NOT_FOUND,
+            Self::Over => StatusCode::CONFLICT,
+        }
+    }
+}

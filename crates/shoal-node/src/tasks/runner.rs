@@ -1,0 +1,423 @@
+//! Runs one task from where it was to its end.
+
+mod count;
+mod fetch;
+mod order_all;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use parking_lot::Mutex;
+use shoal_policy::pace::{Outlook, Pace};
+use shoal_s3::identity::Caller;
+use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::target;
+use shoal_s3::xml::ListedObject;
+use tokio::sync::{Notify, Semaphore};
+
+use super::catalogue::{Catalogue, NoPage, Page};
+use super::lake_view::{LakeRefusal, LakeView, PAGE_KEYS};
+use super::messages::{BLOCKS_MAX, Pin};
+use super::moment::Moment;
+use super::order::{Order, TaskKind};
+use super::progress::{Progress, TaskState};
+use super::service::TaskParts;
+use super::targets::Targets;
+use super::unpinned::Unpinned;
+use crate::clock;
+use crate::pauses::Pauses;
+
+/// The number of objects of a task that are dealt with at a time.
+const OBJECTS_AT_ONCE: usize = 16;
+
+/// The number of blocks of a task that are on their way at a time.
+const BLOCKS_AT_ONCE: usize = 64;
+
+/// The number of attempts at a block or an object that fail for reasons that may pass.
+const TRIES: u32 = 5;
+
+/// The pauses before further attempts.
+const fn pauses() -> Pauses {
+    Pauses::new(Duration::from_millis(200), Duration::from_secs(10))
+}
+
+/// When the lake refuses this many objects in a row, it refuses the identity, and the task ends.
+const REFUSALS_MAX: u32 = 100;
+
+/// One run of a task.
+pub(super) struct Runner<'a> {
+    parts: Arc<TaskParts>,
+    id: u128,
+    order: Arc<Order>,
+    caller: Caller,
+    lake: LakeView,
+    progress: Arc<Mutex<Progress>>,
+    pace: Mutex<Pace>,
+    began: Instant,
+    targets: Targets,
+    /// The pins of the task, if it pins.
+    pin: Option<Pin>,
+    blocks: Semaphore,
+    /// The objects in a row that the lake has refused.
+    refusals: AtomicU32,
+    /// Notified when the first page was full, so that counting pays.
+    is_long: Notify,
+    /// Objects that it no longer pins, if it pins.
+    unpinned: Option<Unpinned<'a>>,
+}
+
+/// Why a task ends before its last object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Ended(String);
+
+/// Why an object is not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ObjectFailure {
+    /// It is left alone.
+    Skipped(String),
+    /// It failed.
+    Failed(String),
+    /// The lake refuses it.
+    Refused(String),
+}
+
+/// An object and its version.
+#[derive(Clone, Debug)]
+struct Candidate {
+    name: ObjectName,
+    version: Arc<Version>,
+    /// Whether only a listing has named the version: its ETag there may be spelled in another way.
+    is_listed: bool,
+}
+
+impl<'a> Runner<'a> {
+    /// A run of the task `id` in the name of `caller`, which goes on where `progress` ends.
+    pub(super) fn new(
+        parts: &Arc<TaskParts>,
+        (id, order): (u128, Arc<Order>),
+        caller: Caller,
+        progress: &Arc<Mutex<Progress>>,
+    ) -> Self {
+        let (now, began) = (clock::utc_now(), clock::instant());
+        let request = &order.request;
+        let deadline = request.deadline.map(|deadline| deadline.after(now));
+        let until = request.until.filter(|_| request.kind == TaskKind::Pin);
+        Self {
+            lake: LakeView::new(&parts.lake, &parts.grants, caller.clone(), parts.block_bytes),
+            targets: Targets::new(&parts.cooperation, request.to.clone()),
+            pin: until.map(|until| Pin {
+                order: shoal_store::PinOrder(id),
+                until: until.time(),
+            }),
+            parts: Arc::clone(parts),
+            id,
+            pace: Mutex::new(Pace::new(request.rate_bytes_per_second, deadline)),
+            caller,
+            order,
+            progress: Arc::clone(progress),
+            began,
+            blocks: Semaphore::new(BLOCKS_AT_ONCE),
+            refusals: AtomicU32::new(0),
+            is_long: Notify::new(),
+            unpinned: None,
+        }
+    }
+
+    /// The same run, which pins none of these objects.
+    pub(super) fn leaving_out(self, unpinned: Unpinned<'a>) -> Self {
+        let unpinned = Some(unpinned).filter(|_| self.pin.is_some());
+        Self { unpinned, ..self }
+    }
+
+    /// Runs the task. Returns how it ended; its progress has the rest.
+    pub(super) async fn run(&self) -> (TaskState, Option<String>) {
+        let counting = async {
+            self.is_long.notified().await;
+            // If the lake does not list, the work itself fails.
+            let _ = self.count_all().await;
+            std::future::pending::<()>().await;
+        };
+        let worked = tokio::select! {
+            worked = self.work() => worked,
+            () = counting => unreachable!("counting goes on for ever"),
+        };
+        if let Err(Ended(why)) = worked {
+            return (TaskState::Failed, Some(why));
+        }
+        let mut progress = self.progress.lock();
+        let tally = &mut progress.tally;
+        let objects = tally.objects.done + tally.objects.skipped + tally.objects.failed;
+        tally.objects.total = Some(objects);
+        tally.bytes.total = Some(tally.bytes.done);
+        match tally.objects.failed {
+            0 => (TaskState::Done, None),
+            failed => (
+                TaskState::Failed,
+                Some(format!("{failed} of {objects} objects failed")),
+            ),
+        }
+    }
+
+    /// Whether the task may miss its deadline at this speed in bytes a second.
+    pub(super) fn is_at_risk(&self, speed: Option<u64>) -> bool {
+        let left = self.left_bytes().unwrap_or_default();
+        self.pace.lock().outlook(self.elapsed(), left, speed) != Outlook::InTime
+    }
+
+    async fn work(&self) -> Result<(), Ended> {
+        let mut catalogue = self.catalogue().await?;
+        loop {
+            let page = self.page(&mut catalogue).await?;
+            if !page.goes_on {
+                return Ok(());
+            }
+            if page.objects.len() == PAGE_KEYS {
+                self.is_long.notify_one();
+            }
+            let candidates = self.candidates(page.objects).await?;
+            for part in parts_of(candidates) {
+                self.do_part(part).await?;
+            }
+            self.progress.lock().came_to(page.next);
+        }
+    }
+
+    async fn do_part(&self, part: Vec<Candidate>) -> Result<(), Ended> {
+        match self.order.request.kind {
+            TaskKind::Prefetch | TaskKind::Pin if self.order.request.dry_run => self.count_wanted(part).await,
+            TaskKind::Prefetch | TaskKind::Pin => self.fetch_part(part).await,
+            TaskKind::Cached => self.count_cached(part).await,
+            TaskKind::Unpin => self.unpin_part(part).await,
+            TaskKind::Evict => self.evict_part(part).await,
+        }
+    }
+
+    async fn catalogue(&self) -> Result<Catalogue, Ended> {
+        let resume = self.progress.lock().resume.clone();
+        let after = resume.as_ref().map_or("", |resume| &resume.after);
+        if let Some(selection) = self.order.selection() {
+            return Ok(Catalogue::of_listing(selection, after));
+        }
+        let manifest = self.order.manifest.as_ref();
+        let manifest = manifest.ok_or_else(|| Ended("the order names no objects".into()))?;
+        self.parts.manifest(self.id, manifest).await.map_err(Ended)?;
+        self.progress.lock().tally.objects.total = Some(manifest.objects);
+        Ok(Catalogue::of_manifest(&self.parts.manifests, self.id, after))
+    }
+
+    /// The next page, however long the lake takes to answer.
+    async fn page(&self, catalogue: &mut Catalogue) -> Result<Page, Ended> {
+        let mut pauses = pauses();
+        loop {
+            let error = match catalogue.next(&self.lake).await {
+                Ok(page) => {
+                    self.progress.lock().detail = None;
+                    return Ok(page);
+                }
+                Err(error) => error,
+            };
+            match error {
+                NoPage::Lake(LakeRefusal::Refused(said)) => {
+                    let uri = self.order.request.uri.as_deref().unwrap_or_default();
+                    return Err(Ended(format!("{uri} cannot be listed: the lake answered {said}")));
+                }
+                NoPage::Manifest(error) => return Err(Ended(error.to_string())),
+                NoPage::Lake(error) => {
+                    self.progress.lock().detail = Some(format!("waits for the lake: {error}"));
+                }
+            }
+            pauses.wait().await;
+        }
+    }
+
+    /// Counts the objects of the task and their bytes.
+    async fn count_all(&self) -> Result<(), NoPage> {
+        let Some(selection) = self.order.selection() else {
+            return Ok(());
+        };
+        let (mut objects, mut bytes) = (0, 0);
+        let mut catalogue = Catalogue::of_listing(selection, "");
+        loop {
+            let page = catalogue.next(&self.lake).await?;
+            if !page.goes_on {
+                break;
+            }
+            objects += page.objects.len() as u64;
+            let listed = page.objects.iter().filter_map(|(_, listed)| listed.as_ref());
+            bytes += listed.map(|listed| listed.size_bytes).sum::<u64>();
+        }
+        let mut progress = self.progress.lock();
+        progress.tally.objects.total = Some(objects);
+        progress.tally.bytes.total = Some(bytes);
+        Ok(())
+    }
+
+    /// The objects of a page with their versions. Those that have none are counted.
+    async fn candidates(
+        &self,
+        mut objects: Vec<(ObjectName, Option<ListedObject>)>,
+    ) -> Result<Vec<Candidate>, Ended> {
+        self.leave_out_unpinned(&mut objects).await;
+        let candidates = stream::iter(objects).map(|(name, listed)| async move {
+            match self.candidate(&name, listed.as_ref()).await {
+                Ok(candidate) => Ok(Some(candidate)),
+                Err(failure) => self.note_failure(&name, failure).map(|()| None),
+            }
+        });
+        let candidates: Vec<Option<Candidate>> = candidates.buffered(OBJECTS_AT_ONCE).try_collect().await?;
+        Ok(candidates.into_iter().flatten().collect())
+    }
+
+    /// Removes the objects that were unpinned since the order, however long it takes to learn which these
+    /// are.
+    async fn leave_out_unpinned(&self, objects: &mut Vec<(ObjectName, Option<ListedObject>)>) {
+        let Some(unpinned) = &self.unpinned else {
+            return;
+        };
+        let mut pauses = pauses();
+        while let Err(why) = unpinned.leave_out(objects).await {
+            self.progress.lock().detail = Some(why);
+            pauses.wait().await;
+        }
+        self.progress.lock().detail = None;
+    }
+
+    async fn candidate(
+        &self,
+        name: &ObjectName,
+        listed: Option<&ListedObject>,
+    ) -> Result<Candidate, ObjectFailure> {
+        if listed.is_none() && !target::is_sayable(name) {
+            return Err(ObjectFailure::Failed("its name is too long".into()));
+        }
+        if self.parts.dirty.may_be_dirty(name) {
+            let found = self.parts.dirty.find(name).await;
+            let found = found.map_err(|error| ObjectFailure::Failed(error.to_string()))?;
+            if found.manifest.is_some() {
+                let why = "dirty: its tier has it, and the lake does not yet";
+                return Err(ObjectFailure::Skipped(why.into()));
+            }
+        }
+        match listed {
+            Some(listed) => Ok(Candidate {
+                version: Arc::new(self.lake.listed_version(name, listed)),
+                name: name.clone(),
+                is_listed: true,
+            }),
+            None => self.current(name).await,
+        }
+    }
+
+    /// The current version of an object, as the lake tells it.
+    async fn current(&self, name: &ObjectName) -> Result<Candidate, ObjectFailure> {
+        let (mut pauses, mut tries) = (pauses(), 1);
+        loop {
+            match self.lake.version(name).await {
+                Ok(version) => {
+                    return Ok(Candidate {
+                        name: name.clone(),
+                        version,
+                        is_listed: false,
+                    });
+                }
+                Err(error @ LakeRefusal::Refused(_)) => {
+                    return Err(ObjectFailure::Refused(error.to_string()));
+                }
+                Err(error @ LakeRefusal::Uncacheable(_)) => {
+                    return Err(ObjectFailure::Skipped(error.to_string()));
+                }
+                Err(error) if tries == TRIES => return Err(ObjectFailure::Failed(error.to_string())),
+                Err(_) => {}
+            }
+            tries += 1;
+            pauses.wait().await;
+        }
+    }
+
+    /// Does something with each object, some at a time, and counts what became of it.
+    async fn each<D: Future<Output = Result<(), ObjectFailure>>>(
+        &self,
+        candidates: Vec<Candidate>,
+        each: impl Fn(Candidate) -> D,
+    ) -> Result<(), Ended> {
+        let done = stream::iter(candidates).map(|candidate| {
+            let name = candidate.name.clone();
+            let done = each(candidate);
+            async move {
+                match done.await {
+                    Ok(()) => self.note_done(),
+                    Err(failure) => self.note_failure(&name, failure)?,
+                }
+                Ok(())
+            }
+        });
+        done.buffer_unordered(OBJECTS_AT_ONCE).try_collect().await
+    }
+
+    fn note_done(&self) {
+        self.progress.lock().tally.objects.done += 1;
+        self.refusals.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts an object that is not done. Fails if the task has to end for it.
+    fn note_failure(&self, name: &ObjectName, failure: ObjectFailure) -> Result<(), Ended> {
+        let mut progress = self.progress.lock();
+        let tally = &mut progress.tally;
+        let said = match failure {
+            ObjectFailure::Skipped(why) => {
+                tally.skipped(name, &why);
+                return Ok(());
+            }
+            ObjectFailure::Failed(error) => {
+                tally.failed(name, &error);
+                return Ok(());
+            }
+            ObjectFailure::Refused(error) => {
+                tally.failed(name, &error);
+                error
+            }
+        };
+        if self.refusals.fetch_add(1, Ordering::Relaxed) + 1 < REFUSALS_MAX {
+            return Ok(());
+        }
+        let why = format!("the lake refused {REFUSALS_MAX} objects in a row: {said}");
+        Err(Ended(why))
+    }
+
+    fn elapsed(&self) -> Duration {
+        clock::instant().saturating_duration_since(self.began)
+    }
+
+    /// The bytes that are left, once they are counted.
+    fn left_bytes(&self) -> Option<u64> {
+        let progress = self.progress.lock();
+        let bytes = &progress.tally.bytes;
+        Some(bytes.total?.saturating_sub(bytes.done))
+    }
+}
+
+/// Parts of a page about which a node can be asked with one question.
+fn parts_of(candidates: Vec<Candidate>) -> Vec<Vec<Candidate>> {
+    let (mut parts, mut blocks) = (Vec::<Vec<Candidate>>::new(), 0);
+    for candidate in candidates {
+        let own = u64::from(candidate.version.block_count());
+        match parts.last_mut() {
+            Some(part) if blocks + own <= BLOCKS_MAX => part.push(candidate),
+            _ => {
+                parts.push(vec![candidate]);
+                blocks = 0;
+            }
+        }
+        blocks += own;
+    }
+    parts
+}
+
+/// The present.
+pub(crate) fn now() -> Moment {
+    Moment::from(clock::utc_now())
+}

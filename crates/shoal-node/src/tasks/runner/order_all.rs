@@ -1,0 +1,72 @@
+//! Ends pins and removes blocks on all nodes.
+
+use std::collections::HashSet;
+
+use shoal_policy::ObjectId;
+
+use super::{Candidate, Ended, ObjectFailure, Runner};
+use crate::tasks::messages::{Answer, Question};
+
+impl Runner<'_> {
+    /// Ends the pins of some objects.
+    pub(super) async fn unpin_part(&self, part: Vec<Candidate>) -> Result<(), Ended> {
+        let objects = objects_of(&part);
+        let mut pinned = HashSet::new();
+        self.ask_all(Question::Unpin, &objects, |node, answer| {
+            let Answer::Kept(freed) = answer else { return };
+            let mut progress = self.progress.lock();
+            for (object, freed) in objects.iter().zip(freed) {
+                if freed.blocks > 0 {
+                    pinned.insert(*object);
+                    progress.tally.at(node, freed.blocks, freed.bytes);
+                }
+            }
+        })
+        .await?;
+        let pinned = &pinned;
+        self.each(part, |candidate| async move {
+            let mut progress = self.progress.lock();
+            progress.tally.bytes.done += candidate.version.size_bytes;
+            progress.tally.objects.unchanged += u64::from(!pinned.contains(&candidate.version.object));
+            Ok(())
+        })
+        .await
+    }
+
+    /// Removes the blocks of some objects.
+    pub(super) async fn evict_part(&self, part: Vec<Candidate>) -> Result<(), Ended> {
+        let objects = objects_of(&part);
+        let (mut removed, mut pinned) = (HashSet::new(), HashSet::new());
+        self.ask_all(Question::Evict, &objects, |node, answer| {
+            let Answer::Evicted(evicted) = answer else { return };
+            let mut progress = self.progress.lock();
+            for (object, evicted) in objects.iter().zip(evicted) {
+                if evicted.is_pinned {
+                    pinned.insert(*object);
+                }
+                if evicted.blocks > 0 {
+                    removed.insert(*object);
+                    progress.tally.bytes.removed += evicted.bytes;
+                    progress.tally.at(node, evicted.blocks, evicted.bytes);
+                }
+            }
+        })
+        .await?;
+        let (removed, pinned) = (&removed, &pinned);
+        self.each(part, |candidate| async move {
+            let object = candidate.version.object;
+            if pinned.contains(&object) {
+                return Err(ObjectFailure::Failed("pinned: end its pins first".into()));
+            }
+            let mut progress = self.progress.lock();
+            progress.tally.bytes.done += candidate.version.size_bytes;
+            progress.tally.objects.unchanged += u64::from(!removed.contains(&object));
+            Ok(())
+        })
+        .await
+    }
+}
+
+fn objects_of(part: &[Candidate]) -> Vec<ObjectId> {
+    part.iter().map(|candidate| candidate.version.object).collect()
+}

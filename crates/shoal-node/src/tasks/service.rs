@@ -1,0 +1,577 @@
+//! The tasks of a cluster, as one of its nodes knows them: it accepts orders, answers for all tasks, and runs
+//! those whose home it is.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use shoal_s3::identity::{Caller, Identities};
+use shoal_store::Store;
+use tokio::task::JoinSet;
+use ulid::Ulid;
+
+use super::book::{Book, Entry};
+use super::figures::{TaskFigures, Totals};
+use super::homes::Homes;
+use super::manifest;
+use super::manifests::Manifests;
+use super::messages::{Answer, Question};
+use super::meter::Meter;
+use super::nodes::Nodes;
+use super::order::{ManifestFacts, Order, Selection, TaskKind, TaskRequest};
+use super::progress::{ByteCounts, ObjectCounts, Progress, TaskState};
+use super::refusal::TaskRefusal;
+use super::runner::{Runner, now};
+use super::unpinned::Unpinned;
+use crate::bulletin::{Bulletin, Key, Kind, NotTaken};
+use crate::clock;
+use crate::cooperation::Cooperation;
+use crate::dirty::DirtyObjects;
+use crate::endpoint::Endpoint;
+use crate::grants::Grants;
+use crate::http::connection::ClientBody;
+use crate::shutdown::Shutdown;
+
+/// The number of tasks that a node runs at a time; others are queued.
+const RUN_AT_ONCE: usize = 4;
+
+/// The number of orders that are remembered; others are refused. Each may come to have three records.
+const ORDERS_MAX: usize = 10_000;
+
+/// How often a node writes how far its tasks are.
+const REPORT: Duration = Duration::from_secs(1);
+
+/// A list without an order is kept for this time: a node may still be accepting the order.
+const ORDER_PATIENCE: Duration = Duration::from_mins(10);
+
+/// The parts of a node that tasks work with.
+pub struct TaskParts {
+    /// The name of this node.
+    pub name: String,
+    /// The lake behind it.
+    pub lake: Arc<Endpoint>,
+    /// Grants of the lake.
+    pub grants: Arc<Grants>,
+    /// Identities in whose names tasks run.
+    pub identities: Arc<Identities>,
+    /// Blocks on disk.
+    pub store: Arc<Store>,
+    /// The other nodes.
+    pub cooperation: Arc<Cooperation>,
+    /// All nodes, to be asked.
+    pub nodes: Nodes,
+    /// Lists of objects on disk.
+    pub manifests: Arc<Manifests>,
+    /// Objects that the lake does not have yet.
+    pub dirty: Arc<DirtyObjects>,
+    /// Size of a block.
+    pub block_bytes: u64,
+}
+
+/// The tasks of the cluster.
+pub struct Tasks {
+    parts: Arc<TaskParts>,
+    bulletin: Arc<Bulletin>,
+    book: Book,
+    homes: Mutex<Homes>,
+    running: Mutex<BTreeSet<u128>>,
+    totals: Mutex<Totals>,
+}
+
+/// A task that this node runs.
+struct Run {
+    id: u128,
+    order: Arc<Order>,
+    progress: Arc<Mutex<Progress>>,
+    /// Counts of the task that the totals include already.
+    counted: Mutex<(ObjectCounts, ByteCounts)>,
+}
+
+/// The tasks that an operator asks about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskListPart {
+    /// Only those in this state.
+    pub state: Option<TaskState>,
+    /// Only those before the one with this id.
+    pub before: Option<String>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// A part of the tasks, the latest first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TaskList {
+    /// The tasks.
+    pub tasks: Vec<Task>,
+    /// The id before which the next part begins; `None`: this one is the last.
+    #[serde(default)]
+    pub next: Option<String>,
+}
+
+/// A task as operators see it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// Names it.
+    pub id: String,
+    /// The order, as a node accepted it.
+    #[serde(flatten)]
+    pub order: Order,
+    /// How far it is.
+    #[serde(flatten)]
+    pub progress: Progress,
+}
+
+impl Tasks {
+    /// The tasks that `bulletin` knows.
+    pub fn new(parts: &Arc<TaskParts>, bulletin: &Arc<Bulletin>) -> Arc<Self> {
+        Arc::new(Self {
+            parts: Arc::clone(parts),
+            bulletin: Arc::clone(bulletin),
+            book: Book::new(bulletin),
+            homes: Mutex::default(),
+            running: Mutex::default(),
+            totals: Mutex::default(),
+        })
+    }
+
+    /// Takes an order about the objects of its URI.
+    ///
+    /// # Errors
+    ///
+    /// Says why it is not taken.
+    pub fn post(&self, request: TaskRequest) -> Result<Task, TaskRefusal> {
+        let now = clock::utc_now();
+        let request = self.checked(request, false, now)?;
+        self.accept(new_id(now), request, None, now)
+    }
+
+    /// Takes an order about the objects of a list that an operator sends, one URI a line.
+    ///
+    /// # Errors
+    ///
+    /// Says why it is not taken.
+    pub async fn post_list(&self, request: TaskRequest, list: ClientBody) -> Result<Task, TaskRefusal> {
+        let now = clock::utc_now();
+        let request = self.checked(request, true, now)?;
+        let id = new_id(now);
+        let (objects, bytes) = self.parts.manifests.receive(id, list).await?;
+        self.accept(id, request, Some(ManifestFacts { objects, bytes }), now)
+    }
+
+    /// Takes an order about the objects that a document of S3 announces.
+    ///
+    /// # Errors
+    ///
+    /// Says why it is not taken.
+    pub async fn post_notification(
+        &self,
+        request: TaskRequest,
+        document: &[u8],
+    ) -> Result<Task, TaskRefusal> {
+        let now = clock::utc_now();
+        let request = self.checked(request, true, now)?;
+        let (lines, objects) = manifest::of_notification(document)?;
+        let id = new_id(now);
+        let bytes = self.parts.manifests.take(id, lines).await?;
+        self.accept(id, request, Some(ManifestFacts { objects, bytes }), now)
+    }
+
+    /// Checks a request, and names its identity.
+    fn checked(
+        &self,
+        mut request: TaskRequest,
+        has_manifest: bool,
+        now: SystemTime,
+    ) -> Result<TaskRequest, TaskRefusal> {
+        request.check(has_manifest, now)?;
+        request.identity = self.parts.identity(request.identity.as_deref())?;
+        if let Some(place) = &request.to
+            && self.parts.cooperation.ring_at(Some(place)).is_none()
+        {
+            return Err(TaskRefusal::NoNode(place.clone()));
+        }
+        Ok(request)
+    }
+
+    fn accept(
+        &self,
+        id: u128,
+        request: TaskRequest,
+        manifest: Option<ManifestFacts>,
+        created: SystemTime,
+    ) -> Result<Task, TaskRefusal> {
+        let entries = self.book.all();
+        // The rest of the bulletin is reserved for the progress of known orders.
+        if entries.len() >= ORDERS_MAX || self.bulletin.is_half_full() {
+            return Err(NotTaken::Full.into());
+        }
+        // Pins that were ended do not come back while the order that set them is known.
+        let unpins = request.kind == TaskKind::Unpin;
+        let remembered = unpins.then(|| entries.iter().map(|entry| entry.order.forgotten).max());
+        let created_here = (created.into(), &*self.parts.name);
+        let order = Order::accepted(request, manifest, created_here, remembered.flatten());
+        let body = serde_json::to_vec(&order).expect("an order is JSON");
+        let key = key(id, Kind::Order);
+        self.bulletin.put(key, body, order.forgotten.time())?;
+        self.entry(id).map(|entry| entry.to_task())
+    }
+
+    /// A part of the tasks, the latest first.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `before` is no id.
+    pub fn list(&self, part: &TaskListPart) -> Result<TaskList, TaskRefusal> {
+        let before = match &part.before {
+            Some(id) => Some(number(id)?),
+            None => None,
+        };
+        let is_wanted = |entry: &Entry| {
+            before.is_none_or(|before| entry.id < before)
+                && part.state.is_none_or(|state| state == entry.progress.state)
+        };
+        let mut entries = self.book.all();
+        entries.retain(is_wanted);
+        let left = entries.len().saturating_sub(part.limit);
+        let shown = entries[left..].iter().rev();
+        let tasks: Vec<_> = shown.map(Entry::to_task).collect();
+        let next = tasks.last().filter(|_| left > 0).map(|task| task.id.clone());
+        Ok(TaskList { tasks, next })
+    }
+
+    /// The task with this id.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none.
+    pub fn get(&self, id: &str) -> Result<Task, TaskRefusal> {
+        Ok(self.entry(number(id)?)?.to_task())
+    }
+
+    fn entry(&self, id: u128) -> Result<Entry, TaskRefusal> {
+        self.book.get(id).ok_or(TaskRefusal::NoTask)
+    }
+
+    /// Ends a task before its end.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such task, or if it is over.
+    pub fn cancel(&self, id: &str) -> Result<Task, TaskRefusal> {
+        let entry = self.entry(number(id)?)?;
+        if !entry.is_live(clock::utc_now()) {
+            return Err(TaskRefusal::Over);
+        }
+        self.end_early(&entry)?;
+        self.get(id)
+    }
+
+    /// Has a task end, and its pins.
+    fn end_early(&self, entry: &Entry) -> Result<(), NotTaken> {
+        let body = serde_json::to_vec(&now()).expect("a time is JSON");
+        let key = key(entry.id, Kind::Cancel);
+        self.bulletin.put(key, body, entry.order.forgotten.time())
+    }
+
+    /// Runs the tasks whose home this node is, until the node stops.
+    pub async fn run(self: Arc<Self>, stopping: Shutdown) {
+        let mut changes = self.bulletin.changes();
+        let mut runs = JoinSet::new();
+        loop {
+            self.end_cancelled_pins().await;
+            self.keep_lists().await;
+            self.begin_due(&mut runs, &stopping);
+            tokio::select! {
+                _ = changes.changed() => {}
+                Some(_) = runs.join_next(), if !runs.is_empty() => {}
+                () = tokio::time::sleep(REPORT) => {}
+                () = stopping.begun() => break,
+            }
+        }
+        // Each of them has written how far it is.
+        while runs.join_next().await.is_some() {}
+    }
+
+    /// Begins the tasks that this node is to run and does not run yet, the oldest first.
+    fn begin_due(self: &Arc<Self>, runs: &mut JoinSet<()>, stopping: &Shutdown) {
+        let (now, members) = (
+            clock::utc_now(),
+            self.homes.lock().members(&self.parts.cooperation),
+        );
+        for entry in self.book.all() {
+            let mut running = self.running.lock();
+            if running.len() >= RUN_AT_ONCE {
+                return;
+            }
+            let id = entry.id;
+            if running.contains(&id) || !entry.is_due(now, members) || !self.is_mine(id) {
+                continue;
+            }
+            running.insert(id);
+            let (this, stopping) = (Arc::clone(self), stopping.clone());
+            runs.spawn(async move {
+                Box::pin(this.run_one(entry, stopping)).await;
+                this.running.lock().remove(&id);
+            });
+        }
+    }
+
+    /// Copies the lists of tasks that this node may have to run, and removes those of tasks that are over.
+    async fn keep_lists(&self) {
+        let here = self.parts.manifests.ids();
+        let (now, entries) = (clock::utc_now(), self.book.all());
+        let receiving = new_id(now - ORDER_PATIENCE);
+        // The list of an unpin is read when an earlier pin goes on or runs again.
+        let may_pin = |entry: &&Entry| entry.order.request.kind == TaskKind::Pin && entry.is_live(now);
+        let first_pin = entries.iter().find(may_pin).map_or(u128::MAX, |entry| entry.id);
+        let is_wanted = |entry: &Entry| {
+            let unpins = entry.order.request.kind == TaskKind::Unpin;
+            entry.is_live(now) || unpins && entry.id > first_pin
+        };
+        for id in &here {
+            let entry = entries.binary_search_by_key(id, |entry| entry.id);
+            if !entry.map_or(*id > receiving, |place| is_wanted(&entries[place])) {
+                self.parts.manifests.remove(*id).await;
+            }
+        }
+        for entry in &entries {
+            let Some(manifest) = &entry.order.manifest else {
+                continue;
+            };
+            if !here.contains(&entry.id)
+                && is_wanted(entry)
+                && self.homes.lock().may_run(&self.parts.cooperation, entry.id)
+                && let Err(why) = self.parts.manifest(entry.id, manifest).await
+            {
+                tracing::debug!(id = %Ulid(entry.id), why, "the list of a task was not copied");
+            }
+        }
+    }
+
+    /// Ends the pins here of orders that were cancelled.
+    async fn end_cancelled_pins(&self) {
+        for (order, _) in self.parts.store.pin_orders() {
+            if self.book.is_cancelled(order.0) {
+                self.parts.store.end_pins(order).await;
+            }
+        }
+    }
+
+    /// Cancels the pin orders all of whose objects this order unpins.
+    fn end_covered_pins(&self, order: &Order) -> Result<(), NotTaken> {
+        let Some(unpinned) = order.selection() else {
+            return Ok(());
+        };
+        let now = clock::utc_now();
+        for entry in self.book.all() {
+            let (pinning, is_covered) = (&entry.order, |pinned: Selection| unpinned.covers(&pinned));
+            if pinning.pins(now)
+                && pinning.created <= order.created
+                && pinning.selection().is_some_and(is_covered)
+                && entry.progress.state != TaskState::Cancelled
+            {
+                self.end_early(&entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this node is the home of a task.
+    fn is_mine(&self, id: u128) -> bool {
+        self.homes.lock().of(&self.parts.cooperation, id) == self.parts.cooperation.me()
+    }
+
+    /// Runs one task until it is over, or is no longer this node's.
+    async fn run_one(&self, entry: Entry, stopping: Shutdown) {
+        let run = self.begin(entry);
+        let (id, order) = (run.id, &run.order);
+        self.report(&run);
+        let caller = match self.parts.caller(order.request.identity.as_deref()) {
+            Ok(caller) => caller,
+            Err(why) => return self.end(&run, TaskState::Failed, Some(&why)),
+        };
+        if order.request.kind == TaskKind::Unpin
+            && let Err(error) = self.end_covered_pins(order)
+        {
+            return self.end(&run, TaskState::Failed, Some(&error.to_string()));
+        }
+        let runner = Runner::new(&self.parts, (id, Arc::clone(order)), caller, &run.progress);
+        let runner = runner.leaving_out(Unpinned::since(&self.book, &self.parts, id));
+        let mut changes = self.bulletin.changes();
+        let mut meter = Meter::new(&run.progress);
+        let mut working = std::pin::pin!(runner.run());
+        let (state, why) = loop {
+            tokio::select! {
+                ended = &mut working => break ended,
+                _ = changes.changed() => {}
+                () = tokio::time::sleep(REPORT) => {
+                    meter.measure(&run.progress, |speed| runner.is_at_risk(speed));
+                    self.report(&run);
+                }
+                () = stopping.begun() => return self.report(&run),
+            }
+            if self.book.is_cancelled(id) {
+                break (TaskState::Cancelled, None);
+            }
+            if !self.is_mine(id) {
+                return;
+            }
+            if order.ends().after(clock::utc_now()).is_zero() {
+                let why = "it took too long and was given up";
+                break (TaskState::Failed, Some(why.into()));
+            }
+        };
+        self.end(&run, state, why.as_deref());
+    }
+
+    /// Begins a task, or goes on with it.
+    fn begin(&self, entry: Entry) -> Run {
+        let mut progress = if entry.progress.state.is_over() {
+            Progress::default()
+        } else {
+            Arc::unwrap_or_clone(entry.progress)
+        };
+        progress.state = TaskState::Running;
+        progress.runner = Some(self.parts.name.clone());
+        progress.started.get_or_insert_with(now);
+        progress.go_back();
+        progress.members = Some(self.homes.lock().members(&self.parts.cooperation).0);
+        Run {
+            id: entry.id,
+            order: entry.order,
+            counted: Mutex::new((progress.tally.objects, progress.tally.bytes)),
+            progress: Arc::new(Mutex::new(progress)),
+        }
+    }
+
+    fn end(&self, run: &Run, state: TaskState, why: Option<&str>) {
+        run.progress.lock().end(state, why, now());
+        self.report(run);
+        let (id, kind) = (Ulid(run.id), run.order.request.kind);
+        let place = TaskState::ALL.iter().position(|known| *known == state);
+        self.totals.lock()[place_of(kind)].ended[place.expect("it is a state")] += 1;
+        tracing::info!(%id, kind = kind.as_str(), state = state.as_str(), why, "a task has ended");
+    }
+
+    /// Writes how far a task is, and counts what has been done since the last time.
+    fn report(&self, run: &Run) {
+        let progress = run.progress.lock().clone();
+        let now = (progress.tally.objects, progress.tally.bytes);
+        let before = std::mem::replace(&mut *run.counted.lock(), now);
+        self.totals.lock()[place_of(run.order.request.kind)].add((&now.0, &now.1), (&before.0, &before.1));
+        let body = serde_json::to_vec(&progress).expect("progress is JSON");
+        let (key, until) = (key(run.id, Kind::Progress), run.order.forgotten.time());
+        if let Err(error) = self.bulletin.put(key, body, until) {
+            tracing::warn!(id = %Ulid(run.id), %error, "the progress of a task is not known to other nodes");
+        }
+    }
+
+    /// States of the cluster's tasks, and the counters of this node.
+    pub fn figures(&self) -> TaskFigures {
+        let (records, record_bytes) = self.bulletin.size();
+        let entries = self.book.all();
+        let in_state = |state| {
+            entries
+                .iter()
+                .filter(|entry| entry.progress.state == state)
+                .count() as u64
+        };
+        let at_risk = entries
+            .iter()
+            .filter(|entry| entry.progress.at_risk && !entry.progress.state.is_over());
+        TaskFigures {
+            states: TaskState::ALL.map(in_state),
+            at_risk: at_risk.count() as u64,
+            running_here: self.running.lock().len() as u64,
+            totals: *self.totals.lock(),
+            records: records as u64,
+            record_bytes: record_bytes as u64,
+        }
+    }
+}
+
+impl TaskParts {
+    /// The access key of the identity that an order means.
+    pub(crate) fn identity(&self, given: Option<&str>) -> Result<Option<String>, TaskRefusal> {
+        let known = &self.identities;
+        match given {
+            Some(given) if known.get(given).is_some() => Ok(Some(given.into())),
+            Some(given) => Err(TaskRefusal::UnknownIdentity(given.into())),
+            None => match &known.all()[..] {
+                [] => Ok(None),
+                [only] => Ok(Some(only.access_key.clone())),
+                several => Err(TaskRefusal::WhichIdentity(several.len())),
+            },
+        }
+    }
+
+    /// The caller in whose name an order is carried out.
+    pub(crate) fn caller(&self, access_key: Option<&str>) -> Result<Caller, String> {
+        let Some(access_key) = access_key else {
+            return Ok(Caller::Anonymous);
+        };
+        let identity = self.identities.get(access_key);
+        let identity = identity
+            .ok_or_else(|| format!("this node has no [[identity]] with the access key {access_key:?}"))?;
+        Ok(Caller::Identity(identity))
+    }
+
+    /// Makes sure that the list of a task is on this disk.
+    pub(super) async fn manifest(&self, id: u128, facts: &ManifestFacts) -> Result<(), String> {
+        self.copied(&self.manifests, id, facts.bytes).await
+    }
+
+    /// Makes sure that a list of so many bytes is among those on this disk: another node may have it.
+    pub(crate) async fn copied(&self, lists: &Manifests, id: u128, bytes: u64) -> Result<(), String> {
+        if lists.size(id) == Some(bytes) {
+            return Ok(());
+        }
+        let mut last = "no other node is there".to_owned();
+        for (node, name) in self.nodes.all() {
+            if node == self.cooperation.me() {
+                continue;
+            }
+            let part = |offset| async move {
+                match self.nodes.ask(node, Question::Manifest(id, offset)).await {
+                    Ok(Answer::Manifest(part)) => Some(part),
+                    _ => None,
+                }
+            };
+            match lists.copy(id, bytes, part).await {
+                Ok(()) => return Ok(()),
+                Err(error) => last = format!("{name}: {error}"),
+            }
+        }
+        Err(format!("no node has the list of its objects ({last})"))
+    }
+}
+
+impl std::fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tasks").finish_non_exhaustive()
+    }
+}
+
+fn place_of(kind: TaskKind) -> usize {
+    let place = TaskKind::ALL.iter().position(|known| *known == kind);
+    place.expect("it is a kind")
+}
+
+/// The number that an id stands for.
+fn number(id: &str) -> Result<u128, TaskRefusal> {
+    Ulid::from_str(id).map(|id| id.0).map_err(|_| TaskRefusal::NoTask)
+}
+
+fn key(id: u128, kind: Kind) -> Key {
+    Key { id, kind }
+}
+
+/// A new id; later ones are greater.
+pub(crate) fn new_id(now: SystemTime) -> u128 {
+    let millis = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let random = u128::from(shoal_base::chance::bits()) << 64 | u128::from(shoal_base::chance::bits());
+    Ulid::from_parts(millis.as_millis() as u64, random).0
+}

@@ -1,0 +1,251 @@
+//! Deviations from a plan, and the request for a new plan.
+
+use std::collections::HashSet;
+
+use super::errand::State;
+use super::{Course, Errand};
+use crate::model::{File, Held, Job, LinkChange, Promise, Request};
+use crate::plan::Outcome;
+
+/// The part of the link that is counted on at least.
+const LINK_SHARE_MIN: f64 = 0.05;
+
+/// A link that was slow is trusted with so much more after each slot on course.
+const RECOVERY: f64 = 1.25;
+
+/// A deviation from a plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Deviation {
+    /// The lake has no such file.
+    Missing {
+        /// The file, by its position in the request.
+        file: usize,
+    },
+    /// The lake has a file by now that was missing, and no open errand fetches it.
+    Found {
+        /// The file.
+        file: usize,
+    },
+    /// The file has another size.
+    Resized {
+        /// The file.
+        file: usize,
+        /// The size that was planned.
+        planned_bytes: u64,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The cache holds less of a file than the request says.
+    NotHeld {
+        /// The file.
+        file: usize,
+        /// The bytes of it that the cache holds.
+        bytes: u64,
+    },
+    /// A transfer is more than a slot behind.
+    Behind {
+        /// Its file.
+        file: usize,
+        /// The bytes of it that are left to fetch.
+        bytes: u64,
+    },
+}
+
+impl Course {
+    /// Notes the time, about once a second. The speed of the link is measured slot by slot.
+    pub fn tick(&mut self, now_s: f64) {
+        let (since_s, moved) = self.moved;
+        if now_s - since_s < self.slot_s() {
+            return;
+        }
+        self.moved_before = (now_s - since_s, moved);
+        self.moved = (now_s, 0.0);
+        if self.behind(now_s).is_none() {
+            self.link_share = (self.link_share * RECOVERY).min(1.0);
+        }
+    }
+
+    /// The reason for a new plan, if one is needed now: the state of the lake or the cache differs from the
+    /// plan, or a transfer is behind by more than the bytes of a slot. None within a slot of the last plan.
+    pub fn deviation(&self, now_s: f64) -> Option<Deviation> {
+        if now_s < self.replanned_s + self.slot_s() {
+            return None;
+        }
+        self.surprise.or_else(|| self.behind(now_s))
+    }
+
+    fn behind(&self, now_s: f64) -> Option<Deviation> {
+        let open = self.errands[self.first_open..].iter();
+        let begun = open.take_while(|errand| errand.start_s <= now_s);
+        let is_behind = |errand: &&Errand| {
+            // One that comes late because the plan was given late counts from then on.
+            let since_s = errand.start_s.max(self.began_s);
+            let due_s = now_s - self.slot_s();
+            let expected = (due_s.min(errand.end_s + since_s - errand.start_s) - since_s).max(0.0)
+                * errand.bytes_per_second;
+            let slack = self.files[errand.file].block_bytes as f64;
+            errand.is_open()
+                && self.files[errand.file].missing.is_none()
+                && due_s > since_s
+                && (errand.done_bytes as f64) + slack < expected.min(errand.bytes as f64)
+        };
+        begun.filter(is_behind).map(behind).next()
+    }
+
+    /// The request for a new plan, from now on. `None` if no job is left that a plan could help.
+    ///
+    /// Jobs that were submitted and lack nothing keep their files and their part of the link until their
+    /// deadlines. Those that lack something count as submitted now. A file that the lake does not have is
+    /// available when it is asked for again. A link that moved less than planned in the last slot has that
+    /// part of its rate.
+    pub fn request_from(&mut self, now_s: f64, why: Deviation) -> Option<Request> {
+        if let Deviation::Behind { .. } = why {
+            self.measure_link(now_s);
+        }
+        let jobs = self.jobs_from(now_s);
+        if jobs.is_empty() {
+            return None;
+        }
+        let used: HashSet<&str> = jobs
+            .iter()
+            .flat_map(|job| job.inputs.iter().map(String::as_str))
+            .collect();
+        let slot_s = self.slot_s();
+        let files = self.request.files.iter().zip(&self.files);
+        let is_wanted = |file: &File, have: u64| have > 0 || used.contains(file.name.as_str());
+        let files = files
+            .filter(|(file, known)| is_wanted(file, known.have_bytes))
+            .map(|(file, known)| {
+                let again_s = known.missing.map(|(_, again_s)| {
+                    if again_s.is_finite() {
+                        again_s
+                    } else {
+                        now_s + slot_s
+                    }
+                });
+                let available_s = file.available_s.into_iter().chain(again_s).reduce(f64::max);
+                File {
+                    name: file.name.clone(),
+                    bytes: known.bytes,
+                    available_s: available_s.filter(|available_s| *available_s > now_s),
+                    block_bytes: known.block_bytes,
+                }
+            });
+        let mut request = Request {
+            files: files.collect(),
+            jobs,
+            ..self.request.clone()
+        };
+        request.window.start_s = now_s;
+        request.window.end_s = request.window.end_s.max(now_s + self.slot_s());
+        request.cache.held = self.held_from(now_s);
+        self.link_from(now_s, &mut request);
+        Some(request)
+    }
+
+    fn measure_link(&mut self, now_s: f64) {
+        let (seconds, moved) = match self.moved {
+            (since_s, moved) if now_s - since_s >= self.slot_s() / 2.0 => (now_s - since_s, moved),
+            (since_s, moved) => (now_s - since_s + self.moved_before.0, moved + self.moved_before.1),
+        };
+        let from_s = now_s - seconds;
+        let planned = |errand: &Errand| errand.expected_bytes(now_s) - errand.expected_bytes(from_s);
+        let planned: f64 = self.errands.iter().map(planned).sum();
+        if planned > 0.0 {
+            self.link_share = (self.link_share * moved / planned).clamp(LINK_SHARE_MIN, 1.0);
+        }
+    }
+
+    /// The jobs that are still to get something.
+    fn jobs_from(&self, now_s: f64) -> Vec<Job> {
+        let jobs = self.request.jobs.iter().zip(&self.verdicts);
+        let open = jobs.filter(|(job, verdict)| verdict.is_none() && job.deadline_s > now_s + 1e-3);
+        open.map(|(job, _)| Job {
+            submit_s: job.submit_s.max(now_s),
+            ..job.clone()
+        })
+        .collect()
+    }
+
+    /// Jobs that run with all they need.
+    fn served(&self, now_s: f64) -> impl Iterator<Item = (&Job, &crate::plan::JobPlan)> {
+        let jobs = self.request.jobs.iter().zip(&self.plan.jobs).zip(&self.verdicts);
+        let served =
+            jobs.filter(move |((job, _), verdict)| **verdict == Some(true) && job.deadline_s > now_s);
+        served.map(|(pair, _)| pair)
+    }
+
+    fn held_from(&self, now_s: f64) -> Vec<Held> {
+        let mut pinned = vec![None::<f64>; self.files.len()];
+        for (job, planned) in self.served(now_s) {
+            for file in planned
+                .reads
+                .iter()
+                .filter_map(|read| self.by_name.get(&read.file))
+            {
+                let until_s = pinned[*file].get_or_insert(job.deadline_s);
+                *until_s = until_s.max(job.deadline_s);
+            }
+        }
+        let mut held: Vec<Held> = Vec::new();
+        let mut left = self.request.cache.capacity_bytes;
+        let order = |pinned: &Option<f64>| pinned.is_none();
+        let mut files: Vec<usize> = (0..self.files.len())
+            .filter(|file| self.files[*file].have_bytes > 0)
+            .collect();
+        files.sort_by_key(|file| (order(&pinned[*file]), *file));
+        for file in files {
+            let bytes = self.files[file].have_bytes.min(self.files[file].bytes);
+            // A file that does not fit into the rest of the room has no right to stay.
+            let Some(rest) = left.checked_sub(bytes) else {
+                continue;
+            };
+            left = rest;
+            held.push(Held {
+                file: self.request.files[file].name.clone(),
+                bytes,
+                pinned_until_s: pinned[file],
+            });
+        }
+        held
+    }
+
+    fn link_from(&self, now_s: f64, request: &mut Request) {
+        let link = &self.request.link;
+        request.link.bytes_per_second = self.link_at(now_s) * self.link_share;
+        let later = link.changes.iter().filter(|change| change.at_s > now_s);
+        request.link.changes = later
+            .map(|change| LinkChange {
+                at_s: change.at_s,
+                bytes_per_second: change.bytes_per_second * self.link_share,
+            })
+            .collect();
+        let promised = link.promised.iter().filter(|promise| promise.end_s > now_s);
+        let promised = promised.map(|promise| Promise {
+            start_s: promise.start_s.max(now_s),
+            ..*promise
+        });
+        let reads = self
+            .served(now_s)
+            .filter(|(_, planned)| planned.outcome == Outcome::Planned);
+        let reads = reads.map(|(job, planned)| Promise {
+            start_s: now_s,
+            end_s: job.deadline_s,
+            bytes_per_second: planned
+                .reads
+                .iter()
+                .map(|read| read.remote_bytes_per_second)
+                .sum(),
+        });
+        let all = promised.chain(reads.filter(|promise| promise.bytes_per_second > 0.0));
+        request.link.promised = all.collect();
+    }
+}
+
+fn behind(errand: &Errand) -> Deviation {
+    debug_assert!(!matches!(errand.state, State::Done), "what is done is not behind");
+    Deviation::Behind {
+        file: errand.file,
+        bytes: errand.left_bytes(),
+    }
+}

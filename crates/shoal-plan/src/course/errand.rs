@@ -1,0 +1,201 @@
+//! One transfer of a plan, and the pace at which it goes.
+
+use crate::plan::Cached;
+
+/// A transfer that is behind goes at most so many times as fast as planned.
+pub const CATCH_UP: f64 = 2.0;
+
+/// Times nearer to each other than this are one.
+const EDGE_S: f64 = 1e-6;
+
+/// A transfer of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Errand {
+    /// The file, by its position in the request.
+    pub file: usize,
+    /// The first byte of the file that it fetches.
+    pub first_byte: u64,
+    /// The number of bytes.
+    pub bytes: u64,
+    /// When it begins.
+    pub start_s: f64,
+    /// When it is to be over.
+    pub end_s: f64,
+    /// Its rate.
+    pub bytes_per_second: f64,
+    /// The time until which its bytes are kept.
+    pub keep_until_s: f64,
+    pub(super) state: State,
+    pub(super) done_bytes: u64,
+}
+
+/// How far an errand is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum State {
+    /// It has not begun, or is to be tried again.
+    Waiting { not_before_s: f64 },
+    /// It is under way.
+    Running,
+    /// All of it is there.
+    Done,
+    /// Its bytes are no longer of use.
+    Dropped,
+}
+
+impl Errand {
+    /// Bytes of it that have been fetched, or were in the cache already.
+    pub fn done_bytes(&self) -> u64 {
+        self.done_bytes
+    }
+
+    /// Bytes of it that are left to fetch.
+    pub fn left_bytes(&self) -> u64 {
+        self.bytes - self.done_bytes
+    }
+
+    /// Whether it waits or runs, so that bytes of it may still come.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Waiting { .. } | State::Running)
+    }
+
+    /// Bytes that it should have fetched by a time: all of them from its planned end on.
+    pub fn expected_bytes(&self, now_s: f64) -> f64 {
+        let elapsed_s = (now_s.min(self.end_s) - self.start_s).max(0.0);
+        if now_s >= self.end_s {
+            return self.bytes as f64;
+        }
+        (elapsed_s * self.bytes_per_second).min(self.bytes as f64)
+    }
+
+    /// When it will be over if it goes on at its planned rate.
+    pub fn expected_end_s(&self, now_s: f64) -> f64 {
+        let begins_s = match self.state {
+            State::Waiting { not_before_s } => not_before_s.max(self.start_s).max(now_s),
+            _ => self.start_s.max(now_s),
+        };
+        begins_s + self.left_bytes() as f64 / self.bytes_per_second
+    }
+}
+
+/// The rate of an errand: as planned. One that is behind goes just fast enough to be over in time, at most
+/// [`CATCH_UP`] times as fast as planned, and never faster than the link. In the last tenth of a slot and
+/// after its end it goes as fast as it may.
+pub fn rate(errand: &Errand, now_s: f64, slot_s: f64, link: f64) -> f64 {
+    let (planned, left_s) = (errand.bytes_per_second, errand.end_s - now_s);
+    let most = planned * CATCH_UP;
+    let needed = if left_s > slot_s / 10.0 {
+        errand.left_bytes() as f64 / left_s
+    } else if errand.left_bytes() as f64 <= planned * left_s.max(0.0) * (1.0 + EDGE_S) {
+        planned
+    } else {
+        most
+    };
+    needed.clamp(planned, most).min(link.max(1.0))
+}
+
+/// The time until which bytes from `first_byte` on are kept if they are fetched from `start_s` on. `None` if
+/// they are not kept at all.
+pub(super) fn kept_until(cached: &[Cached], start_s: f64, first_byte: f64) -> Option<f64> {
+    let mut until: Option<f64> = None;
+    for interval in cached
+        .iter()
+        .filter(|interval| interval.until_s > start_s + EDGE_S)
+    {
+        let follows = until.is_none_or(|until_s| interval.from_s <= until_s + EDGE_S);
+        match (interval.bytes > first_byte, until) {
+            (true, _) if follows => until = Some(interval.until_s),
+            (false, None) => {}
+            _ => break,
+        }
+    }
+    until
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Errand, State, kept_until, rate};
+    use crate::plan::Cached;
+
+    fn errand(done_bytes: u64) -> Errand {
+        Errand {
+            file: 0,
+            first_byte: 0,
+            bytes: 1000,
+            start_s: 100.0,
+            end_s: 200.0,
+            bytes_per_second: 10.0,
+            keep_until_s: 300.0,
+            state: State::Running,
+            done_bytes,
+        }
+    }
+
+    #[test]
+    fn a_transfer_that_is_behind_catches_up_as_far_as_it_may() {
+        // (now, done, link) → rate
+        for (now_s, done, link, expected) in [
+            (100.0, 0, 100.0, 10.0),
+            (150.0, 500, 100.0, 10.0),
+            (150.0, 800, 100.0, 10.0),
+            (150.0, 250, 100.0, 15.0),
+            (150.0, 250, 12.0, 12.0),
+            (190.0, 100, 100.0, 20.0),
+            (195.0, 950, 100.0, 10.0),
+            (195.0, 900, 100.0, 20.0),
+            (250.0, 900, 100.0, 20.0),
+            (250.0, 900, 4.0, 4.0),
+        ] {
+            let found = rate(&errand(done), now_s, 60.0, link);
+            assert!((found - expected).abs() < 1e-9, "{now_s} {done} {link}: {found}");
+        }
+    }
+
+    #[test]
+    fn what_is_expected_grows_with_time_and_ends_with_the_plan() {
+        for (now_s, expected) in [
+            (50.0, 0.0),
+            (100.0, 0.0),
+            (130.0, 300.0),
+            (200.0, 1000.0),
+            (900.0, 1000.0),
+        ] {
+            let found = errand(0).expected_bytes(now_s);
+            assert!((found - expected).abs() < 1e-9, "{now_s}: {found}");
+        }
+        assert!((errand(400).expected_end_s(150.0) - 210.0).abs() < 1e-9);
+        let waiting = Errand {
+            state: State::Waiting { not_before_s: 180.0 },
+            ..errand(0)
+        };
+        assert!((waiting.expected_end_s(150.0) - 280.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn bytes_are_kept_as_long_as_the_level_covers_them() {
+        let cached = |from_s, until_s, bytes| Cached {
+            from_s,
+            until_s,
+            bytes,
+        };
+        let intervals = [
+            cached(0.0, 10.0, 50.0),
+            cached(10.0, 20.0, 100.0),
+            cached(20.0, 30.0, 40.0),
+            cached(40.0, 50.0, 100.0),
+        ];
+        for (start_s, first_byte, expected) in [
+            (0.0, 0.0, Some(30.0)),
+            (5.0, 60.0, Some(20.0)),
+            (12.0, 45.0, Some(20.0)),
+            (31.0, 0.0, Some(50.0)),
+            (60.0, 0.0, None),
+            (0.0, 100.0, None),
+        ] {
+            assert_eq!(
+                kept_until(&intervals, start_s, first_byte),
+                expected,
+                "{start_s} {first_byte}"
+            );
+        }
+    }
+}

@@ -1,0 +1,547 @@
+//! A plan while it is carried out: the steps that are due, their rates, the deviations, and the jobs at risk.
+//!
+//! A coordinator asks for the steps that are due ([`Course::due`]), takes them, and reports their results.
+//! This module makes every decision and has no clock: times are seconds on the clock of the request. The
+//! paper leaves deviations to future work (section 7); the rules for them are documented at [`errand::rate`],
+//! [`Course::deviation`] and [`Course::request_from`].
+
+mod deviation;
+pub mod errand;
+mod standing;
+#[cfg(all(test, feature = "small-solver"))]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
+
+pub use self::deviation::Deviation;
+pub use self::errand::Errand;
+pub use self::standing::{Standing, Verdicts};
+
+use self::errand::State;
+use crate::document::{Document, Extent};
+use crate::model::Request;
+use crate::plan::{Cached, FilePlan, Outcome, Plan};
+
+/// The number of transfers that are under way at a time.
+pub const TRANSFERS_AT_ONCE: usize = 64;
+
+/// The most transfers and evictions of a plan that is carried out.
+pub const TRANSFERS_MAX: usize = 200_000;
+
+/// The part of its planned size by which a file may differ from that size without a new plan.
+pub const SIZE_TOLERANCE: f64 = 0.01;
+
+/// A file is removed so long after its last pin has ended.
+const EVICT_AFTER_S: f64 = 2.0;
+
+/// Something to do now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// Fetch the bytes of this errand.
+    Fetch(usize),
+    /// Keep a file that the request lists as held until this time.
+    Keep {
+        /// The file, by its position in the request.
+        file: usize,
+        /// The end.
+        until_s: f64,
+    },
+    /// Ask the lake again about a file that it did not have.
+    Ask {
+        /// The file.
+        file: usize,
+    },
+    /// Remove a file from the cache.
+    Evict {
+        /// The file.
+        file: usize,
+    },
+    /// Promise a job its rate from the lake ([`Course::promise`]), until its deadline.
+    Promise {
+        /// The job, by its position in the request.
+        job: usize,
+    },
+}
+
+/// The rate at which a job reads from the lake the bytes that are not cached for it: `r_j` of section 4.2,
+/// for all of its files together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Promise {
+    /// Bytes a second.
+    pub bytes_per_second: f64,
+    /// The files, by their positions in the request.
+    pub files: Vec<usize>,
+    /// The deadline of the job.
+    pub until_s: f64,
+}
+
+/// Progress of the fetches of a plan, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Volume {
+    /// Bytes that the plan fetches in total.
+    pub total_bytes: f64,
+    /// Bytes that the plan should have fetched by now.
+    pub planned_bytes: f64,
+    /// Bytes that have been fetched, or were in the cache already.
+    pub done_bytes: f64,
+}
+
+/// A plan that is carried out.
+#[derive(Clone, Debug)]
+pub struct Course {
+    request: Request,
+    plan: Plan,
+    files: Vec<FileCourse>,
+    by_name: HashMap<String, usize>,
+    /// In the order of their starts.
+    errands: Vec<Errand>,
+    /// All errands before this one are over.
+    first_open: usize,
+    running: usize,
+    /// Steps other than fetches, each with its time, in the order of time.
+    others: Vec<(f64, Step)>,
+    /// The number of those that are done.
+    others_done: usize,
+    /// For each job whether it met its deadline, once that is known.
+    verdicts: Vec<Option<bool>>,
+    /// The jobs that were planned in the plan as it was given.
+    promised: HashSet<String>,
+    /// When this coordinator began.
+    began_s: f64,
+    /// The latest deviation in a file since the last plan.
+    surprise: Option<Deviation>,
+    replanned_s: f64,
+    /// Bytes that the errands of former plans should have fetched until their plan was replaced, and those
+    /// that they did fetch.
+    before: Volume,
+    /// The part of the link's rate that is counted on, as measured.
+    link_share: f64,
+    /// The start of the current measurement of the link, and the bytes moved since then.
+    moved: (f64, f64),
+    /// The length of the measurement before, in seconds, and the bytes moved in it.
+    moved_before: (f64, f64),
+}
+
+/// The state of a file, as far as it is known.
+#[derive(Clone, Debug)]
+struct FileCourse {
+    bytes: u64,
+    /// The size that the plan in force counts on.
+    planned_bytes: u64,
+    /// The sizes that are no surprise.
+    expected_bytes: RangeInclusive<u64>,
+    block_bytes: u64,
+    /// Its first bytes that are in the cache, as far as is known.
+    have_bytes: u64,
+    /// While the lake does not have it: the number of times that it was asked again, and the time of the next
+    /// question.
+    missing: Option<(u32, f64)>,
+    may_be_fetched: bool,
+}
+
+impl Course {
+    /// The course of a checked document, with the verdicts of a former coordinator.
+    pub fn new(document: Document, verdicts: &Verdicts, now_s: f64) -> Self {
+        let Document {
+            files: expected,
+            request,
+            plan,
+            ..
+        } = document;
+        let files = request
+            .files
+            .iter()
+            .zip(&expected)
+            .map(|(file, expected)| FileCourse {
+                bytes: file.bytes,
+                planned_bytes: file.bytes,
+                expected_bytes: expected.bytes_low..=expected.bytes_high,
+                block_bytes: file.block_bytes.max(1),
+                have_bytes: 0,
+                missing: None,
+                may_be_fetched: expected.extent != Extent::PartOfPrefix,
+            });
+        let planned = plan.jobs.iter().filter(|job| job.outcome == Outcome::Planned);
+        let promised = planned.map(|job| job.job.clone()).collect();
+        let names = request.files.iter().enumerate();
+        let by_name = names.map(|(number, file)| (file.name.clone(), number)).collect();
+        let mut course = Self {
+            files: files.collect(),
+            by_name,
+            errands: Vec::new(),
+            first_open: 0,
+            running: 0,
+            others: Vec::new(),
+            others_done: 0,
+            verdicts: verdicts.of(request.jobs.len()),
+            promised,
+            began_s: now_s,
+            surprise: None,
+            replanned_s: f64::NEG_INFINITY,
+            before: Volume::default(),
+            link_share: 1.0,
+            moved: (now_s, 0.0),
+            moved_before: (0.0, 0.0),
+            request,
+            plan: plan.clone(),
+        };
+        course.lay_out(&plan);
+        let kept = course.request.cache.held.iter().filter_map(|held| {
+            let file = course.by_name[&held.file];
+            let plan = plan.files.iter().find(|plan| plan.file == held.file)?;
+            let until_s = errand::kept_until(&plan.cached, course.request.window.start_s, 0.0)?;
+            Some((course.request.window.start_s, Step::Keep { file, until_s }))
+        });
+        let mut kept: Vec<_> = kept.collect();
+        kept.append(&mut course.others);
+        course.others = kept;
+        course.lay_out_promises();
+        course
+    }
+
+    /// The request that the plan answers, as it was given.
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// The plan in force.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The length of a slot.
+    pub fn slot_s(&self) -> f64 {
+        self.request.window.slot_s
+    }
+
+    /// The transfers of the plan in force, in the order of their starts.
+    pub fn errands(&self) -> &[Errand] {
+        &self.errands
+    }
+
+    /// Those that are under way.
+    pub fn running(&self) -> impl Iterator<Item = &Errand> {
+        let open = &self.errands[self.first_open..];
+        open.iter().filter(|errand| errand.state == State::Running)
+    }
+
+    /// The name of a file.
+    pub fn name_of(&self, file: usize) -> &str {
+        &self.request.files[file].name
+    }
+
+    /// The end of the last job.
+    pub fn ends_s(&self) -> f64 {
+        let deadlines = self.request.jobs.iter().map(|job| job.deadline_s);
+        deadlines.fold(self.request.window.end_s, f64::max)
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_over(&self, now_s: f64) -> bool {
+        now_s >= self.ends_s() && self.running == 0
+    }
+
+    /// The errands, pins and evictions of a plan.
+    fn lay_out(&mut self, plan: &Plan) {
+        let (mut errands, mut others) = (Vec::new(), Vec::new());
+        for planned in &plan.files {
+            // A plan of another request is refused before, so the file is known.
+            let Some(&number) = self.by_name.get(&planned.file) else {
+                continue;
+            };
+            let file = &self.files[number];
+            if file.may_be_fetched {
+                let transfers = planned.transfers.iter();
+                errands.extend(transfers.filter_map(|transfer| errand_of(number, file, transfer, planned)));
+            }
+            let whole = planned
+                .evictions
+                .iter()
+                .filter(|eviction| eviction.first_block == 0);
+            others
+                .extend(whole.map(|eviction| (eviction.at_s + EVICT_AFTER_S, Step::Evict { file: number })));
+        }
+        errands.sort_by(|one: &Errand, other| one.start_s.total_cmp(&other.start_s));
+        others.sort_by(|one: &(f64, Step), other| one.0.total_cmp(&other.0));
+        (self.errands, self.first_open, self.running) = (errands, 0, 0);
+        (self.others, self.others_done) = (others, 0);
+    }
+
+    /// The promises to the jobs of the plan in force.
+    fn lay_out_promises(&mut self) {
+        let jobs = self.request.jobs.iter().enumerate();
+        let promised = jobs.filter(|(job, _)| self.promise(*job).is_some());
+        let promised: Vec<_> = promised
+            .map(|(number, job)| (job.submit_s, Step::Promise { job: number }))
+            .collect();
+        self.others.extend(promised);
+        self.others.sort_by(|one, other| one.0.total_cmp(&other.0));
+    }
+
+    /// The promise of the plan in force to a job: its rate from the lake while it runs. `None` if it reads
+    /// nothing from the lake by plan.
+    pub fn promise(&self, job: usize) -> Option<Promise> {
+        let planned = self.plan.jobs.get(job)?;
+        let reads = planned.reads.iter();
+        let remote: Vec<_> = reads.filter(|read| read.remote_bytes_per_second > 0.0).collect();
+        let is_promised = planned.outcome == Outcome::Planned && !remote.is_empty();
+        is_promised.then(|| Promise {
+            bytes_per_second: remote.iter().map(|read| read.remote_bytes_per_second).sum(),
+            files: remote
+                .iter()
+                .filter_map(|read| self.by_name.get(&read.file).copied())
+                .collect(),
+            until_s: self.request.jobs[job].deadline_s,
+        })
+    }
+
+    /// Takes over a new plan, which was made from [`Course::request_from`]. Errands of the former plan are
+    /// over.
+    pub fn adopt(&mut self, plan: Plan, now_s: f64) {
+        let volume = self.volume(now_s);
+        self.before = Volume {
+            total_bytes: volume.planned_bytes,
+            ..volume
+        };
+        for file in &mut self.files {
+            file.planned_bytes = file.bytes;
+        }
+        self.lay_out(&plan);
+        let mut jobs: HashMap<String, _> = plan.jobs.into_iter().map(|job| (job.job.clone(), job)).collect();
+        for job in &mut self.plan.jobs {
+            if let Some(new) = jobs.remove(&job.job) {
+                *job = new;
+            }
+        }
+        self.plan.files = plan.files;
+        self.plan.usage = plan.usage;
+        self.plan.quality = plan.quality;
+        self.lay_out_promises();
+        self.surprise = None;
+        self.replanned_s = now_s;
+    }
+
+    /// Notes that no new plan can be made: the one in force goes on for a slot at least.
+    pub fn no_new_plan(&mut self, now_s: f64) {
+        self.surprise = None;
+        self.replanned_s = now_s;
+    }
+
+    /// The steps that are due now. They count as begun.
+    pub fn due(&mut self, now_s: f64) -> Vec<Step> {
+        let mut steps = Vec::new();
+        while let Some(&(at_s, step)) = self.others.get(self.others_done).filter(|other| other.0 <= now_s) {
+            self.others_done += 1;
+            // A removal that is long overdue would hit bytes that came later.
+            let is_late = match step {
+                Step::Evict { .. } => at_s < now_s - self.slot_s(),
+                Step::Keep { until_s, .. } => until_s <= now_s,
+                Step::Promise { job } => self.request.jobs[job].deadline_s <= now_s,
+                Step::Fetch(_) | Step::Ask { .. } => false,
+            };
+            if !is_late {
+                steps.push(step);
+            }
+        }
+        self.ask_again(now_s, &mut steps);
+        let is_over = |errand: &Errand| matches!(errand.state, State::Done | State::Dropped);
+        while self.errands.get(self.first_open).is_some_and(is_over) {
+            self.first_open += 1;
+        }
+        for number in self.first_open..self.errands.len() {
+            let errand = &mut self.errands[number];
+            if errand.start_s > now_s || self.running >= TRANSFERS_AT_ONCE {
+                break;
+            }
+            match errand.state {
+                State::Waiting { .. } if errand.keep_until_s <= now_s => errand.state = State::Dropped,
+                State::Waiting { not_before_s } if not_before_s <= now_s => {
+                    errand.state = State::Running;
+                    self.running += 1;
+                    steps.push(Step::Fetch(number));
+                }
+                _ => {}
+            }
+        }
+        steps
+    }
+
+    /// Files that the lake did not have, and that no transfer will ask for.
+    fn ask_again(&mut self, now_s: f64, steps: &mut Vec<Step>) {
+        for (number, file) in self.files.iter_mut().enumerate() {
+            let Some((_, again_s)) = file.missing.as_mut().filter(|(_, again_s)| *again_s <= now_s) else {
+                continue;
+            };
+            let mut open = self.errands[self.first_open..].iter();
+            if !open.any(|errand| errand.file == number && errand.is_open()) {
+                *again_s = f64::INFINITY;
+                steps.push(Step::Ask { file: number });
+            }
+        }
+    }
+
+    /// The rate at which an errand goes now, on a link of at most `link` bytes a second.
+    pub fn rate(&self, errand: usize, now_s: f64, link: Option<f64>) -> f64 {
+        let planned = self.link_at(now_s);
+        let link = link.map_or(planned, |link| link.min(planned));
+        errand::rate(&self.errands[errand], now_s, self.slot_s(), link)
+    }
+
+    /// The rate of the link at a time, as the request says.
+    fn link_at(&self, now_s: f64) -> f64 {
+        let link = &self.request.link;
+        let changes = link.changes.iter().take_while(|change| change.at_s <= now_s);
+        changes
+            .last()
+            .map_or(link.bytes_per_second, |change| change.bytes_per_second)
+    }
+
+    /// Notes that bytes of an errand are where they belong.
+    pub fn moved(&mut self, errand: usize, bytes: u64) {
+        let errand = &mut self.errands[errand];
+        let bytes = bytes.min(errand.bytes - errand.done_bytes);
+        errand.done_bytes += bytes;
+        self.moved.1 += bytes as f64;
+        let file = &mut self.files[errand.file];
+        file.have_bytes = (file.have_bytes + bytes).min(file.bytes);
+    }
+
+    /// Notes that all of an errand is there.
+    pub fn done(&mut self, errand: usize) {
+        let left = self.errands[errand].left_bytes();
+        self.moved(errand, left);
+        self.leave(errand, State::Done);
+    }
+
+    /// Notes that an errand did not come to its end, for a reason that may pass: it is tried again after a
+    /// while, at the latest after a slot.
+    pub fn failed(&mut self, errand: usize, now_s: f64) {
+        let not_before_s = now_s + self.slot_s().min(10.0);
+        self.forget_moved(errand);
+        self.leave(errand, State::Waiting { not_before_s });
+    }
+
+    fn leave(&mut self, errand: usize, state: State) {
+        if self.errands[errand].state == State::Running {
+            self.running -= 1;
+        }
+        self.errands[errand].state = state;
+    }
+
+    /// Notes that the lake has no such file. It is asked again after a slot, then after two, then after four,
+    /// up to 64.
+    pub fn missing(&mut self, errand: usize, now_s: f64) {
+        let file = self.errands[errand].file;
+        let not_before_s = self.still_missing(file, now_s);
+        self.forget_moved(errand);
+        self.leave(errand, State::Waiting { not_before_s });
+        self.surprise = Some(Deviation::Missing { file });
+    }
+
+    /// Notes that the lake does not have a file. Returns when it is to be asked again.
+    pub fn still_missing(&mut self, file: usize, now_s: f64) -> f64 {
+        let slot_s = self.slot_s();
+        let tries = self.files[file].missing.map_or(0, |(tries, _)| tries + 1);
+        let again_s = now_s + slot_s * f64::from(1_u32 << tries.min(6));
+        self.files[file].missing = Some((tries, again_s));
+        again_s
+    }
+
+    /// Forgets the bytes that an errand has moved: it finds them again when it begins anew.
+    fn forget_moved(&mut self, errand: usize) {
+        let errand = &mut self.errands[errand];
+        let done_bytes = std::mem::take(&mut errand.done_bytes);
+        let file = &mut self.files[errand.file];
+        file.have_bytes = file.have_bytes.saturating_sub(done_bytes);
+    }
+
+    /// Notes the size of a file that the lake has. A forecast is seldom exact: the plan is followed as far as
+    /// it goes. Only a size that is not between those that were expected, and differs from the planned one by
+    /// more than [`SIZE_TOLERANCE`], asks for a new plan.
+    pub fn has_size(&mut self, file: usize, bytes: u64) {
+        let known = &mut self.files[file];
+        let was_missing = known.missing.take().is_some();
+        let mut errands = self.errands[self.first_open..].iter();
+        if was_missing && !errands.any(|errand| errand.file == file && errand.is_open()) {
+            self.surprise = Some(Deviation::Found { file });
+        }
+        if known.bytes == bytes {
+            return;
+        }
+        known.bytes = bytes;
+        known.have_bytes = known.have_bytes.min(bytes);
+        let (planned_bytes, is_expected) = (known.planned_bytes, known.expected_bytes.contains(&bytes));
+        for errand in self
+            .errands
+            .iter_mut()
+            .filter(|errand| errand.file == file && errand.is_open())
+        {
+            let left = bytes.saturating_sub(errand.first_byte);
+            errand.bytes = errand.bytes.min(left.max(errand.done_bytes));
+        }
+        if !is_expected && bytes.abs_diff(planned_bytes) as f64 > planned_bytes as f64 * SIZE_TOLERANCE {
+            self.surprise = Some(Deviation::Resized {
+                file,
+                planned_bytes,
+                bytes,
+            });
+        }
+    }
+
+    /// Notes how many bytes the cache has kept of a file that the request lists as held.
+    pub fn kept(&mut self, file: usize, bytes: u64) {
+        let name = &self.request.files[file].name;
+        let held = self.request.cache.held.iter().find(|held| held.file == *name);
+        let said = held.map_or(0, |held| held.bytes);
+        let known = &mut self.files[file];
+        known.have_bytes = known.have_bytes.max(bytes.min(said));
+        if bytes < said {
+            self.surprise = Some(Deviation::NotHeld { file, bytes });
+        }
+    }
+
+    /// Notes that a file has left the cache.
+    pub fn evicted(&mut self, file: usize) {
+        self.files[file].have_bytes = 0;
+    }
+
+    /// The progress of all errands by now, those of former plans included.
+    pub fn volume(&self, now_s: f64) -> Volume {
+        let mut volume = self.before;
+        for errand in &self.errands {
+            volume.total_bytes += errand.bytes as f64;
+            volume.planned_bytes += errand.expected_bytes(now_s);
+            volume.done_bytes += errand.done_bytes as f64;
+        }
+        volume
+    }
+}
+
+fn errand_of(
+    number: usize,
+    file: &FileCourse,
+    transfer: &crate::plan::Transfer,
+    planned: &FilePlan,
+) -> Option<Errand> {
+    let first_byte = transfer.first_block.saturating_mul(file.block_bytes);
+    let end = transfer.first_block.saturating_add(transfer.blocks);
+    let bytes = end
+        .saturating_mul(file.block_bytes)
+        .min(file.bytes)
+        .checked_sub(first_byte)?;
+    let keep = |cached: &[Cached]| errand::kept_until(cached, transfer.start_s, first_byte as f64);
+    (bytes > 0).then(|| Errand {
+        file: number,
+        first_byte,
+        bytes,
+        start_s: transfer.start_s,
+        end_s: transfer.end_s,
+        bytes_per_second: transfer.bytes_per_second.max(1.0),
+        keep_until_s: keep(&planned.cached).unwrap_or(transfer.end_s),
+        state: State::Waiting {
+            not_before_s: f64::NEG_INFINITY,
+        },
+        done_bytes: 0,
+    })
+}

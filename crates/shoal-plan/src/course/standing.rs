@@ -1,0 +1,202 @@
+//! The standing of jobs: those that have the bytes that the plan promises, and those that may miss them.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Course, Errand};
+use crate::model::Job;
+use crate::plan::{JobPlan, Outcome};
+
+/// How a job stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// It has not been submitted, and its bytes are on their way as planned.
+    Waiting,
+    /// Its bytes cannot all be here when it is submitted, or are not although it was.
+    AtRisk,
+    /// All that the plan fetches for it was here between its submission and its deadline.
+    Met,
+    /// It was not, by its deadline.
+    Missed,
+    /// The plan promises it nothing.
+    Unplanned,
+}
+
+impl Standing {
+    /// Every standing.
+    pub const ALL: [Self; 5] = [
+        Self::Waiting,
+        Self::AtRisk,
+        Self::Met,
+        Self::Missed,
+        Self::Unplanned,
+    ];
+
+    /// The word on pages and in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::AtRisk => "at-risk",
+            Self::Met => "met",
+            Self::Missed => "missed",
+            Self::Unplanned => "unplanned",
+        }
+    }
+}
+
+/// The most runs of jobs in [`Verdicts`].
+const RUNS_MAX: usize = 400;
+
+/// Jobs that are judged for good, as runs of their positions in the request: for each the first position and
+/// the number of jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Verdicts {
+    /// Jobs that met their deadlines.
+    pub met: Vec<(u32, u32)>,
+    /// Jobs that missed them.
+    pub missed: Vec<(u32, u32)>,
+}
+
+impl Verdicts {
+    /// The verdict about each of `jobs` jobs.
+    pub(super) fn of(&self, jobs: usize) -> Vec<Option<bool>> {
+        let mut verdicts = vec![None; jobs];
+        for (runs, verdict) in [(&self.met, true), (&self.missed, false)] {
+            for &(first, count) in runs {
+                let (first, count) = (first as usize, count as usize);
+                let of_run = verdicts.iter_mut().skip(first).take(count);
+                of_run.for_each(|known| *known = Some(verdict));
+            }
+        }
+        verdicts
+    }
+
+    fn from(verdicts: &[Option<bool>]) -> Self {
+        let runs = |wanted: bool| {
+            let mut runs: Vec<(u32, u32)> = Vec::new();
+            for (number, verdict) in (0_u32..).zip(verdicts) {
+                if *verdict != Some(wanted) {
+                    continue;
+                }
+                let is_full = runs.len() >= RUNS_MAX;
+                match runs.last_mut() {
+                    Some((first, count)) if *first + *count == number => *count += 1,
+                    _ if is_full => break,
+                    _ => runs.push((number, 1)),
+                }
+            }
+            runs
+        };
+        Self {
+            met: runs(true),
+            missed: runs(false),
+        }
+    }
+}
+
+impl Course {
+    /// The standing of each job, in the order of the request. A job that has met or missed its deadline keeps
+    /// that standing.
+    pub fn judge(&mut self, now_s: f64) -> Vec<Standing> {
+        let mut open: Vec<Vec<&Errand>> = vec![Vec::new(); self.files.len()];
+        for errand in self.errands.iter().filter(|errand| errand.is_open()) {
+            open[errand.file].push(errand);
+        }
+        let jobs = self.request.jobs.iter().zip(&self.plan.jobs).zip(&self.verdicts);
+        let standings: Vec<Standing> = jobs
+            .map(|((job, planned), verdict)| match verdict {
+                Some(true) => Standing::Met,
+                Some(false) => Standing::Missed,
+                None => self.standing(job, planned, now_s, &open),
+            })
+            .collect();
+        for (verdict, standing) in self.verdicts.iter_mut().zip(&standings) {
+            match standing {
+                Standing::Met => *verdict = Some(true),
+                Standing::Missed => *verdict = Some(false),
+                _ => {}
+            }
+        }
+        standings
+    }
+
+    /// The standing of a job that is not judged for good.
+    fn standing(&self, job: &Job, planned: &JobPlan, now_s: f64, open: &[Vec<&Errand>]) -> Standing {
+        let (is_submitted, is_over) = (now_s >= job.submit_s, now_s >= job.deadline_s);
+        let is_planned = planned.outcome == Outcome::Planned;
+        if !is_planned && !self.promised.contains(&job.name) {
+            return Standing::Unplanned;
+        }
+        // A new plan may have left it out.
+        let lacks = !is_planned || self.misses(job) || self.lacks(planned);
+        let will_lack =
+            || !is_planned || self.misses(job) || self.will_lack(planned, job.submit_s, now_s, open);
+        if !lacks {
+            return if is_submitted {
+                Standing::Met
+            } else {
+                Standing::Waiting
+            };
+        }
+        if is_over {
+            Standing::Missed
+        } else if is_submitted || will_lack() {
+            Standing::AtRisk
+        } else {
+            Standing::Waiting
+        }
+    }
+
+    /// The jobs that are judged for good, for the next coordinator.
+    pub fn verdicts(&self) -> Verdicts {
+        Verdicts::from(&self.verdicts)
+    }
+
+    /// Whether the lake did not have something that a job reads.
+    fn misses(&self, job: &Job) -> bool {
+        let mut inputs = job.inputs.iter().filter_map(|name| self.by_name.get(name));
+        inputs.any(|file| self.files[*file].missing.is_some())
+    }
+
+    /// Whether something that the plan fetches for a job is not here.
+    fn lacks(&self, planned: &JobPlan) -> bool {
+        planned.reads.iter().any(|read| {
+            let Some(&file) = self.by_name.get(&read.file) else {
+                return false;
+            };
+            self.files[file].have_bytes < self.needed_bytes(file, read.cached_bytes)
+        })
+    }
+
+    /// Whether something will not be here when a job is submitted, if all goes on at the planned rates.
+    fn will_lack(&self, planned: &JobPlan, submit_s: f64, now_s: f64, open: &[Vec<&Errand>]) -> bool {
+        planned.reads.iter().any(|read| {
+            let Some(&file) = self.by_name.get(&read.file) else {
+                return false;
+            };
+            let needed = self.needed_bytes(file, read.cached_bytes);
+            let known = &self.files[file];
+            if known.have_bytes >= needed {
+                return false;
+            }
+            let coming = open[file].iter().filter(|errand| errand.first_byte < needed);
+            let bytes: u64 = coming.clone().map(|errand| errand.left_bytes()).sum();
+            // A transfer that is on its course is in time by plan, but for the rounding of its last block.
+            let is_late = |errand: &Errand| errand.expected_end_s(now_s) > submit_s.max(errand.end_s) + 1e-3;
+            known.have_bytes + bytes < needed || coming.clone().any(|errand| is_late(errand))
+        })
+    }
+
+    /// The whole blocks in the bytes that are to be cached of a file.
+    fn needed_bytes(&self, file: usize, cached_bytes: f64) -> u64 {
+        let known = &self.files[file];
+        let (bytes, block) = (known.bytes.min(known.planned_bytes), known.block_bytes);
+        if cached_bytes >= known.planned_bytes as f64 * (1.0 - 1e-6) {
+            return bytes;
+        }
+        #[expect(clippy::cast_sign_loss, reason = "a plan has no negative bytes")]
+        let blocks = (cached_bytes / block as f64 + 1e-6).floor().max(0.0) as u64;
+        blocks.saturating_mul(block).min(bytes)
+    }
+}

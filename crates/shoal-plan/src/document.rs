@@ -1,0 +1,331 @@
+//! A plan as it is handed over: with the request that it answers, the moment at which its clock begins, and
+//! the forecast of its files and jobs. `shoal plan` writes it, and a coordinator carries it out.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::model::{Request, RequestError, VERSION};
+use crate::plan::{FilePlan, Plan};
+
+/// A plan, and everything that carrying it out needs. Times that end in `_s` are seconds after `epoch_ms`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    /// The version of this form, of the request and of the plan: [`VERSION`].
+    pub version: u32,
+    /// The moment 0 s, as milliseconds since the beginning of 1970.
+    pub epoch_ms: u64,
+    /// The forecast of each file of the request, in its order.
+    pub files: Vec<ExpectedFile>,
+    /// The forecast of each job of the request, in its order.
+    pub jobs: Vec<ExpectedJob>,
+    /// Jobs that are forecast and not in the request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
+    /// The request that the plan answers.
+    pub request: Request,
+    /// The plan.
+    pub plan: Plan,
+}
+
+/// The forecast of a file from the history: its path, its extent and its size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedFile {
+    /// `s3://bucket/key`, or a prefix that ends in `/`. The version is the one that the lake has when the
+    /// transfer begins.
+    pub path: String,
+    /// How much of the path the file is.
+    pub extent: Extent,
+    /// One run in ten reads less of it.
+    pub bytes_low: u64,
+    /// One run in ten reads more of it.
+    pub bytes_high: u64,
+    /// The objects below the prefix, if the history names objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objects: Option<u64>,
+}
+
+/// How much of its path a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Extent {
+    /// One object.
+    Object,
+    /// All objects below a prefix, one after the other in the order of their keys.
+    Prefix,
+    /// Some objects below a prefix, and it is not known which: a plan never fetches them ahead.
+    PartOfPrefix,
+}
+
+/// The forecast of a job from the history, beyond the parts that the request holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedJob {
+    /// The name that all runs of the job share, with `*` for dates and ids.
+    pub name: String,
+    /// One run in ten is submitted before this.
+    pub early_s: f64,
+    /// One run in ten is submitted after this.
+    pub late_s: f64,
+    /// The chance that it is submitted at all, from 0 to 1.
+    pub probability: f64,
+    /// Where the deadline comes from.
+    pub deadline_rule: DeadlineRule,
+}
+
+/// Where a deadline comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeadlineRule {
+    /// The history has deadlines.
+    Given,
+    /// Another job reads the outputs of this one.
+    Consumer,
+    /// Past run times.
+    RunTimes,
+    /// Nothing is known: an hour.
+    Unknown,
+}
+
+/// A job that is forecast and not planned for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeftOut {
+    /// The name of its run.
+    pub job: String,
+    /// Its submission.
+    pub submit_s: f64,
+    /// The reason.
+    pub why: WhyLeftOut,
+}
+
+/// Why a job is not in the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhyLeftOut {
+    /// It reads nothing of which the size is known.
+    NothingToRead,
+}
+
+/// A document that no coordinator should carry out.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum DocumentError {
+    /// The document has a form of another version.
+    #[error(
+        "the plan has version {found}, and this is version {expected}\nhint: plan anew with this version of shoal"
+    )]
+    Version {
+        /// The version of the document.
+        found: u32,
+        /// The version that is read.
+        expected: u32,
+    },
+    /// Its request makes no sense.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// Its parts do not belong together.
+    #[error("the plan contradicts its request: {0}\nhint: plan anew; do not change a plan by hand")]
+    Contradiction(String),
+}
+
+impl Document {
+    /// Checks that the parts belong together and stay within the files: a document from a file or a
+    /// socket may have been changed.
+    ///
+    /// # Errors
+    /// The first contradiction.
+    pub fn check(&self) -> Result<(), DocumentError> {
+        let mut versions = [self.version, self.plan.version].into_iter();
+        if let Some(found) = versions.find(|version| *version != VERSION) {
+            let expected = VERSION;
+            return Err(DocumentError::Version { found, expected });
+        }
+        self.request.check()?;
+        self.check_parts().map_err(DocumentError::Contradiction)
+    }
+
+    fn check_parts(&self) -> Result<(), String> {
+        let same = |what: &str, found: usize, expected: usize| {
+            if found == expected {
+                return Ok(());
+            }
+            Err(format!("{found} {what}, and the request has {expected}"))
+        };
+        let (files, jobs) = (&self.request.files, &self.request.jobs);
+        same("files", self.files.len(), files.len())?;
+        same("jobs", self.jobs.len(), jobs.len())?;
+        same("planned jobs", self.plan.jobs.len(), jobs.len())?;
+        let sizes: HashMap<&str, (u64, u64)> = files
+            .iter()
+            .map(|file| (file.name.as_str(), (file.bytes, file.block_bytes)))
+            .collect();
+        for (job, planned) in jobs.iter().zip(&self.plan.jobs) {
+            if job.name != planned.job {
+                return Err(format!("{} stands where {} belongs", planned.job, job.name));
+            }
+            // A job may have a hundred thousand inputs.
+            let inputs: HashSet<&String> = job.inputs.iter().collect();
+            for read in &planned.reads {
+                if !inputs.contains(&read.file) {
+                    return Err(format!("{} does not read {}", job.name, read.file));
+                }
+                sane(&job.name, read.remote_bytes_per_second)?;
+            }
+        }
+        for plan in &self.plan.files {
+            let &(bytes, block_bytes) = sizes
+                .get(plan.file.as_str())
+                .ok_or_else(|| format!("no job reads {}", plan.file))?;
+            check_file(plan, bytes.div_ceil(block_bytes))?;
+        }
+        self.check_usage()
+    }
+
+    fn check_usage(&self) -> Result<(), String> {
+        let usage = &self.plan.usage;
+        let slots = usage.link_bytes_per_second.len();
+        let series = [
+            &usage.promised_bytes_per_second,
+            &usage.fetched_bytes_per_second,
+            &usage.remote_bytes_per_second,
+            &usage.cached_bytes,
+            &usage.paged_bytes,
+        ];
+        if series.iter().any(|series| series.len() != slots) {
+            return Err("the link and the cache have different numbers of slots".to_owned());
+        }
+        sane("the length of a slot", usage.slot_s)?;
+        let all = series.into_iter().chain([&usage.link_bytes_per_second]);
+        all.flatten().try_for_each(|&value| sane("a slot", value))
+    }
+}
+
+/// Transfers, pins and evictions follow each other, and stay within the file.
+fn check_file(plan: &FilePlan, blocks: u64) -> Result<(), String> {
+    let name = &plan.file;
+    let within = |first: u64, count: u64| match first.checked_add(count) {
+        Some(end) if end <= blocks => Ok(()),
+        _ => Err(format!("{name} has {blocks} blocks, and more are planned")),
+    };
+    for transfer in &plan.transfers {
+        ordered(name, transfer.start_s, transfer.end_s)?;
+        sane(name, transfer.bytes_per_second)?;
+        within(transfer.first_block, transfer.blocks)?;
+    }
+    for cached in plan.cached.iter().chain(&plan.paged) {
+        ordered(name, cached.from_s, cached.until_s)?;
+        sane(name, cached.bytes)?;
+    }
+    for eviction in &plan.evictions {
+        ordered(name, eviction.at_s, eviction.at_s)?;
+        within(eviction.first_block, eviction.blocks)?;
+    }
+    Ok(())
+}
+
+fn sane(what: &str, value: f64) -> Result<(), String> {
+    if value.is_finite() && value >= 0.0 {
+        return Ok(());
+    }
+    Err(format!("{what} has the number {value}"))
+}
+
+fn ordered(what: &str, start_s: f64, end_s: f64) -> Result<(), String> {
+    if start_s.is_finite() && end_s.is_finite() && start_s <= end_s {
+        return Ok(());
+    }
+    Err(format!("{what} has an interval from {start_s} s to {end_s} s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DeadlineRule, Document, DocumentError, ExpectedFile, ExpectedJob, Extent};
+    use crate::model::VERSION;
+    use crate::small::SmallSolver;
+    use crate::table1;
+
+    fn document() -> Document {
+        let request = table1::request();
+        let plan = crate::plan(&request, &SmallSolver).expect("the example has a plan");
+        let file = |file: &crate::model::File| ExpectedFile {
+            path: format!("s3://lake/{}", file.name),
+            extent: Extent::Object,
+            bytes_low: file.bytes,
+            bytes_high: file.bytes,
+            objects: None,
+        };
+        let job = |job: &crate::model::Job| ExpectedJob {
+            name: job.name.clone(),
+            early_s: job.submit_s,
+            late_s: job.submit_s,
+            probability: 1.0,
+            deadline_rule: DeadlineRule::Given,
+        };
+        Document {
+            version: VERSION,
+            epoch_ms: 1_795_000_000_000,
+            files: request.files.iter().map(file).collect(),
+            jobs: request.jobs.iter().map(job).collect(),
+            left_out: Vec::new(),
+            request,
+            plan,
+        }
+    }
+
+    #[test]
+    fn a_document_survives_json_and_is_sound() {
+        let document = document();
+        let text = serde_json::to_string(&document).expect("numbers and names are JSON");
+        let read: Document = serde_json::from_str(&text).expect("it was written here");
+        // Reading may round the last digit of a number.
+        assert_eq!((read.check(), document.check()), (Ok(()), Ok(())));
+        assert_eq!((&read.request, &read.files), (&document.request, &document.files));
+        assert_eq!(read.plan.files.len(), 3);
+    }
+
+    type Change = fn(&mut Document);
+
+    #[test]
+    fn a_document_that_was_changed_is_refused() {
+        let changes: [(Change, &str); 10] = [
+            (|d| d.version = 9, "version 9"),
+            (|d| d.request.link.bytes_per_second = 0.0, "is 0"),
+            (|d| d.files.truncate(1), "1 files, and the request has 3"),
+            (|d| d.plan.jobs.swap(0, 1), "stands where"),
+            (
+                |d| d.plan.jobs[1].reads[0].file = "f1".to_owned(),
+                "does not read",
+            ),
+            (|d| d.plan.files[0].file = "f9".to_owned(), "no job reads f9"),
+            (
+                |d| d.plan.files[0].transfers[0].blocks = u64::MAX,
+                "more are planned",
+            ),
+            (
+                |d| d.plan.files[0].transfers[0].bytes_per_second = f64::NAN,
+                "NaN",
+            ),
+            (|d| d.plan.files[0].cached[0].until_s = -1e9, "has an interval"),
+            (
+                |d| d.plan.usage.cached_bytes.truncate(1),
+                "different numbers of slots",
+            ),
+        ];
+        for (change, told) in changes {
+            let mut document = document();
+            change(&mut document);
+            let error = document.check().expect_err(told);
+            let text = error.to_string();
+            assert!(text.contains(told) && text.contains("\nhint: "), "{text}");
+        }
+        let mut document = document();
+        document.plan.version = 0;
+        assert!(matches!(
+            document.check(),
+            Err(DocumentError::Version { found: 0, .. })
+        ));
+    }
+}

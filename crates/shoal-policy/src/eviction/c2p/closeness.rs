@@ -1,0 +1,164 @@
+//! C2P's own ranking of blocks: by time or by number of uses, whichever the closeness rule says.
+
+use std::cmp::Ordering;
+use std::hash::Hash;
+use std::time::Duration;
+
+use super::compare::{Reading, Uses, compare};
+use crate::eviction::slab::{List, Slab};
+use crate::eviction::{Eviction, Ranking};
+
+/// The paper's LRU (Algorithm 1, see [`compare()`]): the policy of its nodes without co-operation, and that
+/// of C2P among objects of equal completeness.
+///
+/// The paper sorts all blocks for each victim. Here the victim is sought among the [`CANDIDATES`] least
+/// recently used, which are all blocks in the paper's set-up.
+#[derive(Debug)]
+pub struct Closeness<K> {
+    keys: Slab<K, Entry>,
+    by_use: List,
+    rule: Rule,
+    now: Duration,
+}
+
+/// The most keys that are compared for one victim.
+pub const CANDIDATES: usize = 128;
+
+/// How uses are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// How to read the comparator.
+    pub reading: Reading,
+    /// Uses less than this apart are close to each other. The paper derives its threshold from its workload
+    /// and does not give it.
+    pub affinity: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    bytes: u64,
+    uses: Uses,
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        Self {
+            // The printed reading gained more than its inversion in the paper's case study, which
+            // tests/c2p.rs repeats.
+            reading: Reading::Printed,
+            affinity: Duration::from_mins(1),
+        }
+    }
+}
+
+impl<K> Default for Closeness<K> {
+    fn default() -> Self {
+        Self::new(Rule::default())
+    }
+}
+
+impl<K> Closeness<K> {
+    /// An empty policy.
+    pub fn new(rule: Rule) -> Self {
+        Self {
+            keys: Slab::default(),
+            by_use: List::default(),
+            rule,
+            now: Duration::ZERO,
+        }
+    }
+
+    fn compare_uses(&self, one: Uses, other: Uses) -> Ordering {
+        let Rule { reading, affinity } = self.rule;
+        compare(one, other, affinity, reading, self.now)
+    }
+}
+
+impl<K: Copy + Eq + Hash> Eviction<K> for Closeness<K> {
+    fn insert(&mut self, key: K, bytes: u64) {
+        let uses = Uses::first(self.now);
+        let slot = self.keys.insert(key, Entry { bytes, uses });
+        self.keys.link_newest(&mut self.by_use, slot);
+    }
+
+    fn touch(&mut self, key: &K) {
+        if let Some(slot) = self.keys.slot(key) {
+            self.keys[slot].uses = self.keys[slot].uses.again(self.now);
+            self.keys.move_newest(&mut self.by_use, slot);
+        }
+    }
+
+    fn remove(&mut self, key: &K) -> Option<u64> {
+        let slot = self.keys.slot(key)?;
+        self.keys.unlink(&mut self.by_use, slot);
+        Some(self.keys.remove(slot).1.bytes)
+    }
+
+    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
+        let keys = &self.keys;
+        // Start from the least recently used: the comparator is not an order, see its documentation.
+        let victim = keys
+            .oldest_first(self.by_use)
+            .filter(|&slot| may_leave(&keys.key(slot)))
+            .take(CANDIDATES)
+            .min_by(|&one, &other| self.compare_uses(keys[one].uses, keys[other].uses))?;
+        self.keys.unlink(&mut self.by_use, victim);
+        let (key, entry) = self.keys.remove(victim);
+        Some((key, entry.bytes))
+    }
+
+    fn advance(&mut self, now: Duration) {
+        self.now = now;
+    }
+
+    fn contains(&self, key: &K) -> bool {
+        self.keys.contains(key)
+    }
+
+    fn len(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+impl<K: Copy + Eq + Hash + std::fmt::Debug> Ranking<K> for Closeness<K> {
+    fn compare(&self, one: &K, other: &K) -> Ordering {
+        match (self.keys.slot(one), self.keys.slot(other)) {
+            (Some(one), Some(other)) => self.compare_uses(self.keys[one].uses, self.keys[other].uses),
+            _ => Ordering::Equal,
+        }
+    }
+
+    fn evict_key(&mut self, key: &K) -> Option<u64> {
+        self.remove(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::compare::Reading;
+    use super::{Closeness, Eviction, Rule};
+    use crate::eviction::conformance::leaving_order;
+
+    #[test]
+    fn the_comparator_decides() {
+        for (apart_secs, reading, order) in [
+            (10, Reading::Printed, [0, 4]),
+            (10, Reading::Inverted, [4, 0]),
+            (100, Reading::Printed, [4, 0]),
+            (100, Reading::Inverted, [0, 4]),
+        ] {
+            let mut policy = Closeness::new(Rule {
+                reading,
+                ..Rule::default()
+            });
+            policy.insert(0, 1);
+            policy.touch(&0);
+            policy.touch(&0);
+            policy.advance(Duration::from_secs(apart_secs));
+            policy.insert(4, 1);
+            assert_eq!(leaving_order(policy), order, "{reading:?} {apart_secs}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! C2P's global metadata (table 2c): the blocks of one group on all nodes, as one node knows them.
+
+use std::time::Duration;
+
+use super::Completeness;
+use super::events::{Event, EventKind};
+use crate::NodeId;
+
+/// The most blocks of an object that are judged together, one bit each.
+pub const GROUP_BLOCKS: u32 = u64::BITS;
+
+/// The most nodes whose blocks of a group are remembered. One more takes the place of the node that was not
+/// heard of for the longest time.
+const OTHERS_MAX: usize = GROUP_BLOCKS as usize;
+
+/// Blocks count as used lately if a reader used them in this minute of the object's use or in the one before.
+/// Minutes in which no reader uses the object do not count.
+const EPOCH: Duration = Duration::from_mins(1);
+
+/// A hit that says nothing new is told once in this time, so that a lost event is made up for within an
+/// epoch.
+const HIT_PAUSE: Duration = Duration::from_secs(EPOCH.as_secs() / 2);
+
+/// The metadata of one group of blocks. A set of blocks has a bit for each, by position in the group.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Global {
+    /// The number of blocks of the group; 0 when it is not known.
+    blocks: u32,
+    here: u64,
+    others: Vec<Other>,
+    /// The number of blocks that are in a cache, as the paper counts them.
+    counted: u32,
+    /// The blocks that readers used, on any node: in this epoch and in the one before.
+    read: [u64; 2],
+    /// The blocks that left a cache since a reader was last seen at the object.
+    gone: u64,
+    /// Those that they used here.
+    read_here: [u64; 2],
+    epoch_at: Duration,
+    is_deleted: bool,
+    told_at: Option<Duration>,
+    /// The blocks used here that the other nodes know of.
+    told: u64,
+    /// Whether an event waits to be told, with which the state of the group goes.
+    is_waiting: bool,
+}
+
+/// The blocks of the group that another node holds.
+#[derive(Clone, Copy, Debug)]
+struct Other {
+    node: NodeId,
+    held: u64,
+    /// On its clock.
+    at: Duration,
+}
+
+/// The part of an object's blocks that is in a cache, in units of 2⁻³² (*Object in Cache*).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Presence(u64);
+
+impl Presence {
+    /// Every block is there.
+    pub const WHOLE: Self = Self(1 << 32);
+
+    /// So many blocks out of so many. Of none, all are there.
+    pub const fn of(present: u32, blocks: u32) -> Self {
+        if blocks == 0 {
+            return Self::WHOLE;
+        }
+        Self(((present as u64) << 32) / blocks as u64)
+    }
+
+    /// As a number from 0 to 1.
+    pub fn fraction(self) -> f64 {
+        self.0 as f64 / Self::WHOLE.0 as f64
+    }
+}
+
+impl Global {
+    pub(super) fn set_blocks(&mut self, blocks: u32, completeness: Completeness) {
+        if completeness == Completeness::Whole && self.blocks == 0 {
+            self.counted = blocks;
+        }
+        self.blocks = blocks;
+        self.counted = self.counted.min(blocks);
+    }
+
+    /// The number of blocks of the group; 0 when it is not known.
+    pub(super) fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Notes that a block is here, and whether a reader uses it.
+    pub(super) fn came(&mut self, bit: u64, is_read: bool, now: Duration) {
+        self.here |= bit;
+        self.comes_whole();
+        if is_read {
+            self.used(bit, now);
+        }
+    }
+
+    /// Notes that a reader used a block that is here. Returns whether the other nodes are to hear of it.
+    pub(super) fn hit(&mut self, bit: u64, now: Duration) -> bool {
+        self.used(bit, now);
+        self.gone = 0;
+        let is_due = self.told_at.is_none_or(|at| now.saturating_sub(at) >= HIT_PAUSE);
+        !self.is_waiting && (is_due || self.told & bit == 0)
+    }
+
+    fn used(&mut self, bit: u64, now: Duration) {
+        // Even if another node has told that the object is deleted: readers get only versions that the lake
+        // has.
+        self.is_deleted = false;
+        self.turn(now);
+        self.read[0] |= bit;
+        self.read_here[0] |= bit;
+    }
+
+    /// Notes that a block is no longer here.
+    pub(super) fn left(&mut self, bit: u64) {
+        self.here &= !bit;
+        self.gone |= bit;
+        self.count_one_less();
+    }
+
+    /// Takes in an event of another node.
+    pub(super) fn hear<K>(&mut self, node: NodeId, event: &Event<K>, now: Duration) {
+        let read = event.read;
+        // Blocks that readers used lately on that node and that are no longer there.
+        let left = read & !event.held;
+        match event.kind {
+            EventKind::Hit => {
+                self.turn(now);
+                self.gone |= left;
+                self.is_deleted = false;
+            }
+            EventKind::Add | EventKind::Miss => {
+                self.turn(now);
+                self.comes_whole();
+                self.is_deleted = false;
+            }
+            EventKind::Replace => {
+                self.gone |= left;
+                self.count_one_less();
+            }
+            EventKind::Delete => self.is_deleted = true,
+        }
+        self.read[0] |= read;
+        self.learn(node, event.held, event.at);
+    }
+
+    /// Notes the blocks that another node holds, unless something later is known of it.
+    pub(super) fn learn(&mut self, node: NodeId, held: u64, at: Duration) {
+        let known = self.others.iter().position(|other| other.node == node);
+        if known.is_some_and(|place| self.others[place].at > at) {
+            return;
+        }
+        if let Some(place) = known {
+            self.gone |= self.others.remove(place).held & !held;
+        }
+        if self.others.len() == OTHERS_MAX {
+            self.others.remove(0);
+        }
+        // A node that holds nothing is remembered, too: an older event of it may come later.
+        self.others.push(Other { node, held, at });
+    }
+
+    /// As [`Global::learn`], of some blocks; of the others as before.
+    pub(super) fn learn_some(&mut self, node: NodeId, of: u64, held: u64, at: Duration) {
+        let known = self.others.iter().find(|other| other.node == node);
+        let before = known.map_or(0, |other| other.held);
+        self.learn(node, (before & !of) | (held & of), at);
+    }
+
+    /// Forgets nodes that are not to be `kept`, with the blocks that they hold. Returns whether there was
+    /// any.
+    pub(super) fn forget(&mut self, kept: &dyn Fn(NodeId) -> bool) -> bool {
+        let before = self.others.len();
+        let gone = self.others.extract_if(.., |other| !kept(other.node));
+        self.gone |= gone.fold(0, |gone, other| gone | other.held);
+        self.others.len() < before
+    }
+
+    /// The part of the group that is in a cache.
+    pub(super) fn presence(&self, completeness: Completeness) -> Presence {
+        if self.is_deleted {
+            return Presence(0);
+        }
+        match completeness {
+            Completeness::Whole => Presence::of(self.counted, self.blocks),
+            Completeness::Read => {
+                let read = self.read();
+                Presence::of((read & !self.lost()).count_ones(), read.count_ones())
+            }
+        }
+    }
+
+    /// The blocks that readers used lately.
+    pub(super) fn read(&self) -> u64 {
+        self.read[0] | self.read[1]
+    }
+
+    /// The blocks that some node holds. One that several nodes hold counts once.
+    pub(super) fn present(&self) -> u64 {
+        self.others
+            .iter()
+            .fold(self.here, |held, other| held | other.held)
+    }
+
+    /// The blocks that left a cache and that no node holds.
+    fn lost(&self) -> u64 {
+        self.gone & !self.present()
+    }
+
+    /// The blocks that this node holds.
+    pub(super) fn here(&self) -> u64 {
+        self.here
+    }
+
+    /// The other nodes that hold blocks of the group, and which.
+    pub(super) fn others(&self) -> impl Iterator<Item = (NodeId, u64)> {
+        self.others.iter().map(|other| (other.node, other.held))
+    }
+
+    /// Notes that an event of the group waits to be told.
+    pub(super) fn waits(&mut self) {
+        self.is_waiting = true;
+    }
+
+    /// Returns the state that the other nodes are told now: the blocks that are here, and those that readers
+    /// used here.
+    pub(super) fn tell(&mut self, now: Duration) -> (u64, u64) {
+        let read = self.read_here[0] | self.read_here[1];
+        self.is_waiting = false;
+        self.told_at = Some(now);
+        self.told = read;
+        (self.here, read)
+    }
+
+    /// Notes that a reader is at the object: the missing blocks come with it, too, and count until they
+    /// leave.
+    fn comes_whole(&mut self) {
+        self.counted = self.blocks;
+        self.gone = 0;
+    }
+
+    fn count_one_less(&mut self) {
+        self.counted = self.counted.saturating_sub(1).max(self.here.count_ones());
+    }
+
+    /// Begins a new epoch of the object's use if the last one is over.
+    fn turn(&mut self, now: Duration) {
+        if now.saturating_sub(self.epoch_at) >= EPOCH {
+            self.read = [0, self.read[0]];
+            self.read_here = [0, self.read_here[0]];
+            self.epoch_at = now;
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Comparison of two keys by a policy, for a rule that stands above it.
+
+use std::cmp::Ordering;
+use std::fmt::Debug;
+
+use super::Eviction;
+
+/// A policy below another rule, such as C2P: that rule names the keys that are to leave first, and this
+/// policy decides among them, and about all keys where the rule is silent.
+pub trait Ranking<K>: Eviction<K> + Debug {
+    /// Compares two held keys: this policy would rather evict the lesser. Equal if it can tell the keys apart
+    /// only by the time of their last use.
+    fn compare(&self, one: &K, other: &K) -> Ordering;
+
+    /// Evicts a held key that the rule above has chosen, and returns how many bytes it took. As in
+    /// [`Eviction::evict`], a policy that ages does so here.
+    fn evict_key(&mut self, key: &K) -> Option<u64>;
+}
+
+impl<K, P: Ranking<K> + ?Sized> Ranking<K> for Box<P> {
+    fn compare(&self, one: &K, other: &K) -> Ordering {
+        (**self).compare(one, other)
+    }
+
+    fn evict_key(&mut self, key: &K) -> Option<u64> {
+        (**self).evict_key(key)
+    }
+}
+
+impl<K, P: Eviction<K> + ?Sized> Eviction<K> for Box<P> {
+    fn insert(&mut self, key: K, bytes: u64) {
+        (**self).insert(key, bytes);
+    }
+
+    fn touch(&mut self, key: &K) {
+        (**self).touch(key);
+    }
+
+    fn remove(&mut self, key: &K) -> Option<u64> {
+        (**self).remove(key)
+    }
+
+    fn set_aside(&mut self, key: &K) -> Option<u64> {
+        (**self).set_aside(key)
+    }
+
+    fn take_back(&mut self, key: K, bytes: u64)
+    where
+        K: Copy,
+    {
+        (**self).take_back(key, bytes);
+    }
+
+    fn left_aside(&mut self, key: &K) {
+        (**self).left_aside(key);
+    }
+
+    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
+        (**self).evict(may_leave)
+    }
+
+    fn advance(&mut self, now: std::time::Duration) {
+        (**self).advance(now);
+    }
+
+    fn contains(&self, key: &K) -> bool {
+        (**self).contains(key)
+    }
+
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+}

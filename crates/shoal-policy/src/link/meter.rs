@@ -1,0 +1,531 @@
+//! Permission to move bytes over one direction of a link, in the order of [classes](super).
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use super::demand::Usage;
+use super::{Bucket, Class, Demand, whole};
+use crate::fair::{FairQueue, Payer};
+
+/// The bandwidth of this time is one quantum: so long a transfer that no client waits for has the link.
+const QUANTUM_TIME: Duration = Duration::from_micros(500);
+
+/// The same for a transfer that goes first: a client's, or a planned one. When one such quantum is given the
+/// next one is asked for, and that must be before the link has room for others again, although timers are
+/// late.
+const FIRST_QUANTUM_TIME: Duration = Duration::from_millis(3);
+
+/// The bounds of a quantum. A smaller one costs more processor time than it saves waiting; a larger one fills
+/// the buffers of a slow link.
+const QUANTUM_MIN: u64 = 16 << 10;
+const QUANTUM_MAX: u64 = 256 << 10;
+const FIRST_QUANTUM_MIN: u64 = 64 << 10;
+
+/// The bandwidth of this time may go at once after a rest. Timers are a millisecond late at times, and the
+/// link must not stand still meanwhile.
+const BURST_TIME: Duration = Duration::from_millis(5);
+
+/// Cleaning has this part of the bandwidth at least.
+const CLEANING_PART: f64 = 0.05;
+
+/// All reservations together are at most this part of the bandwidth.
+const RESERVED_PART_MAX: f64 = 0.8;
+
+/// Other classes are held back for clients that are expected for at most this part of the time, in percent,
+/// so that clients that ask often and move little do not stop all others.
+const HELD_PERCENT: u64 = 8;
+
+/// And for so long at once, at most.
+const HELD_MAX: Duration = Duration::from_millis(20);
+
+/// The requests of one payer that wait are looked through each time when there are so many more of them, and
+/// those that were given up are removed.
+const GIVEN_UP_MAX: usize = 256;
+
+/// Gives permission to move bytes over one direction of a link. A `T` stands for a transfer that waits.
+///
+/// In any time `t`, the permissions are for no more than `bandwidth * t` bytes, one burst and one quantum of
+/// a client. The burst is 5 ms of the bandwidth, and two such quanta at least.
+#[derive(Debug)]
+pub struct Meter<T> {
+    total: Bucket,
+    quantum: u64,
+    first_quantum: u64,
+    /// The sum of the rates that plans reserve, in bytes a second.
+    asked_reserved: u64,
+    reserved: Bucket,
+    cleaning: Bucket,
+    waiting: [FairQueue<Place<T>>; Class::ALL.len()],
+    /// Transfers that wait to begin, until fewer bytes are on their way.
+    beginning: [FairQueue<Place<T>>; Class::ALL.len()],
+    /// Promised bytes of clients, by their numbers.
+    promised: HashMap<u64, Waiting<T>>,
+    /// The order in which they go by the reservation. Some of these have gone in the turn of a client.
+    promised_order: VecDeque<u64>,
+    promised_number: u64,
+    /// Bytes that were permitted to transfers that no client waits for, and have not arrived.
+    ahead: u64,
+    ahead_max: u64,
+    /// Classes below the clients are held back until then.
+    held_until: Duration,
+    /// Microseconds for which they may be held back.
+    may_hold: Bucket,
+    now: Duration,
+    usage: [Usage; Class::ALL.len()],
+    promised_bytes: u64,
+}
+
+/// A request of a transfer for permission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Its class.
+    pub class: Class,
+    /// The payer in whose turn it goes.
+    pub payer: Payer,
+    /// Bytes to move.
+    pub bytes: u64,
+    /// Whether nothing of it is on its way. A client's transfer may begin at any time.
+    pub begins: bool,
+    /// Whether a plan has promised these bytes to the client. They go by the reservation or in the client's
+    /// turn, whichever comes first, and use up both.
+    pub is_promised: bool,
+}
+
+impl Ask {
+    fn is_promised(&self) -> bool {
+        self.is_promised && self.class == Class::Client
+    }
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    class: Class,
+    bytes: u64,
+    since: Duration,
+    item: T,
+}
+
+/// A place in a queue.
+#[derive(Debug)]
+enum Place<T> {
+    Own(Waiting<T>),
+    /// That of promised bytes; empty if they have gone.
+    Promised(u64),
+}
+
+/// The kind of transfer that goes next.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    /// A transfer of the class, which begins or not.
+    Of(Class, bool),
+    /// Promised bytes of a client, by the reservation.
+    Promise,
+}
+
+/// A transfer that may go on.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Granted<T> {
+    /// The transfer.
+    pub item: T,
+    /// Its class when it asked.
+    pub class: Class,
+    /// The bytes that it may move.
+    pub bytes: u64,
+    /// How long it has waited.
+    pub waited: Duration,
+}
+
+impl<T> Meter<T> {
+    /// A meter of `bandwidth` bytes a second; at least one.
+    pub fn new(bandwidth: u64, now: Duration) -> Self {
+        let bandwidth = bandwidth.max(1);
+        let quantum = quantum(bandwidth);
+        Self {
+            total: Bucket::new(bandwidth, burst(bandwidth), now),
+            quantum,
+            first_quantum: first_quantum(bandwidth),
+            asked_reserved: 0,
+            reserved: Bucket::new(0, guarantee_burst(bandwidth), now),
+            cleaning: Bucket::new(part(bandwidth, CLEANING_PART), guarantee_burst(bandwidth), now),
+            waiting: std::array::from_fn(|_| FairQueue::default()),
+            beginning: std::array::from_fn(|_| FairQueue::default()),
+            promised: HashMap::new(),
+            promised_order: VecDeque::new(),
+            promised_number: 0,
+            ahead: 0,
+            ahead_max: u64::MAX,
+            held_until: now,
+            may_hold: Bucket::new(10_000 * HELD_PERCENT, micros(HELD_MAX), now),
+            now,
+            usage: [Usage::at(now); Class::ALL.len()],
+            promised_bytes: 0,
+        }
+    }
+
+    /// Bytes a second.
+    pub fn bandwidth(&self) -> u64 {
+        self.total.rate()
+    }
+
+    /// The bytes that a transfer should ask for at a time, at most. A client's transfer should ask for the
+    /// next ones when it has moved half of them.
+    pub fn quantum(&self, class: Class) -> u64 {
+        match class {
+            Class::Client | Class::Planned => self.first_quantum,
+            Class::Prefetch | Class::Cleaning => self.quantum,
+        }
+    }
+
+    /// Changes the bandwidth from `now` on.
+    pub fn set_bandwidth(&mut self, bandwidth: u64, now: Duration) {
+        let bandwidth = bandwidth.max(1);
+        self.quantum = quantum(bandwidth);
+        self.first_quantum = first_quantum(bandwidth);
+        self.total.set(bandwidth, burst(bandwidth), now);
+        let burst = guarantee_burst(bandwidth);
+        self.cleaning.set(part(bandwidth, CLEANING_PART), burst, now);
+        self.set_reserved(self.asked_reserved, now);
+    }
+
+    /// Changes the rate that all planned transfers and promised bytes together have before clients, as far as
+    /// the bandwidth allows.
+    pub fn set_reserved(&mut self, rate: u64, now: Duration) {
+        self.asked_reserved = rate;
+        let most = part(self.bandwidth(), RESERVED_PART_MAX);
+        let burst = guarantee_burst(self.bandwidth());
+        self.reserved.set(rate.min(most), burst, now);
+    }
+
+    /// Changes how many bytes may be on their way to transfers that no client waits for before another one
+    /// begins. At first there is no bound.
+    pub fn set_ahead_max(&mut self, bytes: u64) {
+        self.ahead_max = bytes;
+    }
+
+    /// Holds the classes below the clients back for some time, because a client's bytes are expected: a
+    /// client whose connection has just begun cannot fill the link, and would be slower with a queue on it.
+    /// Guarantees are not held back.
+    pub fn expect_client(&mut self, within: Duration, now: Duration) {
+        self.refill(now);
+        let until = now.saturating_add(within);
+        let more = until.saturating_sub(self.held_until.max(now));
+        if self.may_hold.exceeds(micros(more)) {
+            self.may_hold.take(micros(more));
+            self.held_until = self.held_until.max(until);
+        }
+    }
+
+    /// Takes permission if it can be had at once.
+    pub fn try_take(&mut self, ask: Ask, now: Duration) -> bool {
+        self.refill(now);
+        let Ask { class, bytes, .. } = ask;
+        if ask.is_promised()
+            && self.total.exceeds(0)
+            && self.has_room_for_promises()
+            && self.promised.is_empty()
+        {
+            self.charge((class, Class::Planned), bytes, now);
+            return true;
+        }
+        let may_go = match class {
+            Class::Client => self.total.exceeds(0) && !self.has_due_guarantee(),
+            _ => self.total.exceeds(self.quantum(class)) && now >= self.held_until,
+        };
+        let is_ahead = |other: &Class| *other <= class && self.waits(*other);
+        let waits_for_others = Class::ALL.iter().any(is_ahead);
+        let granted = may_go && !waits_for_others && (!ask.begins || self.may_begin());
+        if granted {
+            self.charge((class, class), bytes, now);
+        }
+        granted
+    }
+
+    /// Lets a transfer wait for permission. `is_wanted` tells transfers that were given up.
+    pub fn ask(&mut self, ask: Ask, item: T, now: Duration, is_wanted: impl Fn(&T) -> bool) {
+        let Ask {
+            class,
+            payer,
+            bytes,
+            begins,
+            ..
+        } = ask;
+        let waiting = Waiting {
+            class,
+            bytes,
+            since: now,
+            item,
+        };
+        let place = if ask.is_promised() {
+            self.promise(waiting)
+        } else {
+            Place::Own(waiting)
+        };
+        let queues = if begins && class != Class::Client {
+            &mut self.beginning
+        } else {
+            &mut self.waiting
+        };
+        let queue = &mut queues[class as usize];
+        queue.push(payer, bytes, place);
+        if queue.len_of(payer.id).is_multiple_of(GIVEN_UP_MAX) {
+            let promised = &mut self.promised;
+            queue.retain(payer.id, |place| match place {
+                Place::Own(waiting) => is_wanted(&waiting.item),
+                Place::Promised(number) => {
+                    let waits = promised
+                        .get(number)
+                        .is_some_and(|waiting| is_wanted(&waiting.item));
+                    if !waits {
+                        promised.remove(number);
+                    }
+                    waits
+                }
+            });
+        }
+        self.usage[class as usize].waited(now);
+    }
+
+    /// The next transfer that may go on at `now`.
+    pub fn next(&mut self, now: Duration, is_wanted: impl Fn(&T) -> bool) -> Option<Granted<T>> {
+        self.refill(now);
+        loop {
+            let turn = self.next_turn()?;
+            let (goes_as, place) = self.pop(turn);
+            let waiting = match place {
+                Place::Own(waiting) => Some(waiting),
+                Place::Promised(number) => self.promised.remove(&number),
+            };
+            let Some(Waiting {
+                class,
+                bytes,
+                since,
+                item,
+            }) = waiting
+            else {
+                continue;
+            };
+            if !is_wanted(&item) {
+                continue;
+            }
+            self.charge((class, goes_as), bytes, now);
+            self.usage[goes_as as usize].waited(now);
+            return Some(Granted {
+                item,
+                class,
+                bytes,
+                waited: now.saturating_sub(since),
+            });
+        }
+    }
+
+    /// When [`Meter::next`] should be asked again; `None` while no transfer waits for that.
+    pub fn next_at(&self) -> Option<Duration> {
+        let early = self.total.exceeds_at(0);
+        let guaranteed = |bucket: &Bucket| Some(bucket.exceeds_at(0)?.max(early?));
+        let times = [
+            early.filter(|_| self.may_go_on(Class::Client)),
+            guaranteed(&self.reserved)
+                .filter(|_| self.may_go_on(Class::Planned) || !self.promised.is_empty()),
+            guaranteed(&self.cleaning).filter(|_| self.may_go_on(Class::Cleaning)),
+            self.first_waiting()
+                .and_then(|class| self.total.exceeds_at(self.quantum(class)))
+                .map(|at| at.max(self.held_until)),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// Gives back permission that a transfer did not use.
+    pub fn give_back(&mut self, class: Class, bytes: u64, now: Duration) {
+        self.refill(now);
+        self.total.give_back(bytes);
+        self.usage[class as usize].moved_less(bytes, now);
+    }
+
+    /// Notes that bytes which were permitted to a transfer that no client waited for are no longer on their
+    /// way. Returns whether another transfer may begin now.
+    pub fn arrived(&mut self, bytes: u64) -> bool {
+        self.ahead = self.ahead.saturating_sub(bytes);
+        self.may_begin() && self.beginning.iter().any(|queue| !queue.is_empty())
+    }
+
+    /// The number of transfers of a class that wait, including some that were given up, or went by a promise.
+    pub fn waiting(&self, class: Class) -> usize {
+        self.waiting[class as usize].len() + self.beginning[class as usize].len()
+    }
+
+    /// Bytes a second that a class has moved lately.
+    pub fn rate(&self, class: Class, now: Duration) -> u64 {
+        self.usage[class as usize].rate(now)
+    }
+
+    /// Promised bytes of clients that went as those of planned transfers.
+    pub fn promised_bytes(&self) -> u64 {
+        self.promised_bytes
+    }
+
+    /// The rates that this direction would use, if the link had room. A class that waited lately wants twice
+    /// its rate, and `fair` at least.
+    pub fn demand(&self, fair: u64, now: Duration) -> Demand {
+        let of = |class: Class| self.usage[class as usize].demand(self.waits(class), fair, now);
+        Demand::new(
+            [
+                of(Class::Client),
+                of(Class::Planned),
+                of(Class::Prefetch),
+                of(Class::Cleaning),
+            ],
+            self.reserved.rate(),
+        )
+    }
+
+    fn refill(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+        self.may_hold.refill(now);
+        self.total.refill(now);
+        self.reserved.refill(now);
+        self.cleaning.refill(now);
+    }
+
+    /// The next turn that may go on now.
+    fn next_turn(&self) -> Option<Turn> {
+        if !self.total.exceeds(0) {
+            return None;
+        }
+        let of = |class: Class| Turn::Of(class, self.waiting[class as usize].is_empty());
+        if self.reserved.exceeds(0) && self.may_go_on(Class::Planned) {
+            return Some(of(Class::Planned));
+        }
+        if self.has_room_for_promises() && !self.promised.is_empty() {
+            return Some(Turn::Promise);
+        }
+        if self.cleaning.exceeds(0) && self.may_go_on(Class::Cleaning) {
+            return Some(of(Class::Cleaning));
+        }
+        if self.may_go_on(Class::Client) {
+            return Some(of(Class::Client));
+        }
+        let class = self.first_waiting()?;
+        let may_go = self.now >= self.held_until && self.total.exceeds(self.quantum(class));
+        may_go.then(|| of(class))
+    }
+
+    /// Takes the transfer that goes next from its queue. Returns the class in whose turn it goes.
+    fn pop(&mut self, turn: Turn) -> (Class, Place<T>) {
+        let (class, begins) = match turn {
+            Turn::Promise => {
+                let number = self.promised_order.pop_front();
+                let number = number.expect("all that is promised is in order");
+                return (Class::Planned, Place::Promised(number));
+            }
+            Turn::Of(class, begins) => (class, begins),
+        };
+        let queues = if begins {
+            &mut self.beginning
+        } else {
+            &mut self.waiting
+        };
+        let place = queues[class as usize].pop();
+        (class, place.expect("the class was chosen because it waits"))
+    }
+
+    /// Lets promised bytes wait for the reservation; returns their place among clients.
+    fn promise(&mut self, waiting: Waiting<T>) -> Place<T> {
+        while let Some(first) = self.promised_order.front()
+            && !self.promised.contains_key(first)
+        {
+            self.promised_order.pop_front();
+        }
+        let number = self.promised_number;
+        self.promised_number += 1;
+        self.promised.insert(number, waiting);
+        self.promised_order.push_back(number);
+        Place::Promised(number)
+    }
+
+    /// Whether the reservation has room for promised bytes. Planned transfers go before them: where
+    /// reservations are larger than the link, promised bytes go in the turns of their clients, as without a
+    /// plan.
+    fn has_room_for_promises(&self) -> bool {
+        self.reserved.exceeds(0) && !self.waits(Class::Planned)
+    }
+
+    /// The first class with a transfer that may go on once there is room.
+    fn first_waiting(&self) -> Option<Class> {
+        Class::ALL.into_iter().find(|class| self.may_go_on(*class))
+    }
+
+    /// Whether a transfer of the class waits for nothing but room.
+    fn may_go_on(&self, class: Class) -> bool {
+        let class = class as usize;
+        !self.waiting[class].is_empty() || self.may_begin() && !self.beginning[class].is_empty()
+    }
+
+    fn waits(&self, class: Class) -> bool {
+        self.waiting(class) > 0
+    }
+
+    fn may_begin(&self) -> bool {
+        self.ahead < self.ahead_max
+    }
+
+    /// Whether a transfer waits that goes before clients, and may go now.
+    fn has_due_guarantee(&self) -> bool {
+        (self.waits(Class::Planned) || !self.promised.is_empty()) && self.reserved.exceeds(0)
+            || self.waits(Class::Cleaning) && self.cleaning.exceeds(0)
+    }
+
+    /// Counts the bytes of a transfer of one class that goes in the turn of another.
+    fn charge(&mut self, (class, goes_as): (Class, Class), bytes: u64, now: Duration) {
+        self.total.take(bytes);
+        self.usage[goes_as as usize].moved(bytes, now);
+        if class != Class::Client {
+            self.ahead = self.ahead.saturating_add(bytes);
+        } else if goes_as != class {
+            self.promised_bytes = self.promised_bytes.saturating_add(bytes);
+        }
+        let guarantee = match goes_as {
+            Class::Planned => &mut self.reserved,
+            Class::Cleaning => &mut self.cleaning,
+            Class::Client | Class::Prefetch => return,
+        };
+        // A transfer that goes by its guarantee may exceed it for a moment, and pays. Bytes that it got from
+        // the rest of the link use up its guarantee, but leave no debt.
+        if guarantee.exceeds(0) {
+            guarantee.take(bytes);
+        } else {
+            guarantee.take_at_most(bytes);
+        }
+    }
+}
+
+fn quantum(bandwidth: u64) -> u64 {
+    bytes_in(bandwidth, QUANTUM_TIME).clamp(QUANTUM_MIN, QUANTUM_MAX)
+}
+
+fn first_quantum(bandwidth: u64) -> u64 {
+    bytes_in(bandwidth, FIRST_QUANTUM_TIME).max(FIRST_QUANTUM_MIN)
+}
+
+/// The bytes that a guarantee may save up: no fewer than come in while a client has its quantum.
+fn guarantee_burst(bandwidth: u64) -> u64 {
+    2 * first_quantum(bandwidth)
+}
+
+fn burst(bandwidth: u64) -> u64 {
+    bytes_in(bandwidth, BURST_TIME).max(2 * first_quantum(bandwidth))
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn bytes_in(bandwidth: u64, time: Duration) -> u64 {
+    whole(bandwidth as f64 * time.as_secs_f64())
+}
+
+fn part(bandwidth: u64, part: f64) -> u64 {
+    whole(bandwidth as f64 * part).max(1)
+}
+
+#[cfg(test)]
+mod tests;

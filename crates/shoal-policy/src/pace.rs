@@ -1,0 +1,162 @@
+//! How fast a transfer of many blocks goes: no faster than its rate, and just fast enough for its deadline.
+//!
+//! A transfer with a deadline takes as much of the link as it needs and leaves the rest: its rate is the
+//! bytes that are left, divided by the time that is left. A tenth of that time is kept in hand, so that a
+//! transfer that was held up catches up before the deadline and not at it.
+
+use std::time::Duration;
+
+/// The part of the time left in which a transfer with a deadline is to be over, in percent.
+const PLANNED_PERCENT: u128 = 90;
+
+/// The pace of one transfer. Times are counted from an origin of the caller's choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    rate_max: Option<u64>,
+    deadline: Option<Duration>,
+    /// When the next block may go.
+    next: Duration,
+}
+
+/// Whether a transfer will be over in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outlook {
+    /// It has no deadline, or will meet it.
+    InTime,
+    /// It is slower than it would have to be, or may not be as fast.
+    AtRisk,
+    /// The deadline is over.
+    Late,
+}
+
+impl Pace {
+    /// The pace of a transfer of at most `rate_max` bytes a second that should be over by `deadline`.
+    pub const fn new(rate_max: Option<u64>, deadline: Option<Duration>) -> Self {
+        Self {
+            rate_max,
+            deadline,
+            next: Duration::ZERO,
+        }
+    }
+
+    /// The rate to go at in bytes a second; `None`: as fast as the link allows. `left_bytes` are the bytes
+    /// that are left, once their number is known.
+    pub fn rate(&self, now: Duration, left_bytes: Option<u64>) -> Option<u64> {
+        let needed = left_bytes.and_then(|left| self.needed(now, left, PLANNED_PERCENT));
+        match (needed, self.rate_max) {
+            (Some(needed), Some(rate_max)) => Some(needed.min(rate_max)),
+            (Some(needed), None) => Some(needed),
+            (None, rate_max) => rate_max,
+        }
+    }
+
+    /// Takes the turn of a block of `bytes`. Returns how long it has to wait before it goes.
+    pub fn take(&mut self, now: Duration, bytes: u64, left_bytes: Option<u64>) -> Duration {
+        let starts = self.next.max(now);
+        let lasts = self.rate(now, left_bytes).map_or(Duration::ZERO, |rate| {
+            let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+            Duration::from_nanos(nanos.try_into().unwrap_or(u64::MAX))
+        });
+        self.next = starts.saturating_add(lasts);
+        starts.saturating_sub(now)
+    }
+
+    /// Whether the transfer will be over in time if it goes on at `speed` bytes a second, which is not known
+    /// at first.
+    pub fn outlook(&self, now: Duration, left_bytes: u64, speed: Option<u64>) -> Outlook {
+        let Some(deadline) = self.deadline.filter(|_| left_bytes > 0) else {
+            return Outlook::InTime;
+        };
+        if now >= deadline {
+            return Outlook::Late;
+        }
+        let needed = self.needed(now, left_bytes, 100).unwrap_or(u64::MAX);
+        let too_slow = |rate: Option<u64>| rate.is_some_and(|rate| rate < needed);
+        if too_slow(self.rate_max) || too_slow(speed) {
+            Outlook::AtRisk
+        } else {
+            Outlook::InTime
+        }
+    }
+
+    /// The rate that brings `left_bytes` in a part of the time left; `None` without a deadline, and after it.
+    fn needed(&self, now: Duration, left_bytes: u64, percent: u128) -> Option<u64> {
+        let left = self.deadline?.checked_sub(now)?.as_nanos() * percent / 100;
+        let rate = (u128::from(left_bytes) * 1_000_000_000).checked_div(left)?;
+        Some(u64::try_from(rate).unwrap_or(u64::MAX).max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Outlook, Pace};
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_transfer_with_a_deadline_goes_as_fast_as_it_needs_to() {
+        // (rate, deadline, now, left) → rate
+        for (rate_max, deadline, now, left, expected) in [
+            (None, None, 0, Some(900), None),
+            (Some(5), None, 0, Some(900), Some(5)),
+            (None, Some(100), 0, Some(900), Some(10)),
+            (None, Some(100), 50, Some(900), Some(20)),
+            (Some(15), Some(100), 50, Some(900), Some(15)),
+            (None, Some(100), 0, None, None),
+            (None, Some(100), 100, Some(900), None),
+            (Some(7), Some(100), 200, Some(900), Some(7)),
+            (None, Some(100), 0, Some(0), Some(1)),
+        ] {
+            let pace = Pace::new(rate_max, deadline.map(s));
+            assert_eq!(
+                pace.rate(s(now), left),
+                expected,
+                "{pace:?} at {now} s with {left:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn blocks_wait_for_their_turns() {
+        let mut pace = Pace::new(Some(10), None);
+        assert_eq!(pace.take(s(0), 20, None), s(0));
+        assert_eq!(pace.take(s(0), 20, None), s(2));
+        assert_eq!(pace.take(s(1), 20, None), s(3));
+        assert_eq!(pace.take(s(60), 20, None), s(0), "a pause is not made up for");
+        let mut free = Pace::new(None, None);
+        assert_eq!(
+            (free.take(s(0), u64::MAX, None), free.take(s(0), 1, None)),
+            (s(0), s(0))
+        );
+    }
+
+    #[test]
+    fn all_blocks_go_before_the_deadline_and_most_of_the_time_is_used() {
+        let (mut pace, mut now, mut left) = (Pace::new(None, Some(s(1_000))), s(0), 1_000);
+        while left > 0 {
+            now += pace.take(now, 10, Some(left));
+            left -= 10;
+        }
+        assert!((s(800)..s(1_000)).contains(&now), "{now:?}");
+    }
+
+    #[test]
+    fn a_transfer_that_is_too_slow_is_at_risk() {
+        for (rate_max, deadline, now, left, speed, expected) in [
+            (None, None, 0, 100, Some(0), Outlook::InTime),
+            (None, Some(100), 0, 100, None, Outlook::InTime),
+            (None, Some(100), 0, 100, Some(1), Outlook::InTime),
+            (None, Some(100), 0, 200, Some(1), Outlook::AtRisk),
+            (Some(1), Some(100), 0, 200, None, Outlook::AtRisk),
+            (None, Some(100), 100, 1, Some(99), Outlook::Late),
+            (None, Some(100), 100, 0, Some(99), Outlook::InTime),
+        ] {
+            let pace = Pace::new(rate_max, deadline.map(s));
+            assert_eq!(pace.outlook(s(now), left, speed), expected, "{pace:?} at {now} s");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! `shoal prefetch`, `pin`, `unpin`, `evict` and `cached`: orders to a cluster.
+
+use std::fs::File;
+use std::io::{self, Seek as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use clap::Args;
+use futures_util::stream;
+use http_body::Frame;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, StreamBody};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::json;
+use shoal_node::admin::client::AdminClient;
+use shoal_node::config::{parse_size, parse_time};
+use shoal_node::{Moment, Task, TaskKind, TaskRequest, clock};
+use tokio::io::AsyncReadExt as _;
+
+use super::admin::AdminPort;
+use super::block_on;
+use super::failure::Failure;
+use super::node::failure;
+use super::output::{print, talk};
+use super::task::{self, Follow};
+
+const AFTER_HELP: &str = "\
+s3://BUCKET/PREFIX names all objects whose keys begin with PREFIX. In a key, * stands for any bytes but /, ** for
+any bytes, ? for one character, [abc] for one of some; \\ takes the meaning away. A manifest names single objects,
+one URI a line.
+
+The lake is listed and asked in the name of an identity of the nodes' configuration. A task goes on when this
+command ends, and when the node that runs it stops: another node goes on where it was.";
+
+/// Bring objects into the cache before clients ask for them
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Prefetch {
+    #[command(flatten)]
+    order: OrderArgs,
+    #[command(flatten)]
+    transfer: TransferArgs,
+}
+
+/// Bring objects into the cache, and keep them there until a time
+///
+/// Each node keeps pinned blocks whatever its eviction policy thinks of them, up to `[store] pinned_share` of
+/// its room. Objects beyond that fail with pins-full. Pins also go to nodes that come later.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Pin {
+    #[command(flatten)]
+    order: OrderArgs,
+    #[command(flatten)]
+    transfer: TransferArgs,
+    /// When the pins end: 2026-11-27T18:00:00Z, or a date, which begins at midnight UTC
+    #[arg(long, value_name = "TIME", value_parser = moment, required_unless_present = "for_")]
+    until: Option<Moment>,
+    /// How long the pins hold: 12h, 3d
+    #[arg(long = "for", id = "for_", value_name = "DURATION", value_parser = duration, conflicts_with = "until")]
+    for_: Option<Duration>,
+}
+
+/// End pins before their time
+///
+/// The blocks stay in the cache like all others.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Unpin {
+    #[command(flatten)]
+    order: OrderArgs,
+}
+
+/// Remove objects from the cache of every node
+///
+/// Pinned objects stay; end their pins first.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Evict {
+    #[command(flatten)]
+    order: OrderArgs,
+}
+
+/// Count what of some objects is cached, and on which nodes
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Cached {
+    #[command(flatten)]
+    order: OrderArgs,
+}
+
+/// The objects, and how the command ends.
+#[derive(Debug, Args)]
+struct OrderArgs {
+    /// The objects
+    #[arg(value_name = "s3://BUCKET/PREFIX", required_unless_present = "manifest")]
+    uri: Option<String>,
+    /// File with the URIs of the objects, one a line; - reads stdin
+    #[arg(long, value_name = "FILE", conflicts_with = "uri")]
+    manifest: Option<PathBuf>,
+    /// Access key of the identity in whose name the lake is asked; needed if the nodes know several
+    #[arg(long = "as", id = "identity", value_name = "ACCESS_KEY")]
+    identity: Option<String>,
+    /// Wait for the end of the task, and show its progress; Ctrl-C ends the wait, not the task
+    #[arg(long)]
+    wait: bool,
+    /// Print the task as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    admin: AdminPort,
+}
+
+/// How objects come into the cache.
+#[derive(Debug, Args)]
+struct TransferArgs {
+    /// Nodes that are to hold the objects: a node's name, or the beginning of a topology such as
+    /// dc1/cluster-a. Without it, the homes of the widest layer
+    #[arg(long, value_name = "PLACE")]
+    to: Option<String>,
+    /// Fetch at most so many bytes a second: 100MiB
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    rate: Option<u64>,
+    /// Be done by then, and go just fast enough: a time, a date, or from now such as 2h
+    #[arg(long, value_name = "TIME", value_parser = moment_or_duration)]
+    deadline: Option<Moment>,
+    /// Only count objects, their bytes, and what is cached already
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Prefetch {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let request = self.transfer.of(self.order.request(TaskKind::Prefetch));
+        self.order.give(request)
+    }
+}
+
+impl Pin {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let mut request = self.transfer.of(self.order.request(TaskKind::Pin));
+        let now = Moment::from(clock::utc_now());
+        request.until = self.until.or(self.for_.map(|time| now.plus(time)));
+        self.order.give(request)
+    }
+}
+
+impl Unpin {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let request = self.order.request(TaskKind::Unpin);
+        self.order.give(request)
+    }
+}
+
+impl Evict {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let request = self.order.request(TaskKind::Evict);
+        self.order.give(request)
+    }
+}
+
+impl Cached {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let request = self.order.request(TaskKind::Cached);
+        self.order.give(request)
+    }
+}
+
+impl TransferArgs {
+    fn of(&self, request: TaskRequest) -> TaskRequest {
+        TaskRequest {
+            to: self.to.clone(),
+            rate_bytes_per_second: self.rate,
+            deadline: self.deadline,
+            dry_run: self.dry_run,
+            ..request
+        }
+    }
+}
+
+impl OrderArgs {
+    fn request(&self, kind: TaskKind) -> TaskRequest {
+        TaskRequest {
+            identity: self.identity.clone(),
+            ..TaskRequest::new(kind, self.uri.clone())
+        }
+    }
+
+    fn give(self, request: TaskRequest) -> Result<(), Failure> {
+        // A count is of no use without its result.
+        let waits = self.wait || request.dry_run || request.kind == TaskKind::Cached;
+        block_on(async move {
+            let client = self.admin.client()?;
+            let task = self.send(&client, &request).await?;
+            if waits {
+                let follow = Follow {
+                    client: &client,
+                    url: &self.admin.node,
+                    json: self.json,
+                };
+                return follow.to_the_end(task).await;
+            }
+            print(&if self.json {
+                format!("{:#}\n", json!(task))
+            } else {
+                format!("{}\n", task.id)
+            });
+            if !self.json {
+                talk(&format!("taken; `shoal task {} --wait` follows it\n", task.id));
+            }
+            Ok(())
+        })
+    }
+
+    async fn send(&self, client: &AdminClient, request: &TaskRequest) -> Result<Task, Failure> {
+        let url = &self.admin.node;
+        let sent = if let Some(manifest) = &self.manifest {
+            let list = list(manifest)?;
+            client.post_text(url, &path_of(request), list).await
+        } else {
+            let order = serde_json::to_vec(request).expect("an order is JSON");
+            client.post_json(url, task::PATH, order).await
+        };
+        sent.map_err(|error| failure("the order was not taken", &error))
+    }
+}
+
+/// The path with an order in its query.
+fn path_of(request: &TaskRequest) -> String {
+    let order = json!(request);
+    let fields = order.as_object().expect("an order is an object").iter();
+    let fields = fields.map(|(name, value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{name}={}", utf8_percent_encode(&value, NON_ALPHANUMERIC))
+    });
+    format!("{}?{}", task::PATH, fields.collect::<Vec<_>>().join("&"))
+}
+
+/// The list in a file. What comes through a pipe is written down first: the node waits for no slow process.
+fn list(path: &Path) -> Result<BoxBody<Bytes, io::Error>, Failure> {
+    let failed = |error: io::Error| {
+        let what = format!("{} cannot be read", path.display());
+        Failure::new(&what, &error).or_hinting("give a file with one s3:// URI a line, or - for stdin")
+    };
+    let file = if path.as_os_str() == "-" {
+        let mut spooled = tempfile::tempfile().map_err(failed)?;
+        io::copy(&mut io::stdin().lock(), &mut spooled).map_err(failed)?;
+        spooled.rewind().map_err(failed)?;
+        spooled
+    } else {
+        File::open(path).map_err(failed)?
+    };
+    let pieces = stream::unfold(tokio::fs::File::from_std(file), |mut file| async move {
+        let mut piece = BytesMut::with_capacity(64 << 10);
+        match file.read_buf(&mut piece).await {
+            Ok(0) => None,
+            read => Some((read.map(|_| Frame::data(piece.freeze())), file)),
+        }
+    });
+    Ok(StreamBody::new(pieces).boxed())
+}
+
+fn moment(text: &str) -> Result<Moment, String> {
+    let is_date = text.len() == 10 && !text.contains('T');
+    let midnight = format!("{text}T00:00:00Z");
+    let moment = if is_date { &midnight } else { text }.parse();
+    moment.map_err(|_| {
+        "write a time as 2026-11-27T18:00:00Z or with an offset such as +01:00, or a date".into()
+    })
+}
+
+fn moment_or_duration(text: &str) -> Result<Moment, String> {
+    match parse_time(text) {
+        Some(time) => Ok(Moment::from(clock::utc_now()).plus(time)),
+        None => moment(text),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_time(text).ok_or_else(|| "write a whole number and s, m, h or d, such as 12h".into())
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    parse_size(text).ok_or_else(|| "write a whole number and KiB, MiB or GiB, such as 100MiB".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{duration, moment, moment_or_duration, size};
+
+    #[test]
+    fn times_are_written_as_people_write_them() {
+        assert_eq!(
+            moment("2026-11-27").unwrap().to_string(),
+            "2026-11-27T00:00:00.000Z"
+        );
+        assert_eq!(
+            moment("2026-11-27T18:00:00+01:00").unwrap().to_string(),
+            "2026-11-27T17:00:00.000Z"
+        );
+        assert!(moment_or_duration("2h").is_ok() && moment_or_duration("2026-11-27").is_ok());
+        for text in ["friday", "2h", "", "2026-11-27 18:00", "äöüäöüäöü1"] {
+            assert!(moment(text).is_err(), "{text}");
+        }
+        assert!(duration("3d").is_ok() && duration("3 days").is_err());
+        assert_eq!(size("2KiB"), Ok(2048));
+    }
+}

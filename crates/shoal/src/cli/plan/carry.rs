@@ -1,0 +1,256 @@
+//! `shoal plan start`, `show` and `stop`: a plan that the nodes of a cluster carry out.
+
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::json;
+use shoal_node::{JobCounts, PlanView};
+
+use crate::cli::admin::AdminPort;
+use crate::cli::block_on;
+use crate::cli::failure::Failure;
+use crate::cli::node::failure;
+use crate::cli::output::{bytes, print, talk};
+
+/// The path of the plan.
+pub(in crate::cli) const PATH: &str = "/plan";
+
+/// A node takes its time for a long plan.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// The longest plan that is read; a node says itself what it takes.
+const PLAN_BYTES_MAX: u64 = 256 << 20;
+
+const AFTER_HELP: &str = "\
+The plan is what `shoal plan HISTORY --bandwidth RATE --cache SIZE` writes. Any node takes it; one of them carries
+it out, and another goes on when that one dies. A cluster has one plan in force: a later one takes its place.
+
+The lake is asked in the name of an identity of the nodes' configuration.";
+
+/// Hand a plan to the nodes, which fetch, keep and remove what it says
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Start {
+    /// File with the plan; - reads stdin
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Access key of the identity in whose name the lake is asked; needed if the nodes know several
+    #[arg(long = "as", id = "identity", value_name = "ACCESS_KEY")]
+    identity: Option<String>,
+    #[command(flatten)]
+    admin: AdminPort,
+    /// Print the plan's state as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show how far the plan in force is, or how the last one ended
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    #[command(flatten)]
+    admin: AdminPort,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// End the plan in force, and its pins; what was fetched stays like all else in the cache
+#[derive(Debug, Args)]
+pub(super) struct Stop {
+    #[command(flatten)]
+    admin: AdminPort,
+    /// Print the plan's state as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Start {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let document = read(&self.file)?;
+        block_on(async move {
+            let client = self.admin.client()?.within(PATIENCE);
+            let query = self.identity.map(|identity| {
+                let identity = utf8_percent_encode(&identity, NON_ALPHANUMERIC);
+                format!("?identity={identity}")
+            });
+            let path = format!("{PATH}{}", query.unwrap_or_default());
+            let plan = client
+                .post_json::<PlanView>(&self.admin.node, &path, document)
+                .await;
+            let plan = plan.map_err(|error| failure("the plan was not taken", &error))?;
+            if self.json {
+                print(&format!("{:#}\n", json!(plan)));
+                return Ok(());
+            }
+            print(&format!("{}\n", plan.id));
+            if let Some(replaced) = &plan.order.replaces {
+                talk(&format!(
+                    "it takes the place of the plan {replaced}, which has ended\n"
+                ));
+            }
+            talk("taken; `shoal plan show` tells how far it is\n");
+            Ok(())
+        })
+    }
+}
+
+impl Show {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        block_on(async move {
+            let client = self.admin.client()?;
+            let plan = client.get::<PlanView>(&self.admin.node, PATH).await;
+            let plan = plan.map_err(|error| failure("the plan cannot be shown", &error))?;
+            show(&plan, self.json);
+            Ok(())
+        })
+    }
+}
+
+impl Stop {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        block_on(async move {
+            let client = self.admin.client()?;
+            let plan = client.delete::<PlanView>(&self.admin.node, PATH).await;
+            let plan = plan.map_err(|error| failure("the plan was not stopped", &error))?;
+            show(&plan, self.json);
+            Ok(())
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    let failed = |error: std::io::Error| Failure::new(&format!("{} cannot be read", path.display()), &error);
+    let mut document = Vec::new();
+    let read = if path.as_os_str() == "-" {
+        std::io::stdin()
+            .lock()
+            .take(PLAN_BYTES_MAX)
+            .read_to_end(&mut document)
+    } else {
+        let file = std::fs::File::open(path).map_err(failed)?;
+        file.take(PLAN_BYTES_MAX).read_to_end(&mut document)
+    };
+    read.map_err(failed)?;
+    Ok(document)
+}
+
+fn show(plan: &PlanView, json: bool) {
+    print(&if json {
+        format!("{:#}\n", json!(plan))
+    } else {
+        told(plan)
+    });
+}
+
+/// The jobs of a plan in a few words.
+pub(in crate::cli) fn job_counts(counts: &JobCounts) -> String {
+    let named = [
+        (counts.met, "met"),
+        (counts.missed, "missed"),
+        (counts.at_risk, "at risk"),
+        (counts.waiting, "waiting"),
+        (counts.unplanned, "unplanned"),
+    ];
+    let named = named.iter().filter(|(jobs, _)| *jobs > 0);
+    let named: Vec<_> = named.map(|(jobs, word)| format!("{jobs} {word}")).collect();
+    if named.is_empty() {
+        return "no jobs".into();
+    }
+    named.join(", ")
+}
+
+/// A plan for people.
+fn told(plan: &PlanView) -> String {
+    let (order, progress) = (&plan.order, &plan.progress);
+    let mut text = format!("plan {} is {}", plan.id, progress.state.as_str());
+    if let Some(node) = &progress.coordinator {
+        let _ = write!(text, " on {node}");
+    }
+    let _ = writeln!(text, ", from {} to {}", order.starts, order.ends);
+    if let Some(detail) = &progress.detail {
+        let _ = writeln!(text, "  {detail}");
+    }
+    let _ = writeln!(text, "jobs       {}", job_counts(&progress.jobs));
+    let moved = &progress.bytes;
+    let _ = writeln!(
+        text,
+        "fetched    {} of {} planned until now, {} in all; {} from the lake, {} from other nodes",
+        bytes(moved.done),
+        bytes(moved.planned),
+        bytes(moved.total),
+        bytes(moved.from_lake),
+        bytes(moved.from_peers),
+    );
+    if let Some(last) = &progress.replanned {
+        let _ = writeln!(
+            text,
+            "planned anew {} times; last at {} by {}: {}",
+            progress.replans, last.at, last.by, last.why
+        );
+        if let Some(detail) = &last.detail {
+            let _ = writeln!(text, "  {detail}");
+        }
+    }
+    for job in &progress.troubled {
+        let standing = job.standing.as_str().replace('-', " ");
+        let _ = writeln!(
+            text,
+            "  {standing}: {}, submitted {}, deadline {}",
+            job.job, job.submit, job.deadline
+        );
+    }
+    for transfer in &progress.transfers {
+        let _ = writeln!(
+            text,
+            "  fetching {}: {} of {}, {} planned, at {}/s",
+            transfer.file,
+            bytes(transfer.done_bytes),
+            bytes(transfer.bytes),
+            bytes(transfer.planned_bytes),
+            bytes(transfer.bytes_per_second),
+        );
+    }
+    for issue in &progress.issues {
+        let _ = writeln!(text, "  {} {}: {}", issue.at, issue.file, issue.error);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_node::{JobCounts, PlanView};
+
+    use super::{job_counts, told};
+
+    #[test]
+    fn a_plan_is_told_with_its_jobs_at_risk_and_what_is_wrong() {
+        let plan: PlanView = serde_json::from_str(
+            r#"{"id": "01J", "kind": "plan", "created": "2026-11-24T00:00:00Z", "accepted_by": "n0",
+            "document_bytes": 10, "starts": "2026-11-24T00:00:00Z", "ends": "2026-11-24T01:00:00Z",
+            "job_count": 3, "planned_count": 2, "transfer_count": 4, "forgotten": "2026-11-25T01:00:00Z",
+            "state": "running", "coordinator": "n1", "bytes": {"total": 4096, "planned": 2048, "done": 1024},
+            "jobs": {"waiting": 1, "at_risk": 1, "met": 0, "missed": 0, "unplanned": 1}, "replans": 1,
+            "troubled": [{"job": "etl", "standing": "at-risk", "submit": "2026-11-24T00:10:00Z",
+            "deadline": "2026-11-24T00:20:00Z"}],
+            "issues": [{"at": "2026-11-24T00:01:00Z", "file": "f1", "error": "the lake does not have it"}],
+            "replanned": {"at": "2026-11-24T00:01:00Z", "why": "it is late", "by": "node"}}"#,
+        )
+        .unwrap();
+        let text = told(&plan);
+        for wanted in [
+            "plan 01J is running on n1",
+            "1 at risk, 1 waiting, 1 unplanned",
+            "1.0 KiB of 2.0 KiB planned until now, 4.0 KiB in all",
+            "at risk: etl",
+            "f1: the lake does not have it",
+            "planned anew 1 times; last at 2026-11-24T00:01:00.000Z by node: it is late",
+        ] {
+            assert!(text.contains(wanted), "{wanted} in {text}");
+        }
+        assert_eq!(job_counts(&JobCounts::default()), "no jobs");
+    }
+}

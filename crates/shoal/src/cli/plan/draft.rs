@@ -1,0 +1,455 @@
+//! From a forecast to the planner's request: files with sizes, jobs with times, a link, a cache.
+//!
+//! The crates of forecasts and of plans do not know each other; here the values of one become those of the
+//! other.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use shoal_history::forecast::{self, DeadlineRule, ForecastInput, ForecastJob};
+use shoal_history::{Forecast, Moment};
+use shoal_plan::Plan;
+use shoal_plan::document::{self, Document, ExpectedFile, ExpectedJob, Extent, LeftOut, WhyLeftOut};
+use shoal_plan::model::{Cache, File, Held, Job, Link, Objective, Options, Request, VERSION, Window};
+
+/// A plan reaches so far beyond its window, or as far as the window is long. A later deadline counts as then.
+const BEYOND_S: f64 = 86_400.0;
+/// Slots that a plan has, if no length is asked for: the next length from [`SLOTS_S`] that gives no more.
+const SLOTS: f64 = 400.0;
+const SLOTS_S: [f64; 14] = [
+    1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1_800.0, 3_600.0, 7_200.0,
+];
+/// The longest slot: windows of months.
+const SLOT_S_MAX: f64 = 21_600.0;
+
+/// The link, the cache, the slots and the objective that a plan is made for.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    pub(super) bytes_per_second: f64,
+    pub(super) capacity_bytes: u64,
+    pub(super) slot: Option<Duration>,
+    pub(super) objective: Objective,
+    /// Bytes that the cache holds at the start, by path.
+    pub(super) held: HashMap<String, u64>,
+}
+
+/// A document without its plan.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    epoch_ms: u64,
+    files: Vec<ExpectedFile>,
+    jobs: Vec<ExpectedJob>,
+    pub(super) left_out: Vec<LeftOut>,
+    pub(super) request: Request,
+    /// Inputs of which the history does not tell the size.
+    pub(super) sizeless: u64,
+}
+
+impl Draft {
+    /// The request for the jobs of a forecast.
+    pub(super) fn of(forecast: &Forecast, terms: &Terms) -> Self {
+        let from = forecast.window.from;
+        let end_s = seconds(forecast.window.to, from);
+        let mut collected = Collected::default();
+        for job in &forecast.jobs {
+            collected.add(job, from, end_s + end_s.max(BEYOND_S));
+        }
+        let last_s = collected
+            .requested
+            .iter()
+            .map(|job| job.deadline_s)
+            .fold(end_s, f64::max);
+        let slot_s = terms
+            .slot
+            .map_or_else(|| slot_s(last_s), |slot| slot.as_secs_f64());
+        let held = collected.held(&terms.held);
+        Self {
+            epoch_ms: from.ms().unsigned_abs(),
+            files: collected.expected_files,
+            jobs: collected.expected_jobs,
+            left_out: collected.left_out,
+            sizeless: collected.sizeless,
+            request: Request {
+                version: VERSION,
+                window: Window {
+                    start_s: 0.0,
+                    end_s,
+                    slot_s,
+                },
+                link: Link {
+                    bytes_per_second: terms.bytes_per_second,
+                    changes: Vec::new(),
+                    promised: Vec::new(),
+                },
+                cache: Cache {
+                    capacity_bytes: terms.capacity_bytes,
+                    bytes_per_second: None,
+                    held,
+                },
+                files: collected.files,
+                jobs: collected.requested,
+                options: Options {
+                    objective: terms.objective,
+                    ..Options::default()
+                },
+            },
+        }
+    }
+
+    /// The document with the plan for the request.
+    pub(super) fn with(self, plan: Plan) -> Document {
+        Document {
+            version: VERSION,
+            epoch_ms: self.epoch_ms,
+            files: self.files,
+            jobs: self.jobs,
+            left_out: self.left_out,
+            request: self.request,
+            plan,
+        }
+    }
+}
+
+/// The shortest length of slots that gives no more of them than a planner works through in seconds.
+fn slot_s(last_s: f64) -> f64 {
+    let mut lengths = SLOTS_S.into_iter();
+    lengths
+        .find(|slot_s| last_s / slot_s <= SLOTS)
+        .unwrap_or(SLOT_S_MAX)
+}
+
+fn seconds(moment: Moment, from: Moment) -> f64 {
+    moment.since_ms(from) as f64 / 1e3
+}
+
+#[derive(Default)]
+struct Collected {
+    files: Vec<File>,
+    expected_files: Vec<ExpectedFile>,
+    numbers: HashMap<String, usize>,
+    requested: Vec<Job>,
+    expected_jobs: Vec<ExpectedJob>,
+    /// How often each name of a run was given.
+    names: HashMap<String, u32>,
+    left_out: Vec<LeftOut>,
+    sizeless: u64,
+}
+
+impl Collected {
+    fn add(&mut self, job: &ForecastJob, from: Moment, last_s: f64) {
+        let name = self.name(job);
+        let submit_s = seconds(job.submission.at, from);
+        let (known, sizeless): (Vec<_>, Vec<_>) =
+            job.inputs.iter().partition(|input| input.bytes.typical > 0);
+        self.sizeless += sizeless.len() as u64;
+        if known.is_empty() {
+            self.left_out.push(LeftOut {
+                job: name,
+                submit_s,
+                why: WhyLeftOut::NothingToRead,
+            });
+            return;
+        }
+        let deadline_s = seconds(job.deadline, from).min(last_s);
+        let bytes: f64 = known.iter().map(|input| input.bytes.typical as f64).sum();
+        let inputs: Vec<String> = known
+            .iter()
+            .map(|input| self.file(input, &name, submit_s, from))
+            .collect();
+        self.requested.push(Job {
+            name,
+            submit_s,
+            deadline_s,
+            inputs,
+            bytes_per_second_max: rate(&known, bytes / (deadline_s - submit_s)),
+        });
+        self.expected_jobs.push(ExpectedJob {
+            name: job.name.clone(),
+            early_s: seconds(job.submission.early, from),
+            late_s: seconds(job.submission.late, from),
+            probability: job.probability,
+            deadline_rule: match job.deadline_rule {
+                DeadlineRule::Given => document::DeadlineRule::Given,
+                DeadlineRule::Consumer => document::DeadlineRule::Consumer,
+                DeadlineRule::RunTimes => document::DeadlineRule::RunTimes,
+                DeadlineRule::Unknown => document::DeadlineRule::Unknown,
+            },
+        });
+    }
+
+    /// A name of its own for each run: the job's, and its submission to the second.
+    fn name(&mut self, job: &ForecastJob) -> String {
+        let second = Moment::from_ms(job.submission.at.ms().div_euclid(1_000) * 1_000);
+        let name = format!("{}@{second}", job.name);
+        let count = self.names.entry(name.clone()).or_default();
+        *count += 1;
+        if *count == 1 {
+            return name;
+        }
+        format!("{name}#{count}")
+    }
+
+    /// The name of the file that an input is, which the first job that reads it makes.
+    fn file(&mut self, input: &ForecastInput, job: &str, submit_s: f64, from: Moment) -> String {
+        let extent = match input.extent {
+            forecast::Extent::Object => Extent::Object,
+            forecast::Extent::Prefix => Extent::Prefix,
+            forecast::Extent::PartOfPrefix => Extent::PartOfPrefix,
+        };
+        // It is not known which objects, so nothing can be fetched ahead, and no job shares it.
+        let (name, whole_s) = if extent == Extent::PartOfPrefix {
+            (format!("{} for {job}", input.path), Some(submit_s))
+        } else {
+            let whole_s = input.whole_at.map(|whole_at| seconds(whole_at, from));
+            (input.path.clone(), whole_s)
+        };
+        // A run that comes before the end of the time that a path names reads the objects that exist then.
+        let available_s = whole_s.map(|whole_s| whole_s.min(submit_s)).filter(|s| *s > 0.0);
+        if let Some(&number) = self.numbers.get(&name) {
+            let (file, expected) = (&mut self.files[number], &mut self.expected_files[number]);
+            file.bytes = file.bytes.max(input.bytes.typical);
+            expected.bytes_low = expected.bytes_low.min(input.bytes.low);
+            expected.bytes_high = expected.bytes_high.max(input.bytes.high);
+            expected.objects = expected.objects.max(input.objects);
+            // Without a time it is there from the start.
+            file.available_s = file.available_s.zip(available_s).map(|(a, b)| a.min(b));
+            return name;
+        }
+        self.numbers.insert(name.clone(), self.files.len());
+        self.files.push(File {
+            name: name.clone(),
+            bytes: input.bytes.typical,
+            available_s,
+            block_bytes: File::default_block_bytes(),
+        });
+        self.expected_files.push(ExpectedFile {
+            path: input.path.clone(),
+            extent,
+            bytes_low: input.bytes.low,
+            bytes_high: input.bytes.high,
+            objects: input.objects,
+        });
+        name
+    }
+
+    /// Cached bytes of each file, at most the file's size. Files without any are left out.
+    fn held(&self, held: &HashMap<String, u64>) -> Vec<Held> {
+        let of = |file: &File| {
+            let bytes = (*held.get(&file.name)?).min(file.bytes);
+            (bytes > 0).then(|| Held {
+                file: file.name.clone(),
+                bytes,
+                pinned_until_s: None,
+            })
+        };
+        self.files.iter().filter_map(of).collect()
+    }
+}
+
+/// The rate that runs of a job reached, if it is enough for its deadline. They reached it over the link as it
+/// was, so that a deadline that needs more is no contradiction.
+fn rate(inputs: &[&ForecastInput], needed: f64) -> Option<f64> {
+    let rates: Option<Vec<f64>> = inputs
+        .iter()
+        .map(|input| input.bytes_per_s.map(|rate| rate.high as f64))
+        .collect();
+    let rate: f64 = rates?.into_iter().sum();
+    (rate > needed * (1.0 + 1e-6)).then_some(rate)
+}
+
+#[cfg(test)]
+#[expect(clippy::float_cmp, reason = "these times are whole seconds")]
+mod tests {
+    use shoal_history::forecast::{Extent, ForecastInput, ForecastJob, Submission};
+    use shoal_history::{Forecast, Moment, Spread, Window};
+    use shoal_plan::document::WhyLeftOut;
+    use shoal_plan::model::Objective;
+
+    use super::{Draft, Terms, slot_s};
+
+    const START: i64 = 1_795_132_800_000;
+    const HOUR_MS: i64 = 3_600_000;
+
+    fn spread(typical: u64) -> Spread {
+        Spread {
+            low: typical / 2,
+            typical,
+            high: typical * 2,
+        }
+    }
+
+    fn input(path: &str, extent: Extent, bytes: u64, whole_at_ms: Option<i64>) -> ForecastInput {
+        ForecastInput {
+            path: path.to_owned(),
+            extent,
+            bytes: spread(bytes),
+            objects: Some(4),
+            bytes_per_s: Some(spread(1_000)),
+            probability: 1.0,
+            whole_at: whole_at_ms.map(|ms| Moment::from_ms(START + ms)),
+        }
+    }
+
+    fn job(name: &str, at_ms: i64, inputs: Vec<ForecastInput>) -> ForecastJob {
+        let at = Moment::from_ms(START + at_ms);
+        ForecastJob {
+            name: name.to_owned(),
+            template: 0,
+            submission: Submission {
+                at,
+                early: at.plus_ms(-60_000),
+                late: at.plus_ms(60_000),
+            },
+            probability: 0.9,
+            duration_ms: None,
+            deadline: at.plus_ms(HOUR_MS),
+            deadline_rule: shoal_history::forecast::DeadlineRule::Unknown,
+            inputs,
+        }
+    }
+
+    fn draft(jobs: Vec<ForecastJob>, held: &[(&str, u64)]) -> Draft {
+        let window = Window::after(Moment::from_ms(START), 6 * HOUR_MS);
+        let forecast = Forecast {
+            window,
+            complete_until: window.to,
+            jobs,
+        };
+        let terms = Terms {
+            bytes_per_second: 1e9,
+            capacity_bytes: 1 << 40,
+            slot: None,
+            objective: Objective::LeastPeak,
+            held: held
+                .iter()
+                .map(|(path, bytes)| ((*path).to_owned(), *bytes))
+                .collect(),
+        };
+        Draft::of(&forecast, &terms)
+    }
+
+    #[test]
+    fn jobs_share_files_and_have_names_of_their_own() {
+        let table = |bytes| input("s3://lake/t/", Extent::Prefix, bytes, None);
+        let draft = draft(
+            vec![
+                job("etl", HOUR_MS, vec![table(1_000)]),
+                job("etl", HOUR_MS + 5, vec![table(3_000)]),
+                job("etl", 2 * HOUR_MS, vec![table(2_000)]),
+            ],
+            &[("s3://lake/t/", 9_000), ("s3://lake/other/", 5)],
+        );
+        let names: Vec<&str> = draft.request.jobs.iter().map(|job| job.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "etl@2026-11-20T01:00:00Z",
+                "etl@2026-11-20T01:00:00Z#2",
+                "etl@2026-11-20T02:00:00Z"
+            ]
+        );
+        assert_eq!(
+            (draft.request.files.len(), draft.request.files[0].bytes),
+            (1, 3_000)
+        );
+        assert_eq!(
+            (draft.files[0].bytes_low, draft.files[0].bytes_high),
+            (500, 6_000)
+        );
+        // The cache holds no more of it than it has.
+        assert_eq!(draft.request.cache.held[0].bytes, 3_000);
+        assert_eq!(draft.request.cache.held.len(), 1);
+        assert_eq!(draft.request.jobs[2].submit_s, 7_200.0);
+        assert_eq!(draft.request.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_dated_path_is_fetched_after_its_time_and_never_later_than_its_first_reader_comes() {
+        let dated = |hour: i64| {
+            let path = format!("s3://lake/hour={hour}/");
+            input(&path, Extent::Prefix, 1_000, Some((hour + 1) * HOUR_MS))
+        };
+        let draft = draft(
+            vec![
+                job("reader", 3 * HOUR_MS, vec![dated(-24), dated(1), dated(3)]),
+                job("late", 5 * HOUR_MS, vec![dated(3)]),
+            ],
+            &[],
+        );
+        let available: Vec<_> = draft.request.files.iter().map(|file| file.available_s).collect();
+        assert_eq!(available, [None, Some(7_200.0), Some(10_800.0)]);
+    }
+
+    #[test]
+    fn unknown_objects_of_a_prefix_are_never_fetched_ahead_nor_shared() {
+        let some = || vec![input("s3://lake/t/", Extent::PartOfPrefix, 1_000, None)];
+        let draft = draft(vec![job("a", HOUR_MS, some()), job("b", HOUR_MS, some())], &[]);
+        assert_eq!(draft.request.files.len(), 2);
+        assert_eq!(
+            draft.request.files[0].name,
+            "s3://lake/t/ for a@2026-11-20T01:00:00Z"
+        );
+        assert_eq!(draft.files[0].path, "s3://lake/t/");
+        assert!(
+            draft
+                .request
+                .files
+                .iter()
+                .all(|file| file.available_s == Some(3_600.0))
+        );
+    }
+
+    #[test]
+    fn a_job_without_known_sizes_is_left_out_and_said_so() {
+        let empty = || input("s3://lake/new/", Extent::Prefix, 0, None);
+        let draft = draft(
+            vec![
+                job("a", HOUR_MS, vec![empty()]),
+                job(
+                    "b",
+                    HOUR_MS,
+                    vec![empty(), input("s3://lake/x", Extent::Object, 5, None)],
+                ),
+                job("c", HOUR_MS, Vec::new()),
+            ],
+            &[],
+        );
+        assert_eq!((draft.request.jobs.len(), draft.sizeless), (1, 2));
+        let left_out: Vec<(&str, WhyLeftOut)> = draft
+            .left_out
+            .iter()
+            .map(|left| (left.job.as_str(), left.why))
+            .collect();
+        let why = WhyLeftOut::NothingToRead;
+        assert_eq!(
+            left_out,
+            [("a@2026-11-20T01:00:00Z", why), ("c@2026-11-20T01:00:00Z", why)]
+        );
+    }
+
+    #[test]
+    fn a_rate_that_contradicts_the_deadline_is_left_out() {
+        let of = |bytes| {
+            let inputs = vec![input("s3://lake/x", Extent::Object, bytes, None)];
+            draft(vec![job("a", HOUR_MS, inputs)], &[]).request.jobs[0].bytes_per_second_max
+        };
+        assert_eq!(of(2_000 * 3_599), Some(2_000.0));
+        assert_eq!(of(2_000 * 3_601), None);
+    }
+
+    #[test]
+    fn a_deadline_far_away_counts_as_a_day_after_the_window() {
+        let mut late = job("a", HOUR_MS, vec![input("s3://lake/x", Extent::Object, 5, None)]);
+        late.deadline = late.submission.at.plus_ms(90 * 24 * HOUR_MS);
+        let draft = draft(vec![late], &[]);
+        assert_eq!(draft.request.jobs[0].deadline_s, 30.0 * 3_600.0);
+    }
+
+    #[test]
+    fn slots_are_as_short_as_their_number_allows() {
+        assert_eq!(
+            [300.0, 3_600.0, 86_400.0, 30.0 * 86_400.0, 300.0 * 86_400.0].map(slot_s),
+            [1.0, 10.0, 300.0, 7_200.0, 21_600.0]
+        );
+    }
+}

@@ -1,0 +1,243 @@
+//! The history that verbs of `shoal plan` learn from: its files, and how they are read.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use shoal_history::read::{JobBy, ReadOptions, Reader};
+use shoal_history::run::Passed;
+use shoal_history::{Format, History, HistoryError};
+use shoal_sim::units::{Span, TIME_FORM};
+
+use crate::cli::failure::Failure;
+
+/// Folders in folders that are searched for logs.
+const DEPTH_MAX: usize = 8;
+/// Files that one command reads.
+const FILES_MAX: usize = 1_000_000;
+
+pub(super) const AFTER_HELP: &str = "\
+A history is any of: CSV with the columns name and submitted (and id, started, ended, deadline, input,
+input_bytes, input_bytes_per_s, output), one JSON object per run and line, Spark event logs (a folder
+eventlog_v2_* is one application), access logs of a node in JSON or of Amazon S3, or a SWIM workload. Files may
+be packed by gzip or Zstandard; - is standard input; a folder stands for all files in it.";
+
+/// The files of a history.
+#[derive(Debug, Args)]
+pub(super) struct HistoryFlags {
+    /// Files and folders with the history of jobs
+    #[arg(value_name = "HISTORY")]
+    paths: Vec<PathBuf>,
+    /// Format of the files: auto, csv, jsonl, spark, s3, swim
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = format)]
+    format: Wanted,
+    /// In access logs: what names the job of a request
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = By::Any)]
+    job_by: By,
+    /// In access logs: a job that makes no request for so long has ended
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = span)]
+    gap: Duration,
+}
+
+/// A format, or the one that a file shows by its beginning.
+#[derive(Clone, Copy, Debug)]
+struct Wanted(Option<Format>);
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum By {
+    /// The header where there is one, else user agent and identity
+    Any,
+    /// The identity that signed the request
+    Identity,
+    /// The header x-shoal-job
+    Header,
+    /// The user agent: S3A's prefix, else the name of the program
+    UserAgent,
+}
+
+impl HistoryFlags {
+    /// Reads all files.
+    pub(super) fn read(&self) -> Result<History, Failure> {
+        if self.paths.is_empty() {
+            return Err(Failure::Misused {
+                what: "there is no history to learn from".to_owned(),
+                hint: "name its files or folders: shoal plan predict /var/log/spark-events".to_owned(),
+            });
+        }
+        let mut reader = Reader::new(ReadOptions {
+            job_by: match self.job_by {
+                By::Any => JobBy::Any,
+                By::Identity => JobBy::Identity,
+                By::Header => JobBy::Header,
+                By::UserAgent => JobBy::UserAgent,
+            },
+            gap_ms: i64::try_from(self.gap.as_millis()).unwrap_or(i64::MAX),
+        });
+        let mut files = Vec::new();
+        for path in &self.paths {
+            if path.as_os_str() == "-" {
+                reader
+                    .file("standard input", self.format.0, io::stdin())
+                    .map_err(refused)?;
+            } else {
+                collect(path, 0, &mut files)?;
+            }
+        }
+        for path in files {
+            let file = File::open(&path).map_err(|error| unreadable(&path, &error))?;
+            reader
+                .file(&path.display().to_string(), self.format.0, file)
+                .map_err(refused)?;
+        }
+        let history = reader.finish().map_err(refused)?;
+        if history.is_empty() {
+            return Err(no_runs(&history));
+        }
+        Ok(history)
+    }
+}
+
+/// Why there is nothing to learn from.
+fn no_runs(history: &History) -> Failure {
+    let (what, hint) = if history.passed().any(|(reason, _)| reason == Passed::NoJob) {
+        (
+            "no request in the history names its job",
+            "take another --job-by: any, identity or user-agent",
+        )
+    } else {
+        (
+            "the history has no run of a job",
+            "a node's log tells of requests with `access = true` and `format = \"json\"` below [log]; \
+             docs/how-to/plan.md describes every format",
+        )
+    };
+    Failure::Misused {
+        what: what.to_owned(),
+        hint: hint.to_owned(),
+    }
+}
+
+/// Adds the file, or all files in the folder, in the order of their names. Hidden ones are left out.
+fn collect(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    let failed = |error: io::Error| unreadable(path, &error);
+    if !fs::metadata(path).map_err(failed)?.is_dir() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    let mut entries: Vec<PathBuf> = fs::read_dir(path)
+        .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect())
+        .map_err(failed)?;
+    entries.sort_by_cached_key(|path| counted_order(path));
+    let is_hidden = |path: &Path| {
+        path.file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+    };
+    for entry in entries.into_iter().filter(|entry| !is_hidden(entry)) {
+        if depth == DEPTH_MAX || files.len() == FILES_MAX {
+            return Err(Failure::Misused {
+                what: format!("{} has too many files, or folders in folders", path.display()),
+                hint: format!("name the folders with logs; at most {FILES_MAX} files are read"),
+            });
+        }
+        collect(&entry, depth + 1, files)?;
+    }
+    Ok(())
+}
+
+/// Sorts `events_10_app` after `events_2_app`: numbers in names by their size.
+fn counted_order(path: &Path) -> Vec<(String, u64)> {
+    let name = path.to_string_lossy();
+    let mut parts = vec![(String::new(), 0_u64)];
+    for character in name.chars() {
+        let (text, number) = parts.last_mut().expect("there is a part from the beginning on");
+        match character.to_digit(10) {
+            Some(digit) => *number = number.saturating_mul(10).saturating_add(u64::from(digit)),
+            None if *number > 0 => parts.push((character.to_string(), 0)),
+            None => text.push(character),
+        }
+    }
+    parts
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(&format!("cannot read {}", path.display()), error)
+}
+
+/// A history puts its hint on a second line.
+fn refused(error: HistoryError) -> Failure {
+    match error {
+        HistoryError::Io { name, source } => Failure::new(&format!("cannot read {name}"), &source),
+        error => {
+            let told = error.to_string();
+            let (what, hint) = told
+                .split_once("\nhint: ")
+                .unwrap_or((&told, "see docs/how-to/plan.md"));
+            Failure::Misused {
+                what: what.to_owned(),
+                hint: hint.to_owned(),
+            }
+        }
+    }
+}
+
+fn format(text: &str) -> Result<Wanted, String> {
+    if text == "auto" {
+        return Ok(Wanted(None));
+    }
+    text.parse().map(|format| Wanted(Some(format)))
+}
+
+/// A length of time on the command line.
+pub(super) fn span(text: &str) -> Result<Duration, String> {
+    match Span::parse(text) {
+        Some(Span(span)) if !span.is_zero() => Ok(span),
+        _ => Err(format!("hint: write {TIME_FORM}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{collect, span};
+
+    #[test]
+    fn the_files_of_a_folder_are_read_in_the_order_of_their_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = [
+            "events_10_app",
+            "events_2_app",
+            "events_1_app",
+            ".hidden",
+            "appstatus_app",
+        ];
+        for name in names {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let mut files = Vec::new();
+        collect(folder.path(), 0, &mut files).unwrap();
+        let found: Vec<_> = files
+            .iter()
+            .map(|path| path.file_name().unwrap().to_str().unwrap())
+            .collect();
+        assert_eq!(
+            found,
+            ["appstatus_app", "events_1_app", "events_2_app", "events_10_app"]
+        );
+    }
+
+    #[test]
+    fn a_link_that_leads_back_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("again")).unwrap();
+        assert!(collect(folder.path(), 0, &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn a_length_of_time_has_a_unit() {
+        assert_eq!(span("5m").unwrap().as_secs(), 300);
+        assert!(span("5").is_err() && span("0s").is_err());
+    }
+}

@@ -1,0 +1,359 @@
+//! `shoal plan HISTORY...`: a plan for the jobs of a window, and what there is to say about it.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+use shoal_base::clock::utc_now;
+use shoal_history::moment::{DAY_MS, MOMENT_FORM};
+use shoal_history::summary::Summary;
+use shoal_history::{Moment, Templates, Window, forecast};
+use shoal_plan::Document;
+use shoal_plan::model::Objective;
+use shoal_plan::plot::picture;
+use shoal_sim::units::{Rate, SIZE_FORM, Size, counted};
+
+use super::draft::{Draft, Terms};
+use super::history::{HistoryFlags, span};
+use super::planner::PlannerFlags;
+use super::predict::window;
+use super::rehearsal::Rehearsal;
+use super::what_if::{Comparison, WhatIf};
+use super::words::{explained, summary};
+use crate::cli::failure::Failure;
+use crate::cli::output::{Tone, print, talk, tell};
+
+/// The form of a bandwidth, for messages.
+pub(super) const BANDWIDTH_FORM: &str =
+    "a number and Kbit, Mbit, Gbit, or a size a second, such as 10Gbit or 1.2GB/s";
+/// The largest plan or list of cached files that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+/// A history that ended so long before the window is old.
+const STALE_MS: i64 = 3 * DAY_MS;
+/// Flags of `shoal plan HISTORY...`: the terms of a plan, and the questions about it.
+#[derive(Debug, Args)]
+pub(super) struct Make {
+    #[command(flatten)]
+    history: HistoryFlags,
+    /// Start of the window, such as 2026-11-20T02:00:00Z, or `now`; the default is the end of the history
+    #[arg(long, value_name = "TIME", value_parser = start)]
+    from: Option<Start>,
+    /// Length of the window: jobs that are submitted in it are planned, until their deadlines
+    #[arg(long, value_name = "TIME", default_value = "1d", value_parser = window)]
+    window: Duration,
+    /// Bandwidth of the link to the lake, such as 10Gbit
+    #[arg(long, value_name = "RATE", value_parser = bandwidth)]
+    bandwidth: Option<Rate>,
+    /// Room for planned files, in the caches of all nodes together, such as 1TiB
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    cache: Option<Size>,
+    /// What the cache holds at the start: lines of {"path": "s3://...", "bytes": N}; without it, nothing
+    #[arg(long, value_name = "FILE")]
+    held: Option<PathBuf>,
+    /// Length of a slot, within which rates do not change; the default gives at most 400 of them
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    slot: Option<Duration>,
+    /// What to plan for
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Goal::LeastPeak)]
+    objective: Goal,
+    /// Read this plan instead of making one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "from", "window", "bandwidth", "cache", "held", "slot", "objective"])]
+    plan: Option<PathBuf>,
+    /// Say in words what is planned for a job and why: the name of a run, or of all runs of a job
+    #[arg(long, value_name = "JOB")]
+    explain: Option<String>,
+    /// Draw transfers, link and cache over time into this file
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// Say which deadlines another bandwidth, cache or slack would save; can be repeated
+    #[arg(long, value_name = "NAME=VALUE,...", value_parser = WhatIf::parse)]
+    what_if: Vec<WhatIf>,
+    /// Simulate the jobs with the plan and without it
+    #[arg(long)]
+    rehearse: bool,
+    #[command(flatten)]
+    planner: PlannerFlags,
+    /// Print the answers to --explain, --what-if and --rehearse as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The start of a window.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    At(Moment),
+    Now,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum Goal {
+    /// All jobs in time with the least peak on the link; where it cannot serve all, the most deadlines
+    LeastPeak,
+    /// The most deadlines
+    MostDeadlines,
+}
+
+impl Make {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let document = match &self.plan {
+            Some(path) => read_document(path)?,
+            None => self.document()?,
+        };
+        if let Some(path) = &self.plot {
+            fs::write(path, picture(&document.plan))
+                .map_err(|error| Failure::new(&format!("cannot write {}", path.display()), &error))?;
+        }
+        let answers = Answers {
+            explained: self
+                .explain
+                .as_deref()
+                .map(|job| explained(&document, job))
+                .transpose()?,
+            what_if: self.compared(&document)?,
+            rehearsal: self
+                .rehearse
+                .then(|| Rehearsal::of(&document.request, &document.plan)),
+        };
+        if !answers.is_empty() {
+            print(&if self.json { json(&answers) } else { answers.text() });
+            return Ok(());
+        }
+        if self.plan.is_none() {
+            print(&json(&document));
+        }
+        talk(&summary(&document));
+        Ok(())
+    }
+
+    /// Learns, forecasts and plans.
+    fn document(&self) -> Result<Document, Failure> {
+        let (Some(Rate(bytes_per_second)), Some(Size(capacity_bytes))) = (self.bandwidth, self.cache) else {
+            return Err(Failure::Misused {
+                what: "a plan needs --bandwidth and --cache".to_owned(),
+                hint: "say what the link to the lake and the caches of all nodes have: --bandwidth 10Gbit --cache 1TiB"
+                    .to_owned(),
+            });
+        };
+        let held = self
+            .held
+            .as_deref()
+            .map(read_held)
+            .transpose()?
+            .unwrap_or_default();
+        let history = self.history.read()?;
+        let end = Summary::of(&history).to.unwrap_or_default().plus_ms(1);
+        let from = match self.from {
+            None => end,
+            Some(Start::At(from)) => from,
+            Some(Start::Now) => now(),
+        };
+        if from.since_ms(end) > STALE_MS {
+            tell(
+                Tone::Warning,
+                &format!("the window begins at {from}, long after the history ended at {end}"),
+                Some("take a newer history: jobs that have changed since then are planned as they were"),
+            );
+        }
+        let window_ms = i64::try_from(self.window.as_millis()).unwrap_or(i64::MAX);
+        let forecast = forecast(&Templates::learn(&history), Window::after(from, window_ms));
+        if forecast.complete_until < forecast.window.to {
+            tell(
+                Tone::Warning,
+                &format!(
+                    "jobs after {} are not planned: there are too many",
+                    forecast.complete_until
+                ),
+                Some("plan a shorter window"),
+            );
+        }
+        let draft = Draft::of(
+            &forecast,
+            &Terms {
+                bytes_per_second,
+                capacity_bytes,
+                slot: self.slot,
+                objective: match self.objective {
+                    Goal::LeastPeak => Objective::LeastPeak,
+                    Goal::MostDeadlines => Objective::MostDeadlines,
+                },
+                held,
+            },
+        );
+        if draft.request.jobs.is_empty() {
+            return Err(nothing_to_plan(&draft, from));
+        }
+        if draft.sizeless > 0 {
+            let inputs = counted(draft.sizeless, "input");
+            tell(
+                Tone::Warning,
+                &format!("{inputs} of unknown size are not planned: the history does not tell their bytes"),
+                None,
+            );
+        }
+        draft.request.check().map_err(refused)?;
+        let plan = self.planner.plan(&draft.request)?;
+        let document = draft.with(plan);
+        document.check().map_err(refused)?;
+        Ok(document)
+    }
+
+    fn compared(&self, document: &Document) -> Result<Option<Comparison>, Failure> {
+        if self.what_if.is_empty() {
+            return Ok(None);
+        }
+        let mut comparison = Comparison::of(&document.plan);
+        for what_if in &self.what_if {
+            let plan = self.planner.plan(&what_if.apply(&document.request))?;
+            if plan.jobs.len() != document.plan.jobs.len() {
+                return Err(Failure::Failed {
+                    what: "the planner's answer is about other jobs".to_owned(),
+                    hint: Some("shoal and shoal-planner must be of one version".to_owned()),
+                });
+            }
+            comparison.add(what_if, what_if.change(&document.request), &document.plan, plan);
+        }
+        Ok(Some(comparison))
+    }
+}
+
+/// The answers that take the place of the plan. All are made before the first is printed, so that a refused
+/// command prints nothing.
+#[derive(Serialize)]
+struct Answers {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explained: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    what_if: Option<Comparison>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rehearsal: Option<Rehearsal>,
+}
+
+impl Answers {
+    fn is_empty(&self) -> bool {
+        self.explained.is_none() && self.what_if.is_none() && self.rehearsal.is_none()
+    }
+
+    fn text(&self) -> String {
+        let what_if = self.what_if.as_ref().map(Comparison::text);
+        let rehearsal = self.rehearsal.as_ref().map(Rehearsal::text);
+        let answers = [self.explained.clone(), what_if, rehearsal];
+        answers.into_iter().flatten().collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("numbers and names are JSON") + "\n"
+}
+
+/// Why no job is planned.
+fn nothing_to_plan(draft: &Draft, from: Moment) -> Failure {
+    let (what, hint) = if draft.left_out.is_empty() {
+        (
+            format!("no job is expected in the window from {from} on"),
+            "take a longer --window; `shoal plan predict` says which jobs recur, and when",
+        )
+    } else {
+        (
+            "nothing is known of what the expected jobs read".to_owned(),
+            "the history needs inputs with their bytes; `shoal plan predict` shows what it has",
+        )
+    };
+    Failure::Misused {
+        what,
+        hint: hint.to_owned(),
+    }
+}
+
+/// A check puts its hint on a second line.
+fn refused(error: impl std::error::Error) -> Failure {
+    let told = error.to_string();
+    let (what, hint) = told
+        .split_once("\nhint: ")
+        .unwrap_or((&told, "see docs/reference/plan.md"));
+    Failure::Misused {
+        what: what.to_owned(),
+        hint: hint.to_owned(),
+    }
+}
+
+fn read_document(path: &Path) -> Result<Document, Failure> {
+    let text = read_text(path)?;
+    let document: Document = serde_json::from_str(&text).map_err(|error| Failure::Misused {
+        what: format!("{} is no plan: {error}", path.display()),
+        hint: "make one by `shoal plan HISTORY... --bandwidth RATE --cache SIZE > plan`".to_owned(),
+    })?;
+    document.check().map_err(refused)?;
+    Ok(document)
+}
+
+/// A line of the list of cached files.
+#[derive(Deserialize)]
+struct HeldLine {
+    path: String,
+    bytes: u64,
+}
+
+fn read_held(path: &Path) -> Result<HashMap<String, u64>, Failure> {
+    let text = read_text(path)?;
+    let mut held = HashMap::new();
+    for (number, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+    {
+        let HeldLine { path: file, bytes } =
+            serde_json::from_str(line).map_err(|error| Failure::Misused {
+                what: format!("{}:{}: {error}", path.display(), number + 1),
+                hint: "write lines such as {\"path\": \"s3://lake/t/\", \"bytes\": 1000000}".to_owned(),
+            })?;
+        let all = held.entry(file).or_insert(0_u64);
+        *all = all.saturating_add(bytes);
+    }
+    Ok(held)
+}
+
+fn read_text(path: &Path) -> Result<String, Failure> {
+    let failed = |error: &io::Error| Failure::new(&format!("cannot read {}", path.display()), error);
+    let file = File::open(path).map_err(|error| failed(&error))?;
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| failed(&error))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(Failure::Misused {
+            what: format!("{} is larger than 1 GiB", path.display()),
+            hint: "plan a shorter window".to_owned(),
+        });
+    }
+    Ok(text)
+}
+
+fn now() -> Moment {
+    let since = utc_now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Moment::from_ms(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+fn start(text: &str) -> Result<Start, String> {
+    if text == "now" {
+        return Ok(Start::Now);
+    }
+    Moment::parse(text)
+        .map(Start::At)
+        .ok_or_else(|| format!("hint: write {MOMENT_FORM}, or `now`"))
+}
+
+/// A bandwidth on the command line: `10Gbit` is `10Gbit/s`.
+pub(super) fn bandwidth(text: &str) -> Result<Rate, String> {
+    Rate::parse(text)
+        .or_else(|| Rate::parse(&format!("{text}/s")))
+        .filter(|Rate(rate)| rate.is_finite())
+        .ok_or_else(|| format!("hint: write {BANDWIDTH_FORM}"))
+}
+
+fn size(text: &str) -> Result<Size, String> {
+    Size::parse(text).ok_or_else(|| format!("hint: write {SIZE_FORM}"))
+}

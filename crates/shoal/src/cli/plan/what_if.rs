@@ -1,0 +1,277 @@
+//! `--what-if bandwidth=20Gbit,slack=1.5x`: what other links, caches and deadlines would save.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use shoal_plan::what_if::{Change, Effect};
+use shoal_plan::{Plan, Request};
+use shoal_sim::units::{Rate, SIZE_FORM, Size, human_bytes};
+
+use super::make::{BANDWIDTH_FORM, bandwidth};
+
+/// Jobs that a row names.
+const NAMED: usize = 3;
+/// Multiples beyond this are absurd.
+const FACTOR_MAX: f64 = 1e6;
+
+/// Changes that are made together.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct WhatIf {
+    text: String,
+    bandwidth: Option<Wanted<f64>>,
+    cache: Option<Wanted<u64>>,
+    slack: Option<f64>,
+}
+
+/// Another value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Wanted<T> {
+    /// This one.
+    Value(T),
+    /// So many times what there is.
+    Times(f64),
+}
+
+impl WhatIf {
+    /// Parses `bandwidth=20Gbit,cache=2x,slack=1.5x`.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut what_if = Self {
+            text: text.to_owned(),
+            bandwidth: None,
+            cache: None,
+            slack: None,
+        };
+        for part in text.split(',') {
+            let (name, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("`{part}` has no `=`\nhint: write {FORM}"))?;
+            let is_new = match name.trim() {
+                "bandwidth" => what_if.bandwidth.replace(rate(value)?).is_none(),
+                "cache" => what_if.cache.replace(size(value)?).is_none(),
+                "slack" => what_if.slack.replace(slack(value)?).is_none(),
+                _ => {
+                    return Err(format!(
+                        "`{name}` is nothing that can be changed\nhint: write {FORM}"
+                    ));
+                }
+            };
+            if !is_new {
+                return Err(format!(
+                    "`{name}` is given twice\nhint: give --what-if twice to compare two values"
+                ));
+            }
+        }
+        Ok(what_if)
+    }
+
+    /// The changes as multiples of what the request has.
+    pub(super) fn change(&self, request: &Request) -> Change {
+        let of = |wanted, there: f64| match wanted {
+            None => 1.0,
+            Some(Wanted::Times(times)) => times,
+            Some(Wanted::Value(value)) => value / there,
+        };
+        let cache = self.cache.map(|cache| match cache {
+            Wanted::Value(bytes) => Wanted::Value(bytes as f64),
+            Wanted::Times(times) => Wanted::Times(times),
+        });
+        Change {
+            bandwidth: of(self.bandwidth, request.link.bytes_per_second),
+            // No multiple of nothing is something.
+            cache: of(cache, (request.cache.capacity_bytes as f64).max(1.0)),
+            slack: self.slack.unwrap_or(1.0),
+        }
+    }
+
+    /// The request with the changes: a cache has the size that is asked for, to the byte.
+    pub(super) fn apply(&self, request: &Request) -> Request {
+        let mut changed = self.change(request).apply(request);
+        if let Some(Wanted::Value(bytes)) = self.cache {
+            changed.cache.capacity_bytes = bytes;
+        }
+        changed
+    }
+}
+
+const FORM: &str =
+    "bandwidth=20Gbit, cache=2TiB, or so many times what there is: bandwidth=2x, cache=2x, slack=1.5x";
+
+fn times(text: &str) -> Option<f64> {
+    let times: f64 = text.trim().strip_suffix('x')?.parse().ok()?;
+    (times > 0.0 && times <= FACTOR_MAX).then_some(times)
+}
+
+fn rate(text: &str) -> Result<Wanted<f64>, String> {
+    match (times(text), bandwidth(text)) {
+        (Some(times), _) => Ok(Wanted::Times(times)),
+        (None, Ok(Rate(rate))) => Ok(Wanted::Value(rate)),
+        (None, Err(_)) => Err(format!(
+            "bandwidth is `{text}`\nhint: write {BANDWIDTH_FORM}, or 2x"
+        )),
+    }
+}
+
+fn size(text: &str) -> Result<Wanted<u64>, String> {
+    match (times(text), Size::parse(text)) {
+        (Some(times), _) => Ok(Wanted::Times(times)),
+        (None, Some(Size(bytes))) => Ok(Wanted::Value(bytes)),
+        (None, None) => Err(format!("cache is `{text}`\nhint: write {SIZE_FORM}, or 2x")),
+    }
+}
+
+fn slack(text: &str) -> Result<f64, String> {
+    times(text).ok_or_else(|| {
+        format!(
+            "slack is `{text}`\nhint: write 1.5x: the time from submission to deadline, half as much again"
+        )
+    })
+}
+
+/// Plans beside each other: as it is, and with changes.
+#[derive(Debug, Serialize)]
+pub(super) struct Comparison(Vec<Row>);
+
+#[derive(Debug, Serialize)]
+struct Row {
+    change: String,
+    planned: usize,
+    jobs: usize,
+    peak_share: f64,
+    fetched_bytes: f64,
+    remote_bytes: f64,
+    saved: Vec<String>,
+    lost: Vec<String>,
+}
+
+impl Comparison {
+    /// The plan without a change.
+    pub(super) fn of(plan: &Plan) -> Self {
+        Self(vec![Row::of("as it is", plan, Vec::new(), Vec::new())])
+    }
+
+    /// Adds the plan with a change.
+    pub(super) fn add(&mut self, what_if: &WhatIf, change: Change, without: &Plan, with: Plan) {
+        let effect = Effect::between(change, without, with);
+        self.0
+            .push(Row::of(&what_if.text, &effect.plan, effect.saved, effect.lost));
+    }
+
+    /// The table.
+    pub(super) fn text(&self) -> String {
+        let width = self
+            .0
+            .iter()
+            .map(|row| row.change.chars().count())
+            .fold(6, usize::max);
+        let mut text = format!(
+            "{:<width$}  {:>11}  {:>5}  {:>8}  {:>8}  deadlines\n",
+            "change", "planned", "peak", "fetched", "remote"
+        );
+        for row in &self.0 {
+            let saved = [("saves", &row.saved), ("loses", &row.lost)];
+            let told: Vec<String> = saved
+                .iter()
+                .filter(|(_, jobs)| !jobs.is_empty())
+                .map(|(verb, jobs)| format!("{verb} {}", named(jobs)))
+                .collect();
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "{:<width$}  {:>11}  {:>4.0}%  {:>8}  {:>8}  {}",
+                row.change,
+                format!("{} of {}", row.planned, row.jobs),
+                row.peak_share * 100.0,
+                amount(row.fetched_bytes),
+                amount(row.remote_bytes),
+                if told.is_empty() {
+                    "-".to_owned()
+                } else {
+                    told.join("; ")
+                }
+            );
+        }
+        text
+    }
+}
+
+impl Row {
+    fn of(change: &str, plan: &Plan, saved: Vec<String>, lost: Vec<String>) -> Self {
+        Self {
+            change: change.to_owned(),
+            planned: plan.quality.planned,
+            jobs: plan.jobs.len(),
+            peak_share: plan.quality.peak_share,
+            fetched_bytes: plan.quality.fetched_bytes,
+            remote_bytes: plan.quality.remote_bytes,
+            saved,
+            lost,
+        }
+    }
+}
+
+/// `3: a, b, c`
+fn named(jobs: &[String]) -> String {
+    let more = match jobs.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let first = &jobs[..jobs.len().min(NAMED)];
+    format!("{}: {}{more}", jobs.len(), first.join(", "))
+}
+
+/// Bytes of a plan, for people.
+#[expect(
+    clippy::cast_sign_loss,
+    reason = "amounts are positive, and what is not becomes 0"
+)]
+pub(super) fn amount(bytes: f64) -> String {
+    human_bytes(bytes.round() as u64)
+}
+
+#[cfg(test)]
+#[expect(clippy::float_cmp, reason = "these rates and times are exact")]
+mod tests {
+    use shoal_plan::table1;
+
+    use super::{WhatIf, named};
+
+    #[test]
+    fn changes_are_values_or_multiples() {
+        let request = table1::request();
+        let changed = |text| WhatIf::parse(text).unwrap().apply(&request);
+        let all = changed("bandwidth=2x,cache=1GiB, slack=1.5x");
+        assert_eq!(all.link.bytes_per_second, 2.0 * request.link.bytes_per_second);
+        assert_eq!(all.cache.capacity_bytes, 1 << 30);
+        assert_eq!(all.jobs[0].deadline_s, 2.5);
+        assert_eq!(changed("bandwidth=8Gbit").link.bytes_per_second, 1e9);
+        assert_eq!(changed("bandwidth=1GB/s").link.bytes_per_second, 1e9);
+        assert_eq!(changed("cache=3x").cache.capacity_bytes, 6 << 30);
+        assert_eq!(changed("cache=0B").cache.capacity_bytes, 0);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_a_hint() {
+        for (text, told) in [
+            ("", "has no `=`"),
+            ("bandwidth", "has no `=`"),
+            ("luck=2x", "`luck` is nothing"),
+            ("bandwidth=fast", "bandwidth is `fast`"),
+            ("bandwidth=0x", "bandwidth is `0x`"),
+            ("cache=-1GiB", "cache is `-1GiB`"),
+            ("slack=10m", "slack is `10m`"),
+            ("slack=NaNx", "slack is `NaNx`"),
+            ("slack=1e9x", "slack is"),
+            ("cache=2x,cache=3x", "`cache` is given twice"),
+        ] {
+            let error = WhatIf::parse(text).unwrap_err();
+            assert!(error.contains(told) && error.contains("\nhint: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_long_list_of_jobs_is_cut() {
+        let jobs: Vec<String> = ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec();
+        assert_eq!(named(&jobs), "5: a, b, c and 2 more");
+        assert_eq!(named(&jobs[..1]), "1: a");
+    }
+}

@@ -1,0 +1,205 @@
+//! The progress of a task on stderr: a bar on a terminal, else a line now and then.
+
+use std::io::{IsTerminal, stderr};
+use std::time::{Duration, Instant};
+
+use rustix::termios::tcgetwinsize;
+use shoal_node::{Task, TaskState, clock};
+
+use super::output::{bytes, colour_on_stderr, counted, talk};
+
+/// How often a line is written where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// The width of the bar in characters.
+const BAR: usize = 24;
+
+/// Shows how far a task is.
+#[derive(Debug, Default)]
+pub(super) struct ProgressDisplay {
+    /// When the last line was written.
+    line: Option<Instant>,
+    has_bar: bool,
+}
+
+impl ProgressDisplay {
+    /// Shows the task as it is now.
+    pub(super) fn show(&mut self, task: &Task) {
+        if stderr().is_terminal() {
+            self.has_bar = true;
+            let columns = tcgetwinsize(stderr()).map_or(80, |size| usize::from(size.ws_col.max(20)));
+            let text: String = line(task, true).chars().take(columns - 1).collect();
+            talk(&format!("\r\x1b[K{}", coloured(&text)));
+            return;
+        }
+        let now = clock::instant();
+        let is_due = self
+            .line
+            .is_none_or(|line| now.saturating_duration_since(line) >= LINE_EVERY);
+        if is_due {
+            self.line = Some(now);
+            talk(&format!("{}\n", line(task, false)));
+        }
+    }
+
+    /// Removes the bar.
+    pub(super) fn end(&mut self) {
+        if std::mem::take(&mut self.has_bar) {
+            talk("\r\x1b[K");
+        }
+    }
+}
+
+/// The bar in colour, where the user wants it.
+fn coloured(text: &str) -> String {
+    match (colour_on_stderr(), text.find('['), text.find(']')) {
+        (true, Some(from), Some(to)) if from < to => {
+            format!(
+                "{}\x1b[32m{}\x1b[0m{}",
+                &text[..=from],
+                &text[from + 1..to],
+                &text[to..]
+            )
+        }
+        _ => text.into(),
+    }
+}
+
+/// One line about a task.
+pub(super) fn line(task: &Task, has_bar: bool) -> String {
+    let (progress, kind) = (&task.progress, task.order.request.kind.as_str());
+    if progress.state == TaskState::Queued {
+        return format!("{kind}: queued");
+    }
+    let (objects, sizes) = (&progress.tally.objects, &progress.tally.bytes);
+    let mut parts = Vec::new();
+    match percent(task) {
+        Some(percent) if has_bar => parts.push(format!("[{}] {percent}%", bar(percent))),
+        Some(percent) => parts.push(format!("{percent}%")),
+        None => {}
+    }
+    parts.push(match sizes.total {
+        Some(total) => format!("{} of {}", bytes(sizes.done), bytes(total)),
+        None => bytes(sizes.done),
+    });
+    parts.push(match objects.total {
+        Some(total) => format!("{} of {}", objects.done, counted(total, "object")),
+        None => counted(objects.done, "object"),
+    });
+    if let Some(rate) = progress.bytes_per_second {
+        parts.push(format!("{}/s", bytes(rate)));
+    }
+    if let Some(left) = time_left(task) {
+        parts.push(format!("ETA {}", duration(left)));
+    }
+    if objects.failed > 0 {
+        parts.push(format!("{} failed", objects.failed));
+    }
+    if progress.at_risk {
+        parts.push("deadline at risk".into());
+    }
+    if let Some(detail) = &progress.detail {
+        parts.push(detail.clone());
+    }
+    format!("{kind}: {}", parts.join(", "))
+}
+
+/// The part of a task that is done: of its bytes, or of its objects while their sizes are not known.
+fn percent(task: &Task) -> Option<usize> {
+    let tally = &task.progress.tally;
+    let part = |done: u64, total: Option<u64>| {
+        let total = total.filter(|total| *total > 0)?;
+        Some((u128::from(done) * 100 / u128::from(total)).min(100) as usize)
+    };
+    let objects = &tally.objects;
+    let ended = objects.done + objects.skipped + objects.failed;
+    part(tally.bytes.done, tally.bytes.total).or_else(|| part(ended, objects.total))
+}
+
+fn bar(percent: usize) -> String {
+    let full = percent * BAR / 100;
+    let head = if full < BAR { ">" } else { "" };
+    format!("{:<BAR$}", "=".repeat(full) + head)
+}
+
+/// The time that a task still takes if it goes on as lately.
+fn time_left(task: &Task) -> Option<Duration> {
+    let sizes = &task.progress.tally.bytes;
+    let left = sizes.total?.checked_sub(sizes.done)?;
+    let rate = task.progress.bytes_per_second.filter(|rate| *rate > 0)?;
+    Some(Duration::from_secs(left.div_ceil(rate)))
+}
+
+/// `7 s`, `3 min`, `2 h 5 min`, `3 d`
+fn duration(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", seconds.div_ceil(60)),
+        3_600..172_800 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shoal_node::Task;
+
+    use super::{duration, line};
+    use std::time::Duration;
+
+    fn task(progress: &serde_json::Value) -> Task {
+        let mut task = json!({
+            "id": "01J", "kind": "prefetch", "uri": "s3://b/", "created": "2026-11-24T00:00:00Z", "accepted_by": "n0", "forgotten": "2026-12-02T00:00:00Z",
+            "objects": { "done": 3, "unchanged": 0, "skipped": 0, "failed": 0, "total": null },
+            "bytes": { "done": 1 << 20, "cached": 0, "from_lake": 1 << 20, "from_peers": 0, "pinned": 0, "removed": 0, "total": null },
+        });
+        let fields = progress.as_object().unwrap().clone();
+        task.as_object_mut().unwrap().extend(fields);
+        serde_json::from_value(task).unwrap()
+    }
+
+    #[test]
+    fn a_line_tells_what_is_known() {
+        let running = |more: serde_json::Value| {
+            let mut running = json!({ "state": "running" });
+            running
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            task(&running)
+        };
+        assert_eq!(
+            line(&task(&json!({ "state": "queued" })), true),
+            "prefetch: queued"
+        );
+        assert_eq!(line(&running(json!({})), true), "prefetch: 1.0 MiB, 3 objects");
+        let counted = json!({
+            "objects": { "done": 3, "unchanged": 0, "skipped": 0, "failed": 1, "total": 8 },
+            "bytes": { "done": 1 << 20, "cached": 0, "from_lake": 0, "from_peers": 0, "pinned": 0, "removed": 0, "total": 4 << 20 },
+            "bytes_per_second": 1 << 19, "at_risk": true,
+        });
+        assert_eq!(
+            line(&running(counted.clone()), true),
+            "prefetch: [======>                 ] 25%, 1.0 MiB of 4.0 MiB, 3 of 8 objects, 512 KiB/s, ETA 6 s, 1 failed, deadline at risk"
+        );
+        assert!(line(&running(counted), false).starts_with("prefetch: 25%, 1.0 MiB"));
+        let listed =
+            json!({ "objects": { "done": 3, "unchanged": 0, "skipped": 0, "failed": 1, "total": 8 } });
+        assert!(line(&running(listed), false).starts_with("prefetch: 50%, 1.0 MiB, 3 of 8 objects"));
+    }
+
+    #[test]
+    fn times_are_told_in_their_unit() {
+        for (seconds, text) in [
+            (0, "0 s"),
+            (59, "59 s"),
+            (61, "2 min"),
+            (7_500, "2 h 5 min"),
+            (900_000, "10 d"),
+        ] {
+            assert_eq!(duration(Duration::from_secs(seconds)), text);
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! `shoal tasks` and `shoal task`: what a cluster was asked to do, and how far it is.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use shoal_node::admin::client::{AdminClient, AdminUrl};
+use shoal_node::{Task, TaskKind, TaskList, TaskState};
+
+use super::admin::AdminPort;
+use super::block_on;
+use super::failure::Failure;
+use super::node::failure;
+use super::output::{Tone, bytes, counted, print, tell};
+use super::progress::ProgressDisplay;
+use super::status::table;
+
+/// The path of all tasks.
+pub(super) const PATH: &str = "/tasks";
+
+/// How often the command polls a node for the progress of a task.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// The command gives up on a node after this number of failed polls in a row.
+const SILENCES_MAX: u32 = 40;
+
+/// List the tasks of a cluster, the latest first
+#[derive(Debug, Args)]
+pub(super) struct Tasks {
+    /// Only tasks in this state
+    #[arg(long, value_name = "STATE")]
+    state: Option<StateArg>,
+    /// How many tasks to show
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    limit: u16,
+    #[command(flatten)]
+    admin: AdminPort,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum StateArg {
+    Queued,
+    Running,
+    Done,
+    Failed,
+    Cancelled,
+}
+
+/// Show one task, follow it, or end it
+#[derive(Debug, Args)]
+pub(super) struct TaskVerb {
+    /// The id that `shoal tasks` shows
+    #[arg(value_name = "ID")]
+    id: String,
+    /// End the task; what it has done stays. Ends the pins of a pin task
+    #[arg(long)]
+    cancel: bool,
+    /// Wait for the end of the task, and show its progress
+    #[arg(long, conflicts_with = "cancel")]
+    wait: bool,
+    #[command(flatten)]
+    admin: AdminPort,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Follows a task.
+pub(super) struct Follow<'a> {
+    pub(super) client: &'a AdminClient,
+    pub(super) url: &'a AdminUrl,
+    pub(super) json: bool,
+}
+
+impl StateArg {
+    const fn state(self) -> TaskState {
+        match self {
+            Self::Queued => TaskState::Queued,
+            Self::Running => TaskState::Running,
+            Self::Done => TaskState::Done,
+            Self::Failed => TaskState::Failed,
+            Self::Cancelled => TaskState::Cancelled,
+        }
+    }
+}
+
+impl Tasks {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        block_on(async move {
+            let state = self
+                .state
+                .map(|state| format!("&state={}", state.state().as_str()));
+            let path = format!("{PATH}?limit={}{}", self.limit, state.unwrap_or_default());
+            let client = self.admin.client()?;
+            let list = client.get::<TaskList>(&self.admin.node, &path).await;
+            let list = list.map_err(|error| failure("the tasks cannot be shown", &error))?;
+            if self.json {
+                print(&format!("{:#}\n", json!(list)));
+                return Ok(());
+            }
+            print(&listed(&list.tasks));
+            if list.next.is_some() {
+                tell(
+                    Tone::Note,
+                    "there are older tasks",
+                    Some("show more of them with --limit"),
+                );
+            }
+            Ok(())
+        })
+    }
+}
+
+impl TaskVerb {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        block_on(async move {
+            let client = self.admin.client()?;
+            let (url, id) = (&self.admin.node, &self.id);
+            if id.is_empty() || !id.chars().all(|c| c.is_ascii_alphanumeric()) {
+                return Err(Failure::Misused {
+                    what: format!("{id:?} is not the id of a task"),
+                    hint: "`shoal tasks` lists the tasks with their ids".into(),
+                });
+            }
+            let task = if self.cancel {
+                client.post::<Task>(url, &format!("{PATH}/{id}/cancel")).await
+            } else {
+                client.get::<Task>(url, &format!("{PATH}/{id}")).await
+            };
+            let task = task.map_err(|error| failure(&format!("task {id}"), &error))?;
+            let json = self.json;
+            if self.wait {
+                let client = &client;
+                return Follow { client, url, json }.to_the_end(task).await;
+            }
+            show(&task, json);
+            Ok(())
+        })
+    }
+}
+
+impl Follow<'_> {
+    /// Shows the progress of a task until it is over, and then its result.
+    pub(super) async fn to_the_end(&self, mut task: Task) -> Result<(), Failure> {
+        let path = format!("{PATH}/{}", task.id);
+        let (mut display, mut silences) = (ProgressDisplay::default(), 0);
+        while !task.progress.state.is_over() {
+            display.show(&task);
+            tokio::time::sleep(LOOK_EVERY).await;
+            match self.client.get::<Task>(self.url, &path).await {
+                Ok(told) => (task, silences) = (told, 0),
+                Err(_) if silences < SILENCES_MAX => silences += 1,
+                Err(error) => {
+                    display.end();
+                    let error = failure("the node stopped answering; the task goes on", &error);
+                    return Err(error);
+                }
+            }
+        }
+        display.end();
+        show(&task, self.json);
+        match task.progress.state {
+            TaskState::Done => Ok(()),
+            state => Err(Failure::Failed {
+                what: format!("the task {} {}", task.id, state.as_str()),
+                hint: task.progress.detail.filter(|_| !self.json),
+            }),
+        }
+    }
+}
+
+fn show(task: &Task, json: bool) {
+    print(&if json {
+        format!("{:#}\n", json!(task))
+    } else {
+        told(task)
+    });
+}
+
+/// All tasks as a table.
+fn listed(tasks: &[Task]) -> String {
+    let head = ["task", "kind", "state", "done", "rate", "objects", "what"].map(str::to_owned);
+    let rows = tasks.iter().map(|task| {
+        let progress = &task.progress;
+        [
+            task.id.clone(),
+            task.order.request.kind.as_str().into(),
+            state(task),
+            done(task),
+            progress
+                .bytes_per_second
+                .map_or_else(|| "-".into(), |rate| format!("{}/s", bytes(rate))),
+            objects(task),
+            what(task),
+        ]
+    });
+    table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+}
+
+/// The state, and whether the deadline may be missed.
+fn state(task: &Task) -> String {
+    let at_risk = if task.progress.at_risk { " (at risk)" } else { "" };
+    format!("{}{at_risk}", task.progress.state.as_str())
+}
+
+fn done(task: &Task) -> String {
+    let counts = &task.progress.tally.bytes;
+    match counts.total {
+        Some(total) if total > 0 => format!("{}%", u128::from(counts.done) * 100 / u128::from(total)),
+        _ => bytes(counts.done),
+    }
+}
+
+fn objects(task: &Task) -> String {
+    let counts = &task.progress.tally.objects;
+    match counts.total {
+        Some(total) => format!("{} of {total}", counts.done),
+        None => counts.done.to_string(),
+    }
+}
+
+/// The objects of a task in words.
+pub(super) fn what(task: &Task) -> String {
+    let manifest = task.order.manifest.as_ref();
+    match (&task.order.request.uri, manifest) {
+        (Some(uri), _) => uri.escape_debug().to_string(),
+        (None, Some(manifest)) => format!("{} of a list", counted(manifest.objects, "object")),
+        (None, None) => "-".into(),
+    }
+}
+
+/// One task in some lines.
+fn told(task: &Task) -> String {
+    let (request, progress) = (&task.order.request, &task.progress);
+    let (objects, sizes) = (&progress.tally.objects, &progress.tally.bytes);
+    let mut text = format!(
+        "{} {} {}: {}\n",
+        task.id,
+        request.kind.as_str(),
+        what(task),
+        state(task)
+    );
+    if let Some(detail) = &progress.detail {
+        let _ = writeln!(text, "  {detail}");
+    }
+    let total = objects
+        .total
+        .map_or_else(String::new, |total| format!(" of {total}"));
+    let _ = write!(text, "  objects: {}{total} done", objects.done);
+    for (count, word) in [
+        (objects.unchanged, unchanged(request.kind, request.dry_run)),
+        (objects.skipped, "skipped"),
+        (objects.failed, "failed"),
+    ] {
+        if count > 0 {
+            let _ = write!(text, ", {count} {word}");
+        }
+    }
+    let total = sizes
+        .total
+        .map_or_else(String::new, |total| format!(" of {}", bytes(total)));
+    let _ = write!(text, "\n  bytes: {}{total}", bytes(sizes.done));
+    for (size, word) in [
+        (sizes.cached, "cached before"),
+        (sizes.from_lake, "from the lake"),
+        (sizes.from_peers, "from other nodes"),
+        (sizes.pinned, "pinned"),
+        (sizes.removed, "removed"),
+    ] {
+        if size > 0 {
+            let _ = write!(text, ", {} {word}", bytes(size));
+        }
+    }
+    text.push('\n');
+    for (node, counts) in &progress.tally.nodes {
+        let _ = writeln!(
+            text,
+            "  {node}: {} ({})",
+            counted(counts.blocks, "block"),
+            bytes(counts.bytes)
+        );
+    }
+    for error in &progress.tally.errors {
+        let _ = writeln!(text, "  {}: {}", error.object, error.error);
+    }
+    let named = progress.tally.errors.len() as u64;
+    let others = (objects.failed + objects.skipped).saturating_sub(named);
+    if others > 0 {
+        let _ = writeln!(text, "  and {} more", counted(others, "object"));
+    }
+    text
+}
+
+/// The word for objects for which there was nothing to do.
+const fn unchanged(kind: TaskKind, dry_run: bool) -> &'static str {
+    match kind {
+        TaskKind::Prefetch | TaskKind::Pin if !dry_run => "cached before",
+        TaskKind::Prefetch | TaskKind::Pin | TaskKind::Cached => "wholly cached",
+        TaskKind::Unpin => "not pinned",
+        TaskKind::Evict => "not cached",
+    }
+}

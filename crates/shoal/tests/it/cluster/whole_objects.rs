@@ -1,0 +1,511 @@
+//! Nodes that hold parts of the same objects and keep objects whole together (C2P).
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use serde_json::Value;
+use shoal_base::secret::Secret;
+use shoal_node::config::{Config, CooperationMode, Limits, SplitRule};
+use shoal_node::{Channel, ChannelConfig, Peer, PeerConnector, node_id};
+use shoal_policy::eviction::PolicyName;
+use shoal_policy::{BlockId, NodeId, VersionId};
+use shoal_store::RemovalReason;
+
+use super::{Cluster, SECRET, Wire};
+use crate::link::{metered, moved};
+use crate::node::BLOCK;
+
+/// Room for some 50 blocks, all of it for blocks that are at home on the node.
+fn keeps_objects_whole(_: usize, config: &mut Config) {
+    config.store.capacity_bytes = 4 << 20;
+    config.store.policy = Some(PolicyName::C2pLru);
+    config.cooperation.layers = ["rack", "cluster"].map(Into::into).into();
+    config.cooperation.split = SplitRule::Fixed(vec![0, 100]);
+}
+
+impl Cluster {
+    async fn whole_objects(nodes: usize) -> Self {
+        Self::start_with(nodes, keeps_objects_whole).await
+    }
+
+    /// Reads an object of so many blocks through the first node.
+    async fn reads_whole(&self, key: &str, blocks: u64) -> Bytes {
+        let bytes = self.put(key, blocks);
+        self.read(0, key, &bytes).await;
+        self.settle().await;
+        bytes
+    }
+
+    /// Reads an object of so many blocks of which every node is the home of several.
+    async fn reads_spread(&self, blocks: u64) -> (String, Bytes) {
+        for number in 0.. {
+            let key = format!("spread-{number}");
+            let bytes = self.reads_whole(&key, blocks).await;
+            let resident = (0..self.nodes.len()).map(|node| self.resident(node, &key));
+            if join_all(resident).await.iter().all(|blocks| blocks.len() > 1) {
+                return (key, bytes);
+            }
+        }
+        unreachable!("some object is spread over all nodes");
+    }
+
+    async fn reads_block(&self, node: usize, key: &str, index: u32) {
+        let first = u64::from(index) * BLOCK;
+        let range = format!("bytes={first}-{}", first + BLOCK - 1);
+        let client = self.nodes[node].client();
+        let reply = client.get(&format!("/b/{key}")).range(&range).send().await;
+        assert_eq!(reply.body.len() as u64, BLOCK);
+    }
+
+    /// The blocks of an object that are on a node's disk.
+    async fn resident(&self, node: usize, key: &str) -> Vec<BlockId> {
+        let page = self.explained(node, key).await;
+        // A node without a block of it knows no version.
+        let Some(version) = page["version"]["id"].as_str() else {
+            return Vec::new();
+        };
+        let version = VersionId(u128::from_str_radix(version, 16).unwrap().to_be_bytes());
+        let blocks = page["blocks"].as_array().unwrap().iter();
+        let resident = blocks.filter(|block| block["here"] == "resident");
+        let index = |block: &Value| block["index"].as_u64().unwrap() as u32;
+        resident
+            .map(|block| BlockId {
+                version,
+                index: index(block),
+            })
+            .collect()
+    }
+
+    /// How complete an object of few blocks is, as a node sees it.
+    async fn completeness(&self, node: usize, key: &str) -> Value {
+        let page = self.explained(node, key).await;
+        page["completeness"][0].clone()
+    }
+
+    /// Waits until what a node knows of an object's completeness is as it should be.
+    async fn knows(&self, node: usize, key: &str, is_right: impl Fn(&Value) -> bool) {
+        let mut known = Value::Null;
+        for _ in 0..500 {
+            known = self.completeness(node, key).await;
+            if is_right(&known) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("n{node} knows of {key}: {known}");
+    }
+
+    /// Has a node give up one block of an object, as if it needed the room.
+    async fn gives_up_one(&self, node: usize, key: &str) -> BlockId {
+        for _ in 0..500 {
+            for block in self.resident(node, key).await {
+                let leaving = vec![(block, RemovalReason::Room)];
+                // A reader that is done may hold a block for a while.
+                if self.nodes[node].store().part_with(leaving).await.is_empty() {
+                    return block;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("n{node} holds all blocks of {key} for ever");
+    }
+
+    /// Another end that knows the secret and can say anything to a node.
+    fn liar_to(&self, node: usize) -> std::sync::Arc<Peer> {
+        let config = ChannelConfig {
+            secrets: vec![Secret::new(SECRET)],
+            encrypt: true,
+        };
+        let channel = std::sync::Arc::new(Channel::new("liar", &config, 10));
+        let name = format!("n{node}");
+        PeerConnector::new(channel, &Limits::default()).at(
+            node_id(&name),
+            &name,
+            self.ways[node].address(),
+            &HashMap::new(),
+        )
+    }
+}
+
+/// How complete an object is, in whole percents; more than all if that is not known.
+fn percent(known: &Value) -> u64 {
+    let percent = known["percent"].to_string();
+    let whole = percent.split('.').next().and_then(|whole| whole.parse().ok());
+    whole.unwrap_or(101)
+}
+
+fn held(known: &Value, node: &str) -> u64 {
+    known["held"][node].as_u64().unwrap_or(0)
+}
+
+#[tokio::test]
+async fn an_object_whose_one_block_left_is_given_up_elsewhere_before_older_ones() {
+    // Only n2 is short of room.
+    let cluster = Cluster::start_with(3, |node, config| {
+        keeps_objects_whole(node, config);
+        config.store.capacity_bytes = if node == 2 { 4 << 20 } else { 64 << 20 };
+    })
+    .await;
+    for number in 0..8 {
+        cluster.reads_whole(&format!("older-{number}"), 4).await;
+    }
+    let (key, _) = cluster.reads_spread(12).await;
+    let key = key.as_str();
+    cluster.knows(2, key, |known| known["read"] == 12).await;
+    let parts = cluster.resident(2, key).await.len() as u64;
+    assert!(parts > 0, "n2 is home to some of it");
+    cluster.gives_up_one(1, key).await;
+    cluster.knows(2, key, |known| percent(known) < 100).await;
+    for number in 0..200 {
+        if cluster.left(2, "room").await > 0 {
+            break;
+        }
+        cluster.reads_whole(&format!("newer-{number}"), 6).await;
+    }
+    // All that left n2 until now, but for what came after the last of these.
+    let left = cluster.left(2, "room").await;
+    let parted = parts - cluster.resident(2, key).await.len() as u64;
+    assert!(
+        left > 0 && parted == parts.min(left),
+        "{parted} of {left}, of {parts}"
+    );
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn nodes_tell_each_other_what_they_hold_and_how_complete_that_is() {
+    let cluster = Cluster::whole_objects(3).await;
+    let (key, bytes) = cluster.reads_spread(12).await;
+    let key = key.as_str();
+    for node in 0..3 {
+        cluster
+            .knows(node, key, |known| {
+                let all = ["n0", "n1", "n2"].map(|node| held(known, node));
+                percent(known) == 100 && known["read"] == 12 && all.iter().sum::<u64>() == 12
+            })
+            .await;
+    }
+    cluster.gives_up_one(1, key).await;
+    cluster
+        .knows(0, key, |known| {
+            percent(known) < 100 && known["missing"][0].is_u64()
+        })
+        .await;
+    // The next reader brings it back.
+    cluster.read(2, key, &bytes).await;
+    cluster
+        .knows(0, key, |known| {
+            percent(known) == 100 && known["missing"][0].is_null()
+        })
+        .await;
+    let told = |node| cluster.metric(node, r#"shoal_messages_total{kind="cache-event",outcome="sent"}"#);
+    assert!(told(1).await > 0);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_dead_node_held_counts_for_nothing() {
+    let mut cluster = Cluster::whole_objects(3).await;
+    let (key, _) = cluster.reads_spread(12).await;
+    let key = key.as_str();
+    cluster
+        .knows(0, key, |known| held(known, "n1") > 0 && percent(known) == 100)
+        .await;
+    cluster.ways[1].becomes(Wire::Cut);
+    let dead = cluster.nodes.remove(1);
+    cluster
+        .knows(0, key, |known| held(known, "n1") == 0 && percent(known) < 100)
+        .await;
+    dead.stop().await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn events_that_got_lost_are_learned_with_later_ones() {
+    let cluster = Cluster::whole_objects(2).await;
+    let (key, bytes) = cluster.reads_spread(12).await;
+    let key = key.as_str();
+    cluster.knows(0, key, |known| held(known, "n1") > 0).await;
+    let before = held(&cluster.completeness(0, key).await, "n1");
+    // n0 is not reached: what n1 tells meanwhile is lost.
+    cluster.ways[0].becomes(Wire::Frozen);
+    cluster.gives_up_one(1, key).await;
+    let lost = r#"shoal_messages_total{kind="cache-event",outcome="lost"}"#;
+    for _ in 0..500 {
+        if cluster.metric(1, lost).await > 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    cluster.ways[0].becomes(Wire::Whole);
+    assert_eq!(
+        held(&cluster.completeness(0, key).await, "n1"),
+        before,
+        "n0 has not heard of it"
+    );
+    cluster.gives_up_one(1, key).await;
+    cluster
+        .knows(0, key, |known| held(known, "n1") == before - 2)
+        .await;
+    cluster.read(0, key, &bytes).await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_nearly_complete_object_lacks_is_fetched_before_a_reader_asks_for_it() {
+    let cluster = Cluster::start_with(2, |node, config| {
+        keeps_objects_whole(node, config);
+        config.cooperation.fetch_missing = true;
+        metered(config, 100_000_000);
+    })
+    .await;
+    let (key, _) = cluster.reads_spread(12).await;
+    let key = key.as_str();
+    for (node, other) in [(0, "n1"), (1, "n0")] {
+        cluster
+            .knows(node, key, |known| held(known, other) > 0 && known["read"] == 12)
+            .await;
+    }
+    let before = cluster.resident(1, key).await;
+    cluster.gives_up_one(1, key).await;
+    let wanted = cluster.gives_up_one(0, key).await;
+    cluster
+        .knows(1, key, |known| {
+            known["missing"]
+                .as_array()
+                .is_some_and(|missing| missing.len() == 2)
+        })
+        .await;
+    // One reader wants one block of n0's, and n1 hears of that.
+    cluster.reads_block(0, key, wanted.index).await;
+    for _ in 0..500 {
+        if cluster.resident(1, key).await == before {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(
+        cluster.resident(1, key).await,
+        before,
+        "n1 has fetched what it lacked: {}",
+        cluster.nodes[1].status().await
+    );
+    let told = async || cluster.nodes[1].status().await["cooperation"]["cache_events"].clone();
+    assert_eq!(told().await["fetched_ahead"]["fetched"], 1);
+    for _ in 0..500 {
+        if told().await["told"]["add"] == 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(told().await["told"]["add"], 1, "the others hear of it");
+    let of_prefetch = moved(&cluster.nodes[1], "down", "prefetch").await;
+    assert_eq!(of_prefetch, BLOCK, "no reader waits for it");
+    cluster.stop().await;
+}
+
+/// Reads of several blocks through a node: complete, partial, none.
+async fn found(cluster: &Cluster, node: usize) -> [u64; 3] {
+    let mut counts = [0; 3];
+    for (count, found) in counts.iter_mut().zip(["complete", "partial", "none"]) {
+        let name = format!("shoal_object_reads_total{{blocks=\"several\",found=\"{found}\"}}");
+        // A client may have its last byte a moment before the node has counted.
+        *count = cluster.metric(node, &name).await;
+    }
+    counts
+}
+
+/// Waits until a node has counted so many reads.
+async fn has_counted(cluster: &Cluster, node: usize, expected: [u64; 3]) {
+    let mut counts = [0; 3];
+    for _ in 0..500 {
+        counts = found(cluster, node).await;
+        if counts == expected {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("n{node} counts {counts:?} and not {expected:?}");
+}
+
+#[tokio::test]
+async fn every_node_counts_the_objects_that_are_found_whole_in_part_and_not_at_all() {
+    for mode in [CooperationMode::Hierarchy, CooperationMode::Directory] {
+        let cluster = Cluster::start_with(2, |_, config| config.cooperation.mode = mode).await;
+        let bytes = cluster.put("k", 12);
+        cluster.read(0, "k", &bytes).await;
+        cluster.settle_reports().await;
+        has_counted(&cluster, 0, [0, 0, 1]).await;
+        // Blocks of another node count as found.
+        cluster.read(1, "k", &bytes).await;
+        cluster.settle_reports().await;
+        has_counted(&cluster, 1, [1, 0, 0]).await;
+        for node in [0, 1] {
+            let version = cluster.resident(node, "k").await[0].version;
+            let block = BlockId { version, index: 5 };
+            let gone = cluster.nodes[node]
+                .store()
+                .part_with(vec![(block, RemovalReason::Room)]);
+            assert_eq!(gone.await, [], "no reader holds it");
+        }
+        cluster.settle_reports().await;
+        cluster.read(0, "k", &bytes).await;
+        has_counted(&cluster, 0, [0, 1, 1]).await;
+        let status: Value = serde_json::from_slice(&cluster.nodes[0].admin("/status").await.body).unwrap();
+        assert_eq!(status["reads"]["of_several_blocks"]["partial"], 1);
+        cluster.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_by_itself_counts_the_objects_that_it_finds_whole_in_part_and_not_at_all() {
+    let mut cluster = Cluster::start(0).await;
+    let by_itself = |_, config: &mut Config| config.cooperation.mode = CooperationMode::Solo;
+    cluster.add(by_itself).await;
+    let bytes = cluster.put("k", 12);
+    for expected in [[0, 0, 1], [1, 0, 1]] {
+        cluster.read(0, "k", &bytes).await;
+        cluster.settle().await;
+        has_counted(&cluster, 0, expected).await;
+    }
+    cluster.gives_up_one(0, "k").await;
+    cluster.read(0, "k", &bytes).await;
+    has_counted(&cluster, 0, [1, 1, 1]).await;
+    cluster.stop().await;
+}
+
+/// A batch of messages as it stands on the wire: the sender, one kind, and the messages.
+fn batch(sender: NodeId, kind: u8, messages: &[Vec<u8>]) -> Bytes {
+    let mut bytes = Vec::new();
+    number(&mut bytes, sender.0);
+    number(&mut bytes, 1);
+    bytes.push(kind);
+    number(&mut bytes, messages.len() as u64);
+    for message in messages {
+        number(&mut bytes, message.len() as u64);
+        bytes.extend(message);
+    }
+    bytes.into()
+}
+
+/// An event of a block in L2.
+fn event(kind: u8, block: BlockId, at_ms: u64, held: u64, read: u64) -> Vec<u8> {
+    let mut bytes = vec![kind, 2];
+    bytes.extend(block.version.0);
+    for value in [u64::from(block.index), at_ms, held, read] {
+        number(&mut bytes, value);
+    }
+    bytes
+}
+
+fn number(bytes: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+}
+
+#[tokio::test]
+async fn lies_about_other_caches_cost_accuracy_until_the_next_read_and_nothing_else() {
+    let cluster = Cluster::whole_objects(2).await;
+    let (key, bytes) = cluster.reads_spread(12).await;
+    let key = key.as_str();
+    cluster.knows(0, key, |known| percent(known) == 100).await;
+    let blocks = cluster.resident(0, key).await;
+    let liar = cluster.liar_to(0);
+    let deleted = event(3, blocks[0], 1, 0, 0);
+    liar.tell(batch(node_id("n1"), 1, &[deleted])).await.unwrap();
+    cluster.knows(0, key, |known| percent(known) == 0).await;
+    cluster.read(0, key, &bytes).await;
+    cluster.knows(0, key, |known| percent(known) == 100).await;
+
+    // Of no member, of no kind, of no time, in no form, and far too much of it.
+    let future = event(4, blocks[0], u64::MAX, 0, u64::MAX);
+    for refused in [
+        batch(node_id("nobody"), 1, &[event(4, blocks[0], 1, 0, 0)]),
+        batch(node_id("n0"), 1, &[event(4, blocks[0], 1, 0, 0)]),
+        Bytes::from_static(b"\xff\xff\xff"),
+        Bytes::from(vec![0; 1 << 20]),
+    ] {
+        assert!(liar.tell(refused).await.is_err());
+    }
+    for passed_over in [
+        batch(node_id("n1"), 200, &[vec![1, 2, 3]]),
+        batch(node_id("n1"), 1, &[vec![1, 2, 3], vec![]]),
+        batch(node_id("n1"), 1, &[future]),
+    ] {
+        liar.tell(passed_over).await.unwrap();
+    }
+    let mut refused = 0;
+    for round in 0..60_u64 {
+        let events = (0..250_u64).map(|number| {
+            let version = VersionId(u128::from(round * 1_000 + number).to_le_bytes());
+            let block = BlockId {
+                version,
+                index: number as u32,
+            };
+            event((number % 5) as u8, block, number, u64::MAX, u64::MAX)
+        });
+        let events: Vec<_> = events.collect();
+        refused += u32::from(liar.tell(batch(node_id("n1"), 1, &events)).await.is_err());
+    }
+    assert!(refused > 0, "a node that sends too much is held to a rate");
+    assert!(percent(&cluster.completeness(0, key).await) == 100);
+    cluster.read(0, key, &bytes).await;
+    let capacity = cluster.metric(0, "shoal_capacity_bytes").await;
+    assert!(cluster.metric(0, "shoal_resident_bytes").await <= capacity);
+    let malformed = r#"shoal_messages_total{kind="cache-event",outcome="malformed"}"#;
+    assert_eq!(cluster.metric(0, malformed).await, 2);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_keeps_no_objects_whole_passes_events_over() {
+    let cluster = Cluster::start_with(2, |node, config| {
+        keeps_objects_whole(node, config);
+        if node == 1 {
+            config.store.policy = Some(PolicyName::Lru);
+        }
+    })
+    .await;
+    let (key, bytes) = cluster.reads_spread(12).await;
+    let key = key.as_str();
+    let sent = r#"shoal_messages_total{kind="cache-event",outcome="sent"}"#;
+    for _ in 0..500 {
+        if cluster.metric(0, sent).await > 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(cluster.metric(0, sent).await > 0);
+    assert_eq!(cluster.completeness(1, key).await, Value::Null);
+    cluster.read(1, key, &bytes).await;
+    assert_eq!(bytes.len() as u64, 12 * BLOCK);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn nodes_that_share_a_directory_learn_from_its_answers_and_send_no_events() {
+    let cluster = Cluster::start_with(2, |_, config| {
+        config.cooperation.mode = CooperationMode::Directory;
+        config.store.policy = Some(PolicyName::C2pLru);
+    })
+    .await;
+    let bytes = cluster.put("k", 4);
+    cluster.read(0, "k", &bytes).await;
+    cluster.settle_reports().await;
+    cluster.reads_block(1, "k", 0).await;
+    cluster.knows(1, "k", |known| held(known, "others") == 4).await;
+
+    cluster.gives_up_one(0, "k").await;
+    cluster.settle_reports().await;
+    cluster.reads_block(1, "k", 2).await;
+    cluster.knows(1, "k", |known| held(known, "others") == 3).await;
+    cluster.read(1, "k", &bytes).await;
+    let sent = r#"shoal_messages_total{kind="cache-event",outcome="sent"}"#;
+    assert_eq!(cluster.metric(1, sent).await, 0);
+    cluster.stop().await;
+}

@@ -1,0 +1,351 @@
+//! The description of the admin port, `docs/reference/openapi.yaml`, against the answers of nodes: each
+//! answer is as described, each path is described, and the answers that are described come.
+
+mod schema;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use shoal_node::{Moment, TaskKind, TaskState, clock};
+use shoal_policy::eviction::PolicyName;
+
+use self::schema::Document;
+use crate::client::{Client, Reply};
+use crate::cluster::{Cluster, plan};
+use crate::lake::ACCESS_KEY;
+use crate::node::Node;
+use crate::tasks::{begin, carry_out, is_over, order, until};
+
+/// Answers that need more than a story: a full disk, as many tasks as nodes remember, 512 KiB of an order, 64
+/// MiB of a plan.
+const UNTOLD: [&str; 6] = [
+    "delete /plan 503",
+    "post /plan 413",
+    "post /plan 503",
+    "post /tasks 413",
+    "post /tasks 503",
+    "post /tasks/{id}/cancel 503",
+];
+
+/// Requests to nodes, checked against the description.
+struct Story {
+    document: Document,
+    seen: BTreeSet<String>,
+}
+
+impl Story {
+    fn new() -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/openapi.yaml");
+        Self {
+            document: Document::parse(&fs::read_to_string(path).unwrap()),
+            seen: BTreeSet::new(),
+        }
+    }
+
+    /// Sends a request, and checks the answer.
+    async fn ask(&mut self, node: &Node, method: &Method, target: &str, body: &str) -> Reply {
+        self.ask_as(node, method, target, "application/json", body).await
+    }
+
+    async fn ask_as(&mut self, node: &Node, method: &Method, target: &str, media: &str, body: &str) -> Reply {
+        let client = Client::anonymous(node.admin_address());
+        let call = client.call(method.clone(), target).body(body.to_owned());
+        let reply = call.header("content-type", media).send().await;
+        let path = target.split('?').next().unwrap();
+        let response = self.document.response(method, path, reply.status);
+        let media = reply.header("content-type").unwrap().split(';').next().unwrap();
+        let schema = &response.said["content"][media]["schema"];
+        assert!(!schema.is_null(), "{} tells of no {media}", response.name);
+        let value = match media {
+            "application/json" => serde_json::from_slice(&reply.body).unwrap(),
+            _ => Value::from(reply.text()),
+        };
+        if let Err(why) = self.document.check(&value, schema) {
+            panic!("{}: {why} in {value:#}", response.name);
+        }
+        self.seen.insert(response.name);
+        reply
+    }
+
+    async fn get(&mut self, node: &Node, target: &str) -> Value {
+        let reply = self.ask(node, &Method::GET, target, "").await;
+        serde_json::from_slice(&reply.body).unwrap_or(Value::Null)
+    }
+
+    async fn post(&mut self, node: &Node, target: &str, body: &Value) -> StatusCode {
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        self.ask(node, &Method::POST, target, &body).await.status
+    }
+}
+
+#[tokio::test]
+async fn answers_are_as_they_are_described() {
+    let mut story = Story::new();
+    // Under this policy nodes explain how complete an object is, too.
+    let cluster = Cluster::start_with(2, |_, config| config.store.policy = Some(PolicyName::C2pLru)).await;
+    let node = &cluster.nodes[0];
+    for object in 0..3 {
+        cluster.put(&format!("p/{object}"), 3);
+    }
+    orders(&mut story, node).await;
+    plans(&mut story, node).await;
+    pages(&mut story, node).await;
+    for target in ["/drain", "/undrain"] {
+        assert_eq!(story.post(node, target, &Value::Null).await, StatusCode::ACCEPTED);
+        if target == "/drain" {
+            story.get(node, "/readyz").await;
+        }
+    }
+    cluster.stop().await;
+    refusals(&mut story).await;
+    let mut missing = story.document.responses();
+    // The refusals of requests without a token have their own story.
+    missing.retain(|name| !story.seen.contains(name) && !name.ends_with(" 401"));
+    missing.sort();
+    assert_eq!(missing, UNTOLD);
+}
+
+/// Orders of every kind, all the way to their ends.
+async fn orders(story: &mut Story, node: &Node) {
+    let end = Moment::from(clock::utc_now() + std::time::Duration::from_hours(1)).to_string();
+    for kind in TaskKind::ALL.map(TaskKind::as_str) {
+        let mut order = order(kind, "s3://b/p/");
+        if kind == "pin" {
+            order["until"] = json!(end);
+        }
+        if kind == "prefetch" {
+            order["rate_bytes_per_second"] = json!(1 << 30);
+            order["to"] = json!("n1");
+        }
+        story
+            .document
+            .check(&order, &json!({ "$ref": "#/components/schemas/Order" }))
+            .unwrap();
+        let id = begin(node, &order).await;
+        story.get(node, &format!("/tasks/{id}")).await;
+        until(node, &id, is_over).await;
+        let task = story.get(node, &format!("/tasks/{id}")).await;
+        assert_eq!(task["state"], "done", "{task:#}");
+        if kind == "pin" {
+            story.get(node, "/explain?object=s3://b/p/0").await;
+        }
+        let cancelled = story
+            .post(node, &format!("/tasks/{id}/cancel"), &Value::Null)
+            .await;
+        let expected = if kind == "pin" {
+            StatusCode::OK
+        } else {
+            StatusCode::CONFLICT
+        };
+        assert_eq!(cancelled, expected, "{kind}");
+    }
+    let query = format!("kind=prefetch&identity={ACCESS_KEY}&dry_run=true&to=dc1&deadline={end}");
+    let target = format!("/tasks?{query}&rate_bytes_per_second=9999999");
+    let list = "s3://b/p/0\ns3://b/lost\n";
+    let listed = story
+        .ask_as(node, &Method::POST, &target, "text/plain", list)
+        .await;
+    let listed: Value = serde_json::from_slice(&listed.body).unwrap();
+    let task = until(node, listed["id"].as_str().unwrap(), is_over).await;
+    assert_eq!(task["errors"][0]["object"], "s3://b/lost", "{task:#}");
+    let notification = json!({ "Records": [{ "eventName": "ObjectCreated:Put",
+        "s3": { "bucket": { "name": "b" }, "object": { "key": "p/1" } } }] });
+    let announced = story
+        .post(
+            node,
+            &format!("/tasks?kind=prefetch&identity={ACCESS_KEY}"),
+            &notification,
+        )
+        .await;
+    assert_eq!(announced, StatusCode::ACCEPTED);
+    for state in TaskState::ALL.map(TaskState::as_str) {
+        story.get(node, &format!("/tasks?state={state}&limit=3")).await;
+    }
+    let part = story.get(node, "/tasks?limit=1").await;
+    story
+        .get(node, &format!("/tasks?before={}", part["next"].as_str().unwrap()))
+        .await;
+}
+
+/// A plan from its start to its end.
+async fn plans(story: &mut Story, node: &Node) {
+    story.get(node, "/plan").await;
+    let gone = story.ask(node, &Method::DELETE, "/plan", "").await;
+    assert_eq!(gone.status, StatusCode::NOT_FOUND);
+    let reads = [("p/0", 3), ("p/lost", 3)];
+    let document = plan::document(&[plan::Planned {
+        submit_s: 10.0,
+        deadline_s: 10.4,
+        reads: &reads,
+    }]);
+    let body = json!(document);
+    let target = format!("/plan?identity={ACCESS_KEY}");
+    assert_eq!(story.post(node, &target, &body).await, StatusCode::ACCEPTED);
+    let told = plan::until(node, |plan| plan["jobs"]["at_risk"] == 1).await;
+    assert_eq!(told["troubled"][0]["job"], "j0", "{told:#}");
+    story.get(node, "/plan").await;
+    assert_eq!(story.post(node, &target, &body).await, StatusCode::ACCEPTED);
+    assert_eq!(
+        story.post(node, "/plan", &json!({})).await,
+        StatusCode::BAD_REQUEST
+    );
+    let wrong = story
+        .ask_as(node, &Method::POST, &target, "text/plain", "x")
+        .await;
+    assert_eq!(wrong.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    for status in [StatusCode::OK, StatusCode::CONFLICT] {
+        let ended = story.ask(node, &Method::DELETE, "/plan", "").await;
+        assert_eq!(ended.status, status);
+    }
+}
+
+/// Pages that only show something.
+async fn pages(story: &mut Story, node: &Node) {
+    for target in [
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/status",
+        "/members",
+        "/tasks",
+        "/explain?object=s3://b/p/0&first=1&count=1",
+        "/explain?object=s3://b/never-asked-for",
+        "/explain?object=b/p",
+        "/tasks?limit=many",
+        "/tasks?before=nothing",
+    ] {
+        story.get(node, target).await;
+    }
+    for target in ["/flush", "/flush?below=s3://b/p", "/flush?below=p"] {
+        story.post(node, target, &Value::Null).await;
+    }
+}
+
+/// Requests that a node refuses: for their content, for its state, or for their origin.
+async fn refusals(story: &mut Story) {
+    let alone = Node::start().await;
+    let status = story.get(&alone, "/status").await;
+    assert!(status["drain"].is_null(), "{status:#}");
+    for target in ["/drain", "/undrain"] {
+        assert_eq!(
+            story.post(&alone, target, &Value::Null).await,
+            StatusCode::CONFLICT
+        );
+    }
+    for id in ["01JDBZZZZZZZZZZZZZZZZZZZZZ", "nothing"] {
+        story.get(&alone, &format!("/tasks/{id}")).await;
+        story
+            .post(&alone, &format!("/tasks/{id}/cancel"), &Value::Null)
+            .await;
+    }
+    assert_eq!(
+        story.post(&alone, "/tasks", &json!({ "kind": "pin" })).await,
+        StatusCode::BAD_REQUEST
+    );
+    let unknown = story
+        .ask_as(&alone, &Method::POST, "/tasks", "image/png", "x")
+        .await;
+    assert_eq!(unknown.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    for target in ["/drain", "/undrain", "/flush", "/tasks", "/tasks/x/cancel"] {
+        let client = Client::anonymous(alone.admin_address());
+        let call = client.post(target, "").header("origin", "https://example.com");
+        assert_eq!(call.send().await.status, StatusCode::FORBIDDEN, "{target}");
+        story.seen_in(&Method::POST, target, StatusCode::FORBIDDEN);
+    }
+    for method in [Method::POST, Method::DELETE] {
+        let client = Client::anonymous(alone.admin_address());
+        let call = client
+            .call(method.clone(), "/plan")
+            .header("origin", "https://example.com");
+        assert_eq!(call.send().await.status, StatusCode::FORBIDDEN, "{method}");
+        story.seen_in(&method, "/plan", StatusCode::FORBIDDEN);
+    }
+    alone.stop().await;
+}
+
+impl Story {
+    /// Notes an answer that was asked for in another way.
+    fn seen_in(&mut self, method: &Method, path: &str, status: StatusCode) {
+        let response = self.document.response(method, path, status);
+        self.seen.insert(response.name);
+    }
+}
+
+#[tokio::test]
+async fn what_needs_a_token_is_described_with_its_refusal() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tokens");
+    fs::write(&file, "a-token-of-this-story\n").unwrap();
+    let node = Node::start_with(|config| config.admin.token_file = Some(file)).await;
+    let mut story = Story::new();
+    for name in story.document.responses() {
+        let Some((method, path)) = name.strip_suffix(" 401").and_then(|name| name.split_once(' ')) else {
+            continue;
+        };
+        // A GET over loopback needs no token.
+        if method != "get" {
+            let path = path.replace("{id}", "01JDBZZZZZZZZZZZZZZZZZZZZZ");
+            let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+            let answer = story.ask(&node, &method, &path, "").await;
+            assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{method} {path}");
+        }
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn every_path_and_field_is_described() {
+    let story = Story::new();
+    let node = Node::start().await;
+    let client = Client::anonymous(node.admin_address());
+    let told = client.get("/nothing").send().await;
+    let words = told.text().split([' ', ',', '\n']);
+    let here: BTreeSet<&str> = words.filter(|word| word.starts_with('/')).collect();
+    let described: BTreeSet<String> = story.document.paths();
+    let tops = described.iter().map(|path| path.split('/').nth(1).unwrap());
+    let tops: BTreeSet<String> = tops.map(|top| format!("/{top}")).collect();
+    assert_eq!(tops, here.iter().map(|path| (*path).to_owned()).collect());
+    for path in &described {
+        let target = path.replace("{id}", "01JDBZZZZZZZZZZZZZZZZZZZZZ");
+        for method in [Method::GET, Method::POST, Method::PUT, Method::DELETE] {
+            let reply = client.call(method.clone(), &target).send().await;
+            let is_described = story.document.has(&method, path);
+            let is_known = reply.status != StatusCode::METHOD_NOT_ALLOWED;
+            assert_eq!(is_described, is_known, "{method} {path}: {}", reply.status);
+        }
+    }
+    let unknown = crate::tasks::post(&node, &json!({ "kind": "pin", "zzzz": 1 })).await;
+    let fields = unknown.text().split("the fields are ").nth(1).unwrap();
+    let fields: BTreeSet<&str> = fields.trim().split(", ").collect();
+    let schemas = &story.document.schemas();
+    let of_order = schemas["Order"]["properties"].as_object().unwrap();
+    assert_eq!(
+        of_order.keys().map(String::as_str).collect::<BTreeSet<_>>(),
+        fields
+    );
+    let mut in_query = story.document.query_parameters(&Method::POST, "/tasks");
+    in_query.insert("uri".into());
+    assert_eq!(
+        in_query.iter().map(String::as_str).collect::<BTreeSet<_>>(),
+        fields
+    );
+    assert_eq!(
+        schemas["TaskKind"]["enum"],
+        json!(TaskKind::ALL.map(TaskKind::as_str))
+    );
+    assert_eq!(
+        schemas["TaskState"]["enum"],
+        json!(TaskState::ALL.map(TaskState::as_str))
+    );
+    // The description of a task that was carried out is the same on the command line.
+    let task = carry_out(&node, &order("cached", "s3://b/p")).await;
+    assert!(serde_json::from_value::<shoal_node::Task>(task).is_ok());
+    node.stop().await;
+}
