@@ -16,7 +16,7 @@ mod permission;
 mod slow;
 mod store;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -88,11 +88,20 @@ pub(crate) async fn flush(node: &Node, below: &str) -> serde_json::Value {
 
 /// Waits until `is_so`.
 pub(crate) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
-    for _ in 0..1_500 {
+    let is_so = within(Duration::from_secs(30), is_so).await;
+    assert!(is_so, "it does not come to pass that {what}");
+}
+
+/// Waits until `is_so`, or until `limit` is over, and returns whether it is so.
+async fn within(limit: Duration, is_so: impl AsyncFn() -> bool) -> bool {
+    let began = Instant::now();
+    loop {
         if is_so().await {
-            return;
+            return true;
+        }
+        if began.elapsed() > limit {
+            return false;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("it does not come to pass that {what}");
 }
