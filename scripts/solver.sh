@@ -2,10 +2,12 @@
 # What the planner's solver needs to be compiled: a C++ compiler, CMake, and libclang, with which its bindings
 # are made. Sourced by lint.sh, test.sh and experiments/run.sh, after packages.sh.
 
-# Returns whether libclang can be loaded.
+# Returns whether libclang can be loaded. (libclang-cpp is another library.)
 has_libclang() {
-  [ -n "${LIBCLANG_PATH:-}" ] || ldconfig -p 2> /dev/null | grep -q 'libclang[-.0-9]*\.so' \
-    || compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' > /dev/null
+  [ -n "${LIBCLANG_PATH:-}" ] || {
+    ldconfig -p
+    printf '%s\n' /usr/lib/llvm-*/lib/libclang*.so*
+  } 2> /dev/null | grep -qE 'libclang[-.0-9]*\.so'
 }
 
 # Installs what is missing, where that is possible. Prints `--exclude shoal-planner` where it is not.
