@@ -16,7 +16,7 @@ mod permission;
 mod slow;
 mod store;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -88,20 +88,18 @@ pub(crate) async fn flush(node: &Node, below: &str) -> serde_json::Value {
 
 /// Waits until `is_so`.
 pub(crate) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
-    let is_so = within(Duration::from_secs(30), is_so).await;
+    let is_so = is_so_within(Duration::from_secs(30), is_so).await;
     assert!(is_so, "it does not come to pass that {what}");
 }
 
-/// Waits until `is_so`, or until `limit` is over, and returns whether it is so.
-async fn within(limit: Duration, is_so: impl AsyncFn() -> bool) -> bool {
-    let began = Instant::now();
-    loop {
+/// Waits until `is_so`, for about `limit` at most, and returns whether it is so.
+async fn is_so_within(limit: Duration, is_so: impl AsyncFn() -> bool) -> bool {
+    let pause = Duration::from_millis(20);
+    for _ in 0..limit.as_millis() / pause.as_millis() {
         if is_so().await {
             return true;
         }
-        if began.elapsed() > limit {
-            return false;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(pause).await;
     }
+    false
 }

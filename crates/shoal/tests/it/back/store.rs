@@ -11,7 +11,7 @@ use shoal_s3::identity::Account;
 use tempfile::TempDir;
 use ulid::Ulid;
 
-use super::{assert_back, back, bytes, flush, reads, until, within, write_back};
+use super::{assert_back, back, bytes, flush, is_so_within, reads, until, write_back};
 use crate::client::{Client, Reply};
 use crate::lake::{ACCESS_KEY, Fault, Lake, Object, Request, SECRET_KEY};
 use crate::node::{Node, lake};
@@ -214,7 +214,7 @@ async fn metrics_count_the_pieces_that_a_node_sweeps() {
             tokio::time::advance(HOUR).await;
             tokio::time::resume();
             let shown = async || shows(pieces, bytes).await;
-            if within(Duration::from_millis(500), shown).await {
+            if is_so_within(Duration::from_millis(500), shown).await {
                 return;
             }
         }
