@@ -1,10 +1,11 @@
 //! Brings the objects of a task to the nodes that are to hold them, and pins them there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::future::ready;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::future::join_all;
-use futures_util::stream::{self, StreamExt, TryStreamExt};
+use futures_util::stream::{self, StreamExt};
 use shoal_policy::{NodeId, ObjectId, Source};
 use shoal_s3::object::Version;
 
@@ -130,15 +131,23 @@ impl Runner<'_> {
         self.missing(version, 0, &holdings)
     }
 
-    /// Brings blocks of an object to their nodes. Fails with the first outcome that is not one.
+    /// Brings blocks of an object to their nodes. Fails with the first failure of one. What the nodes were asked
+    /// for by then is brought to its end: its room counts until it has come.
     async fn bring_all(&self, candidate: &Candidate, missing: &[u32]) -> Result<(), FillOutcome> {
-        let bring = stream::iter(missing.iter().copied()).map(|index| self.bring(candidate, index));
-        bring.buffer_unordered(BLOCKS_AT_ONCE).try_collect().await
+        let failure = OnceLock::new();
+        stream::iter(missing.iter().copied())
+            .map(|index| self.bring(candidate, index, &failure))
+            .buffer_unordered(BLOCKS_AT_ONCE)
+            .for_each(|()| ready(()))
+            .await;
+        failure.into_inner().map_or(Ok(()), Err)
     }
 
-    async fn bring(&self, candidate: &Candidate, index: u32) -> Result<(), FillOutcome> {
+    /// Brings a block of an object, unless a block of it has failed. Notes the `failure` if this one does.
+    async fn bring(&self, candidate: &Candidate, index: u32, failure: &OnceLock<FillOutcome>) {
         let version = &candidate.version;
         let bytes = version.block_len(index);
+        let is_in_vain = || failure.get().is_some();
         let (mut pauses, mut tries) = (pauses(), 1);
         loop {
             let outcome = {
@@ -147,22 +156,25 @@ impl Runner<'_> {
                     .acquire()
                     .await
                     .expect("the semaphore is never closed");
+                if is_in_vain() {
+                    return;
+                }
                 let wait = self.pace.lock().take(self.elapsed(), bytes, self.left_bytes());
                 tokio::time::sleep(wait).await;
+                if is_in_vain() {
+                    return;
+                }
                 self.fill(candidate, index).await
             };
             match outcome {
-                FillOutcome::Held => {
-                    self.note_block(bytes, None);
-                    return Ok(());
-                }
-                FillOutcome::Brought(source) => {
-                    self.note_block(bytes, Some(source));
-                    return Ok(());
-                }
+                FillOutcome::Held => return self.note_block(bytes, None),
+                FillOutcome::Brought(source) => return self.note_block(bytes, Some(source)),
                 FillOutcome::Busy => {}
                 FillOutcome::Failed(_) if tries < TRIES => tries += 1,
-                outcome => return Err(outcome),
+                outcome => {
+                    let _ = failure.set(outcome);
+                    return;
+                }
             }
             pauses.wait().await;
         }

@@ -96,8 +96,6 @@ async fn pins_beyond_their_share_are_refused_by_name_and_cost_the_lake_nothing()
         task["errors"][0]["error"].as_str().unwrap().contains("pins-full"),
         "{task:#}"
     );
-    // Bytes and not requests: the fetch of a block ends before its first byte if another block of the object
-    // is refused, and its room is for the next object.
     let status = node.status().await;
     let room = status["store"]["pins"]["bytes_max"].as_u64().unwrap();
     let requests = node.lake.requests().into_iter();
