@@ -297,7 +297,7 @@ impl Observer {
         let answered = self.block_server.counts();
         let answered = answered.iter().map(|(outcome, count)| (outcome.as_str(), *count));
         json!({
-            "mode": "hierarchy",
+            "mode": self.config.cooperation.mode.as_str(),
             "layers": self.config.cooperation.layers,
             "members": self.cooperation.members().len(),
             "peers": peers.collect::<Vec<_>>(),

@@ -388,21 +388,12 @@ impl Value for CooperationMode {
     const WRITE: &'static str = "write \"solo\", \"hierarchy\" or \"directory\"";
 
     fn from_text(text: &str) -> Option<Self> {
-        match text {
-            "solo" => Some(Self::Solo),
-            "hierarchy" => Some(Self::Hierarchy),
-            "directory" => Some(Self::Directory),
-            _ => None,
-        }
+        let mut modes = [Self::Solo, Self::Hierarchy, Self::Directory].into_iter();
+        modes.find(|mode| mode.as_str() == text)
     }
 
     fn to_toml(&self) -> Option<Toml> {
-        let word = match self {
-            Self::Solo => "solo",
-            Self::Hierarchy => "hierarchy",
-            Self::Directory => "directory",
-        };
-        Some(Toml::String(word.into()))
+        Some(Toml::String(self.as_str().into()))
     }
 }
 

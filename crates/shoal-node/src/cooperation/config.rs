@@ -19,6 +19,17 @@ pub enum CooperationMode {
     Directory,
 }
 
+impl CooperationMode {
+    /// The word for it in settings and on pages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Solo => "solo",
+            Self::Hierarchy => "hierarchy",
+            Self::Directory => "directory",
+        }
+    }
+}
+
 /// Whether this node shares blocks with others, and how it finds them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CooperationConfig {

@@ -159,7 +159,7 @@ pub(super) fn failure(what: &str, error: &AdminError) -> Failure {
             "give --token-file or --client-cert and --client-key, or ask over loopback; docs/how-to/secure.md shows how"
         }
         AdminErrorKind::Refused { status, .. } if status.as_u16() == 409 => {
-            "a node hands over blocks only under [cooperation] mode = \"hierarchy\""
+            "a node hands over blocks only to nodes that it cooperates with: see [cooperation] mode"
         }
         AdminErrorKind::Refused { .. } | AdminErrorKind::Page(_) => {
             "check that this is the admin port of a node of this release; `shoal --version` prints the release"

@@ -47,12 +47,14 @@ async fn a_block_read_by_one_node_is_served_to_its_neighbours() {
     for node in [1, 2] {
         cluster.read(node, "k", &bytes).await;
         assert_eq!(cluster.sent(node, "peer").await, bytes.len() as u64, "n{node}");
+        let status = cluster.nodes[node].status().await;
+        assert_eq!(status["cooperation"]["mode"], "directory");
     }
     assert_eq!(cluster.lake.body_bytes_sent(), bytes.len() as u64);
     cluster.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_cold_readers_on_all_nodes_cost_the_lake_one_read() {
     let cluster = start(4).await;
     let bytes = cluster.put("k", 8);
@@ -142,7 +144,7 @@ async fn a_claim_lasts_as_long_as_a_slow_lake_needs() {
     cluster.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_the_survivors_of_a_node_one_fetches_what_it_alone_held() {
     let cluster = start(3).await;
     let bytes = cluster.put("k", 4);
@@ -177,7 +179,7 @@ async fn an_entry_that_is_wrong_is_repaired_by_the_node_that_finds_it() {
     cluster.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_an_answer_of_the_directory_blocks_are_found_at_their_homes() {
     let nowhere = format!("redis://{}", free_address());
     let cluster = Cluster::start_with(3, |node, config| {
@@ -193,7 +195,7 @@ async fn without_an_answer_of_the_directory_blocks_are_found_at_their_homes() {
     cluster.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_share_what_they_read_by_way_of_redis_and_go_on_without_it() {
     let Some(mut redis) = Redis::start() else {
         eprintln!("skipped: redis-server is not installed");
