@@ -217,8 +217,14 @@ mod tests {
 
     fn script(folder: &tempfile::TempDir, text: &str) -> PathBuf {
         let path = folder.path().join(NAME);
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        // Another process writes it. This one may start children while it has the file open, and a program that
+        // a child has open for writing cannot be run.
+        let written = Command::new("sh")
+            .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\""])
+            .arg(&path)
+            .arg(text)
+            .status();
+        assert!(written.unwrap().success());
         path
     }
 

@@ -114,12 +114,12 @@ impl Cluster {
         self.ports.len()
     }
 
-    /// Waits until a majority answers.
-    pub(crate) async fn wait(&self) {
+    /// Waits until a majority answers. Returns the member that leads the others.
+    pub(crate) async fn wait(&self) -> usize {
         let began = Instant::now();
         while began.elapsed() < Duration::from_mins(1) {
-            if self.leader().is_some() {
-                return;
+            if let Some(leader) = self.leader() {
+                return leader;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -127,10 +127,11 @@ impl Cluster {
         panic!("etcd has no leader: {}", &log[log.len().saturating_sub(2000)..]);
     }
 
-    /// The member that leads the others.
-    pub(crate) fn leader(&self) -> Option<usize> {
+    /// The member that says that it leads the others.
+    fn leader(&self) -> Option<usize> {
         (0..self.size()).find(|member| {
-            let status = self.try_control(&format!("--endpoints={} endpoint status", self.endpoint(*member)));
+            let status = format!("--endpoints={} endpoint status", self.endpoint(*member));
+            let status = self.try_control(&status, Duration::from_secs(1));
             // Endpoint, id, version, size, leads.
             status.is_ok_and(|status| status.split(", ").nth(4) == Some("true"))
         })
@@ -138,11 +139,12 @@ impl Cluster {
 
     /// Runs etcdctl as root.
     pub(crate) fn control(&self, command: &str) -> String {
-        self.try_control(&format!("--endpoints={} {command}", self.settings().endpoints))
-            .unwrap()
+        let command = format!("--endpoints={} {command}", self.settings().endpoints);
+        self.try_control(&command, Duration::from_secs(10)).unwrap()
     }
 
-    fn try_control(&self, command: &str) -> Result<String, String> {
+    /// Runs etcdctl as root. A member that is down costs all the `patience` for a connection.
+    fn try_control(&self, command: &str, patience: Duration) -> Result<String, String> {
         let mut etcdctl = Command::new("etcdctl");
         etcdctl
             .env("ETCDCTL_API", "3")
@@ -152,7 +154,8 @@ impl Cluster {
             .arg(self.folder.join("member.pem"))
             .arg("--key")
             .arg(self.folder.join("member.key"));
-        etcdctl.args(["--user=root:secret", "--dial-timeout=1s", "--command-timeout=5s"]);
+        etcdctl.args(["--user=root:secret", "--command-timeout=10s"]);
+        etcdctl.arg(format!("--dial-timeout={}s", patience.as_secs()));
         let output = etcdctl.args(command.split(' ')).output().unwrap();
         if output.status.success() {
             Ok(String::from_utf8(output.stdout).unwrap())

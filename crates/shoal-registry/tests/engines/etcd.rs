@@ -84,7 +84,7 @@ async fn no_acknowledged_write_is_lost_when_leaders_are_killed() {
         .collect();
     for _ in 0..3 {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let leader = cluster.leader().expect("a majority is there");
+        let leader = cluster.wait().await;
         cluster.kill(leader);
         tokio::time::sleep(Duration::from_secs(2)).await;
         cluster.restart(leader);
@@ -153,13 +153,14 @@ async fn a_frozen_member_costs_one_request_and_no_write() {
     let Some(cluster) = Cluster::start(3, &[]).await else {
         return;
     };
-    let engine: Shared = Arc::new(cluster.engine("frozen", PATIENCE));
+    // A frozen leader takes an election, which on a busy machine may begin anew.
+    let patience = PATIENCE * 2;
+    let engine: Shared = Arc::new(cluster.engine("frozen", patience));
     for member in 0..3 {
         let key = [member as u8];
         // Connections to the member that answers now are open and idle.
         commit(&engine, put(&key, b"1")).await;
         cluster.freeze(member);
-        // A frozen leader takes an election, which on a busy machine outlasts the patience for one request.
         let mut unanswered = 0;
         for _ in 0..5 {
             let began = Instant::now();
@@ -168,7 +169,7 @@ async fn a_frozen_member_costs_one_request_and_no_write() {
                 Err(EngineError::Unavailable(_)) => unanswered += 1,
                 Err(other) => panic!("{other}"),
             }
-            assert!(began.elapsed() < PATIENCE + SLACK, "{:?}", began.elapsed());
+            assert!(began.elapsed() < patience + SLACK, "{:?}", began.elapsed());
         }
         for _ in 0..5 {
             match engine.commit(put(&key, b"2")).await {

@@ -26,11 +26,14 @@ use crate::lake::{ACCESS_KEY, Lake, REGION, SECRET_KEY};
 
 const STALL_TIMEOUT: Duration = Duration::from_millis(400);
 
-fn endpoint_with(lake: &Lake, limits: &config::Limits) -> Endpoint {
+/// Longer than three tries and the pauses between them, on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+fn endpoint_with(lake: &Lake, answer_timeout: Duration, limits: &config::Limits) -> Endpoint {
     let config = config::LakeConfig {
         endpoint: lake.url(),
         region: REGION.into(),
-        answer_timeout: STALL_TIMEOUT,
+        answer_timeout,
         write_timeout: STALL_TIMEOUT,
         long_write_timeout: STALL_TIMEOUT * 20,
         stall_timeout: STALL_TIMEOUT,
@@ -41,7 +44,12 @@ fn endpoint_with(lake: &Lake, limits: &config::Limits) -> Endpoint {
 }
 
 fn endpoint(lake: &Lake) -> Endpoint {
-    endpoint_with(lake, &config::Limits::default())
+    endpoint_with(lake, STALL_TIMEOUT, &config::Limits::default())
+}
+
+/// An endpoint that has the time for every try.
+fn patient_endpoint(lake: &Lake) -> Endpoint {
+    endpoint_with(lake, PATIENCE, &config::Limits::default())
 }
 
 fn account() -> LakeAccount {

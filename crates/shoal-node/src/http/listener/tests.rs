@@ -52,11 +52,11 @@ struct Server {
 
 type Answered = Pin<Box<dyn Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send>>;
 
-/// Answers with version, host and path. `/nap` takes half a second, `/never` never ends.
+/// Answers with version, host and path. `/nap` takes two seconds, `/never` never ends.
 fn answer(request: Request<ClientBody>) -> Answered {
     Box::pin(async move {
         match request.uri().path() {
-            "/nap" => sleep(Duration::from_millis(500)).await,
+            "/nap" => sleep(Duration::from_secs(2)).await,
             "/never" => std::future::pending().await,
             _ => (),
         }
@@ -415,17 +415,14 @@ async fn a_taken_port_is_reported_with_what_to_do() {
 fn running_out_of_descriptors_neither_spins_nor_stops_the_listener() {
     const CHILD: &str = "SHOAL_TEST_WITHOUT_DESCRIPTORS";
     if std::env::var_os(CHILD).is_none() {
-        let name = "front::listener::tests::running_out_of_descriptors_neither_spins_nor_stops_the_listener";
+        let name = "http::listener::tests::running_out_of_descriptors_neither_spins_nor_stops_the_listener";
         let child = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture"])
             .env(CHILD, "1")
             .output()
             .unwrap();
-        assert!(
-            child.status.success(),
-            "{}",
-            String::from_utf8_lossy(&child.stdout)
-        );
+        let told = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success() && told.contains("1 passed"), "{told}");
         return;
     }
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -129,19 +129,19 @@ async fn more_keys_than_s3_takes_are_refused_before_another_node_or_the_lake_is_
             .collect();
         format!("<Delete>{}</Delete>", keys.concat())
     };
-    let asked = async || {
-        let mut asked = 0;
+    let answered = async || {
+        let mut all = 0;
         for node in &cluster.nodes {
-            let peers = node.status().await["cooperation"]["peers"].clone();
-            let peers = peers.as_array().unwrap().clone();
-            asked += peers
-                .iter()
-                .map(|peer| peer["asked"].as_u64().unwrap())
+            let answered = node.status().await["cooperation"]["answered"].clone();
+            let answered = answered.as_object().unwrap().clone();
+            all += answered
+                .values()
+                .map(|count| count.as_u64().unwrap())
                 .sum::<u64>();
         }
-        asked
+        all
     };
-    let before = asked().await;
+    let before = answered().await;
     for client in [cluster.nodes[0].client(), cluster.nodes[0].stranger()] {
         let refused = client.post("/b?delete", many(1_001)).send().await;
         assert_eq!(
@@ -155,7 +155,10 @@ async fn more_keys_than_s3_takes_are_refused_before_another_node_or_the_lake_is_
             (StatusCode::BAD_REQUEST, "EntityTooLarge")
         );
     }
-    assert_eq!((asked().await, cluster.lake.count(is_deletion)), (before, 0));
+    assert_eq!(
+        (answered().await, cluster.lake.count(is_deletion)),
+        (before, 0)
+    );
     let taken = cluster.nodes[0]
         .client()
         .post("/b?delete", many(1_000))

@@ -243,8 +243,8 @@ async fn another_node_goes_on_when_the_coordinator_dies_and_fetches_nothing_twic
         .hold(|request| gets(request) && request.path.ends_with("/z"));
     let document = document(&[
         Planned {
-            submit_s: 2.0,
-            deadline_s: 2.4,
+            submit_s: 5.0,
+            deadline_s: 5.4,
             reads: &[("a", 4)],
         },
         Planned {
@@ -425,13 +425,13 @@ async fn what_a_plan_no_longer_needs_leaves_the_cache() {
     }
     let document = document(&[
         Planned {
-            submit_s: 2.0,
-            deadline_s: 2.4,
+            submit_s: 5.0,
+            deadline_s: 5.4,
             reads: &[("a", 4)],
         },
         Planned {
-            submit_s: 8.0,
-            deadline_s: 8.4,
+            submit_s: 11.0,
+            deadline_s: 11.4,
             reads: &[("b", 4)],
         },
     ]);

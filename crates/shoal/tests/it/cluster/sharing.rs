@@ -44,7 +44,7 @@ async fn a_block_from_a_neighbour_is_kept() {
     cluster.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_cold_readers_on_all_nodes_cost_the_lake_one_read() {
     let cluster = Cluster::start(4).await;
     let bytes = cluster.put("k", 8);

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use shoal_node::config;
 use shoal_node::endpoint::{Endpoint, Failure, NodeCredentials};
 
-use super::{endpoint, failure, get, read, read_text, request};
+use super::{endpoint, failure, get, patient_endpoint, read, read_text, request};
 use crate::lake::{Content, Lake, Request};
 use crate::tls;
 
@@ -58,7 +58,7 @@ async fn connections_are_kept_and_shared() {
 #[tokio::test]
 async fn a_lake_that_cannot_be_reached_is_said_so() {
     let lake = Lake::start().await;
-    let endpoint = endpoint(&lake);
+    let endpoint = patient_endpoint(&lake);
     lake.stop().await;
     let error = endpoint
         .send(get("/bucket/secret-key?token=hidden"))

@@ -4,14 +4,17 @@ use http::{Method, StatusCode};
 use shoal_node::config;
 use shoal_node::endpoint::{Failure, RequestBody};
 
-use super::{STALL_TIMEOUT, endpoint, endpoint_with, failure, get, put, read_text, request, whole};
+use super::{
+    PATIENCE, STALL_TIMEOUT, endpoint, endpoint_with, failure, get, patient_endpoint, put, read_text, request,
+    whole,
+};
 use crate::lake::{ACCESS_KEY, Access, Fault, Lake, Request};
 
 #[tokio::test]
 async fn passing_trouble_is_tried_again_and_the_client_never_knows() {
     let lake = Lake::start().await;
     lake.put("bucket", "key", "x");
-    let endpoint = endpoint(&lake);
+    let endpoint = patient_endpoint(&lake);
     for fault in [
         Fault::status(500),
         Fault::status(502),
@@ -35,7 +38,7 @@ async fn passing_trouble_is_tried_again_and_the_client_never_knows() {
 #[tokio::test]
 async fn trouble_that_stays_is_given_as_it_is() {
     let lake = Lake::start().await;
-    let endpoint = endpoint(&lake);
+    let endpoint = patient_endpoint(&lake);
     lake.misbehave(Fault::status(503).always());
     let (status, text) = read_text(&endpoint, get("/bucket/key")).await;
     assert_eq!(
@@ -108,8 +111,8 @@ async fn retries_end_with_their_budget() {
 #[tokio::test]
 async fn no_try_begins_when_the_client_has_waited_long() {
     let lake = Lake::start().await;
-    lake.misbehave(Fault::reset().late(STALL_TIMEOUT * 3 / 4).always());
-    let endpoint = endpoint(&lake);
+    lake.misbehave(Fault::reset().late(PATIENCE * 5 / 8).always());
+    let endpoint = patient_endpoint(&lake);
     assert_eq!(
         failure(endpoint.send(get("/bucket/key")).await),
         Failure::BrokenOff
@@ -125,13 +128,11 @@ async fn no_try_begins_when_the_client_has_waited_long() {
 async fn a_connection_that_went_stale_is_replaced_without_a_retry() {
     let lake = Lake::start().await;
     lake.put("bucket", "key", "x");
-    let endpoint = endpoint_with(
-        &lake,
-        &config::Limits {
-            retry_budget_percent: 0,
-            ..config::Limits::default()
-        },
-    );
+    let limits = config::Limits {
+        retry_budget_percent: 0,
+        ..config::Limits::default()
+    };
+    let endpoint = endpoint_with(&lake, STALL_TIMEOUT, &limits);
     read_text(&endpoint, get("/bucket/key")).await;
 
     // Closed while idle: noticed before anything is sent, so that writes are safe too.
