@@ -17,7 +17,8 @@ install_packages() {
   printf 'could not install %s: %s\n' "$*" "$(tail -n 1 <<< "$told")" >&2
 }
 
-# install_missing PROGRAM PACKAGE...: installs the packages of a program that is missing.
+# install_missing PROGRAM PACKAGE...: installs the packages of a program that is missing. A function of that
+# name is no program.
 install_missing() {
-  PATH="$PATH:/usr/sbin:/sbin" command -v "$1" > /dev/null || install_packages "${@:2}"
+  PATH="$PATH:/usr/sbin:/sbin" type -P "$1" > /dev/null || install_packages "${@:2}"
 }

@@ -121,32 +121,33 @@ scripted_tests() {
     skip "lakes, clients, networks, experiments, demo: ${missing[*]} is not installed"
     return
   fi
-  # The suite waits most of the time, so it runs beside all others.
-  step "versitygw's own suite through a node" tests/full-flow/run.sh &
+  # One story of the networks needs the whole machine, so nothing runs beside them.
   networks
+  # The suite waits most of the time, so it runs beside the clients.
+  step "versitygw's own suite through a node" tests/full-flow/run.sh &
   clients
   wait
 }
 
 # The tests of the directory start servers of Redis, and pass without them.
-redis() {
+install_redis() {
   install_missing redis-server redis-server
   command -v redis-server > /dev/null || skip 'the directory in Redis: redis-server is not installed'
 }
 
 # The registry's tests and the suites that write into a tier start members of etcd, and pass without it.
-etcd() {
+install_etcd() {
   local program missing=()
   install_missing etcd etcd-server etcd-client
   for program in etcd etcdctl openssl; do
-    command -v "$program" > /dev/null || missing+=("$program")
+    type -P "$program" > /dev/null || missing+=("$program")
   done
   [ "${#missing[@]}" -eq 0 ] || skip "the registry in etcd, and tiers of several processes: ${missing[*]} is not installed"
 }
 
 [ -z "${QUICK:-}" ] || export SHOAL_MODEL_SETS=1
-etcd
-redis
+install_etcd
+install_redis
 mapfile -t left_out < <(without_solver)
 if [ "${#left_out[@]}" -gt 0 ]; then
   skip 'the planner, and plans from histories: cmake, a C++ compiler or libclang is not installed'
