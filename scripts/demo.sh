@@ -139,15 +139,15 @@ if ! command -v etcd > /dev/null; then
   exit 0
 fi
 
-# free_port: prints a port that no process listens on, and that the kernel gives to no connection.
+# free_port: sets `port` to one that no process listens on, and that the kernel gives to no connection. It
+# gives no port twice: the first process to get it may not listen yet.
+declare -A given=()
 free_port() {
-  local port
   while true; do
     port=$((10000 + RANDOM % 22000))
-    if ! (: > "/dev/tcp/127.0.0.1/$port") 2> /dev/null; then
-      echo "$port"
-      return
-    fi
+    [ -z "${given[$port]:-}" ] || continue
+    given[$port]=1
+    (: > "/dev/tcp/127.0.0.1/$port") 2> /dev/null || return 0
   done
 }
 
@@ -164,9 +164,11 @@ awaits() {
 
 # start_etcd: starts one member, and sets `registry` to its URL.
 start_etcd() {
-  local peer
-  registry=http://127.0.0.1:$(free_port)
-  peer=http://127.0.0.1:$(free_port)
+  local peer port
+  free_port
+  registry=http://127.0.0.1:$port
+  free_port
+  peer=http://127.0.0.1:$port
   etcd --name demo --data-dir "$work/etcd" --logger zap --log-level error \
     --listen-client-urls "$registry" --advertise-client-urls "$registry" --listen-peer-urls "$peer" \
     --initial-advertise-peer-urls "$peer" --initial-cluster "demo=$peer" > "$work/etcd.log" 2>&1 &
@@ -199,7 +201,7 @@ listen = "127.0.0.1:${peers[$1]}"
 seeds = [${seeds%, }]
 secret_key = "what the nodes of this demo share"
 [write]
-age = "2s"
+age = "10s"
 [[write.rule]]
 prefix = "s3://demo/back/"
 mode = "back"
@@ -229,9 +231,9 @@ start_etcd
 s3 --request PUT "$lake/shoal-tier"
 ports=() admin_ports=() peers=() processes=()
 for index in 0 1 2; do
-  ports+=("$(free_port)")
-  admin_ports+=("$(free_port)")
-  peers+=("$(free_port)")
+  free_port && ports+=("$port")
+  free_port && admin_ports+=("$port")
+  free_port && peers+=("$port")
 done
 for index in 0 1 2; do start_node "$index"; done
 for index in 0 1 2; do

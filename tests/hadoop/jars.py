@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import shutil
 import urllib.request
 from pathlib import Path
 
 import pyspark
 from real.lakes import cache_dir
+from real.processes import tried_again
 
 CENTRAL = "https://repo1.maven.org/maven2"
 LIST = Path(__file__).with_name("jars.txt")
@@ -17,6 +19,10 @@ SOURCES = "-test-sources.jar"
 
 class JarsUnavailable(RuntimeError):
     """No Java, or jars that cannot be had; the message says so, for the line that reports the skip."""
+
+
+class WrongSum(RuntimeError):
+    """A jar is another one than the one that was tested. That is no reason to skip anything."""
 
 
 def program(name: str) -> str:
@@ -39,21 +45,26 @@ def fetched() -> list[Path]:
 
 
 def _fetch(path: str, sum_expected: str) -> Path:
-    """Downloads a jar once, and returns its path. Removes the file and raises if its sum is another one."""
+    """Downloads a jar once, and returns its path."""
     folder = cache_dir() / "jars"
     folder.mkdir(exist_ok=True)
     jar = folder / Path(path).name
     if jar.exists() and _sum(jar) == sum_expected:
         return jar
+    return tried_again(lambda: _download(path, sum_expected, jar), JarsUnavailable, WrongSum)
+
+
+def _download(path: str, sum_expected: str, jar: Path) -> Path:
+    """Removes the file and raises if its sum is another one, as it is when the connection ends early."""
     partial = jar.with_suffix(".partial")
     try:
         with urllib.request.urlopen(f"{CENTRAL}/{path}", timeout=60) as answer, partial.open("wb") as file:
             shutil.copyfileobj(answer, file)
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         raise JarsUnavailable(f"{CENTRAL}/{path} cannot be had: {error}") from error
     if (found := _sum(partial)) != sum_expected:
         partial.unlink()
-        raise RuntimeError(f"{path} has the SHA-256 {found} instead of {sum_expected}")
+        raise WrongSum(f"{CENTRAL}/{path} has the SHA-256 {found} instead of {sum_expected}")
     return partial.rename(jar)
 
 

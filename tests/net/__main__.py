@@ -17,7 +17,7 @@ from .cluster import Cluster, Shape
 from .command_line import CommandLine
 from .fabric import Rates
 from .loopback_stories import Telling, stories, tell_all
-from .stories import FAULTS, VICTIM, Broken, Fault, tell
+from .stories import FAULTS, VICTIM, Fault, failure, tell
 
 # Slow enough that reads are under way whenever something happens, fast enough for a debug build.
 _RATES = Rates(client=100, node=100, rack=100, lake=50)
@@ -89,13 +89,19 @@ def _told_badly(arguments: argparse.Namespace, name: str, folder: Path) -> bool:
         disk=(VICTIM, _DISK_BYTES),
         written_back=story.written_back,
     )
-    with Cluster(arguments.shoal.resolve(), folder, shape) as cluster:
-        try:
-            told = story.tell(cluster, arguments.seed)
-        except (Broken, TimeoutError) as trouble:
-            logs = "\n".join(node.log.read_text(errors="replace")[-1500:] for node in cluster.nodes.values())
-            print(f"FAILED {name} (seed {arguments.seed}): {trouble}\n{logs}", flush=True)
-            return True
+    logs = ""
+    try:
+        with Cluster(arguments.shoal.resolve(), folder, shape) as cluster:
+            try:
+                told = story.tell(cluster, arguments.seed)
+            except Exception:
+                logs = "\n".join(node.log.read_text(errors="replace")[-1500:] for node in cluster.nodes.values())
+                raise
+    except (LakeUnavailable, EtcdUnavailable):
+        raise
+    except Exception as trouble:
+        print(f"{failure(name, arguments.seed, trouble)}{logs}", flush=True)
+        return True
     print(f"ok {name} (seed {arguments.seed}): {told}", flush=True)
     return False
 

@@ -33,7 +33,7 @@ _BEFORE_S = 2.5
 _TIMEOUT_S = 40
 # A name that is new to a directory settles in twenty seconds. A node that could not tell of a write attaches again
 # half a minute after the last one.
-_SETTLED_S = 90
+_SETTLED_S = 180
 _BY_CACHE = "HIT"
 _FAILING_NODE = 2
 

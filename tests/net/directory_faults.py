@@ -29,8 +29,10 @@ _PAUSE_S = 0.25
 # Objects that the nodes read when a replica has lost its master: enough for some entries at each master.
 _MORE = 24
 _BEFORE_S, _WHILE_S = 0.5, 2.0
-# Entries that are lost are told again within this time.
+# Entries are told within this time, and those that are lost are told again.
 _TOLD_S = 30
+# A write waits up to ten seconds when a node loses the directory, and twenty when a server was promoted.
+_TIMEOUT_S = 40
 
 
 @dataclass
@@ -100,7 +102,7 @@ class _Directory:
         def told() -> set[Entry]:
             return {entry for entry in server.entries() if any(version in entry[0] for version in versions)}
 
-        await_that("all nodes have told what they hold", lambda: _held_by_all(told()), 10)
+        await_that("all nodes have told what they hold", lambda: _held_by_all(told()), _TOLD_S)
         self.steady |= told()
 
 
@@ -238,9 +240,8 @@ def _clients(cluster: DirectoryCluster, seed: int) -> _Clients:
     clients = _Clients([], [])
     for node in cluster.nodes:
         clients.readers.append(_reader(cluster, node, cold, connections=1, pause_s=_PAUSE_S))
-        plan = changer.Plan(
-            urls, node, account.access_key, account.secret_key, BUCKET, seed, modes=("through", "around")
-        )
+        who = (account.access_key, account.secret_key)
+        plan = changer.Plan(urls, node, *who, BUCKET, seed, timeout_s=_TIMEOUT_S, modes=("through", "around"))
         clients.changers.append(Remote(None, "net.changer", plan.to_json()))
     for client in (*clients.readers, *clients.changers):
         client.go()

@@ -12,12 +12,11 @@ from typing import Any
 
 from real.etcd import EtcdUnavailable
 from real.lakes import LakeUnavailable
-from real.processes import StartError
 
 from . import directory_stories, tier_stories
 from .fabric import prepare
 from .loopback import LoopbackStory
-from .stories import Broken, CannotBeTold
+from .stories import CannotBeTold, failure
 
 # Most of the time nodes wait for timeouts, so stories can run side by side.
 _SIDE_BY_SIDE = 3
@@ -56,20 +55,20 @@ def tell_all(telling: Telling, names: Collection[str]) -> int:
 
 def _told_badly(telling: Telling, name: str) -> bool:
     story = stories(telling.kills, telling.is_long)[name]
+    logs = ""
     try:
         cluster = story.cluster(telling.binary, telling.folder / name, telling.lake)
         with cluster:
             try:
                 told = story.tell(cluster, telling.seed)
-            except (Broken, TimeoutError, StartError) as trouble:
+            except Exception:
                 logs = "\n".join(node.log.read_text(errors="replace")[-1500:] for node in cluster.nodes.values())
-                print(f"FAILED {name} (seed {telling.seed}): {type(trouble).__name__}: {trouble}\n{logs}", flush=True)
-                return True
+                raise
     except (CannotBeTold, EtcdUnavailable, LakeUnavailable) as reason:
         print(f"skipped: {name}: {reason}", flush=True)
         return False
-    except StartError as trouble:
-        print(f"FAILED {name} (seed {telling.seed}): {trouble}", flush=True)
+    except Exception as trouble:
+        print(f"{failure(name, telling.seed, trouble)}{logs}", flush=True)
         return True
     print(f"ok {name} (seed {telling.seed}): {told}", flush=True)
     return False

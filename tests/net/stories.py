@@ -7,6 +7,7 @@ import json
 import random
 import signal
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -32,6 +33,12 @@ class Broken(AssertionError):
 
 class CannotBeTold(RuntimeError):
     """A story that this machine cannot tell; the message says why, for the line that reports the skip."""
+
+
+def failure(name: str, seed: int, trouble: Exception) -> str:
+    """Returns the lines about a story that failed. The first says why, and the others where."""
+    where = "".join(traceback.format_exception(trouble))
+    return f"FAILED {name} (seed {seed}): {type(trouble).__name__}: {trouble}\n{where}"
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,8 @@ def _heal(cluster: Cluster, _: int) -> None:
 
 
 _ACTS = {
-    "killed": Act(_kill, _start_again, seconds=1),
-    "killed once more": Act(_kill, _start_again, seconds=1),
+    "killed": Act(_kill, _start_again),
+    "killed once more": Act(_kill, _start_again),
     "frozen": Act(
         lambda cluster, victim: cluster.signal(victim, signal.SIGSTOP),
         lambda cluster, victim: cluster.signal(victim, signal.SIGCONT),

@@ -3,7 +3,7 @@
 
 # virtual_environment NAME REQUIREMENTS: prints the python of an environment that has exactly these packages.
 virtual_environment() {
-  local name=$1 requirements=$2 folder
+  local name=$1 requirements=$2 folder attempt
   folder="${XDG_CACHE_HOME:-$HOME/.cache}/shoal/venv-$name"
   mkdir -p "$(dirname "$folder")" || return
   # Two suites that run side by side may need it: one makes it.
@@ -13,7 +13,12 @@ virtual_environment() {
     cmp -s "$requirements" "$folder/installed.txt" && exit
     echo "installing the packages of $requirements into $folder" >&2
     python3 -m venv --clear "$folder" >&2 || exit
-    "$folder/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements" >&2 || exit
+    for attempt in 1 2 3; do
+      "$folder/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements" >&2 && break
+      # The registry may have failed once.
+      [ "$attempt" -lt 3 ] || exit
+      sleep 5
+    done
     cp "$requirements" "$folder/installed.txt"
   ) 9> "$folder.lock" || return
   echo "$folder/bin/python"

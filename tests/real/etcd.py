@@ -12,8 +12,9 @@ import urllib.request
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import cast
 
-from .processes import Process, free_port
+from .processes import Process, await_that, free_port
 
 
 class EtcdUnavailable(RuntimeError):
@@ -72,9 +73,17 @@ class Etcd:
         return understood
 
     def leader(self) -> int:
-        """Returns the number of the member that leads."""
-        leads = [self._status(member) for member in range(len(self._clients))]
-        return next(member for member, (own, leader) in enumerate(leads) if own == leader)
+        """Returns the number of the member that leads. Waits for the end of an election."""
+        found: int | None = None
+
+        def has_leader() -> bool:
+            nonlocal found
+            leads = [self._status(member) for member in range(len(self._clients))]
+            found = next((member for member, (own, leader) in enumerate(leads) if own == leader), None)
+            return found is not None
+
+        await_that("etcd has a leader", has_leader)
+        return cast(int, found)
 
     def kill(self, member: int) -> None:
         """Ends a member as `kill -9` does; its folder stays."""

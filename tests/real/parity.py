@@ -21,6 +21,8 @@ from .wire import Answer, send
 MIB = 1 << 20
 BLOCK = 4 * MIB
 PAST, FUTURE = "Sat, 01 Jan 2000 00:00:00 GMT", "Fri, 01 Jan 2038 00:00:00 GMT"
+# Blocks that a client has are on the disk within this time.
+_CACHED_S = 30
 OTHER_ETAG = '"00000000000000000000000000000000"'
 
 ERROR_CODE = re.compile(rb"<Code>([^<]*)</Code>")
@@ -243,7 +245,7 @@ class Parity:
         """
         if self._node_url == self._lake_url:
             return
-        deadline = time.monotonic() + 3
+        deadline = time.monotonic() + _CACHED_S
         while (answer := ask()).headers.get("x-cache") not in ("HIT", "REVALIDATED"):
             # The node sends a request to the lake every time if stores differ in their answers to it.
             if answer.headers.get("x-cache-reason") == "dialect":

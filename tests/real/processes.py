@@ -6,15 +6,20 @@ import os
 import random
 import socket
 import subprocess
-import threading
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 _PATIENCE_S = 120
+_TRIES, _BETWEEN_TRIES_S = 3, 5
 
-_given: set[int] = set()
-_given_lock = threading.Lock()
+# A socket with an abstract name for each port that was returned. Such names belong to the network namespace, so
+# all harnesses in it see them, and the kernel frees them when this process ends.
+_given: list[socket.socket] = []
+
+_Result = TypeVar("_Result")
 
 
 class StartError(RuntimeError):
@@ -24,21 +29,21 @@ class StartError(RuntimeError):
 def free_port() -> int:
     """Returns a port of 127.0.0.1 that was free a moment ago, and that the kernel gives to no outgoing connection.
 
-    No port is returned twice: the first process to get it may not listen yet.
+    No port is returned twice, not even to two harnesses: the first process to get it may not listen yet.
     """
     while True:
         port = random.randrange(10_000, 32_000)
-        with _given_lock:
-            if port in _given:
-                continue
-            _given.add(port)
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
+                claim.bind(f"\0shoal-port-{port}")
                 probe.bind(("127.0.0.1", port))
             except OSError:
+                claim.close()
                 continue
-            return port
+        _given.append(claim)
+        return port
 
 
 class Process:
@@ -124,16 +129,28 @@ def run(command: Sequence[str | Path], env: Mapping[str, str] | None = None, tim
     return done.stdout
 
 
+def tried_again(download: Callable[[], _Result], *failures: type[Exception]) -> _Result:
+    """Returns the result of a download. Repeats it twice after these failures, which may be the network's."""
+    for _ in range(_TRIES - 1):
+        try:
+            return download()
+        except failures as failure:
+            print(f"trying again: {failure}", file=sys.stderr, flush=True)
+            time.sleep(_BETWEEN_TRIES_S)
+    return download()
+
+
 def await_that(what: str, holds: Callable[[], bool], timeout_s: float = _PATIENCE_S) -> None:
     """Waits until `holds()` returns true. Raises `TimeoutError`, which names the condition, after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while True:
+        trouble: OSError | None = None
         try:
             if holds():
                 return
-        except OSError:
+        except OSError as error:
             # The node does not answer yet, or is frozen.
-            pass
+            trouble = error
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {timeout_s:.0f} s in vain: {what}")
+            raise TimeoutError(f"waited {timeout_s:.0f} s in vain: {what}") from trouble
         time.sleep(0.1)

@@ -10,10 +10,12 @@ The suite tries a test that fails in one of them again, alone, at the node and a
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -29,7 +31,7 @@ from real import etcd  # noqa: E402 - the path comes first
 from real.cluster import Cluster  # noqa: E402
 from real.lakes import LAKES, Account, Lake, LakeUnavailable, cache_dir  # noqa: E402
 from real.node import Node  # noqa: E402
-from real.processes import run  # noqa: E402
+from real.processes import run, tried_again  # noqa: E402
 from real.scratch import scratch  # noqa: E402
 from spread import NODES  # noqa: E402
 from users import BUCKETS, USERS, write_configuration  # noqa: E402
@@ -270,13 +272,22 @@ def tests_in(path: Path) -> list[str]:
 def checkout_suite() -> Path:
     """Returns the folder of the suite at the pinned commit, fetched once into the cache folder."""
     folder = cache_dir() / f"s3-tests-{SUITE_COMMIT[:12]}"
-    if not folder.exists():
-        partial = folder.with_suffix(".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        run(["git", "clone", "--quiet", SUITE_URL, partial])
-        run(["git", "-C", partial, "checkout", "--quiet", SUITE_COMMIT])
-        partial.rename(folder)
+    if folder.exists():
+        return folder
+    # Several suites may want it at the same time: one fetches it, and it appears whole.
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            tried_again(lambda: _clone(folder), RuntimeError, subprocess.TimeoutExpired)
     return folder
+
+
+def _clone(folder: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:
+        clone = Path(fresh) / "s3-tests"
+        run(["git", "clone", "--quiet", SUITE_URL, clone])
+        run(["git", "-C", clone, "checkout", "--quiet", SUITE_COMMIT])
+        clone.rename(folder)
 
 
 def parse() -> argparse.Namespace:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,9 +78,9 @@ class Story:
         self.restart()
         before = self._settled()
         self._write_kept("large", *_LARGE)
-        between = self._settled()
+        between = self._grown(before, 0, _LARGE[0] * _LARGE[1] * self.store.large_ratio)
         self._write_kept("small", *_SMALL)
-        after = self._settled()
+        after = self._grown(between, 1, _SMALL[0] * _SMALL[1] * self.store.small_ratio)
         large, elsewhere = between[0] - before[0], between[1] - before[1]
         small = after[1] - between[1]
         ratios = {
@@ -257,6 +257,17 @@ class Story:
 
     def _at_lake(self, method: str, key: str = "") -> Answer:
         return send(self.lake.url, self.lake.account, method, BUCKET, key)
+
+    def _grown(self, before: tuple[int, int], place: int, least: float) -> tuple[int, int]:
+        """Waits until a place has so many bytes more, as a busy store counts late, and returns what it settles at."""
+
+        def counted() -> bool:
+            return self.store.disk_bytes()[place] - before[place] >= least
+
+        # The caller judges the bytes, and tells how many there are.
+        with suppress(TimeoutError):
+            await_that("the store counts what was written", counted, _PATIENCE_S)
+        return self._settled()
 
     def _settled(self) -> tuple[int, int]:
         """Waits until the bytes on disk stay the same, and returns them. A store counts them only from time to time."""

@@ -11,7 +11,7 @@ _SLOT_S = 0.5
 _LINK = 100_000_000.0
 
 
-def document(sizes: dict[str, int], submit_s: float = 3.0, deadline_s: float = 3.5) -> dict[str, Any]:
+def document(sizes: dict[str, int], submit_s: float = 12.0, deadline_s: float = 12.5) -> dict[str, Any]:
     """Returns a plan for one job, which reads objects of these sizes, named by their URIs.
 
     It is submitted and due so many seconds from now. All objects are fetched from now on, in one slot of half a
