@@ -57,7 +57,10 @@ enum Line {
         until_ms: u64,
         objects: Vec<ObjectId>,
     },
-    Unpinned(Vec<ObjectId>),
+    Unpinned {
+        before: PinOrder,
+        objects: Vec<ObjectId>,
+    },
     Ended(PinOrder),
 }
 
@@ -94,9 +97,9 @@ impl Pinning {
                     let _ = ledger.add_pin(order, until_ms, object);
                 }
             }
-            Some(Line::Unpinned(objects)) => {
+            Some(Line::Unpinned { before, objects }) => {
                 for object in objects {
-                    ledger.unpin(object);
+                    ledger.unpin(object, before);
                 }
             }
             Some(Line::Ended(order)) => while !ledger.end_pins(order, BATCH) {},
@@ -144,21 +147,22 @@ impl Pinning {
         Ok(kept)
     }
 
-    /// Ends the pins of objects. Returns what was kept of each until now.
+    /// Ends the pins of objects by orders before this one. Returns what was kept of each until now.
     ///
     /// # Errors
     ///
     /// Refuses if the journal cannot be written.
-    pub(super) fn unpin(&self, objects: &[ObjectId]) -> Result<Vec<Kept>, Refusal> {
+    pub(super) fn unpin(&self, before: PinOrder, objects: &[ObjectId]) -> Result<Vec<Kept>, Refusal> {
         let mut journal = self.journal.lock();
         let mut freed = Vec::with_capacity(objects.len());
         for part in objects.chunks(RECORD_OBJECTS) {
             let pinned = part.iter().copied();
-            let pinned: Vec<_> = pinned.filter(|object| self.ledger.has_pin(*object)).collect();
-            if !pinned.is_empty() {
-                self.write(&mut journal, &Line::Unpinned(pinned))?;
+            let pinned = pinned.filter(|object| self.ledger.is_pinned_before(*object, before));
+            let objects: Vec<_> = pinned.collect();
+            if !objects.is_empty() {
+                self.write(&mut journal, &Line::Unpinned { before, objects })?;
             }
-            freed.extend(part.iter().map(|object| self.ledger.unpin(*object)));
+            freed.extend(part.iter().map(|object| self.ledger.unpin(*object, before)));
         }
         self.compact(&mut journal);
         Ok(freed)
@@ -240,8 +244,9 @@ impl Line {
                 out.extend_from_slice(&until_ms.to_le_bytes());
                 &objects[..]
             }
-            Self::Unpinned(objects) => {
+            Self::Unpinned { before, objects } => {
                 out.push(b'U');
+                out.extend_from_slice(&before.0.to_le_bytes());
                 objects
             }
             Self::Ended(order) => {
@@ -274,7 +279,13 @@ impl Line {
                     objects: objects(rest)?,
                 }
             }
-            b'U' => Self::Unpinned(objects(rest)?),
+            b'U' => {
+                let (before, rest) = rest.split_first_chunk()?;
+                Self::Unpinned {
+                    before: PinOrder(u128::from_le_bytes(*before)),
+                    objects: objects(rest)?,
+                }
+            }
             b'E' => Self::Ended(PinOrder(u128::from_le_bytes(rest.try_into().ok()?))),
             _ => return None,
         })
@@ -306,14 +317,15 @@ impl Store {
         pinned.unwrap_or(Err(Refusal::Exhausted))
     }
 
-    /// Ends the pins of objects before their time, of whatever order. Returns what was kept of each.
+    /// Ends the pins of objects before their time, if they are of orders before this one. Returns what is no
+    /// longer kept of each.
     ///
     /// # Errors
     ///
     /// Refuses if that cannot be written down.
-    pub async fn unpin(&self, objects: Vec<ObjectId>) -> Result<Vec<Kept>, Refusal> {
+    pub async fn unpin(&self, before: PinOrder, objects: Vec<ObjectId>) -> Result<Vec<Kept>, Refusal> {
         let pinning = Arc::clone(&self.pinning);
-        let unpinned = run_blocking(move || pinning.unpin(&objects)).await;
+        let unpinned = run_blocking(move || pinning.unpin(before, &objects)).await;
         unpinned.unwrap_or(Err(Refusal::Exhausted))
     }
 
@@ -377,7 +389,10 @@ mod tests {
                 until_ms: 77,
                 objects: objects.clone(),
             },
-            Line::Unpinned(objects),
+            Line::Unpinned {
+                before: order,
+                objects,
+            },
             Line::Ended(order),
         ] {
             assert_eq!(Line::decode(&line.encode()), Some(line));

@@ -78,13 +78,16 @@ impl Pins {
             .collect()
     }
 
-    /// Ends the pins of an object. Returns whether there were any.
-    pub(super) fn remove_object(&mut self, object: ObjectId) -> bool {
-        let orders = self.orders_of(object);
-        for (order, _) in &orders {
-            self.remove_pair(*order, object);
+    /// Ends the pins of an object by orders before this one. Returns whether the object is no longer pinned, and
+    /// was.
+    pub(super) fn remove_object(&mut self, object: ObjectId, before: PinOrder) -> bool {
+        let was_pinned = self.contains(object);
+        for (order, _) in self.orders_of(object) {
+            if order < before {
+                self.remove_pair(order, object);
+            }
         }
-        !orders.is_empty()
+        was_pinned && !self.contains(object)
     }
 
     /// Takes up to `most` objects out of an order. Returns those that are no longer pinned, and whether the
@@ -227,8 +230,8 @@ mod tests {
                         model.entry(order).or_default().insert(object(number));
                     }
                     2 => {
-                        pins.remove_object(object(number));
-                        for objects in model.values_mut() {
+                        pins.remove_object(object(number), PinOrder(order));
+                        for (_, objects) in model.range_mut(..order) {
                             objects.remove(&object(number));
                         }
                     }

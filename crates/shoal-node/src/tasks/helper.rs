@@ -94,7 +94,7 @@ impl TaskHelper {
                 Ok(kept) => Answer::Kept(kept),
                 Err(refusal) => Answer::Refused(refusal.as_str().into()),
             },
-            Question::Unpin(objects) => match self.store.unpin(objects).await {
+            Question::Unpin(before, objects) => match self.store.unpin(before, objects).await {
                 Ok(kept) => Answer::Kept(kept),
                 Err(refusal) => Answer::Refused(refusal.as_str().into()),
             },

@@ -11,6 +11,10 @@ use crate::clock;
 use crate::cooperation::Cooperation;
 use crate::membership::{Members, State};
 
+/// How long a node that has just started and knows no other waits for one: other nodes are greeted, or greet it,
+/// within this time.
+const ALONE: Duration = Duration::from_secs(20);
+
 /// The ring of the nodes that run tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Homes {
@@ -18,6 +22,10 @@ pub(crate) struct Homes {
     ring: Option<Ring>,
     /// The digest of the nodes, and since when it has been the same.
     same_since: Option<(u64, Instant)>,
+    /// Since when other nodes are looked for.
+    began: Option<Instant>,
+    /// Whether another node was there since the start.
+    has_met: bool,
 }
 
 impl Homes {
@@ -36,6 +44,16 @@ impl Homes {
                 (digest, Duration::ZERO)
             }
         }
+    }
+
+    /// Whether this node may know the other nodes. One that has just started seems to be alone, and would carry
+    /// out the tasks of all without asking any.
+    pub(crate) fn may_know_all(&mut self, cooperation: &Cooperation) -> bool {
+        let now = clock::instant();
+        let began = *self.began.get_or_insert(now);
+        // A node that caches alone has no members.
+        self.has_met |= cooperation.members().len() != 1;
+        self.has_met || now.saturating_duration_since(began) >= ALONE
     }
 
     /// Whether this node is the home of a task, or would be if the home was gone.

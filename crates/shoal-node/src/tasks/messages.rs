@@ -92,8 +92,8 @@ pub enum Question {
     Held(Vec<(VersionId, u32)>),
     /// Pin these objects.
     Pin(Pin, Vec<ObjectId>),
-    /// End the pins of these objects.
-    Unpin(Vec<ObjectId>),
+    /// End the pins of these objects by orders before this one.
+    Unpin(PinOrder, Vec<ObjectId>),
     /// Remove the blocks of these objects, unless they are pinned.
     Evict(Vec<ObjectId>),
     /// Send the list of this task, from an offset on.
@@ -166,7 +166,7 @@ enum QuestionMessage<'a> {
     },
     Held(Vec<([u8; 16], u32)>),
     Pin((u128, u64), Vec<[u8; 16]>),
-    Unpin(Vec<[u8; 16]>),
+    Unpin(u128, Vec<[u8; 16]>),
     Evict(Vec<[u8; 16]>),
     Manifest(u128, u64),
     FillPlanned {
@@ -229,7 +229,7 @@ impl Question {
                     .collect(),
             ),
             Self::Pin(pin, objects) => QuestionMessage::Pin(pin.to_numbers(), digests(objects)),
-            Self::Unpin(objects) => QuestionMessage::Unpin(digests(objects)),
+            Self::Unpin(before, objects) => QuestionMessage::Unpin(before.0, digests(objects)),
             Self::Evict(objects) => QuestionMessage::Evict(digests(objects)),
             Self::Manifest(id, offset) => QuestionMessage::Manifest(*id, *offset),
             Self::Promise(read, objects) => {
@@ -283,7 +283,7 @@ impl Question {
                 )
             }
             QuestionMessage::Pin(pin, digests) => Self::Pin(Pin::of_numbers(pin), objects(digests)?),
-            QuestionMessage::Unpin(digests) => Self::Unpin(objects(digests)?),
+            QuestionMessage::Unpin(before, digests) => Self::Unpin(PinOrder(before), objects(digests)?),
             QuestionMessage::Evict(digests) => Self::Evict(objects(digests)?),
             QuestionMessage::Manifest(id, offset) => Self::Manifest(id, offset),
             QuestionMessage::Promise((id, bytes_per_second, life_ms), digests) => {
@@ -483,7 +483,7 @@ mod tests {
             Question::Fill(Box::new(planned)),
             Question::Held(vec![(VersionId([1; 16]), 9)]),
             Question::Pin(pin(), objects.clone()),
-            Question::Unpin(objects.clone()),
+            Question::Unpin(PinOrder(u128::MAX), objects.clone()),
             Question::Evict(objects.clone()),
             Question::Manifest(u128::MAX, 7),
             Question::Promise(promised, objects),

@@ -19,7 +19,7 @@ const LIFE: Duration = Duration::from_hours(7 * 24);
 const MEMORY: Duration = Duration::from_hours(24);
 
 /// The longest time for which an object can be pinned.
-const PINNED_MAX: Duration = Duration::from_hours(400 * 24);
+const AHEAD_MAX: Duration = Duration::from_hours(400 * 24);
 
 /// The fields of a request.
 const FIELDS: [&str; 8] = [
@@ -145,6 +145,9 @@ pub enum OrderError {
     /// A pin ends too late.
     #[error("until is more than 400 days ahead\nhint: pin for a shorter time, and again before its end")]
     EndTooLate,
+    /// Nodes would have to remember the task for too long.
+    #[error("deadline is more than 400 days ahead\nhint: give an earlier one, or a rate")]
+    DeadlineTooLate,
     /// A time is over.
     #[error("{0} is not in the future\nhint: give a later time")]
     Over(&'static str),
@@ -235,7 +238,7 @@ impl TaskRequest {
         };
         if self.kind == TaskKind::Pin {
             let until = self.until.ok_or(OrderError::NoEnd)?;
-            if until.after(now) > PINNED_MAX {
+            if until.after(now) > AHEAD_MAX {
                 return Err(OrderError::EndTooLate);
             }
         } else {
@@ -252,6 +255,12 @@ impl TaskRequest {
             if moment.is_some_and(|moment| moment.after(now).is_zero()) {
                 return Err(OrderError::Over(field));
             }
+        }
+        if self
+            .deadline
+            .is_some_and(|deadline| deadline.after(now) > AHEAD_MAX)
+        {
+            return Err(OrderError::DeadlineTooLate);
         }
         if self.rate_bytes_per_second == Some(0) {
             return Err(OrderError::NoRate);
@@ -283,9 +292,14 @@ impl Order {
         }
     }
 
-    /// When the task is given up if it is not over.
-    pub fn ends(&self) -> Moment {
-        given_up(&self.request, self.created)
+    /// When a run of the task that began at `started` is given up if it is not over. A pin runs again whenever
+    /// other nodes are there, and never beyond its end.
+    pub fn ends(&self, started: Moment) -> Moment {
+        let ends = given_up(&self.request, self.created);
+        match self.request.until {
+            Some(until) => ends.max(started.plus(LIFE)).min(until),
+            None => ends,
+        }
     }
 
     /// Whether the task pins objects at `now`, unless it was cancelled.

@@ -208,11 +208,12 @@ impl Tasks {
         if entries.len() >= ORDERS_MAX || self.bulletin.is_half_full() {
             return Err(NotTaken::Full.into());
         }
-        // Pins that were ended do not come back while the order that set them is known.
-        let unpins = request.kind == TaskKind::Unpin;
-        let remembered = unpins.then(|| entries.iter().map(|entry| entry.order.forgotten).max());
+        // Pins that were ended do not come back before the end of the order that set them.
+        let pins = entries.iter().filter(|entry| entry.order.pins(created));
+        let last_end = pins.filter_map(|entry| entry.order.request.until).max();
+        let remembered = last_end.filter(|_| request.kind == TaskKind::Unpin);
         let created_here = (created.into(), &*self.parts.name);
-        let order = Order::accepted(request, manifest, created_here, remembered.flatten());
+        let order = Order::accepted(request, manifest, created_here, remembered);
         let body = serde_json::to_vec(&order).expect("an order is JSON");
         let key = key(id, Kind::Order);
         self.bulletin.put(key, body, order.forgotten.time())?;
@@ -297,6 +298,9 @@ impl Tasks {
 
     /// Begins the tasks that this node is to run and does not run yet, the oldest first.
     fn begin_due(self: &Arc<Self>, runs: &mut JoinSet<()>, stopping: &Shutdown) {
+        if !self.homes.lock().may_know_all(&self.parts.cooperation) {
+            return;
+        }
         let (now, members) = (
             clock::utc_now(),
             self.homes.lock().members(&self.parts.cooperation),
@@ -388,6 +392,7 @@ impl Tasks {
     async fn run_one(&self, entry: Entry, stopping: Shutdown) {
         let run = self.begin(entry);
         let (id, order) = (run.id, &run.order);
+        let started = run.progress.lock().started.unwrap_or_else(now);
         self.report(&run);
         let caller = match self.parts.caller(order.request.identity.as_deref()) {
             Ok(caller) => caller,
@@ -419,8 +424,14 @@ impl Tasks {
             if !self.is_mine(id) {
                 return;
             }
-            if order.ends().after(clock::utc_now()).is_zero() {
-                let why = "it took too long and was given up";
+            let now = clock::utc_now();
+            if order.ends(started).after(now).is_zero() {
+                let is_unpinned = order.request.kind == TaskKind::Pin && !order.pins(now);
+                let why = if is_unpinned {
+                    "its pins ended before all objects were there"
+                } else {
+                    "it took too long and was given up"
+                };
                 break (TaskState::Failed, Some(why.into()));
             }
         };

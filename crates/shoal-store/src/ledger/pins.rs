@@ -39,10 +39,10 @@ impl Ledger {
         self.state.lock().pins.add(order, until_ms, object)
     }
 
-    /// Ends the pins of an object. Returns the blocks that were pinned.
-    pub(crate) fn unpin(&self, object: ObjectId) -> Kept {
+    /// Ends the pins of an object by orders before this one. Returns the blocks that are no longer pinned.
+    pub(crate) fn unpin(&self, object: ObjectId, before: PinOrder) -> Kept {
         let mut state = self.state.lock();
-        if state.pins.remove_object(object) {
+        if state.pins.remove_object(object, before) {
             state.unpin_blocks(object, None)
         } else {
             Kept::default()
@@ -72,6 +72,13 @@ impl Ledger {
     /// The orders that pin an object, each with its end.
     pub(crate) fn pin_orders_of(&self, object: ObjectId) -> Vec<(PinOrder, u64)> {
         self.state.lock().pins.orders_of(object)
+    }
+
+    /// Whether an order before this one pins an object.
+    pub(crate) fn is_pinned_before(&self, object: ObjectId, before: PinOrder) -> bool {
+        self.pin_orders_of(object)
+            .iter()
+            .any(|(order, _)| *order < before)
     }
 
     /// Whether an object is pinned.

@@ -163,7 +163,12 @@ impl World {
                 let pinned = self.store().pin(order, end, vec![object(number)]).await;
                 pinned.expect("blocks make room for a journal");
             }
-            Step::Unpin(number) => drop(self.store().unpin(vec![object(number)]).await.unwrap()),
+            Step::Unpin(number) => drop(
+                self.store()
+                    .unpin(PinOrder(u128::MAX), vec![object(number)])
+                    .await
+                    .unwrap(),
+            ),
             Step::End(order) => self.store().end_pins(PinOrder(order.into())).await,
             Step::Split(percent) => split(self.store(), [percent, 100 - percent]),
             Step::Tear(cuts) => self.tear(cuts).await,

@@ -14,6 +14,9 @@ use crate::{Absence, PinOrder, RemovalReason, Share, Store};
 
 const ORDER: PinOrder = PinOrder(7);
 
+/// An order after all others.
+const LATER: PinOrder = PinOrder(u128::MAX);
+
 fn in_an_hour() -> SystemTime {
     clock::utc_now() + Duration::from_hours(1)
 }
@@ -126,9 +129,33 @@ async fn an_object_is_pinned_as_long_as_one_of_its_orders_lasts() {
     }
     store.end_pins(ORDER).await;
     assert!(store.is_pinned(version(1, "a", BLOCK * 3).block(0)));
-    let freed = store.unpin(vec![object(1), object(9)]).await.unwrap();
+    let freed = store.unpin(LATER, vec![object(1), object(9)]).await.unwrap();
     assert_eq!((freed[0].blocks, freed[1].blocks), (3, 0));
     assert!(!store.has_pin(object(1)) && store.pin_orders().is_empty());
+}
+
+#[tokio::test]
+async fn an_order_ends_pins_of_earlier_orders_alone() {
+    let lab = Lab::for_blocks(20);
+    let (store, _) = lab.open();
+    put_all(&store, &version(1, "a", BLOCK * 3)).await;
+    let (unpin, later) = (PinOrder(ORDER.0 + 1), PinOrder(ORDER.0 + 2));
+    for order in [ORDER, later] {
+        store.pin(order, in_an_hour(), vec![object(1)]).await.unwrap();
+    }
+    let freed = store.unpin(unpin, vec![object(1)]).await.unwrap();
+    assert_eq!(freed[0].blocks, 0, "the later order pins them");
+    let order = |store: &Store| {
+        store
+            .pins_of(object(1))
+            .iter()
+            .map(|pin| pin.0)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(order(&store), [later]);
+    super::close(store).await;
+    let (store, _) = lab.open();
+    assert_eq!(order(&store), [later], "also after a restart");
 }
 
 #[tokio::test]
@@ -142,7 +169,7 @@ async fn pins_survive_a_restart_and_hold_before_the_first_eviction() {
         .pin(ORDER, in_an_hour(), vec![object(1), object(2)])
         .await
         .unwrap();
-    store.unpin(vec![object(2)]).await.unwrap();
+    store.unpin(LATER, vec![object(2)]).await.unwrap();
     store
         .pin(PinOrder(8), in_an_hour(), vec![object(3)])
         .await

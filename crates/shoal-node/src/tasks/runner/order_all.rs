@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use shoal_policy::ObjectId;
+use shoal_store::PinOrder;
 
 use super::{Candidate, Ended, ObjectFailure, Runner};
 use crate::tasks::messages::{Answer, Question};
@@ -12,7 +13,8 @@ impl Runner<'_> {
     pub(super) async fn unpin_part(&self, part: Vec<Candidate>) -> Result<(), Ended> {
         let objects = objects_of(&part);
         let mut pinned = HashSet::new();
-        self.ask_all(Question::Unpin, &objects, |node, answer| {
+        let unpin = |objects| Question::Unpin(PinOrder(self.id), objects);
+        self.ask_all(unpin, &objects, |node, answer| {
             let Answer::Kept(freed) = answer else { return };
             let mut progress = self.progress.lock();
             for (object, freed) in objects.iter().zip(freed) {
