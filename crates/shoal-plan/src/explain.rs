@@ -152,10 +152,17 @@ impl Story<'_> {
         };
         let due = |transfer: &&Transfer| transfer.start_s < self.job.submit_s;
         let transfers: Vec<&Transfer> = plan.transfers.iter().filter(due).collect();
+        let bytes = |transfer: &Transfer| {
+            let bytes = self.file(&read.file);
+            let bytes = bytes.map(|file| transfer.bytes(file.bytes, file.block_bytes));
+            bytes.map_or(0, |bytes| bytes.end - bytes.start)
+        };
         if transfers.len() <= TRANSFERS {
-            parts.extend(transfers.iter().map(|transfer| self.transfer(transfer)));
+            let told = transfers.iter();
+            parts.extend(told.map(|transfer| self.transfer(transfer, bytes(transfer))));
         } else {
-            parts.push(self.together(&transfers));
+            let bytes = transfers.iter().map(|transfer| bytes(transfer)).sum();
+            parts.push(self.together(&transfers, bytes));
         }
         let stays = plan
             .cached
@@ -176,23 +183,23 @@ impl Story<'_> {
         parts
     }
 
-    fn transfer(&self, transfer: &Transfer) -> String {
+    fn transfer(&self, transfer: &Transfer, bytes: u64) -> String {
         format!(
             "{} are fetched from {} to {} at {}/s",
-            human(transferred(transfer)),
+            human_bytes(bytes),
             (self.clock)(transfer.start_s),
             (self.clock)(transfer.end_s),
             human(transfer.bytes_per_second)
         )
     }
 
-    fn together(&self, transfers: &[&Transfer]) -> String {
+    fn together(&self, transfers: &[&Transfer], bytes: u64) -> String {
         let rates = transfers.iter().map(|transfer| transfer.bytes_per_second);
         let starts = transfers.iter().map(|transfer| transfer.start_s);
         let ends = transfers.iter().map(|transfer| transfer.end_s);
         format!(
             "{} are fetched from {} to {}, in {} of at most {}/s",
-            human(transfers.iter().map(|transfer| transferred(transfer)).sum()),
+            human_bytes(bytes),
             (self.clock)(starts.fold(f64::INFINITY, f64::min)),
             (self.clock)(ends.fold(f64::NEG_INFINITY, f64::max)),
             counted(transfers.len() as u64, "transfer"),
@@ -266,10 +273,6 @@ impl Story<'_> {
             }
         };
     }
-}
-
-fn transferred(transfer: &Transfer) -> f64 {
-    (transfer.end_s - transfer.start_s) * transfer.bytes_per_second
 }
 
 #[expect(

@@ -1,5 +1,7 @@
 //! A plan: the outcome of each job, and the use of link and cache for it. `shoal-planner` writes it as JSON.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::model::Objective;
@@ -144,14 +146,24 @@ pub struct FilePlan {
 pub struct Transfer {
     /// The start of the first block.
     pub start_s: f64,
-    /// The end of the last block.
+    /// The end of the last block: never after the slots in which the plan fetches the file without a gap.
     pub end_s: f64,
-    /// The rate of each block.
+    /// The rate of each block. It exceeds what the slots have for this transfer by less than one block over
+    /// the time of the transfer, and only where blocks are not whole between slots.
     pub bytes_per_second: f64,
     /// The first block.
     pub first_block: u64,
     /// The number of blocks.
     pub blocks: u64,
+}
+
+impl Transfer {
+    /// The part of a file that it fetches: whole blocks, but the last block of the file may be short.
+    pub fn bytes(&self, file_bytes: u64, block_bytes: u64) -> Range<u64> {
+        let end = self.first_block.saturating_add(self.blocks);
+        let byte = |block: u64| block.saturating_mul(block_bytes).min(file_bytes);
+        byte(self.first_block)..byte(end)
+    }
 }
 
 /// Bytes that are cached for a time.

@@ -84,9 +84,7 @@ fn lay_out(request: &Request, instance: &Instance, former: &Plan, schedule: &mut
         // Fetched bytes by slot. Those that were due before now are fetched by now, or missing.
         let mut fetched: Vec<(usize, f64)> = Vec::new();
         for transfer in &plan.transfers {
-            let bytes_per_block = described.block_bytes as f64;
-            let begin = (transfer.first_block as f64 * bytes_per_block).min(file.bytes);
-            let end = ((transfer.first_block + transfer.blocks) as f64 * bytes_per_block).min(file.bytes);
+            let bytes = transfer.bytes(described.bytes, described.block_bytes);
             let (first, last) = (
                 slots.slot(transfer.start_s),
                 slots.end(transfer.end_s).min(slots.len()),
@@ -94,7 +92,7 @@ fn lay_out(request: &Request, instance: &Instance, former: &Plan, schedule: &mut
             if transfer.end_s <= slots.start_s(0) || first >= last {
                 continue;
             }
-            let share = (end - begin) / (transfer.end_s - transfer.start_s);
+            let share = (bytes.end - bytes.start) as f64 / (transfer.end_s - transfer.start_s);
             for slot in first.max(file.available)..last {
                 let from_s = slots.start_s(slot).max(transfer.start_s);
                 let until_s = slots.start_s(slot + 1).min(transfer.end_s);

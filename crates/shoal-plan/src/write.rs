@@ -10,7 +10,7 @@ use crate::plan::{
 use crate::planner::Decision;
 use crate::schedule::{FileSchedule, Schedule};
 use crate::slots::Slots;
-use crate::translate::{Skyline, translate};
+use crate::translate::{Blocks, Skyline, translate};
 
 /// The plan of a decision.
 pub fn write(request: &Request, instance: &Instance, decision: &Decision) -> Plan {
@@ -232,7 +232,15 @@ fn transfers(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes
             slot = at;
         }
         let (from, to) = (blocks(file, block_bytes, start), blocks(file, block_bytes, level));
-        let runs = translate(&skyline, block_bytes, to.saturating_sub(from));
+        let begin = from as f64 * block_bytes;
+        let blocks = Blocks {
+            count: to.saturating_sub(from),
+            block_bytes,
+            // The last block of the file may be short.
+            bytes: ((to as f64 * block_bytes).min(file.bytes) - begin).max(0.0),
+            cached_bytes: (start - begin).max(0.0),
+        };
+        let runs = translate(&skyline, &blocks);
         transfers.extend(runs.into_iter().map(|run| Transfer {
             start_s: run.start_s,
             end_s: run.end_s,
@@ -282,4 +290,201 @@ fn evictions(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes
         before = after;
     }
     evictions
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(
+        clippy::float_cmp,
+        clippy::cast_sign_loss,
+        reason = "whole numbers are exact; bytes and times are positive"
+    )]
+
+    use proptest::prelude::*;
+
+    use super::transfers;
+    use crate::instance::FileUse;
+    use crate::model::File;
+    use crate::plan::Transfer;
+    use crate::schedule::FileSchedule;
+    use crate::slots::Slots;
+
+    const SLOT_S: f64 = 300.0;
+    const BLOCK: f64 = File::default_block_bytes() as f64;
+
+    /// The transfers of a file with these bytes, of which so many are cached at the start, and its fetched
+    /// bytes by slot. What is fetched stays.
+    fn written(bytes: f64, held_bytes: f64, fetches: &[(usize, f64)]) -> Vec<Transfer> {
+        let mut request = crate::table1::request();
+        request.jobs.clear();
+        (request.window.slot_s, request.window.end_s) = (SLOT_S, 100.0 * SLOT_S);
+        let file = FileUse {
+            number: 0,
+            bytes,
+            available: 0,
+            held_bytes,
+            held_until: 0,
+            arrivals: Vec::new(),
+        };
+        let mut level = held_bytes;
+        let mut cached = vec![(0, held_bytes)];
+        for &(slot, bytes) in fetches {
+            level += bytes;
+            cached.retain(|step| step.0 != slot);
+            cached.push((slot, level));
+        }
+        let schedule = FileSchedule {
+            fetches: fetches.to_vec(),
+            cached,
+        };
+        transfers(&Slots::of(&request), &file, &schedule, BLOCK)
+    }
+
+    /// Bytes of a transfer of such a file.
+    fn bytes_of(bytes: f64, transfer: &Transfer) -> f64 {
+        let end = (transfer.first_block + transfer.blocks) as f64 * BLOCK;
+        end.min(bytes) - transfer.first_block as f64 * BLOCK
+    }
+
+    /// Each transfer has the bytes that its rate and its time say, and all blocks are there in the end.
+    fn check_bytes(bytes: f64, transfers: &[Transfer]) {
+        let mut next = 0;
+        for transfer in transfers {
+            assert_eq!(transfer.first_block, next, "{transfers:?}");
+            next += transfer.blocks;
+            let lasts = (transfer.end_s - transfer.start_s) * transfer.bytes_per_second;
+            let expected = bytes_of(bytes, transfer);
+            assert!(
+                (lasts - expected).abs() < 1.0,
+                "{lasts} of {expected}: {transfer:?}"
+            );
+        }
+        assert_eq!(next as f64, (bytes / BLOCK).ceil());
+    }
+
+    #[test]
+    fn a_file_with_less_than_a_block_in_its_first_slot_is_there_when_its_last_slot_ends() {
+        // A file of 100 MiB with 100 KiB in the first slot, and one of 1 GiB with a sliver of the solver.
+        for (bytes, sliver) in [(100 << 20, 100 << 10), (1 << 30, 200)] {
+            let (bytes, sliver) = (f64::from(bytes), f64::from(sliver));
+            let transfers = written(bytes, 0.0, &[(0, sliver), (1, bytes - sliver)]);
+            check_bytes(bytes, &transfers);
+            let late = transfers.iter().find(|transfer| transfer.end_s > 2.0 * SLOT_S);
+            assert_eq!(late, None, "{transfers:?}");
+            // The blocks of the sliver come with the others.
+            assert_eq!(transfers.len(), 1, "{transfers:?}");
+            let planned = (bytes - sliver) / SLOT_S;
+            assert!(
+                transfers[0].bytes_per_second <= planned + sliver / SLOT_S + 1e-6,
+                "{transfers:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_sliver_after_the_other_slots_takes_a_block_if_it_has_most_of_one() {
+        let bytes = f64::from(1 << 30);
+        for (sliver, end_s) in [
+            (200.0, SLOT_S),
+            (0.4 * BLOCK, SLOT_S),
+            (0.6 * BLOCK, 5.0 * SLOT_S),
+            (BLOCK, 5.0 * SLOT_S),
+        ] {
+            let transfers = written(bytes, 0.0, &[(0, bytes - sliver), (4, sliver)]);
+            check_bytes(bytes, &transfers);
+            let ends: Vec<f64> = transfers.iter().map(|transfer| transfer.end_s).collect();
+            assert!(ends[0] <= SLOT_S, "{transfers:?}");
+            assert!((ends[ends.len() - 1] - end_s).abs() < 1e-6, "{transfers:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_of_two_slots_takes_both_and_one_that_is_almost_in_one_slot_takes_that() {
+        let bytes = 300_000.0;
+        for (first, start_s) in [(100_000.0, 0.0), (1000.0, SLOT_S)] {
+            let transfers = written(bytes, 0.0, &[(0, first), (1, bytes - first)]);
+            check_bytes(bytes, &transfers);
+            assert_eq!(transfers.len(), 1, "{transfers:?}");
+            let times = (transfers[0].start_s, transfers[0].end_s);
+            assert!(times == (start_s, 2.0 * SLOT_S), "{transfers:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_shorter_than_a_block_is_fetched_in_its_slot_at_its_planned_rate() {
+        let bytes = 120_345.0;
+        let transfers = written(bytes, 0.0, &[(0, bytes)]);
+        check_bytes(bytes, &transfers);
+        assert!((transfers[0].end_s - SLOT_S).abs() < 1e-6, "{transfers:?}");
+        assert!(
+            (transfers[0].bytes_per_second - bytes / SLOT_S).abs() < 1e-6,
+            "{transfers:?}"
+        );
+    }
+
+    /// Slots and the bytes that are fetched in each: nothing, slivers, and a few blocks.
+    fn fetches() -> impl Strategy<Value = Vec<(usize, f64)>> {
+        let bytes = prop_oneof![
+            Just(0.0),
+            1.0..1000.0_f64,
+            (1.0..BLOCK).prop_map(f64::round),
+            (1.0..9.0 * BLOCK).prop_map(f64::round),
+            (1_u32..5).prop_map(|blocks| f64::from(blocks) * BLOCK),
+        ];
+        proptest::collection::vec(bytes, 1..30).prop_map(|bytes| {
+            let slots = bytes.into_iter().map(f64::round).enumerate();
+            slots.filter(|fetch| fetch.1 > 0.0).collect()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_block_of_a_file_is_fetched_once_within_its_slots_and_the_rates_are_those_of_the_slots(
+            fetches in fetches(),
+            held_bytes in prop_oneof![Just(0.0), (1.0..3.0 * BLOCK).prop_map(f64::round)],
+        ) {
+            let fetched: f64 = fetches.iter().map(|fetch| fetch.1).sum();
+            let bytes = held_bytes + fetched;
+            let transfers = written(bytes, held_bytes, &fetches);
+            // All blocks but those that were whole in the cache, each once; their bytes are those that were
+            // fetched, and the part of a block that was cached.
+            let mut next = (held_bytes / BLOCK).floor() as u64;
+            let cached = if fetches.is_empty() { 0.0 } else { held_bytes % BLOCK };
+            let mut moved = 0.0;
+            for transfer in &transfers {
+                prop_assert_eq!(transfer.first_block, next);
+                next += transfer.blocks;
+                let lasts = (transfer.end_s - transfer.start_s) * transfer.bytes_per_second;
+                prop_assert!((lasts - bytes_of(bytes, transfer)).abs() < 1.0, "{:?}", transfer);
+                moved += bytes_of(bytes, transfer);
+                // It begins with a slot, and ends with the slots without a gap at the latest.
+                let begin = (transfer.start_s / SLOT_S).round() as usize;
+                let mut end = begin;
+                while fetches.iter().any(|fetch| fetch.0 == end) {
+                    end += 1;
+                }
+                prop_assert!(end > begin && transfer.end_s <= end as f64 * SLOT_S + 1e-6, "{:?}", transfer);
+            }
+            prop_assert!((moved - fetched - cached).abs() < 1.0, "{} of {}", moved, fetched);
+            if !fetches.is_empty() {
+                prop_assert_eq!(next as f64, (bytes / BLOCK).ceil());
+            }
+            // A transfer exceeds its part of a slot by less than a block over its own time.
+            for slot in 0..30 {
+                let (from_s, until_s) = (slot as f64 * SLOT_S, (slot + 1) as f64 * SLOT_S);
+                let planned: f64 = fetches.iter().filter(|fetch| fetch.0 == slot).map(|fetch| fetch.1).sum();
+                let (mut used, mut beyond) = (0.0, 0.0);
+                for transfer in &transfers {
+                    let (start_s, end_s) = (transfer.start_s, transfer.end_s);
+                    let overlap_s = (end_s.min(until_s) - start_s.max(from_s)).max(0.0);
+                    used += overlap_s * transfer.bytes_per_second;
+                    beyond += overlap_s / (end_s - start_s) * BLOCK;
+                }
+                let most = planned + beyond + 1e-6 * bytes;
+                prop_assert!(used <= most, "slot {}: {} of {}", slot, used, planned);
+            }
+        }
+    }
 }

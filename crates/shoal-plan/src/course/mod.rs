@@ -524,12 +524,8 @@ fn errand_of(
     transfer: &crate::plan::Transfer,
     planned: &FilePlan,
 ) -> Option<Errand> {
-    let first_byte = transfer.first_block.saturating_mul(file.block_bytes);
-    let end = transfer.first_block.saturating_add(transfer.blocks);
-    let bytes = end
-        .saturating_mul(file.block_bytes)
-        .min(file.bytes)
-        .checked_sub(first_byte)?;
+    let part = transfer.bytes(file.bytes, file.block_bytes);
+    let (first_byte, bytes) = (part.start, part.end - part.start);
     let keep = |cached: &[Cached]| errand::kept_until(cached, transfer.start_s, first_byte as f64);
     (bytes > 0).then(|| Errand {
         file: number,

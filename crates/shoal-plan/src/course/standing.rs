@@ -182,7 +182,7 @@ impl Course {
             }
             let coming = open[file].iter().filter(|errand| errand.first_byte < needed);
             let bytes: u64 = coming.clone().map(|errand| errand.left_bytes()).sum();
-            // A transfer that is on its course is in time by plan, but for the rounding of its last block.
+            // A transfer on its course is in time by plan: if it ends later, it also fetches for later jobs.
             let is_late = |errand: &Errand| errand.expected_end_s(now_s) > submit_s.max(errand.end_s) + 1e-3;
             known.have_bytes + bytes < needed || coming.clone().any(|errand| is_late(errand))
         })

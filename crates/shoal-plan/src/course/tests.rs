@@ -7,7 +7,7 @@
 use super::errand::State;
 use super::{Course, Deviation, Standing, Step, Verdicts};
 use crate::document::{DeadlineRule, Document, ExpectedFile, ExpectedJob, Extent};
-use crate::model::{Cache, File, Held, Job, Link, Options, Request, VERSION, Window};
+use crate::model::{Cache, File, Held, Job, Link, Objective, Options, Request, VERSION, Window};
 use crate::replan::replan;
 use crate::small::SmallSolver;
 
@@ -173,6 +173,23 @@ fn a_plan_on_course_meets_its_deadlines_and_moves_each_byte_once() {
         "{volume:?}"
     );
     assert!(course.is_over(60.0) && !course.is_over(30.0));
+}
+
+#[test]
+fn a_file_shorter_than_a_block_that_does_not_come_puts_its_jobs_at_risk_before_they_start() {
+    let mut request = request(&[(10.0, 0), (10.0, 0)]);
+    request.files[0].bytes = 30;
+    request.link.bytes_per_second = 40.0;
+    // A slot before its jobs.
+    request.files[0].available_s = Some(9.0);
+    request.options.objective = Objective::MostDeadlines;
+    let mut course = Course::new(document(request), &Verdicts::default(), 0.0);
+    let errand = &course.errands()[0];
+    assert_eq!((course.errands().len(), errand.bytes), (1, 30));
+    assert!((errand.end_s - 10.0).abs() < 1e-6, "{errand:?}");
+    assert_eq!(course.judge(9.0), [Standing::Waiting; 2]);
+    go(&mut course, 9.0, 9.5, 0.0);
+    assert_eq!(course.judge(9.5), [Standing::AtRisk; 2]);
 }
 
 #[test]

@@ -98,14 +98,13 @@ impl Planned {
             };
             let described = &request.files[number];
             for transfer in &file.transfers {
-                let end = (transfer.first_block + transfer.blocks) * described.block_bytes;
-                let begin = transfer.first_block * described.block_bytes;
+                let bytes = transfer.bytes(described.bytes, described.block_bytes);
                 fetches.push(PlannedFetch {
                     file: number,
                     start_s: transfer
                         .start_s
                         .max(described.available_s.unwrap_or(f64::NEG_INFINITY)),
-                    bytes: end.min(described.bytes).saturating_sub(begin) as f64,
+                    bytes: (bytes.end - bytes.start) as f64,
                     bytes_per_second: transfer.bytes_per_second,
                 });
             }

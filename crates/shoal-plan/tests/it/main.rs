@@ -11,5 +11,6 @@
 mod execution;
 mod properties;
 mod table1;
+mod transfers;
 mod validation;
 mod workload;

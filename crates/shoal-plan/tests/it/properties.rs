@@ -1,14 +1,17 @@
 //! Invariants of every plan.
 
+use std::collections::HashMap;
+
 use proptest::prelude::*;
 use shoal_plan::execution::{Course, Policy, run};
 use shoal_plan::instance::Instance;
 use shoal_plan::lp::{Bounds, LinearProgram, LpSolver};
 use shoal_plan::model::{Objective, Options, Paging, Request, Rounding};
-use shoal_plan::plan::{Outcome, Plan};
-use shoal_plan::replan::replan;
+use shoal_plan::plan::{Outcome, Plan, Transfer};
+use shoal_plan::replan::{self, replan};
+use shoal_plan::schedule::Schedule;
 use shoal_plan::small::SmallSolver;
-use shoal_plan::translate::{Skyline, translate};
+use shoal_plan::translate::{Blocks, Skyline, translate};
 use shoal_plan::workload::{Sharing, Unit, Workload};
 use shoal_plan::{plan, planner};
 
@@ -64,6 +67,84 @@ fn check_usage(plan: &Plan) {
     }
 }
 
+/// Transfers end with the slots in which their file is fetched without a gap. Together they have the bytes
+/// that are fetched, but for the parts of blocks, and in no slot more than the link has, but for less than
+/// one block of each over its time.
+fn check_transfers(request: &Request, instance: &Instance, schedule: &Schedule, plan: &Plan) {
+    let slots = &instance.slots;
+    let mut used = vec![0.0; slots.len()];
+    let mut beyond = vec![0.0; slots.len()];
+    let mut transfers_of: HashMap<&str, &[Transfer]> = HashMap::new();
+    for file in &plan.files {
+        transfers_of.insert(&file.file, &file.transfers);
+    }
+    for (file, scheduled) in instance.files.iter().zip(&schedule.files) {
+        let described = &request.files[file.number];
+        let transfers = transfers_of
+            .get(described.name.as_str())
+            .copied()
+            .unwrap_or_default();
+        let is_fetched = |slot: usize| scheduled.fetches.iter().any(|fetch| fetch.0 == slot);
+        let (mut moved, mut groups, mut next) = (0.0, 0, None);
+        for transfer in transfers {
+            let bytes = transfer.bytes(described.bytes, described.block_bytes);
+            let bytes = (bytes.end - bytes.start) as f64;
+            let lasts = (transfer.end_s - transfer.start_s) * transfer.bytes_per_second;
+            assert!(
+                (lasts - bytes).abs() < 1.0 + bytes * 1e-6,
+                "{bytes}: {transfer:?}"
+            );
+            moved += bytes;
+            // After an eviction, the blocks that left are fetched again.
+            groups += usize::from(next != Some(transfer.first_block));
+            next = Some(transfer.first_block + transfer.blocks);
+            let begin = slots.slot(transfer.start_s);
+            let end = (begin..slots.len())
+                .find(|&slot| !is_fetched(slot))
+                .unwrap_or(slots.len());
+            assert!(
+                end > begin && transfer.end_s <= slots.start_s(end) + 1e-6,
+                "{transfer:?}"
+            );
+            for slot in begin..end {
+                let overlap_s =
+                    transfer.end_s.min(slots.start_s(slot + 1)) - transfer.start_s.max(slots.start_s(slot));
+                let block_bytes = described.block_bytes.min(described.bytes) as f64;
+                used[slot] += overlap_s.max(0.0) * transfer.bytes_per_second;
+                beyond[slot] += overlap_s.max(0.0) / (transfer.end_s - transfer.start_s) * block_bytes;
+            }
+        }
+        let fetched: f64 = scheduled.fetches.iter().map(|fetch| fetch.1).sum();
+        let parts = described.block_bytes.min(described.bytes) as f64 * groups.max(1) as f64;
+        let rounding = 1e-5 * file.bytes;
+        assert!(
+            (moved - fetched).abs() <= parts + rounding,
+            "{moved} of {fetched}: {}",
+            described.name
+        );
+        let evicts = plan
+            .files
+            .iter()
+            .any(|one| one.file == described.name && !one.evictions.is_empty());
+        let whole = file.held_bytes == 0.0 && fetched >= file.bytes * (1.0 - 1e-6);
+        if whole && groups == 1 && !evicts {
+            assert_eq!(
+                moved, file.bytes,
+                "a file that is fetched whole has all of its bytes"
+            );
+        }
+    }
+    for slot in 0..slots.len() {
+        let planned = plan.usage.fetched_bytes_per_second[slot] * slots.seconds();
+        let link = plan.usage.link_bytes_per_second[slot] * slots.seconds();
+        assert!(
+            used[slot] <= planned + beyond[slot] + 1e-5 * link,
+            "slot {slot}: {} of {planned}",
+            used[slot]
+        );
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
@@ -103,6 +184,23 @@ proptest! {
     }
 
     #[test]
+    fn transfers_end_with_the_slots_of_their_file_and_have_its_bytes(
+        request in request(),
+        slot_s in 100.0..250.0_f64,
+    ) {
+        let instance = Instance::of(&request);
+        let former = plan(&request, &SmallSolver).unwrap();
+        let decision = planner::decide(&instance, &request.options, &SmallSolver).unwrap();
+        check_transfers(&request, &instance, &decision.schedule, &former);
+        // Slots of another length leave less than a block in many of them.
+        let mut finer = request;
+        finer.window.slot_s = slot_s;
+        let instance = Instance::of(&finer);
+        let decision = replan::decide(&finer, &instance, &former);
+        check_transfers(&finer, &instance, &decision.schedule, &replan(&finer, &former).unwrap());
+    }
+
+    #[test]
     fn rectangles_cover_the_blocks_and_stay_below_the_skyline(
         rates in proptest::collection::vec(prop_oneof![Just(0.0), 1.0..100.0_f64], 1..40),
         block_bytes in 0.5..30.0_f64,
@@ -110,7 +208,9 @@ proptest! {
         let skyline = Skyline { start_s: 100.0, slot_s: 10.0, rates };
         let bytes: f64 = skyline.rates.iter().map(|rate| rate * skyline.slot_s).sum();
         let blocks = (bytes / block_bytes).floor() as u64;
-        let runs = translate(&skyline, block_bytes, blocks);
+        let bytes = blocks as f64 * block_bytes;
+        let assigned = Blocks { count: blocks, block_bytes, bytes, cached_bytes: 0.0 };
+        let runs = translate(&skyline, &assigned);
         let mut next = 0;
         for run in &runs {
             prop_assert_eq!(run.first, next, "blocks are assigned in order, each once");
@@ -119,6 +219,12 @@ proptest! {
             prop_assert!((lasts - run.blocks as f64 * block_bytes).abs() < 1e-6 * lasts.max(1.0));
         }
         prop_assert_eq!(next, if runs.is_empty() { 0 } else { blocks });
+        for run in &runs {
+            let begin = ((run.start_s - 100.0) / 10.0).round() as usize;
+            let gap = skyline.rates[begin..].iter().position(|rate| *rate == 0.0);
+            let end = begin + gap.unwrap_or(skyline.rates.len() - begin);
+            prop_assert!(run.end_s <= 100.0 + 10.0 * end as f64 + 1e-9, "no run goes on in a gap: {:?}", run);
+        }
         // The bytes beyond the skyline are less than one block a rectangle.
         for (slot, rate) in skyline.rates.iter().enumerate() {
             let (from, until) = (100.0 + 10.0 * slot as f64, 110.0 + 10.0 * slot as f64);

@@ -1,0 +1,82 @@
+//! The transfers of a plan and those who read them: the bytes and the times are real.
+
+use shoal_plan::explain::{explain, since_zero};
+use shoal_plan::model::{Cache, File, Job, Link, Objective, Options, Request, VERSION, Window};
+use shoal_plan::plan;
+use shoal_plan::replan::replan;
+use shoal_plan::small::SmallSolver;
+
+/// Two jobs read a file of 120,345 bytes in the second after 300 s, so it is fetched before.
+fn request() -> Request {
+    let bytes = 120_345;
+    let job = |name: &str| Job {
+        name: name.to_owned(),
+        submit_s: 300.0,
+        deadline_s: 301.0,
+        inputs: vec!["small".to_owned()],
+        bytes_per_second_max: None,
+    };
+    Request {
+        version: VERSION,
+        window: Window {
+            start_s: 0.0,
+            end_s: 600.0,
+            slot_s: 300.0,
+        },
+        link: Link {
+            bytes_per_second: 1000.0,
+            changes: Vec::new(),
+            promised: Vec::new(),
+        },
+        cache: Cache {
+            capacity_bytes: 1 << 20,
+            bytes_per_second: None,
+            held: Vec::new(),
+        },
+        files: vec![File {
+            name: "small".to_owned(),
+            bytes,
+            available_s: None,
+            block_bytes: File::default_block_bytes(),
+        }],
+        jobs: vec![job("job"), job("other")],
+        options: Options {
+            objective: Objective::MostDeadlines,
+            ..Options::default()
+        },
+    }
+}
+
+#[test]
+fn a_file_shorter_than_a_block_is_fetched_before_its_job_starts_and_told_by_its_real_bytes() {
+    let request = request();
+    let plan = plan(&request, &SmallSolver).unwrap();
+    let told = explain(&request, &plan, "job", &since_zero).unwrap();
+    assert!(
+        told.contains("fetched from 0:00:00 to 0:05:00") && !told.contains("MiB"),
+        "{told}"
+    );
+    let transfer = plan.files[0].transfers[0];
+    assert!(transfer.end_s <= 300.0 + 1e-6, "{transfer:?}");
+}
+
+#[test]
+fn a_new_plan_fetches_a_file_shorter_than_a_block_before_its_job_starts() {
+    let mut finer = request();
+    let former = plan(&finer, &SmallSolver).unwrap();
+    finer.window.slot_s = 50.0;
+    let again = replan(&finer, &former).unwrap();
+    assert_eq!(again.quality.planned, 2);
+    let transfers = &again.files[0].transfers;
+    let blocks: u64 = transfers.iter().map(|transfer| transfer.blocks).sum();
+    let end_s = transfers
+        .iter()
+        .map(|transfer| transfer.end_s)
+        .fold(0.0, f64::max);
+    assert!(blocks == 1 && end_s <= 300.0 + 1e-6, "{transfers:?}");
+    assert!(
+        (again.quality.fetched_bytes - 120_345.0).abs() < 1200.0,
+        "{:?}",
+        again.quality
+    );
+}
