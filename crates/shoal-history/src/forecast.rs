@@ -11,16 +11,13 @@ use crate::moment::Moment;
 use crate::path::{PathDate, Paths, written};
 pub use crate::recurrence::deadline::DeadlineRule;
 pub use crate::recurrence::inputs::Extent;
-use crate::recurrence::inputs::month_begin;
-use crate::recurrence::inputs::{InputModel, Place, RangeBegin};
+use crate::recurrence::inputs::{DATES_LISTED_MAX, InputModel, Place, RangeBegin, month_begin};
 use crate::recurrence::schedule::Due;
 use crate::recurrence::{SlotModel, Template, Templates};
 use crate::stats::Spread;
 
 /// The maximum number of jobs in a forecast. A longer one is cut, and says until when it is complete.
 const JOBS_MAX: usize = 200_000;
-/// Dates of a range that are listed one by one. Beyond that the prefix around them is.
-const DATES_MAX: i64 = 366;
 
 /// The time that a forecast is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -220,7 +217,7 @@ fn resolved(input: &InputModel, due: Moment, paths: &Paths) -> Vec<ForecastInput
         Place::Dated {
             shape,
             offsets,
-            is_unpadded,
+            padding,
         } => {
             let dates: Vec<_> = offsets
                 .iter()
@@ -231,7 +228,7 @@ fn resolved(input: &InputModel, due: Moment, paths: &Paths) -> Vec<ForecastInput
                 .collect();
             // `2026/11/dt=2026-11-20` is over with its day.
             let whole_at = dates.iter().map(|date| end(*date)).min();
-            let path = written(paths.shape_text(*shape), &dates, *is_unpadded);
+            let path = written(paths.shape_text(*shape), &dates, *padding);
             vec![at(path, 1, whole_at)]
         }
         Place::Range {
@@ -239,7 +236,7 @@ fn resolved(input: &InputModel, due: Moment, paths: &Paths) -> Vec<ForecastInput
             grain,
             begin,
             last,
-            is_unpadded,
+            padding,
         } => {
             let last = grain.count(due).saturating_add(*last);
             let first = match begin {
@@ -249,12 +246,12 @@ fn resolved(input: &InputModel, due: Moment, paths: &Paths) -> Vec<ForecastInput
             let shape = paths.shape_text(*shape);
             let date = |count| PathDate { grain: *grain, count };
             let whole_at = |count| Some(end(date(count)));
-            if last - first >= DATES_MAX {
+            if usize::try_from(last - first).is_ok_and(|more| more >= DATES_LISTED_MAX) {
                 let dates = first.abs_diff(last) + 1;
                 let around = around(shape, |prefix| at(prefix, dates, whole_at(last)));
                 return around.into_iter().collect();
             }
-            let path = |count| written(shape, &[date(count)], *is_unpadded);
+            let path = |count| written(shape, &[date(count)], *padding);
             (first..=last)
                 .map(|count| at(path(count), 1, whole_at(count)))
                 .collect()

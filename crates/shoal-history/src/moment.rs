@@ -44,8 +44,11 @@ impl Moment {
     }
 
     /// Parses RFC 3339 with any offset, `2026-11-20 02:00:00` in UTC, a date, and seconds or milliseconds
-    /// since 1970.
+    /// since 1970. A number that reads as a date, such as `20261120`, is neither.
     pub fn parse(text: &str) -> Option<Self> {
+        if reads_as_date(text) {
+            return None;
+        }
         if let Ok(number) = text.parse::<f64>() {
             return Self::from_number(number);
         }
@@ -196,6 +199,15 @@ impl Visitor<'_> for MomentVisitor {
     }
 }
 
+/// Whether a text is digits as in `20261120` or `20261120020000`.
+fn reads_as_date(text: &str) -> bool {
+    if !matches!(text.len(), 8 | 14) || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return false;
+    }
+    let (year, month, day) = (&text[..4], &text[4..6], &text[6..8]);
+    ("1970".."2100").contains(&year) && rfc3339(&format!("{year}-{month}-{day}T00:00:00Z")).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Moment, days_since_epoch};
@@ -229,6 +241,8 @@ mod tests {
             "inf",
             "-5",
             "1e300",
+            "20261120",
+            "20261120020000",
             "2026-13-01",
             "\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}",
         ] {

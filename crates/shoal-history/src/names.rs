@@ -1,5 +1,7 @@
 //! Names of jobs that differ only in a date, a number or an id.
 
+use std::collections::BTreeSet;
+
 /// How much of a name is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
@@ -38,6 +40,23 @@ pub(crate) fn normalized(name: &str, detail: Detail) -> String {
         }
     }
     out
+}
+
+/// Where the identity begins that signed the requests of a job: a name is one, or ends with ` by ` and one.
+/// The length of the name if it has none of these identities.
+pub(crate) fn identity_start(name: &str, identities: &BTreeSet<String>) -> usize {
+    let after_agent = name.rsplit_once(" by ").map(|(_, identity)| identity);
+    let identity = [Some(name), after_agent]
+        .into_iter()
+        .flatten()
+        .find(|identity| identities.contains(*identity));
+    name.len() - identity.map_or(0, str::len)
+}
+
+/// Whether an identity signs for longer than one session: temporary keys of AWS, and the sessions of roles,
+/// have new names each time.
+pub(crate) fn is_lasting(identity: &str) -> bool {
+    !identity.starts_with("ASIA") && !identity.contains(":sts:")
 }
 
 /// The length of a date, an id or a long number at the beginning of `text`, which stands after `before`.

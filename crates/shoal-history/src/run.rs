@@ -1,5 +1,7 @@
 //! Runs of jobs, and the history that they make.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use shoal_base::amount::counted;
 
 use crate::error::HistoryError;
@@ -103,6 +105,8 @@ pub enum Passed {
     LongJob,
     /// A request without the name of a job.
     NoJob,
+    /// A request that comes later than the gap allows. It was read, but perhaps begins another run.
+    OutOfOrder,
 }
 
 impl Passed {
@@ -116,6 +120,7 @@ impl Passed {
             Self::CutOff => "paths that a Spark plan does not name, as it cuts lists off",
             Self::LongJob => "jobs by requests that lasted more than a day, cut there",
             Self::NoJob => "requests without the name of a job",
+            Self::OutOfOrder => "requests out of order, which may split runs: merge the logs by time",
         }
     }
 }
@@ -128,8 +133,10 @@ pub struct History {
     pub(crate) paths: Interned,
     /// Inputs and outputs of all runs.
     inputs: usize,
+    /// The identities that sign requests, each for long, by which jobs are named.
+    pub(crate) identities: BTreeSet<String>,
     /// How often something was passed over, by reason.
-    passed: std::collections::BTreeMap<Passed, u64>,
+    passed: BTreeMap<Passed, u64>,
     /// The last moment that the logs tell of.
     end: Moment,
     /// The number of the file that is being read.
@@ -240,7 +247,15 @@ impl History {
 
     /// Counts something that was passed over.
     pub(crate) fn pass(&mut self, reason: Passed) {
-        *self.passed.entry(reason).or_default() += 1;
+        self.pass_times(reason, 1);
+    }
+
+    /// Counts so many that were passed over.
+    pub(crate) fn pass_times(&mut self, reason: Passed, times: u64) {
+        if times > 0 {
+            let count = self.passed.entry(reason).or_default();
+            *count = count.saturating_add(times);
+        }
     }
 
     /// Begins another file.
@@ -286,8 +301,8 @@ impl History {
     }
 }
 
-/// A path as `s3://bucket/key`; `None` if it is not in S3.
-fn normalized(path: &str) -> Option<String> {
+/// A path as `s3://bucket/key`, whichever way it is spelled; `None` if it is not in S3.
+pub fn normalized(path: &str) -> Option<String> {
     let path = path.trim();
     let rest = match path.split_once("://") {
         Some((scheme, rest)) => matches!(scheme, "s3" | "s3a" | "s3n").then_some(rest)?,

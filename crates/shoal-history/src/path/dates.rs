@@ -33,6 +33,11 @@ impl Unit {
         )
     }
 
+    /// Whether it is a part of a day.
+    pub(super) const fn is_time(self) -> bool {
+        matches!(self, Self::Hour | Self::Minute | Self::Second)
+    }
+
     /// The unit that comes after this one in a date.
     const fn finer(self) -> Option<Self> {
         match self {

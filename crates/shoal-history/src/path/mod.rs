@@ -67,8 +67,72 @@ pub(crate) struct Dated {
     /// The path, with a mark where each part of a date stood. [`written`] fills it again.
     pub(crate) shape: String,
     pub(crate) dates: Vec<PathDate>,
-    /// Whether a month, day or hour below ten is one digit, as in `month=7`.
-    pub(crate) is_unpadded: bool,
+    pub(crate) padding: Padding,
+}
+
+/// How many digits a number below ten has in a field that stands after `key=`: `month=7` or `month=07`. All
+/// other fields have two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Digits {
+    /// No number is below ten.
+    #[default]
+    Unknown,
+    Two,
+    One,
+}
+
+/// The digits of fields after `key=`, by their kind: an unpadded hour may stand beside a padded day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Padding {
+    /// Of months and days.
+    date: Digits,
+    /// Of hours, minutes and seconds.
+    time: Digits,
+}
+
+impl Padding {
+    /// What two paths of one shape tell together: numbers below ten are only in some.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            date: self.date.max(other.date),
+            time: self.time.max(other.time),
+        }
+    }
+
+    /// The least width of a field. A kind without numbers below ten is written as the other one.
+    fn width(self, unit: Unit) -> usize {
+        let (own, other) = if unit.is_time() {
+            (self.time, self.date)
+        } else {
+            (self.date, self.time)
+        };
+        match (own, other) {
+            (Digits::One, _) | (Digits::Unknown, Digits::One) => 1,
+            _ => 2,
+        }
+    }
+
+    /// `None` if a kind has both spellings, as `month=7/day=04`: tomorrow's could be either.
+    fn of(path: &str, fields: &[Field]) -> Option<Self> {
+        let mut padding = Self::default();
+        let is_keyed = |field: &&Field| !field.unit.begins() && path[..field.start].ends_with('=');
+        for field in fields.iter().filter(is_keyed).filter(|field| field.value < 10) {
+            let found = match field.end - field.start {
+                1 => Digits::One,
+                _ => Digits::Two,
+            };
+            let of_kind = if field.unit.is_time() {
+                &mut padding.time
+            } else {
+                &mut padding.date
+            };
+            if !matches!(*of_kind, Digits::Unknown) && *of_kind != found {
+                return None;
+            }
+            *of_kind = found;
+        }
+        Some(padding)
+    }
 }
 
 /// Stands before the letter of a unit in a shape. Paths of a history have no control characters.
@@ -94,19 +158,13 @@ impl Dated {
         let mut dated = Self {
             shape: String::with_capacity(path.len()),
             dates: Vec::new(),
-            is_unpadded: false,
+            padding: Padding::default(),
         };
         let mut written = 0;
         let mut fields = fields(path);
-        let in_date = |field: &&Field| !field.unit.begins();
-        dated.is_unpadded = fields
-            .iter()
-            .filter(in_date)
-            .any(|field| field.end - field.start == 1);
-        let is_padded = |field: &Field| field.end - field.start == 2 && field.value < 10;
-        if dated.is_unpadded && fields.iter().filter(in_date).any(is_padded) {
-            // `month=7/day=04` has two spellings, and tomorrow's could be either.
-            fields.clear();
+        match Padding::of(path, &fields) {
+            Some(padding) => dated.padding = padding,
+            None => fields.clear(),
         }
         let mut rest = fields.as_slice();
         while let Some(first) = rest.first() {
@@ -166,7 +224,7 @@ fn path_date(fields: &[Field]) -> PathDate {
 }
 
 /// Fills a shape with dates. It has as many as the path that the shape came from.
-pub(crate) fn written(shape: &str, dates: &[PathDate], is_unpadded: bool) -> String {
+pub(crate) fn written(shape: &str, dates: &[PathDate], padding: Padding) -> String {
     let mut path = String::with_capacity(shape.len() + 8);
     let mut dates = dates.iter();
     let mut moment = Moment::default();
@@ -185,7 +243,7 @@ pub(crate) fn written(shape: &str, dates: &[PathDate], is_unpadded: bool) -> Str
         {
             moment = date.grain.begin(date.count);
         }
-        write_unit(&mut path, unit, moment, is_unpadded);
+        write_unit(&mut path, unit, moment, padding);
     }
     path
 }
@@ -220,7 +278,7 @@ pub(crate) fn readable(shape: &str) -> String {
     text
 }
 
-fn write_unit(path: &mut String, unit: Unit, moment: Moment, is_unpadded: bool) {
+fn write_unit(path: &mut String, unit: Unit, moment: Moment, padding: Padding) {
     let civil = moment.civil();
     let number = match unit {
         Unit::Year => civil.year,
@@ -235,7 +293,8 @@ fn write_unit(path: &mut String, unit: Unit, moment: Moment, is_unpadded: bool) 
     };
     let width = match unit {
         Unit::Year => 4,
-        _ if unit.begins() || is_unpadded => 1,
+        _ if unit.begins() => 1,
+        _ if path.ends_with('=') => padding.width(unit),
         _ => 2,
     };
     // Writing to a string cannot fail.
@@ -312,7 +371,7 @@ mod tests {
             ("s3://b/2026-11-20T23:59:59/x", "s3://b/2026-11-21T00:00:00/x"),
         ] {
             let dated = Dated::of(path);
-            assert_eq!(written(&dated.shape, &dated.dates, dated.is_unpadded), path);
+            assert_eq!(written(&dated.shape, &dated.dates, dated.padding), path);
             let later: Vec<_> = dated
                 .dates
                 .iter()
@@ -321,7 +380,7 @@ mod tests {
                     ..*date
                 })
                 .collect();
-            assert_eq!(written(&dated.shape, &later, dated.is_unpadded), next);
+            assert_eq!(written(&dated.shape, &later, dated.padding), next);
         }
     }
 
@@ -375,7 +434,7 @@ mod tests {
         #[test]
         fn any_path_is_taken_apart_and_put_together(path in "(s3://b/)?[a-z0-9=/_.T\u{e9}-]{0,60}") {
             let dated = Dated::of(&path);
-            prop_assert_eq!(written(&dated.shape, &dated.dates, dated.is_unpadded), path.clone());
+            prop_assert_eq!(written(&dated.shape, &dated.dates, dated.padding), path.clone());
             generalized(&path);
         }
 

@@ -1,6 +1,6 @@
 //! The paths of a history and the prefixes they lie in, each taken apart once.
 
-use super::{DATES_MAX, Dated, Grain, PathDate, generalized, parent};
+use super::{DATES_MAX, Dated, Grain, Padding, PathDate, generalized, parent};
 use crate::interned::Interned;
 
 /// A path or a prefix, by its number. Paths of the history keep the numbers that they have there.
@@ -18,7 +18,7 @@ struct Parts {
     parent: u32,
     dates: [PathDate; DATES_MAX],
     dates_len: u8,
-    is_unpadded: bool,
+    padding: Padding,
 }
 
 /// Paths, taken apart.
@@ -53,7 +53,7 @@ impl Paths {
                 parent: parent(&text).map_or(NONE, |parent| paths.texts.number(parent)),
                 dates,
                 dates_len: dated.dates.len() as u8,
-                is_unpadded: dated.is_unpadded,
+                padding: dated.padding,
             };
             paths.parts.push(parts);
             at += 1;
@@ -92,9 +92,9 @@ impl Paths {
         &parts.dates[..usize::from(parts.dates_len)]
     }
 
-    /// Whether its dates have months, days or hours of one digit.
-    pub(crate) fn is_unpadded(&self, path: PathId) -> bool {
-        self.parts[path as usize].is_unpadded
+    /// The digits of its dates.
+    pub(crate) fn padding(&self, path: PathId) -> Padding {
+        self.parts[path as usize].padding
     }
 
     /// The prefix that it lies in; `None` for a prefix directly below a bucket.

@@ -168,14 +168,19 @@ impl Row {
     }
 
     /// The run that this row belongs to: by its id if it has one, else by name and submission. Empty values
-    /// are those of the row above.
+    /// are those of the row above: a row without an id is of the run above if its name and submission are.
     fn key(&self, open: Option<&Open>) -> Result<(String, Moment), Mismatch> {
         if let Some(id) = self.value(Column::Id) {
             return Ok((format!("id {id}"), Moment::default()));
         }
-        match (self.value(Column::Name), self.moment(Column::Submitted)?, open) {
-            (Some(name), Some(submitted), _) => Ok((format!("name {name}"), submitted)),
-            (None, None, Some(open)) => Ok(open.key.clone()),
+        let (name, submitted) = (self.value(Column::Name), self.moment(Column::Submitted)?);
+        let is_of = |open: &&Open| {
+            name.is_none_or(|name| name == open.run.name)
+                && submitted.is_none_or(|submitted| submitted == open.run.submitted)
+        };
+        match (open.filter(is_of), name, submitted) {
+            (Some(open), ..) => Ok(open.key.clone()),
+            (None, Some(name), Some(submitted)) => Ok((format!("name {name}"), submitted)),
             _ => Err(self.missing()),
         }
     }

@@ -4,7 +4,7 @@
 //!
 //! 1. *Given*: the history has deadlines; the job keeps its usual one, as a time after its submission.
 //! 2. *Consumer*: other jobs read the outputs of the job; it has to be done before the first of them starts.
-//!    One in ten consumers may start earlier than that.
+//!    One in ten consumers may start earlier than that. The job gets at least its median run time.
 //! 3. *Run times*: 19 of 20 runs took no longer than this, and the job gets at least a fifth more than the
 //!    median.
 
@@ -126,26 +126,26 @@ pub(crate) fn deadline<'history>(
             rule: DeadlineRule::Given,
         };
     }
+    let run_times = sorted(runs.clone().filter_map(|(_, run)| run.duration_ms()).collect());
+    let usual_ms = quantile(&run_times, 0.5).unwrap_or(0);
     let consumed = sorted(
-        runs.clone()
-            .filter_map(|(number, run)| consumers.get(&number).map(|at| at.since_ms(run.submitted)))
+        runs.filter_map(|(number, run)| consumers.get(&number).map(|at| at.since_ms(run.submitted)))
             .collect(),
     );
     if is_usual(&consumed)
         && let Some(after_ms) = quantile(&consumed, CONSUMER_SHARE)
     {
         return Deadline {
-            after_ms,
+            after_ms: after_ms.max(usual_ms).max(1),
             rule: DeadlineRule::Consumer,
         };
     }
-    let run_times = sorted(runs.filter_map(|(_, run)| run.duration_ms()).collect());
-    match (quantile(&run_times, 0.5), quantile(&run_times, RUN_TIME_SHARE)) {
-        (Some(median), Some(long)) => Deadline {
-            after_ms: long.max((median as f64 * SLACK) as i64).max(1),
+    match quantile(&run_times, RUN_TIME_SHARE) {
+        Some(long_ms) => Deadline {
+            after_ms: long_ms.max((usual_ms as f64 * SLACK) as i64).max(1),
             rule: DeadlineRule::RunTimes,
         },
-        _ => Deadline {
+        None => Deadline {
             after_ms: WITHOUT_END_MS,
             rule: DeadlineRule::Unknown,
         },

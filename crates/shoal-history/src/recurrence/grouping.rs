@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::names::{Detail, normalized};
+use crate::moment::DAY_MS;
+use crate::names::{Detail, identity_start, normalized};
 use crate::path::Paths;
-use crate::run::{History, StoredRun};
+use crate::run::{History, StoredRun, TextId};
 
 /// Numbers in a name are part of it if each comes back at least so often on average, or this one does.
 const RUNS_PER_NUMBER_MIN: usize = 3;
+/// A date or an id is part of a name if the name has runs on at least so many days.
+const DAYS_PER_ID_MIN: usize = 3;
 /// Runs read alike if they have this share of their inputs in common, apart from dates, ids and numbers.
 const ALIKE_MIN: f64 = 0.5;
 /// Inputs that a likeness is judged by.
@@ -41,6 +44,10 @@ pub(crate) fn likeness(a: &[u32], b: &[u32]) -> f64 {
 /// Names of jobs, without the parts that change from run to run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobNames {
+    /// Identities, which stay as they are.
+    identities: BTreeSet<String>,
+    /// Names with a date or an id that came back on several days.
+    lasting: BTreeSet<String>,
     /// Names whose numbers mean nothing, without their numbers.
     merged: BTreeSet<String>,
     /// Names with such a number that came back all the same.
@@ -48,15 +55,26 @@ pub(crate) struct JobNames {
 }
 
 impl JobNames {
-    /// Learns from the names of runs which numbers mean something: `etl-1` and `etl-2` that both run daily
-    /// are two jobs, `report 17` and `report 18` that run once each are one.
-    pub(crate) fn learn<'name>(names: impl Iterator<Item = &'name str>) -> Self {
+    /// Learns from the names of these runs, which are in order, which numbers mean something: `etl-1` and
+    /// `etl-2` that both run daily are two jobs, `report 17` and `report 18` that run once each are one.
+    pub(crate) fn learn(history: &History, runs: &[usize]) -> Self {
+        let mut learned = Self {
+            identities: history.identities.clone(),
+            ..Self::default()
+        };
         let mut names_of: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
-        for name in names {
-            let spellings = names_of.entry(normalized(name, Detail::Numbers)).or_default();
-            *spellings.entry(normalized(name, Detail::Ids)).or_default() += 1;
+        for (name, seen) in seen(history, runs) {
+            let name = history.names.text(name);
+            let without_ids = learned.normalized(name, Detail::Ids);
+            if seen.days >= DAYS_PER_ID_MIN && without_ids != name {
+                learned.lasting.insert(name.to_owned());
+                continue;
+            }
+            let spellings = names_of
+                .entry(learned.normalized(name, Detail::Numbers))
+                .or_default();
+            *spellings.entry(without_ids).or_default() += seen.runs;
         }
-        let mut learned = Self::default();
         for (name, spellings) in names_of {
             let runs: usize = spellings.values().sum();
             if spellings.len() > 1 && runs < spellings.len() * RUNS_PER_NUMBER_MIN {
@@ -72,13 +90,46 @@ impl JobNames {
 
     /// The name of the job that a run with this name is of.
     pub(crate) fn job(&self, name: &str) -> String {
-        let (without_ids, without_numbers) =
-            (normalized(name, Detail::Ids), normalized(name, Detail::Numbers));
+        if self.lasting.contains(name) {
+            return name.to_owned();
+        }
+        let (without_ids, without_numbers) = (
+            self.normalized(name, Detail::Ids),
+            self.normalized(name, Detail::Numbers),
+        );
         if self.merged.contains(&without_numbers) && !self.kept.contains(&without_ids) {
             return without_numbers;
         }
         without_ids
     }
+
+    fn normalized(&self, name: &str, detail: Detail) -> String {
+        let (job, identity) = name.split_at(identity_start(name, &self.identities));
+        normalized(job, detail) + identity
+    }
+}
+
+/// How often a name was seen.
+#[derive(Default)]
+struct Seen {
+    runs: usize,
+    /// Days with a run.
+    days: usize,
+    /// The last of them.
+    day: Option<i64>,
+}
+
+fn seen(history: &History, runs: &[usize]) -> BTreeMap<TextId, Seen> {
+    let mut names: BTreeMap<TextId, Seen> = BTreeMap::new();
+    for run in runs.iter().map(|&run| &history.runs[run]) {
+        let seen = names.entry(run.name).or_default();
+        let day = run.submitted.ms().div_euclid(DAY_MS);
+        seen.runs += 1;
+        if seen.day.replace(day) != Some(day) {
+            seen.days += 1;
+        }
+    }
+    names
 }
 
 /// Runs of one job that read alike.
@@ -198,8 +249,8 @@ mod tests {
     fn grouped(runs: &[(&str, &[&str])]) -> Vec<(String, Vec<usize>)> {
         let history = history(runs);
         let paths = Paths::of(&history.paths);
-        let names = JobNames::learn(history.runs.iter().map(|run| history.names.text(run.name)));
         let all: Vec<_> = (0..history.len()).collect();
+        let names = JobNames::learn(&history, &all);
         groups(&history, &paths, &names, &all)
             .into_iter()
             .map(|group| (group.name, group.runs))

@@ -15,9 +15,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub(crate) use self::ranges::month_begin;
 use self::ranges::ranges;
+use super::schedule::RUNS_MIN;
 use crate::moment::{Moment, SECOND_MS};
-use crate::path::{DATES_MAX, Grain, PathDate, PathId, Paths};
-use crate::run::StoredRun;
+use crate::path::{DATES_MAX, Grain, Padding, PathDate, PathId, Paths};
+use crate::run::{StoredInput, StoredRun};
 use crate::stats::Spread;
 
 /// An input must be in one of so many runs to be expected in the next one.
@@ -27,12 +28,16 @@ const LATEST: usize = 40;
 const OLDER: usize = 20;
 /// Inputs of all those runs together.
 const ITEMS_MAX: usize = 400_000;
+/// Inputs of one run. Of a run with more, prefixes are learned in place of objects.
+const RUN_ITEMS_MAX: usize = ITEMS_MAX / RUNS_MIN;
 /// Objects of one prefix that are expected one by one. Beyond that the prefix is.
 const OBJECTS_MAX: usize = 32;
+/// Dates of one prefix that are listed one by one. Beyond that the prefix is.
+pub(crate) const DATES_LISTED_MAX: usize = 366;
 /// Prefixes that are tried around an object, each in the one before.
 const LEVELS_MAX: usize = 4;
-/// Objects of a prefix that may stay away from a run and come back, if runs read all of it.
-const COMING_BACK_MAX: f64 = 0.1;
+/// The share of the objects of a prefix that may be as if runs chose among them, if runs read all of it.
+const CHOSEN_MAX: f64 = 0.1;
 /// Units from a run to a date that probably moves along with the runs.
 const NEAR_UNITS: i64 = 40;
 
@@ -57,7 +62,7 @@ pub(crate) enum Place {
     Dated {
         shape: u32,
         offsets: Vec<Offset>,
-        is_unpadded: bool,
+        padding: Padding,
     },
     /// A path for each date of a range.
     Range {
@@ -65,7 +70,7 @@ pub(crate) enum Place {
         grain: Grain,
         begin: RangeBegin,
         last: i64,
-        is_unpadded: bool,
+        padding: Padding,
     },
 }
 
@@ -120,6 +125,14 @@ struct Item {
     explained_by: Option<usize>,
 }
 
+/// The runs that a key is in.
+#[derive(Clone, Copy)]
+struct Seen {
+    runs: usize,
+    first: usize,
+    last: usize,
+}
+
 /// A path that recurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Key {
@@ -153,7 +166,7 @@ pub(crate) fn learn(occurrences: &[Occurrence<'_>], paths: &Paths) -> Vec<InputM
     let mut learning = Learning {
         paths,
         occurrences,
-        items: items(occurrences),
+        items: items(occurrences, paths),
         found: Vec::new(),
     };
     for level in 0..LEVELS_MAX {
@@ -165,41 +178,85 @@ pub(crate) fn learn(occurrences: &[Occurrence<'_>], paths: &Paths) -> Vec<InputM
 }
 
 /// The latest runs, and some of all the others: a job of every minute shows only over days which dates move.
+/// They have [`ITEMS_MAX`] inputs at most, but for as many runs as a job needs.
 fn sample<'history>(occurrences: &[Occurrence<'history>]) -> Vec<Occurrence<'history>> {
     let (older, latest) = occurrences.split_at(occurrences.len().saturating_sub(LATEST));
     let step = older.len().div_ceil(OLDER).max(1);
     let mut left = ITEMS_MAX;
-    let mut fits = |occurrence: &&Occurrence<'_>| {
+    let mut fits = |(number, occurrence): &(usize, &Occurrence<'_>)| {
         let items = occurrence.run.inputs.len();
         left = left.saturating_sub(items);
-        left > 0
+        left > 0 || *number < RUNS_MIN
     };
     let mut sample: Vec<_> = latest
         .iter()
         .rev()
         .chain(older.iter().rev().step_by(step))
+        .enumerate()
         .take_while(|occurrence| fits(occurrence))
-        .copied()
+        .map(|(_, occurrence)| *occurrence)
         .collect();
     sample.reverse();
     sample
 }
 
-fn items(occurrences: &[Occurrence<'_>]) -> Vec<Item> {
-    occurrences
-        .iter()
-        .enumerate()
-        .flat_map(|(occurrence, of)| {
-            of.run.inputs.iter().map(move |input| Item {
-                occurrence,
-                path: input.path,
-                at: Some(input.path),
-                bytes: input.bytes,
-                bytes_per_s: input.bytes_per_s,
-                explained_by: None,
-            })
+fn items(occurrences: &[Occurrence<'_>], paths: &Paths) -> Vec<Item> {
+    let is_large = |of: &Occurrence<'_>| of.run.inputs.len() > RUN_ITEMS_MAX;
+    let are_large = occurrences.iter().any(is_large);
+    let item = |occurrence: usize, input: &StoredInput| Item {
+        occurrence,
+        path: input.path,
+        at: Some(input.path),
+        bytes: input.bytes,
+        bytes_per_s: input.bytes_per_s,
+        explained_by: None,
+    };
+    let mut items = Vec::new();
+    for (occurrence, of) in occurrences.iter().enumerate() {
+        if are_large {
+            let inputs = in_prefixes(&of.run.inputs, paths);
+            items.extend(inputs.iter().map(|input| item(occurrence, input)));
+        } else {
+            items.extend(of.run.inputs.iter().map(|input| item(occurrence, input)));
+        }
+    }
+    items
+}
+
+/// The inputs of a run that has very many: the prefixes with many objects in place of those, and of all that
+/// the largest.
+fn in_prefixes(inputs: &[StoredInput], paths: &Paths) -> Vec<StoredInput> {
+    // How many inputs a prefix has, and how many of them are of a date.
+    let mut of_prefix: HashMap<PathId, (usize, usize)> = HashMap::new();
+    for input in inputs {
+        if let Some(prefix) = paths.parent(input.path) {
+            let (all, of_dates) = of_prefix.entry(prefix).or_default();
+            *all += 1;
+            *of_dates += usize::from(is_of_a_date(paths, input.path));
+        }
+    }
+    let is_crowd = |prefix: &PathId| {
+        let (all, of_dates) = of_prefix[prefix];
+        all > OBJECTS_MAX && !are_many(of_dates, all)
+    };
+    let mut bytes_of: BTreeMap<PathId, (u64, u64)> = BTreeMap::new();
+    for input in inputs {
+        let path = paths.parent(input.path).filter(is_crowd).unwrap_or(input.path);
+        let (bytes, bytes_per_s) = bytes_of.entry(path).or_default();
+        *bytes = bytes.saturating_add(input.bytes);
+        *bytes_per_s = bytes_per_s.saturating_add(input.bytes_per_s);
+    }
+    let mut inputs: Vec<StoredInput> = bytes_of
+        .into_iter()
+        .map(|(path, (bytes, bytes_per_s))| StoredInput {
+            path,
+            bytes,
+            bytes_per_s,
         })
-        .collect()
+        .collect();
+    inputs.sort_by_key(|input| (std::cmp::Reverse(input.bytes), input.path));
+    inputs.truncate(RUN_ITEMS_MAX);
+    inputs
 }
 
 struct Learning<'a, 'history> {
@@ -236,33 +293,53 @@ impl Learning<'_, '_> {
     }
 
     /// In how many runs each key is, at the present level.
-    fn counts(&self) -> HashMap<Key, usize> {
-        let mut counts: HashMap<Key, (usize, usize)> = HashMap::new();
+    fn counts(&self) -> HashMap<Key, Seen> {
+        let mut counts: HashMap<Key, Seen> = HashMap::new();
         for item in self.items.iter().filter(|item| item.explained_by.is_none()) {
             let Some(path) = item.at else { continue };
             for key in [Some(Key::Fixed(path)), self.dated_key(path, item.occurrence)]
                 .into_iter()
                 .flatten()
             {
-                let (count, last) = counts.entry(key).or_insert((0, usize::MAX));
+                let run = item.occurrence;
+                let seen = counts.entry(key).or_insert(Seen {
+                    runs: 1,
+                    first: run,
+                    last: run,
+                });
                 // Items are in the order of their runs.
-                if *last != item.occurrence {
-                    (*count, *last) = (*count + 1, item.occurrence);
+                if seen.last != run {
+                    (seen.runs, seen.last) = (seen.runs + 1, run);
                 }
             }
         }
-        counts.into_iter().map(|(key, (count, _))| (key, count)).collect()
+        counts
     }
 
-    /// The key that explains a path best, if it recurs. Where runs of one day cannot tell whether a date
-    /// moves, a near one does.
-    fn best_key(&self, path: PathId, occurrence: usize, counts: &HashMap<Key, usize>) -> Option<Key> {
-        let count = |key: &Key| counts.get(key).copied().unwrap_or(0);
+    /// The key that explains a path best, if it recurs. Runs that all read many dates tell of each that it
+    /// stays as well as that it moves: it does if they have moved. Where runs of one day cannot tell, a near
+    /// date moves.
+    fn best_key(&self, path: PathId, occurrence: usize, counts: &HashMap<Key, Seen>) -> Option<Key> {
+        let count = |key: &Key| counts.get(key).map_or(0, |seen| seen.runs);
         let fixed = Key::Fixed(path);
-        let dated = self
-            .dated_key(path, occurrence)
-            .filter(|dated| count(dated) > count(&fixed) || count(dated) == count(&fixed) && dated.is_near());
+        let dated = self.dated_key(path, occurrence).filter(|dated| {
+            let moves =
+                || dated.is_near() || counts.get(dated).is_some_and(|seen| self.has_moved(dated, *seen));
+            count(dated) > count(&fixed) || count(dated) == count(&fixed) && moves()
+        });
         Some(dated.unwrap_or(fixed)).filter(|key| count(key) >= self.needed())
+    }
+
+    /// Whether a dated key stands for different dates in the runs that it is in.
+    fn has_moved(&self, key: &Key, seen: Seen) -> bool {
+        let due = |occurrence: usize| self.occurrences[occurrence].due;
+        match key {
+            Key::Fixed(_) => false,
+            Key::Dated { offsets, .. } => offsets
+                .iter()
+                .flatten()
+                .any(|offset| offset.grain.count(due(seen.first)) != offset.grain.count(due(seen.last))),
+        }
     }
 
     fn take_keys(&mut self, level: usize) {
@@ -275,8 +352,8 @@ impl Learning<'_, '_> {
                 open.and_then(|path| self.best_key(path, item.occurrence, &counts))
             })
             .collect();
-        if level == 0 {
-            self.leave_crowds(&mut keys);
+        if level + 1 < LEVELS_MAX {
+            self.leave_crowds(level, &mut keys);
         }
         let mut numbers: BTreeMap<Key, usize> = BTreeMap::new();
         for (at, key) in keys.into_iter().enumerate() {
@@ -284,13 +361,13 @@ impl Learning<'_, '_> {
                 continue;
             };
             let number = *numbers.entry(key).or_insert_with(|| {
-                let is_unpadded = self.paths.is_unpadded(path);
+                let padding = self.paths.padding(path);
                 let place = match key {
                     Key::Fixed(path) => Place::Fixed(path),
                     Key::Dated { shape, offsets } => Place::Dated {
                         shape,
                         offsets: offsets.into_iter().flatten().collect(),
-                        is_unpadded,
+                        padding,
                     },
                 };
                 self.found.push(Candidate { place, level });
@@ -298,8 +375,8 @@ impl Learning<'_, '_> {
             });
             self.items[at].explained_by = Some(number);
             // A month of one digit is seen only in some runs.
-            if let Place::Dated { is_unpadded, .. } = &mut self.found[number].place {
-                *is_unpadded |= self.paths.is_unpadded(path);
+            if let Place::Dated { padding, .. } = &mut self.found[number].place {
+                *padding = padding.and(self.paths.padding(path));
             }
         }
         if level > 0 {
@@ -307,32 +384,41 @@ impl Learning<'_, '_> {
         }
     }
 
-    /// Leaves objects to their prefix where too many of it recur.
-    fn leave_crowds(&self, keys: &mut [Option<Key>]) {
+    /// Leaves paths to their prefix where too many of it recur: objects whose names have no dates of their
+    /// own, or dates.
+    fn leave_crowds(&self, level: usize, keys: &mut [Option<Key>]) {
         let crowd = |item: &Item| {
-            let parent = self.paths.parent(item.path)?;
-            Some(
-                self.dated_key(parent, item.occurrence)
-                    .unwrap_or(Key::Fixed(parent)),
-            )
+            let path = item.at?;
+            let parent = self.paths.parent(path)?;
+            let members_max = match self.adds_dates(path, parent) {
+                true => DATES_LISTED_MAX,
+                false if level == 0 => OBJECTS_MAX,
+                false => return None,
+            };
+            let key = self.dated_key(parent, item.occurrence);
+            Some((key.unwrap_or(Key::Fixed(parent)), members_max))
         };
-        let mut crowds: HashMap<Key, BTreeSet<Key>> = HashMap::new();
+        let mut crowds: HashMap<(Key, usize), BTreeSet<Key>> = HashMap::new();
         for (item, key) in self.items.iter().zip(keys.iter()) {
             if let (Some(crowd), Some(key)) = (crowd(item), key) {
                 let members = crowds.entry(crowd).or_default();
-                if members.len() <= OBJECTS_MAX {
+                if members.len() <= crowd.1 {
                     members.insert(*key);
                 }
             }
         }
         for (item, key) in self.items.iter().zip(keys) {
             let is_crowded = crowd(item)
-                .and_then(|crowd| crowds.get(&crowd))
-                .is_some_and(|members| members.len() > OBJECTS_MAX);
+                .is_some_and(|crowd| crowds.get(&crowd).is_some_and(|members| members.len() > crowd.1));
             if is_crowded {
                 *key = None;
             }
         }
+    }
+
+    /// Whether a path has dates that the prefix around it does not have.
+    fn adds_dates(&self, path: PathId, prefix: PathId) -> bool {
+        self.paths.dates(path).len() > self.paths.dates(prefix).len()
     }
 
     /// Gives the items that a new prefix covers to that prefix, so that nothing is expected twice.
@@ -387,16 +473,19 @@ impl Learning<'_, '_> {
             let Some((begin, last)) = ranges(grain, &runs) else {
                 continue;
             };
-            let is_unpadded = dates
+            let padding = dates
                 .iter()
-                .any(|&(at, _)| self.items[at].at.is_some_and(|path| self.paths.is_unpadded(path)));
+                .filter_map(|&(at, _)| self.items[at].at)
+                .fold(Padding::default(), |padding, path| {
+                    padding.and(self.paths.padding(path))
+                });
             self.found.push(Candidate {
                 place: Place::Range {
                     shape,
                     grain,
                     begin,
                     last,
-                    is_unpadded,
+                    padding,
                 },
                 level,
             });
@@ -501,7 +590,16 @@ impl Learning<'_, '_> {
 
     /// Whether runs read all of a prefix. They do not if objects stay away from a run and come back later:
     /// then each run reads a choice. Objects that stay away for good were replaced, and new ones are new.
+    /// Dates that stay away were not replaced: where a table is divided by dates, runs read a choice of them.
     fn extent(&self, level: usize, items: &[&Item]) -> Extent {
+        let is_of_a_date = |item: &&&Item| {
+            (0..level)
+                .filter_map(|below| self.ancestor(item.path, below))
+                .any(|path| is_of_a_date(self.paths, path))
+        };
+        if are_many(items.iter().filter(is_of_a_date).count(), items.len()) {
+            return Extent::PartOfPrefix;
+        }
         let mut runs: BTreeMap<Option<PathId>, BTreeSet<usize>> = BTreeMap::new();
         let mut objects: BTreeMap<PathId, BTreeSet<usize>> = BTreeMap::new();
         for item in items {
@@ -518,10 +616,25 @@ impl Learning<'_, '_> {
             of_prefix.is_some_and(|runs| runs.range(first..=last).count() > of_object.len())
         };
         let coming_back = objects.iter().filter(comes_back).count();
-        if coming_back as f64 > objects.len() as f64 * COMING_BACK_MAX {
+        if are_many(coming_back, objects.len()) {
             Extent::PartOfPrefix
         } else {
             Extent::Prefix
         }
     }
+}
+
+/// Whether so many of the objects of a prefix tell that runs choose among them.
+fn are_many(some: usize, all: usize) -> bool {
+    some as f64 > all as f64 * CHOSEN_MAX
+}
+
+/// Whether a path is of one date among those of an undated prefix. A second in the name of an object is the
+/// time at which it was written, as Trino names files.
+fn is_of_a_date(paths: &Paths, path: PathId) -> bool {
+    let is_date = |date: &PathDate| date.grain != Grain::Second || paths.is_prefix(path);
+    paths
+        .parent(path)
+        .is_some_and(|prefix| paths.dates(prefix).is_empty())
+        && paths.dates(path).iter().any(is_date)
 }

@@ -71,11 +71,7 @@ impl Templates {
     pub(crate) fn learn_until(history: &History, paths: Paths, until: Moment) -> Self {
         let known = history.runs.partition_point(|run| run.submitted < until);
         let numbers: Vec<usize> = (0..known).collect();
-        let names = JobNames::learn(
-            numbers
-                .iter()
-                .map(|&run| history.names.text(history.runs[run].name)),
-        );
+        let names = JobNames::learn(history, &numbers);
         let consumers = consumers(history, &paths, &numbers);
         let list = groups(history, &paths, &names, &numbers)
             .into_iter()

@@ -167,6 +167,20 @@ fn text_files_of_rdds_are_inputs_with_the_bytes_of_their_tasks() {
 }
 
 #[test]
+fn any_number_of_paths_that_a_plan_does_not_name_is_counted() {
+    let log = concat!(
+        r#"{"Event":"SparkListenerApplicationStart","App Name":"hostile","App ID":"a","Timestamp":1795197459736,"User":"root"}"#,
+        "\n",
+        r#"{"Event":"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart","executionId":0,"sparkPlanInfo":{"nodeName":"Scan parquet ","simpleString":"FileScan parquet [a#1]","children":[],"metadata":{"Location":"InMemoryFileIndex(18446744073709551615 paths)[s3a://lake/t/, ... 9 entries]","PartitionFilters":"[dt#3 IN (1,2,3)]"},"metrics":[]},"time":1795197470673}"#,
+        "\n",
+    );
+    let history = read(&[log.as_bytes()], ReadOptions::default()).unwrap();
+    assert_eq!(history.runs().next().unwrap().inputs.len(), 3);
+    let cut_off = history.passed().find(|(reason, _)| *reason == Passed::CutOff);
+    assert!(cut_off.is_some_and(|(_, count)| count > 1_000_000), "{cut_off:?}");
+}
+
+#[test]
 fn a_broken_line_within_an_event_log_is_refused() {
     let broken = SPARK_3_5.replacen("\"Timestamp\":", "\"Timestamp\":x", 1);
     let refused = read(&[broken.as_bytes()], ReadOptions::default())

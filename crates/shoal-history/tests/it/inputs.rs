@@ -133,6 +133,125 @@ fn the_last_seven_days_are_a_window_that_moves() {
 }
 
 #[test]
+fn a_window_longer_than_the_history_is_its_dated_paths() {
+    let window = |number: i64| -> Vec<String> {
+        (number - 60..number)
+            .map(|back| format!("s3://b/t/dt={}/", day(back)))
+            .collect()
+    };
+    let job = next(window);
+    assert_eq!(paths(&job), window(DAYS));
+    for input in &job.inputs {
+        assert_eq!((input.extent, input.bytes.typical), (Extent::Prefix, 1_000));
+        assert!(input.probability > 0.9 && input.whole_at.is_some(), "{input:?}");
+    }
+}
+
+#[test]
+fn a_window_of_more_dates_than_are_listed_is_a_part_of_its_prefix() {
+    let days = |number: i64| (number - 400..number).map(|back| format!("s3://b/t/dt={}/", day(back)));
+    let of_prefixes = next(|number| days(number).collect());
+    let of_objects = next(|number| {
+        let part = format!(
+            "part-00000-{:08x}-1111-2222-3333-444455556666.parquet",
+            number * 7_919
+        );
+        days(number).map(|day| format!("{day}{part}")).collect()
+    });
+    for job in [of_prefixes, of_objects] {
+        assert_eq!(paths(&job), ["s3://b/t/"]);
+        let input = &job.inputs[0];
+        assert_eq!(
+            (input.extent, input.bytes.typical),
+            (Extent::PartOfPrefix, 400_000)
+        );
+    }
+}
+
+#[test]
+fn a_folder_of_more_dated_objects_than_are_listed_is_a_prefix() {
+    let minutes = |number: i64| -> Vec<String> {
+        let time = |minute: i64| {
+            format!(
+                "{}{:02}{:02}",
+                day(number).replace('-', ""),
+                minute / 60,
+                minute % 60
+            )
+        };
+        (0..24 * 60)
+            .map(|minute| format!("s3://b/logs/dt={}/{}.gz", day(number), time(minute)))
+            .collect()
+    };
+    let job = next(|number| minutes(number - 1));
+    assert_eq!(paths(&job), [format!("s3://b/logs/dt={}/", day(DAYS - 1))]);
+    assert_eq!(job.inputs[0].extent, Extent::Prefix);
+}
+
+#[test]
+fn a_time_of_writing_in_the_names_of_objects_is_no_date_of_a_table() {
+    // As Trino names files.
+    let job = next(|number| {
+        (0..50)
+            .map(|file| {
+                let second = (number * 31 + file * 7) % 60;
+                let date = day(number).replace('-', "");
+                let id = format!("{file:05}_{number:08x}-1111-2222-3333-444455556666");
+                format!("s3://b/dim/{date}_0101{second:02}_00012_{id}")
+            })
+            .collect()
+    });
+    assert_eq!(paths(&job), ["s3://b/dim/"]);
+    assert_eq!(
+        (job.inputs[0].extent, job.inputs[0].objects),
+        (Extent::Prefix, Some(50))
+    );
+}
+
+#[test]
+fn each_kind_of_field_keeps_its_digits() {
+    let number = |text: &str| text.trim_start_matches('0').to_owned();
+    let spelled = |hour: i64| {
+        let date = day(hour.div_euclid(24));
+        let (year, month, day) = (&date[..4], &date[5..7], &date[8..]);
+        let of_day = hour.rem_euclid(24);
+        vec![
+            format!("s3://b/a/dt={date}/hour={of_day}/x"),
+            format!("s3://b/b/dt={date}/hour={of_day:02}/x"),
+            format!("s3://b/c/year={year}/month={month}/day={day}/hour={of_day}/x"),
+            format!(
+                "s3://b/d/year={year}/month={}/day={}/hour={of_day:02}/x",
+                number(month),
+                number(day)
+            ),
+            format!(
+                "s3://b/e/year={year}/month={}/day={}/hour={of_day}/x",
+                number(month),
+                number(day)
+            ),
+        ]
+    };
+    // From the fifth of October to the end of the month; the next day is the first of November.
+    let jobs = runs(27 * 24, HOUR_MS, |hour| spelled(hour - 1));
+    assert_eq!(jobs.len(), 24);
+    for (hour, job) in (27 * 24..).zip(&jobs) {
+        assert_eq!(paths(job), spelled(hour - 1));
+    }
+}
+
+#[test]
+fn a_run_of_more_inputs_than_are_learned_from_is_learned() {
+    let job = &runs(4, DAY_MS, |_| {
+        let big = (0..200_000).map(|file| format!("s3://b/big/{file}.parquet"));
+        big.chain(["s3://b/dim/countries.csv".to_owned()]).collect()
+    })[0];
+    assert_eq!(paths(job), ["s3://b/big/", "s3://b/dim/countries.csv"]);
+    let (big, dim) = (&job.inputs[0], &job.inputs[1]);
+    assert_eq!((big.extent, big.bytes.typical), (Extent::Prefix, 200_000_000));
+    assert_eq!((dim.extent, dim.bytes.typical), (Extent::Object, 1_000));
+}
+
+#[test]
 fn all_days_since_a_date_or_since_the_first_of_the_month_are_a_range() {
     let job = next(|number| {
         (-5..number)
@@ -272,4 +391,41 @@ fn a_deadline_is_given_or_the_start_of_a_consumer_or_follows_from_run_times() {
     assert_eq!(deadline(&jobs, "given"), (DeadlineRule::Given, 45));
     assert_eq!(deadline(&jobs, "producer"), (DeadlineRule::Consumer, 120));
     assert_eq!(deadline(&jobs, "consumer"), (DeadlineRule::RunTimes, 12));
+}
+
+#[test]
+fn a_consumer_leaves_a_job_its_usual_run_time() {
+    let output = |table: &str, number: i64| format!("s3://b/{table}/dt={}", day(number));
+    let mut all = Vec::new();
+    for number in 0..DAYS {
+        // One run in seven takes a minute, all others half an hour.
+        let mut varied = daily("varied", 2, number);
+        let minutes = if number % 7 == 0 { 1 } else { 30 };
+        varied.ended = Some(varied.submitted.plus_ms(minutes * MINUTE_MS));
+        let mut instant = daily("instant", 4, number);
+        instant.ended = Some(instant.submitted);
+        for (producer, table) in [(&mut varied, "varied"), (&mut instant, "instant")] {
+            producer.outputs = vec![output(table, number)];
+            let submitted = producer.ended.expect("it was just set");
+            let input = Input {
+                path: format!("{}/part-0", output(table, number)),
+                ..Input::default()
+            };
+            all.push(Run {
+                name: format!("reader of {table}"),
+                submitted,
+                ended: Some(submitted.plus_ms(MINUTE_MS)),
+                inputs: vec![input],
+                ..Run::default()
+            });
+        }
+        all.extend([varied, instant]);
+    }
+    // A producer comes before its consumer, also where both were submitted at one time.
+    all.sort_by_key(|run| (run.submitted, run.outputs.is_empty()));
+    let jobs = next_day(all.into_iter(), START + DAYS * DAY_MS);
+    assert_eq!(deadline(&jobs, "varied"), (DeadlineRule::Consumer, 30));
+    let instant = jobs.iter().find(|job| job.name == "instant").unwrap();
+    assert_eq!(instant.deadline_rule, DeadlineRule::Consumer);
+    assert!(instant.deadline > instant.submission.at, "{instant:?}");
 }

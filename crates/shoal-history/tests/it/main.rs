@@ -4,4 +4,5 @@ mod generated;
 mod golden;
 mod inputs;
 mod readers;
+mod requests;
 mod workload;

@@ -47,6 +47,23 @@ fn without_ids_rows_of_one_name_and_submission_are_a_run() {
 }
 
 #[test]
+fn a_row_without_an_id_that_repeats_a_run_is_of_it() {
+    let text = "\
+id,name,submitted,input
+7,etl,100,s3://b/a
+,etl,100,s3://b/b
+,etl,,s3://b/c
+,etl,200,s3://b/d
+";
+    let inputs: Vec<usize> = read(text, None)
+        .unwrap()
+        .runs()
+        .map(|run| run.inputs.len())
+        .collect();
+    assert_eq!(inputs, [3, 1]);
+}
+
+#[test]
 fn a_run_is_a_line_of_json() {
     let text = r#"{"name":"etl","id":7,"submitted":"2026-11-20T02:00:00Z","ended":1795140900,"inputs":[{"path":"s3://b/k","bytes":5}],"outputs":["s3://b/o/"]}
 

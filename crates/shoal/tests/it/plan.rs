@@ -209,7 +209,7 @@ fn what_the_cache_holds_is_not_fetched_again() {
     }
     let folder = tempfile::tempdir().unwrap();
     let history = history(&folder);
-    let held = "{\"path\": \"s3://lake/orders/dt=2026-11-20/\", \"bytes\": 42949672960}\n\
+    let held = "{\"path\": \"s3a://lake/orders/dt=2026-11-20/part-0\", \"bytes\": 42949672960}\n\
                 {\"path\": \"s3://lake/of-no-job/\", \"bytes\": 5}\n";
     let held = file(&folder, "held", held);
     let arguments = [
@@ -224,6 +224,9 @@ fn what_the_cache_holds_is_not_fetched_again() {
         ),
         "{told}"
     );
+    let output = plan(&arguments);
+    let note = "note: 1 path of the 2 that --held names are no input of a job";
+    assert!(text(&output.stderr).contains(note), "{}", text(&output.stderr));
     let broken = file(&folder, "broken", "\n{\"path\": 5}\n");
     let output = plan(&[&[history.as_str(), "--held", &broken], &TERMS[..]].concat());
     assert_eq!(output.status.code(), Some(2));

@@ -9,8 +9,9 @@
 //! **Inputs.** Successful reads of objects, each byte once: a footer that is read three times counts once,
 //! where the log has ranges. An object that the run wrote before it read it is no input.
 //!
-//! Logs are read in the order of the files, and of their lines. Requests may be out of order by less than the
-//! gap, as in merged logs of several nodes.
+//! Logs are read in the order of the files, and of their lines. A request is logged between its beginning and
+//! its end. Requests may be out of order by less than the gap; those that are more may split runs, and are
+//! counted.
 
 mod ranges;
 mod user_agent;
@@ -26,6 +27,7 @@ use super::lines::Lines;
 use super::{JobBy, ReadOptions};
 use crate::error::HistoryError;
 use crate::moment::{DAY_MS, Moment};
+use crate::names::is_lasting;
 use crate::run::{History, Input, Passed, Run};
 
 /// The maximum length of a line.
@@ -61,6 +63,8 @@ struct Session {
     reads: HashMap<String, Ranges>,
     /// Paths that were written.
     writes: BTreeSet<String>,
+    /// The identity that the job is named by, if it signs for long.
+    identity: Option<String>,
 }
 
 /// The format of an access log.
@@ -126,6 +130,9 @@ impl Requests {
             ));
         };
         history.saw(at);
+        if self.latest.since_ms(end(at, request)) > self.options.gap_ms {
+            history.pass(Passed::OutOfOrder);
+        }
         self.latest = self.latest.max(at);
         let Some(job) = job(request, self.options.job_by) else {
             history.pass(Passed::NoJob);
@@ -147,7 +154,7 @@ impl Requests {
     ) -> Result<(), HistoryError> {
         if let Some(session) = self.open.get(&job) {
             let is_over = at.since_ms(session.last) > self.options.gap_ms
-                || session.first.since_ms(at) > self.options.gap_ms;
+                || session.first.since_ms(end(at, request)) > self.options.gap_ms;
             let is_long = at.since_ms(session.first) > RUN_MS_MAX;
             if is_over || is_long {
                 if !is_over {
@@ -156,11 +163,13 @@ impl Requests {
                 self.end(history, &job)?;
             }
         }
-        let session = self.open.entry(job).or_insert_with(|| Session {
+        let session = self.open.entry(job).or_insert_with_key(|job| Session {
             first: at,
             last: at,
             reads: HashMap::new(),
             writes: BTreeSet::new(),
+            identity: text(request.identity.as_deref())
+                .filter(|identity| job.ends_with(identity.as_str()) && is_lasting(identity)),
         });
         let known = session.paths();
         session.take(log, at, request);
@@ -232,14 +241,25 @@ impl Log {
     }
 }
 
+/// The end of the answer.
+fn end(at: Moment, request: &Request<'_>) -> Moment {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a conversion of a float saturates"
+    )]
+    let duration_ms = request.duration_ms.unwrap_or(0.0).clamp(0.0, RUN_MS_MAX as f64) as i64;
+    at.plus_ms(duration_ms)
+}
+
+fn text(text: Option<&str>) -> Option<String> {
+    let text = text.map(str::trim).filter(|text| !text.is_empty())?;
+    Some(text.to_owned())
+}
+
 /// The job that a request is of; `None` if the request does not say.
 fn job(request: &Request<'_>, by: JobBy) -> Option<String> {
-    let text = |text: &Option<std::borrow::Cow<'_, str>>| {
-        let text = text.as_deref().map(str::trim).filter(|text| !text.is_empty())?;
-        Some(text.to_owned())
-    };
-    let header = || text(&request.job);
-    let identity = || text(&request.identity);
+    let header = || text(request.job.as_deref());
+    let identity = || text(request.identity.as_deref());
     let agent = || request.user_agent.as_deref().and_then(program);
     match by {
         JobBy::Header => header(),
@@ -258,13 +278,8 @@ impl Session {
     }
 
     fn take(&mut self, log: Log, at: Moment, request: &Request<'_>) {
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a conversion of a float saturates"
-        )]
-        let duration_ms = request.duration_ms.unwrap_or(0.0).clamp(0.0, RUN_MS_MAX as f64) as i64;
         self.first = self.first.min(at);
-        self.last = self.last.max(at.plus_ms(duration_ms));
+        self.last = self.last.max(end(at, request));
         let (Some(bucket), Some(key)) = (&request.bucket, &request.key) else {
             return;
         };
@@ -287,6 +302,7 @@ impl Session {
         if self.reads.is_empty() && self.writes.is_empty() {
             return Ok(());
         }
+        history.identities.extend(self.identity);
         let mut inputs: Vec<Input> = self
             .reads
             .into_iter()

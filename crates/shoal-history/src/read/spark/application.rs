@@ -182,9 +182,7 @@ impl Application {
             }
             let paths = scan.location.resolved(submitted);
             let cut_off = scan.location.count.saturating_sub(scan.location.paths.len());
-            for _ in 0..cut_off {
-                history.pass(Passed::CutOff);
-            }
+            history.pass_times(Passed::CutOff, cut_off as u64);
             let share = size.unwrap_or(0) / (paths.len() + cut_off).max(1) as u64;
             for path in paths {
                 if !self.wrote(&path, number) {

@@ -11,6 +11,11 @@ use crate::moment::{DAY_MS, Moment};
 /// Partitions that filters may select, one by one.
 const PARTITIONS_MAX: i64 = 400;
 
+/// Paths that a plan may say a scan has.
+const COUNT_MAX: usize = 1 << 30;
+/// Brackets in brackets of a filter that is understood.
+const DEPTH_MAX: usize = 64;
+
 /// Where a scan reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Location {
@@ -69,7 +74,7 @@ pub(super) fn location(text: &str, location: Option<&str>, filters: Option<&str>
     let mut filters = filters;
     filters.sort_by_key(|filter| place(filter).unwrap_or(usize::MAX));
     Some(Location {
-        count: count.max(paths.len()),
+        count: count.min(COUNT_MAX).max(paths.len()),
         paths,
         filters,
     })
@@ -105,11 +110,28 @@ fn parsed(text: &str) -> Vec<Filter> {
     let text = text.trim().trim_start_matches('[').trim_end_matches(']');
     let mut filters = Vec::new();
     for part in top_level(text, ", ") {
+        if depth(part) > DEPTH_MAX {
+            continue;
+        }
         for part in conjuncts(part) {
             filters.extend(filter(part));
         }
     }
     filters
+}
+
+/// How deep brackets stand in brackets.
+fn depth(text: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'(' | b'[' => depth += 1,
+            b')' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
 }
 
 /// The parts of `((a >= 1) AND (a <= 2))`.
@@ -386,6 +408,17 @@ mod tests {
         ] {
             assert_eq!(scan(columns, filters), expected, "{filters}");
         }
+    }
+
+    #[test]
+    fn filters_deeper_than_a_plan_has_select_everything() {
+        let nested = |depth: usize| {
+            let (open, close) = ("(".repeat(depth), ")".repeat(depth));
+            scan("a#1,dt#3", &format!("{open}dt#3 = 2026-11-19{close}"))
+        };
+        assert_eq!(nested(64), ["s3a://lake/t/dt=2026-11-19/"]);
+        assert_eq!(nested(65), ["s3a://lake/t"]);
+        assert_eq!(nested(200_000), ["s3a://lake/t"]);
     }
 
     #[test]

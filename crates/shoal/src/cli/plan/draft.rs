@@ -43,6 +43,8 @@ pub(super) struct Draft {
     pub(super) request: Request,
     /// Inputs of which the history does not tell the size.
     pub(super) sizeless: u64,
+    /// Cached paths that no job reads.
+    pub(super) held_elsewhere: u64,
 }
 
 impl Draft {
@@ -62,13 +64,14 @@ impl Draft {
         let slot_s = terms
             .slot
             .map_or_else(|| slot_s(last_s), |slot| slot.as_secs_f64());
-        let held = collected.held(&terms.held);
+        let (held, held_elsewhere) = collected.held(&terms.held);
         Self {
             epoch_ms: from.ms().unsigned_abs(),
             files: collected.expected_files,
             jobs: collected.expected_jobs,
             left_out: collected.left_out,
             sizeless: collected.sizeless,
+            held_elsewhere,
             request: Request {
                 version: VERSION,
                 window: Window {
@@ -232,17 +235,33 @@ impl Collected {
         name
     }
 
-    /// Cached bytes of each file, at most the file's size. Files without any are left out.
-    fn held(&self, held: &HashMap<String, u64>) -> Vec<Held> {
-        let of = |file: &File| {
-            let bytes = (*held.get(&file.name)?).min(file.bytes);
+    /// Cached bytes of each file, at most the file's size, and the number of paths that are in no file. Files
+    /// without any are left out.
+    fn held(&self, held: &HashMap<String, u64>) -> (Vec<Held>, u64) {
+        let (mut bytes_of, mut elsewhere) = (vec![0_u64; self.files.len()], 0);
+        for (path, bytes) in held {
+            match self.file_with(path) {
+                Some(number) => bytes_of[number] = bytes_of[number].saturating_add(*bytes),
+                None => elsewhere += 1,
+            }
+        }
+        let of = |(file, bytes): (&File, u64)| {
             (bytes > 0).then(|| Held {
                 file: file.name.clone(),
-                bytes,
+                bytes: bytes.min(file.bytes),
                 pinned_until_s: None,
             })
         };
-        self.files.iter().filter_map(of).collect()
+        let held = self.files.iter().zip(bytes_of).filter_map(of).collect();
+        (held, elsewhere)
+    }
+
+    /// The file that a path names, with or without a slash at its end, or that it is below.
+    fn file_with(&self, path: &str) -> Option<usize> {
+        let below = path.rmatch_indices('/').map(|(slash, _)| &path[..=slash]);
+        let with_slash = format!("{path}/");
+        let mut names = [path, &with_slash].into_iter().chain(below);
+        names.find_map(|name| self.numbers.get(name).copied())
     }
 }
 
@@ -326,6 +345,36 @@ mod tests {
                 .collect(),
         };
         Draft::of(&forecast, &terms)
+    }
+
+    #[test]
+    fn what_is_cached_below_a_file_is_of_the_file() {
+        let table = |path: &str| input(path, Extent::Prefix, 1_000, None);
+        let inputs = vec![
+            table("s3://lake/t/"),
+            table("s3://lake/t/dt=2026-11-20/"),
+            table("s3://lake/u/"),
+        ];
+        let draft = draft(
+            vec![job("etl", HOUR_MS, inputs)],
+            &[
+                ("s3://lake/t/part-0", 3),
+                ("s3://lake/t/x/part-1", 4),
+                ("s3://lake/t/dt=2026-11-20/part-2", 5),
+                ("s3://lake/u", 6),
+                ("s3://lake/uv/part-3", 7),
+                ("s3://lake/part-4", 8),
+            ],
+        );
+        let held = draft.request.cache.held.iter();
+        let mut held: Vec<_> = held.map(|held| (held.file.as_str(), held.bytes)).collect();
+        held.sort_unstable();
+        let expected = [
+            ("s3://lake/t/", 7),
+            ("s3://lake/t/dt=2026-11-20/", 5),
+            ("s3://lake/u/", 6),
+        ];
+        assert_eq!((held.as_slice(), draft.held_elsewhere), (&expected[..], 2));
     }
 
     #[test]

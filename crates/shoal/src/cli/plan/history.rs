@@ -146,16 +146,20 @@ fn collect(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Fa
     Ok(())
 }
 
-/// Sorts `events_10_app` after `events_2_app`: numbers in names by their size.
-fn counted_order(path: &Path) -> Vec<(String, u64)> {
+/// Sorts `events_10_app` after `events_2_app`: numbers in names by their size. Each part is a text and the
+/// number behind it.
+fn counted_order(path: &Path) -> Vec<(String, Option<u64>)> {
     let name = path.to_string_lossy();
-    let mut parts = vec![(String::new(), 0_u64)];
+    let mut parts = vec![(String::new(), None)];
     for character in name.chars() {
         let (text, number) = parts.last_mut().expect("there is a part from the beginning on");
-        match character.to_digit(10) {
-            Some(digit) => *number = number.saturating_mul(10).saturating_add(u64::from(digit)),
-            None if *number > 0 => parts.push((character.to_string(), 0)),
-            None => text.push(character),
+        match (character.to_digit(10), *number) {
+            (Some(digit), begun) => {
+                let more = begun.unwrap_or(0_u64).saturating_mul(10);
+                *number = Some(more.saturating_add(u64::from(digit)));
+            }
+            (None, None) => text.push(character),
+            (None, Some(_)) => parts.push((character.to_string(), None)),
         }
     }
     parts
@@ -226,6 +230,28 @@ mod tests {
             found,
             ["appstatus_app", "events_1_app", "events_2_app", "events_10_app"]
         );
+    }
+
+    #[test]
+    fn access_logs_are_read_in_the_order_of_their_times() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = [
+            "2026-11-20-00-00-09-F00D",
+            "2026-11-20-00-17-28-BEEF",
+            "2026-11-20-01-00-00-0001",
+            "2026-11-20-23-59-59-CAFE",
+            "2026-11-21-00-00-00-0000",
+        ];
+        for name in names {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let mut files = Vec::new();
+        collect(folder.path(), 0, &mut files).unwrap();
+        let found: Vec<_> = files
+            .iter()
+            .map(|path| path.file_name().unwrap().to_str().unwrap())
+            .collect();
+        assert_eq!(found, names);
     }
 
     #[test]

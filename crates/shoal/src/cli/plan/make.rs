@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use shoal_base::clock::utc_now;
 use shoal_history::moment::{DAY_MS, MOMENT_FORM};
+use shoal_history::run::normalized;
 use shoal_history::summary::Summary;
 use shoal_history::{Moment, Templates, Window, forecast};
 use shoal_plan::Document;
@@ -144,6 +145,7 @@ impl Make {
             .map(read_held)
             .transpose()?
             .unwrap_or_default();
+        let held_paths = held.len();
         let history = self.history.read()?;
         let end = Summary::of(&history).to.unwrap_or_default().plus_ms(1);
         let from = match self.from {
@@ -191,6 +193,14 @@ impl Make {
             tell(
                 Tone::Warning,
                 &format!("{inputs} of unknown size are not planned: the history does not tell their bytes"),
+                None,
+            );
+        }
+        if draft.held_elsewhere > 0 {
+            let paths = counted(draft.held_elsewhere, "path");
+            tell(
+                Tone::Note,
+                &format!("{paths} of the {held_paths} that --held names are no input of a job"),
                 None,
             );
         }
@@ -305,11 +315,13 @@ fn read_held(path: &Path) -> Result<HashMap<String, u64>, Failure> {
         .enumerate()
         .filter(|(_, line)| !line.trim().is_empty())
     {
+        let misused = |why: String| Failure::Misused {
+            what: format!("{}:{}: {why}", path.display(), number + 1),
+            hint: "write lines such as {\"path\": \"s3://lake/t/\", \"bytes\": 1000000}".to_owned(),
+        };
         let HeldLine { path: file, bytes } =
-            serde_json::from_str(line).map_err(|error| Failure::Misused {
-                what: format!("{}:{}: {error}", path.display(), number + 1),
-                hint: "write lines such as {\"path\": \"s3://lake/t/\", \"bytes\": 1000000}".to_owned(),
-            })?;
+            serde_json::from_str(line).map_err(|error| misused(error.to_string()))?;
+        let file = normalized(&file).ok_or_else(|| misused(format!("{file:?} is no path in S3")))?;
         let all = held.entry(file).or_insert(0_u64);
         *all = all.saturating_add(bytes);
     }
