@@ -220,7 +220,10 @@ mod tests {
         // Another process writes it. This one may start children while it has the file open, and a program that
         // a child has open for writing cannot be run.
         let written = Command::new("sh")
-            .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\""])
+            .args([
+                "-c",
+                "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\"",
+            ])
             .arg(&path)
             .arg(text)
             .status();

@@ -51,8 +51,8 @@ impl Homes {
     pub(crate) fn may_know_all(&mut self, cooperation: &Cooperation) -> bool {
         let now = clock::instant();
         let began = *self.began.get_or_insert(now);
-        // A node that caches alone has no members.
-        self.has_met |= cooperation.members().len() != 1;
+        let caches_alone = cooperation.hierarchy().layers.is_empty();
+        self.has_met |= caches_alone || !cooperation.is_alone();
         self.has_met || now.saturating_duration_since(began) >= ALONE
     }
 
@@ -92,8 +92,23 @@ fn place(id: u128) -> Fingerprint {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
-    use super::{NodeId, ORDINARY_WEIGHT, Ring, place};
+    use super::{Cooperation, Homes, NodeId, ORDINARY_WEIGHT, Ring, place};
+    use crate::channel::{Channel, ChannelConfig};
+    use crate::cooperation::CooperationConfig;
+    use crate::limits::Limits;
+    use crate::peer::PeerConnector;
+
+    #[test]
+    fn a_node_that_has_met_no_other_waits_unless_it_caches_alone() {
+        for (layers, may_begin) in [(1, true), (2, false)] {
+            let channel = Channel::new("n0", &ChannelConfig::from(&CooperationConfig::default()), 8);
+            let peers = PeerConnector::new(Arc::new(channel), &Limits::default());
+            let cooperation = Cooperation::new("n0", "dc1/a", layers, peers);
+            assert_eq!(Homes::default().may_know_all(&cooperation), may_begin, "{layers}");
+        }
+    }
 
     #[test]
     fn tasks_are_spread_over_the_nodes() {

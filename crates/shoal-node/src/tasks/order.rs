@@ -18,7 +18,7 @@ const LIFE: Duration = Duration::from_hours(7 * 24);
 /// How long a task is remembered after that, or after the end of its pins.
 const MEMORY: Duration = Duration::from_hours(24);
 
-/// The longest time for which an object can be pinned.
+/// How far ahead the end of pins or a deadline may be.
 const AHEAD_MAX: Duration = Duration::from_hours(400 * 24);
 
 /// The fields of a request.
@@ -354,7 +354,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{Moment, OrderError, TaskKind, TaskRequest};
+    use super::{Moment, Order, OrderError, TaskKind, TaskRequest};
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
@@ -364,6 +364,25 @@ mod tests {
 
     fn request(kind: TaskKind) -> TaskRequest {
         TaskRequest::new(kind, Some("s3://b/p".into()))
+    }
+
+    #[test]
+    fn each_run_of_a_pin_has_a_week_and_ends_with_the_pins() {
+        let days = |days: u64| at(days * 86_400);
+        let order = |request| Order::accepted(request, None, (at(0), "n0"), None);
+        let pin = TaskRequest {
+            until: Some(days(30)),
+            ..request(TaskKind::Pin)
+        };
+        let pin = order(pin);
+        for (started, ends) in [(0, 7), (8, 15), (29, 30)] {
+            assert_eq!(pin.ends(days(started)), days(ends), "{started}");
+        }
+        let slow = TaskRequest {
+            deadline: Some(days(9)),
+            ..request(TaskKind::Prefetch)
+        };
+        assert_eq!(order(slow).ends(days(1)), days(9));
     }
 
     #[test]
@@ -404,6 +423,13 @@ mod tests {
                     ..prefetch()
                 },
                 OrderError::Over("deadline"),
+            ),
+            (
+                TaskRequest {
+                    deadline: Some(at(401 * 86_400)),
+                    ..prefetch()
+                },
+                OrderError::DeadlineTooLate,
             ),
             (
                 TaskRequest {

@@ -44,6 +44,9 @@ const ORDERS_MAX: usize = 10_000;
 /// How often a node writes how far its tasks are.
 const REPORT: Duration = Duration::from_secs(1);
 
+/// The pause before a task is begun for whose progress there was no room.
+const FULL_PAUSE: Duration = Duration::from_secs(30);
+
 /// A list without an order is kept for this time: a node may still be accepting the order.
 const ORDER_PATIENCE: Duration = Duration::from_mins(10);
 
@@ -393,7 +396,13 @@ impl Tasks {
         let run = self.begin(entry);
         let (id, order) = (run.id, &run.order);
         let started = run.progress.lock().started.unwrap_or_else(now);
-        self.report(&run);
+        if self.report(&run) == Err(NotTaken::Full) {
+            // Nothing would remember how far it is, and it would begin anew again and again.
+            tokio::select! {
+                () = tokio::time::sleep(FULL_PAUSE) => return,
+                () = stopping.begun() => return,
+            }
+        }
         let caller = match self.parts.caller(order.request.identity.as_deref()) {
             Ok(caller) => caller,
             Err(why) => return self.end(&run, TaskState::Failed, Some(&why)),
@@ -414,9 +423,12 @@ impl Tasks {
                 _ = changes.changed() => {}
                 () = tokio::time::sleep(REPORT) => {
                     meter.measure(&run.progress, |speed| runner.is_at_risk(speed));
-                    self.report(&run);
+                    let _ = self.report(&run);
                 }
-                () = stopping.begun() => return self.report(&run),
+                () = stopping.begun() => {
+                    let _ = self.report(&run);
+                    return;
+                }
             }
             if self.book.is_cancelled(id) {
                 break (TaskState::Cancelled, None);
@@ -460,24 +472,24 @@ impl Tasks {
 
     fn end(&self, run: &Run, state: TaskState, why: Option<&str>) {
         run.progress.lock().end(state, why, now());
-        self.report(run);
+        let _ = self.report(run);
         let (id, kind) = (Ulid(run.id), run.order.request.kind);
         let place = TaskState::ALL.iter().position(|known| *known == state);
         self.totals.lock()[place_of(kind)].ended[place.expect("it is a state")] += 1;
         tracing::info!(%id, kind = kind.as_str(), state = state.as_str(), why, "a task has ended");
     }
 
-    /// Writes how far a task is, and counts what has been done since the last time.
-    fn report(&self, run: &Run) {
+    /// Writes how far a task is, and counts what has been done since the last time. A failure is in the log.
+    fn report(&self, run: &Run) -> Result<(), NotTaken> {
         let progress = run.progress.lock().clone();
         let now = (progress.tally.objects, progress.tally.bytes);
         let before = std::mem::replace(&mut *run.counted.lock(), now);
         self.totals.lock()[place_of(run.order.request.kind)].add((&now.0, &now.1), (&before.0, &before.1));
         let body = serde_json::to_vec(&progress).expect("progress is JSON");
         let (key, until) = (key(run.id, Kind::Progress), run.order.forgotten.time());
-        if let Err(error) = self.bulletin.put(key, body, until) {
+        self.bulletin.put(key, body, until).inspect_err(|error| {
             tracing::warn!(id = %Ulid(run.id), %error, "the progress of a task is not known to other nodes");
-        }
+        })
     }
 
     /// States of the cluster's tasks, and the counters of this node.

@@ -155,10 +155,7 @@ async fn more_keys_than_s3_takes_are_refused_before_another_node_or_the_lake_is_
             (StatusCode::BAD_REQUEST, "EntityTooLarge")
         );
     }
-    assert_eq!(
-        (answered().await, cluster.lake.count(is_deletion)),
-        (before, 0)
-    );
+    assert_eq!((answered().await, cluster.lake.count(is_deletion)), (before, 0));
     let taken = cluster.nodes[0]
         .client()
         .post("/b?delete", many(1_000))

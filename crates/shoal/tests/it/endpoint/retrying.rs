@@ -5,8 +5,8 @@ use shoal_node::config;
 use shoal_node::endpoint::{Failure, RequestBody};
 
 use super::{
-    PATIENCE, STALL_TIMEOUT, endpoint, endpoint_with, failure, get, patient_endpoint, put, read_text, request,
-    whole,
+    PATIENCE, STALL_TIMEOUT, endpoint, endpoint_with, failure, get, patient_endpoint, put, read_text,
+    request, whole,
 };
 use crate::lake::{ACCESS_KEY, Access, Fault, Lake, Request};
 

@@ -118,6 +118,19 @@ async fn pins_beyond_their_share_are_refused_by_name_and_cost_the_lake_nothing()
 }
 
 #[tokio::test]
+async fn an_unpin_is_remembered_until_the_last_pin_has_ended_and_no_longer() {
+    let node = node(24, PolicyName::Lru).await;
+    put_objects(&node, ["kept/a".into()]);
+    let month = 30 * 86_400;
+    let pinned = carry_out(&node, &pin("s3://b/kept/", month)).await;
+    for _ in 0..3 {
+        let unpinned = carry_out(&node, &order("unpin", "s3://b/other/")).await;
+        assert_eq!(unpinned["forgotten"], pinned["forgotten"], "{unpinned:#}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn pins_end_at_their_time_and_survive_a_restart_until_then() {
     let node = node(24, PolicyName::Lru).await;
     put_objects(&node, ["kept/a".into(), "brief/a".into()]);
