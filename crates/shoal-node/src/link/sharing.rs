@@ -64,11 +64,12 @@ impl Sharing {
         }
         self.link.set_nodes(news[0].nodes());
         drop(news);
-        self.look();
+        self.take_share();
     }
 
     /// Takes the share that follows from what is known now. Returns a message to all other nodes if they
     /// should be told of a demand.
+    #[must_use]
     pub fn look(&self) -> Option<Vec<u8>> {
         let now = since(self.began);
         let mut news = self.news.lock();
@@ -107,12 +108,13 @@ impl Sharing {
         }
         drop(news);
         if counts {
-            // A rise of this node's own demand is told by the next regular look.
             self.take_share();
         }
         true
     }
 
+    /// Takes the share that follows from what is known now. The next look tells the others a demand that has
+    /// risen.
     fn take_share(&self) {
         let now = since(self.began);
         let news = self.news.lock();
@@ -210,5 +212,13 @@ mod tests {
         assert!(!one.hear(&busy[1..], id_of));
         one.set_nodes(&[NodeId(1)]);
         assert_eq!(share(), B);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_nodes_that_a_node_learns_of_are_told_its_demand() {
+        let one = node(1);
+        one.set_nodes(&[NodeId(1), NodeId(2)]);
+        let message = one.look().expect("no node was told of the demand");
+        assert_eq!(decode(&message).unwrap().0, "n1");
     }
 }
