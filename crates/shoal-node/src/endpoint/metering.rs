@@ -45,15 +45,13 @@ impl Endpoint {
         background.unwrap_or(&self.pool)
     }
 
-    /// Returns what paces the body of a request that writes, and what paces that of its answer.
-    pub(super) fn flows(&self, head: &Head) -> (Option<Box<Flow>>, Option<Box<Flow>>) {
-        let up = self.link().map(|link| {
-            if head.transfer.is_none() {
-                link.expect_client(Direction::Up);
-            }
-            Box::new(link.up(head.transfer.clone(), head.payer))
-        });
-        (up, self.down(head))
+    /// Returns what paces the body of a request that writes.
+    pub(super) fn up(&self, head: &Head) -> Option<Box<Flow>> {
+        let link = self.link()?;
+        if head.transfer.is_none() {
+            link.expect_client(Direction::Up);
+        }
+        Some(Box::new(link.up(head.transfer.clone(), head.payer)))
     }
 
     /// Returns what paces the body of an answer.
@@ -109,10 +107,117 @@ pub(super) fn expected_bytes(headers: &HeaderMap) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderMap;
-    use http::header::RANGE;
+    use std::sync::Arc;
+    use std::time::Duration;
 
-    use super::expected_bytes;
+    use http::header::RANGE;
+    use http::uri::PathAndQuery;
+    use http::{HeaderMap, HeaderValue, Method};
+    use http_body_util::BodyExt as _;
+    use shoal_policy::fair::Payer;
+    use shoal_s3::sigv4::PayloadHash;
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::super::{
+        EndpointRequest, LakeAccount, LakeConfig, NodeCredentials, RepeatableGet, RequestBody,
+    };
+    use super::{Endpoint, LakeBody, expected_bytes};
+    use crate::limits::Limits;
+    use crate::link::{Bandwidth, Purpose};
+
+    const SOMEONE: Payer = Payer { id: 1, share: 1 };
+    const ANSWER_TIMEOUT: Duration = Duration::from_millis(300);
+
+    /// Answers one request for the rest of an object of `size` bytes; sends no more than `most` of them.
+    async fn answer(connection: TcpStream, size: usize, most: usize) {
+        let mut connection = BufReader::new(connection);
+        let mut first = 0;
+        loop {
+            let mut line = String::new();
+            connection.read_line(&mut line).await.unwrap();
+            if let Some(range) = line.strip_prefix("range: bytes=") {
+                first = range.split('-').next().unwrap().parse().unwrap();
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+        }
+        let head = format!(
+            "HTTP/1.1 206 Partial Content\r\netag: \"e\"\r\ncontent-range: bytes {first}-{}/{size}\r\n\
+             content-length: {}\r\n\r\n",
+            size - 1,
+            size - first
+        );
+        connection.write_all(head.as_bytes()).await.unwrap();
+        let body = vec![7; most.min(size - first)];
+        connection.write_all(&body).await.unwrap();
+    }
+
+    /// A node with a link of 1 MB a second to a lake with one object of `size` bytes, and the body of a
+    /// prefetch of it. The body breaks after `cut` bytes.
+    async fn prefetched(size: usize, cut: usize) -> (Arc<Endpoint>, LakeBody) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            for most in [cut, size] {
+                let (connection, _) = listener.accept().await.unwrap();
+                answer(connection, size, most).await;
+            }
+        });
+        let config = LakeConfig {
+            endpoint: format!("http://{address}"),
+            answer_timeout: ANSWER_TIMEOUT,
+            bandwidth: Some(Bandwidth {
+                bytes_per_second: 1_000_000,
+            }),
+            ..LakeConfig::default()
+        };
+        let endpoint = Endpoint::new(&config, &Limits::default(), NodeCredentials::default()).unwrap();
+        let endpoint = Arc::new(endpoint);
+        let range = HeaderValue::try_from(format!("bytes=0-{}", size - 1)).unwrap();
+        let request = EndpointRequest {
+            operation: "get_object",
+            method: Method::GET,
+            target: PathAndQuery::from_static("/b/k"),
+            headers: HeaderMap::from_iter([(RANGE, range)]),
+            body: RequestBody::Empty,
+            expects_continue: false,
+            payload: PayloadHash::empty(),
+            account: LakeAccount::Anonymous,
+            payer: SOMEONE,
+        };
+        let transfer = Purpose::Prefetch.transfer();
+        let get = RepeatableGet::of(&endpoint, &request).within(transfer.as_ref());
+        let response = endpoint.send_for(request, transfer.as_ref()).await.unwrap();
+        let (etag, size) = (HeaderValue::from_static("\"e\""), size as u64);
+        let rest = get.resumes(etag, None, size, 0..size, Arc::new(|| ()));
+        (endpoint, response.into_body().resumed_by(rest))
+    }
+
+    #[tokio::test]
+    async fn a_body_that_breaks_does_not_wait_for_its_own_bytes() {
+        let (_endpoint, body) = prefetched(128 << 10, 64 << 10).await;
+        let object = body.collect().await.unwrap().to_bytes();
+        assert_eq!(object.len(), 128 << 10);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_breaks_may_wait_for_the_link_longer_than_for_the_lake() {
+        // Permission for the first answer covers all of it: its end comes although clients have the link.
+        let (endpoint, body) = prefetched(32 << 10, 16 << 10).await;
+        let mut client = endpoint.link().unwrap().down(None, SOMEONE);
+        let reads = async {
+            loop {
+                std::future::poll_fn(|cx| client.poll_permitted(cx, None)).await;
+                client.moved(client.permitted(16 << 10));
+                tokio::task::yield_now().await;
+            }
+        };
+        let clients = tokio::time::timeout(3 * ANSWER_TIMEOUT, reads);
+        let (object, _) = tokio::join!(body.collect(), clients);
+        assert_eq!(object.unwrap().to_bytes().len(), 32 << 10);
+    }
 
     #[test]
     fn only_a_range_with_both_ends_tells_how_many_bytes_come() {

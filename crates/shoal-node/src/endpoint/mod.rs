@@ -68,7 +68,7 @@ use crate::channel::Dialer;
 use crate::clock;
 use crate::fair::Turns;
 use crate::limits::Limits;
-use crate::link::{Link, Transfer};
+use crate::link::{Flow, Link, Transfer};
 
 /// An S3 store that the node calls.
 pub struct Endpoint {
@@ -241,6 +241,17 @@ impl Endpoint {
         request: EndpointRequest,
         transfer: Option<&Transfer>,
     ) -> Result<Response<LakeBody>, EndpointError> {
+        let permitted = self.permitted(request, transfer).await;
+        self.send_permitted(permitted).await
+    }
+
+    /// Waits until the link and the plan of the transfer let a read begin. A client's read and any write
+    /// begin at once.
+    async fn permitted(
+        &self,
+        request: EndpointRequest,
+        transfer: Option<&Transfer>,
+    ) -> Box<PermittedRequest> {
         let EndpointRequest {
             operation,
             method,
@@ -265,36 +276,52 @@ impl Endpoint {
             endpoint: Arc::clone(&self.url),
             target,
         };
-        let class = RequestClass::of(&method, operation, &headers);
         let head = Head {
-            context: context.clone(),
-            class,
+            context,
+            class: RequestClass::of(&method, operation, &headers),
             method,
             headers,
             payload,
-            account: account.clone(),
+            account,
             payer,
             transfer: transfer.cloned(),
         };
+        let mut answer = self.down(&head);
+        if let Some(flow) = answer.as_mut().filter(|_| head.class == RequestClass::Read) {
+            flow.begins(metering::expected_bytes(&head.headers)).await;
+        }
+        Box::new(PermittedRequest {
+            head,
+            body,
+            expectation: expects_continue.then(Expectation::default),
+            answer,
+        })
+    }
+
+    async fn send_permitted(
+        &self,
+        request: Box<PermittedRequest>,
+    ) -> Result<Response<LakeBody>, EndpointError> {
+        let PermittedRequest {
+            head,
+            body,
+            expectation,
+            answer,
+        } = *request;
+        let (context, account) = (head.context.clone(), head.account.clone());
         let outcome = match body {
             RequestBody::Empty if head.method == Method::GET || head.method == Method::HEAD => {
                 self.read(head, Bytes::new()).await
             }
             RequestBody::Whole(body) if head.method == Method::QUERY => self.read(head, body).await,
-            body => {
-                let expectation = expects_continue.then(Expectation::default);
-                self.write(head, body, expectation).await
-            }
+            body => self.write(head, body, expectation).await,
         };
+        let outcome = paced(outcome, answer);
         self.check_account(outcome, &account, &context).await
     }
 
     async fn read(&self, head: Head, body: Bytes) -> Result<Response<LakeBody>, EndpointError> {
         self.budget.earn();
-        let mut flow = self.down(&head);
-        if let Some(flow) = &mut flow {
-            flow.begins(metering::expected_bytes(&head.headers)).await;
-        }
         let began = clock::instant();
         let mut tries = 1;
         let mut connection = ConnectionChoice::Any;
@@ -312,11 +339,11 @@ impl Endpoint {
             };
             let ending = attempt_outcome(&outcome, clock::utc_now());
             let Some(pause) = retry::pause(ending, tries, chance::unit()) else {
-                return paced(outcome, flow);
+                return outcome;
             };
             let elapsed = clock::instant().saturating_duration_since(began);
             if !self.timeouts.leaves_time_for_another_try(elapsed) || !self.budget.spend() {
-                return paced(outcome, flow);
+                return outcome;
             }
             if let Ok(response) = outcome {
                 drain(response.into_body()).await;
@@ -334,7 +361,7 @@ impl Endpoint {
         expectation: Option<Expectation>,
     ) -> Result<Response<LakeBody>, EndpointError> {
         let (context, class, payer) = (head.context.clone(), head.class, head.payer);
-        let (upload, answer) = self.flows(&head);
+        let upload = self.up(&head);
         let pool = Arc::clone(self.pool_for(head.transfer.as_ref()));
         let signed = head.sign(&self.region, &self.keys, clock::utc_now())?;
         let body = match body {
@@ -359,7 +386,7 @@ impl Endpoint {
         }
         let exchange = self.exchange(&context, class, request, (&pool, ConnectionChoice::Any));
         let exchanged = self.within_turn(turn, turn::WITH_BODY_MAX, exchange).await;
-        paced(exchanged.map_err(|failed| self.failed(failed)), answer)
+        exchanged.map_err(|failed| self.failed(failed))
     }
 
     /// Sends a signed request and counts its answer.
@@ -445,6 +472,15 @@ impl Endpoint {
             LakeBody::new(incoming, connection, pool, counters, context.clone())
         })
     }
+}
+
+/// A request that the link lets begin.
+struct PermittedRequest {
+    head: Head,
+    body: RequestBody,
+    expectation: Option<Expectation>,
+    /// Paces the body of the answer.
+    answer: Option<Box<Flow>>,
 }
 
 /// All of a request except its body.

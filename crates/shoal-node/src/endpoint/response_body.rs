@@ -132,6 +132,8 @@ impl LakeBody {
     /// Starts to ask for the rest of the body. Returns the error if it is final.
     fn broke(&mut self, error: EndpointError) -> Option<EndpointError> {
         self.connection = None;
+        // Nothing of it is on its way. The rest has a flow of its own, which must not wait for this one.
+        self.flow = None;
         self.counters.failure(error.kind());
         let Some(resumption) = &mut self.resumption else {
             return Some(error);

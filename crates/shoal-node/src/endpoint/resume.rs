@@ -241,7 +241,9 @@ async fn reopen(
     broken: EndpointError,
 ) -> Result<LakeBody, EndpointError> {
     tokio::time::sleep(pause).await;
-    let sending = endpoint.send_for(request, transfer.as_ref());
+    // The wait for the link, which clients may need for long, does not count.
+    let permitted = endpoint.permitted(request, transfer.as_ref()).await;
+    let sending = endpoint.send_permitted(permitted);
     let answer = tokio::time::timeout(endpoint.timeouts.resume(), sending).await;
     // The error that broke the body says more than the vain attempt to mend it.
     let Ok(Ok(response)) = answer else {
