@@ -120,6 +120,9 @@ impl Flow {
                     self.wait = if pause.is_zero() {
                         self.ask(class, bytes)
                     } else {
+                        // It waits for its plan. What was permitted arrives meanwhile, or is not asked for
+                        // yet, and others need not wait for that.
+                        self.arrived(self.ahead);
                         Wait::ForRate(Box::pin(sleep(pause)), bytes)
                     };
                 }
@@ -208,8 +211,8 @@ impl Flow {
     /// Notes that bytes are no longer on their way to a transfer that no client waits for.
     fn arrived(&mut self, bytes: u64) {
         self.ahead -= bytes;
-        if let Some(lane) = self.lane.as_ref().filter(|_| bytes > 0) {
-            lane.arrived(bytes);
+        if let (Some(lane), Some(transfer), 1..) = (&self.lane, &self.transfer, bytes) {
+            lane.arrived(transfer.began_as(), bytes);
         }
     }
 

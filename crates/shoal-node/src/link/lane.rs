@@ -116,11 +116,11 @@ impl Lane {
         self.state.lock().meter.give_back(class, bytes, now);
     }
 
-    /// Notes that bytes which were permitted to a transfer that no client waited for are no longer on their
-    /// way.
-    pub(super) fn arrived(self: &Arc<Self>, bytes: u64) {
+    /// Notes that bytes which were permitted to a transfer that no client waited for, as one of `class`, are
+    /// no longer on their way.
+    pub(super) fn arrived(self: &Arc<Self>, class: Class, bytes: u64) {
         let mut state = self.state.lock();
-        if state.meter.arrived(bytes) {
+        if state.meter.arrived(class, bytes) {
             self.let_go(&mut state);
             self.keep_dispatching(&mut state);
         }

@@ -48,6 +48,8 @@ pub struct Link {
     /// Bytes a second in each direction: of this node, or of all nodes together.
     bandwidth: AtomicU64,
     scope: BandwidthScope,
+    /// It is that of connections, so it does not follow the share of the node: a flow that paid for less than
+    /// the system may receive would let the rest come unpaid.
     window_bytes: u64,
     lanes: [Arc<Lane>; 2],
     /// The sum of the rates that plans reserve, in bytes a second.

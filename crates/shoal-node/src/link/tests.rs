@@ -21,12 +21,16 @@ fn link(bytes_per_second: u64) -> Arc<Link> {
 }
 
 /// Moves a whole body in pieces as large as a read from a socket.
-async fn moves(mut flow: Flow, bytes: u64) {
+async fn moves(flow: Flow, bytes: u64) {
+    moves_in_pieces(flow, bytes, 64 << 10).await;
+}
+
+async fn moves_in_pieces(mut flow: Flow, bytes: u64, piece: u64) {
     flow.begins(Some(bytes)).await;
     let mut left = bytes;
     while left > 0 {
         poll_fn(|cx| flow.poll_permitted(cx, Some(left))).await;
-        let piece = left.min(64 << 10);
+        let piece = left.min(piece);
         flow.moved(piece as usize);
         left -= piece;
     }
@@ -246,4 +250,23 @@ async fn a_reservation_lasts_as_long_as_its_plan() {
     let rest = moves(link.down(unreserved.transfer(), SOMEONE), 20 * MB);
     assert!(tokio::time::timeout(Duration::from_secs(2), rest).await.is_err());
     clients.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transfer_that_keeps_its_rate_lets_others_begin() {
+    let link = link(25 * MB);
+    let slow: Vec<_> = (0..4)
+        .map(|_| {
+            let purpose = Purpose::Planned(PlannedRate::new(Some(&link), 10_000, 0));
+            let flow = link.down(purpose.transfer(), SOMEONE);
+            tokio::spawn(moves_in_pieces(flow, MB, 16 << 10))
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let slow_bytes = figures(&link, Direction::Down, Class::Planned).bytes;
+    assert_eq!(slow_bytes, 4 * 3 * (16 << 10), "all have begun, and sleep");
+    let quick = Purpose::Planned(PlannedRate::new(Some(&link), 10 * MB, 10 * MB));
+    let took = time_of(moves(link.down(quick.transfer(), SOMEONE), MB)).await;
+    assert!(took < Duration::from_millis(120), "{took:?}");
+    slow.iter().for_each(tokio::task::JoinHandle::abort);
 }

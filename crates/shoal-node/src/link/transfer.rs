@@ -83,6 +83,11 @@ impl Transfer {
         }
     }
 
+    /// Its class until a client waits for it.
+    pub(super) fn began_as(&self) -> Class {
+        self.0.class
+    }
+
     /// A client waits for it from now on: it goes on as a client's.
     pub fn hurry(&self) {
         if !self.0.is_hurried.swap(true, Ordering::SeqCst) {

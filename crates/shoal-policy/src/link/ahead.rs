@@ -50,8 +50,8 @@ impl AnswerTime {
     }
 }
 
-/// A transfer begins if fewer bytes than this are on their way over a link of `bandwidth` to a store that
-/// takes `answer_time`, or half as long again.
+/// A transfer begins if fewer bytes of its class than this are on their way over a link of `bandwidth` to a
+/// store that takes `answer_time`, or half as long again.
 pub fn ahead_bytes(bandwidth: u64, answer_time: Duration) -> u64 {
     let time = answer_time.saturating_add(answer_time / 2).saturating_add(SLACK);
     whole(bandwidth as f64 * time.as_secs_f64()).max(1)

@@ -56,15 +56,17 @@ pub struct Meter<T> {
     reserved: Bucket,
     cleaning: Bucket,
     waiting: [FairQueue<Place<T>>; Class::ALL.len()],
-    /// Transfers that wait to begin, until fewer bytes are on their way.
+    /// Transfers that wait to begin, until fewer bytes of their class are on their way.
     beginning: [FairQueue<Place<T>>; Class::ALL.len()],
     /// Promised bytes of clients, by their numbers.
     promised: HashMap<u64, Waiting<T>>,
     /// The order in which they go by the reservation. Some of these have gone in the turn of a client.
     promised_order: VecDeque<u64>,
     promised_number: u64,
-    /// Bytes that were permitted to transfers that no client waits for, and have not arrived.
-    ahead: u64,
+    /// Bytes of each class that were permitted to transfers that no client waits for, and have not arrived.
+    /// Each class is bounded for itself: bytes of one may stay where they are until another has moved its
+    /// own.
+    ahead: [u64; Class::ALL.len()],
     ahead_max: u64,
     /// Classes below the clients are held back until then.
     held_until: Duration,
@@ -152,7 +154,7 @@ impl<T> Meter<T> {
             promised: HashMap::new(),
             promised_order: VecDeque::new(),
             promised_number: 0,
-            ahead: 0,
+            ahead: [0; Class::ALL.len()],
             ahead_max: u64::MAX,
             held_until: now,
             may_hold: Bucket::new(10_000 * HELD_PERCENT, micros(HELD_MAX), now),
@@ -196,8 +198,8 @@ impl<T> Meter<T> {
         self.reserved.set(rate.min(most), burst, now);
     }
 
-    /// Changes how many bytes may be on their way to transfers that no client waits for before another one
-    /// begins. At first there is no bound.
+    /// Changes how many bytes of a class may be on their way to transfers that no client waits for before
+    /// another one of the class begins. At first there is no bound.
     pub fn set_ahead_max(&mut self, bytes: u64) {
         self.ahead_max = bytes;
     }
@@ -231,9 +233,9 @@ impl<T> Meter<T> {
             Class::Client => self.total.exceeds(0) && !self.has_due_guarantee(),
             _ => self.total.exceeds(self.quantum(class)) && now >= self.held_until,
         };
-        let is_ahead = |other: &Class| *other <= class && self.waits(*other);
-        let waits_for_others = Class::ALL.iter().any(is_ahead);
-        let granted = may_go && !waits_for_others && (!ask.begins || self.may_begin());
+        let goes_before = |other: &Class| *other <= class && self.may_go_on(*other);
+        let waits_for_others = Class::ALL.iter().any(goes_before);
+        let granted = may_go && !waits_for_others && (!ask.begins || self.may_begin(class));
         if granted {
             self.charge((class, class), bytes, now);
         }
@@ -341,11 +343,12 @@ impl<T> Meter<T> {
         self.usage[class as usize].moved_less(bytes, now);
     }
 
-    /// Notes that bytes which were permitted to a transfer that no client waited for are no longer on their
-    /// way. Returns whether another transfer may begin now.
-    pub fn arrived(&mut self, bytes: u64) -> bool {
-        self.ahead = self.ahead.saturating_sub(bytes);
-        self.may_begin() && self.beginning.iter().any(|queue| !queue.is_empty())
+    /// Notes that bytes which were permitted to a transfer that no client waited for, as one of `class`, are
+    /// no longer on their way. Returns whether another transfer may begin now.
+    pub fn arrived(&mut self, class: Class, bytes: u64) -> bool {
+        let ahead = &mut self.ahead[class as usize];
+        *ahead = ahead.saturating_sub(bytes);
+        self.may_begin(class) && !self.beginning[class as usize].is_empty()
     }
 
     /// The number of transfers of a class that wait, including some that were given up, or went by a promise.
@@ -446,7 +449,7 @@ impl<T> Meter<T> {
     /// reservations are larger than the link, promised bytes go in the turns of their clients, as without a
     /// plan.
     fn has_room_for_promises(&self) -> bool {
-        self.reserved.exceeds(0) && !self.waits(Class::Planned)
+        self.reserved.exceeds(0) && !self.may_go_on(Class::Planned)
     }
 
     /// The first class with a transfer that may go on once there is room.
@@ -456,22 +459,22 @@ impl<T> Meter<T> {
 
     /// Whether a transfer of the class waits for nothing but room.
     fn may_go_on(&self, class: Class) -> bool {
-        let class = class as usize;
-        !self.waiting[class].is_empty() || self.may_begin() && !self.beginning[class].is_empty()
+        let begins = self.may_begin(class) && !self.beginning[class as usize].is_empty();
+        begins || !self.waiting[class as usize].is_empty()
     }
 
     fn waits(&self, class: Class) -> bool {
         self.waiting(class) > 0
     }
 
-    fn may_begin(&self) -> bool {
-        self.ahead < self.ahead_max
+    fn may_begin(&self, class: Class) -> bool {
+        self.ahead[class as usize] < self.ahead_max
     }
 
     /// Whether a transfer waits that goes before clients, and may go now.
     fn has_due_guarantee(&self) -> bool {
-        (self.waits(Class::Planned) || !self.promised.is_empty()) && self.reserved.exceeds(0)
-            || self.waits(Class::Cleaning) && self.cleaning.exceeds(0)
+        (self.may_go_on(Class::Planned) || !self.promised.is_empty()) && self.reserved.exceeds(0)
+            || self.may_go_on(Class::Cleaning) && self.cleaning.exceeds(0)
     }
 
     /// Counts the bytes of a transfer of one class that goes in the turn of another.
@@ -479,7 +482,8 @@ impl<T> Meter<T> {
         self.total.take(bytes);
         self.usage[goes_as as usize].moved(bytes, now);
         if class != Class::Client {
-            self.ahead = self.ahead.saturating_add(bytes);
+            let ahead = &mut self.ahead[class as usize];
+            *ahead = ahead.saturating_add(bytes);
         } else if goes_as != class {
             self.promised_bytes = self.promised_bytes.saturating_add(bytes);
         }

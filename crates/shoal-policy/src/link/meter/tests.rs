@@ -22,6 +22,14 @@ const fn ask_of((class, payer): (Class, Payer), bytes: u64) -> Ask {
     }
 }
 
+/// A transfer that nothing of is on its way.
+const fn beginning(class: Class, bytes: u64) -> Ask {
+    Ask {
+        begins: true,
+        ..ask_of((class, SOMEONE), bytes)
+    }
+}
+
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
@@ -192,7 +200,7 @@ fn a_client_has_what_a_plan_promises_it_before_other_clients_and_its_turn_beside
     assert!(others.abs_diff(3 * GBIT) <= slack, "{others}");
     let counted = busy.meter.promised_bytes();
     assert!(counted.abs_diff(GBIT) <= slack, "{counted}");
-    assert_eq!(busy.meter.ahead, 0, "a client waits for it");
+    assert_eq!(busy.meter.ahead, [0; 4], "a client waits for it");
 }
 
 #[test]
@@ -302,18 +310,17 @@ fn few_bytes_are_on_their_way_before_another_transfer_begins() {
     let quantum = meter.quantum(Class::Prefetch);
     meter.set_ahead_max(2 * quantum);
     let going_on = ask_of((Class::Prefetch, SOMEONE), quantum);
-    let beginning = Ask {
-        begins: true,
-        ..going_on
-    };
-    assert!(meter.try_take(beginning, START) && meter.try_take(beginning, START));
-    assert!(!meter.try_take(beginning, START), "enough is on its way");
-    assert!(meter.try_take(going_on, START), "one that has begun goes on");
+    let beginning = beginning(Class::Prefetch, quantum);
+    let taken = [(); 3].map(|()| meter.try_take(beginning, START));
+    assert_eq!(taken, [true, true, false], "enough is on its way");
+    let taken = meter.try_take(going_on, START);
+    assert!(taken, "one that has begun goes on");
     meter.ask(beginning, "third", START, |_| true);
     assert_eq!(meter.next_at(), None, "it does not wait for time");
     assert_eq!(meter.next(ms(100), |_| true), None);
-    assert!(!meter.arrived(quantum));
-    assert!(meter.arrived(1));
+    assert!(!meter.arrived(Class::Prefetch, quantum));
+    assert!(!meter.arrived(Class::Cleaning, quantum));
+    assert!(meter.arrived(Class::Prefetch, 1));
     assert_eq!(meter.next(ms(100), |_| true).unwrap().item, "third");
     // A client begins at any time.
     let client = Ask {
@@ -322,6 +329,50 @@ fn few_bytes_are_on_their_way_before_another_transfer_begins() {
     };
     meter.ask(client, "client", ms(100), |_| true);
     assert_eq!(meter.next(ms(100), |_| true).unwrap().item, "client");
+}
+
+#[test]
+fn a_class_begins_whatever_is_on_its_way_to_another() {
+    const BACKGROUND: [Class; 3] = [Class::Planned, Class::Prefetch, Class::Cleaning];
+    for busy in BACKGROUND {
+        let mut meter = Meter::new(GBIT, START);
+        let bytes = meter.quantum(Class::Prefetch);
+        meter.set_ahead_max(bytes);
+        assert!(meter.try_take(beginning(busy, bytes), START));
+        for class in BACKGROUND {
+            meter.ask(beginning(class, bytes), class, START, |_| true);
+        }
+        let mut begun: Vec<Class> = std::iter::from_fn(|| meter.next(ms(100), |_| true))
+            .map(|granted| granted.item)
+            .collect();
+        begun.sort_unstable();
+        let others: Vec<Class> = BACKGROUND.into_iter().filter(|class| *class != busy).collect();
+        assert_eq!(begun, others, "bytes of {busy:?} are on their way");
+    }
+}
+
+#[test]
+fn a_guarantee_that_may_not_begin_is_left_to_others() {
+    let mut meter = Meter::new(GBIT, START);
+    meter.set_reserved(GBIT / 4, START);
+    let bytes = meter.quantum(Class::Prefetch);
+    meter.set_ahead_max(bytes);
+    for class in [Class::Planned, Class::Cleaning] {
+        assert!(meter.try_take(beginning(class, bytes), START));
+        meter.ask(beginning(class, bytes), (), START, |()| true);
+    }
+    let client = ask_of((Class::Client, SOMEONE), bytes);
+    let taken = meter.try_take(client, START);
+    assert!(taken, "neither guarantee is used");
+    let promised = Ask {
+        is_promised: true,
+        ..client
+    };
+    let taken = meter.try_take(promised, START);
+    assert!(taken);
+    assert_eq!(meter.promised_bytes(), bytes, "the plan's rate is not used");
+    let going_on = meter.try_take(ask_of((Class::Planned, SOMEONE), bytes), START);
+    assert!(going_on, "only the other one may not begin");
 }
 
 #[test]
