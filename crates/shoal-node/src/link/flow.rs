@@ -1,5 +1,6 @@
 //! Paces one body that goes over the link.
 
+use std::cmp::Ordering;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -30,6 +31,8 @@ pub struct Flow {
     payer: Payer,
     /// Bytes that were permitted to move.
     permitted: u64,
+    /// The class that the last of them went as.
+    went_as: Class,
     /// Bytes that have moved; more than the permitted ones if the last piece was large.
     moved: u64,
     /// Permitted bytes that count as being on their way to a transfer that no client waits for.
@@ -53,6 +56,7 @@ impl Flow {
     pub(super) fn new(lane: Option<Arc<Lane>>, transfer: Option<Transfer>, payer: Payer) -> Self {
         Self {
             lane,
+            went_as: class_of(transfer.as_ref()),
             transfer,
             promises: Vec::new(),
             payer,
@@ -135,20 +139,20 @@ impl Flow {
                 }
                 Wait::ForRoom(ticket, asked, bytes) if asked != class => {
                     // A client has come since: the transfer waits among those of clients.
-                    if self.lane.as_ref().is_some_and(|lane| lane.give_up(&ticket)) {
-                        self.permit(asked, bytes);
+                    if let Some(went_as) = self.lane.as_ref().and_then(|lane| lane.give_up(&ticket)) {
+                        self.permit((asked, went_as), bytes);
                     }
                 }
                 Wait::ForRoom(ticket, asked, bytes) => {
-                    if ticket.poll_granted(cx).is_pending() {
+                    let Poll::Ready(went_as) = ticket.poll_granted(cx) else {
                         self.wait = Wait::ForRoom(ticket, asked, bytes);
                         return if has(self, needed) {
                             Poll::Ready(())
                         } else {
                             Poll::Pending
                         };
-                    }
-                    self.permit(asked, bytes);
+                    };
+                    self.permit((asked, went_as), bytes);
                 }
             }
         }
@@ -192,17 +196,21 @@ impl Flow {
             begins: self.ahead_bytes > 0 && self.permitted == 0,
             is_promised: class == Class::Client && self.promises.iter().any(|rate| rate.take_if_there(bytes)),
         };
-        let ticket = self.lane.as_ref().and_then(|lane| lane.take(ask));
-        if let Some(ticket) = ticket {
-            return Wait::ForRoom(ticket, class, bytes);
+        let taken = self.lane.as_ref().map_or(Ok(class), |lane| lane.take(ask));
+        match taken {
+            Ok(went_as) => {
+                self.permit((class, went_as), bytes);
+                Wait::No
+            }
+            Err(ticket) => Wait::ForRoom(ticket, class, bytes),
         }
-        self.permit(class, bytes);
-        Wait::No
     }
 
-    /// Notes a permission for a transfer that asked as one of `class`.
-    fn permit(&mut self, class: Class, bytes: u64) {
+    /// Notes a permission for a transfer that asked as one of `class`, of bytes that went as those of
+    /// another.
+    fn permit(&mut self, (class, went_as): (Class, Class), bytes: u64) {
         self.permitted += bytes;
+        self.went_as = went_as;
         if self.ahead_bytes > 0 && class != Class::Client {
             self.ahead += bytes;
         }
@@ -232,29 +240,28 @@ impl Flow {
 
 impl Drop for Flow {
     fn drop(&mut self) {
-        let class = class_of(self.transfer.as_ref());
-        let unused = self.unused();
         let awaited = match &self.wait {
             Wait::No => 0,
             Wait::ForRate(_, bytes) | Wait::ForRoom(_, _, bytes) => *bytes,
         };
-        if let Some(lane) = self.lane.clone() {
-            let mut granted = unused;
-            if let Wait::ForRoom(ticket, asked, bytes) = &self.wait
-                && lane.give_up(ticket)
-            {
-                granted += bytes;
-                if self.ahead_bytes > 0 && *asked != Class::Client {
-                    self.ahead += bytes;
-                }
-            }
-            if granted > 0 {
-                lane.give_back(class, granted);
-            }
-            self.arrived(self.ahead);
-        }
         if let Some(plan) = self.plan() {
-            plan.give_back(unused + awaited);
+            let taken = self.permitted + awaited;
+            plan.give_back(taken.saturating_sub(self.moved));
+            // The next transfer of the plan waits for what this one moved beyond its permission.
+            plan.take(self.moved.saturating_sub(taken));
         }
+        let Some(lane) = self.lane.clone() else { return };
+        if let Wait::ForRoom(ticket, asked, bytes) = std::mem::replace(&mut self.wait, Wait::No)
+            && let Some(went_as) = lane.give_up(&ticket)
+        {
+            self.permit((asked, went_as), bytes);
+        }
+        match self.permitted.cmp(&self.moved) {
+            Ordering::Greater => lane.give_back(self.went_as, self.permitted - self.moved),
+            // Its last piece was larger than what was permitted.
+            Ordering::Less => lane.pay(class_of(self.transfer.as_ref()), self.moved - self.permitted),
+            Ordering::Equal => {}
+        }
+        self.arrived(self.ahead);
     }
 }

@@ -47,8 +47,15 @@ pub(super) struct Ticket {
 }
 
 /// The states of a ticket; 0 while it waits.
-const GRANTED: u8 = 1;
-const GIVEN_UP: u8 = 2;
+const GIVEN_UP: u8 = 1;
+/// From this one on, by the number of the class that its bytes went as.
+const GRANTED: u8 = 2;
+
+/// The class that the bytes of a ticket went as, if they were permitted.
+fn granted(state: u8) -> Option<Class> {
+    let number = state.checked_sub(GRANTED)?;
+    Class::ALL.get(usize::from(number)).copied()
+}
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -58,14 +65,11 @@ struct Counts {
 }
 
 impl Ticket {
-    /// Ready when the transfer may go on.
-    pub(super) fn poll_granted(&self, cx: &Context<'_>) -> Poll<()> {
+    /// Ready when the transfer may go on, with the class that its bytes went as.
+    pub(super) fn poll_granted(&self, cx: &Context<'_>) -> Poll<Class> {
         self.waker.register(cx.waker());
-        if self.state.load(Ordering::Acquire) == GRANTED {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
+        let granted = granted(self.state.load(Ordering::Acquire));
+        granted.map_or(Poll::Pending, Poll::Ready)
     }
 
     fn is_wanted(&self) -> bool {
@@ -96,24 +100,34 @@ impl Lane {
         self.quanta[class as usize].load(Ordering::Relaxed)
     }
 
-    /// Takes permission if it can be had at once; else returns a ticket that waits for it.
-    pub(super) fn take(self: &Arc<Self>, ask: Ask) -> Option<Arc<Ticket>> {
+    /// Takes permission if it can be had at once, and returns the class that the bytes went as.
+    ///
+    /// # Errors
+    ///
+    /// A ticket that waits for permission.
+    pub(super) fn take(self: &Arc<Self>, ask: Ask) -> Result<Class, Arc<Ticket>> {
         let now = since(self.began);
         let mut state = self.state.lock();
-        if state.meter.try_take(ask, now) {
-            return None;
+        if let Some(went_as) = state.meter.try_take(ask, now) {
+            return Ok(went_as);
         }
         let ticket = Arc::new(Ticket::default());
         let is_wanted = |ticket: &Arc<Ticket>| ticket.is_wanted();
         state.meter.ask(ask, Arc::clone(&ticket), now, is_wanted);
         self.keep_dispatching(&mut state);
-        Some(ticket)
+        Err(ticket)
     }
 
-    /// Gives back permission that was not used.
+    /// Gives back permission that was not used, of bytes that went as those of a class.
     pub(super) fn give_back(&self, class: Class, bytes: u64) {
         let now = since(self.began);
         self.state.lock().meter.give_back(class, bytes, now);
+    }
+
+    /// Pays for bytes that moved beyond the permission for them.
+    pub(super) fn pay(&self, class: Class, bytes: u64) {
+        let now = since(self.began);
+        self.state.lock().meter.pay(class, bytes, now);
     }
 
     /// Notes that bytes which were permitted to a transfer that no client waited for, as one of `class`, are
@@ -150,10 +164,10 @@ impl Lane {
         }
     }
 
-    /// Gives a ticket up. Returns whether its permission had come already.
-    pub(super) fn give_up(&self, ticket: &Ticket) -> bool {
+    /// Gives a ticket up. If its permission had come already, returns the class that its bytes went as.
+    pub(super) fn give_up(&self, ticket: &Ticket) -> Option<Class> {
         let _state = self.state.lock();
-        ticket.state.swap(GIVEN_UP, Ordering::AcqRel) == GRANTED
+        granted(ticket.state.swap(GIVEN_UP, Ordering::AcqRel))
     }
 
     /// Counts bytes that were moved.
@@ -237,6 +251,7 @@ impl Lane {
             let Granted {
                 item: ticket,
                 class,
+                goes_as,
                 waited,
                 ..
             } = granted;
@@ -244,7 +259,7 @@ impl Lane {
             counts.waits.fetch_add(1, Ordering::Relaxed);
             let waited_us = waited.as_micros() as u64;
             counts.waited_us.fetch_add(waited_us, Ordering::Relaxed);
-            ticket.state.store(GRANTED, Ordering::Release);
+            ticket.state.store(GRANTED + goes_as as u8, Ordering::Release);
             ticket.waker.wake();
         }
         now

@@ -270,3 +270,33 @@ async fn a_transfer_that_keeps_its_rate_lets_others_begin() {
     assert!(took < Duration::from_millis(120), "{took:?}");
     slow.iter().for_each(tokio::task::JoinHandle::abort);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_last_bytes_of_a_clients_body_are_paid_for() {
+    const PIECE: u64 = 48 << 10;
+    let link = link(10 * MB);
+    let reader = async || {
+        for _ in 0..20 {
+            moves_in_pieces(link.down(None, SOMEONE), 2 * PIECE, PIECE).await;
+        }
+    };
+    let took = time_of(join_all((0..8).map(|_| reader())).map(drop)).await;
+    let bytes = 8 * 20 * 2 * PIECE;
+    assert_eq!(figures(&link, Direction::Down, Class::Client).bytes, bytes);
+    let expected = Duration::from_secs_f64(bytes as f64 / (10 * MB) as f64);
+    assert!(took > expected.mul_f64(0.97), "{took:?} instead of {expected:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_are_given_back_to_the_class_that_they_went_as() {
+    let link = link(100 * MB);
+    let rate = PlannedRate::promised(Some(&link), 40 * MB);
+    let rates = || [Class::Client, Class::Planned].map(|class| figures(&link, Direction::Down, class).rate);
+    moves(link.down(None, SOMEONE), 200_000).await;
+    assert_eq!(rates(), [200_000, 0]);
+    let mut promised = link.down(None, SOMEONE).promised(vec![rate]);
+    poll_fn(|cx| promised.poll_permitted(cx, None)).await;
+    assert_eq!(rates(), [200_000, 300_000]);
+    drop(promised);
+    assert_eq!(rates(), [200_000, 0]);
+}

@@ -131,6 +131,8 @@ pub struct Granted<T> {
     pub item: T,
     /// Its class when it asked.
     pub class: Class,
+    /// The class in whose turn it goes; that of planned transfers for bytes that go by a promise.
+    pub goes_as: Class,
     /// The bytes that it may move.
     pub bytes: u64,
     /// How long it has waited.
@@ -217,8 +219,8 @@ impl<T> Meter<T> {
         }
     }
 
-    /// Takes permission if it can be had at once.
-    pub fn try_take(&mut self, ask: Ask, now: Duration) -> bool {
+    /// Takes permission if it can be had at once. Returns the class that the bytes go as.
+    pub fn try_take(&mut self, ask: Ask, now: Duration) -> Option<Class> {
         self.refill(now);
         let Ask { class, bytes, .. } = ask;
         if ask.is_promised()
@@ -227,7 +229,7 @@ impl<T> Meter<T> {
             && self.promised.is_empty()
         {
             self.charge((class, Class::Planned), bytes, now);
-            return true;
+            return Some(Class::Planned);
         }
         let may_go = match class {
             Class::Client => self.total.exceeds(0) && !self.has_due_guarantee(),
@@ -236,10 +238,10 @@ impl<T> Meter<T> {
         let goes_before = |other: &Class| *other <= class && self.may_go_on(*other);
         let waits_for_others = Class::ALL.iter().any(goes_before);
         let granted = may_go && !waits_for_others && (!ask.begins || self.may_begin(class));
-        if granted {
+        granted.then(|| {
             self.charge((class, class), bytes, now);
-        }
-        granted
+            class
+        })
     }
 
     /// Lets a transfer wait for permission. `is_wanted` tells transfers that were given up.
@@ -314,6 +316,7 @@ impl<T> Meter<T> {
             return Some(Granted {
                 item,
                 class,
+                goes_as,
                 bytes,
                 waited: now.saturating_sub(since),
             });
@@ -336,11 +339,17 @@ impl<T> Meter<T> {
         times.into_iter().flatten().min()
     }
 
-    /// Gives back permission that a transfer did not use.
+    /// Gives back permission that a transfer did not use, of bytes that went as those of a class.
     pub fn give_back(&mut self, class: Class, bytes: u64, now: Duration) {
         self.refill(now);
         self.total.give_back(bytes);
         self.usage[class as usize].moved_less(bytes, now);
+    }
+
+    /// Pays for bytes that a transfer moved beyond its permission.
+    pub fn pay(&mut self, class: Class, bytes: u64, now: Duration) {
+        self.refill(now);
+        self.take(class, bytes, now);
     }
 
     /// Notes that bytes which were permitted to a transfer that no client waited for, as one of `class`, are
@@ -479,15 +488,20 @@ impl<T> Meter<T> {
 
     /// Counts the bytes of a transfer of one class that goes in the turn of another.
     fn charge(&mut self, (class, goes_as): (Class, Class), bytes: u64, now: Duration) {
-        self.total.take(bytes);
-        self.usage[goes_as as usize].moved(bytes, now);
+        self.take(goes_as, bytes, now);
         if class != Class::Client {
             let ahead = &mut self.ahead[class as usize];
             *ahead = ahead.saturating_add(bytes);
         } else if goes_as != class {
             self.promised_bytes = self.promised_bytes.saturating_add(bytes);
         }
-        let guarantee = match goes_as {
+    }
+
+    /// Takes the room for bytes of a class, whether it is there or not.
+    fn take(&mut self, class: Class, bytes: u64, now: Duration) {
+        self.total.take(bytes);
+        self.usage[class as usize].moved(bytes, now);
+        let guarantee = match class {
             Class::Planned => &mut self.reserved,
             Class::Cleaning => &mut self.cleaning,
             Class::Client | Class::Prefetch => return,

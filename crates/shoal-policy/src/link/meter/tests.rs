@@ -106,7 +106,8 @@ fn a_client_does_not_wait_for_classes_below_it_without_a_guarantee() {
         if step % 7 == 0 {
             assert!(
                 busy.meter
-                    .try_take(ask_of((Class::Client, SOMEONE), quantum), now),
+                    .try_take(ask_of((Class::Client, SOMEONE), quantum), now)
+                    .is_some(),
                 "a client waits after {step} ms"
             );
         }
@@ -226,7 +227,7 @@ fn promised_bytes_go_once_and_not_after_they_were_given_up() {
         ..ask_of((Class::Client, SOMEONE), quantum)
     };
     let mut taken = 0;
-    while meter.try_take(ask(true), START) {
+    while meter.try_take(ask(true), START).is_some() {
         taken += 1;
     }
     assert!(taken > 0);
@@ -296,12 +297,24 @@ fn permission_that_is_given_back_is_anothers() {
     let quantum = meter.quantum(Class::Prefetch);
     let mut taken = 0;
     let ask = ask_of((Class::Prefetch, SOMEONE), quantum);
-    while meter.try_take(ask, START) {
+    while meter.try_take(ask, START).is_some() {
         taken += 1;
     }
     assert!(taken >= 2);
     meter.give_back(Class::Prefetch, quantum * 2, START);
-    assert!(meter.try_take(ask, START));
+    assert!(meter.try_take(ask, START).is_some());
+}
+
+#[test]
+fn bytes_that_moved_without_permission_are_paid_for() {
+    let mut meter = Meter::<()>::new(GBIT, START);
+    meter.pay(Class::Client, GBIT, START);
+    assert_eq!(meter.rate(Class::Client, START), GBIT);
+    let late = meter.try_take(ask_of((Class::Client, SOMEONE), 1), ms(990));
+    assert_eq!(late, None);
+    let paid = meter.try_take(ask_of((Class::Client, SOMEONE), 1), ms(1_000));
+    assert_eq!(paid, Some(Class::Client));
+    assert_eq!(meter.ahead, [0; 4]);
 }
 
 #[test]
@@ -311,10 +324,10 @@ fn few_bytes_are_on_their_way_before_another_transfer_begins() {
     meter.set_ahead_max(2 * quantum);
     let going_on = ask_of((Class::Prefetch, SOMEONE), quantum);
     let beginning = beginning(Class::Prefetch, quantum);
-    let taken = [(); 3].map(|()| meter.try_take(beginning, START));
+    let taken = [(); 3].map(|()| meter.try_take(beginning, START).is_some());
     assert_eq!(taken, [true, true, false], "enough is on its way");
     let taken = meter.try_take(going_on, START);
-    assert!(taken, "one that has begun goes on");
+    assert!(taken.is_some(), "one that has begun goes on");
     meter.ask(beginning, "third", START, |_| true);
     assert_eq!(meter.next_at(), None, "it does not wait for time");
     assert_eq!(meter.next(ms(100), |_| true), None);
@@ -338,7 +351,7 @@ fn a_class_begins_whatever_is_on_its_way_to_another() {
         let mut meter = Meter::new(GBIT, START);
         let bytes = meter.quantum(Class::Prefetch);
         meter.set_ahead_max(bytes);
-        assert!(meter.try_take(beginning(busy, bytes), START));
+        assert!(meter.try_take(beginning(busy, bytes), START).is_some());
         for class in BACKGROUND {
             meter.ask(beginning(class, bytes), class, START, |_| true);
         }
@@ -358,21 +371,20 @@ fn a_guarantee_that_may_not_begin_is_left_to_others() {
     let bytes = meter.quantum(Class::Prefetch);
     meter.set_ahead_max(bytes);
     for class in [Class::Planned, Class::Cleaning] {
-        assert!(meter.try_take(beginning(class, bytes), START));
+        assert!(meter.try_take(beginning(class, bytes), START).is_some());
         meter.ask(beginning(class, bytes), (), START, |()| true);
     }
     let client = ask_of((Class::Client, SOMEONE), bytes);
-    let taken = meter.try_take(client, START);
-    assert!(taken, "neither guarantee is used");
+    let went_as = meter.try_take(client, START);
+    assert_eq!(went_as, Some(Class::Client), "neither guarantee is used");
     let promised = Ask {
         is_promised: true,
         ..client
     };
-    let taken = meter.try_take(promised, START);
-    assert!(taken);
-    assert_eq!(meter.promised_bytes(), bytes, "the plan's rate is not used");
+    let went_as = meter.try_take(promised, START);
+    assert_eq!(went_as, Some(Class::Planned), "the plan's rate is not used");
     let going_on = meter.try_take(ask_of((Class::Planned, SOMEONE), bytes), START);
-    assert!(going_on, "only the other one may not begin");
+    assert!(going_on.is_some(), "only the other one may not begin");
 }
 
 #[test]
@@ -419,7 +431,7 @@ proptest! {
             let bytes = (meter.quantum(class) * percent / 100).max(1);
             let payer = Payer { id: number as u32 % 3, share: 1 };
             let ask = Ask { is_promised, ..ask_of((class, payer), bytes) };
-            if number % 2 == 0 && meter.try_take(ask, now) {
+            if number % 2 == 0 && meter.try_take(ask, now).is_some() {
                 grants.push((now, bytes));
             } else {
                 meter.ask(ask, (), now, |()| true);
