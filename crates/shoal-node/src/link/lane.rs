@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use shoal_policy::link::{AnswerTime, Ask, Class, Demand, Direction, Granted, Meter, ahead_bytes};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::figures::{ClassFigures, LaneFigures};
@@ -27,6 +28,8 @@ pub(super) struct Lane {
     state: Mutex<State>,
     /// [`Meter::quantum`] of each class, in bytes.
     quanta: [AtomicU64; Class::ALL.len()],
+    /// The dispatcher has to look earlier than it meant to.
+    looks_earlier: Notify,
     counts: [Counts; Class::ALL.len()],
 }
 
@@ -34,8 +37,8 @@ pub(super) struct Lane {
 struct State {
     meter: Meter<Arc<Ticket>>,
     answer_time: AnswerTime,
-    /// Whether a task lets waiting transfers go on.
-    is_dispatching: bool,
+    /// When the task that lets waiting transfers go on looks next; `None` while there is none.
+    looks_at: Option<Duration>,
 }
 
 /// A transfer that waits.
@@ -87,8 +90,9 @@ impl Lane {
             state: Mutex::new(State {
                 meter,
                 answer_time: AnswerTime::new(since(began)),
-                is_dispatching: false,
+                looks_at: None,
             }),
+            looks_earlier: Notify::new(),
             counts: Default::default(),
         };
         lane.bound_ahead(&mut lane.state.lock());
@@ -221,11 +225,17 @@ impl Lane {
         }
     }
 
-    /// Has a task look after the transfers that wait for room.
+    /// Has a task look after the transfers that wait for room, as soon as one of them may go.
     fn keep_dispatching(self: &Arc<Self>, state: &mut State) {
-        if state.meter.next_at().is_some() && !std::mem::replace(&mut state.is_dispatching, true) {
-            tokio::spawn(Arc::clone(self).dispatch());
+        let Some(next_at) = state.meter.next_at() else {
+            return;
+        };
+        match state.looks_at {
+            None => drop(tokio::spawn(Arc::clone(self).dispatch())),
+            Some(looks_at) if next_at < looks_at => self.looks_earlier.notify_one(),
+            Some(_) => return,
         }
+        state.looks_at = Some(next_at);
     }
 
     /// Lets transfers go on until none waits for room.
@@ -234,13 +244,16 @@ impl Lane {
             let pause = {
                 let mut state = self.state.lock();
                 let now = self.let_go(&mut state);
-                let Some(next_at) = state.meter.next_at() else {
-                    state.is_dispatching = false;
-                    return;
-                };
-                next_at.saturating_sub(now)
+                let next_at = state.meter.next_at();
+                let looks_at = next_at.map(|next_at| next_at.min(now + SLEEP_MAX));
+                state.looks_at = looks_at;
+                let Some(looks_at) = looks_at else { return };
+                looks_at.saturating_sub(now)
             };
-            tokio::time::sleep(pause.min(SLEEP_MAX)).await;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.looks_earlier.notified() => {}
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use shoal_policy::fair::Payer;
-use shoal_policy::link::{Class, Direction};
+use shoal_policy::link::{Ask, Class, Direction};
 use tokio::sync::Semaphore;
 
 use super::{Bandwidth, BandwidthScope, Flow, Link, PlannedRate, Purpose};
@@ -299,4 +299,27 @@ async fn bytes_are_given_back_to_the_class_that_they_went_as() {
     assert_eq!(rates(), [200_000, 300_000]);
     drop(promised);
     assert_eq!(rates(), [200_000, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_does_not_wait_until_it_is_the_turn_of_others() {
+    let link = link(MB);
+    let lane = link.lane(Direction::Down);
+    let ask = |class, bytes| {
+        lane.take(Ask {
+            class,
+            payer: SOMEONE,
+            bytes,
+            begins: false,
+            is_promised: false,
+        })
+    };
+    let burst = 128 << 10;
+    assert!(ask(Class::Client, burst + 5_000).is_ok(), "the link has rested");
+    let prefetch = ask(Class::Prefetch, 16 << 10);
+    assert!(prefetch.is_err(), "it waits for 21 ms");
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let client = ask(Class::Client, 1).expect_err("it waits for 4 ms");
+    let took = time_of(poll_fn(|cx| client.poll_granted(cx)).map(drop)).await;
+    assert!(took < Duration::from_millis(6), "{took:?}");
 }
