@@ -144,12 +144,15 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
     }
 
     /// Turns the reservation into a held key, whose bytes have been written.
-    pub fn commit(&mut self, Reservation { bytes }: Reservation, key: K) {
-        assert!(!self.contains(&key), "a key is admitted once");
-        self.reserved_bytes -= bytes;
-        self.used_bytes += bytes;
+    pub fn commit(&mut self, room: Reservation, key: K) {
+        let bytes = self.hold(room, &key);
         self.policy.insert(key, bytes);
-        self.assert_promise();
+    }
+
+    /// Turns the reservation into a held key, whose bytes were there before a restart.
+    pub fn restore(&mut self, room: Reservation, key: K) {
+        let bytes = self.hold(room, &key);
+        self.policy.bring(key, bytes);
     }
 
     /// Gives back a reservation of which nothing is left on the medium.
@@ -353,6 +356,15 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
     /// The room that nothing takes.
     pub const fn free_bytes(&self) -> u64 {
         self.capacity_bytes - self.taken_bytes()
+    }
+
+    /// Counts reserved room as that of a held key. Returns how much it is.
+    fn hold(&mut self, Reservation { bytes }: Reservation, key: &K) -> u64 {
+        assert!(!self.contains(key), "a key is admitted once");
+        self.reserved_bytes -= bytes;
+        self.used_bytes += bytes;
+        self.assert_promise();
+        bytes
     }
 
     fn leave(&mut self, key: K, bytes: u64) -> Leaving<K> {

@@ -16,6 +16,8 @@ struct Held {
     object: ObjectId,
     /// The sequence number of the block that was stored last. Orders the versions of an object.
     sequence: u64,
+    /// The number of blocks of the version, here or not.
+    blocks_in_all: u32,
     blocks: BlockSet,
 }
 
@@ -25,13 +27,14 @@ struct Held {
 struct BlockSet(Vec<(u32, u64)>);
 
 impl Index {
-    /// Adds a block of a version of `object`.
-    pub(super) fn insert(&mut self, object: ObjectId, block: BlockId, sequence: u64) {
+    /// Adds a block of a version of `object` that has so many blocks.
+    pub(super) fn insert(&mut self, object: ObjectId, (block, blocks): (BlockId, u32), sequence: u64) {
         let held = self.versions.entry(block.version).or_insert_with(|| {
             self.objects.entry(object).or_default().push(block.version);
             Held {
                 object,
                 sequence,
+                blocks_in_all: blocks,
                 blocks: BlockSet::default(),
             }
         });
@@ -80,6 +83,11 @@ impl Index {
             .get(&version)
             .map(|held| held.blocks.iter().collect())
             .unwrap_or_default()
+    }
+
+    /// Returns the number of blocks of a version, here or not; 0 if none is here.
+    pub(super) fn blocks_in_all(&self, version: VersionId) -> u32 {
+        self.versions.get(&version).map_or(0, |held| held.blocks_in_all)
     }
 
     /// Returns all versions, each with the sequence number of its block that was stored last.
@@ -170,9 +178,9 @@ mod tests {
     #[test]
     fn the_version_stored_last_is_the_newest_until_its_last_block_leaves() {
         let mut index = Index::default();
-        index.insert(OBJECT, block(1, 0), 1);
-        index.insert(OBJECT, block(2, 0), 2);
-        index.insert(OBJECT, block(2, 9), 3);
+        index.insert(OBJECT, (block(1, 0), 10), 1);
+        index.insert(OBJECT, (block(2, 0), 10), 2);
+        index.insert(OBJECT, (block(2, 9), 10), 3);
         assert_eq!(index.newest(OBJECT), Some(VersionId([2; 16])));
         index.remove(block(2, 0));
         assert_eq!(index.newest(OBJECT), Some(VersionId([2; 16])));
@@ -189,11 +197,12 @@ mod tests {
     #[test]
     fn a_version_stored_again_is_the_newest_again() {
         let mut index = Index::default();
-        index.insert(OBJECT, block(1, 0), 1);
-        index.insert(OBJECT, block(2, 0), 2);
-        index.insert(OBJECT, block(1, 1), 3);
+        index.insert(OBJECT, (block(1, 0), 10), 1);
+        index.insert(OBJECT, (block(2, 0), 10), 2);
+        index.insert(OBJECT, (block(1, 1), 10), 3);
         assert_eq!(index.newest(OBJECT), Some(VersionId([1; 16])));
         assert_eq!(index.blocks_of(VersionId([1; 16])), [0, 1]);
+        assert_eq!(index.blocks_in_all(VersionId([1; 16])), 10);
         assert_eq!(index.objects[&OBJECT].len(), 2);
     }
 

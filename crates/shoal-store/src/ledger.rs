@@ -358,7 +358,9 @@ impl Ledger {
         let data_bytes = mapping.as_ref().len() as u64;
         debug_assert!(data_bytes <= room.bytes(), "room is at least what is in the file");
         let mut state = self.state.lock();
-        state.admit(room, object, (block, blocks), sequence);
+        state.advance();
+        state.residency.commit(room, block);
+        state.has_come(object, (block, blocks), sequence);
         let bytes = self.mappings.insert(block, mapping, clock::instant());
         let unmapped = state.mapped.insert(block, data_bytes, &self.mappings);
         (bytes, unmapped)
@@ -377,7 +379,9 @@ impl Ledger {
         let Ok(room) = state.residency.reserve(bytes) else {
             return false;
         };
-        state.admit(room, object, (block, blocks), sequence);
+        state.advance();
+        state.residency.restore(room, block);
+        state.has_come(object, (block, blocks), sequence);
         true
     }
 
@@ -413,6 +417,7 @@ impl Ledger {
     /// blocks were examined. Takes the versions that it examines from the end of `versions`.
     pub(super) fn move_to_layers(&self, versions: &mut Vec<VersionId>, most: usize) {
         let mut state = self.state.lock();
+        state.advance();
         let mut examined = 0;
         while examined < most
             && let Some(version) = versions.pop()
@@ -420,7 +425,10 @@ impl Ledger {
             let indexes = state.index.blocks_of(version);
             examined += indexes.len();
             for index in indexes {
-                state.residency.policy_mut().settle(BlockId { version, index });
+                let block = BlockId { version, index };
+                if state.residency.policy_mut().settle(block) {
+                    state.observe(block);
+                }
             }
         }
     }
@@ -460,11 +468,10 @@ impl State {
         }
     }
 
-    fn admit(&mut self, room: Reservation, object: ObjectId, (block, blocks): (BlockId, u32), sequence: u64) {
-        self.advance();
-        self.residency.commit(room, block);
-        self.index.insert(object, block, sequence);
-        self.observe(block, blocks);
+    /// Notes that a block is resident now, of a version of so many blocks.
+    fn has_come(&mut self, object: ObjectId, (block, blocks): (BlockId, u32), sequence: u64) {
+        self.index.insert(object, (block, blocks), sequence);
+        self.observe(block);
         self.pin_arrived(object, block);
     }
 

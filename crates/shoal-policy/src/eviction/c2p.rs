@@ -493,6 +493,20 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> Eviction<K> for C2p<K, B> {
         self.happened(key, EventKind::Miss);
     }
 
+    fn bring(&mut self, key: K, bytes: u64) {
+        let (part, now) = (InGroup(key), self.now);
+        self.below.insert(key, bytes);
+        self.groups.insert(part, now, |_, _| ());
+        let global = self.is_present(part.whole());
+        global.came(part.bit(), false, now);
+        let is_told_anyway = global.is_waiting();
+        self.judge(part.whole());
+        // One event tells of all blocks of the group, and a node may bring a million blocks at once.
+        if !is_told_anyway {
+            self.happened(key, EventKind::Add);
+        }
+    }
+
     fn touch(&mut self, key: &K) {
         let (part, now) = (InGroup(*key), self.now);
         if !self.groups.contains(&part) {
@@ -521,7 +535,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> Eviction<K> for C2p<K, B> {
 
     fn take_back(&mut self, key: K, bytes: u64) {
         if !self.is_aside(&key) {
-            self.insert(key, bytes);
+            self.bring(key, bytes);
             return;
         }
         let (part, now) = (InGroup(key), self.now);

@@ -134,7 +134,7 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         let Some(bytes) = self.remove(&key) else {
             return false;
         };
-        self.shares[target].insert(key, bytes);
+        self.shares[target].bring(key, bytes);
         true
     }
 
@@ -216,12 +216,25 @@ impl<P> Share<P> {
         self.policy.insert(key, bytes);
         self.used_bytes += bytes;
     }
+
+    fn bring<K>(&mut self, key: K, bytes: u64)
+    where
+        P: Eviction<K>,
+    {
+        self.policy.bring(key, bytes);
+        self.used_bytes += bytes;
+    }
 }
 
 impl<K: Copy + Placed, P: Eviction<K>> Eviction<K> for Layered<K, P> {
     fn insert(&mut self, key: K, bytes: u64) {
         let layer = self.layer_of(key);
         self.shares[place(layer)].insert(key, bytes);
+    }
+
+    fn bring(&mut self, key: K, bytes: u64) {
+        let layer = self.layer_of(key);
+        self.shares[place(layer)].bring(key, bytes);
     }
 
     fn touch(&mut self, key: &K) {

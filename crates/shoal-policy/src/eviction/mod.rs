@@ -68,6 +68,12 @@ pub trait Eviction<K> {
     /// Adds a key that was absent and takes `bytes`.
     fn insert(&mut self, key: K, bytes: u64);
 
+    /// Adds a key that was absent here and that the cache holds already, in another layer or since before a
+    /// restart. No reader asks for it now.
+    fn bring(&mut self, key: K, bytes: u64) {
+        self.insert(key, bytes);
+    }
+
     /// Records a use of a held key. An absent key is ignored: the notice of a use may arrive after the key
     /// has left.
     fn touch(&mut self, key: &K);

@@ -265,6 +265,10 @@ macro_rules! pass_on {
             self.$of_mut().insert(key, bytes);
         }
 
+        fn bring(&mut self, key: K, bytes: u64) {
+            self.$of_mut().bring(key, bytes);
+        }
+
         fn touch(&mut self, key: &K) {
             self.$of_mut().touch(key);
         }

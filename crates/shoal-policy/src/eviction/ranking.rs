@@ -32,6 +32,10 @@ impl<K, P: Eviction<K> + ?Sized> Eviction<K> for Box<P> {
         (**self).insert(key, bytes);
     }
 
+    fn bring(&mut self, key: K, bytes: u64) {
+        (**self).bring(key, bytes);
+    }
+
     fn touch(&mut self, key: &K) {
         (**self).touch(key);
     }

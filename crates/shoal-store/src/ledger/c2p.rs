@@ -161,8 +161,10 @@ impl Ledger {
 }
 
 impl State {
-    /// Tells the policy how many blocks the version of a block has that is here.
-    pub(super) fn observe(&mut self, block: BlockId, blocks: u32) {
+    /// Tells the policy of a block's layer how many blocks its version has. To be called whenever a block has
+    /// come into a layer.
+    pub(super) fn observe(&mut self, block: BlockId) {
+        let blocks = self.index.blocks_in_all(block.version);
         for (_, policy) in self.residency.policy_mut().policies_mut() {
             if let Some(c2p) = policy.c2p_mut() {
                 c2p.observe(&block, blocks);

@@ -156,6 +156,8 @@ impl State {
         for index in self.index.blocks_of(version) {
             let block = BlockId { version, index };
             if let Err(refusal) = self.residency.pin(&block) {
+                // It may have come back into another layer than it left.
+                self.observe(block);
                 kept.refusal = Some(refusal);
                 break;
             }
@@ -176,7 +178,9 @@ impl State {
                 continue;
             }
             for index in self.index.blocks_of(version) {
-                if let Some(bytes) = self.residency.unpin(&BlockId { version, index }) {
+                let block = BlockId { version, index };
+                if let Some(bytes) = self.residency.unpin(&block) {
+                    self.observe(block);
                     freed.blocks += 1;
                     freed.bytes += bytes;
                 }

@@ -1,5 +1,6 @@
 //! The store from outside, on a real folder.
 
+mod cache_events;
 mod capacity;
 mod damage;
 mod drafts;

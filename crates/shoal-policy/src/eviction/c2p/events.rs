@@ -32,7 +32,7 @@ pub struct Event<K> {
 pub enum EventKind {
     /// The block was read from the cache.
     Hit,
-    /// The block is in the cache, and was not fetched for a reader.
+    /// The block is in the cache, and was not fetched for a reader: perhaps it was here before a restart.
     Add,
     /// The block was fetched for a read and is in the cache.
     Miss,

@@ -227,6 +227,11 @@ impl Global {
         self.is_waiting = true;
     }
 
+    /// Whether an event of the group waits to be told.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_waiting
+    }
+
     /// Returns the state that the other nodes are told now: the blocks that are here, and those that readers
     /// used here.
     pub(super) fn tell(&mut self, now: Duration) -> (u64, u64) {

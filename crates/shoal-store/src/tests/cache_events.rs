@@ -1,0 +1,121 @@
+//! What a node tells others of its blocks when they move between layers, and what it hears of theirs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_base::clock;
+use shoal_policy::Layer;
+use shoal_policy::eviction::PolicyName;
+use shoal_policy::eviction::c2p::EventKind;
+use shoal_s3::object::Version;
+
+use super::layers::cluster;
+use super::{BLOCK, Lab, object, put_all, until, version};
+use crate::{CacheEvent, PinOrder, Store};
+
+const HERE: u64 = 0;
+const ELSEWHERE: u64 = 1;
+const ORDER: PinOrder = PinOrder(7);
+
+/// A lab of a node that keeps objects whole together with others.
+fn lab() -> Lab {
+    let mut lab = Lab::for_blocks(40);
+    lab.layers = 2;
+    lab.config.policy = Some(PolicyName::C2pLru);
+    lab
+}
+
+fn in_l2(store: &Store) -> usize {
+    store.layers()[1].keys
+}
+
+/// The set of blocks of a small version that belong to L2.
+fn at_home(store: &Store, version: &Version) -> u64 {
+    let indexes = 0..version.block_count();
+    indexes
+        .filter(|&index| store.layer_of(version.block(index)) == Layer::L2)
+        .fold(0, |blocks, index| blocks | (1 << index))
+}
+
+/// Waits until the blocks that are at home here are in L2. Returns what the others are told then.
+async fn told_of_moves(store: &Store, version: &Version) -> Vec<CacheEvent> {
+    let expected = at_home(store, version).count_ones() as usize;
+    assert!(expected > 1, "some blocks are at home here");
+    until("blocks move", || in_l2(store) == expected).await;
+    store.cache_events().take()
+}
+
+/// Asserts that the others are told, once, which blocks of 20 are here, and of no reader.
+fn assert_tells_once_what_is_here(told: &[CacheEvent], here: u64) {
+    let told: Vec<_> = told
+        .iter()
+        .map(
+            |CacheEvent {
+                 event, group_blocks, ..
+             }| (event.kind, event.held, event.read, *group_blocks),
+        )
+        .collect();
+    assert_eq!(told, [(EventKind::Add, here, 0, 20)]);
+}
+
+#[tokio::test]
+async fn blocks_that_come_home_after_a_restart_are_told_to_others_as_no_reads() {
+    let lab = lab();
+    let (store, _) = lab.open();
+    store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
+    let version = version(1, "a", BLOCK * 20);
+    put_all(&store, &version).await;
+    let (store, _) = lab.reopen(store).await;
+    assert!(store.cache_events().keep());
+    store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
+    let told = told_of_moves(&store, &version).await;
+    assert_tells_once_what_is_here(&told, at_home(&store, &version));
+}
+
+#[tokio::test]
+async fn copies_that_come_home_when_nodes_leave_are_told_to_others_as_no_reads() {
+    let lab = lab();
+    let (store, _) = lab.open();
+    assert!(store.cache_events().keep());
+    store.set_hierarchy(cluster(&[ELSEWHERE]));
+    let version = version(1, "a", BLOCK * 20);
+    put_all(&store, &version).await;
+    assert_eq!(store.cache_events().take(), [], "L1 is the node's own");
+    store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
+    let told = told_of_moves(&store, &version).await;
+    assert_tells_once_what_is_here(&told, at_home(&store, &version));
+}
+
+#[tokio::test]
+async fn blocks_that_come_home_with_the_end_of_a_pin_are_told_to_others_as_no_reads() {
+    let lab = lab();
+    let (store, _) = lab.open();
+    assert!(store.cache_events().keep());
+    let version = version(1, "a", BLOCK * 20);
+    put_all(&store, &version).await;
+    let in_an_hour = clock::utc_now() + Duration::from_hours(1);
+    let kept = store.pin(ORDER, in_an_hour, vec![object(1)]).await.unwrap();
+    assert_eq!((kept[0].blocks, kept[0].refusal), (20, None));
+    store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
+    store.end_pins(ORDER).await;
+    let told = told_of_moves(&store, &version).await;
+    assert_tells_once_what_is_here(&told, at_home(&store, &version));
+}
+
+#[tokio::test]
+async fn blocks_that_a_restart_finds_count_as_no_reads_on_a_node_by_itself() {
+    let mut lab = lab();
+    lab.layers = 1;
+    let (store, _) = lab.open();
+    let version: Arc<Version> = version(1, "a", BLOCK * 4);
+    put_all(&store, &version).await;
+    let known = |store: &Store| {
+        store
+            .cache_events()
+            .knowledge(Layer::L1, version.block(0))
+            .unwrap()
+    };
+    assert_eq!((known(&store).read, known(&store).here), (0b1111, 0b1111));
+    let (store, _) = lab.reopen(store).await;
+    assert_eq!((known(&store).read, known(&store).here), (0, 0b1111));
+}
