@@ -33,6 +33,11 @@ impl CacheEvents {
         self.ledger.take_cache_events()
     }
 
+    /// The number of events that were lost because they were not taken in time.
+    pub fn lost(&self) -> u64 {
+        self.ledger.lost_cache_events()
+    }
+
     /// Takes in events of another node.
     pub fn hear(&self, node: NodeId, events: &[CacheEvent]) {
         self.ledger.hear(node, events);

@@ -46,6 +46,8 @@ pub struct EventExchange {
     told: EventCounts,
     heard: EventCounts,
     disbelieved: AtomicU64,
+    /// Events that the policy had lost when events were taken last.
+    lost: AtomicU64,
     /// Gets each event of another node that was taken in.
     listener: OnceLock<Listener>,
 }
@@ -87,6 +89,7 @@ impl EventExchange {
             told: EventCounts::default(),
             heard: EventCounts::default(),
             disbelieved: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
             listener: OnceLock::new(),
         });
         let hearing: Weak<Self> = Arc::downgrade(&exchange);
@@ -133,6 +136,10 @@ impl EventExchange {
     }
 
     fn tell(&self) {
+        let lost = self.store.cache_events().lost();
+        let lost_before = self.lost.swap(lost, Ordering::Relaxed);
+        self.messages
+            .count_untold::<CacheEventMessage>(lost - lost_before);
         let events = self.store.cache_events().take();
         if events.is_empty() {
             return;

@@ -75,6 +75,8 @@ type Handler = Box<dyn Fn(NodeId, &Group<'_>) -> usize + Send + Sync>;
 pub enum MessageOutcome {
     /// The other node has it.
     Sent,
+    /// Too much happened at once, and it was never written.
+    Untold,
     /// Too much waited for the other node.
     Dropped,
     /// The other node could not be reached, refused it, or knows no messages.
@@ -87,8 +89,9 @@ pub enum MessageOutcome {
 
 impl MessageOutcome {
     /// Every outcome.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Sent,
+        Self::Untold,
         Self::Dropped,
         Self::Lost,
         Self::Received,
@@ -99,6 +102,7 @@ impl MessageOutcome {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Sent => "sent",
+            Self::Untold => "untold",
             Self::Dropped => "dropped",
             Self::Lost => "lost",
             Self::Received => "received",
@@ -222,6 +226,11 @@ impl Messages {
         if hastens {
             self.hastened.notify_one();
         }
+    }
+
+    /// Counts messages that a part of the node did not get to write in time.
+    pub fn count_untold<M: Message>(&self, messages: u64) {
+        self.count(M::KIND, MessageOutcome::Untold, messages as usize);
     }
 
     /// Sends what is due, until the node stops.

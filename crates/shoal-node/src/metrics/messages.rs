@@ -35,7 +35,7 @@ impl MessageMetrics {
         Self {
             messages: registry.metric(
                 "messages",
-                "Messages between nodes, by kind and outcome: sent, dropped (too many waited for a node), lost (a node did not take them), received, or malformed.",
+                "Messages between nodes, by kind and outcome: sent, untold (too many events at once), dropped (too many waited for a node), lost (a node did not take them), received, or malformed.",
             ),
             batches: registry.metric(
                 "message_batches",

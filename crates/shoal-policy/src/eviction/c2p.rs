@@ -222,12 +222,24 @@ impl<K: PartOf, B> C2p<K, B> {
     /// Sets whether events are kept for other nodes, as they are at first. Those that wait are forgotten.
     pub fn set_telling(&mut self, is_telling: bool) {
         self.is_telling = is_telling;
-        self.waiting.clear();
+        while self.forget_oldest() {}
     }
 
     /// The number of events that were lost because they were not taken in time.
     pub const fn lost(&self) -> u64 {
         self.lost
+    }
+
+    /// Forgets the event that has waited for longest. Returns whether there was one. The next event of its
+    /// group is told, even one that says nothing new.
+    fn forget_oldest(&mut self) -> bool {
+        let Some((_, key, _)) = self.waiting.pop_front() else {
+            return false;
+        };
+        if let Some(known) = self.global.get_mut(&InGroup(key).whole()) {
+            known.global.waits(false);
+        }
+        true
     }
 }
 
@@ -438,12 +450,12 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
             return;
         }
         if self.waiting.len() == WAITING_MAX {
-            self.waiting.pop_front();
+            self.forget_oldest();
             self.lost += 1;
         }
         self.waiting.push_back((self.now, key, kind));
         if let Some(known) = self.global.get_mut(&InGroup(key).whole()) {
-            known.global.waits();
+            known.global.waits(true);
         }
     }
 

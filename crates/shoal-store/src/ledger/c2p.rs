@@ -70,6 +70,16 @@ impl Ledger {
         taken
     }
 
+    /// The number of events that were lost because they were not taken in time.
+    pub(crate) fn lost_cache_events(&self) -> u64 {
+        let mut state = self.state.lock();
+        let policies = state.residency.policy_mut().policies_mut();
+        policies
+            .filter_map(|(_, policy)| policy.c2p())
+            .map(C2p::lost)
+            .sum()
+    }
+
     /// Takes in events of another node.
     pub(crate) fn hear(&self, node: NodeId, events: &[CacheEvent]) {
         let mut state = self.state.lock();

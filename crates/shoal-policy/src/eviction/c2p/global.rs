@@ -222,9 +222,9 @@ impl Global {
         self.others.iter().map(|other| (other.node, other.held))
     }
 
-    /// Notes that an event of the group waits to be told.
-    pub(super) fn waits(&mut self) {
-        self.is_waiting = true;
+    /// Notes whether an event of the group waits to be told.
+    pub(super) fn waits(&mut self, is_waiting: bool) {
+        self.is_waiting = is_waiting;
     }
 
     /// Whether an event of the group waits to be told.

@@ -369,6 +369,24 @@ fn events_that_nobody_takes_are_bounded() {
 }
 
 #[test]
+fn a_group_whose_event_was_lost_is_told_with_its_next_hit() {
+    let mut policy = holding(Completeness::Read, &[0]);
+    for key in 1..=4_096 {
+        policy.insert(4 * key, 1);
+    }
+    assert_eq!(policy.lost(), 1, "the miss of 0");
+    policy.take_events();
+    policy.touch(&0);
+    let told = policy.take_events();
+    assert_eq!(
+        told.iter()
+            .map(|event| (event.kind, event.key))
+            .collect::<Vec<_>>(),
+        [(Hit, 0)]
+    );
+}
+
+#[test]
 fn a_miss_elsewhere_names_the_blocks_that_are_read_whole_and_not_here() {
     let policy = holding(Completeness::Whole, &[0]);
     assert_eq!(policy.missing(&event(Miss, 1, (0b10, 0b10)), 4), 0b1110);
