@@ -138,6 +138,10 @@ impl EventExchange {
     fn tell(&self) {
         let lost = self.store.cache_events().lost();
         let lost_before = self.lost.swap(lost, Ordering::Relaxed);
+        // A node that has just started finds its blocks before it finds others: what waits is told then.
+        if self.cooperation.is_alone() {
+            return;
+        }
         self.messages
             .count_untold::<CacheEventMessage>(lost - lost_before);
         let events = self.store.cache_events().take();

@@ -207,6 +207,8 @@ async fn nodes_tell_each_other_what_they_hold_and_how_complete_that_is() {
         .await;
     let told = |node| cluster.metric(node, r#"shoal_messages_total{kind="cache-event",outcome="sent"}"#);
     assert!(told(1).await > 0);
+    let untold = r#"shoal_messages_total{kind="cache-event",outcome="untold"}"#;
+    assert_eq!(cluster.metric(1, untold).await, 0);
     cluster.stop().await;
 }
 
@@ -224,6 +226,29 @@ async fn what_a_dead_node_held_counts_for_nothing() {
         .knows(0, key, |known| held(known, "n1") == 0 && percent(known) < 100)
         .await;
     dead.stop().await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_restarts_tells_what_it_holds_before_a_reader_asks() {
+    let mut cluster = Cluster::whole_objects(2).await;
+    let (key, bytes) = cluster.reads_spread(12).await;
+    let key = key.as_str();
+    let is_known = |known: &Value| held(known, "n1") > 0 && held(known, "n0") + held(known, "n1") == 12;
+    cluster.knows(0, key, is_known).await;
+    let stopped = cluster.nodes.remove(1).halt().await;
+    cluster.knows(0, key, |known| held(known, "n1") == 0).await;
+    cluster.nodes.insert(1, stopped.start().await);
+    cluster
+        .knows(0, key, |known| is_known(known) && percent(known) == 100)
+        .await;
+    // Its later events say so, too.
+    let before = held(&cluster.completeness(0, key).await, "n1");
+    cluster.gives_up_one(1, key).await;
+    cluster
+        .knows(0, key, |known| held(known, "n1") == before - 1)
+        .await;
+    cluster.read(0, key, &bytes).await;
     cluster.stop().await;
 }
 
