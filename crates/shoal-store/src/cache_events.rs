@@ -1,17 +1,39 @@
 //! Events of blocks that nodes exchange, so that objects stay complete on all of them together
 //! ([`shoal_policy::eviction::C2p`]).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use shoal_policy::eviction::c2p::{Event, GROUP_BLOCKS};
 use shoal_policy::{BlockId, Layer, NodeId};
 
-use super::ledger::{CacheEvent, GroupKnowledge, Ledger};
+use super::ledger::{CacheEvent, GroupKnowledge, LayerGroup, Ledger};
 
 /// The events of the blocks of a store, and those of other nodes. Under a policy without C2P nothing happens
 /// here.
 pub struct CacheEvents {
     ledger: Arc<Ledger>,
+}
+
+/// The work of forgetting nodes that are gone. There may be a million groups, so readers get the lock in
+/// between.
+#[must_use = "nothing is forgotten before it goes on"]
+pub struct Forgetting {
+    ledger: Arc<Ledger>,
+    /// Not yet examined.
+    groups: Vec<LayerGroup>,
+    kept: HashSet<NodeId>,
+}
+
+/// Number of groups examined in one turn, under one lock.
+const BATCH: usize = 256;
+
+impl Forgetting {
+    /// Examines some groups. Returns whether there is more to do.
+    pub fn go_on(&mut self) -> bool {
+        self.ledger.forget_nodes(&mut self.groups, BATCH, &self.kept);
+        !self.groups.is_empty()
+    }
 }
 
 impl CacheEvents {
@@ -56,9 +78,13 @@ impl CacheEvents {
             .learn(first, u64::from(u32::MAX) << place, u64::from(elsewhere) << place);
     }
 
-    /// Forgets the blocks of all nodes but those that are `kept`: the others are gone.
-    pub fn forget(&self, kept: &dyn Fn(NodeId) -> bool) {
-        self.ledger.forget_nodes(kept);
+    /// Begins to forget the blocks of all nodes but those that are `kept`: the others are gone.
+    pub fn forget(&self, kept: HashSet<NodeId>) -> Forgetting {
+        Forgetting {
+            ledger: Arc::clone(&self.ledger),
+            groups: self.ledger.groups(),
+            kept,
+        }
     }
 
     /// Notes that a block that has just come in was not fetched for a reader.
@@ -75,6 +101,14 @@ impl CacheEvents {
     /// Knowledge about the group of a block in a layer. `None` if there is none, or under another policy.
     pub fn knowledge(&self, layer: Layer, block: BlockId) -> Option<GroupKnowledge> {
         self.ledger.group_knowledge(layer, block)
+    }
+}
+
+impl std::fmt::Debug for Forgetting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Forgetting")
+            .field("groups", &self.groups.len())
+            .finish_non_exhaustive()
     }
 }
 

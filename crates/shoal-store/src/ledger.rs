@@ -23,7 +23,7 @@ use shoal_policy::residency::{Leaving, Reservation, Residency, Watermarks};
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
-pub use self::c2p::{CacheEvent, GroupKnowledge};
+pub use self::c2p::{CacheEvent, GroupKnowledge, LayerGroup};
 pub use self::gwf::{Least, NextToLeave, Ranks};
 pub use self::pins::Kept;
 

@@ -98,7 +98,7 @@ use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, Layer, ObjectId, Source, VersionId};
 use shoal_s3::object::Version;
 
-pub use self::cache_events::CacheEvents;
+pub use self::cache_events::{CacheEvents, Forgetting};
 pub use self::config::{Share, StoreConfig};
 pub use self::counters::{Counters, RemovalReason};
 pub use self::disk::{DiskFault, DiskOp};

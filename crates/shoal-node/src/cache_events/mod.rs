@@ -12,6 +12,7 @@
 mod group_homes;
 mod message;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -22,13 +23,14 @@ use shoal_policy::NodeId;
 use shoal_policy::eviction::c2p::EventKind;
 use shoal_policy::outbox::AGGREGATION;
 use shoal_store::{CacheEvent, Store};
+use tokio::task::yield_now;
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::group_homes::GroupHomes;
 use self::message::CacheEventMessage;
 use crate::clock;
 use crate::cooperation::{Cooperation, CooperationMode};
-use crate::membership::Members;
+use crate::membership::{Member, Members};
 use crate::messages::Messages;
 use crate::shutdown::Shutdown;
 
@@ -41,8 +43,6 @@ pub struct EventExchange {
     cooperation: Arc<Cooperation>,
     messages: Arc<Messages>,
     homes: Mutex<GroupHomes>,
-    /// The members when nodes that are gone were forgotten last.
-    members: Mutex<Members>,
     told: EventCounts,
     heard: EventCounts,
     disbelieved: AtomicU64,
@@ -85,7 +85,6 @@ impl EventExchange {
             cooperation: Arc::clone(cooperation),
             messages: Arc::clone(messages),
             homes: Mutex::new(GroupHomes::new(cooperation.hierarchy())),
-            members: Mutex::default(),
             told: EventCounts::default(),
             heard: EventCounts::default(),
             disbelieved: AtomicU64::new(0),
@@ -109,11 +108,12 @@ impl EventExchange {
     /// Tells events until the node stops.
     pub async fn run(self: Arc<Self>, stopping: Shutdown) {
         let telling = async {
+            let mut members = Members::default();
             let mut pause = interval(PERIOD);
             pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 pause.tick().await;
-                self.forget_the_gone();
+                self.forget_the_gone(&mut members).await;
                 self.tell();
             }
         };
@@ -177,13 +177,19 @@ impl EventExchange {
     }
 
     /// Forgets the blocks of nodes that are no longer members.
-    fn forget_the_gone(&self) {
+    async fn forget_the_gone(&self, before: &mut Members) {
         let members = self.cooperation.members();
-        let mut before = self.members.lock();
-        if !Arc::ptr_eq(&before, &members) {
-            let is_member = |node: NodeId| members.iter().any(|member| member.id() == node);
-            self.store.cache_events().forget(&is_member);
-            *before = members;
+        if Arc::ptr_eq(before, &members) {
+            return;
+        }
+        let before = std::mem::replace(before, Arc::clone(&members));
+        let kept: HashSet<NodeId> = members.iter().map(Member::id).collect();
+        if before.iter().all(|member| kept.contains(&member.id())) {
+            return;
+        }
+        let mut forgetting = self.store.cache_events().forget(kept);
+        while forgetting.go_on() {
+            yield_now().await;
         }
     }
 }

@@ -8,7 +8,7 @@ mod global;
 mod tests;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt::Debug;
 use std::hash::{BuildHasherDefault, Hash};
 use std::time::Duration;
@@ -91,7 +91,7 @@ struct InGroup<K>(K);
 
 /// Blocks of one object that are judged together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Group<W> {
+pub struct Group<W> {
     whole: W,
     number: u32,
 }
@@ -285,13 +285,15 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         self.judge(group);
     }
 
-    /// Forgets nodes that are not to be `kept`, with the blocks that they hold.
-    pub fn forget(&mut self, kept: &dyn Fn(NodeId) -> bool) {
-        let changed = self.global.iter_mut().filter_map(|(group, known)| {
-            let is_changed = known.global.forget(kept);
-            is_changed.then_some(*group)
-        });
-        for group in changed.collect::<Vec<_>>() {
+    /// The groups of which something is known, for [`C2p::forget`].
+    pub fn groups(&self) -> impl Iterator<Item = Group<K::Whole>> {
+        self.global.keys().copied()
+    }
+
+    /// Forgets the blocks of a group that nodes hold which are not to be `kept`.
+    pub fn forget(&mut self, group: Group<K::Whole>, kept: &HashSet<NodeId>) {
+        let known = self.global.get_mut(&group);
+        if known.is_some_and(|known| known.global.forget(kept)) {
             self.judge(group);
         }
     }

@@ -1,7 +1,9 @@
 //! Events of blocks, which a node whose policy keeps objects complete exchanges with other nodes
 //! ([`shoal_policy::eviction::C2p`]). Under another policy there are none, and nothing changes.
 
-use shoal_policy::eviction::c2p::{Event, GROUP_BLOCKS, Presence};
+use std::collections::HashSet;
+
+use shoal_policy::eviction::c2p::{Event, GROUP_BLOCKS, Group, Presence};
 use shoal_policy::eviction::{Below, C2p, Eviction as _, Layered, Named};
 use shoal_policy::{BlockId, Layer, NodeId, VersionId};
 
@@ -30,6 +32,9 @@ pub struct GroupKnowledge {
     /// The other nodes, each with the blocks that it holds as far as it has told.
     pub others: Vec<(NodeId, u64)>,
 }
+
+/// Blocks of a version that are judged together in a layer.
+pub type LayerGroup = (Layer, Group<VersionId>);
 
 type Whole = C2p<BlockId, Below<BlockId>>;
 
@@ -110,12 +115,23 @@ impl Ledger {
         }
     }
 
-    /// Forgets the blocks of all nodes but those that are `kept`.
-    pub(crate) fn forget_nodes(&self, kept: &dyn Fn(NodeId) -> bool) {
+    /// The groups of which something is known.
+    pub(crate) fn groups(&self) -> Vec<LayerGroup> {
         let mut state = self.state.lock();
-        for (_, policy) in state.residency.policy_mut().policies_mut() {
-            if let Some(c2p) = policy.c2p_mut() {
-                c2p.forget(kept);
+        let policies = state.residency.policy_mut().policies_mut();
+        let known = policies.filter_map(|(layer, policy)| Some((layer, policy.c2p()?)));
+        known
+            .flat_map(|(layer, c2p)| c2p.groups().map(move |group| (layer, group)))
+            .collect()
+    }
+
+    /// Forgets the blocks of all nodes but those that are `kept`, under one lock, in at most `most` groups
+    /// from the end of `groups`.
+    pub(crate) fn forget_nodes(&self, groups: &mut Vec<LayerGroup>, most: usize, kept: &HashSet<NodeId>) {
+        let mut state = self.state.lock();
+        for (layer, group) in groups.drain(groups.len().saturating_sub(most)..) {
+            if let Some(c2p) = state.c2p_mut(layer) {
+                c2p.forget(group, kept);
             }
         }
     }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_base::clock;
-use shoal_policy::Layer;
 use shoal_policy::eviction::PolicyName;
-use shoal_policy::eviction::c2p::EventKind;
+use shoal_policy::eviction::c2p::{Event, EventKind};
+use shoal_policy::{Layer, NodeId};
 use shoal_s3::object::Version;
 
 use super::layers::cluster;
-use super::{BLOCK, Lab, object, put_all, until, version};
+use super::{BLOCK, Lab, object, put, put_all, until, version};
 use crate::{CacheEvent, PinOrder, Store};
 
 const HERE: u64 = 0;
@@ -118,4 +118,49 @@ async fn blocks_that_a_restart_finds_count_as_no_reads_on_a_node_by_itself() {
     assert_eq!((known(&store).read, known(&store).here), (0b1111, 0b1111));
     let (store, _) = lab.reopen(store).await;
     assert_eq!((known(&store).read, known(&store).here), (0, 0b1111));
+}
+
+#[tokio::test]
+async fn what_nodes_hold_that_are_gone_is_forgotten_a_few_groups_at_a_time() {
+    let mut lab = Lab::for_blocks(600);
+    lab.layers = 2;
+    lab.config.policy = Some(PolicyName::C2pLru);
+    let (store, _) = lab.open();
+    store.set_hierarchy(cluster(&[HERE]));
+    let versions: Vec<_> = (0..=255).map(|number| version(number, "a", BLOCK * 2)).collect();
+    let versions = [versions, vec![version(0, "b", BLOCK * 2)]].concat();
+    let [stays, goes] = [NodeId(ELSEWHERE), NodeId(2)];
+    for version in &versions {
+        put(&store, version, 0).await.unwrap();
+        let event = Event {
+            at: Duration::from_secs(1),
+            key: version.block(1),
+            kind: EventKind::Miss,
+            held: 0b10,
+            read: 0b10,
+        };
+        let event = CacheEvent {
+            layer: Layer::L2,
+            event,
+            group_blocks: 2,
+        };
+        for node in [stays, goes] {
+            store.cache_events().hear(node, &[event]);
+        }
+    }
+    let known_holders = || {
+        let known = versions.iter().map(|version| {
+            let known = store
+                .cache_events()
+                .knowledge(Layer::L2, version.block(0))
+                .unwrap();
+            known.others.iter().map(|(node, _)| *node).collect::<Vec<_>>()
+        });
+        known.collect::<Vec<_>>()
+    };
+    let mut forgetting = store.cache_events().forget([stays].into());
+    assert!(forgetting.go_on(), "257 groups are more than one turn examines");
+    assert!(known_holders().contains(&vec![stays, goes]));
+    assert!(!forgetting.go_on());
+    assert!(known_holders().iter().all(|holders| *holders == [stays]));
 }

@@ -1,5 +1,6 @@
 //! C2P's global metadata (table 2c): the blocks of one group on all nodes, as one node knows them.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::Completeness;
@@ -174,9 +175,9 @@ impl Global {
 
     /// Forgets nodes that are not to be `kept`, with the blocks that they hold. Returns whether there was
     /// any.
-    pub(super) fn forget(&mut self, kept: &dyn Fn(NodeId) -> bool) -> bool {
+    pub(super) fn forget(&mut self, kept: &HashSet<NodeId>) -> bool {
         let before = self.others.len();
-        let gone = self.others.extract_if(.., |other| !kept(other.node));
+        let gone = self.others.extract_if(.., |other| !kept.contains(&other.node));
         self.gone |= gone.fold(0, |gone, other| gone | other.held);
         self.others.len() < before
     }
