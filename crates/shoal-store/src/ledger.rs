@@ -23,6 +23,7 @@ use shoal_policy::residency::{Leaving, Reservation, Residency, Watermarks};
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
+use self::c2p::EventTimes;
 pub use self::c2p::{CacheEvent, GroupKnowledge, LayerGroup};
 pub use self::gwf::{Least, NextToLeave, Ranks};
 pub use self::pins::Kept;
@@ -54,6 +55,7 @@ struct State {
     readers: Readers,
     pins: Pins,
     time: PolicyTime,
+    event_times: EventTimes,
 }
 
 /// The time as policies see it: since 1970, so that it goes on after a restart, and never back.
@@ -135,6 +137,7 @@ impl Ledger {
                 readers: Readers::default(),
                 pins: Pins::default(),
                 time: PolicyTime::begin(),
+                event_times: EventTimes::default(),
             }),
             freed: Condvar::new(),
             mappings: Mappings::new(),
@@ -433,6 +436,12 @@ impl Ledger {
         }
     }
 
+    /// Has the policy's time run ahead, as if the clock had been so when the store opened.
+    #[cfg(test)]
+    pub(super) fn started_ahead(&self, by: Duration) {
+        self.state.lock().time.at_start += by;
+    }
+
     /// Asserts that index, layers and room tell the same story. True at any moment.
     #[cfg(test)]
     pub(super) fn assert_consistent(&self) {
@@ -516,9 +525,8 @@ impl State {
 
 impl PolicyTime {
     fn begin() -> Self {
-        let since_1970 = clock::utc_now().duration_since(SystemTime::UNIX_EPOCH);
         Self {
-            at_start: since_1970.unwrap_or_default(),
+            at_start: since_1970(),
             started: clock::instant(),
         }
     }
@@ -526,6 +534,12 @@ impl PolicyTime {
     fn now(&self) -> Duration {
         self.at_start + clock::instant().saturating_duration_since(self.started)
     }
+}
+
+/// The time by the clock of this node, which may be set at any moment.
+fn since_1970() -> Duration {
+    let since_1970 = clock::utc_now().duration_since(SystemTime::UNIX_EPOCH);
+    since_1970.unwrap_or_default()
 }
 
 fn may_leave(block: BlockId, readers: &Readers, mappings: &Mappings) -> bool {

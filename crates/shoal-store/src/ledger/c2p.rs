@@ -2,12 +2,13 @@
 //! ([`shoal_policy::eviction::C2p`]). Under another policy there are none, and nothing changes.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use shoal_policy::eviction::c2p::{Event, GROUP_BLOCKS, Group, Presence};
 use shoal_policy::eviction::{Below, C2p, Eviction as _, Layered, Named};
 use shoal_policy::{BlockId, Layer, NodeId, VersionId};
 
-use super::{Ledger, State};
+use super::{Ledger, State, since_1970};
 
 /// An event of a block in one layer of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,27 @@ pub struct GroupKnowledge {
 /// Blocks of a version that are judged together in a layer.
 pub type LayerGroup = (Layer, Group<VersionId>);
 
+/// The times of events for other nodes, which compare them with each other and with their own clocks. The
+/// policy's time does not follow when the clock of this node is set.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EventTimes {
+    last: Duration,
+}
+
+impl EventTimes {
+    /// The time since 1970 of an event of this age: not before that of the event taken last, unless that
+    /// lies in the future, as the clock was ahead then.
+    fn of(&mut self, age: Duration, utc_now: Duration) -> Duration {
+        let at = utc_now.saturating_sub(age);
+        self.last = if self.last <= utc_now {
+            at.max(self.last)
+        } else {
+            at
+        };
+        self.last
+    }
+}
+
 type Whole = C2p<BlockId, Below<BlockId>>;
 
 /// Sets whether events are kept for other nodes.
@@ -59,15 +81,17 @@ impl Ledger {
     /// Removes the events of all layers that have not been told.
     pub(crate) fn take_cache_events(&self) -> Vec<CacheEvent> {
         let uses = self.mappings.take_uses();
-        let mut state = self.state.lock();
+        let state = &mut *self.state.lock();
         state.touch(&uses);
+        let (now, utc_now) = (state.time.now(), since_1970());
         let mut taken = Vec::new();
         for (layer, policy) in state.residency.policy_mut().policies_mut() {
             let Some(c2p) = policy.c2p_mut() else { continue };
             for event in c2p.take_events() {
+                let at = state.event_times.of(now.saturating_sub(event.at), utc_now);
                 taken.push(CacheEvent {
                     layer,
-                    event,
+                    event: Event { at, ..event },
                     group_blocks: c2p.group_blocks(&event.key),
                 });
             }
@@ -204,5 +228,34 @@ impl State {
 
     fn c2p_mut(&mut self, layer: Layer) -> Option<&mut Whole> {
         self.residency.policy_mut().policy_mut(layer)?.c2p_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::EventTimes;
+
+    #[test]
+    fn events_have_the_time_of_the_clock_and_never_an_earlier_one_than_those_before() {
+        let mut times = EventTimes::default();
+        // The age of an event, the clock when it is taken, and its time.
+        let table = [
+            (3, 1_000, 997),
+            (1, 1_000, 999),
+            // An event of another layer is taken later.
+            (2, 1_000, 999),
+            // The clock is set back, but not before the last event.
+            (1, 999, 999),
+            // It was far ahead, and is right now.
+            (0, 9_000, 9_000),
+            (1, 1_100, 1_099),
+            (3, 1_100, 1_099),
+        ];
+        for (row, (age, now, expected)) in table.into_iter().enumerate() {
+            let at = times.of(Duration::from_secs(age), Duration::from_secs(now));
+            assert_eq!(at.as_secs(), expected, "row {row}");
+        }
     }
 }

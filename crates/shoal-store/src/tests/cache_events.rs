@@ -1,7 +1,7 @@
 //! What a node tells others of its blocks when they move between layers, and what it hears of theirs.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use shoal_base::clock;
 use shoal_policy::eviction::PolicyName;
@@ -163,4 +163,21 @@ async fn what_nodes_hold_that_are_gone_is_forgotten_a_few_groups_at_a_time() {
     assert!(known_holders().contains(&vec![stays, goes]));
     assert!(!forgetting.go_on());
     assert!(known_holders().iter().all(|holders| *holders == [stays]));
+}
+
+#[tokio::test]
+async fn events_have_the_right_time_after_a_start_with_a_clock_that_was_ahead() {
+    let lab = lab();
+    let (store, _) = lab.open();
+    store.ledger.started_ahead(Duration::from_hours(1));
+    assert!(store.cache_events().keep());
+    store.set_hierarchy(cluster(&[HERE]));
+    put_all(&store, &version(1, "a", BLOCK)).await;
+    let told = store.cache_events().take();
+    let now = clock::utc_now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let ages: Vec<_> = told.iter().map(|told| now.checked_sub(told.event.at)).collect();
+    assert!(
+        matches!(ages[..], [Some(age)] if age < Duration::from_mins(1)),
+        "{ages:?}"
+    );
 }
