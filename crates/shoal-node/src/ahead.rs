@@ -5,7 +5,7 @@
 //! then, and nearly all others are on some node, this node fetches them as the last reader would, whose
 //! request named the object: in the same caller's name, so that the lake may refuse. Nothing waits for it.
 //! It fetches one block at a time, only while readers leave most of the fetch window free, and gives up
-//! blocks that have waited for long.
+//! blocks that have waited for long or whose last reader came long ago.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -65,7 +65,7 @@ pub enum AheadOutcome {
     Fetched,
     /// A reader was faster.
     Here,
-    /// Readers left no time for it.
+    /// Readers or other such blocks left no time for it.
     TooLate,
     /// The lake or another node did not give it.
     Failed,
@@ -97,7 +97,29 @@ struct Waiting {
     index: u32,
     layer: Layer,
     context: Arc<ReadContext>,
-    since: Instant,
+    /// It is fetched before this time, or not at all.
+    until: Instant,
+}
+
+/// What to do about a block that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Fetch,
+    Wait,
+    GiveUp,
+}
+
+impl Turn {
+    /// A block may have waited for others before it, too, however idle the node is by now.
+    fn of(until: Instant, now: Instant, is_idle: impl FnOnce() -> bool) -> Self {
+        if now >= until {
+            Self::GiveUp
+        } else if is_idle() {
+            Self::Fetch
+        } else {
+            Self::Wait
+        }
+    }
 }
 
 impl FetchAhead {
@@ -133,13 +155,14 @@ impl FetchAhead {
         }
         let (layer, now) = (event.layer, clock::instant());
         let version = event.event.key.version;
-        let (version, context) = {
+        let (version, context, until) = {
             let mut readers = self.readers.lock();
             let known = readers.get(&version);
             let Some(reader) = known.filter(|reader| now < reader.at + READER_LIFE) else {
                 return;
             };
-            (Arc::clone(&reader.version), Arc::clone(&reader.context))
+            let until = (now + WAITING_LIFE).min(reader.at + READER_LIFE);
+            (Arc::clone(&reader.version), Arc::clone(&reader.context), until)
         };
         let events = self.store.cache_events();
         let missing = events.missing(layer, &event.event, version.block_count());
@@ -158,7 +181,7 @@ impl FetchAhead {
                 index,
                 layer,
                 context: Arc::clone(&context),
-                since: now,
+                until,
             });
         }
     }
@@ -207,10 +230,11 @@ impl FetchAhead {
     }
 
     async fn fetch(&self, block: Waiting) -> AheadOutcome {
-        while !self.is_idle() {
-            sleep(PAUSE).await;
-            if clock::instant() >= block.since + WAITING_LIFE {
-                return AheadOutcome::TooLate;
+        loop {
+            match Turn::of(block.until, clock::instant(), || self.is_idle()) {
+                Turn::Fetch => break,
+                Turn::Wait => sleep(PAUSE).await,
+                Turn::GiveUp => return AheadOutcome::TooLate,
             }
         }
         let id = block.version.block(block.index);
@@ -264,5 +288,26 @@ impl std::fmt::Debug for FetchAhead {
         f.debug_struct("FetchAhead")
             .field("counts", &self.counts())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PAUSE, Turn, WAITING_LIFE};
+    use crate::clock;
+
+    #[test]
+    fn a_block_that_waited_for_long_is_given_up_even_if_readers_leave_time() {
+        let since = clock::instant();
+        let until = since + WAITING_LIFE;
+        for (now, is_idle, expected) in [
+            (since, true, Turn::Fetch),
+            (since, false, Turn::Wait),
+            (since + PAUSE, true, Turn::Fetch),
+            (until, true, Turn::GiveUp),
+            (until, false, Turn::GiveUp),
+        ] {
+            assert_eq!(Turn::of(until, now, || is_idle), expected, "{expected:?}");
+        }
     }
 }
