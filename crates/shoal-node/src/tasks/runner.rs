@@ -5,6 +5,7 @@ mod fetch;
 mod order_all;
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -262,14 +263,24 @@ impl<'a> Runner<'a> {
         mut objects: Vec<(ObjectName, Option<ListedObject>)>,
     ) -> Result<Vec<Candidate>, Ended> {
         self.leave_out_unpinned(&mut objects).await;
-        let candidates = stream::iter(objects).map(|(name, listed)| async move {
-            match self.candidate(&name, listed.as_ref()).await {
-                Ok(candidate) => Ok(Some(candidate)),
-                Err(failure) => self.note_failure(&name, failure).map(|()| None),
-            }
+        let answers = stream::iter(objects).map(|(name, listed)| async move {
+            let answer = self.candidate(&name, listed.as_ref()).await;
+            (name, answer)
         });
-        let candidates: Vec<Option<Candidate>> = candidates.buffered(OBJECTS_AT_ONCE).try_collect().await?;
-        Ok(candidates.into_iter().flatten().collect())
+        let mut answers = pin!(answers.buffered(OBJECTS_AT_ONCE));
+        let mut candidates = Vec::new();
+        while let Some((name, answer)) = answers.next().await {
+            match answer {
+                Ok(candidate) => {
+                    if !candidate.is_listed {
+                        self.end_refusals();
+                    }
+                    candidates.push(candidate);
+                }
+                Err(failure) => self.note_failure(&name, failure)?,
+            }
+        }
+        Ok(candidates)
     }
 
     /// Removes the objects that were unpinned since the order, however long it takes to learn which these
@@ -360,6 +371,11 @@ impl<'a> Runner<'a> {
 
     fn note_done(&self) {
         self.progress.lock().tally.objects.done += 1;
+        self.end_refusals();
+    }
+
+    /// Ends a row of refusals: the lake has given something, or an object is left alone.
+    fn end_refusals(&self) {
         self.refusals.store(0, Ordering::Relaxed);
     }
 
@@ -370,6 +386,7 @@ impl<'a> Runner<'a> {
         let said = match failure {
             ObjectFailure::Skipped(why) => {
                 tally.skipped(name, &why);
+                self.end_refusals();
                 return Ok(());
             }
             ObjectFailure::Failed(error) => {

@@ -182,6 +182,9 @@ impl Runner<'_> {
 
     fn note_block(&self, bytes: u64, source: Option<Source>) {
         self.progress.lock().tally.brought(bytes, source);
+        if source == Some(Source::Lake) {
+            self.end_refusals();
+        }
     }
 
     /// Asks the node that is to hold a block to fetch it.

@@ -120,6 +120,29 @@ async fn a_long_list_is_kept_on_disk_and_survives_a_restart() {
 }
 
 #[tokio::test]
+async fn refusals_that_are_scattered_over_a_list_do_not_end_its_task() {
+    let node = Node::start_immutable().await;
+    put_objects(&node, ["x".into()]);
+    let mut list = String::new();
+    for number in 0..600 {
+        if number % 5 == 0 {
+            writeln!(list, "s3://b/lost-{number}").unwrap();
+        } else {
+            list.push_str("s3://b/x\n");
+        }
+    }
+    for order in ["cached", "prefetch&dry_run=true", "prefetch"] {
+        let task = carry_out(&node, order, list.clone()).await;
+        assert_eq!(
+            (&task["detail"], &task["objects"]["done"]),
+            (&"120 of 600 objects failed".into(), &480.into()),
+            "{order}: {task:#}"
+        );
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_list_with_a_bad_line_is_refused_and_leaves_nothing() {
     let node = Node::start().await;
     let query = format!("kind=prefetch&identity={ACCESS_KEY}");
