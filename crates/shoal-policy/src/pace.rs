@@ -53,25 +53,33 @@ impl Pace {
     /// Takes the turn of a block of `bytes`. Returns how long it has to wait before it goes.
     pub fn take(&mut self, now: Duration, bytes: u64, left_bytes: Option<u64>) -> Duration {
         let starts = self.next.max(now);
-        let lasts = self.rate(now, left_bytes).map_or(Duration::ZERO, |rate| {
-            let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
-            Duration::from_nanos(nanos.try_into().unwrap_or(u64::MAX))
-        });
-        self.next = starts.saturating_add(lasts);
+        // Fewer bytes were counted than there are: objects have grown since.
+        let left_bytes = left_bytes.filter(|left| *left >= bytes);
+        let until = |rate: Option<u64>| {
+            let nanos = rate.map_or(0, |rate| {
+                u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1))
+            });
+            starts.saturating_add(Duration::from_nanos(nanos.try_into().unwrap_or(u64::MAX)))
+        };
+        let next = until(self.rate(now, left_bytes));
+        // Beyond its deadline, only its rate holds a transfer up.
+        let next = self.deadline.map_or(next, |deadline| next.min(deadline));
+        self.next = next.max(until(self.rate_max));
         starts.saturating_sub(now)
     }
 
-    /// Whether the transfer will be over in time if it goes on at `speed` bytes a second, which is not known
-    /// at first.
-    pub fn outlook(&self, now: Duration, left_bytes: u64, speed: Option<u64>) -> Outlook {
-        let Some(deadline) = self.deadline.filter(|_| left_bytes > 0) else {
+    /// Whether the transfer will be over in time if it goes on at `speed` bytes a second. Neither that nor
+    /// the bytes that are left are known at first.
+    pub fn outlook(&self, now: Duration, left_bytes: Option<u64>, speed: Option<u64>) -> Outlook {
+        let Some(deadline) = self.deadline.filter(|_| left_bytes != Some(0)) else {
             return Outlook::InTime;
         };
         if now >= deadline {
             return Outlook::Late;
         }
-        let needed = self.needed(now, left_bytes, 100).unwrap_or(u64::MAX);
-        let too_slow = |rate: Option<u64>| rate.is_some_and(|rate| rate < needed);
+        let needed = left_bytes.and_then(|left| self.needed(now, left, 100));
+        let too_slow =
+            |rate: Option<u64>| matches!((rate, needed), (Some(rate), Some(needed)) if rate < needed);
         if too_slow(self.rate_max) || too_slow(speed) {
             Outlook::AtRisk
         } else {
@@ -145,15 +153,31 @@ mod tests {
     }
 
     #[test]
+    fn more_bytes_than_were_counted_do_not_wait_beyond_the_deadline() {
+        let mut pace = Pace::new(None, Some(s(100)));
+        let waits: Vec<_> = (0..4).map(|_| pace.take(s(0), 450, Some(900))).collect();
+        assert_eq!(waits, [s(0), s(45), s(90), s(100)]);
+        let mut pace = Pace::new(None, Some(s(100)));
+        let waits: Vec<_> = (0..4).map(|_| pace.take(s(0), 450, Some(0))).collect();
+        assert_eq!(waits, [s(0); 4], "it is not known how many are left");
+        let mut pace = Pace::new(Some(5), Some(s(100)));
+        let waits: Vec<_> = (0..3).map(|_| pace.take(s(0), 450, Some(900))).collect();
+        assert_eq!(waits, [s(0), s(90), s(180)], "it is never faster than its rate");
+    }
+
+    #[test]
     fn a_transfer_that_is_too_slow_is_at_risk() {
         for (rate_max, deadline, now, left, speed, expected) in [
-            (None, None, 0, 100, Some(0), Outlook::InTime),
-            (None, Some(100), 0, 100, None, Outlook::InTime),
-            (None, Some(100), 0, 100, Some(1), Outlook::InTime),
-            (None, Some(100), 0, 200, Some(1), Outlook::AtRisk),
-            (Some(1), Some(100), 0, 200, None, Outlook::AtRisk),
-            (None, Some(100), 100, 1, Some(99), Outlook::Late),
-            (None, Some(100), 100, 0, Some(99), Outlook::InTime),
+            (None, None, 0, Some(100), Some(0), Outlook::InTime),
+            (None, Some(100), 0, Some(100), None, Outlook::InTime),
+            (None, Some(100), 0, Some(100), Some(1), Outlook::InTime),
+            (None, Some(100), 0, Some(200), Some(1), Outlook::AtRisk),
+            (Some(1), Some(100), 0, Some(200), None, Outlook::AtRisk),
+            (None, Some(100), 100, Some(1), Some(99), Outlook::Late),
+            (None, Some(100), 100, Some(0), Some(99), Outlook::InTime),
+            (None, Some(100), 99, None, Some(0), Outlook::InTime),
+            (None, Some(100), 100, None, Some(99), Outlook::Late),
+            (None, None, 100, None, None, Outlook::InTime),
         ] {
             let pace = Pace::new(rate_max, deadline.map(s));
             assert_eq!(pace.outlook(s(now), left, speed), expected, "{pace:?} at {now} s");

@@ -17,6 +17,8 @@ pub(super) struct Page {
     pub(super) objects: Vec<(ObjectName, Option<ListedObject>)>,
     /// Where the next page begins, to be written into a record.
     pub(super) next: String,
+    /// Whether the lake or the list named as many objects as a page has, wanted or not.
+    pub(super) is_full: bool,
     /// Whether there may be more.
     pub(super) goes_on: bool,
 }
@@ -83,6 +85,7 @@ impl Catalogue {
                 *offset = next;
                 Ok(Page {
                     goes_on: !names.is_empty(),
+                    is_full: names.len() == PAGE_KEYS,
                     objects: names.into_iter().map(|name| (name, None)).collect(),
                     next: next.to_string(),
                 })
@@ -99,6 +102,7 @@ async fn listed(selection: &Selection, after: &mut Vec<u8>, lake: &LakeView) -> 
         return Ok(Page::default());
     };
     after.clone_from(&last.key);
+    let is_full = listed.len() == PAGE_KEYS;
     let wanted = listed.into_iter().filter(|object| keys.matches(&object.key));
     let objects = wanted.map(|object| {
         let name = ObjectName {
@@ -111,6 +115,7 @@ async fn listed(selection: &Selection, after: &mut Vec<u8>, lake: &LakeView) -> 
     Ok(Page {
         objects: objects.collect(),
         next: shoal_s3::target::key(after),
+        is_full,
         goes_on: true,
     })
 }

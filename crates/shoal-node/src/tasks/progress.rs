@@ -83,6 +83,13 @@ pub struct ObjectCounts {
     pub failed: u64,
 }
 
+impl ObjectCounts {
+    /// The objects that the task is done with, whatever became of them.
+    pub const fn dealt_with(&self) -> u64 {
+        self.done + self.skipped + self.failed
+    }
+}
+
 /// Bytes, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteCounts {

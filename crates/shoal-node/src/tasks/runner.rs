@@ -20,7 +20,7 @@ use shoal_s3::xml::ListedObject;
 use tokio::sync::{Notify, Semaphore};
 
 use super::catalogue::{Catalogue, NoPage, Page};
-use super::lake_view::{LakeRefusal, LakeView, PAGE_KEYS};
+use super::lake_view::{LakeRefusal, LakeView};
 use super::messages::{BLOCKS_MAX, Pin};
 use super::moment::Moment;
 use super::order::{Order, TaskKind};
@@ -64,8 +64,10 @@ pub(super) struct Runner<'a> {
     blocks: Semaphore,
     /// The objects in a row that the lake has refused.
     refusals: AtomicU32,
-    /// Notified when the first page was full, so that counting pays.
+    /// Notified when a page was full, so that counting pays.
     is_long: Notify,
+    /// The bytes of the list of the task, as far as its first pages tell.
+    expected_bytes: Mutex<Option<u64>>,
     /// Objects that it no longer pins, if it pins.
     unpinned: Option<Unpinned<'a>>,
 }
@@ -124,6 +126,7 @@ impl<'a> Runner<'a> {
             blocks: Semaphore::new(BLOCKS_AT_ONCE),
             refusals: AtomicU32::new(0),
             is_long: Notify::new(),
+            expected_bytes: Mutex::default(),
             unpinned: None,
         }
     }
@@ -151,7 +154,7 @@ impl<'a> Runner<'a> {
         }
         let mut progress = self.progress.lock();
         let tally = &mut progress.tally;
-        let objects = tally.objects.done + tally.objects.skipped + tally.objects.failed;
+        let objects = tally.objects.dealt_with();
         tally.objects.total = Some(objects);
         tally.bytes.total = Some(tally.bytes.done);
         match tally.objects.failed {
@@ -163,23 +166,30 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Whether the task may miss its deadline at this speed in bytes a second.
+    /// Whether the task, which is not over, may miss its deadline at this speed in bytes a second.
     pub(super) fn is_at_risk(&self, speed: Option<u64>) -> bool {
-        let left = self.left_bytes().unwrap_or_default();
+        // If nothing of what was counted is left, it is not known what keeps the task.
+        let left = self.left_bytes().filter(|left| *left > 0);
         self.pace.lock().outlook(self.elapsed(), left, speed) != Outlook::InTime
     }
 
     async fn work(&self) -> Result<(), Ended> {
         let mut catalogue = self.catalogue().await?;
+        let mut is_first = true;
         loop {
             let page = self.page(&mut catalogue).await?;
             if !page.goes_on {
                 return Ok(());
             }
-            if page.objects.len() == PAGE_KEYS {
+            if page.is_full {
                 self.is_long.notify_one();
+            } else if is_first && self.order.request.deadline.is_some() {
+                // Few objects are counted before the first of them, so that all of them keep to the pace.
+                let _ = self.count_all().await;
             }
+            is_first = false;
             let candidates = self.candidates(page.objects).await?;
+            self.expect_bytes(&candidates);
             for part in parts_of(candidates) {
                 self.do_part(part).await?;
             }
@@ -255,6 +265,23 @@ impl<'a> Runner<'a> {
         progress.tally.objects.total = Some(objects);
         progress.tally.bytes.total = Some(bytes);
         Ok(())
+    }
+
+    /// Notes the sizes of objects of a list, before anything is done with them. The lake tells sizes page by
+    /// page: objects on later pages are taken to be as large.
+    fn expect_bytes(&self, candidates: &[Candidate]) {
+        let Some(manifest) = &self.order.manifest else {
+            return;
+        };
+        let mut progress = self.progress.lock();
+        let tally = &mut progress.tally;
+        let objects = tally.objects.dealt_with() + candidates.len() as u64;
+        let sizes = candidates.iter().map(|candidate| candidate.version.size_bytes);
+        let bytes = tally.bytes.done + sizes.sum::<u64>();
+        if objects >= manifest.objects {
+            tally.bytes.total = Some(bytes);
+        }
+        *self.expected_bytes.lock() = extrapolated((objects, bytes), manifest.objects);
     }
 
     /// The objects of a page with their versions. Those that have none are counted.
@@ -409,12 +436,18 @@ impl<'a> Runner<'a> {
         clock::instant().saturating_duration_since(self.began)
     }
 
-    /// The bytes that are left, once they are counted.
+    /// The bytes that are left, once they are counted, or can be guessed.
     fn left_bytes(&self) -> Option<u64> {
-        let progress = self.progress.lock();
-        let bytes = &progress.tally.bytes;
-        Some(bytes.total?.saturating_sub(bytes.done))
+        let bytes = self.progress.lock().tally.bytes;
+        let total = bytes.total.or(*self.expected_bytes.lock())?;
+        Some(total.saturating_sub(bytes.done))
     }
+}
+
+/// The bytes of `all` objects, if so many of them have so many bytes.
+fn extrapolated((objects, bytes): (u64, u64), all: u64) -> Option<u64> {
+    let bytes = (u128::from(bytes) * u128::from(all)).checked_div(objects.into())?;
+    Some(u64::try_from(bytes).unwrap_or(u64::MAX))
 }
 
 /// Parts of a page about which a node can be asked with one question.
@@ -437,4 +470,21 @@ fn parts_of(candidates: Vec<Candidate>) -> Vec<Vec<Candidate>> {
 /// The present.
 pub(crate) fn now() -> Moment {
     Moment::from(clock::utc_now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::extrapolated;
+
+    #[test]
+    fn a_list_is_expected_to_be_as_its_first_pages() {
+        for (known, all, expected) in [
+            ((0, 0), 4_000, None),
+            ((1_000, 5_000), 4_000, Some(20_000)),
+            ((4_000, 5_000), 4_000, Some(5_000)),
+            ((1, u64::MAX), 4_000, Some(u64::MAX)),
+        ] {
+            assert_eq!(extrapolated(known, all), expected, "{known:?} of {all}");
+        }
+    }
 }

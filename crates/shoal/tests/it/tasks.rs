@@ -2,6 +2,7 @@
 
 mod auth;
 mod commands;
+mod deadline;
 mod evict;
 pub(crate) mod manifest;
 mod pin;
