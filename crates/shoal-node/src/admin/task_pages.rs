@@ -59,7 +59,12 @@ impl TaskPage {
     pub async fn answer(self, tasks: &Tasks, request: Request<ClientBody>) -> Page {
         match (self, request.method()) {
             (Self::All, &Method::POST) => match post(tasks, request).await {
-                Ok(task) => json_page(StatusCode::ACCEPTED, &task),
+                Ok(Some(task)) => json_page(StatusCode::ACCEPTED, &task),
+                // A webhook sends again what is refused.
+                Ok(None) => told(
+                    StatusCode::OK,
+                    "all objects of the notification were removed: no task begins",
+                ),
                 Err(refusal) => refusal,
             },
             (Self::Cancel(id), &Method::POST) => match tasks.cancel(&id) {
@@ -81,14 +86,15 @@ impl TaskPage {
 }
 
 /// Takes an order: in JSON, as a list of objects, or as an announcement of S3. The latter two have the rest
-/// of the order in the query.
-async fn post(tasks: &Tasks, request: Request<ClientBody>) -> Result<Task, Page> {
+/// of the order in the query. `None`: there is nothing to do.
+async fn post(tasks: &Tasks, request: Request<ClientBody>) -> Result<Option<Task>, Page> {
     let refused = |refusal: TaskRefusal| refused(&refusal);
     match media(request.headers()) {
         Some(Media::Json) => {}
         Some(Media::Text) => {
             let order = of_query(request.uri().query()).map_err(refused)?;
-            return tasks.post_list(order, request.into_body()).await.map_err(refused);
+            let task = tasks.post_list(order, request.into_body()).await;
+            return task.map(Some).map_err(refused);
         }
         None => {
             return Err(text(
@@ -111,7 +117,8 @@ async fn post(tasks: &Tasks, request: Request<ClientBody>) -> Result<Task, Page>
         return tasks.post_notification(order, &body).await.map_err(refused);
     }
     let order = TaskRequest::of_json(&body).map_err(TaskRefusal::from);
-    order.and_then(|order| tasks.post(order)).map_err(refused)
+    let task = order.and_then(|order| tasks.post(order));
+    task.map(Some).map_err(refused)
 }
 
 /// The order in a query: its fields as parameters.

@@ -161,7 +161,7 @@ pub fn read_name(line: &[u8]) -> Option<ObjectName> {
     })
 }
 
-/// An announcement of S3 that objects were written, as queues and topics deliver it.
+/// An announcement of S3 that objects were written or removed, as queues and topics deliver it.
 #[derive(Debug, Deserialize)]
 struct Notification {
     #[serde(rename = "Records")]
@@ -170,7 +170,24 @@ struct Notification {
 
 #[derive(Debug, Deserialize)]
 struct NotificationRecord {
+    #[serde(rename = "eventName")]
+    event: Option<String>,
     s3: NotifiedObject,
+}
+
+impl NotificationRecord {
+    /// Whether the event has removed the object. The end of its life is `LifecycleExpiration` at AWS, and at
+    /// Ceph also `ObjectLifecycle:Expiration`. Some begin the name with `s3:`.
+    fn removes(&self) -> bool {
+        const REMOVALS: [&str; 3] = [
+            "ObjectRemoved:",
+            "LifecycleExpiration:",
+            "ObjectLifecycle:Expiration:",
+        ];
+        let event = self.event.as_deref().unwrap_or_default();
+        let event = event.strip_prefix("s3:").unwrap_or(event);
+        REMOVALS.iter().any(|removal| event.starts_with(removal))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -199,8 +216,8 @@ pub fn is_notification(body: &[u8]) -> bool {
     serde_json::from_slice::<AnyRecords>(body).is_ok()
 }
 
-/// The objects that a document of S3 announces, one a line as nodes keep them, and their number. Keys are
-/// encoded there as in a query.
+/// The objects that a document of S3 announces, one a line as nodes keep them, and their number. Those that
+/// were removed are left out, which may be all of them. Keys are encoded there as in a query.
 ///
 /// # Errors
 ///
@@ -208,8 +225,12 @@ pub fn is_notification(body: &[u8]) -> bool {
 pub fn of_notification(body: &[u8]) -> Result<(Vec<u8>, u64), ManifestError> {
     let misread = |why: &dyn std::fmt::Display| ManifestError::Notification(why.to_string());
     let notification: Notification = serde_json::from_slice(body).map_err(|error| misread(&error))?;
+    if notification.records.is_empty() {
+        return Err(ManifestError::Empty);
+    }
     let (mut out, mut objects) = (Vec::new(), 0);
-    for NotificationRecord { s3 } in notification.records {
+    let there = notification.records.iter().filter(|record| !record.removes());
+    for NotificationRecord { s3, .. } in there {
         let key: Vec<u8> = percent_decode(s3.object.key.replace('+', " ").as_bytes()).collect();
         let shape = format!("s3://{}/", s3.bucket.name);
         let S3Uri { bucket, .. } = shape.parse().map_err(|error| misread(&error))?;
@@ -218,9 +239,6 @@ pub fn of_notification(body: &[u8]) -> Result<(Vec<u8>, u64), ManifestError> {
         }
         write_name(&bucket, &key, &mut out);
         objects += 1;
-    }
-    if objects == 0 {
-        return Err(ManifestError::Empty);
     }
     Ok((out, objects))
 }
@@ -313,6 +331,40 @@ mod tests {
         ] {
             let error = of_notification(bad.as_bytes()).unwrap_err().to_string();
             assert!(error.contains("\nhint: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_an_announcement_of_s3_removes_is_left_out() {
+        let record = |event: &str, key: &str| {
+            serde_json::json!({
+                "eventName": event, "s3": { "bucket": { "name": "b" }, "object": { "key": key } },
+            })
+        };
+        let removals = [
+            "ObjectRemoved:Delete",
+            "ObjectRemoved:DeleteMarkerCreated",
+            "s3:ObjectRemoved:Delete",
+            "LifecycleExpiration:Delete",
+            "s3:LifecycleExpiration:DeleteMarkerCreated",
+            "s3:ObjectLifecycle:Expiration:Current",
+        ];
+        for event in removals {
+            let records = [record(event, "gone")];
+            let document = serde_json::json!({ "Records": records }).to_string();
+            assert_eq!(
+                of_notification(document.as_bytes()).unwrap(),
+                (vec![], 0),
+                "{event}"
+            );
+            let records = [record(event, "gone"), record("s3:ObjectCreated:Copy", "here")];
+            let document = serde_json::json!({ "Records": records }).to_string();
+            let (lines, objects) = of_notification(document.as_bytes()).unwrap();
+            assert_eq!((&lines[..], objects), (&b"b/here\n"[..], 1), "{event}");
+        }
+        for event in ["ObjectRestore:Completed", "s3:ObjectLifecycle:Transition:Current"] {
+            let document = serde_json::json!({ "Records": [record(event, "k")] }).to_string();
+            assert_eq!(of_notification(document.as_bytes()).unwrap().1, 1, "{event}");
         }
     }
 

@@ -164,7 +164,8 @@ impl Tasks {
         self.accept(id, request, Some(ManifestFacts { objects, bytes }), now)
     }
 
-    /// Takes an order about the objects that a document of S3 announces.
+    /// Takes an order about the objects that a document of S3 announces. There is no task if all of them were
+    /// removed.
     ///
     /// # Errors
     ///
@@ -173,13 +174,17 @@ impl Tasks {
         &self,
         request: TaskRequest,
         document: &[u8],
-    ) -> Result<Task, TaskRefusal> {
+    ) -> Result<Option<Task>, TaskRefusal> {
         let now = clock::utc_now();
         let request = self.checked(request, true, now)?;
         let (lines, objects) = manifest::of_notification(document)?;
+        if objects == 0 {
+            return Ok(None);
+        }
         let id = new_id(now);
         let bytes = self.parts.manifests.take(id, lines).await?;
-        self.accept(id, request, Some(ManifestFacts { objects, bytes }), now)
+        let task = self.accept(id, request, Some(ManifestFacts { objects, bytes }), now)?;
+        Ok(Some(task))
     }
 
     /// Checks a request, and names its identity.

@@ -165,6 +165,10 @@ async fn orders(story: &mut Story, node: &Node) {
         )
         .await;
     assert_eq!(announced, StatusCode::ACCEPTED);
+    let removal = json!({ "Records": [{ "eventName": "ObjectRemoved:Delete",
+        "s3": { "bucket": { "name": "b" }, "object": { "key": "p/1" } } }] });
+    let target = format!("/tasks?kind=prefetch&identity={ACCESS_KEY}");
+    assert_eq!(story.post(node, &target, &removal).await, StatusCode::OK);
     for state in TaskState::ALL.map(TaskState::as_str) {
         story.get(node, &format!("/tasks?state={state}&limit=3")).await;
     }

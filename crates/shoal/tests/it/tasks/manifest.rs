@@ -199,20 +199,35 @@ async fn a_list_with_a_bad_line_is_refused_and_leaves_nothing() {
     node.stop().await;
 }
 
+/// What S3 announces of an object of the bucket `b`.
+fn record(event: &str, key: &str) -> Value {
+    json!({
+        "eventSource": "aws:s3", "eventName": event,
+        "s3": { "bucket": { "name": "b" }, "object": { "key": key, "size": 7, "eTag": "x" } },
+    })
+}
+
+async fn announce(node: &Node, records: &[Value]) -> Reply {
+    let client = Client::anonymous(node.admin_address());
+    let call = client.post(
+        &format!("/tasks?kind=prefetch&identity={ACCESS_KEY}"),
+        json!({ "Records": records }).to_string(),
+    );
+    call.header("content-type", "application/json").send().await
+}
+
 #[tokio::test]
 async fn an_announcement_of_an_upload_is_a_list() {
     let node = Node::start_immutable().await;
     put_objects(&node, ["in/a b+.parquet".into(), "in/other".into()]);
-    let document = json!({ "Records": [{
-        "eventSource": "aws:s3", "eventName": "ObjectCreated:Put",
-        "s3": { "bucket": { "name": "b" }, "object": { "key": "in/a+b%2B.parquet", "size": 7, "eTag": "x" } },
-    }] });
-    let client = Client::anonymous(node.admin_address());
-    let call = client.post(
-        &format!("/tasks?kind=prefetch&identity={ACCESS_KEY}"),
-        document.to_string(),
-    );
-    let reply = call.header("content-type", "application/json").send().await;
+    let reply = announce(
+        &node,
+        &[
+            record("ObjectCreated:Put", "in/a+b%2B.parquet"),
+            record("ObjectRemoved:Delete", "in/other"),
+        ],
+    )
+    .await;
     assert_eq!(reply.status, StatusCode::ACCEPTED, "{}", reply.text());
     let task: Value = serde_json::from_slice(&reply.body).unwrap();
     let task = until(&node, task["id"].as_str().unwrap(), is_over).await;
@@ -221,5 +236,16 @@ async fn an_announcement_of_an_upload_is_a_list() {
         (&"done".into(), &1.into()),
         "{task:#}"
     );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn an_announcement_of_removals_alone_is_taken_and_starts_no_task() {
+    let node = Node::start_immutable().await;
+    put_objects(&node, ["in/a".into()]);
+    let reply = announce(&node, &[record("s3:ObjectRemoved:DeleteMarkerCreated", "in/a")]).await;
+    assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
+    let tasks: Value = serde_json::from_slice(&node.admin("/tasks").await.body).unwrap();
+    assert_eq!((&tasks["tasks"], lists(&node)), (&json!([]), 0));
     node.stop().await;
 }
