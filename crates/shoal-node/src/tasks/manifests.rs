@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::SeekFrom;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
@@ -29,6 +30,8 @@ pub struct Manifests {
     store: Arc<Store>,
     /// The lists that are here, with the room that they take.
     kept: Mutex<HashMap<u128, Kept>>,
+    /// The number of lists that were begun since the node began.
+    begun: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -73,6 +76,7 @@ impl Manifests {
             folder,
             store: Arc::clone(store),
             kept: Mutex::new(kept),
+            begun: AtomicU64::new(0),
         })
     }
 
@@ -195,8 +199,10 @@ impl Manifests {
     }
 
     async fn begin(&self, id: u128) -> Result<Writing, ManifestError> {
-        // One that no process finished is removed at the next start.
-        let path = self.folder.join(format!("{}.part", Ulid(id)));
+        // Two tasks may need one list at a time: each writes a copy of its own. One that no process finished
+        // is removed at the next start.
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        let path = self.folder.join(format!("{}.{number}.part", Ulid(id)));
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(true).mode(0o600);
         let file = options.open(&path).await.map_err(|error| not_kept(&error))?;
@@ -282,4 +288,69 @@ impl Drop for Writing {
 
 fn not_kept(error: &dyn std::fmt::Display) -> ManifestError {
     ManifestError::NotKept(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use bytes::Bytes;
+    use shoal_store::{Store, StoreConfig};
+    use tokio::sync::Notify;
+
+    use super::Manifests;
+
+    #[tokio::test]
+    async fn two_copies_of_one_list_at_a_time_do_not_spoil_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = StoreConfig {
+            path: folder.path().into(),
+            capacity_bytes: 64 << 20,
+            block_bytes: 64 << 10,
+            ..StoreConfig::default()
+        };
+        let (store, _) = Store::open(&config, 1 << 20, 1).unwrap();
+        let manifests = Manifests::open(&store, "manifests").unwrap();
+        let list = (0..100).fold(String::new(), |mut list, number| {
+            writeln!(list, "b/{number:03}").unwrap();
+            list
+        });
+        let (bytes, half) = (list.len() as u64, list.len() / 2);
+        let parts = |offset: u64| {
+            let rest = &list.as_bytes()[offset as usize..];
+            Bytes::copy_from_slice(&rest[..half.min(rest.len())])
+        };
+        let (first_has_half, second_has_begun, first_is_here) = (Notify::new(), Notify::new(), Notify::new());
+        let first = async {
+            let part = async |offset: u64| {
+                if offset > 0 {
+                    first_has_half.notify_one();
+                    second_has_begun.notified().await;
+                }
+                Some(parts(offset))
+            };
+            let copied = manifests.copy(7, bytes, part).await;
+            let names = manifests.names(7, 0, 1_000).await;
+            first_is_here.notify_one();
+            (copied, names)
+        };
+        let second = async {
+            first_has_half.notified().await;
+            let part = async |offset: u64| {
+                if offset == 0 {
+                    second_has_begun.notify_one();
+                    first_is_here.notified().await;
+                }
+                Some(parts(offset))
+            };
+            manifests.copy(7, bytes, part).await
+        };
+        let ((copied, names), copied_again) = tokio::join!(first, second);
+        copied.unwrap();
+        assert_eq!(names.unwrap().0.len(), 100);
+        copied_again.unwrap();
+        assert_eq!(manifests.names(7, 0, 1_000).await.unwrap().0.len(), 100);
+        let files = std::fs::read_dir(&manifests.folder).unwrap();
+        assert_eq!(files.count(), 1, "nothing is left of the copies");
+    }
 }
