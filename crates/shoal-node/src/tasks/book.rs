@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use ulid::Ulid;
 
 use super::order::{Order, TaskKind};
@@ -93,6 +94,11 @@ impl Book {
             Entry { id, order, progress }
         });
         entries.collect()
+    }
+
+    /// Notes changes of the records from now on.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.bulletin.changes()
     }
 
     /// The task with this id.

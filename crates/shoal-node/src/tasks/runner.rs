@@ -287,10 +287,15 @@ impl<'a> Runner<'a> {
     /// The objects of a page with their versions. Those that have none are counted.
     async fn candidates(
         &self,
-        mut objects: Vec<(ObjectName, Option<ListedObject>)>,
+        objects: Vec<(ObjectName, Option<ListedObject>)>,
     ) -> Result<Vec<Candidate>, Ended> {
-        self.leave_out_unpinned(&mut objects).await;
-        let answers = stream::iter(objects).map(|(name, listed)| async move {
+        let mut wanted = Vec::with_capacity(objects.len());
+        for object in objects {
+            if self.unpinned_by(&object.0).await.is_none() {
+                wanted.push(object);
+            }
+        }
+        let answers = stream::iter(wanted).map(|(name, listed)| async move {
             let answer = self.candidate(&name, listed.as_ref()).await;
             (name, answer)
         });
@@ -310,18 +315,19 @@ impl<'a> Runner<'a> {
         Ok(candidates)
     }
 
-    /// Removes the objects that were unpinned since the order, however long it takes to learn which these
-    /// are.
-    async fn leave_out_unpinned(&self, objects: &mut Vec<(ObjectName, Option<ListedObject>)>) {
-        let Some(unpinned) = &self.unpinned else {
-            return;
-        };
+    /// The last order that has unpinned an object since this task was ordered, if this one pins; however long
+    /// it takes to learn that.
+    async fn unpinned_by(&self, name: &ObjectName) -> Option<u128> {
+        let unpinned = self.unpinned.as_ref()?;
         let mut pauses = pauses();
-        while let Err(why) = unpinned.leave_out(objects).await {
+        let mut found = unpinned.by(name).await;
+        while let Err(why) = found {
             self.progress.lock().detail = Some(why);
             pauses.wait().await;
+            found = unpinned.by(name).await;
+            self.progress.lock().detail = None;
         }
-        self.progress.lock().detail = None;
+        found.unwrap_or_default()
     }
 
     async fn candidate(

@@ -5,62 +5,99 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use shoal_policy::ObjectId;
 use shoal_s3::object::ObjectName;
-use shoal_s3::xml::ListedObject;
-use tokio::sync::Mutex;
+use tokio::sync::watch;
 use ulid::Ulid;
 
-use super::book::Book;
+use super::book::{self, Book};
 use super::lake_view::PAGE_KEYS;
-use super::order::{ManifestFacts, TaskKind};
+use super::order::{ManifestFacts, Selection, TaskKind};
+use super::progress::TaskState;
 use super::service::TaskParts;
 
-/// Objects that a pin leaves alone when it goes on, or runs again: later orders have unpinned them, by a URI
-/// or by a list.
+/// Objects that a pin leaves alone: later orders have unpinned them, by a URI or by a list.
 pub(super) struct Unpinned<'a> {
     book: &'a Book,
     parts: Arc<TaskParts>,
     /// The id of the pin.
     pin: u128,
+    orders: Mutex<Orders>,
     /// The objects of the lists that were read, by the ids of their orders.
-    lists: Mutex<HashMap<u128, HashSet<ObjectId>>>,
+    lists: tokio::sync::Mutex<HashMap<u128, HashSet<ObjectId>>>,
+}
+
+/// The later orders, as of the last look at the records.
+struct Orders {
+    changes: watch::Receiver<u64>,
+    known: Arc<[UnpinOrder]>,
+}
+
+/// An order that unpins.
+struct UnpinOrder {
+    id: u128,
+    objects: Objects,
+}
+
+enum Objects {
+    Selected(Selection),
+    Listed(ManifestFacts),
 }
 
 impl<'a> Unpinned<'a> {
     /// The objects that orders after the task `pin` have unpinned.
     pub(super) fn since(book: &'a Book, parts: &Arc<TaskParts>, pin: u128) -> Self {
+        let mut changes = book.changes();
+        // The records have not been looked at.
+        changes.mark_changed();
         Self {
             book,
             parts: Arc::clone(parts),
             pin,
-            lists: Mutex::default(),
+            orders: Mutex::new(Orders {
+                changes,
+                known: [].into(),
+            }),
+            lists: tokio::sync::Mutex::default(),
         }
     }
 
-    /// Removes these objects from a page.
+    /// The last order that has unpinned an object.
     ///
     /// # Errors
     ///
-    /// No node that can be asked has one of the lists. The page may still have unpinned objects then.
-    pub(super) async fn leave_out(
-        &self,
-        objects: &mut Vec<(ObjectName, Option<ListedObject>)>,
-    ) -> Result<(), String> {
-        let later = self.book.all().into_iter().filter(|entry| entry.id > self.pin);
-        for entry in later.filter(|entry| entry.order.request.kind == TaskKind::Unpin) {
-            if let Some(selection) = entry.order.selection() {
-                objects.retain(|(name, _)| !selection.has(name));
-            } else if let Some(manifest) = &entry.order.manifest {
-                let mut lists = self.lists.lock().await;
-                let list = match lists.entry(entry.id) {
-                    Entry::Occupied(read) => read.into_mut(),
-                    Entry::Vacant(unread) => unread.insert(self.list(entry.id, manifest).await?),
-                };
-                objects.retain(|(name, _)| !list.contains(&self.id_of(name)));
+    /// No node that can be asked has one of the lists.
+    pub(super) async fn by(&self, name: &ObjectName) -> Result<Option<u128>, String> {
+        for UnpinOrder { id, objects } in self.orders().iter().rev() {
+            let has = match objects {
+                Objects::Selected(selection) => selection.has(name),
+                Objects::Listed(manifest) => {
+                    let mut lists = self.lists.lock().await;
+                    let list = match lists.entry(*id) {
+                        Entry::Occupied(read) => read.into_mut(),
+                        Entry::Vacant(unread) => unread.insert(self.list(*id, manifest).await?),
+                    };
+                    list.contains(&self.id_of(name))
+                }
+            };
+            if has {
+                return Ok(Some(*id));
             }
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// The later orders that unpin, in the order of their ids.
+    fn orders(&self) -> Arc<[UnpinOrder]> {
+        let mut orders = self.orders.lock();
+        if orders.changes.has_changed().unwrap_or(true) {
+            // What changes from now on is read at the next look.
+            orders.changes.mark_unchanged();
+            let later = self.book.all().into_iter().filter(|entry| entry.id > self.pin);
+            orders.known = later.filter_map(UnpinOrder::of).collect();
+        }
+        Arc::clone(&orders.known)
     }
 
     /// The objects of the list that came with an order.
@@ -85,5 +122,24 @@ impl<'a> Unpinned<'a> {
 
     fn id_of(&self, name: &ObjectName) -> ObjectId {
         name.id(self.parts.lake.url())
+    }
+}
+
+impl UnpinOrder {
+    /// The order of a task, if it unpins. One that was cancelled before it began has ended no pin.
+    fn of(entry: book::Entry) -> Option<Self> {
+        let (order, progress) = (entry.order, entry.progress);
+        let is_void = progress.state == TaskState::Cancelled && progress.started.is_none();
+        if order.request.kind != TaskKind::Unpin || is_void {
+            return None;
+        }
+        let objects = match order.selection() {
+            Some(selection) => Objects::Selected(selection),
+            None => Objects::Listed(order.manifest.clone()?),
+        };
+        Some(Self {
+            id: entry.id,
+            objects,
+        })
     }
 }

@@ -75,8 +75,27 @@ impl Runner<'_> {
         .await
     }
 
-    /// Brings an object to its nodes, which lack these blocks of it.
-    async fn fetch(&self, mut candidate: Candidate, mut missing: Vec<u32>) -> Result<(), ObjectFailure> {
+    /// Brings an object to its nodes, which lack these blocks of it, unless this task pins and a later order
+    /// unpins the object: it may come meanwhile.
+    async fn fetch(&self, candidate: Candidate, missing: Vec<u32>) -> Result<(), ObjectFailure> {
+        let unpinned = || ObjectFailure::Skipped("a later order unpins it".into());
+        let (name, object) = (candidate.name.clone(), candidate.version.object);
+        if self.unpinned_by(&name).await.is_some() {
+            return Err(unpinned());
+        }
+        let fetched = self.fetch_now(candidate, missing).await;
+        if self.unpinned_by(&name).await.is_none() {
+            return fetched;
+        }
+        // That order may have been carried out before the object was pinned here.
+        match self.ask_all(Question::Unpin, &[object], |_, _| ()).await {
+            Ok(()) => Err(unpinned()),
+            Err(Ended(why)) => Err(ObjectFailure::Failed(why)),
+        }
+    }
+
+    /// Brings an object to its nodes, and pins it there if the task pins.
+    async fn fetch_now(&self, mut candidate: Candidate, mut missing: Vec<u32>) -> Result<(), ObjectFailure> {
         for _ in 0..TRIES {
             if candidate.is_listed && !missing.is_empty() {
                 let listed = candidate.version.id;

@@ -216,6 +216,92 @@ async fn a_pin_that_goes_on_leaves_out_what_was_unpinned_by_prefix_or_by_list() 
 }
 
 #[tokio::test]
+async fn an_unpin_holds_for_the_object_that_a_pin_is_bringing() {
+    let node = node(30, PolicyName::Lru).await;
+    put_objects(&node, (1..5).map(|number| format!("kept/{number}")));
+    let gate = node
+        .lake
+        .hold(|request| gets(request) && request.path.ends_with("/4"));
+    let id = begin(&node, &pin("s3://b/kept/", 600)).await;
+    until(&node, &id, |task| task["objects"]["done"] == 3).await;
+    let unpin = carry_out(&node, &order("unpin", "s3://b/kept/4")).await;
+    assert_eq!(unpin["state"], "done", "{unpin:#}");
+    gate.open();
+    let task = until(&node, &id, is_over).await;
+    assert_eq!(
+        (
+            &task["state"],
+            &task["objects"]["done"],
+            &task["objects"]["skipped"]
+        ),
+        (&"done".into(), &3.into(), &1.into()),
+        "{task:#}"
+    );
+    assert_eq!(node.status().await["store"]["pins"]["objects"], 3);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn an_unpin_holds_for_objects_of_a_page_that_a_pin_has_begun() {
+    let node = node(80, PolicyName::Lru).await;
+    // More than a task deals with at a time.
+    put_objects(&node, (10..30).map(|number| format!("kept/{number}")));
+    let gate = node.lake.hold(gets);
+    let id = begin(&node, &pin("s3://b/kept/", 600)).await;
+    // The page is under way.
+    for _ in 0..500 {
+        if node.lake.count(gets) > 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let unpin = manifest::carry_out(&node, "unpin", "s3://b/kept/29").await;
+    assert_eq!(unpin["state"], "done", "{unpin:#}");
+    gate.open();
+    let task = until(&node, &id, is_over).await;
+    assert_eq!(
+        (
+            &task["state"],
+            &task["objects"]["done"],
+            &task["objects"]["skipped"]
+        ),
+        (&"done".into(), &19.into(), &1.into()),
+        "{task:#}"
+    );
+    assert_eq!(node.status().await["store"]["pins"]["objects"], 19);
+    let of_last = |request: &Request| gets(request) && request.path.ends_with("/29");
+    assert_eq!(node.lake.count(of_last), 0, "it is not fetched either");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn an_unpin_that_was_cancelled_before_it_began_is_not_obeyed() {
+    let node = node(30, PolicyName::Lru).await;
+    put_objects(&node, ["kept/1".into(), "kept/2".into()]);
+    // As many tasks as a node runs at a time.
+    let gate = node.lake.hold(|request| request.parameter("list-type").is_some());
+    let mut running = vec![begin(&node, &pin("s3://b/kept/", 600)).await];
+    for _ in 0..3 {
+        running.push(begin(&node, &order("cached", "s3://b/kept/")).await);
+    }
+    for id in &running {
+        until(&node, id, |task| task["state"] == "running").await;
+    }
+    let unpin = begin(&node, &order("unpin", "s3://b/kept/1")).await;
+    let reply = node.order(&format!("/tasks/{unpin}/cancel")).await;
+    assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
+    gate.open();
+    let task = until(&node, &running[0], is_over).await;
+    assert_eq!(
+        (&task["state"], &task["objects"]["done"]),
+        (&"done".into(), &2.into()),
+        "{task:#}"
+    );
+    assert_eq!(node.status().await["store"]["pins"]["objects"], 2);
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn the_pins_of_a_cancelled_order_end() {
     let node = node(24, PolicyName::Lru).await;
     put_objects(&node, ["kept/a".into()]);
