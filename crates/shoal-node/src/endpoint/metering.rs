@@ -127,7 +127,7 @@ mod tests {
     use crate::link::{Bandwidth, Purpose};
 
     const SOMEONE: Payer = Payer { id: 1, share: 1 };
-    const ANSWER_TIMEOUT: Duration = Duration::from_millis(300);
+    const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
     /// Answers one request for the rest of an object of `size` bytes; sends no more than `most` of them.
     async fn answer(connection: TcpStream, size: usize, most: usize) {

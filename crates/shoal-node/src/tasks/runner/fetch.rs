@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
 use shoal_policy::{NodeId, ObjectId, Source};
 use shoal_s3::object::Version;
+use shoal_store::PinOrder;
 
 use super::{BLOCKS_AT_ONCE, Candidate, Ended, ObjectFailure, Runner, TRIES, pauses};
 use crate::peer::CallerName;
@@ -84,11 +85,12 @@ impl Runner<'_> {
             return Err(unpinned());
         }
         let fetched = self.fetch_now(candidate, missing).await;
-        if self.unpinned_by(&name).await.is_none() {
+        let Some(unpin) = self.unpinned_by(&name).await else {
             return fetched;
-        }
+        };
         // That order may have been carried out before the object was pinned here.
-        match self.ask_all(Question::Unpin, &[object], |_, _| ()).await {
+        let unpin = |objects| Question::Unpin(PinOrder(unpin), objects);
+        match self.ask_all(unpin, &[object], |_, _| ()).await {
             Ok(()) => Err(unpinned()),
             Err(Ended(why)) => Err(ObjectFailure::Failed(why)),
         }
@@ -150,8 +152,8 @@ impl Runner<'_> {
         self.missing(version, 0, &holdings)
     }
 
-    /// Brings blocks of an object to their nodes. Fails with the first failure of one. What the nodes were asked
-    /// for by then is brought to its end: its room counts until it has come.
+    /// Brings blocks of an object to their nodes. Fails with the first failure of one. What the nodes were
+    /// asked for by then is brought to its end: its room counts until it has come.
     async fn bring_all(&self, candidate: &Candidate, missing: &[u32]) -> Result<(), FillOutcome> {
         let failure = OnceLock::new();
         stream::iter(missing.iter().copied())

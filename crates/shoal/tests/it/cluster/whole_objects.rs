@@ -238,7 +238,12 @@ async fn a_node_that_restarts_tells_what_it_holds_before_a_reader_asks() {
     cluster.knows(0, key, is_known).await;
     let stopped = cluster.nodes.remove(1).halt().await;
     cluster.knows(0, key, |known| held(known, "n1") == 0).await;
+    // It finds its blocks before it finds n0.
+    cluster.ways[0].becomes(Wire::Cut);
     cluster.nodes.insert(1, stopped.start().await);
+    cluster.knows(1, key, |known| held(known, "n1") > 0).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    cluster.ways[0].becomes(Wire::Whole);
     cluster
         .knows(0, key, |known| is_known(known) && percent(known) == 100)
         .await;
