@@ -78,8 +78,8 @@ impl Pins {
             .collect()
     }
 
-    /// Ends the pins of an object by orders before this one. Returns whether the object is no longer pinned, and
-    /// was.
+    /// Ends the pins of an object by orders before this one. Returns whether the object was pinned and is no
+    /// longer.
     pub(super) fn remove_object(&mut self, object: ObjectId, before: PinOrder) -> bool {
         let was_pinned = self.contains(object);
         for (order, _) in self.orders_of(object) {

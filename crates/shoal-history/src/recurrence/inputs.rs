@@ -10,26 +10,20 @@
 //! which grows from run to run.
 
 mod ranges;
+mod sample;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub(crate) use self::ranges::month_begin;
 use self::ranges::ranges;
-use super::schedule::RUNS_MIN;
+use self::sample::{items, sample};
 use crate::moment::{Moment, SECOND_MS};
 use crate::path::{DATES_MAX, Grain, Padding, PathDate, PathId, Paths};
-use crate::run::{StoredInput, StoredRun};
+use crate::run::StoredRun;
 use crate::stats::Spread;
 
 /// An input must be in one of so many runs to be expected in the next one.
 const SHARE_OF: usize = 2;
-/// Runs that inputs are learned from: the latest ones, and some of those before them.
-const LATEST: usize = 40;
-const OLDER: usize = 20;
-/// Inputs of all those runs together.
-const ITEMS_MAX: usize = 400_000;
-/// Inputs of one run. Of a run with more, prefixes are learned in place of objects.
-const RUN_ITEMS_MAX: usize = ITEMS_MAX / RUNS_MIN;
 /// Objects of one prefix that are expected one by one. Beyond that the prefix is.
 const OBJECTS_MAX: usize = 32;
 /// Dates of one prefix that are listed one by one. Beyond that the prefix is.
@@ -175,88 +169,6 @@ pub(crate) fn learn(occurrences: &[Occurrence<'_>], paths: &Paths) -> Vec<InputM
         learning.climb();
     }
     learning.models()
-}
-
-/// The latest runs, and some of all the others: a job of every minute shows only over days which dates move.
-/// They have [`ITEMS_MAX`] inputs at most, but for as many runs as a job needs.
-fn sample<'history>(occurrences: &[Occurrence<'history>]) -> Vec<Occurrence<'history>> {
-    let (older, latest) = occurrences.split_at(occurrences.len().saturating_sub(LATEST));
-    let step = older.len().div_ceil(OLDER).max(1);
-    let mut left = ITEMS_MAX;
-    let mut fits = |(number, occurrence): &(usize, &Occurrence<'_>)| {
-        let items = occurrence.run.inputs.len();
-        left = left.saturating_sub(items);
-        left > 0 || *number < RUNS_MIN
-    };
-    let mut sample: Vec<_> = latest
-        .iter()
-        .rev()
-        .chain(older.iter().rev().step_by(step))
-        .enumerate()
-        .take_while(|occurrence| fits(occurrence))
-        .map(|(_, occurrence)| *occurrence)
-        .collect();
-    sample.reverse();
-    sample
-}
-
-fn items(occurrences: &[Occurrence<'_>], paths: &Paths) -> Vec<Item> {
-    let is_large = |of: &Occurrence<'_>| of.run.inputs.len() > RUN_ITEMS_MAX;
-    let are_large = occurrences.iter().any(is_large);
-    let item = |occurrence: usize, input: &StoredInput| Item {
-        occurrence,
-        path: input.path,
-        at: Some(input.path),
-        bytes: input.bytes,
-        bytes_per_s: input.bytes_per_s,
-        explained_by: None,
-    };
-    let mut items = Vec::new();
-    for (occurrence, of) in occurrences.iter().enumerate() {
-        if are_large {
-            let inputs = in_prefixes(&of.run.inputs, paths);
-            items.extend(inputs.iter().map(|input| item(occurrence, input)));
-        } else {
-            items.extend(of.run.inputs.iter().map(|input| item(occurrence, input)));
-        }
-    }
-    items
-}
-
-/// The inputs of a run that has very many: the prefixes with many objects in place of those, and of all that
-/// the largest.
-fn in_prefixes(inputs: &[StoredInput], paths: &Paths) -> Vec<StoredInput> {
-    // How many inputs a prefix has, and how many of them are of a date.
-    let mut of_prefix: HashMap<PathId, (usize, usize)> = HashMap::new();
-    for input in inputs {
-        if let Some(prefix) = paths.parent(input.path) {
-            let (all, of_dates) = of_prefix.entry(prefix).or_default();
-            *all += 1;
-            *of_dates += usize::from(is_of_a_date(paths, input.path));
-        }
-    }
-    let is_crowd = |prefix: &PathId| {
-        let (all, of_dates) = of_prefix[prefix];
-        all > OBJECTS_MAX && !are_many(of_dates, all)
-    };
-    let mut bytes_of: BTreeMap<PathId, (u64, u64)> = BTreeMap::new();
-    for input in inputs {
-        let path = paths.parent(input.path).filter(is_crowd).unwrap_or(input.path);
-        let (bytes, bytes_per_s) = bytes_of.entry(path).or_default();
-        *bytes = bytes.saturating_add(input.bytes);
-        *bytes_per_s = bytes_per_s.saturating_add(input.bytes_per_s);
-    }
-    let mut inputs: Vec<StoredInput> = bytes_of
-        .into_iter()
-        .map(|(path, (bytes, bytes_per_s))| StoredInput {
-            path,
-            bytes,
-            bytes_per_s,
-        })
-        .collect();
-    inputs.sort_by_key(|input| (std::cmp::Reverse(input.bytes), input.path));
-    inputs.truncate(RUN_ITEMS_MAX);
-    inputs
 }
 
 struct Learning<'a, 'history> {

@@ -15,6 +15,7 @@ mod error;
 mod expectation;
 mod health;
 mod metering;
+mod permitted;
 mod pool;
 mod probe;
 mod request_body;
@@ -31,7 +32,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER};
+use http::header::RETRY_AFTER;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
@@ -58,7 +59,7 @@ use self::connect::{ConnectError, Connector};
 use self::counters::Counters;
 use self::error::RequestContext;
 use self::expectation::Expectation;
-use self::metering::{Metered, paced};
+use self::metering::Metered;
 use self::pool::{ExchangeError, Pool, PooledConnection};
 use self::request_body::OutgoingBody;
 use self::retry::AttemptOutcome;
@@ -68,7 +69,7 @@ use crate::channel::Dialer;
 use crate::clock;
 use crate::fair::Turns;
 use crate::limits::Limits;
-use crate::link::{Flow, Link, Transfer};
+use crate::link::{Link, Transfer};
 
 /// An S3 store that the node calls.
 pub struct Endpoint {
@@ -245,81 +246,6 @@ impl Endpoint {
         self.send_permitted(permitted).await
     }
 
-    /// Waits until the link and the plan of the transfer let a read begin. A client's read and any write
-    /// begin at once.
-    async fn permitted(
-        &self,
-        request: EndpointRequest,
-        transfer: Option<&Transfer>,
-    ) -> Box<PermittedRequest> {
-        let EndpointRequest {
-            operation,
-            method,
-            target,
-            mut headers,
-            body,
-            expects_continue,
-            payload,
-            account,
-            payer,
-        } = request;
-        headers.insert(HOST, self.host.clone());
-        headers.remove(CONTENT_LENGTH);
-        if let Some(length) = body.content_length(&method) {
-            headers.insert(CONTENT_LENGTH, length.into());
-        }
-        if expects_continue {
-            headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
-        }
-        let context = RequestContext {
-            operation,
-            endpoint: Arc::clone(&self.url),
-            target,
-        };
-        let head = Head {
-            context,
-            class: RequestClass::of(&method, operation, &headers),
-            method,
-            headers,
-            payload,
-            account,
-            payer,
-            transfer: transfer.cloned(),
-        };
-        let mut answer = self.down(&head);
-        if let Some(flow) = answer.as_mut().filter(|_| head.class == RequestClass::Read) {
-            flow.begins(metering::expected_bytes(&head.headers)).await;
-        }
-        Box::new(PermittedRequest {
-            head,
-            body,
-            expectation: expects_continue.then(Expectation::default),
-            answer,
-        })
-    }
-
-    async fn send_permitted(
-        &self,
-        request: Box<PermittedRequest>,
-    ) -> Result<Response<LakeBody>, EndpointError> {
-        let PermittedRequest {
-            head,
-            body,
-            expectation,
-            answer,
-        } = *request;
-        let (context, account) = (head.context.clone(), head.account.clone());
-        let outcome = match body {
-            RequestBody::Empty if head.method == Method::GET || head.method == Method::HEAD => {
-                self.read(head, Bytes::new()).await
-            }
-            RequestBody::Whole(body) if head.method == Method::QUERY => self.read(head, body).await,
-            body => self.write(head, body, expectation).await,
-        };
-        let outcome = paced(outcome, answer);
-        self.check_account(outcome, &account, &context).await
-    }
-
     async fn read(&self, head: Head, body: Bytes) -> Result<Response<LakeBody>, EndpointError> {
         self.budget.earn();
         let began = clock::instant();
@@ -472,15 +398,6 @@ impl Endpoint {
             LakeBody::new(incoming, connection, pool, counters, context.clone())
         })
     }
-}
-
-/// A request that the link lets begin.
-struct PermittedRequest {
-    head: Head,
-    body: RequestBody,
-    expectation: Option<Expectation>,
-    /// Paces the body of the answer.
-    answer: Option<Box<Flow>>,
 }
 
 /// All of a request except its body.

@@ -217,8 +217,8 @@ mod tests {
 
     fn script(folder: &tempfile::TempDir, text: &str) -> PathBuf {
         let path = folder.path().join(NAME);
-        // Another process writes it. This one may start children while it has the file open, and a program that
-        // a child has open for writing cannot be run.
+        // Another process writes it. This one may start children while it has the file open, and a program
+        // that a child has open for writing cannot be run.
         let written = Command::new("sh")
             .args([
                 "-c",

@@ -11,8 +11,8 @@ use crate::clock;
 use crate::cooperation::Cooperation;
 use crate::membership::{Members, State};
 
-/// How long a node that has just started and knows no other waits for one: other nodes are greeted, or greet it,
-/// within this time.
+/// How long a node that has just started and knows no other waits for one: other nodes are greeted, or greet
+/// it, within this time.
 const ALONE: Duration = Duration::from_secs(20);
 
 /// The ring of the nodes that run tasks.
@@ -46,8 +46,8 @@ impl Homes {
         }
     }
 
-    /// Whether this node may know the other nodes. One that has just started seems to be alone, and would carry
-    /// out the tasks of all without asking any.
+    /// Whether this node may know the other nodes. One that has just started seems to be alone, and would
+    /// carry out the tasks of all without asking any.
     pub(crate) fn may_know_all(&mut self, cooperation: &Cooperation) -> bool {
         let now = clock::instant();
         let began = *self.began.get_or_insert(now);

@@ -292,8 +292,8 @@ impl Order {
         }
     }
 
-    /// When a run of the task that began at `started` is given up if it is not over. A pin runs again whenever
-    /// other nodes are there, and never beyond its end.
+    /// When a run of the task that began at `started` is given up if it is not over. A pin runs again
+    /// whenever other nodes are there, and never beyond its end.
     pub fn ends(&self, started: Moment) -> Moment {
         let ends = given_up(&self.request, self.created);
         match self.request.until {

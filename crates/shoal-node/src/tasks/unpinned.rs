@@ -14,8 +14,8 @@ use ulid::Ulid;
 use super::book::{self, Book};
 use super::lake_view::PAGE_KEYS;
 use super::order::{ManifestFacts, Selection, TaskKind};
+use super::parts::TaskParts;
 use super::progress::TaskState;
-use super::service::TaskParts;
 
 /// Objects that a pin leaves alone: later orders have unpinned them, by a URI or by a list.
 pub(super) struct Unpinned<'a> {

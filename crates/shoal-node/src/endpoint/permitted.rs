@@ -1,0 +1,105 @@
+//! Requests that wait until the link lets them begin.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, EXPECT, HOST};
+use http::{HeaderValue, Method, Response};
+
+use super::error::RequestContext;
+use super::expectation::Expectation;
+use super::metering::{expected_bytes, paced};
+use super::timeouts::RequestClass;
+use super::{Endpoint, EndpointError, EndpointRequest, Head, LakeBody, RequestBody};
+use crate::link::{Flow, Transfer};
+
+/// A request that the link lets begin.
+pub(super) struct PermittedRequest {
+    head: Head,
+    body: RequestBody,
+    expectation: Option<Expectation>,
+    /// Paces the body of the answer.
+    answer: Option<Box<Flow>>,
+}
+
+impl Endpoint {
+    /// Waits until the link and the plan of the transfer let a read begin. A client's read and any write
+    /// begin at once.
+    pub(super) async fn permitted(
+        &self,
+        request: EndpointRequest,
+        transfer: Option<&Transfer>,
+    ) -> Box<PermittedRequest> {
+        let EndpointRequest {
+            operation,
+            method,
+            target,
+            mut headers,
+            body,
+            expects_continue,
+            payload,
+            account,
+            payer,
+        } = request;
+        headers.insert(HOST, self.host.clone());
+        headers.remove(CONTENT_LENGTH);
+        if let Some(length) = body.content_length(&method) {
+            headers.insert(CONTENT_LENGTH, length.into());
+        }
+        if expects_continue {
+            headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
+        }
+        let context = RequestContext {
+            operation,
+            endpoint: Arc::clone(&self.url),
+            target,
+        };
+        let head = Head {
+            context,
+            class: RequestClass::of(&method, operation, &headers),
+            method,
+            headers,
+            payload,
+            account,
+            payer,
+            transfer: transfer.cloned(),
+        };
+        let mut answer = self.down(&head);
+        if let Some(flow) = answer.as_mut().filter(|_| head.class == RequestClass::Read) {
+            flow.begins(expected_bytes(&head.headers)).await;
+        }
+        Box::new(PermittedRequest {
+            head,
+            body,
+            expectation: expects_continue.then(Expectation::default),
+            answer,
+        })
+    }
+
+    /// Sends it.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`send`](Self::send) does.
+    pub(super) async fn send_permitted(
+        &self,
+        request: Box<PermittedRequest>,
+    ) -> Result<Response<LakeBody>, EndpointError> {
+        let PermittedRequest {
+            head,
+            body,
+            expectation,
+            answer,
+        } = *request;
+        let (context, account) = (head.context.clone(), head.account.clone());
+        let outcome = match body {
+            RequestBody::Empty if head.method == Method::GET || head.method == Method::HEAD => {
+                self.read(head, Bytes::new()).await
+            }
+            RequestBody::Whole(body) if head.method == Method::QUERY => self.read(head, body).await,
+            body => self.write(head, body, expectation).await,
+        };
+        let outcome = paced(outcome, answer);
+        self.check_account(outcome, &account, &context).await
+    }
+}

@@ -1,0 +1,96 @@
+//! The parts of a node that tasks and plans work with.
+
+use std::sync::Arc;
+
+use shoal_s3::identity::{Caller, Identities};
+use shoal_store::Store;
+
+use super::manifests::Manifests;
+use super::messages::{Answer, Question};
+use super::nodes::Nodes;
+use super::order::ManifestFacts;
+use super::refusal::TaskRefusal;
+use crate::cooperation::Cooperation;
+use crate::dirty::DirtyObjects;
+use crate::endpoint::Endpoint;
+use crate::grants::Grants;
+
+/// The parts of a node that tasks work with.
+pub struct TaskParts {
+    /// The name of this node.
+    pub name: String,
+    /// The lake behind it.
+    pub lake: Arc<Endpoint>,
+    /// Grants of the lake.
+    pub grants: Arc<Grants>,
+    /// Identities in whose names tasks run.
+    pub identities: Arc<Identities>,
+    /// Blocks on disk.
+    pub store: Arc<Store>,
+    /// The other nodes.
+    pub cooperation: Arc<Cooperation>,
+    /// All nodes, to be asked.
+    pub nodes: Nodes,
+    /// Lists of objects on disk.
+    pub manifests: Arc<Manifests>,
+    /// Objects that the lake does not have yet.
+    pub dirty: Arc<DirtyObjects>,
+    /// Size of a block.
+    pub block_bytes: u64,
+}
+
+impl TaskParts {
+    /// The access key of the identity that an order means.
+    pub(crate) fn identity(&self, given: Option<&str>) -> Result<Option<String>, TaskRefusal> {
+        let known = &self.identities;
+        match given {
+            Some(given) if known.get(given).is_some() => Ok(Some(given.into())),
+            Some(given) => Err(TaskRefusal::UnknownIdentity(given.into())),
+            None => match &known.all()[..] {
+                [] => Ok(None),
+                [only] => Ok(Some(only.access_key.clone())),
+                several => Err(TaskRefusal::WhichIdentity(several.len())),
+            },
+        }
+    }
+
+    /// The caller in whose name an order is carried out.
+    pub(crate) fn caller(&self, access_key: Option<&str>) -> Result<Caller, String> {
+        let Some(access_key) = access_key else {
+            return Ok(Caller::Anonymous);
+        };
+        let identity = self.identities.get(access_key);
+        let identity = identity
+            .ok_or_else(|| format!("this node has no [[identity]] with the access key {access_key:?}"))?;
+        Ok(Caller::Identity(identity))
+    }
+
+    /// Makes sure that the list of a task is on this disk.
+    pub(super) async fn manifest(&self, id: u128, facts: &ManifestFacts) -> Result<(), String> {
+        self.copied(&self.manifests, id, facts.bytes).await
+    }
+
+    /// Makes sure that a list of so many bytes is among those on this disk: another node may have it.
+    pub(crate) async fn copied(&self, lists: &Manifests, id: u128, bytes: u64) -> Result<(), String> {
+        if lists.size(id) == Some(bytes) {
+            return Ok(());
+        }
+        let mut last = "no other node is there".to_owned();
+        for (node, name) in self.nodes.all() {
+            if node == self.cooperation.me() {
+                continue;
+            }
+            let part = |offset| async move {
+                match self.nodes.ask(node, Question::Manifest(id, offset)).await {
+                    Ok(Answer::Manifest(part)) => Some(part),
+                    _ => None,
+                }
+            };
+            match lists.copy(id, bytes, part).await {
+                Ok(()) => return Ok(()),
+                Err(error) => last = format!("{name}: {error}"),
+            }
+        }
+        Err(format!("no node has the list of its objects ({last})"))
+    }
+}
