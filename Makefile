@@ -8,15 +8,18 @@ PROFILE ?= local
 BINARY = $(CARGO_TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/shoal
 
 .DEFAULT_GOAL := help
-.PHONY: help build release run demo test bench experiments lint fmt
+.PHONY: help own build release run demo test bench experiments lint fmt
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## Compile the binary
+own:
+	@scripts/own-builds.sh
+
+build: own ## Compile the binary
 	cargo build --locked --profile $(PROFILE) --package shoal
 
-release: ## The binary to deploy, stripped, with its symbols beside it
+release: own ## The binary to deploy, stripped, with its symbols beside it
 	scripts/release.sh
 
 run: build ## A lake and three nodes on this machine, until Ctrl-C (ARGS="--nodes 5 --dir /tmp/d")
@@ -25,16 +28,16 @@ run: build ## A lake and three nodes on this machine, until Ctrl-C (ARGS="--node
 demo: build ## The same for a moment: read a sample twice from each node, write one that survives its node
 	scripts/demo.sh $(BINARY)
 
-test: ## Every test: unit, integration, real lakes, real clients (QUICK=1: only what cargo runs)
+test: own ## Every test: unit, integration, real lakes, real clients (QUICK=1: only what cargo runs)
 	scripts/test.sh
 
-bench: ## Side by side with nginx and with the lake itself
+bench: own ## Side by side with nginx and with the lake itself
 	bench/run.sh $(ARGS)
 
-experiments: ## Published figures, simulated anew (ARGS="--quick d3n-fig11")
+experiments: own ## Published figures, simulated anew (ARGS="--quick d3n-fig11")
 	experiments/run.sh $(ARGS)
 
-lint: ## Format, clippy, links in comments, licences and advisories, layers, tidiness
+lint: own ## Format, clippy, links in comments, licences and advisories, layers, tidiness
 	scripts/lint.sh
 
 fmt: ## Format the code
