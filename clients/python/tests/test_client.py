@@ -78,6 +78,11 @@ class Orders(unittest.TestCase):
             ({"kind": "evict"}, {"Records": []}, "application/json"),
         )
 
+    def test_a_notification_of_removals_alone_starts_no_task(self) -> None:
+        """A node answers 204."""
+        with open_port(always(Reply(204))) as port, self.assertRaisesRegex(shoal.NothingToDo, "no task begins"):
+            shoal.Client(port.url).prefetch({"Records": [{}]})
+
     def test_items_that_would_be_other_lines_are_refused_before_anything_is_sent(self) -> None:
         """A comment, an end of line, or what is no URI."""
         with open_port(running) as port:

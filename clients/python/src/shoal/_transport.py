@@ -17,7 +17,7 @@ from typing import IO, Union
 from urllib.parse import urlencode, urlsplit
 
 from shoal._answer import Answer
-from shoal.errors import ShoalError, TimedOut, UnexpectedAnswer, Unreachable, of_answer
+from shoal.errors import NothingToDo, ShoalError, TimedOut, UnexpectedAnswer, Unreachable, of_answer
 
 _log = logging.getLogger("shoal")
 
@@ -158,6 +158,8 @@ class Transport:
             connection.close()
         if not 200 <= status < 300 and status != accepted:
             raise of_answer(status, content.decode(errors="replace"))
+        if status == http.client.NO_CONTENT:
+            raise NothingToDo
         try:
             answer = json.loads(content)
         except ValueError as error:

@@ -107,7 +107,8 @@ class Client:
 
         objects   "s3://bucket/prefix" names all whose keys begin with the prefix; in a key, * stands for any bytes
                   but /, ** for any bytes, ? for one character, [abc] for one of some. Any other iterable names
-                  single objects, one URI each. A mapping is an event notification of S3.
+                  single objects, one URI each. A mapping is an event notification of S3; one that tells of removed
+                  objects alone raises `NothingToDo`.
         identity  access key of the identity in whose name the lake is asked; needed if the nodes know several
         to        the nodes that are to hold the objects: a node's name, or the beginning of a topology
         rate      the most bytes to fetch in a second, such as 100 * shoal.MiB

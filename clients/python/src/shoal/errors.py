@@ -81,6 +81,13 @@ class TaskFailed(ShoalError):
         self.task = task
 
 
+class NothingToDo(ShoalError):
+    """204: all objects of an event notification were removed, and no task begins."""
+
+    def __init__(self) -> None:
+        super().__init__("all objects of the notification were removed: no task begins", status=204)
+
+
 class PlanFailed(ShoalError):
     """A plan could not be carried out, was stopped, or another one took its place. `plan` is its last state."""
 

@@ -61,10 +61,7 @@ impl TaskPage {
             (Self::All, &Method::POST) => match post(tasks, request).await {
                 Ok(Some(task)) => json_page(StatusCode::ACCEPTED, &task),
                 // A webhook sends again what is refused.
-                Ok(None) => told(
-                    StatusCode::OK,
-                    "all objects of the notification were removed: no task begins",
-                ),
+                Ok(None) => page(StatusCode::NO_CONTENT, "text/plain; charset=utf-8", String::new()),
                 Err(refusal) => refusal,
             },
             (Self::Cancel(id), &Method::POST) => match tasks.cancel(&id) {

@@ -56,6 +56,11 @@ impl Story {
         let reply = call.header("content-type", media).send().await;
         let path = target.split('?').next().unwrap();
         let response = self.document.response(method, path, reply.status);
+        if response.said["content"].is_null() {
+            assert!(reply.body.is_empty(), "{} tells of no body", response.name);
+            self.seen.insert(response.name);
+            return reply;
+        }
         let media = reply.header("content-type").unwrap().split(';').next().unwrap();
         let schema = &response.said["content"][media]["schema"];
         assert!(!schema.is_null(), "{} tells of no {media}", response.name);
@@ -168,7 +173,7 @@ async fn orders(story: &mut Story, node: &Node) {
     let removal = json!({ "Records": [{ "eventName": "ObjectRemoved:Delete",
         "s3": { "bucket": { "name": "b" }, "object": { "key": "p/1" } } }] });
     let target = format!("/tasks?kind=prefetch&identity={ACCESS_KEY}");
-    assert_eq!(story.post(node, &target, &removal).await, StatusCode::OK);
+    assert_eq!(story.post(node, &target, &removal).await, StatusCode::NO_CONTENT);
     for state in TaskState::ALL.map(TaskState::as_str) {
         story.get(node, &format!("/tasks?state={state}&limit=3")).await;
     }

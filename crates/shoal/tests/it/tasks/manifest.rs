@@ -244,7 +244,7 @@ async fn an_announcement_of_removals_alone_is_taken_and_starts_no_task() {
     let node = Node::start_immutable().await;
     put_objects(&node, ["in/a".into()]);
     let reply = announce(&node, &[record("s3:ObjectRemoved:DeleteMarkerCreated", "in/a")]).await;
-    assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
+    assert_eq!(reply.status, StatusCode::NO_CONTENT, "{}", reply.text());
     let tasks: Value = serde_json::from_slice(&node.admin("/tasks").await.body).unwrap();
     assert_eq!((&tasks["tasks"], lists(&node)), (&json!([]), 0));
     node.stop().await;
