@@ -207,9 +207,20 @@ mod tests {
 
     use super::{collect, span};
 
+    /// The names of these files of a folder, as they are read.
+    fn read_order(names: &[&str]) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        for name in names {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let mut files = Vec::new();
+        collect(folder.path(), 0, &mut files).unwrap();
+        let names = files.iter().map(|path| path.file_name().unwrap());
+        names.map(|name| name.to_str().unwrap().to_owned()).collect()
+    }
+
     #[test]
     fn the_files_of_a_folder_are_read_in_the_order_of_their_numbers() {
-        let folder = tempfile::tempdir().unwrap();
         let names = [
             "events_10_app",
             "events_2_app",
@@ -217,24 +228,14 @@ mod tests {
             ".hidden",
             "appstatus_app",
         ];
-        for name in names {
-            fs::write(folder.path().join(name), "").unwrap();
-        }
-        let mut files = Vec::new();
-        collect(folder.path(), 0, &mut files).unwrap();
-        let found: Vec<_> = files
-            .iter()
-            .map(|path| path.file_name().unwrap().to_str().unwrap())
-            .collect();
         assert_eq!(
-            found,
+            read_order(&names),
             ["appstatus_app", "events_1_app", "events_2_app", "events_10_app"]
         );
     }
 
     #[test]
     fn access_logs_are_read_in_the_order_of_their_times() {
-        let folder = tempfile::tempdir().unwrap();
         let names = [
             "2026-11-20-00-00-09-F00D",
             "2026-11-20-00-17-28-BEEF",
@@ -242,16 +243,7 @@ mod tests {
             "2026-11-20-23-59-59-CAFE",
             "2026-11-21-00-00-00-0000",
         ];
-        for name in names {
-            fs::write(folder.path().join(name), "").unwrap();
-        }
-        let mut files = Vec::new();
-        collect(folder.path(), 0, &mut files).unwrap();
-        let found: Vec<_> = files
-            .iter()
-            .map(|path| path.file_name().unwrap().to_str().unwrap())
-            .collect();
-        assert_eq!(found, names);
+        assert_eq!(read_order(&names), names);
     }
 
     #[test]
