@@ -101,7 +101,7 @@ struct Waiting {
     until: Instant,
 }
 
-/// What to do about a block that waits.
+/// The next step of a block that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Fetch,

@@ -91,7 +91,7 @@ pub(crate) struct Padding {
 }
 
 impl Padding {
-    /// What two paths of one shape tell together: numbers below ten are only in some.
+    /// The digits of two paths of one shape: each may lack numbers below ten.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             date: self.date.max(other.date),

@@ -124,8 +124,8 @@ impl Flow {
                     self.wait = if pause.is_zero() {
                         self.ask(class, bytes)
                     } else {
-                        // It waits for its plan. What was permitted arrives meanwhile, or is not asked for
-                        // yet, and others need not wait for that.
+                        // It waits for its plan. Permitted bytes arrive meanwhile, or are not asked for
+                        // yet, and others need not wait for them.
                         self.arrived(self.ahead);
                         Wait::ForRate(Box::pin(sleep(pause)), bytes)
                     };

@@ -92,7 +92,7 @@ impl<'a> Unpinned<'a> {
     fn orders(&self) -> Arc<[UnpinOrder]> {
         let mut orders = self.orders.lock();
         if orders.changes.has_changed().unwrap_or(true) {
-            // What changes from now on is read at the next look.
+            // Changes from now on are read at the next look.
             orders.changes.mark_unchanged();
             let later = self.book.all().into_iter().filter(|entry| entry.id > self.pin);
             orders.known = later.filter_map(UnpinOrder::of).collect();

@@ -152,8 +152,8 @@ impl Runner<'_> {
         self.missing(version, 0, &holdings)
     }
 
-    /// Brings blocks of an object to their nodes. Fails with the first failure of one. What the nodes were
-    /// asked for by then is brought to its end: its room counts until it has come.
+    /// Brings blocks of an object to their nodes. Fails with the first failure of one. Blocks that the
+    /// nodes were asked for by then are brought to their end: their room counts until they have come.
     async fn bring_all(&self, candidate: &Candidate, missing: &[u32]) -> Result<(), FillOutcome> {
         let failure = OnceLock::new();
         stream::iter(missing.iter().copied())
