@@ -71,7 +71,7 @@ mod sigbus_guard;
 pub use channel::{AuthFailure, Channel, ChannelConfig};
 pub use conditions::{Condition, ConditionName};
 pub use dirty::{FlushProgress, Listing, UploadListing};
-pub use gateway::Gateway;
+pub use gateway::{Gateway, GatewayError};
 pub use handoff::{HandoffPhase, HandoffProgress};
 pub use membership::node_id;
 pub use peer::{BlockRequest, CallerName, Peer, PeerConnector, PeerRole};

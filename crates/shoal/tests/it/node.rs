@@ -3,14 +3,14 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use shoal_base::secret::Secret;
-use shoal_node::Gateway;
 use shoal_node::config::{
     Config, FreshnessMode, IdentityConfig, RegistryConfig, TierConfig, TierStoreConfig, WriteMode,
 };
-use shoal_store::Store;
+use shoal_node::{Gateway, GatewayError};
+use shoal_store::{Store, StoreError};
 use tempfile::TempDir;
 use tokio::net::TcpSocket;
 
@@ -23,6 +23,9 @@ pub(crate) const BLOCK: u64 = 64 << 10;
 /// A second client, known to node and lake.
 pub(crate) const OTHER_KEY: &str = "other-access-key";
 const OTHER_SECRET: &str = "other-secret-key";
+
+/// The time within which a stopped node gives its store back.
+const STORE_PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Node {
     gateway: Gateway,
@@ -49,7 +52,16 @@ impl Stopped {
 
     pub(crate) async fn start(self) -> Node {
         drop(self.port);
-        let gateway = Gateway::start(self.config.clone()).await.unwrap();
+        let began = Instant::now();
+        let gateway = loop {
+            match Gateway::start(self.config.clone()).await {
+                // A task of the stopped node may hold the store a moment longer.
+                Err(GatewayError::Store(StoreError::Locked { .. })) if began.elapsed() < STORE_PATIENCE => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                started => break started.unwrap(),
+            }
+        };
         Node {
             gateway,
             lake: self.lake,
