@@ -39,7 +39,7 @@ class Size:
 # Several readers of each node read each byte.
 _CROWD = Size(readers=1_000, objects=2, object_bytes=16 << 20, steps=2, read_bytes=96 << 10)
 # The blocks under way when a fault happens are few in comparison with these.
-_LARGE = Size(readers=100, objects=32, object_bytes=16 << 20, steps=4, read_bytes=160 << 10)
+_LARGE = Size(readers=100, objects=64, object_bytes=16 << 20, steps=4, read_bytes=160 << 10)
 # With these, two hundred thousand reads for each case.
 _LONG = Size(readers=1_000, objects=32, object_bytes=16 << 20, steps=2, read_bytes=96 << 10)
 

@@ -31,12 +31,19 @@ const WAITING_MAX: usize = 16 << 10;
 /// The number of requests under way.
 const REQUESTS: usize = 8;
 
+/// The number of requests under way that tell claims. Until they are told, other nodes fetch the same blocks.
+const CLAIM_REQUESTS: usize = 64;
+
 /// The pause between the renewals of two markers: a directory that has lost everything is noticed within this
 /// time, and one that has lost a sixteenth within two seconds.
 const MARKER_PAUSE: Duration = Duration::from_millis(100);
 
-/// The pause between two requests while a node tells everything: 1,000 groups a second at most.
-const RETELL_PAUSE: Duration = Duration::from_millis(1);
+/// The pause after some groups while a node tells everything: 1,000 groups a second at most. A node that is
+/// busy wakes late from each pause, so there are few of them.
+const RETELL_PAUSE: Duration = Duration::from_millis(10);
+
+/// The number of groups that are told between two pauses.
+const RETELL_GROUPS: usize = 10;
 
 /// Entries are renewed at this interval.
 const RENEWAL: Duration = Duration::from_mins(30);
@@ -208,10 +215,11 @@ async fn keep_true(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
     }
 }
 
-/// Claims first: a block on its way from the lake is the one that other nodes are about to fetch, too.
+/// Claims first, and all at once: a block on its way from the lake is the one that other nodes are about to
+/// fetch, too.
 async fn tell_everything(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
-    let claims = grouped(inventory.claims());
-    let claimed = paced(claims).try_for_each_concurrent(REQUESTS, |(group, indexes)| async move {
+    let claims = stream::iter(grouped(inventory.claims())).map(Ok);
+    let claimed = claims.try_for_each_concurrent(CLAIM_REQUESTS, |(group, indexes)| async move {
         guard.claim(node, group, &indexes).await
     });
     if claimed.await.is_err() {
@@ -245,8 +253,10 @@ fn grouped(blocks: Vec<BlockId>) -> Vec<(Group, Vec<u32>)> {
 }
 
 fn paced<T>(all: Vec<T>) -> impl Stream<Item = Result<T, Silent>> {
-    stream::iter(all).then(|each| async {
-        sleep(RETELL_PAUSE).await;
+    stream::iter(all).enumerate().then(|(told, each)| async move {
+        if told % RETELL_GROUPS == 0 {
+            sleep(RETELL_PAUSE).await;
+        }
         Ok(each)
     })
 }
@@ -257,8 +267,8 @@ mod tests {
     use shoal_policy::VersionId;
 
     use super::*;
-    use crate::Directory;
     use crate::embedded::Embedded;
+    use crate::{Directory, GROUP_BLOCKS};
 
     struct Here {
         claims: Vec<BlockId>,
@@ -275,34 +285,59 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_directory_that_knows_nothing_is_told_claims_and_blocks() {
-        let block = |index| BlockId {
+    const ME: NodeId = NodeId(3);
+
+    fn block(index: u32) -> BlockId {
+        BlockId {
             version: VersionId([7; 16]),
             index,
-        };
-        let (directory, node) = (Arc::new(Embedded::default()), NodeId(3));
+        }
+    }
+
+    /// What a directory knows that was empty when the node began to tell it `here`, for `time`.
+    async fn told_within(time: Duration, here: Here) -> Arc<Embedded> {
+        let directory = Arc::new(Embedded::default());
         let guard = Arc::new(Guard::new(Arc::clone(&directory) as _, Duration::from_secs(1)));
-        let (_reporter, reporting) = Reporter::new(node, &guard);
+        let (_reporter, reporting) = Reporter::new(ME, &guard);
+        reporting.run(here, sleep(time)).await;
+        directory
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_directory_that_knows_nothing_is_told_claims_and_blocks() {
         let here = Here {
             claims: vec![block(0), block(90)],
             blocks: vec![block(1), block(91)],
         };
-        reporting.run(here, sleep(Duration::from_secs(1))).await;
+        let directory = told_within(Duration::from_secs(1), here).await;
         for index in [0, 90] {
             let claimed = directory.entry(block(index)).await.unwrap();
-            assert_eq!((claimed.claimant, claimed.holders), (Some(node), vec![]));
+            assert_eq!((claimed.claimant, claimed.holders), (Some(ME), vec![]));
             let held = directory.entry(block(index + 1)).await.unwrap();
-            assert_eq!((held.claimant, held.holders), (None, vec![node]));
+            assert_eq!((held.claimant, held.holders), (None, vec![ME]));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn claims_are_told_without_a_pause_and_a_thousand_groups_of_blocks_in_a_second() {
+        let group = |number: u32| block(number * GROUP_BLOCKS);
+        let here = Here {
+            claims: (0..1000).map(group).collect(),
+            blocks: (2000..4000).map(group).collect(),
+        };
+        let directory = told_within(Duration::from_secs(1), here).await;
+        for number in 0..1000 {
+            assert_eq!(directory.entry(group(number)).await.unwrap().claimant, Some(ME));
+        }
+        let mut held = 0;
+        for number in 2000..4000 {
+            held += directory.entry(group(number)).await.unwrap().holders.len();
+        }
+        assert!((900..=1000).contains(&held), "{held} groups");
     }
 
     #[test]
     fn a_batch_tells_the_last_change_and_all_uses() {
-        let block = |index| BlockId {
-            version: VersionId([7; 16]),
-            index,
-        };
         let group = |index| Group::of(block(index));
         let reports = [
             (block(0), Report::Changed(Change::Held)),
