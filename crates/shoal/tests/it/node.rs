@@ -3,8 +3,9 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use shoal_base::clock;
 use shoal_base::secret::Secret;
 use shoal_node::config::{
     Config, FreshnessMode, IdentityConfig, RegistryConfig, TierConfig, TierStoreConfig, WriteMode,
@@ -52,7 +53,7 @@ impl Stopped {
 
     pub(crate) async fn start(self) -> Node {
         drop(self.port);
-        let began = Instant::now();
+        let began = clock::instant();
         let gateway = loop {
             match Gateway::start(self.config.clone()).await {
                 // A task of the stopped node may hold the store a moment longer.
