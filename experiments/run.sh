@@ -19,7 +19,7 @@ fi
 target=${CARGO_TARGET_DIR:-../target}
 cargo build --release --locked --quiet --package shoal-sim --examples
 # In the profile of the tests, in which it is optimized, so that the C++ of its solver is compiled once.
-if printf '%s\n' "$@" | grep -q '^netco-'; then
+if [[ " $*" == *' netco-'* ]]; then
   # shellcheck source=scripts/packages.sh
   source ../scripts/packages.sh
   # shellcheck source=scripts/solver.sh

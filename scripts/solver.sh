@@ -4,10 +4,11 @@
 
 # Returns whether libclang can be loaded. (libclang-cpp is another library.)
 has_libclang() {
+  # A grep that ended at the first match would kill ldconfig, which counts as a failure under pipefail.
   [ -n "${LIBCLANG_PATH:-}" ] || {
     ldconfig -p
     printf '%s\n' /usr/lib/llvm-*/lib/libclang*.so*
-  } 2> /dev/null | grep -qE 'libclang[-.0-9]*\.so'
+  } 2> /dev/null | grep -E 'libclang[-.0-9]*\.so' > /dev/null
 }
 
 # Installs what is missing, where that is possible. Prints `--exclude shoal-planner` where it is not.
