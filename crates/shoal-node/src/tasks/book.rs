@@ -42,13 +42,14 @@ type Read<T> = BTreeMap<u128, (Arc<[u8]>, Option<Arc<T>>)>;
 
 impl Entry {
     /// The task for operators.
-    pub(super) fn to_task(&self) -> Task {
+    pub(super) fn to_task(&self, now: SystemTime) -> Task {
         Task {
             id: Ulid(self.id).to_string(),
             order: Order::clone(&self.order),
             progress: Progress {
                 members: None,
                 resume: None,
+                at_risk: self.is_at_risk(now),
                 ..Progress::clone(&self.progress)
             },
         }
@@ -60,6 +61,13 @@ impl Entry {
         let is_over = self.progress.state.is_over();
         let has_new_nodes = self.progress.members.is_some_and(|then| then != members);
         !is_over || (self.is_live(now) && has_new_nodes && same_for >= SETTLED)
+    }
+
+    /// Whether the task is not over, and its deadline is, or its runner said last that it may miss it.
+    pub(super) fn is_at_risk(&self, now: SystemTime) -> bool {
+        let deadline = self.order.request.deadline;
+        let is_late = deadline.is_some_and(|deadline| deadline.after(now).is_zero());
+        !self.progress.state.is_over() && (is_late || self.progress.at_risk)
     }
 
     /// Whether the task may still have something to do.
@@ -170,6 +178,23 @@ mod tests {
                 ..Progress::default()
             }),
         }
+    }
+
+    #[test]
+    fn a_task_that_no_node_runs_is_at_risk_after_its_deadline() {
+        let mut entry = entry("prefetch", TaskState::Queued, 1);
+        let is_at_risk = |entry: &Entry, seconds| {
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            assert_eq!(entry.to_task(now).progress.at_risk, entry.is_at_risk(now));
+            entry.is_at_risk(now)
+        };
+        assert!(!is_at_risk(&entry, 1000), "it has no deadline");
+        let deadline = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+        Arc::make_mut(&mut entry.order).request.deadline = Some(deadline.into());
+        assert!(!is_at_risk(&entry, 999));
+        assert!(is_at_risk(&entry, 1000));
+        Arc::make_mut(&mut entry.progress).state = TaskState::Done;
+        assert!(!is_at_risk(&entry, 1000), "it is over");
     }
 
     #[test]

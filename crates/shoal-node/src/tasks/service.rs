@@ -193,7 +193,7 @@ impl Tasks {
         let body = serde_json::to_vec(&order).expect("an order is JSON");
         let key = key(id, Kind::Order);
         self.bulletin.put(key, body, order.forgotten.time())?;
-        self.entry(id).map(|entry| entry.to_task())
+        self.entry(id).map(|entry| entry.to_task(created))
     }
 
     /// A part of the tasks, the latest first.
@@ -210,11 +210,11 @@ impl Tasks {
             before.is_none_or(|before| entry.id < before)
                 && part.state.is_none_or(|state| state == entry.progress.state)
         };
-        let mut entries = self.book.all();
+        let (now, mut entries) = (clock::utc_now(), self.book.all());
         entries.retain(is_wanted);
         let left = entries.len().saturating_sub(part.limit);
         let shown = entries[left..].iter().rev();
-        let tasks: Vec<_> = shown.map(Entry::to_task).collect();
+        let tasks: Vec<_> = shown.map(|entry| entry.to_task(now)).collect();
         let next = tasks.last().filter(|_| left > 0).map(|task| task.id.clone());
         Ok(TaskList { tasks, next })
     }
@@ -225,7 +225,7 @@ impl Tasks {
     ///
     /// Fails if there is none.
     pub fn get(&self, id: &str) -> Result<Task, TaskRefusal> {
-        Ok(self.entry(number(id)?)?.to_task())
+        Ok(self.entry(number(id)?)?.to_task(clock::utc_now()))
     }
 
     fn entry(&self, id: u128) -> Result<Entry, TaskRefusal> {
@@ -475,9 +475,8 @@ impl Tasks {
                 .filter(|entry| entry.progress.state == state)
                 .count() as u64
         };
-        let at_risk = entries
-            .iter()
-            .filter(|entry| entry.progress.at_risk && !entry.progress.state.is_over());
+        let now = clock::utc_now();
+        let at_risk = entries.iter().filter(|entry| entry.is_at_risk(now));
         TaskFigures {
             states: TaskState::ALL.map(in_state),
             at_risk: at_risk.count() as u64,
