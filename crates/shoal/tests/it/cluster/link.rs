@@ -121,6 +121,23 @@ async fn a_node_with_another_bandwidth_is_named() {
     cluster.stop().await;
 }
 
+/// Clients that keep the link of a node to the lake busy for eight seconds at 1 MB/s. They are several, so
+/// that one of them waits for the link also while another is between two blocks.
+async fn keep_busy(node: &Node) -> Vec<JoinHandle<StatusCode>> {
+    let readers = (0..8).map(|number| {
+        let (client, path) = (node.client(), format!("/b/busy-{number}"));
+        node.lake
+            .put("b", &path["/b/".len()..], Content::synthetic(MB, number).all());
+        tokio::spawn(async move { client.get(&path).send().await.status })
+    });
+    let readers = readers.collect();
+    until("clients wait for the link", async || {
+        class(node, "down", "client").await["waits"].as_u64().unwrap() > 0
+    })
+    .await;
+    readers
+}
+
 /// A node that is none of the cluster, but knows its secret and asks for blocks.
 struct Asker {
     peer: Arc<Peer>,
@@ -197,14 +214,7 @@ async fn a_prefetched_block_that_a_client_wants_goes_on_as_the_clients() {
     let cluster = Cluster::start_with(1, |_, config| metered(config, MB)).await;
     let node = &cluster.nodes[0];
     cluster.put("k", 1);
-    let busy = Content::synthetic(8 * MB, 9).all();
-    cluster.lake.put("b", "busy", busy.clone());
-    let client = node.client();
-    let busy_reader = tokio::spawn(async move { client.get("/b/busy").send().await });
-    until("clients wait for the link", async || {
-        class(node, "down", "client").await["waits"].as_u64().unwrap() > 0
-    })
-    .await;
+    let busy = keep_busy(node).await;
     let asker = Arc::new(Asker::of(&cluster, "k", 1));
     let prefetch = {
         let asker = Arc::clone(&asker);
@@ -221,10 +231,14 @@ async fn a_prefetched_block_that_a_client_wants_goes_on_as_the_clients() {
     assert_eq!(wanted.len() as u64, BLOCK);
     assert_eq!(prefetch.await.unwrap(), wanted);
     assert_eq!(moved(node, "down", "prefetch").await, 0);
-    assert!(!busy_reader.is_finished(), "the story has to keep the link busy");
+    assert!(
+        !busy.iter().all(JoinHandle::is_finished),
+        "the story has to keep the link busy"
+    );
     assert_eq!(cluster.lake.count(|request| request.path.contains("/b/k")), 1);
-    let read = busy_reader.await.unwrap();
-    assert_eq!(read.status, StatusCode::OK);
+    for reader in busy {
+        assert_eq!(reader.await.unwrap(), StatusCode::OK);
+    }
     cluster.stop().await;
 }
 
@@ -241,17 +255,7 @@ async fn a_client_hurries_a_block_that_another_node_fetches() {
     })
     .await;
     cluster.put("k", 16);
-    let busy = Content::synthetic(8 * MB, 9).all();
-    cluster.lake.put("b", "busy", busy);
-    let client = cluster.nodes[1].client();
-    let busy_reader = tokio::spawn(async move { client.get("/b/busy").send().await });
-    until("clients wait for the link", async || {
-        class(&cluster.nodes[1], "down", "client").await["waits"]
-            .as_u64()
-            .unwrap()
-            > 0
-    })
-    .await;
+    let busy = keep_busy(&cluster.nodes[1]).await;
     let asker = Arc::new(Asker::of(&cluster, "k", 16));
     // Some of sixteen blocks are at home at the other node.
     let prefetches: Vec<_> = (0..16)
@@ -280,8 +284,11 @@ async fn a_client_hurries_a_block_that_another_node_fetches() {
         0,
         "it came as the client's"
     );
-    assert!(!busy_reader.is_finished(), "the story has to keep the link busy");
+    assert!(
+        !busy.iter().all(JoinHandle::is_finished),
+        "the story has to keep the link busy"
+    );
     prefetches.iter().for_each(JoinHandle::abort);
-    busy_reader.abort();
+    busy.iter().for_each(JoinHandle::abort);
     cluster.stop().await;
 }
