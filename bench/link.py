@@ -192,21 +192,21 @@ class Bench:
         path.write_text(plan.to_json())
         return Process([sys.executable, "-m", "bench.link_client", path], self.folder / "elsewhere.log")
 
-    def shoal(self, *arguments: str) -> Process:
+    def shoal(self, *arguments: str | Path) -> Process:
         """Starts a command of the binary."""
         return Process([self.arguments.shoal, *arguments], self.folder / "commands.log")
 
 
 def begin_prefetch(bench: Bench, node: Node) -> list[Process]:
     """Begins to prefetch all background objects."""
-    order = ("prefetch", f"s3://{BUCKET}/{BACKGROUND}", "--node", node.admin, "--wait")
+    order = ("prefetch", f"s3://{BUCKET}/{BACKGROUND}", "--node", node.admin, *node.shown, "--wait")
     return [bench.shoal(*order)]
 
 
 def begin_cleaning(bench: Bench, node: Node) -> list[Process]:
     """Writes all background objects into the tier, and orders a flush of them."""
     bench.put(node.url, bench.background_keys(), BACKGROUND_BYTES)
-    return [bench.shoal("flush", "--node", node.admin)]
+    return [bench.shoal("flush", "--node", node.admin, *node.shown)]
 
 
 PARTS = {
@@ -270,8 +270,12 @@ def one_run(bench: Bench, part: Part, variant: str, number: int) -> Run:
             background = [bench.elsewhere(part)]
         elif variant != "alone":
             background = part.begin(bench, node)
-        time.sleep(AHEAD_S)
+        began = time.monotonic()
         try:
+            for process in background:
+                # A transfer that has ended by then would leave nothing to measure.
+                process.wait_until(lambda: time.monotonic() > began + AHEAD_S, AHEAD_S + 1)
+            time.sleep(max(0, began + AHEAD_S - time.monotonic()))
             return bench.clients(node, part, number)
         finally:
             for process in background:
