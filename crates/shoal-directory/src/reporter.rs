@@ -294,7 +294,7 @@ mod tests {
         }
     }
 
-    /// What a directory knows that was empty when the node began to tell it `here`, for `time`.
+    /// A directory that knew nothing, after the node has told it `here` for `time`.
     async fn told_within(time: Duration, here: Here) -> Arc<Embedded> {
         let directory = Arc::new(Embedded::default());
         let guard = Arc::new(Guard::new(Arc::clone(&directory) as _, Duration::from_secs(1)));

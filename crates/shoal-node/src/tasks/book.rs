@@ -63,7 +63,7 @@ impl Entry {
         !is_over || (self.is_live(now) && has_new_nodes && same_for >= SETTLED)
     }
 
-    /// Whether the task is not over, and its deadline is, or its runner said last that it may miss it.
+    /// Whether the task goes on after its deadline, or may miss it, as its runner said last.
     pub(super) fn is_at_risk(&self, now: SystemTime) -> bool {
         let deadline = self.order.request.deadline;
         let is_late = deadline.is_some_and(|deadline| deadline.after(now).is_zero());

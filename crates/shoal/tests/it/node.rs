@@ -56,7 +56,7 @@ impl Stopped {
         let began = clock::instant();
         let gateway = loop {
             match Gateway::start(self.config.clone()).await {
-                // A task of the stopped node may hold the store a moment longer.
+                // Blocks that were under way are brought to their end, and hold the store until then.
                 Err(GatewayError::Store(StoreError::Locked { .. })) if began.elapsed() < STORE_PATIENCE => {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
