@@ -37,6 +37,14 @@ conditions! {
     StorePaused = "store-paused",
     /// The registry of a tier has not heard from this node: names below its rules answer 503.
     TierUnreachable = "tier-unreachable",
+    /// The store of a tier has no room: writes go to the lake first, or are refused.
+    TierFull = "tier-full",
+    /// The registry of a tier is nearly full: nothing new begins below its rules.
+    RegistryNearlyFull = "registry-nearly-full",
+    /// Dirty objects lie in a tier that no rule names for them: reads do not find them.
+    DirtyWithoutRule = "dirty-without-rule",
+    /// The lake refuses dirty objects, and will again until a person or a client does something.
+    FlushRefused = "flush-refused",
     /// The directory of blocks does not answer: nodes look for blocks at their homes.
     DirectorySilent = "directory-silent",
     /// No other node is seen although there are seeds.

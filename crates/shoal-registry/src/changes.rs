@@ -105,21 +105,34 @@ impl Changes {
     }
 
     /// Tells the registry how a change ended until it knows.
-    async fn tell(&self, begun: &BegunChange, is_done: bool) {
-        while self.end(begun, is_done).await.is_err() {
+    async fn tell(&self, begun: &BegunChange, end: End) {
+        while self.end(begun, end).await.is_err() {
             sleep(RETRY_PAUSE).await;
         }
         self.forget(begun.busy.token);
     }
 
-    async fn end(&self, begun: &BegunChange, is_done: bool) -> Result<Ended, ChangeError> {
-        if is_done {
-            let lasts = || self.session.is_of(begun.busy.owner);
-            self.names.done(begun, lasts).await
-        } else {
-            self.names.give_up(begun).await
+    async fn end(&self, begun: &BegunChange, end: End) -> Result<Ended, ChangeError> {
+        match end {
+            End::Done => {
+                let lasts = || self.session.is_of(begun.busy.owner);
+                self.names.done(begun, lasts).await
+            }
+            End::Refused => self.names.refused(begun).await,
+            End::GivenUp => self.names.give_up(begun).await,
         }
     }
+}
+
+/// How a change ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// The lake has carried it out.
+    Done,
+    /// The lake has refused it, or was not asked.
+    Refused,
+    /// The lake may have carried it out, and no longer will.
+    GivenUp,
 }
 
 /// The permission to send requests of one change to the lake, as long as the node's session lasts.
@@ -168,7 +181,7 @@ impl LakeChange {
     /// The registry does not know yet: the node goes on telling it. Or the session of this node ended
     /// meanwhile, and it is not known what another node did with the dirty object.
     pub async fn done(self) -> Result<(), ChangeError> {
-        match self.over(true).await? {
+        match self.over(End::Done).await? {
             Ended::Ended => Ok(()),
             Ended::TakenOver => Err(ChangeError::OutcomeUnknown),
         }
@@ -180,18 +193,18 @@ impl LakeChange {
     ///
     /// The registry does not know yet. The node goes on telling it.
     pub async fn refused(self) -> Result<(), ChangeError> {
-        self.over(false).await.map(drop)
+        self.over(End::Refused).await.map(drop)
     }
 
-    async fn over(mut self, is_done: bool) -> Result<Ended, ChangeError> {
+    async fn over(mut self, end: End) -> Result<Ended, ChangeError> {
         self.is_over = true;
         let (changes, begun) = (Arc::clone(&self.changes), self.begun.clone());
         // A task of its own: a client that hangs up must not keep the registry from knowing.
         let told = tokio::spawn(async move {
-            let told = changes.end(&begun, is_done).await;
+            let told = changes.end(&begun, end).await;
             match &told {
                 Ok(_) => changes.forget(begun.busy.token),
-                Err(_) => drop(tokio::spawn(async move { changes.tell(&begun, is_done).await })),
+                Err(_) => drop(tokio::spawn(async move { changes.tell(&begun, end).await })),
             }
             told
         });
@@ -209,7 +222,7 @@ impl Drop for LakeChange {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 sleep(changes.names.fence()).await;
-                changes.tell(&begun, false).await;
+                changes.tell(&begun, End::GivenUp).await;
             });
         }
     }

@@ -192,6 +192,28 @@ impl Change {
     }
 }
 
+/// How full an engine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The bytes that are in use.
+    pub used_bytes: u64,
+    /// The most that can be in use: beyond it the engine takes nothing.
+    pub quota_bytes: u64,
+}
+
+impl Room {
+    /// The rest that is kept for what makes room, in percent of the quota.
+    const RESERVE_PERCENT: u64 = 20;
+    /// The same, in bytes at least.
+    const RESERVE_BYTES_MIN: u64 = 4 << 20;
+
+    /// Whether the rest is only for what makes room: flushes, and the ends of what has begun.
+    pub fn is_scarce(self) -> bool {
+        let reserve = self.quota_bytes / 100 * Self::RESERVE_PERCENT;
+        self.quota_bytes.saturating_sub(self.used_bytes) < reserve.max(Self::RESERVE_BYTES_MIN)
+    }
+}
+
 /// The end of a transaction whose outcome is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -242,6 +264,9 @@ pub trait Engine: fmt::Debug + Send + Sync {
     /// Carries out the changes if all conditions hold.
     fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, EngineError>>;
 
+    /// How full the engine is.
+    fn room(&self) -> BoxFuture<'_, Result<Room, EngineError>>;
+
     /// Opens a session that ends when it is not renewed for `time_to_live`. An engine may round up to
     /// seconds.
     fn open_session(&self, time_to_live: Duration) -> BoxFuture<'_, Result<SessionId, EngineError>>;
@@ -263,7 +288,21 @@ fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::prefix_end;
+    use super::{Room, prefix_end};
+
+    #[test]
+    fn a_fifth_of_the_quota_is_for_what_makes_room() {
+        let is_scarce = |used_bytes, quota_bytes| {
+            Room {
+                used_bytes,
+                quota_bytes,
+            }
+            .is_scarce()
+        };
+        assert!(!is_scarce(1_638 << 20, 2 << 30) && is_scarce(1_639 << 20, 2 << 30));
+        assert!(!is_scarce(12 << 20, 16 << 20) && is_scarce(13 << 20, 16 << 20));
+        assert!(is_scarce(3 << 30, 2 << 30));
+    }
 
     #[test]
     fn keys_above_a_prefix_begin_after_its_last_byte_that_can_grow() {

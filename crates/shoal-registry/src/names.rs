@@ -60,6 +60,8 @@ pub struct BegunChange {
     pub busy: Busy,
     /// The entry as it was seen with the change in it. The end needs no look unless it has changed since.
     found: Found,
+    /// Whether there was no entry before, and no other try to begin may still happen.
+    was_nothing: bool,
 }
 
 /// The dirty object that a change is about.
@@ -131,7 +133,8 @@ pub enum Ended {
 impl Names {
     /// The names in `engine`, for a node. Once `fence` has passed since the node stopped waiting for an
     /// answer, the lake does not carry out the request, and the engine does not commit the transaction. An
-    /// empty entry stays for longer than `fence` before it is removed.
+    /// entry that becomes empty stays for longer than `fence` before it is removed, unless all that
+    /// it ever held is a change that was refused.
     pub fn new(engine: Arc<dyn Engine>, node: u64, fence: Duration) -> Self {
         Self {
             engine,
@@ -205,7 +208,7 @@ impl Names {
                 name.to_bytes(),
             )];
             changes.extend(self.discard(found.entry.current.as_ref()));
-            let may_try_again = match self.replace(name, &found, &entry, changes).await {
+            let may_try_again = match self.replace(name, &found, Some(&entry), changes).await {
                 Ok(Outcome::Committed(_)) => {
                     self.deaths.note(found.entry.current.as_ref());
                     return Ok(());
@@ -255,6 +258,8 @@ impl Names {
         known: Option<Found>,
     ) -> Result<BegunChange, BeginError> {
         let mut is_fresh = known.is_none();
+        // Whether an earlier try may have happened, or may still happen.
+        let mut unsure = false;
         let mut found = match known {
             Some(known) => known,
             None => self.find(name).await?,
@@ -284,18 +289,22 @@ impl Names {
                 Err(NotBegun::Changed) => return Err(BeginError::Changed),
             };
             let listed = Change::put(NodeList::Busy.key(owner.node, token), name.to_bytes());
-            found = match self.replace(name, &found, &entry, vec![listed]).await {
+            found = match self.replace(name, &found, Some(&entry), vec![listed]).await {
                 Ok(Outcome::Committed(revision)) => {
-                    let found = Found {
-                        entry,
-                        revision: Some(revision),
-                        looked: found.looked,
-                    };
-                    let name = name.clone();
-                    return Ok(BegunChange { name, busy, found });
+                    return Ok(BegunChange {
+                        name: name.clone(),
+                        busy,
+                        was_nothing: found.revision.is_none() && !unsure,
+                        found: Found {
+                            entry,
+                            revision: Some(revision),
+                            looked: found.looked,
+                        },
+                    });
                 }
                 Ok(Outcome::Conflict) => self.find(name).await?,
                 Err(EngineError::Unknown(_)) => {
+                    unsure = true;
                     let now = self.find(name).await;
                     now.map_err(|_| ChangeError::OutcomeUnknown)?
                 }
@@ -312,23 +321,37 @@ impl Names {
     ///
     /// The entry may still say that the change is on its way.
     pub async fn done(&self, change: &BegunChange, lasts: impl Fn() -> bool) -> Result<Ended, ChangeError> {
-        self.end(change, Entry::done, lasts).await
+        self.end(change, Entry::done, lasts, None).await
     }
 
-    /// Ends a change that the lake has not carried out, or that it certainly will not carry out.
+    /// Ends a change that the lake has refused, or was not asked for. If there was no entry before, and
+    /// nothing else has happened to the name since, then there is none afterwards: it is as if the change had
+    /// never begun.
+    ///
+    /// # Errors
+    ///
+    /// The entry may still say that the change is on its way.
+    pub async fn refused(&self, change: &BegunChange) -> Result<Ended, ChangeError> {
+        let was_nothing = change.was_nothing.then_some(&change.found);
+        self.end(change, Entry::given_up, || true, was_nothing).await
+    }
+
+    /// Ends a change that the lake may have carried out, and certainly no longer will.
     ///
     /// # Errors
     ///
     /// The entry may still say that the change is on its way.
     pub async fn give_up(&self, change: &BegunChange) -> Result<Ended, ChangeError> {
-        self.end(change, Entry::given_up, || true).await
+        self.end(change, Entry::given_up, || true, None).await
     }
 
+    /// An entry that is still the one `alone` is removed.
     async fn end(
         &self,
-        BegunChange { name, busy, found }: &BegunChange,
+        BegunChange { name, busy, found, .. }: &BegunChange,
         next: impl Fn(&Entry<DirtyVersion>, Ulid) -> Option<Entry<DirtyVersion>>,
         lasts: impl Fn() -> bool,
+        alone: Option<&Found>,
     ) -> Result<Ended, ChangeError> {
         let mut known = Some(found.clone());
         loop {
@@ -345,14 +368,16 @@ impl Names {
             let mut changes = vec![Change::Delete {
                 key: NodeList::Busy.key(busy.owner.node, busy.token),
             }];
-            if entry.current.is_none() {
+            let leaves_nothing = alone.is_some_and(|alone| alone.revision == found.revision);
+            if entry.current.is_none() && !leaves_nothing {
                 changes.extend(self.discard(found.entry.current.as_ref()));
                 changes.push(Change::put(
                     NodeList::Empty.key(self.node, new_id()),
                     name.to_bytes(),
                 ));
             }
-            match self.replace(name, &found, &entry, changes).await {
+            let left = Some(&entry).filter(|_| !leaves_nothing);
+            match self.replace(name, &found, left, changes).await {
                 Ok(Outcome::Committed(_)) => {
                     let removed = found.entry.current.filter(|_| busy.kind == Kind::Delete);
                     let removed = removed.filter(|_| entry.current.is_none());
@@ -396,10 +421,14 @@ impl Names {
         &self,
         name: &Name,
         found: &Found,
-        entry: &Entry<DirtyVersion>,
+        entry: Option<&Entry<DirtyVersion>>,
         mut changes: Vec<Change>,
     ) -> Result<Outcome, EngineError> {
-        changes.push(Change::put(name.entry_key(), encoded(entry)));
+        let key = name.entry_key();
+        changes.push(match entry {
+            Some(entry) => Change::put(key, encoded(entry)),
+            None => Change::Delete { key },
+        });
         let conditions = vec![found.condition(name)];
         self.engine.commit(Transaction { conditions, changes }).await
     }
@@ -429,6 +458,7 @@ impl BegunChange {
             name: name.clone(),
             busy,
             found: found.clone(),
+            was_nothing: false,
         })
     }
 }

@@ -12,7 +12,7 @@ use ulid::Ulid;
 
 use crate::engine::{At, Change, Condition, EngineError, Outcome, Page, Range, Transaction};
 use crate::entry::Entry;
-use crate::keys::{self, BEGAN};
+use crate::keys::{self, BEGAN, Name};
 use crate::names::{Names, decoded};
 use crate::session::new_id;
 use crate::uploads::UploadPart;
@@ -21,8 +21,12 @@ use crate::version::{DirtyVersion, Trash};
 /// Some keys of bytes in the tier's store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReferencePage {
+    /// What names the bytes on this page.
+    pub kind: ReferenceKind,
     /// The keys. One may be on several pages, and more than once on one.
     pub keys: Vec<Arc<str>>,
+    /// The names of the dirty objects, on a page of entries.
+    pub dirty: Vec<Name>,
     /// Where to go on; `None` after the last page.
     pub next: Option<ReferencePosition>,
 }
@@ -30,15 +34,18 @@ pub struct ReferencePage {
 /// A place between two pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReferencePosition {
-    kind: Kind,
+    kind: ReferenceKind,
     after: Bytes,
 }
 
 /// A kind of key of the registry whose value names bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub enum ReferenceKind {
+    /// A part of an upload that is open, or ended a moment ago.
     Part,
+    /// The entry of a name.
     Entry,
+    /// Bytes that are no longer needed.
     Trash,
 }
 
@@ -53,7 +60,7 @@ impl Names {
         from: Option<ReferencePosition>,
         limit: usize,
     ) -> Result<ReferencePage, EngineError> {
-        let ReferencePosition { kind, after } = from.unwrap_or(ReferencePosition::start_of(Kind::Part));
+        let ReferencePosition { kind, after } = from.unwrap_or(ReferencePosition::start_of(ReferenceKind::Part));
         let range = Range {
             prefix: Bytes::from_static(kind.prefix()),
             after,
@@ -63,9 +70,11 @@ impl Names {
         let Page {
             entries, has_more, ..
         } = self.engine.range(range).await?;
-        let mut keys = Vec::with_capacity(entries.len());
-        for (_, stored) in &entries {
-            keys.extend(kind.named_in(&stored.value)?);
+        let (mut keys, mut dirty) = (Vec::with_capacity(entries.len()), Vec::new());
+        for (key, stored) in &entries {
+            let (is_dirty, named) = kind.named_in(&stored.value)?;
+            keys.extend(named);
+            dirty.extend(Name::of_entry_key(key).filter(|_| is_dirty));
         }
         let next = if has_more {
             let (last, _) = entries.last().expect("a page that has more has a key");
@@ -74,7 +83,12 @@ impl Names {
         } else {
             kind.next().map(ReferencePosition::start_of)
         };
-        Ok(ReferencePage { keys, next })
+        Ok(ReferencePage {
+            kind,
+            keys,
+            dirty,
+            next,
+        })
     }
 
     /// The id that tells when the registry was new. The first call sets it.
@@ -105,7 +119,7 @@ impl Names {
 }
 
 impl ReferencePosition {
-    fn start_of(kind: Kind) -> Self {
+    fn start_of(kind: ReferenceKind) -> Self {
         Self {
             kind,
             after: Bytes::new(),
@@ -113,7 +127,7 @@ impl ReferencePosition {
     }
 }
 
-impl Kind {
+impl ReferenceKind {
     /// The beginning of the keys of this kind.
     const fn prefix(self) -> &'static [u8] {
         match self {
@@ -132,17 +146,18 @@ impl Kind {
         }
     }
 
-    /// The bytes that a value of this kind names.
-    fn named_in(self, value: &Bytes) -> Result<Vec<Arc<str>>, EngineError> {
+    /// Whether a value of this kind is the entry of a dirty object, and the bytes that it names.
+    fn named_in(self, value: &Bytes) -> Result<(bool, Vec<Arc<str>>), EngineError> {
         Ok(match self {
-            Self::Part => vec![decoded::<UploadPart>(value)?.data],
-            Self::Entry => decoded::<Entry<DirtyVersion>>(value)?
-                .current
-                .map_or_else(Vec::new, |version| version.data),
+            Self::Part => (false, vec![decoded::<UploadPart>(value)?.data]),
+            Self::Entry => match decoded::<Entry<DirtyVersion>>(value)?.current {
+                Some(version) => (true, version.data),
+                None => (false, Vec::new()),
+            },
             Self::Trash => match decoded(value)? {
-                Trash::Data(data) => data,
+                Trash::Data(data) => (false, data),
                 // Their parts have keys of their own until their bytes are gone.
-                Trash::Parts { .. } => Vec::new(),
+                Trash::Parts { .. } => (false, Vec::new()),
             },
         })
     }

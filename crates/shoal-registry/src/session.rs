@@ -5,9 +5,17 @@
 //! before it sent the renewal, by its own monotonic clock. A node that finds its session over sends nothing
 //! more to the lake, and begins another life.
 //!
+//! A node that was killed need not wait for its session to end: it keeps the name of its life and session in a
+//! file that only one process at a time uses, and takes its own session over. The changes of the earlier life
+//! are as if that session had gone on until its time was over: see [`Session::earlier_lasts_until`].
+//!
 //! The lists of a node whose session is over are worked off by one other node, which holds a key of its own
 //! for that as long as its own session lasts.
 
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -35,6 +43,49 @@ pub struct Session {
     life: Mutex<Option<Life>>,
     /// The last life that this process has tried to begin.
     last_life: Mutex<Option<Ulid>>,
+    /// Where the node finds its latest life after it was killed.
+    kept_in: Option<PathBuf>,
+    earlier: Mutex<Earlier>,
+}
+
+/// The session of a life that this one has taken over.
+#[derive(Clone, Copy, Debug, Default)]
+struct Earlier {
+    /// The life, until its session is closed.
+    unclosed: Option<KeptLife>,
+    lasts_until: Option<Instant>,
+}
+
+/// A life of a node and its session, as the node keeps them in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct KeptLife {
+    life: Ulid,
+    session: SessionId,
+}
+
+impl KeptLife {
+    fn read(path: &Path) -> Option<Self> {
+        let text = fs::read_to_string(path).ok()?;
+        let (life, session) = text.trim_end().split_once(' ')?;
+        Some(Self {
+            life: Ulid::from_string(life).ok()?,
+            session: SessionId(session.parse().ok()?),
+        })
+    }
+
+    /// Whether it is the life that the registry has.
+    fn is(self, stored: &Stored) -> bool {
+        stored.value == self.life.to_string().as_bytes()
+    }
+
+    /// Replaces the file. A power cut may lose it: the node then waits for its session to end.
+    fn write(self, path: &Path) -> io::Result<()> {
+        let new = path.with_extension("new");
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(true).mode(0o600);
+        writeln!(options.open(&new)?, "{} {}", self.life, self.session.0)?;
+        fs::rename(new, path)
+    }
 }
 
 /// The membership of a node as it was read. It changes each time the node opens a session.
@@ -61,7 +112,24 @@ impl Session {
             time_to_live,
             life: Mutex::new(None),
             last_life: Mutex::new(None),
+            kept_in: None,
+            earlier: Mutex::default(),
         }
+    }
+
+    /// The same session, whose node takes its own earlier one over after it was killed. The latest life is
+    /// kept in `file`. The caller makes sure that one process at a time uses the file, so that the process of
+    /// an earlier life is gone.
+    #[must_use]
+    pub fn kept_in(mut self, file: PathBuf) -> Self {
+        self.kept_in = Some(file);
+        self
+    }
+
+    /// When the session of an earlier life that this node has taken over would have ended by its own clock.
+    /// The requests of that life to the lake may be sent until then, as far as this node knows.
+    pub fn earlier_lasts_until(&self) -> Option<Instant> {
+        self.earlier.lock().lasts_until
     }
 
     /// The owner of what this node begins now; `None` if its session may be over.
@@ -101,16 +169,16 @@ impl Session {
     }
 
     /// Opens a session, unless another process uses the id of this node: each would take the other's changes
-    /// for those of an earlier life. A node that has crashed waits until its earlier session ends.
+    /// for those of an earlier life. A node that has crashed takes its earlier session over, or waits until it
+    /// ends.
     async fn open(&self, began: Instant) -> Result<(), EngineError> {
         *self.life.lock() = None;
         let present = self.engine.get(&life(self.node)).await?;
-        let is_own = |stored: &Stored| {
-            let last = self.last_life.lock();
-            last.is_some_and(|last| stored.value == last.to_string().as_bytes())
-        };
-        if present.as_ref().is_some_and(|stored| !is_own(stored)) {
-            return Err(another_life());
+        if let Some(present) = present.as_ref().filter(|present| !self.is_own(present)) {
+            let unclosed = self.earlier.lock().unclosed;
+            let earlier = unclosed.or_else(|| self.kept_life());
+            let earlier = earlier.filter(|earlier| earlier.is(present));
+            self.earlier.lock().unclosed = Some(earlier.ok_or_else(another_life)?);
         }
         let session = self.engine.open_session(self.time_to_live).await?;
         let owner = Owner {
@@ -133,7 +201,43 @@ impl Session {
         if self.engine.commit(transaction).await? == Outcome::Conflict {
             return Err(another_life());
         }
+        let life = owner.life;
+        if let Some(file) = &self.kept_in
+            && let Err(error) = (KeptLife { life, session }).write(file)
+        {
+            tracing::debug!(%error, file = %file.display(), "the life of this node is not kept");
+        }
+        self.close_earlier().await?;
         self.lasts(owner, session, began);
+        Ok(())
+    }
+
+    /// The life that the process before this one left. A process that has had a life of its own takes none
+    /// over: if it was frozen, then another may have taken over its own.
+    fn kept_life(&self) -> Option<KeptLife> {
+        let is_first = self.last_life.lock().is_none();
+        let file = self.kept_in.as_deref().filter(|_| is_first)?;
+        KeptLife::read(file)
+    }
+
+    /// Whether a life of this node is one that this process has begun.
+    fn is_own(&self, stored: &Stored) -> bool {
+        let last = *self.last_life.lock();
+        last.is_some_and(|last| stored.value == last.to_string().as_bytes())
+    }
+
+    /// Ends the session that this node has taken over, so that nothing can renew it.
+    async fn close_earlier(&self) -> Result<(), EngineError> {
+        let unclosed = self.earlier.lock().unclosed;
+        let Some(earlier) = unclosed else { return Ok(()) };
+        match self.engine.close_session(earlier.session).await {
+            Ok(()) | Err(EngineError::SessionEnded) => {}
+            Err(error) => return Err(error),
+        }
+        *self.earlier.lock() = Earlier {
+            unclosed: None,
+            lasts_until: Some(Instant::now() + self.time_to_live),
+        };
         Ok(())
     }
 

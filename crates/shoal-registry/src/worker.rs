@@ -66,6 +66,8 @@ pub enum FlushEnd {
     /// The lake has the object.
     Written,
     /// The lake does not have it, and will not: the reason.
+    NotWritten(Arc<str>),
+    /// The same, and another try will end alike until a person or a client does something.
     Refused(Arc<str>),
     /// The lake did not answer, and may have it or get it: the reason.
     Unknown(Arc<str>),
@@ -80,6 +82,9 @@ pub enum NotFlushed {
     /// The lake.
     #[error("{0}")]
     Lake(Arc<str>),
+    /// The lake refuses the object, and will again until a person or a client does something.
+    #[error("{0}")]
+    Refused(Arc<str>),
 }
 
 impl From<EngineError> for NotFlushed {
@@ -145,6 +150,8 @@ pub struct FailedFlush {
     pub failures: u32,
     /// The last reason.
     pub error: Arc<str>,
+    /// Whether it will fail again until a person or a client does something.
+    pub is_refused: bool,
     retry_at: Instant,
 }
 
@@ -254,10 +261,14 @@ impl<L: Lake> Worker<L> {
         };
         match self.lake.flush(name, version, &change).await {
             FlushEnd::Written => Ok(change.done().await.map_err(BeginError::from)?),
-            FlushEnd::Refused(why) => {
+            FlushEnd::NotWritten(why) => {
                 // The registry hears of it later, if not now.
                 let _ = change.refused().await;
                 Err(NotFlushed::Lake(why))
+            }
+            FlushEnd::Refused(why) => {
+                let _ = change.refused().await;
+                Err(NotFlushed::Refused(why))
             }
             FlushEnd::Unknown(why) => Err(NotFlushed::Lake(why)),
         }
@@ -357,12 +368,18 @@ impl<L: Lake> Worker<L> {
             return Ok(());
         }
         first_seen.retain(|token, _| orphans.iter().any(|(listed, _)| listed == token));
+        // The earlier life that this node has taken over may send until its session ends by its own clock.
+        let earlier_lasts_until = (node == self.node)
+            .then(|| self.session.earlier_lasts_until())
+            .flatten();
         for (token, name) in orphans {
             if self.changes.is_under_way(token) {
                 continue;
             }
-            let seen_for = first_seen.entry(token).or_insert_with(Instant::now).elapsed();
-            if seen_for < self.names.fence() {
+            let now = Instant::now();
+            let first_seen = first_seen.entry(token).or_insert(now);
+            let since = earlier_lasts_until.map_or(*first_seen, |until| until.max(*first_seen));
+            if now.saturating_duration_since(since) < self.names.fence() {
                 continue;
             }
             let found = self.names.find(&name).await?;
@@ -461,6 +478,7 @@ impl<L: Lake> Worker<L> {
             name: name.clone(),
             failures,
             error: error.to_string().into(),
+            is_refused: matches!(error, NotFlushed::Refused(_)),
             retry_at: Instant::now() + pause,
         };
         state.failed.insert(id, failed);

@@ -17,6 +17,8 @@ pub struct S3Error {
     pub details: Vec<(&'static str, String)>,
     /// The connection must not carry another request: its framing can no longer be trusted.
     pub close: bool,
+    /// It is certain that the store behind this node has not carried the request out, and will not.
+    pub is_undone: bool,
 }
 
 impl S3Error {
@@ -27,6 +29,7 @@ impl S3Error {
             message: message.into(),
             details: Vec::new(),
             close: false,
+            is_undone: false,
         }
     }
 
@@ -34,6 +37,13 @@ impl S3Error {
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.details.push((name, value.into()));
+        self
+    }
+
+    /// The same error of a request that the store has certainly not carried out.
+    #[must_use]
+    pub fn undone(mut self) -> Self {
+        self.is_undone = true;
         self
     }
 
@@ -58,6 +68,11 @@ macro_rules! error_codes {
             /// The code as S3 spells it.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $code,)* }
+            }
+
+            /// The code that S3 spells so, if this node knows it.
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|code| code.as_str() == name)
             }
 
             /// The HTTP status that belongs to the code.

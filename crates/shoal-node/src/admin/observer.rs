@@ -331,6 +331,7 @@ impl Observer {
                 "object": name_of(&failed.name),
                 "failures": failed.failures,
                 "error": &*failed.error,
+                "refused": failed.is_refused,
             })
         });
         let troubled: Vec<_> = troubled.collect();
@@ -342,6 +343,10 @@ impl Observer {
                 "bytes": tier.bytes,
                 "capacity_bytes": tier.capacity_bytes,
                 "uploads": tier.uploads,
+                "upload_bytes": tier.survey.upload_bytes,
+                "without_rule": tier.survey.uncovered,
+                "registry_bytes": tier.registry.map(|room| room.used_bytes),
+                "registry_quota_bytes": tier.registry.map(|room| room.quota_bytes),
                 "oldest_seconds": tier.oldest.map(|age| age.as_secs()),
                 "age_seconds": tier.pace.age.as_secs(),
                 "short_age_seconds": tier.pace.short_age.as_secs(),

@@ -41,6 +41,7 @@ const TIER_KEYS: &[&str] = &[
     "registry_key",
     "registry_user",
     "registry_password_file",
+    "registry_quota",
 ];
 
 /// Keys of one `[[lookup.place]]`.

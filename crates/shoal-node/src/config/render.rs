@@ -144,6 +144,7 @@ fn tier_pairs(tier: &TierConfig) -> Pairs {
                     "registry_password_file",
                     user.and_then(|user| user.password_file.to_toml()),
                 ),
+                ("registry_quota", etcd.quota_bytes.to_toml()),
             ]);
         }
     }

@@ -8,6 +8,7 @@ use http::HeaderMap;
 use shoal_registry::changes::LakeChange;
 use shoal_registry::worker::{FlushEnd, Lake};
 use shoal_registry::{DirtyVersion, Name};
+use shoal_s3::object::ObjectName;
 
 use super::flush_transfers::FlushTransfers;
 use super::lake_writer::{LakeWrite, LakeWriter, Uploaded};
@@ -19,6 +20,7 @@ use super::tier_store::StoredBytes;
 use super::tiers::{object_name, size_in};
 use crate::clock;
 use crate::grants::Grants;
+use crate::log_throttle::LogThrottle;
 use crate::tier::{ByteStore, TierBytes};
 use crate::write::WriteThrough;
 
@@ -61,7 +63,7 @@ impl Cleaner {
     async fn write(&self, name: &Name, version: &DirtyVersion, change: &LakeChange) -> FlushEnd {
         let manifest = object_name(name).map(|name| Manifest::of(&name, version, &self.parts.naming));
         let Some(Ok(manifest)) = manifest else {
-            return FlushEnd::Refused("this build cannot read the record of the object".into());
+            return FlushEnd::NotWritten("this build cannot read the record of the object".into());
         };
         let bytes = TierBytes::new(Arc::clone(&self.store), manifest.pieces.clone());
         let under_way = self.flushes.begin(name);
@@ -94,14 +96,28 @@ impl Cleaner {
             }
             Err(failure) => {
                 outcomes.count(WriteBackOutcome::Failed);
-                let why = failure.to_string().into();
-                if failure.may_exist {
-                    FlushEnd::Unknown(why)
-                } else {
-                    FlushEnd::Refused(why)
+                let why = failure.to_string();
+                match failure.error.remedy() {
+                    _ if failure.may_exist => FlushEnd::Unknown(why.into()),
+                    None => FlushEnd::NotWritten(why.into()),
+                    Some(remedy) => {
+                        tell_refused(&manifest.name, &why, remedy);
+                        FlushEnd::Refused(format!("{why}; {remedy}").into())
+                    }
                 }
             }
         }
+    }
+}
+
+/// Logs that the lake refuses an object, at most once a second.
+fn tell_refused(name: &ObjectName, why: &str, remedy: &str) {
+    static LINES: LogThrottle = LogThrottle::new();
+    if let Some(unsaid) = LINES.admit(clock::instant()) {
+        tracing::warn!(
+            object = ?name, why, remedy, unsaid,
+            "the lake refuses a dirty object, which stays in the tier"
+        );
     }
 }
 

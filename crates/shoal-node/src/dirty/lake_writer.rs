@@ -22,6 +22,7 @@ use super::manifest::Manifest;
 use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
 use crate::endpoint::{
     BoxError, Endpoint, EndpointError, EndpointRequest, Failure, LakeAccount, RequestBody, RequestStream,
+    is_undecided,
 };
 use crate::fetch::{FetchVia, Fetcher};
 use crate::link::Transfer;
@@ -114,6 +115,25 @@ impl LakeWriteError {
         }
     }
 
+    /// What a person can do about a failure that comes back at every try; `None` for one that may pass.
+    pub(super) fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::UnknownWriter(_) => {
+                Some("add its writer's identity to the configuration again, or remove the object")
+            }
+            Self::Refused(StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) => {
+                Some("let its writer write there at the lake, or remove the object")
+            }
+            Self::Refused(StatusCode::NOT_FOUND) => Some("create its bucket again, or remove the object"),
+            Self::Refused(StatusCode::INSUFFICIENT_STORAGE) => Some("make room at the lake"),
+            Self::Refused(status) if is_lasting(*status) => Some(
+                "copy it to another name through Shoal and remove it: a lake on a file system, for example, has no \
+                 object `t` beside `t/x`",
+            ),
+            _ => None,
+        }
+    }
+
     /// Whether the lake may have carried out a request that failed for this reason.
     fn may_be_carried_out(&self) -> bool {
         match self {
@@ -132,9 +152,13 @@ impl LakeWriteError {
     }
 }
 
-/// Whether a status leaves open if the request was carried out. A lake that sends 503 has refused it.
-pub fn is_undecided(status: StatusCode) -> bool {
-    status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE
+/// Whether a refusal comes back at every try, as far as the status says.
+fn is_lasting(status: StatusCode) -> bool {
+    match status.as_u16() {
+        408 | 425 | 429 | 499 => false,
+        501 | 505 => true,
+        _ => status.is_client_error(),
+    }
 }
 
 /// The reason why the body of a write broke off before its last byte.

@@ -31,7 +31,9 @@ mod pacing;
 mod part_layout;
 mod permission;
 mod reading;
+mod registry_room;
 mod status;
+mod survey;
 mod sweep;
 mod tier_store;
 mod tiers;
@@ -41,7 +43,6 @@ mod writing;
 pub use self::checksums::{Checksum, ChecksumSpec, ChecksumType, element_name};
 pub use self::copying::{CopyRequest, NotCopied};
 pub use self::flush_orders::{FlushOrders, FlushProgress};
-pub use self::lake_writer::is_undecided;
 pub use self::listing::{Listing, UploadListing, described, in_order};
 pub use self::manifest::Manifest;
 pub use self::multipart::{
@@ -51,7 +52,7 @@ pub use self::multipart::{
 pub use self::objects::{DirtyObjects, FlushFailed, Lookup, NotBegun, Parts};
 pub use self::part_layout::{PartLayout, PlacedPart};
 pub use self::reading::read;
-pub use self::status::{Figures, WriteBackOutcome};
+pub use self::status::{Figures, TierStatus, WriteBackOutcome};
 pub use self::sweep::Swept;
 pub use self::tiers::{TierError, TierSettings};
 pub use self::writing::{ReceiveError, WriteError};

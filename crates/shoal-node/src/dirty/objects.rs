@@ -28,6 +28,7 @@ use super::outcomes::Outcomes;
 use super::part_layout::PartLayout;
 use super::permission::{self, Memory, Permission};
 use super::status::WriteBackOutcome;
+use super::registry_room::RegistryNearlyFull;
 use super::tiers::{Tier, TierError, TierSettings, new_key, registry_name};
 use super::writing::{PendingWrite, WriteError};
 use crate::clock;
@@ -113,6 +114,9 @@ pub enum FlushFailed {
     /// It could not be brought to the lake.
     #[error("the object is dirty, and could not be flushed to the lake now: {0}")]
     NotFlushed(Arc<str>),
+    /// The lake refuses it, and will again until a person or a client does something.
+    #[error("the object is dirty, and the lake refuses it: {0}")]
+    Refused(Arc<str>),
 }
 
 /// The reason why a change of a name cannot begin at the lake.
@@ -124,6 +128,9 @@ pub enum NotBegun {
     /// Another change of the name does not end.
     #[error("another change of the object is on its way to the lake")]
     Busy,
+    /// The registry has no room for anything that begins.
+    #[error(transparent)]
+    NearlyFull(#[from] RegistryNearlyFull),
 }
 
 impl From<TierUnavailable> for NotBegun {
@@ -155,6 +162,7 @@ impl DirtyObjects {
             block_bytes,
             node,
         } = parts;
+        let node_folder = store.node_folder();
         let lake_writer = LakeWriter::new(Arc::clone(&lake), store, fetcher, identities);
         let lake_writer = Arc::new(lake_writer);
         let naming = Naming {
@@ -171,7 +179,8 @@ impl DirtyObjects {
         };
         let mut opened = Vec::with_capacity(tiers.len());
         for (config, bytes) in tiers {
-            opened.push(Tier::open(config, Arc::clone(bytes), node, settings, cleaner.clone()).await?);
+            let me = (node, &*node_folder);
+            opened.push(Tier::open(config, Arc::clone(bytes), me, settings, cleaner.clone()).await?);
         }
         for tier in &opened {
             tier.begin().await?;
@@ -194,7 +203,14 @@ impl DirtyObjects {
 
     /// Flushes dirty objects when they are due, and does what else the tiers need, until the node stops.
     pub async fn run(self: Arc<Self>, stopping: Shutdown) {
-        let tiers = self.tiers.iter().map(|tier| tier.run(stopping.clone()));
+        let this = &*self;
+        let tiers = this.tiers.iter().enumerate().map(|(number, tier)| {
+            let covers = move |name: &ObjectName| {
+                let rule = this.rules.back_rule(name);
+                rule.is_some_and(|rule| rule.tier == number)
+            };
+            tier.run(stopping.clone(), covers)
+        });
         futures_util::future::join_all(tiers).await;
     }
 }
@@ -242,6 +258,9 @@ impl DirtyObjects {
 impl DirtyObjects {
     /// Whether a write that may not be dirty for this reason is refused, and does not go to the lake instead.
     pub fn refuses(&self, name: &ObjectName, why: Uncached) -> bool {
+        if why == Uncached::RegistryFull {
+            return true;
+        }
         let is_for_now = matches!(why, Uncached::TooDirty | Uncached::TierUnavailable);
         let rule = self.rules.back_rule(name);
         is_for_now && rule.is_some_and(|rule| rule.fallback == Fallback::Refuse)
@@ -464,6 +483,7 @@ impl DirtyObjects {
             NotFlushed::Begin(BeginError::Change(ChangeError::Engine(error))) => {
                 TierUnavailable::from(error).into()
             }
+            NotFlushed::Refused(why) => FlushFailed::Refused(why),
             error => FlushFailed::NotFlushed(error.to_string().into()),
         })
     }
@@ -494,6 +514,11 @@ impl DirtyObjects {
         mut known: Option<Found>,
     ) -> Result<LakeChange, NotBegun> {
         let (_, tier) = self.rule_of(name)?;
+        // The removal of a dirty object makes room.
+        let is_dirty = |found: &Found| found.entry.current.is_some();
+        if kind != Kind::Delete || !known.as_ref().is_some_and(is_dirty) {
+            tier.check_room()?;
+        }
         let key = registry_name(name);
         let deadline = Instant::now() + PATIENCE;
         loop {

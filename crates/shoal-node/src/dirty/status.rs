@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shoal_registry::engine::Room;
 use shoal_registry::worker::{FailedFlush, Pace};
 
 use super::multipart::UploadEnd;
 use super::objects::DirtyObjects;
+use super::registry_room::RegistryNearlyFull;
+use super::survey::Survey;
 use super::sweep::Swept;
 use super::tiers::Tier;
 
@@ -50,6 +53,14 @@ pub struct TierStatus {
     pub bytes: u64,
     /// The most bytes that the store may hold.
     pub capacity_bytes: u64,
+    /// Whether the store has no room for another object: it is as full as it may be, or says that it is full.
+    pub is_full: bool,
+    /// How full the registry is, if it says so.
+    pub registry: Option<Room>,
+    /// Why nothing that takes room begins in the registry, if so.
+    pub nearly_full: Option<RegistryNearlyFull>,
+    /// What the registry holds, of all nodes, as of a look not long ago.
+    pub survey: Survey,
     /// Uploads that began at this node.
     pub uploads: u64,
     /// The age of the oldest of `objects`, but for those that are expected to be short-lived. `None` without
@@ -121,6 +132,10 @@ impl DirtyObjects {
             objects: tier.figures().objects,
             bytes: tier.store.fill().stored_bytes,
             capacity_bytes: tier.store.fill().capacity_bytes,
+            is_full: tier.store.is_full(),
+            registry: tier.registry_room(),
+            nearly_full: tier.check_room().err(),
+            survey: tier.survey(),
             uploads: tier.figures().uploads,
             oldest: tier.figures().oldest,
             pace: tier.pace(),

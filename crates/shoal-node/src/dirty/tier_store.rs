@@ -56,6 +56,8 @@ pub(super) struct TierStore {
     failed: Notify,
     /// Notified when a write finds no room.
     full: Notify,
+    /// Whether a write has found no room since the last look at how full the store is.
+    was_full: AtomicBool,
 }
 
 /// The bytes in a tier's store, as far as this node knows: those of the last listing, and this node's own
@@ -99,6 +101,7 @@ impl TierStore {
             copies: AtomicBool::new(true),
             failed: Notify::new(),
             full: Notify::new(),
+            was_full: AtomicBool::new(false),
         }
     }
 
@@ -138,9 +141,18 @@ impl TierStore {
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         let is_fit = self.stored.bytes().saturating_add(bytes) <= self.capacity_bytes;
         if !is_fit {
+            self.was_full.store(true, Ordering::Relaxed);
             self.full.notify_one();
         }
         is_fit
+    }
+
+    /// Whether a write has found no room since the last look at how full the store is, or would find none.
+    pub(super) fn is_full(&self) -> bool {
+        let fill = self.fill();
+        self.check() == Err(Uncached::TooDirty)
+            || self.was_full.load(Ordering::Relaxed)
+            || fill.stored_bytes >= fill.capacity_bytes
     }
 
     /// Writes a body under a new key. `each` sees every piece of it as it passes.
@@ -264,7 +276,10 @@ impl TierStore {
     pub(super) async fn keep_measuring(&self, make_room: impl Fn()) -> Infallible {
         loop {
             match self.measure().await {
-                Ok(bytes) => self.stored.set(bytes),
+                Ok(bytes) => {
+                    self.stored.set(bytes);
+                    self.was_full.store(false, Ordering::Relaxed);
+                }
                 Err(error) => tracing::debug!(%error, tier = %self.tier, "the tier was not measured"),
             }
             tokio::select! {

@@ -1,6 +1,7 @@
 //! The tiers of a node: for each, its registry, its store of bytes, and this node's work in it.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -11,7 +12,7 @@ use shoal_policy::cleaning::Load;
 use shoal_registry::changes::Changes;
 use shoal_registry::engine::embedded::{Embedded, OpenError};
 use shoal_registry::engine::etcd::{Etcd, SettingsError};
-use shoal_registry::engine::{Engine, EngineError};
+use shoal_registry::engine::{Engine, EngineError, Room};
 use shoal_registry::names::Names;
 use shoal_registry::session::{Session, new_id};
 use shoal_registry::uploads::Uploads;
@@ -24,7 +25,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::cleaner::{Cleaner, CleanerParts};
 use super::flush_transfers::FlushTransfers;
 use super::pacing::Pacing;
+use super::registry_room::{RegistryNearlyFull, RegistryRoom};
 use super::status::TierFigures;
+use super::survey::Survey;
 use super::sweep::{Sweeper, Swept};
 use super::tier_store::{StoredBytes, TierStore};
 use crate::endpoint::Endpoint;
@@ -40,6 +43,9 @@ const RENEWAL: Duration = Duration::from_secs(2);
 
 /// The pause between two counts of what is dirty.
 const COUNT_PAUSE: Duration = Duration::from_secs(2);
+
+/// The pause between two looks at the whole registry.
+const SURVEY_PAUSE: Duration = Duration::from_mins(5);
 
 /// The pause between two looks at the pace of the cleaner.
 const PACE_PAUSE: Duration = Duration::from_secs(1);
@@ -67,6 +73,8 @@ pub(super) struct Tier {
     pub(super) flushes: Arc<FlushTransfers>,
     lake: Arc<Endpoint>,
     sweeper: Sweeper,
+    room: RegistryRoom,
+    survey: Mutex<Survey>,
     figures: Mutex<TierFigures>,
 }
 
@@ -119,7 +127,7 @@ pub enum TierError {
 }
 
 impl Tier {
-    /// Opens the registry of a tier. The registry need not answer yet.
+    /// Opens the registry of a tier for a node that has a folder of its own. The registry need not answer yet.
     ///
     /// # Errors
     ///
@@ -127,14 +135,16 @@ impl Tier {
     pub(super) async fn open(
         config: &TierConfig,
         store: Arc<dyn ByteStore>,
-        node: u64,
+        (node, folder): (u64, &Path),
         TierSettings { pace, fence, .. }: TierSettings,
         cleaner: CleanerParts,
     ) -> Result<Self, TierError> {
         let name: Arc<str> = config.name.as_str().into();
         let engine = open_registry(&name, &config.registry).await?;
         let names = Names::new(Arc::clone(&engine), node, fence);
-        let session = Arc::new(Session::new(engine, node, SESSION));
+        // The store of blocks is locked: no other process uses the folder.
+        let session = Session::new(engine, node, SESSION).kept_in(folder.join(format!("life-{name}")));
+        let session = Arc::new(session);
         let changes = Arc::new(Changes::new(names.clone(), Arc::clone(&session)));
         let stored = Arc::<StoredBytes>::default();
         let pacing = Arc::new(Pacing::new(pace));
@@ -158,7 +168,6 @@ impl Tier {
         let store = TierStore::new(Arc::clone(&name), store, stored, config.capacity_bytes);
         Ok(Self {
             uploads: Uploads::new(names.clone()),
-            name,
             store,
             names,
             changes,
@@ -169,12 +178,16 @@ impl Tier {
             flushes,
             lake,
             sweeper,
+            room: RegistryRoom::new(Arc::clone(&name), remedy(&config.registry)),
+            survey: Mutex::default(),
             figures: Mutex::default(),
+            name,
         })
     }
 
     /// Keeps this node's session, and works off its lists, until the node stops.
-    pub(super) async fn run(&self, stopping: Shutdown) {
+    /// `covers` says if a rule lets an object of a name be dirty here.
+    pub(super) async fn run(&self, stopping: Shutdown, covers: impl Fn(&ObjectName) -> bool) {
         let trouble = |error: &EngineError| {
             TierUnavailable::because(error);
         };
@@ -183,6 +196,7 @@ impl Tier {
             probed = self.store.keep_probing() => match probed {},
             () = Arc::clone(&self.worker).run(trouble) => {}
             () = self.keep_counting() => {}
+            surveyed = self.keep_surveying(covers) => match surveyed {},
             measured = self.store.keep_measuring(|| self.worker.hurry()) => match measured {},
             () = self.keep_pacing() => {}
             swept = self.sweeper.run() => match swept {},
@@ -231,8 +245,38 @@ impl Tier {
         }
     }
 
-    /// Counts what is dirty.
+    /// Looks at the whole registry now and then. The log says once if there are objects that no rule covers.
+    async fn keep_surveying(&self, covers: impl Fn(&ObjectName) -> bool) -> Infallible {
+        loop {
+            let pause = match Survey::of(&self.names, &covers).await {
+                Ok(survey) => {
+                    self.note(survey);
+                    SURVEY_PAUSE
+                }
+                Err(error) => {
+                    tracing::debug!(%error, tier = %self.name, "the registry was not surveyed");
+                    COUNT_PAUSE
+                }
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    fn note(&self, survey: Survey) {
+        let before = std::mem::replace(&mut *self.survey.lock(), survey.clone());
+        if survey.uncovered > 0 && before.uncovered == 0 {
+            tracing::warn!(
+                tier = %self.name, objects = survey.uncovered, example = ?survey.example,
+                "dirty objects are in a tier that no rule names for them: reads do not find them before they are flushed"
+            );
+        }
+    }
+
+    /// Counts what is dirty, and looks how full the registry is.
     pub(super) async fn refresh(&self) {
+        if let Err(error) = self.room.look(&**self.names.engine()).await {
+            tracing::debug!(%error, tier = %self.name, "the registry does not say how full it is");
+        }
         if let Ok(figures) = self.count().await {
             *self.figures.lock() = figures;
         }
@@ -292,7 +336,27 @@ impl Tier {
         if !self.is_reachable() {
             return Err(Uncached::TierUnavailable);
         }
+        self.check_room().map_err(|_| Uncached::RegistryFull)?;
         self.store.check()
+    }
+
+    /// Checks that the registry has room for something that begins.
+    ///
+    /// # Errors
+    ///
+    /// The rest is for what makes room.
+    pub(super) fn check_room(&self) -> Result<(), RegistryNearlyFull> {
+        self.room.check()
+    }
+
+    /// How full the registry is, if it says so.
+    pub(super) fn registry_room(&self) -> Option<Room> {
+        self.room.room()
+    }
+
+    /// The last look at the whole registry.
+    pub(super) fn survey(&self) -> Survey {
+        self.survey.lock().clone()
     }
 
     /// Counts the dirty objects that this node wrote.
@@ -342,6 +406,17 @@ pub(super) fn new_key(size_bytes: u64) -> Arc<str> {
 pub(super) fn size_in(key: &str) -> u64 {
     let digits = key.split('-').next().unwrap_or_default();
     u64::from_str_radix(digits, 16).unwrap_or_default()
+}
+
+/// How an operator makes room in a registry.
+const fn remedy(registry: &RegistryConfig) -> &'static str {
+    match registry {
+        RegistryConfig::Embedded(_) => "make room on the disk of its folder",
+        RegistryConfig::Etcd(_) => {
+            "see that etcd compacts (--auto-compaction-retention), or raise --quota-backend-bytes, and \
+             registry_quota with it"
+        }
+    }
 }
 
 async fn open_registry(tier: &Arc<str>, config: &RegistryConfig) -> Result<Arc<dyn Engine>, TierError> {

@@ -41,7 +41,8 @@ pub(super) fn pause(outcome: AttemptOutcome, tries: u32, chance: f64) -> Option<
         AttemptOutcome::Failed(Failure::Unreachable | Failure::BrokenOff) => Duration::ZERO,
         AttemptOutcome::Failed(_) => return None,
         AttemptOutcome::Answered { status, retry_after } => match status.as_u16() {
-            500 | 502 | 503 | 504 => retry_after.unwrap_or_default(),
+            // A store that takes this node for gone says 499: the node is there.
+            499 | 500 | 502 | 503 | 504 => retry_after.unwrap_or_default(),
             _ => return None,
         },
     };
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn only_troubles_that_pass_are_tried_again() {
-        let retried = [500, 502, 503, 504].map(answered);
+        let retried = [499, 500, 502, 503, 504].map(answered);
         let failures = [Failure::Unreachable, Failure::BrokenOff].map(AttemptOutcome::Failed);
         for outcome in retried.into_iter().chain(failures) {
             assert!(pause(outcome, 1, 0.5).is_some(), "{outcome:?}");

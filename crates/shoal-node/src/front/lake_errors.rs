@@ -11,7 +11,12 @@ use crate::single_flight::FetchError;
 
 /// The error when the lake gave no answer.
 pub fn unanswered(error: &EndpointError) -> S3Error {
-    failed(error.kind(), &causes(error))
+    let failed = failed(error.kind(), &causes(error));
+    if error.kind().may_be_carried_out() {
+        failed
+    } else {
+        failed.undone()
+    }
 }
 
 /// The error when a read has no answer.

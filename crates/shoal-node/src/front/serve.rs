@@ -332,7 +332,8 @@ impl Front {
             }
             (Operation::DeleteObjects, Some(bucket)) => self.dirty.delete_many(admitted, &bucket).await,
             (_, Some(_)) => {
-                self.dirty.flush_for_bucket(&admitted).await?;
+                let mut admitted = admitted;
+                self.dirty.flush_for_bucket(&mut admitted).await?;
                 self.forwarder.pass_on(admitted).await
             }
             // Nothing here depends on the content of a body. That of a DeleteObjects goes on unchanged,

@@ -26,7 +26,7 @@ use std::time::Duration;
 pub(crate) use buffer_budget::BufferBudget;
 pub(crate) use io::GuardedIo;
 pub(crate) use response::ResponseService;
-pub use streams::ClientBody;
+pub use streams::{ClientBody, ClientBodyError};
 
 use shoal_s3::error::S3Error;
 use streams::Offers;

@@ -20,6 +20,12 @@ pub struct TierFigures {
     pub oldest_seconds: u64,
     /// The number of flushes at a time.
     pub parallel: u64,
+    /// The bytes of uploads that have not ended.
+    pub upload_bytes: u64,
+    /// The bytes that the registry uses.
+    pub registry_bytes: u64,
+    /// The most that the registry may use.
+    pub registry_quota_bytes: u64,
 }
 
 /// Figures on tiers.
@@ -28,6 +34,9 @@ pub struct TierMetrics {
     age: Family<TierLabel, Gauge>,
     oldest: Family<TierLabel, Gauge>,
     parallel: Family<TierLabel, Gauge>,
+    upload_bytes: Family<TierLabel, Gauge>,
+    registry_bytes: Family<TierLabel, Gauge>,
+    registry_quota_bytes: Family<TierLabel, Gauge>,
     swept_pieces: Family<TierLabel, Counter>,
     swept_bytes: Family<TierLabel, Counter>,
 }
@@ -47,6 +56,18 @@ impl TierMetrics {
                 "tier_flushes_parallel",
                 "Objects that this node brings from the tier to the lake at a time, at most.",
             ),
+            upload_bytes: registry.metric(
+                "tier_upload_bytes",
+                "Bytes in the tier of uploads that have not ended, of all nodes.",
+            ),
+            registry_bytes: registry.metric(
+                "tier_registry_bytes",
+                "Bytes that the registry of the tier uses, as it says.",
+            ),
+            registry_quota_bytes: registry.metric(
+                "tier_registry_quota_bytes",
+                "Bytes that the registry of the tier may use.",
+            ),
             swept_pieces: registry.metric(
                 "tier_swept_pieces",
                 "Pieces of the tier's store that nothing named and that this node removed.",
@@ -64,6 +85,11 @@ impl TierMetrics {
         self.age.get_or_create(&label).set(figures.age_seconds);
         self.oldest.get_or_create(&label).set(figures.oldest_seconds);
         self.parallel.get_or_create(&label).set(figures.parallel);
+        self.upload_bytes.get_or_create(&label).set(figures.upload_bytes);
+        self.registry_bytes.get_or_create(&label).set(figures.registry_bytes);
+        self.registry_quota_bytes
+            .get_or_create(&label)
+            .set(figures.registry_quota_bytes);
     }
 
     /// Counts pieces that a sweep of a tier has removed, and their bytes.

@@ -84,6 +84,8 @@ pub struct EtcdConfig {
     pub client_certificate: Option<(PathBuf, PathBuf)>,
     /// The user, where etcd has users.
     pub user: Option<EtcdUser>,
+    /// `--quota-backend-bytes` of its members; `None` for what they say, or their default.
+    pub quota_bytes: Option<u64>,
 }
 
 /// A user of etcd.
@@ -119,6 +121,7 @@ impl EtcdConfig {
             ca_file: self.ca_file.clone(),
             client_certificate: self.client_certificate.clone(),
             user,
+            quota_bytes: self.quota_bytes,
             ..Settings::at(self.endpoints.clone())
         })
     }
@@ -149,6 +152,7 @@ mod tests {
             ca_file: None,
             client_certificate: None,
             user: Some(EtcdUser { name, password_file }),
+            quota_bytes: None,
         }
     }
 

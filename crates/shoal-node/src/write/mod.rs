@@ -54,6 +54,8 @@ pub enum Uncached {
     TooDirty,
     /// The tier does not answer.
     TierUnavailable,
+    /// The registry of the tier is nearly full.
+    RegistryFull,
     /// The bucket keeps versions, or did: each write must become one.
     Versioned,
 }
@@ -77,6 +79,7 @@ impl Uncached {
             Self::NotPermitted => "not-permitted",
             Self::TooDirty => "too-dirty",
             Self::TierUnavailable => "tier-unavailable",
+            Self::RegistryFull => "registry-full",
             Self::Versioned => "versioned",
         }
     }

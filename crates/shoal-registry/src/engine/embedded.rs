@@ -59,7 +59,7 @@ use snapshots::{Snapshot, Snapshots};
 use writer::Writer;
 
 use super::looks::Looks;
-use super::{At, Engine, EngineError, Outcome, Page, Range, Revision, SessionId, Stored, Transaction};
+use super::{At, Engine, EngineError, Outcome, Page, Range, Revision, Room, SessionId, Stored, Transaction};
 
 /// Values that one page returns at most, together. The page ends before.
 const PAGE_BYTES_MAX: usize = 8 << 20;
@@ -171,6 +171,18 @@ impl Engine for Embedded {
         async move {
             transaction.check()?;
             self.writer.commit(transaction).await
+        }
+        .boxed()
+    }
+
+    /// The file grows as long as the disk has room for it, but for the reserve.
+    fn room(&self) -> BoxFuture<'_, Result<Room, EngineError>> {
+        let folder = self.writer.folder().to_owned();
+        async move {
+            let looking = tokio::task::spawn_blocking(move || folder::room(&folder));
+            let looked = looking.await.map_err(|stopped| stopped.to_string());
+            let room = looked.and_then(|room| room.map_err(|error| error.to_string()));
+            room.map_err(EngineError::Unavailable)
         }
         .boxed()
     }

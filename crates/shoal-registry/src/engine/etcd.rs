@@ -40,19 +40,22 @@ use member::{Member, NoAnswer, Token};
 use messages::{
     AuthenticateRequest, AuthenticateResponse, Compare, Empty, ErrorResponse, GrantRequest, KeyValue,
     LeaseRequest, LeaseResponse, Operation, RangeRequest, RangeResponse, ReadRequest, ReadResponse,
-    ReadResult, Streamed, TxnRequest, TxnResponse,
+    ReadResult, StatusResponse, Streamed, TxnRequest, TxnResponse,
 };
 use refusal::Refusal;
 
 use super::looks::Looks;
 use super::{
-    Change, Condition, Engine, EngineError, Outcome, Page, Range, Revision, SessionId, Stored, Transaction,
-    prefix_end,
+    Change, Condition, Engine, EngineError, Outcome, Page, Range, Revision, Room, SessionId, Stored,
+    Transaction, prefix_end,
 };
 
 /// The number of requests that look at keys at a time. With more of them each is for fewer looks, which costs
 /// etcd more.
 const LOOKS: usize = 4;
+
+/// `--quota-backend-bytes` by default.
+const QUOTA_BYTES: u64 = 2 << 30;
 
 /// Time between two rounds over all members.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -65,6 +68,7 @@ pub struct Etcd {
     prefix: Bytes,
     timeout: Duration,
     user: Option<(String, Secret)>,
+    quota_bytes: Option<u64>,
     looks: Looks,
 }
 
@@ -101,6 +105,7 @@ impl Etcd {
             prefix: Bytes::copy_from_slice(settings.prefix.as_bytes()),
             timeout: settings.timeout,
             user: settings.user.clone(),
+            quota_bytes: settings.quota_bytes,
             looks: Looks::new(LOOKS),
         })
     }
@@ -424,6 +429,24 @@ impl Engine for Etcd {
                 }
                 Err(failed) => Err(failed.into_error()),
             }
+        }
+        .boxed()
+    }
+
+    /// As the member that answers says: all of them hold the same. Pages of the file that are free are used
+    /// again, so they count as room.
+    fn room(&self) -> BoxFuture<'_, Result<Room, EngineError>> {
+        async move {
+            let nothing = serde_json::Map::new();
+            let status: Result<StatusResponse, _> =
+                self.ask("/v3/maintenance/status", &nothing, Repeat::Safe).await;
+            let status = status.map_err(Failed::into_error)?;
+            let of_member = Some(status.quota_bytes).filter(|quota| *quota > 0);
+            let used = Some(status.used_bytes).filter(|used| *used > 0);
+            Ok(Room {
+                used_bytes: used.unwrap_or(status.file_bytes),
+                quota_bytes: self.quota_bytes.or(of_member).unwrap_or(QUOTA_BYTES),
+            })
         }
         .boxed()
     }

@@ -7,7 +7,7 @@ use super::happenings::{Next, step};
 use super::monitor::Answer;
 use super::planted::Planted;
 use super::protocol::{Outcome, Protocol, Then};
-use super::state::{At, LakeAnswer, Life, Object, Process, Request, Seen, Stamp, State, Work};
+use super::state::{At, LakeAnswer, Left, Life, Object, Packed, Process, Request, Seen, Stamp, State, Work};
 
 impl Protocol {
     /// `condition` is the condition of the commit, and the token of the change.
@@ -37,7 +37,9 @@ impl Protocol {
         // A commit that is sent again must be the same: the first one may still happen.
         let is_retry =
             matches!(process.at, At::BeginUnsure { .. }) && !self.is(Planted::RetriesInAnotherLife);
-        let life = if is_retry {
+        // An operation goes on in the life in which it began, as long as that one's session lasts.
+        let goes_on = process.at != At::Idle && !state.has_lapsed(process.life);
+        let life = if is_retry || goes_on {
             process.life
         } else {
             state.present_life(&process)
@@ -64,6 +66,7 @@ impl Protocol {
             // It waits until the entry has changed.
             (_, Err(NotBegun::Busy(_) | NotBegun::Changed)) => return,
         };
+        let was_nothing = stamp == Stamp::Absent || self.is(Planted::LeavesNothingOfAnEntry);
         let then = Then {
             what: "begins its change",
             at: At::Begun { token, of },
@@ -77,10 +80,11 @@ impl Protocol {
             } else {
                 start_of(&process)
             },
+            alone: seen.entry == Packed::default() && !is_retry && was_nothing,
         };
         let mut before = state.clone();
         before.processes[number].life = life;
-        self.commit(&before, number, stamp, Some(begun), then, next);
+        self.commit(&before, number, stamp, begun.into(), then, next);
     }
 
     pub(crate) fn begin_again(
@@ -170,10 +174,17 @@ impl Protocol {
                 outcome,
                 unsure: process.at,
                 conflict: process.at,
+                alone: false,
             };
             let entry = Entry::from(seen.entry);
             if let Some(entry) = self.left(&entry, token, of, done) {
-                self.commit(state, number, seen.stamp, Some(entry), then, next);
+                let is_refused = answer.is_some_and(|answer| answer != LakeAnswer::Done);
+                let left = if is_refused && process.alone {
+                    Left::NothingAtOnce
+                } else {
+                    entry.into()
+                };
+                self.commit(state, number, seen.stamp, left, then, next);
                 continue;
             }
             // The change has left the entry. As long as the session lasts, only the process itself can have
@@ -233,33 +244,39 @@ impl Protocol {
             outcome: Outcome::Nothing,
             unsure: At::Idle,
             conflict: At::Idle,
+            alone: false,
         };
         let entry = Entry::from(seen.entry);
         if let Some(busy) = seen.entry.busy {
-            let lives = !state.has_lapsed(busy.owner) && !self.is(Planted::AdoptsFromTheLiving);
+            let lives = match self.planted {
+                Some(Planted::AdoptsFromTheLiving) => false,
+                Some(Planted::AdoptsAtTakeover) => !state.is_succeeded(busy.owner),
+                _ => !state.has_lapsed(busy.owner),
+            };
             let fenced = !state.requests.iter().any(|request| request.owner == busy.owner)
                 || self.is(Planted::AdoptsWithoutFence);
-            if lives || !fenced {
+            let is_unknown = state.is_unknown(busy.token) && !self.is(Planted::LeavesItsChange);
+            if lives && !is_unknown || !fenced {
                 return;
             }
             let given_up = entry
                 .given_up(Ulid(u128::from(busy.token)))
                 .expect("the token is the entry's");
-            let then_given_up = then("gives up the change of a dead owner");
-            self.commit(state, number, seen.stamp, Some(given_up), then_given_up, next);
+            let then_given_up = then("gives up a change of a dead owner, or one that its owner does not know");
+            self.commit(state, number, seen.stamp, given_up.into(), then_given_up, next);
             if busy.kind == Kind::Flush && state.lake == busy.of {
                 let done = entry
                     .done(Ulid(u128::from(busy.token)))
                     .expect("the token is the entry's");
                 let then_done = then("finds the flush of a dead owner done");
-                self.commit(state, number, seen.stamp, Some(done), then_done, next);
+                self.commit(state, number, seen.stamp, done.into(), then_done, next);
             }
         } else if entry.is_empty() && seen.stamp != Stamp::Absent {
             self.commit(
                 state,
                 number,
                 seen.stamp,
-                None,
+                Left::Nothing,
                 then("removes the empty entry"),
                 next,
             );

@@ -110,14 +110,21 @@ pub(crate) fn late_commits_land(state: &State, removed_during: Option<Use>, next
             after.clone(),
         ));
         if state.is_unchanged(late.stamp) {
-            after.commit(late.entry, removed_during);
+            after.commit(late.left, removed_during);
             next.push((step(number, "was to commit; the late commit happens"), after));
         }
     }
 }
 
-/// Nodes crash, or freeze until their session has ended.
+/// Nodes crash, freeze until their session has ended, or are taken over by a later life while they work.
 pub(crate) fn nodes_fail(state: &State, next: &mut Next) {
+    for node in 0..state.lives.len() {
+        if state.lasting[node] < state.lives[node] {
+            let mut ended = state.clone();
+            ended.lasting[node] = state.lives[node];
+            next.push((step(node, "was taken over; the session ends by its own clock"), ended));
+        }
+    }
     if state.crashes_left == 0 {
         return;
     }
@@ -140,10 +147,15 @@ pub(crate) fn nodes_fail(state: &State, next: &mut Next) {
             .iter()
             .any(|process| owns(process.life) && process.has_change())
         {
-            let mut lapsed = state.clone();
-            lapsed.lives[node] += 1;
-            lapsed.crashes_left -= 1;
+            let mut taken_over = state.clone();
+            taken_over.lives[node] += 1;
+            taken_over.crashes_left -= 1;
+            let mut lapsed = taken_over.clone();
+            lapsed.lasting[node] = lapsed.lives[node];
             next.push((fault(number, "is frozen until its session has ended"), lapsed));
+            if state.lasting[node] == state.lives[node] {
+                next.push((fault(number, "is taken over by a later life, and goes on"), taken_over));
+            }
         }
     }
 }
@@ -159,9 +171,11 @@ pub(crate) fn crash(state: &mut State, node: usize) {
                 At::Idle
             };
             process.seen = None;
+            process.alone = false;
         }
     }
     state.lives[node] += 1;
+    state.lasting[node] = state.lives[node];
     state.crashes_left -= 1;
 }
 

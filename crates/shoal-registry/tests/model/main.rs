@@ -168,8 +168,8 @@ fn the_model_finds_an_entry_that_is_removed_while_a_get_relies_on_its_absence() 
 
 #[test]
 fn the_model_finds_an_entry_that_is_removed_while_a_commit_relies_on_its_absence() {
-    let problem = find(Planted::RemovedDuringCommit, &[Delete], Start::Nothing, 0, 1);
-    assert_eq!(problem, Problem::Stuck);
+    let problem = find(Planted::RemovedDuringCommit, &[Put, Delete], Start::Nothing, 0, 1);
+    assert_eq!(problem, Problem::WrongRead);
 }
 
 #[test]
@@ -263,4 +263,22 @@ fn the_model_finds_a_delete_that_trusts_another_node() {
 fn the_model_finds_a_delete_that_takes_an_empty_entry_for_its_own_work() {
     let problem = find(Planted::TrustsTheEntry, &[Delete], Start::Dirty, 1, 0);
     assert_eq!(problem, Problem::WrongRead);
+}
+
+#[test]
+fn the_model_finds_a_takeover_that_clears_changes_of_the_life_before_at_once() {
+    let problem = find(Planted::AdoptsAtTakeover, &[Delete], Start::Dirty, 1, 0);
+    assert_eq!(problem, Problem::WrongRead);
+}
+
+#[test]
+fn the_model_finds_a_refused_change_that_removes_an_entry_that_was_there_before() {
+    let problem = find(
+        Planted::LeavesNothingOfAnEntry,
+        &[Put, Get, Delete, Create],
+        Start::Clean,
+        1,
+        0,
+    );
+    assert_eq!(problem, Problem::NoOrder);
 }

@@ -18,7 +18,8 @@ pub(crate) enum Planted {
     /// An empty entry is removed although a commit on the condition that there is no entry is on its way,
     /// or is about to be sent again.
     RemovedDuringCommit,
-    /// An operation ends while its change may still begin.
+    /// An operation ends while its change may still begin, and its node does not give up changes that it does
+    /// not know.
     LeavesItsChange,
     /// The end of a change removes whatever object is current.
     DoneRemovesNewer,
@@ -42,4 +43,9 @@ pub(crate) enum Planted {
     TrustsOthers,
     /// The same, unless the object that it was to remove is still in the entry.
     TrustsTheEntry,
+    /// A node that has taken over its earlier life clears that one's changes before the session of that life
+    /// has ended by its own clock.
+    AdoptsAtTakeover,
+    /// A change that is refused removes an empty entry at once that was there before it.
+    LeavesNothingOfAnEntry,
 }

@@ -5,7 +5,7 @@ use shoal_registry::entry::Entry;
 use super::happenings::{Next, crash, fault, lake_works, late_commits_land, nodes_fail, step};
 use super::monitor::{Answer, Monitor};
 use super::planted::Planted;
-use super::state::{At, FIRST_CLIENT, LateCommit, Object, PROCESSES, Packed, Seen, Stamp, State, Use, Work};
+use super::state::{At, FIRST_CLIENT, LateCommit, Left, Object, PROCESSES, Seen, Stamp, State, Use, Work};
 
 /// The rules by which a state follows from another.
 pub(crate) struct Protocol {
@@ -29,6 +29,8 @@ pub(crate) struct Then {
     pub(crate) unsure: At,
     /// Where it is if the entry has changed.
     pub(crate) conflict: At,
+    /// Whether the entry is then its own: see [`Process::alone`](super::state::Process::alone).
+    pub(crate) alone: bool,
 }
 
 /// The outcome that a client learns.
@@ -200,8 +202,9 @@ impl Protocol {
             } else {
                 At::Start
             },
+            alone: false,
         };
-        self.commit(state, number, stamp, Some(entry), then, next);
+        self.commit(state, number, stamp, entry.into(), then, next);
     }
 
     fn put_again(&mut self, state: &State, number: usize, stamp: Stamp, seen: Seen, next: &mut Next) {
@@ -228,11 +231,10 @@ impl Protocol {
         state: &State,
         number: usize,
         stamp: Stamp,
-        entry: Option<Entry<Object>>,
+        left: Left,
         then: Then,
         next: &mut Next,
     ) {
-        let entry = entry.map(Packed::from);
         let mut before = state.clone();
         before.processes[number].seen = None;
         self.begin_operation(&mut before, number);
@@ -245,16 +247,17 @@ impl Protocol {
         // Before the commit changes what the stamps mean.
         unsure.processes[number].at = then.unsure;
         let mut happened = unsure.clone();
-        happened.commit(entry, self.removed_during());
+        happened.commit(left, self.removed_during());
         let mut late = unsure;
         late.late_commits.push(LateCommit {
             stamp,
-            entry,
+            left,
             sender: number as u8,
         });
 
         before.processes[number].at = then.at;
-        before.commit(entry, self.removed_during());
+        before.commit(left, self.removed_during());
+        before.processes[number].alone = then.alone;
         if before.processes[number].is_client() {
             self.tell(&mut before, number, then.outcome);
         }

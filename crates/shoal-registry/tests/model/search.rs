@@ -90,6 +90,7 @@ impl Case {
             requests: Vec::new(),
             late_commits: Vec::new(),
             lives: [0; NODES],
+            lasting: [0; NODES],
             processes,
             explanations,
             crashes_left: self.crashes,

@@ -46,7 +46,7 @@ pub(crate) struct PackedBusy {
 }
 
 /// A node in one of its lives. Its number is less than that of the node's present life if its session has
-/// ended, by a crash or because the node was frozen for long.
+/// ended, by a crash or because the node was frozen for long, or if the present life has taken it over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Life {
     pub(crate) node: u8,
@@ -96,6 +96,33 @@ pub(crate) enum Stamp {
     Unchanged,
     /// The entry has changed since, or the process read it longer ago than it may rely on.
     Outdated,
+}
+
+/// What a commit leaves in the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Left {
+    /// This entry.
+    Entry(Packed),
+    /// No entry. It has been empty for longer than a process may rely on a read, and than a commit is on its
+    /// way.
+    Nothing,
+    /// No entry, as before the change that leaves it.
+    NothingAtOnce,
+}
+
+impl Left {
+    pub(crate) fn entry(self) -> Option<Packed> {
+        match self {
+            Self::Entry(entry) => Some(entry),
+            Self::Nothing | Self::NothingAtOnce => None,
+        }
+    }
+}
+
+impl From<Entry<Object>> for Left {
+    fn from(entry: Entry<Object>) -> Self {
+        Self::Entry(entry.into())
+    }
 }
 
 /// The use that a process has for a revision.
@@ -186,6 +213,8 @@ pub(crate) struct Process {
     pub(crate) expects: u8,
     /// Its reading of the entry, if reading and committing are separate steps.
     pub(crate) seen: Option<Seen>,
+    /// Whether there was no entry before its change, and the entry has not changed since.
+    pub(crate) alone: bool,
 }
 
 impl Process {
@@ -201,6 +230,7 @@ impl Process {
             object,
             expects,
             seen: None,
+            alone: false,
         }
     }
 
@@ -253,7 +283,7 @@ pub(crate) struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LateCommit {
     pub(crate) stamp: Stamp,
-    pub(crate) entry: Option<Packed>,
+    pub(crate) left: Left,
     /// The process that sent it.
     pub(crate) sender: u8,
 }
@@ -269,6 +299,9 @@ pub(crate) struct State {
     pub(crate) late_commits: Vec<LateCommit>,
     /// The number of each node's present life.
     pub(crate) lives: [u8; NODES],
+    /// The first life of each node whose session lasts by its own clock: less than the present one if that
+    /// one has taken it over.
+    pub(crate) lasting: [u8; NODES],
     pub(crate) processes: [Process; PROCESSES],
     pub(crate) explanations: Explanations,
     /// How many more nodes may crash or freeze.
@@ -305,22 +338,25 @@ impl State {
 
     /// Changes the entry, and with it what the stamps of all processes mean. `removed_during` is a planted
     /// bug.
-    pub(crate) fn commit(&mut self, entry: Option<Packed>, removed_during: Option<Use>) {
+    pub(crate) fn commit(&mut self, left: Left, removed_during: Option<Use>) {
         // An empty entry stays longer than a process may rely on a read, and than a commit is on its way:
         // when it is removed, no process relies on having seen no entry before.
         let is_outdated = |stamp: Stamp, is_for: Use| match stamp {
             Stamp::Unchanged => true,
-            Stamp::Absent => entry.is_none() && removed_during != Some(is_for),
+            Stamp::Absent => left == Left::Nothing && removed_during != Some(is_for),
             Stamp::Outdated => false,
         };
-        for (is_for, stamp) in self.processes.iter_mut().flat_map(Process::stamps) {
-            if is_outdated(*stamp, is_for) {
-                *stamp = Stamp::Outdated;
+        for process in &mut self.processes {
+            process.alone = false;
+            for (is_for, stamp) in process.stamps() {
+                if is_outdated(*stamp, is_for) {
+                    *stamp = Stamp::Outdated;
+                }
             }
         }
         self.late_commits
             .retain(|late| !is_outdated(late.stamp, Use::Commit));
-        self.entry = entry;
+        self.entry = left.entry();
     }
 
     /// The present life of the node of `process`.
@@ -332,9 +368,26 @@ impl State {
         }
     }
 
-    /// Whether the session of this life has ended.
+    /// Whether the session of this life has ended, also by its own clock.
     pub(crate) fn has_lapsed(&self, life: Life) -> bool {
+        life.number < self.lasting[usize::from(life.node)]
+    }
+
+    /// Whether a later life of the node has begun.
+    pub(crate) fn is_succeeded(&self, life: Life) -> bool {
         life.number < self.lives[usize::from(life.node)]
+    }
+
+    /// Whether no process knows a change that is in the entry, and it does not begin once more. Its commit was
+    /// late, and its process has seen another change since.
+    pub(crate) fn is_unknown(&self, token: u8) -> bool {
+        let is_late = |late: &LateCommit| {
+            let busy = late.left.entry().and_then(|entry| entry.busy);
+            busy.is_some_and(|busy| busy.token == token)
+        };
+        !self.processes.iter().any(|process| process.token() == Some(token))
+            && !self.requests.iter().any(|request| request.token == token)
+            && !self.late_commits.iter().any(is_late)
     }
 
     /// A token that nothing mentions. Nothing can tell it from one that was never used.
@@ -346,7 +399,7 @@ impl State {
                 || self
                     .late_commits
                     .iter()
-                    .any(|late| busy(late.entry) == Some(token))
+                    .any(|late| busy(late.left.entry()) == Some(token))
                 || self.processes.iter().any(|process| {
                     process.token() == Some(token) || busy(process.seen.map(|seen| seen.entry)) == Some(token)
                 })
@@ -380,7 +433,7 @@ impl fmt::Display for State {
             )?;
         }
         for late in &self.late_commits {
-            write!(formatter, "; late: {:?}", late.entry.map(|entry| entry.current))?;
+            write!(formatter, "; late: {:?}", late.left.entry().map(|entry| entry.current))?;
         }
         Ok(())
     }

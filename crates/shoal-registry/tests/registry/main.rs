@@ -4,5 +4,6 @@
 mod names;
 mod references;
 mod support;
+mod takeover;
 mod uploads;
 mod worker;

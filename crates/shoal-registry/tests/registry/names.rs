@@ -59,6 +59,13 @@ impl Bed {
         self.names.begin(&self.name, change, by, None).await
     }
 
+    /// Begins a change of a name without a dirty object.
+    async fn begin_on_nothing(&self, kind: Kind) -> BegunChange {
+        let by = (owner(NODE), new_id());
+        let change = (kind, Of::Exactly(None));
+        self.names.begin(&self.name, change, by, None).await.unwrap()
+    }
+
     async fn delete(&self, of: &DirtyVersion) {
         let begun = self.begin(NODE, Kind::Delete, of).await.unwrap();
         self.names.done(&begun, || true).await.unwrap();
@@ -134,6 +141,46 @@ async fn a_flushed_object_leaves_an_empty_entry_that_is_removed_later() {
     bed.names.remove_empty(&empty, NODE, id).await.unwrap();
     assert!(!bed.names.is_as_found(&bed.name, &found).await.unwrap());
     assert!(bed.engine.keys("d/").is_empty() && bed.engine.keys("e/").is_empty());
+}
+
+#[tokio::test]
+async fn a_change_that_was_refused_leaves_nothing_where_nothing_was() {
+    let bed = bed();
+    for kind in [Kind::Delete, Kind::Write] {
+        let begun = bed.begin_on_nothing(kind).await;
+        assert_eq!(bed.names.refused(&begun).await, Ok(Ended::Ended));
+        assert_eq!(bed.engine.keys(""), [""; 0], "{kind:?}");
+        // The answer to the end is lost.
+        let begun = bed.begin_on_nothing(kind).await;
+        bed.engine.fail(&[Fault::AnswerLost]);
+        assert_eq!(bed.names.refused(&begun).await, Ok(Ended::Ended));
+        assert_eq!(bed.engine.keys(""), [""; 0], "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_leaves_an_entry_if_it_may_have_happened_or_something_else_did() {
+    let bed = bed();
+    let left = || (bed.engine.keys("d/").len(), bed.engine.keys("e/").len());
+    let begun = bed.begin_on_nothing(Kind::Write).await;
+    bed.names.give_up(&begun).await.unwrap();
+    assert_eq!(left(), (1, 1), "it may have been carried out");
+    // There is an entry already.
+    let begun = bed.begin_on_nothing(Kind::Write).await;
+    bed.names.refused(&begun).await.unwrap();
+    assert_eq!(left(), (1, 2));
+
+    let bed = self::bed();
+    bed.engine.fail(&[Fault::AnswerLost]);
+    let begun = bed.begin_on_nothing(Kind::Write).await;
+    bed.names.refused(&begun).await.unwrap();
+    assert_eq!(bed.engine.keys("d/").len(), 1, "it may begin once more");
+
+    let bed = self::bed();
+    let begun = bed.begin_on_nothing(Kind::Delete).await;
+    let version = bed.write("bytes").await;
+    bed.names.refused(&begun).await.unwrap();
+    assert_eq!(bed.current().await, Some(version));
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use shoal_registry::engine::{
-    Change, Engine, EngineError, Outcome, Page, Range, Revision, SessionId, Stored, Transaction,
+    Change, Engine, EngineError, Outcome, Page, Range, Revision, Room, SessionId, Stored, Transaction,
 };
 use shoal_registry::session::new_id;
 use shoal_registry::{DirtyVersion, Lifetime};
@@ -205,6 +205,14 @@ impl Engine for Memory {
             wait_for(answer).await;
             outcome
         })
+    }
+
+    fn room(&self) -> BoxFuture<'_, Result<Room, EngineError>> {
+        let room = Room {
+            used_bytes: 0,
+            quota_bytes: 1 << 30,
+        };
+        Box::pin(ready(Ok(room)))
     }
 
     fn open_session(&self, time_to_live: Duration) -> BoxFuture<'_, Result<SessionId, EngineError>> {

@@ -52,7 +52,7 @@ impl Lake for TestLake {
             let latency = self.0.lock().latency;
             sleep(latency).await;
             if !change.may_send() {
-                return FlushEnd::Refused("the session is over".into());
+                return FlushEnd::NotWritten("the session is over".into());
             }
             let mut state = self.0.lock();
             state.writes += 1;
@@ -82,9 +82,14 @@ struct Node {
 
 impl Node {
     async fn start(id: u64, engine: &Arc<Memory>, lake: &TestLake) -> Self {
+        let session = Session::new(Arc::clone(engine) as Arc<dyn Engine>, id, SESSION);
+        Self::start_with(session, id, engine, lake).await
+    }
+
+    async fn start_with(session: Session, id: u64, engine: &Arc<Memory>, lake: &TestLake) -> Self {
         let engine = Arc::clone(engine) as Arc<dyn Engine>;
-        let names = Names::new(Arc::clone(&engine), id, FENCE);
-        let session = Arc::new(Session::new(engine, id, SESSION));
+        let names = Names::new(engine, id, FENCE);
+        let session = Arc::new(session);
         session.keep().await.unwrap();
         let changes = Arc::new(Changes::new(names.clone(), Arc::clone(&session)));
         let parts = (Arc::clone(&session), Arc::clone(&changes));
@@ -381,6 +386,29 @@ async fn a_change_of_a_later_life_is_given_up_after_the_death_that_ends_that_lif
         sleep(Duration::from_secs(6)).await;
         assert!(engine.keys("b/").is_empty(), "{lives_on:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_takes_its_session_over_writes_at_once_and_leaves_old_changes_until_their_fence() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    let folder = tempfile::tempdir().unwrap();
+    let start = async || {
+        let engine_of_session = Arc::clone(&engine) as Arc<dyn Engine>;
+        let session = Session::new(engine_of_session, 1, SESSION).kept_in(folder.path().join("life"));
+        Node::start_with(session, 1, &engine, &lake).await
+    };
+    let killed = start().await;
+    std::mem::forget(killed.begin("old", Kind::Write).await.unwrap());
+    killed.kill();
+    let next = start().await;
+    next.write(&name("new"), "bytes").await;
+    next.worker.flush(&name("new")).await.unwrap();
+    assert_eq!(engine.keys("b/").len(), 1);
+    // A second less than the session of the earlier life and the fence.
+    sleep(SESSION + FENCE - Duration::from_secs(1)).await;
+    assert_eq!(engine.keys("b/").len(), 1);
+    sleep(Duration::from_secs(3)).await;
+    assert!(engine.keys("b/").is_empty());
 }
 
 #[tokio::test(start_paused = true)]

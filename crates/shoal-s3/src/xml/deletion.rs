@@ -186,6 +186,16 @@ impl DeletionResult {
         about.any(|result| !result.is_deleted)
     }
 
+    /// The lake's reason why an object is not removed.
+    pub fn refusal(&self, key: &Key) -> Option<ErrorDocument> {
+        let mut about = self.results.iter().filter(|result| result.is_about(key));
+        let refused = about.find(|result| !result.is_deleted)?;
+        Some(ErrorDocument {
+            code: refused.element.text_of("Code").unwrap_or_default(),
+            message: refused.element.text_of("Message").unwrap_or_default(),
+        })
+    }
+
     fn is_told_of(&self, key: &Key) -> bool {
         self.results.iter().any(|result| result.is_about(key))
     }
@@ -312,6 +322,8 @@ mod tests {
         };
         let removed = ["a", "b", "c", "d", "e"].map(|name| result.is_removed(&key(name)));
         assert_eq!(removed, [true, false, false, false, false]);
+        let refusal = |name: &str| result.refusal(&key(name)).map(|error| error.code);
+        assert_eq!((refusal("c").as_deref(), refusal("a")), (Some("AccessDenied"), None));
         assert!(
             result
                 .write(false)

@@ -13,8 +13,10 @@ mod listing;
 mod listing_uploads;
 mod multipart;
 mod permission;
+mod refusals;
 mod slow;
 mod store;
+mod told;
 
 use std::time::Duration;
 

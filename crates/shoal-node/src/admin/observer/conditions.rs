@@ -1,11 +1,13 @@
 //! The conditions that hold on this node now.
 
+use shoal_base::amount::{counted, human_bytes};
 use shoal_store::Health;
 
-use super::Observer;
+use super::{Observer, name_of};
 use crate::clock;
 use crate::conditions::{Condition, ConditionName};
 use crate::cooperation::CooperationMode;
+use crate::dirty::TierStatus;
 use crate::handoff::{HandoffPhase, HandoffProgress};
 
 impl Observer {
@@ -25,14 +27,9 @@ impl Observer {
                 format!("it stores nothing: {why}"),
             ));
         }
-        let unreachable = self.dirty.tiers().into_iter().filter(|tier| !tier.is_reachable);
-        conditions.extend(unreachable.map(|tier| {
-            let detail = format!(
-                "the registry of tier {} does not answer; requests for names below its rules are answered 503",
-                tier.name
-            );
-            Condition::new(ConditionName::TierUnreachable, detail)
-        }));
+        for tier in self.dirty.tiers() {
+            conditions.extend(of_tier(&tier));
+        }
         if self.config.cooperation.mode != CooperationMode::Solo {
             conditions.extend(self.of_the_cluster());
         }
@@ -111,4 +108,52 @@ impl Observer {
         }));
         conditions
     }
+}
+
+/// The conditions of one tier.
+fn of_tier(tier: &TierStatus) -> Vec<Condition> {
+    let name = &tier.name;
+    let mut conditions = Vec::new();
+    if !tier.is_reachable {
+        let detail = format!(
+            "the registry of tier {name} does not answer; requests for names below its rules are answered 503"
+        );
+        conditions.push(Condition::new(ConditionName::TierUnreachable, detail));
+    }
+    if tier.is_full {
+        let [stored, capacity, uploads] =
+            [tier.bytes, tier.capacity_bytes, tier.survey.upload_bytes].map(human_bytes);
+        let detail = format!(
+            "tier {name} has no room: {stored} of {capacity}, {uploads} of them parts of uploads that have not ended; \
+             objects go to the lake at once, and an upload ends when it is completed or aborted, or {} days after \
+             its last part",
+            tier.pace.upload_age.as_secs() / 86_400
+        );
+        conditions.push(Condition::new(ConditionName::TierFull, detail));
+    }
+    if let Some(nearly_full) = &tier.nearly_full {
+        let detail = format!("{nearly_full}; {}", nearly_full.remedy);
+        conditions.push(Condition::new(ConditionName::RegistryNearlyFull, detail));
+    }
+    if let (1.., Some(example)) = (tier.survey.uncovered, &tier.survey.example) {
+        let detail = format!(
+            "{} in tier {name} {} no rule with mode = \"back\", such as {}; reads do not find them before they are \
+             flushed, so add the rule again until then",
+            counted(tier.survey.uncovered, "dirty object"),
+            if tier.survey.uncovered == 1 { "has" } else { "have" },
+            name_of(example)
+        );
+        conditions.push(Condition::new(ConditionName::DirtyWithoutRule, detail));
+    }
+    let mut refused = tier.failed.iter().filter(|failed| failed.is_refused);
+    if let Some(first) = refused.next() {
+        let others = match refused.count() {
+            0 => String::new(),
+            others => format!(", and {others} more (write_back.troubled)"),
+        };
+        let (object, error) = (name_of(&first.name), &first.error);
+        let detail = format!("{object} stays in tier {name}: {error}{others}");
+        conditions.push(Condition::new(ConditionName::FlushRefused, detail));
+    }
+    conditions
 }

@@ -20,6 +20,9 @@ impl Observer {
                 age_seconds: tier.pace.age.as_secs(),
                 oldest_seconds: tier.oldest.unwrap_or_default().as_secs(),
                 parallel: tier.pace.parallel as u64,
+                upload_bytes: tier.survey.upload_bytes,
+                registry_bytes: tier.registry.map_or(0, |room| room.used_bytes),
+                registry_quota_bytes: tier.registry.map_or(0, |room| room.quota_bytes),
             };
             metrics.set(&tier.name, figures);
             let before = before.get(&tier.name).copied().unwrap_or_default();

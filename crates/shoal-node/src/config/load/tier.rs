@@ -21,12 +21,13 @@ const S3_KEYS: [&str; 9] = [
 ];
 
 /// The keys of a registry in etcd.
-const ETCD_KEYS: [&str; 5] = [
+const ETCD_KEYS: [&str; 6] = [
     "registry_ca_file",
     "registry_certificate",
     "registry_key",
     "registry_user",
     "registry_password_file",
+    "registry_quota",
 ];
 
 impl Loader {
@@ -152,6 +153,7 @@ impl Loader {
             ca_file: self.optional(entry, "registry_ca_file"),
             client_certificate: certificate.zip(key),
             user: self.etcd_user(entry),
+            quota_bytes: self.optional(entry, "registry_quota"),
         }
     }
 

@@ -58,7 +58,8 @@ fn a_tier_of_a_cluster_is_a_bucket_and_an_etcd() {
     let config = desk
         .file(&format!(
             "{CLUSTER}{S3}access_key = \"AK\"\nsecret_key_file = \"{secret}\"\nclass_small = \"FAST\"\n\
-             large = \"1MiB\"\nregistry_user = \"shoal\"\nregistry_password_file = \"{secret}\"\n{RULE}"
+             large = \"1MiB\"\nregistry_user = \"shoal\"\nregistry_password_file = \"{secret}\"\n\
+             registry_quota = \"8GiB\"\n{RULE}"
         ))
         .config();
     let TierStoreConfig::S3(store) = &config.tiers[0].store else {
@@ -80,6 +81,7 @@ fn a_tier_of_a_cluster_is_a_bucket_and_an_etcd() {
     };
     assert_eq!(etcd.endpoints, "https://etcd-1:2379,https://etcd-2:2379");
     assert_eq!(etcd.user.as_ref().unwrap().name, "shoal");
+    assert_eq!(etcd.quota_bytes, Some(8 << 30));
 }
 
 #[test]

@@ -22,14 +22,15 @@ use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::xml::{Deletion, DeletionResult, ErrorDocument, Key};
 
 use super::carry_out::{expired, unknown};
+use super::commits::CommitBound;
 use super::deletion::Expected;
 use super::flush::{Flusher, not_begun};
 use super::listing::{answered_with, read, unreadable};
 use super::multipart::malformed;
 use super::permission::{Asker, Permissions, without_body};
 use super::{PARALLEL, ResponseResult, Shared, access_denied, try_again};
-use crate::dirty::{DirtyObjects, Lookup, is_undecided};
-use crate::endpoint::{Endpoint, EndpointRequest, RequestBody};
+use crate::dirty::{DirtyObjects, Lookup};
+use crate::endpoint::{Endpoint, EndpointRequest, RequestBody, is_undecided, is_undecided_code};
 use crate::front::admission::{Admitted, Opened};
 use crate::front::body::ResponseBody;
 use crate::front::lake_errors;
@@ -51,8 +52,8 @@ type Refused = Vec<(Key, S3Error)>;
 enum Answered {
     /// The result of each key.
     Result(response::Parts, DeletionResult),
-    /// Another answer, for the client.
-    Other(Response<ResponseBody>),
+    /// Another answer, for the client, and whether the lake may have removed objects nevertheless.
+    Other(Response<ResponseBody>, bool),
 }
 
 /// Removes many objects in one request.
@@ -63,6 +64,7 @@ pub(super) struct BulkDeletions {
     lake: Arc<Endpoint>,
     permissions: Arc<Permissions>,
     flusher: Arc<Flusher>,
+    commits: Arc<CommitBound>,
 }
 
 /// Whether the lake is asked to remove an object.
@@ -83,6 +85,7 @@ impl BulkDeletions {
             lake: Arc::clone(&shared.lake),
             permissions: Arc::clone(&shared.permissions),
             flusher: Arc::clone(&shared.flusher),
+            commits: Arc::clone(&shared.commits),
         }
     }
 
@@ -94,6 +97,7 @@ impl BulkDeletions {
             .await?;
         let deletion = Deletion::read(&body).map_err(|_| malformed())?;
         drop(body);
+        self.commits.pass(&opened.caller, deletion.keys.len()).await?;
         let (this, bucket) = (self.clone(), bucket.to_owned());
         // A task of its own: the changes end by what the lake answers, even if the client goes away.
         let removed = tokio::spawn(async move { this.remove(&opened, &bucket, deletion).await });
@@ -110,11 +114,15 @@ impl BulkDeletions {
         };
         let (head, mut result) = match asked {
             Ok(Answered::Result(head, result)) => (head, result),
-            Ok(Answered::Other(answer)) => {
-                if !is_undecided(answer.status()) {
+            Ok(Answered::Other(answer, is_undecided)) => {
+                if !is_undecided {
                     end_all(begun.into_values(), false).await;
                 }
                 return Ok(answer);
+            }
+            Err(error) if error.is_undone => {
+                end_all(begun.into_values(), false).await;
+                return Err(error);
             }
             // The changes are dropped: their outcome is not known.
             Err(error) => return Err(error),
@@ -126,8 +134,9 @@ impl BulkDeletions {
             };
             if result.is_removed(key) {
                 removed.push((key, change));
-            } else if result.is_refused(key) {
-                kept.push(change);
+            } else if let Some(error) = result.refusal(key) {
+                // A change that may have happened is dropped.
+                kept.extend((!is_undecided_code(&error.code)).then_some(change));
             } else {
                 let message = "The lake does not report the outcome for this object.";
                 result.refuse(key, "InternalError", message);
@@ -259,8 +268,13 @@ impl BulkDeletions {
             .map_err(|error| lake_errors::unanswered(&error))?
             .into_parts();
         let body = read(body).await?;
-        if head.status != StatusCode::OK || matches!(ErrorDocument::read(&body), Ok(Some(_))) {
-            return Ok(Answered::Other(answered_with(&head, body)));
+        let error = ErrorDocument::read(&body).ok().flatten();
+        if head.status != StatusCode::OK || error.is_some() {
+            let is_undecided = match error {
+                Some(error) if head.status == StatusCode::OK => is_undecided_code(&error.code),
+                _ => is_undecided(head.status),
+            };
+            return Ok(Answered::Other(answered_with(&head, body), is_undecided));
         }
         let result = DeletionResult::read(&body).map_err(|_| unreadable())?;
         Ok(Answered::Result(head, result))

@@ -11,7 +11,7 @@ use shoal_s3::operation::Operation;
 use shoal_s3::xml::ErrorDocument;
 
 use super::ResponseResult;
-use crate::dirty::is_undecided;
+use crate::endpoint::{is_undecided, is_undecided_code};
 use crate::front::body::ResponseBody;
 use crate::tier::TierUnavailable;
 
@@ -71,7 +71,7 @@ pub(in crate::front) async fn judged(
 ) -> (ResponseResult, Verdict) {
     let answered = match request.await {
         Ok(response) if is_answered_early(operation) => whole(response).await,
-        answered => answered.map(|response| (response, false)),
+        answered => answered.map(|response| (response, None)),
     };
     let verdict = verdict(&answered);
     (answered.map(|(response, _)| response), verdict)
@@ -93,24 +93,30 @@ fn is_answered_early(operation: Operation) -> bool {
     )
 }
 
-/// Reads an answer to its end. Also returns whether the body is an error.
-async fn whole(response: Response<ResponseBody>) -> Result<(Response<ResponseBody>, bool), S3Error> {
+/// An answer, and the code of the error in its body, if that was read.
+type Answer = (Response<ResponseBody>, Option<String>);
+
+/// Reads an answer to its end.
+async fn whole(response: Response<ResponseBody>) -> Result<Answer, S3Error> {
     let (head, body) = response.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(|_broken_off| unknown())?.to_bytes();
-    let is_error = matches!(ErrorDocument::read(&body), Ok(Some(_)));
-    Ok((Response::from_parts(head, ResponseBody::full(body)), is_error))
+    let error = ErrorDocument::read(&body).ok().flatten();
+    let code = error.map(|error| error.code);
+    Ok((Response::from_parts(head, ResponseBody::full(body)), code))
 }
 
-fn verdict(answered: &Result<(Response<ResponseBody>, bool), S3Error>) -> Verdict {
+fn verdict(answered: &Result<Answer, S3Error>) -> Verdict {
     match answered {
-        Ok((response, is_error)) => match response.status() {
+        Ok((response, error)) => match (response.status(), error) {
             // An error behind an early 200.
-            StatusCode::OK if *is_error => Verdict::Unknown,
-            status if status.is_success() => Verdict::Done,
-            status if is_undecided(status) => Verdict::Unknown,
+            (StatusCode::OK, Some(code)) if is_undecided_code(code) => Verdict::Unknown,
+            (StatusCode::OK, Some(_)) => Verdict::Refused,
+            (status, _) if status.is_success() => Verdict::Done,
+            (status, _) if is_undecided(status) => Verdict::Unknown,
             _ => Verdict::Refused,
         },
+        Err(error) if error.is_undone => Verdict::Refused,
         // The body of the client was wrong, so the lake saw a request that broke off.
         Err(error) if error.code.status().is_client_error() => Verdict::Refused,
         Err(_) => Verdict::Unknown,
@@ -135,10 +141,10 @@ mod tests {
 
     #[test]
     fn only_an_answer_of_the_lake_says_what_became_of_a_request() {
-        let answer = |status: u16, is_error| {
+        let answer = |status: u16, code: Option<&str>| {
             let mut response = Response::new(ResponseBody::empty());
             *response.status_mut() = StatusCode::from_u16(status).unwrap();
-            verdict(&Ok((response, is_error)))
+            verdict(&Ok((response, code.map(Into::into))))
         };
         for (status, expected) in [
             (200, Verdict::Done),
@@ -147,16 +153,21 @@ mod tests {
             (403, Verdict::Refused),
             (412, Verdict::Refused),
             (500, Verdict::Unknown),
+            (501, Verdict::Refused),
             (503, Verdict::Refused),
             (504, Verdict::Unknown),
+            (507, Verdict::Refused),
         ] {
-            assert_eq!(answer(status, false), expected, "{status}");
+            assert_eq!(answer(status, None), expected, "{status}");
         }
-        assert_eq!(answer(200, true), Verdict::Unknown);
+        assert_eq!(answer(200, Some("InternalError")), Verdict::Unknown);
+        assert_eq!(answer(200, Some("InvalidPart")), Verdict::Refused);
         assert_eq!(verdict(&Err(unknown())), Verdict::Unknown);
-        assert_eq!(
-            verdict(&Err(S3Error::new(ErrorCode::BadDigest, "x"))),
-            Verdict::Refused
-        );
+        for refused in [
+            S3Error::new(ErrorCode::BadDigest, "x"),
+            S3Error::new(ErrorCode::BadGateway, "x").undone(),
+        ] {
+            assert_eq!(verdict(&Err(refused)), Verdict::Refused);
+        }
     }
 }

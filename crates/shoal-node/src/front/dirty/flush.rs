@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::{HeaderValue, Method, header};
+use http_body_util::BodyExt;
 use shoal_registry::changes::LakeChange;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::object::ObjectName;
@@ -14,6 +15,7 @@ use super::{PARALLEL, access_denied, is_writer, try_again, unversioned};
 use crate::dirty::{DirtyObjects, FlushFailed, Manifest, NotBegun};
 use crate::front::admission::Admitted;
 use crate::grants::Grants;
+use crate::http::connection::ClientBody;
 
 /// Flushes what a request needs at the lake, if its caller may cause that.
 pub(super) struct Flusher {
@@ -128,19 +130,33 @@ impl Flusher {
 
     /// Brings objects to the lake in parallel.
     pub(super) async fn flush_all(&self, manifests: Vec<Arc<Manifest>>) -> Result<(), S3Error> {
-        let manifests = manifests.into_iter();
-        let flushed = manifests.map(|manifest| async move { self.flush(&manifest.name).await });
-        stream::iter(flushed)
-            .buffer_unordered(PARALLEL)
-            .try_collect()
-            .await
+        match self.flush_those_taken(manifests).await?.first() {
+            Some((_, error)) => Err(not_flushed(error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Brings objects to the lake in parallel. Returns those that the lake refuses until a person or a client
+    /// does something. They hold up no request for which others count.
+    async fn flush_those_taken(&self, manifests: Vec<Arc<Manifest>>) -> Result<Vec<Refused>, S3Error> {
+        let flushed = manifests.into_iter().map(|manifest| async move {
+            let flushed = self.dirty.flush(&manifest.name).await;
+            self.grants.invalidate_object(&manifest.name);
+            match flushed {
+                Ok(()) => Ok(None),
+                Err(error @ FlushFailed::Refused(_)) => Ok(Some((manifest, error))),
+                Err(error) => Err(not_flushed(&error)),
+            }
+        });
+        let flushed = stream::iter(flushed).buffer_unordered(PARALLEL);
+        flushed.try_filter_map(async |refused| Ok(refused)).try_collect().await
     }
 
     /// Brings to the lake the objects that a request about a whole bucket needs there, if the lake shows the
     /// caller what the request is about. Writes that were acknowledged before a bucket is changed must be at
     /// the lake: under another policy they would make another object, and their writer may no longer be
-    /// allowed to write.
-    pub(super) async fn flush_for_bucket(&self, admitted: &Admitted) -> Result<(), S3Error> {
+    /// allowed to write. What the lake refuses anyway stays: perhaps it takes it after the change.
+    pub(super) async fn flush_for_bucket(&self, admitted: &mut Admitted) -> Result<(), S3Error> {
         let classified = &admitted.classified;
         let Some(bucket) = classified.bucket.as_deref() else {
             return Ok(());
@@ -155,11 +171,61 @@ impl Flusher {
         }
         let dirty = self.dirty_below(bucket, b"").await?;
         // The credentials of a form are in its body, which only the lake reads.
-        if dirty.is_empty() || !(is_form(admitted) || self.permissions.may_see(admitted.into()).await?) {
+        if dirty.is_empty() || !(is_form(admitted) || self.permissions.may_see((&*admitted).into()).await?) {
             return Ok(());
         }
-        self.flush_all(dirty).await
+        let refused = self.flush_those_taken(dirty).await?;
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let concerned = if is_form(admitted) {
+            let start = start_of_body(&mut admitted.body).await?;
+            refused.iter().find(|(manifest, _)| may_name(&start, &manifest.name.key))
+        } else {
+            refused.first().filter(|_| removes_bucket(admitted))
+        };
+        concerned.map_or(Ok(()), |(_, error)| Err(not_flushed(error)))
     }
+}
+
+/// A dirty object that the lake refuses.
+type Refused = (Arc<Manifest>, FlushFailed);
+
+/// The fields of a form before its file. S3 takes 20 KB of them.
+const FORM_BYTES_MAX: usize = 64 << 10;
+
+/// Reads the beginning of a body, which comes again when the body is sent.
+async fn start_of_body(body: &mut ClientBody) -> Result<Vec<u8>, S3Error> {
+    let (mut start, mut read) = (Vec::new(), Vec::new());
+    while start.len() < FORM_BYTES_MAX
+        && let Some(frame) = body.frame().await
+    {
+        let broken = |_| S3Error::new(ErrorCode::IncompleteBody, "The body broke off.");
+        let Ok(data) = frame.map_err(broken)?.into_data() else {
+            break;
+        };
+        start.extend_from_slice(&data);
+        read.push(data);
+    }
+    body.read_again(read);
+    Ok(start)
+}
+
+/// Whether a form that begins so may be for an object of this key. Only the lake reads it for what it means:
+/// a form that has the bytes of the key anywhere, or whose key is not written out, counts as one.
+fn may_name(form: &[u8], key: &[u8]) -> bool {
+    let has = |text: &[u8]| form.windows(text.len().max(1)).any(|window| window == text);
+    let lower = form.to_ascii_lowercase();
+    let is_coded = lower.windows(CODED.len()).any(|window| window == CODED);
+    has(key) || has(b"${") || is_coded
+}
+
+const CODED: &[u8] = b"content-transfer-encoding";
+
+/// Whether a request removes the bucket itself.
+fn removes_bucket(admitted: &Admitted) -> bool {
+    let target = admitted.classified.target();
+    admitted.parts.method == Method::DELETE && target.is_ok_and(|target| target.query().is_none())
 }
 
 /// Returns whether a name is that of the current object: without a version, or with the one of unversioned
@@ -177,6 +243,11 @@ fn is_form(admitted: &Admitted) -> bool {
         && kind.is_some_and(|kind| kind.len() >= form.len() && kind[..form.len()].eq_ignore_ascii_case(form))
 }
 
+/// What clients learn while the registry is nearly full. Operators find more in `/status`.
+pub(super) const NEARLY_FULL: &str = "The registry of dirty objects is nearly full, so nothing new begins below this \
+                                      rule until it has room; please try again, and tell the operator \
+                                      (registry-nearly-full in /status).";
+
 fn not_flushed(error: &FlushFailed) -> S3Error {
     S3Error::new(
         ErrorCode::ServiceUnavailable,
@@ -189,5 +260,19 @@ pub(super) fn not_begun(error: NotBegun) -> S3Error {
     match error {
         NotBegun::Flush(error) => not_flushed(&error),
         NotBegun::Busy => S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again.")),
+        NotBegun::NearlyFull(_) => S3Error::new(ErrorCode::SlowDown, NEARLY_FULL),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_name;
+
+    #[test]
+    fn a_form_is_for_no_object_whose_key_it_does_not_contain() {
+        let form = b"--x\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\ntmp/form\r\n--x--";
+        assert!(may_name(form, b"tmp/form") && !may_name(form, b"tmp/t"));
+        let others: [&[u8]; 2] = [b"name=\"key\"\r\n\r\ntmp/${filename}", b"Content-Transfer-Encoding: base64"];
+        assert!(others.into_iter().all(|form| may_name(form, b"tmp/t")));
     }
 }

@@ -3,6 +3,7 @@
 
 mod bulk;
 mod carry_out;
+mod commits;
 mod copy;
 mod deletion;
 mod flush;
@@ -23,6 +24,7 @@ use shoal_s3::operation::Effect;
 
 use self::bulk::BulkDeletions;
 use self::carry_out::carry_out;
+use self::commits::CommitBound;
 pub(in crate::front) use self::carry_out::{Verdict, judged};
 use self::deletion::Deletions;
 use self::flush::Flusher;
@@ -60,6 +62,7 @@ pub(in crate::front) struct Shared {
     forwarder: Arc<Forwarder>,
     permissions: Arc<Permissions>,
     flusher: Arc<Flusher>,
+    commits: Arc<CommitBound>,
 }
 
 impl Shared {
@@ -79,6 +82,7 @@ impl Shared {
             forwarder,
             permissions,
             flusher: Arc::new(flusher),
+            commits: Arc::default(),
         }
     }
 }
@@ -87,6 +91,7 @@ impl Shared {
 pub(in crate::front) struct DirtyFront {
     dirty: Arc<DirtyObjects>,
     flusher: Arc<Flusher>,
+    commits: Arc<CommitBound>,
     reads: DirtyReads,
     writes: Arc<DirtyWrites>,
     deletions: Deletions,
@@ -113,6 +118,7 @@ impl DirtyFront {
             writes,
             dirty: shared.dirty,
             flusher: shared.flusher,
+            commits: shared.commits,
         }
     }
 
@@ -154,6 +160,7 @@ impl DirtyFront {
         name: &ObjectName,
         lifetime: Option<Lifetime>,
     ) -> ResponseResult {
+        self.commits.pass(&admitted.verified.caller, 1).await?;
         self.writes.write(admitted, name, lifetime).await
     }
 
@@ -163,6 +170,7 @@ impl DirtyFront {
         admitted: Box<Admitted>,
         name: &ObjectName,
     ) -> ResponseResult {
+        self.commits.pass(&admitted.verified.caller, 1).await?;
         self.deletions.delete(admitted, name).await
     }
 
@@ -196,6 +204,7 @@ impl DirtyFront {
         name: &ObjectName,
         lifetime: Option<Lifetime>,
     ) -> ResponseResult {
+        self.commits.pass(&admitted.verified.caller, 1).await?;
         self.uploads.begin(admitted, name, lifetime).await
     }
 
@@ -206,6 +215,9 @@ impl DirtyFront {
         name: &ObjectName,
         id: UploadId,
     ) -> ResponseResult {
+        if admitted.classified.effect() != Effect::None {
+            self.commits.pass(&admitted.verified.caller, 1).await?;
+        }
         Box::pin(self.uploads.answer(admitted, name, id)).await
     }
 
@@ -224,13 +236,17 @@ impl DirtyFront {
             self.flusher.flush_for_read(&admitted, name).await?;
             return request(admitted).await;
         }
+        self.commits.pass(&admitted.verified.caller, 1).await?;
         let change = self.flusher.begin_change(&admitted, name).await?;
         let operation = admitted.classified.operation;
         carry_out(change, operation, request(admitted)).await
     }
 
     /// Brings to the lake the objects that a request about a whole bucket needs there.
-    pub(in crate::front) async fn flush_for_bucket(&self, admitted: &Admitted) -> Result<(), S3Error> {
+    pub(in crate::front) async fn flush_for_bucket(
+        &self,
+        admitted: &mut Admitted,
+    ) -> Result<(), S3Error> {
         self.flusher.flush_for_bucket(admitted).await
     }
 }

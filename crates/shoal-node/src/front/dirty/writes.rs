@@ -11,7 +11,7 @@ use shoal_s3::operation::Operation;
 
 use super::carry_out::{carry_out, unknown};
 use super::copy::Copies;
-use super::flush::Flusher;
+use super::flush::{Flusher, NEARLY_FULL};
 use super::{ResponseResult, Shared, try_again};
 use crate::dirty::{DirtyObjects, ReceiveError, WriteError};
 use crate::front::admission::Admitted;
@@ -122,6 +122,7 @@ fn refused(why: Uncached) -> S3Error {
         Uncached::TooDirty => {
             "The tier is full until the lake has taken some of its objects; please try again."
         }
+        Uncached::RegistryFull => NEARLY_FULL,
         _ => "The tier takes no writes now; please try again.",
     };
     S3Error::new(ErrorCode::SlowDown, message)

@@ -5,7 +5,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -26,6 +26,8 @@ use crate::http::expectation::Continued;
 /// The body of an incoming request.
 #[derive(Debug)]
 pub struct ClientBody {
+    /// Bytes that were read before, and come again.
+    again: VecDeque<Bytes>,
     /// `None` for a body without bytes.
     incoming: Option<Incoming>,
     stall_timeout: Option<StallTimeout>,
@@ -56,6 +58,7 @@ impl ClientBody {
     /// A body without bytes.
     pub(crate) const fn empty() -> Self {
         Self {
+            again: VecDeque::new(),
             incoming: None,
             stall_timeout: None,
             continued: None,
@@ -67,6 +70,7 @@ impl ClientBody {
     /// for `100 Continue`.
     pub(super) fn of_http1(incoming: Incoming, waits: bool, end: Option<Arc<BodyEnd>>) -> Self {
         Self {
+            again: VecDeque::new(),
             incoming: Some(incoming),
             stall_timeout: None,
             continued: waits.then(Continued::default),
@@ -78,11 +82,17 @@ impl ClientBody {
     pub(super) fn of_http2(incoming: Incoming, stall: Duration) -> Self {
         let deadline = Deadline::default();
         Self {
+            again: VecDeque::new(),
             incoming: Some(incoming),
             stall_timeout: Some(StallTimeout { stall, deadline }),
             continued: None,
             end: None,
         }
+    }
+
+    /// Puts back bytes that were read.
+    pub(crate) fn read_again(&mut self, bytes: Vec<Bytes>) {
+        self.again = bytes.into_iter().chain(std::mem::take(&mut self.again)).collect();
     }
 
     /// Returns a handle that tells, from now on, whether the client was told to go on.
@@ -100,6 +110,9 @@ impl Body for ClientBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ClientBodyError>>> {
         let this = self.get_mut();
+        if let Some(bytes) = this.again.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
         let Some(incoming) = &mut this.incoming else {
             return Poll::Ready(None);
         };
@@ -129,12 +142,19 @@ impl Body for ClientBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
+        self.again.is_empty() && self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
         let incoming = self.incoming.as_ref();
-        incoming.map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint)
+        let rest = incoming.map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint);
+        let again = self.again.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower() + again);
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper + again);
+        }
+        hint
     }
 }
 

@@ -318,6 +318,7 @@ mod tests {
                 ca_file: None,
                 client_certificate: None,
                 user: None,
+                quota_bytes: None,
             }),
         }
     }

@@ -1,7 +1,8 @@
 //! The files of the folder: locked, created, opened and checked.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use redb::{DatabaseError, ReadableDatabase, StorageBackend};
 
 use super::database::{self, Changing, Database};
 use super::witness::Witness;
-use crate::engine::Revision;
+use crate::engine::{Revision, Room};
 
 /// Pages of the file in memory.
 const CACHE_BYTES: usize = 64 << 20;
@@ -19,6 +20,10 @@ const CACHE_BYTES: usize = 64 << 20;
 const DATABASE: &str = "registry.redb";
 const WITNESS: &str = "registry.newest";
 const LOCK: &str = "registry.lock";
+
+/// Other users of the machine do not see the names and records of objects.
+const PRIVATE_FOLDER: u32 = 0o700;
+pub(super) const PRIVATE_FILE: u32 = 0o600;
 
 /// A registry in a folder cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +98,8 @@ impl Folder {
             error,
         };
         if !path.is_dir() {
-            fs::create_dir_all(path).map_err(failed)?;
+            let created = DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path);
+            created.map_err(failed)?;
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             sync_folder(parent.unwrap_or(Path::new("."))).map_err(failed)?;
         }
@@ -102,6 +108,7 @@ impl Folder {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(PRIVATE_FILE)
             .open(path.join(LOCK));
         let mut lock = lock.map_err(failed)?;
         match lock.try_lock() {
@@ -114,6 +121,7 @@ impl Folder {
             }
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
+        make_private(path);
         Ok(Self {
             path: path.to_owned(),
             open_file,
@@ -172,8 +180,7 @@ impl Folder {
 
     /// Room on its disk.
     pub(super) fn free_bytes(&self) -> Option<u64> {
-        let disk = rustix::fs::statvfs(&self.path).ok()?;
-        Some(disk.f_bavail * disk.f_frsize)
+        free_bytes(&self.path).ok()
     }
 
     /// Whether the disk has refused an `fsync`.
@@ -193,6 +200,7 @@ impl Folder {
             .write(true)
             .create(true)
             .truncate(true)
+            .mode(PRIVATE_FILE)
             .open(&new);
         let file = created.map_err(|error| self.io(error))?;
         let copy = file.try_clone().map_err(|error| self.io(error))?;
@@ -336,6 +344,39 @@ impl StorageBackend for NotingSync {
     }
 }
 
+/// Room on the disk that only transactions without a `Put` may use: what has been put can always be deleted.
+pub(super) const RESERVE_BYTES: u64 = 16 << 20;
+
+/// How full the registry in a folder is.
+pub(super) fn room(folder: &Path) -> io::Result<Room> {
+    let used_bytes = fs::metadata(folder.join(DATABASE))?.len();
+    let free_bytes = free_bytes(folder)?.saturating_sub(RESERVE_BYTES);
+    Ok(Room {
+        used_bytes,
+        quota_bytes: used_bytes + free_bytes,
+    })
+}
+
+fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let disk = rustix::fs::statvfs(folder)?;
+    Ok(disk.f_bavail * disk.f_frsize)
+}
+
+/// Takes the folder and its files from other users: earlier builds let them read. A folder of another owner
+/// stays as it is.
+fn make_private(folder: &Path) {
+    let files = [DATABASE, WITNESS, LOCK].map(|file| (folder.join(file), PRIVATE_FILE));
+    let all = std::iter::once((folder.to_owned(), PRIVATE_FOLDER)).chain(files);
+    for (path, mode) in all {
+        match fs::set_permissions(&path, Permissions::from_mode(mode)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %path.display(), %error, "other users of this machine may read the registry");
+            }
+            _ => {}
+        }
+    }
+}
+
 fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
@@ -359,7 +400,33 @@ fn read_holder(lock: &mut File) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
     use super::Folder;
+
+    #[test]
+    fn no_other_user_may_enter_the_folder_or_read_its_files() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("made/registry");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        for is_new in [true, false] {
+            if !is_new {
+                for entry in fs::read_dir(&path).unwrap() {
+                    fs::set_permissions(entry.unwrap().path(), Permissions::from_mode(0o644)).unwrap();
+                }
+                fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+            }
+            let folder = Folder::lock(&path).unwrap();
+            drop(folder.open().unwrap());
+            assert_eq!(mode(&path), 0o700, "new: {is_new}");
+            let files = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+            let files: Vec<_> = files.collect();
+            assert_eq!(files.len(), 3);
+            assert!(files.iter().all(|file| mode(file) == 0o600), "{files:?}, new: {is_new}");
+        }
+    }
 
     #[test]
     fn a_folder_is_free_although_a_child_still_has_its_lock_open() {

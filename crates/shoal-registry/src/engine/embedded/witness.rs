@@ -5,8 +5,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+
+use super::folder::PRIVATE_FILE;
 
 /// Slots lie in different sectors of the disk.
 const SLOT_BYTES: u64 = 4096;
@@ -25,6 +27,7 @@ impl Witness {
             .read(true)
             .write(true)
             .create_new(true)
+            .mode(PRIVATE_FILE)
             .open(path)?;
         // The room is taken now, so that the disk cannot be full later.
         file.write_all_at(&[0; 2 * SLOT_BYTES as usize], 0)?;

@@ -11,7 +11,7 @@ use shoal_base::clock;
 use tokio::sync::oneshot;
 
 use super::database::{Changing, Database};
-use super::folder::Folder;
+use super::folder::{Folder, RESERVE_BYTES};
 use super::sessions::Ended;
 use super::witness::Witness;
 use super::{Shared, out_of_use};
@@ -23,8 +23,6 @@ const BATCH_MAX: usize = 512;
 const BATCH_BYTES_MAX: usize = 8 << 20;
 /// Transactions that wait. Beyond them the engine is unavailable.
 const WAITING_MAX: usize = 8192;
-/// Room on the disk that only transactions without a `Put` may use: what has been put can always be deleted.
-const RESERVE_BYTES: u64 = 16 << 20;
 /// How long the writer waits before it tries again what a disk did not do.
 const PAUSE: Duration = Duration::from_secs(1);
 

@@ -26,6 +26,8 @@ pub struct Settings {
     pub client_certificate: Option<(PathBuf, PathBuf)>,
     /// The user's name and password, where etcd has users.
     pub user: Option<(String, Secret)>,
+    /// `--quota-backend-bytes` of the members; `None` for what they say, or their default.
+    pub quota_bytes: Option<u64>,
 }
 
 impl Settings {
@@ -38,6 +40,7 @@ impl Settings {
             ca_file: None,
             client_certificate: None,
             user: None,
+            quota_bytes: None,
         }
     }
 }

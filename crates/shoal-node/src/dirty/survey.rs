@@ -1,0 +1,58 @@
+//! What the registry of a tier holds, counted over all of its nodes: the bytes of uploads, and the dirty objects
+//! that no rule covers.
+
+use shoal_registry::Name;
+use shoal_registry::engine::EngineError;
+use shoal_registry::names::Names;
+use shoal_registry::references::ReferenceKind;
+use shoal_s3::object::ObjectName;
+
+use super::tiers::{object_name, size_in};
+
+/// The number of keys that the registry gives at a time.
+const PAGE: usize = 1000;
+
+/// The result of a look at the whole registry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// The bytes of the parts of uploads that have not ended.
+    pub upload_bytes: u64,
+    /// The number of dirty objects that no rule covers: reads do not find them.
+    pub uncovered: u64,
+    /// One of them.
+    pub example: Option<Name>,
+}
+
+impl Survey {
+    /// Looks at the whole registry. `covers` says if a rule covers a name.
+    ///
+    /// # Errors
+    ///
+    /// The registry does not answer, or this build cannot read it.
+    pub(super) async fn of(
+        names: &Names,
+        covers: impl Fn(&ObjectName) -> bool,
+    ) -> Result<Self, EngineError> {
+        let (mut survey, mut from) = (Self::default(), None);
+        loop {
+            let page = names.references(from, PAGE).await?;
+            match page.kind {
+                ReferenceKind::Part => {
+                    survey.upload_bytes += page.keys.iter().map(|key| size_in(key)).sum::<u64>();
+                }
+                ReferenceKind::Entry => {
+                    let is_uncovered = |name: &&Name| !object_name(name).is_some_and(|name| covers(&name));
+                    for name in page.dirty.iter().filter(is_uncovered) {
+                        survey.uncovered += 1;
+                        survey.example.get_or_insert_with(|| name.clone());
+                    }
+                }
+                ReferenceKind::Trash => return Ok(survey),
+            }
+            from = page.next;
+            if from.is_none() {
+                return Ok(survey);
+            }
+        }
+    }
+}
