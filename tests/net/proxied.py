@@ -66,9 +66,8 @@ class ProxiedCluster(LoopbackCluster):
             self.etcd.ask("lease/revoke", {"ID": entry["lease"]})
 
     def start_again(self, node: int) -> None:
-        """Starts a killed node again and ends its earlier session, so that it takes writes back at once."""
+        """Starts a killed node again. It takes its own session over, so it takes writes back at once."""
         self.nodes[node].stop()
-        self.end_session(node)
         self.nodes[node].start()
 
     def write_back(self, node: int) -> dict[str, object]:
@@ -119,7 +118,8 @@ class ProxiedCluster(LoopbackCluster):
         registry = ",".join(self.proxy.door(number, "registry", url) for url in self.etcd.urls)
         store = self.proxy.door(number, "tier", self.tier.url)
         place = tier.Place(store, self.tier.account, registry)
-        tables = tier.tables(place, layout.age, [f"s3://{BUCKET}/{BACK}"], capacity=layout.capacity)
+        prefixes, quota = [f"s3://{BUCKET}/{BACK}"], layout.quota_bytes
+        tables = tier.tables(place, layout.age, prefixes, capacity=layout.capacity, quota_bytes=quota)
         others = ", ".join(f'"127.0.0.1:{port}"' for other, port in peers.items() if other != number)
         own = f"127.0.0.1:{peers[number]}"
         tables += COOPERATION.format(

@@ -29,6 +29,7 @@ _TRANSACTIONS = (
     ("d", "b", "change ended"),
     ("dt", "", "entry replaced"),
     ("d", "", "entry written"),
+    ("", "db", "change ended"),
     ("", "d", "empty entry removed"),
     ("uo", "", "upload begun"),
     ("p", "", "part written"),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from . import crash_points, hardships, kills
+from . import crash_points, hardships, kills, registry
 from .loopback import LoopbackStory
 from .proxied import Layout, ProxiedCluster
 
@@ -38,6 +38,12 @@ def stories(kills_asked: int = 0, is_long: bool = False) -> dict[str, LoopbackSt
             hardships.wrong_clocks, lambda: Layout(age="1s", environment=hardships.clocks())
         ),
         "an_owner_that_wakes_up_in_mid_flush_changes_nothing": _story(hardships.frozen_owner, lambda: Layout(nodes=5)),
+        "a_registry_that_is_nearly_full_takes_nothing_new_and_loses_nothing": _story(
+            registry.nearly_full, lambda: Layout(nodes=2, quota_bytes=registry.QUOTA_BYTES, age="1h")
+        ),
+        "a_node_that_was_killed_writes_back_as_soon_as_it_serves": _story(
+            registry.takeover, lambda: Layout(nodes=2, age="1h")
+        ),
         "a_full_tier_costs_no_write": _story(hardships.full_tier, lambda: Layout(capacity="2MiB")),
         "an_owner_that_wakes_up_after_five_minutes_changes_nothing": _story(
             hardships.frozen_owner_for_long, lambda: Layout(nodes=5), is_long=True

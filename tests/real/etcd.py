@@ -94,10 +94,12 @@ class Etcd:
         """Starts a killed member again on its old folder."""
         self._members[member] = self._start(member)
 
-    def fill(self) -> None:
-        """Puts keys that no node uses until etcd has no room."""
+    def fill(self, to_bytes: int = 0) -> None:
+        """Puts keys that no node uses until etcd has no room, or uses so many bytes."""
         value = base64.b64encode(bytes(200_000)).decode()
         for number in range(10_000):
+            if to_bytes and int(str(self.ask("maintenance/status", {})["dbSizeInUse"])) >= to_bytes:
+                return
             try:
                 self.ask("kv/put", {"key": base64.b64encode(f"filler/{number}".encode()).decode(), "value": value})
             except urllib.error.HTTPError:

@@ -29,7 +29,7 @@ secret_key = "{secret_key}"
 bucket = "{bucket}"
 capacity = "{capacity}"
 registry = "{registry}"
-{classes}"""
+{optional}"""
 
 RULE = """
 [[write.rule]]
@@ -62,14 +62,17 @@ def tables(
     short_age: str = "",
     permission: str = "0s",
     capacity: str = "8GiB",
+    quota_bytes: int = 0,
 ) -> str:
     """Returns tables of a node that writes back below these prefixes, and brings objects of this age to the lake.
 
     Below the prefixes of `kept`, objects stay for an hour. `short_age` is the age of objects that their writer calls
-    short-lived, if it differs. The node remembers the lake's permission to write for `permission`.
+    short-lived, if it differs. The node remembers the lake's permission to write for `permission`. The registry has a
+    quota of `quota_bytes`, if that is not 0.
     """
     large, small = (classes.large, classes.small) if classes else ("", "")
-    named = {"class_large": large, "class_small": small}
+    quota = f"{quota_bytes}B" if quota_bytes else ""
+    optional = {"class_large": large, "class_small": small, "registry_quota": quota}
     tier = TABLES.format(
         age=age,
         short_age="1h" if kept else short_age or age,
@@ -81,7 +84,7 @@ def tables(
         bucket=BUCKET,
         capacity=capacity,
         registry=place.registry,
-        classes="".join(f'{setting} = "{name}"\n' for setting, name in named.items() if name),
+        optional="".join(f'{setting} = "{value}"\n' for setting, value in optional.items() if value),
     )
     rules = [RULE.format(prefix=prefix) for prefix in prefixes]
     rules += [RULE.format(prefix=prefix) + 'lifetime = "short"\n' for prefix in kept]
