@@ -45,6 +45,8 @@ conditions! {
     DirtyWithoutRule = "dirty-without-rule",
     /// The lake refuses dirty objects, and will again until a person or a client does something.
     FlushRefused = "flush-refused",
+    /// A dirty object has other bytes than were acknowledged, in its tier or as the lake says.
+    WrongBytes = "wrong-bytes",
     /// The directory of blocks does not answer: nodes look for blocks at their homes.
     DirectorySilent = "directory-silent",
     /// No other node is seen although there are seeds.

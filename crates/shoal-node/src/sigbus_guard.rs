@@ -12,6 +12,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The number of bytes copied at a time: four records of TLS.
@@ -58,6 +59,30 @@ fn copy(slices: &[IoSlice<'_>], copy: &mut [u8]) -> io::Result<usize> {
     usize::try_from(copied).map_err(|_| io::Error::last_os_error())
 }
 
+/// A copy of bytes that may be pages of a mapped file: what is checked in it stays as it is.
+///
+/// # Errors
+///
+/// A page cannot be read.
+pub fn copy_of(bytes: &[u8]) -> io::Result<Bytes> {
+    let mut whole = vec![0; bytes.len()];
+    let mut copied = 0;
+    while copied < bytes.len() {
+        match copy(&[IoSlice::new(&bytes[copied..])], &mut whole[copied..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(more) => copied += more,
+            Err(error) if is_forbidden(&error) => return Ok(Bytes::copy_from_slice(bytes)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(whole.into())
+}
+
+/// In a sandbox that forbids the call, there is no guard.
+fn is_forbidden(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM))
+}
+
 impl<S: AsyncWrite + Unpin> AsyncWrite for SigbusGuard<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
@@ -71,10 +96,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SigbusGuard<S> {
         let stream = Pin::new(&mut self.get_mut().0);
         COPY.with_borrow_mut(|bytes| match copy(slices, bytes) {
             Ok(copied) => stream.poll_write(cx, &bytes[..copied]),
-            // In a sandbox that forbids the call, there is no guard.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
-                stream.poll_write_vectored(cx, slices)
-            }
+            Err(error) if is_forbidden(&error) => stream.poll_write_vectored(cx, slices),
             Err(error) => Poll::Ready(Err(error)),
         })
     }

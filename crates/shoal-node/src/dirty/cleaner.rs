@@ -21,7 +21,7 @@ use super::tiers::{object_name, size_in};
 use crate::clock;
 use crate::grants::Grants;
 use crate::log_throttle::LogThrottle;
-use crate::tier::{ByteStore, TierBytes};
+use crate::tier::{ByteStore, Damages};
 use crate::write::WriteThrough;
 
 /// The parts of a node that every cleaner uses.
@@ -31,6 +31,7 @@ pub(super) struct CleanerParts {
     pub(super) through: Arc<WriteThrough>,
     pub(super) grants: Arc<Grants>,
     pub(super) outcomes: Arc<Outcomes>,
+    pub(super) damages: Arc<Damages>,
     pub(super) naming: Naming,
 }
 
@@ -65,7 +66,7 @@ impl Cleaner {
         let Some(Ok(manifest)) = manifest else {
             return FlushEnd::NotWritten("this build cannot read the record of the object".into());
         };
-        let bytes = TierBytes::new(Arc::clone(&self.store), manifest.pieces.clone());
+        let bytes = manifest.bytes(Arc::clone(&self.store), &self.parts.damages);
         let under_way = self.flushes.begin(name);
         let write = LakeWrite {
             manifest: &manifest,
@@ -87,15 +88,20 @@ impl Cleaner {
                     outcomes.count(WriteBackOutcome::Renamed);
                     tracing::warn!(
                         object = ?manifest.name, acknowledged = %manifest.version.etag, ?named,
-                        "the lake gave an object another ETag than was acknowledged"
+                        "the lake has the acknowledged bytes of an object and names them by an ETag of its own"
                     );
                 }
+                self.parts.damages.forget(&manifest.location());
                 outcomes.count(WriteBackOutcome::Flushed);
                 self.parts.through.spread(&manifest.version);
                 FlushEnd::Written
             }
             Err(failure) => {
                 outcomes.count(WriteBackOutcome::Failed);
+                if let Some(hint) = failure.error.hint_about_bytes() {
+                    let object = manifest.location().into();
+                    self.parts.damages.note(&object, failure.to_string(), hint);
+                }
                 let why = failure.to_string();
                 match failure.error.remedy() {
                     _ if failure.may_exist => FlushEnd::Unknown(why.into()),

@@ -12,12 +12,18 @@ use tokio::sync::mpsc;
 
 use super::writing::ReceiveError;
 use crate::endpoint::BoxError;
-use crate::tier::{ByteStore, PieceMd5, PutError, StoreError, TierUnavailable};
+use crate::tier::{ByteStore, ChunkDigester, ChunkDigests, PieceMd5, PutError, StoreError, TierUnavailable};
 
 /// The number of pieces of a body that wait for the store.
 const WAITING: usize = 4;
 
-/// Writes a body under a new key. `each` sees every piece as it passes. Returns the MD5 of the body.
+/// Bytes that a store has, and their digests.
+pub(super) struct Received {
+    pub(super) md5: PieceMd5,
+    pub(super) digests: ChunkDigests,
+}
+
+/// Writes a body under a new key. `each` sees every piece as it passes.
 ///
 /// # Errors
 ///
@@ -27,7 +33,7 @@ pub(super) async fn receive<B>(
     (key, size_bytes): (&str, u64),
     mut body: Pin<&mut B>,
     mut each: impl FnMut(&Bytes),
-) -> Result<PieceMd5, ReceiveError>
+) -> Result<Received, ReceiveError>
 where
     B: Body<Data = Bytes, Error = S3Error>,
 {
@@ -38,7 +44,7 @@ where
     });
     let stored = store.put(key, size_bytes, pieces.boxed());
     let passed = async move {
-        let mut passed_bytes = 0;
+        let (mut passed_bytes, mut digester) = (0, ChunkDigester::default());
         while let Some(frame) = body.frame().await {
             let data = match frame.map(http_body::Frame::into_data) {
                 Ok(Ok(data)) => data,
@@ -49,26 +55,28 @@ where
             if passed_bytes > size_bytes {
                 return broken_off(&sender, wrong_length()).await;
             }
+            digester.update(&data);
             each(&data);
             // The store has failed: its own error says why.
             if sender.send(Ok(data)).await.is_err() {
-                return Ok(());
+                break;
             }
         }
-        if passed_bytes < size_bytes {
+        if passed_bytes < size_bytes && !sender.is_closed() {
             return broken_off(&sender, wrong_length()).await;
         }
-        Ok(())
+        Ok(digester.finish())
     };
     let (stored, passed) = tokio::join!(stored, passed);
-    passed?;
-    stored.map_err(|error| match error {
+    let digests = passed?;
+    let md5 = stored.map_err(|error| match error {
         PutError::Store(StoreError::Full(why)) => {
             tracing::warn!(%why, "a tier has no room");
             ReceiveError::Full
         }
         error => ReceiveError::Unavailable(TierUnavailable::because(&error)),
-    })
+    })?;
+    Ok(Received { md5, digests })
 }
 
 /// Reads a body that must be empty.
@@ -93,7 +101,7 @@ where
 async fn broken_off(
     sender: &mpsc::Sender<Result<Bytes, BoxError>>,
     error: S3Error,
-) -> Result<(), ReceiveError> {
+) -> Result<ChunkDigests, ReceiveError> {
     let _ = sender.send(Err("the body of the request broke off".into())).await;
     Err(error.into())
 }

@@ -83,14 +83,14 @@ impl LakeUpload {
         Ok((upload, head))
     }
 
-    /// Uploads one part, of so many bytes. Returns its ETag.
+    /// Uploads one part, of so many bytes. Returns the headers of the answer, which name its ETag.
     pub(super) async fn put(
         &self,
         number: u16,
         headers: HeaderMap,
         (size_bytes, bytes): (u64, RequestStream),
         transfer: Option<&Transfer>,
-    ) -> Result<HeaderValue, LakeUploadError> {
+    ) -> Result<HeaderMap, LakeUploadError> {
         let body = match size_bytes {
             0 => RequestBody::Empty,
             length => RequestBody::Stream {
@@ -101,8 +101,10 @@ impl LakeUpload {
         let query = format!("partNumber={number}&{}", self.query());
         let request = self.request("upload_part", Method::PUT, &query, headers, body);
         let (head, _) = answer(self.lake.send_for(request, transfer).await?).await?;
-        let etag = head.headers.get(header::ETAG).cloned();
-        etag.ok_or(LakeUploadError::Misunderstood)
+        let is_named = head.headers.contains_key(header::ETAG);
+        is_named
+            .then_some(head.headers)
+            .ok_or(LakeUploadError::Misunderstood)
     }
 
     /// Makes an object of the parts. Returns its ETag; Ceph RGW 16 names none.

@@ -1,9 +1,11 @@
 //! Writes a dirty object to the lake: the acknowledged write, carried out in its writer's name.
 
+mod named;
 mod parted;
+mod proven;
 
-use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,6 +20,8 @@ use shoal_s3::range::ByteRange;
 use shoal_s3::sigv4::PayloadHash;
 use shoal_store::Store;
 
+use self::named::Named;
+use self::proven::ProvenBlocks;
 use super::manifest::Manifest;
 use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
 use crate::endpoint::{
@@ -28,7 +32,7 @@ use crate::fetch::{FetchVia, Fetcher};
 use crate::link::Transfer;
 use crate::read_context::ReadContext;
 use crate::single_flight::FetchError;
-use crate::tier::TierBytes;
+use crate::tier::{MEND_TIER, TierBytes, WrongBytes};
 
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
@@ -41,6 +45,8 @@ pub(super) struct LakeWriter {
     store: Arc<Store>,
     fetcher: Arc<Fetcher>,
     identities: Arc<Identities>,
+    /// Whether the lake has named an object in parts by the MD5s of its parts, as S3 does.
+    names_by_parts: AtomicBool,
 }
 
 /// One object on its way to the lake.
@@ -62,7 +68,7 @@ pub(super) struct LakeWrite<'a> {
 pub(super) enum Uploaded {
     /// The lake names the acknowledged ETag.
     Same,
-    /// The lake has the bytes under another ETag, as with `SSE-KMS`.
+    /// The lake has the acknowledged bytes under a name of its own, as with `SSE-KMS`.
     OtherEtag(Option<HeaderValue>),
 }
 
@@ -94,6 +100,15 @@ pub(super) enum LakeWriteError {
     /// A block cannot be read from the tier.
     #[error("the object cannot be read: {0}")]
     Unread(FetchError),
+    /// This node holds other bytes than were acknowledged.
+    #[error("a block on this node's disk is wrong: {0}")]
+    WrongBytes(WrongBytes),
+    /// The MD5s of the parts do not give the acknowledged ETag.
+    #[error("the tier does not hold the acknowledged bytes of the object: its parts have another ETag")]
+    OtherObject,
+    /// The lake names bytes by their MD5, and names another one than was acknowledged.
+    #[error("the lake says that it got other bytes than were acknowledged: it names the ETag {0:?}")]
+    Contradicted(Option<HeaderValue>),
     /// The lake did not answer.
     #[error(transparent)]
     Lake(#[from] EndpointError),
@@ -111,7 +126,24 @@ impl LakeWriteError {
                 failure.is_silence()
                     || matches!(failure, Failure::Stalled | Failure::Reset | Failure::Crowded)
             }
-            Self::SessionOver | Self::UnknownWriter(_) | Self::Misunderstood | Self::Unread(_) => false,
+            Self::SessionOver
+            | Self::UnknownWriter(_)
+            | Self::Misunderstood
+            | Self::Unread(_)
+            | Self::WrongBytes(_)
+            | Self::OtherObject
+            | Self::Contradicted(_) => false,
+        }
+    }
+
+    /// What to do, if the lake or the tier has other bytes than were acknowledged.
+    pub(super) fn hint_about_bytes(&self) -> Option<&'static str> {
+        match self {
+            Self::OtherObject => Some(MEND_TIER),
+            Self::Contradicted(_) => Some(
+                "look for a fault of the lake, or of a proxy before it; the object is written to the lake once more",
+            ),
+            _ => None,
         }
     }
 
@@ -137,7 +169,13 @@ impl LakeWriteError {
     /// Whether the lake may have carried out a request that failed for this reason.
     fn may_be_carried_out(&self) -> bool {
         match self {
-            Self::SessionOver | Self::UnknownWriter(_) | Self::Unread(_) => false,
+            // A request that was carried out is over. What the lake has is written once more.
+            Self::SessionOver
+            | Self::UnknownWriter(_)
+            | Self::Unread(_)
+            | Self::WrongBytes(_)
+            | Self::OtherObject
+            | Self::Contradicted(_) => false,
             Self::Refused(status) => is_undecided(*status),
             Self::Misunderstood => true,
             Self::Lake(error) => error.kind().may_be_carried_out(),
@@ -188,6 +226,7 @@ impl LakeWriter {
             store,
             fetcher,
             identities,
+            names_by_parts: AtomicBool::new(false),
         }
     }
 
@@ -196,12 +235,28 @@ impl LakeWriter {
         &self.lake
     }
 
-    /// Writes the object to the lake as its writer would have.
+    /// Writes the object to the lake as its writer would have: the acknowledged bytes, or none. Wrong blocks
+    /// on this node's disk are removed, and the tier is read instead.
     ///
     /// # Errors
     ///
     /// The lake does not have the object, or that is not known.
     pub(super) async fn write(&self, write: LakeWrite<'_>) -> Result<Uploaded, NotWritten> {
+        let written = self.try_to_write(write).await;
+        let Err(NotWritten {
+            error: LakeWriteError::WrongBytes(wrong),
+            ..
+        }) = &written
+        else {
+            return written;
+        };
+        let version = &write.manifest.version;
+        tracing::warn!(object = ?write.manifest.name, %wrong, "wrong blocks of a dirty object are removed from the disk");
+        self.store.remove_version(version.id);
+        self.try_to_write(write).await
+    }
+
+    async fn try_to_write(&self, write: LakeWrite<'_>) -> Result<Uploaded, NotWritten> {
         if write.manifest.part_layout.is_whole() {
             let written = self.write_whole(write).await;
             written.map_err(LakeWriteError::into_end)
@@ -241,7 +296,7 @@ impl LakeWriter {
             body,
             expects_continue: false,
             payload: PayloadHash::Unsigned,
-            account,
+            account: account.clone(),
             payer: NODE,
         };
         write.check()?;
@@ -253,10 +308,11 @@ impl LakeWriter {
         if head.status != StatusCode::OK {
             return Err(LakeWriteError::Refused(head.status));
         }
-        let etag = head.headers.get(header::ETAG).cloned();
-        Ok(match etag {
-            Some(etag) if etag == *manifest.version.etag => Uploaded::Same,
-            other => Uploaded::OtherEtag(other),
+        let place = (&manifest.target, &account);
+        let named = self.judge(&head.headers, &manifest.version.etag, place).await?;
+        Ok(match named {
+            Named::ByMd5 => Uploaded::Same,
+            _ => Uploaded::OtherEtag(head.headers.get(header::ETAG).cloned()),
         })
     }
 
@@ -266,12 +322,13 @@ impl LakeWriter {
         Ok(Caller::Identity(identity))
     }
 
+    /// A range of the object that is one piece of it.
     fn blocks(
         &self,
         LakeWrite { manifest, bytes, .. }: LakeWrite<'_>,
         range: ByteRange,
         (caller, account): (Caller, LakeAccount),
-    ) -> BlockStream {
+    ) -> ProvenBlocks {
         let context = ReadContext::of_peer(account, caller, Some(manifest.name.clone()), HeaderMap::new());
         let reader = BlockReader {
             store: Arc::clone(&self.store),
@@ -281,7 +338,8 @@ impl LakeWriter {
             plan: FetchPlan::All(FetchVia::Tier(bytes.clone())),
         };
         let window = ReadAheadWindow { now: 1, max: AHEAD };
-        BlockStream::new(Arc::new(reader), range, window, None)
+        let blocks = BlockStream::new(Arc::new(reader), range, window, None);
+        ProvenBlocks::new(blocks, manifest.digests_of(range))
     }
 
     /// A range of the object as a request body. It breaks off if the node may no longer send; the lake then
@@ -299,11 +357,10 @@ impl LakeWriter {
             let (permit, failure) = (permit.clone(), failure.clone());
             async move {
                 let mut blocks = blocks?;
-                let piece = poll_fn(|cx| blocks.poll_next(cx)).await?;
-                let error = match piece {
+                let error = match blocks.next().await? {
                     Ok(piece) if permit.may_send() => return Some((Ok(Frame::data(piece)), Some(blocks))),
                     Ok(_) => LakeWriteError::SessionOver,
-                    Err(error) => LakeWriteError::Unread(error),
+                    Err(error) => error,
                 };
                 let told = BoxError::from(error.to_string());
                 failure.set(error);

@@ -9,12 +9,14 @@ use http::uri::PathAndQuery;
 use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
 use shoal_registry::DirtyVersion;
 use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::range::ByteRange;
 use shoal_s3::target;
 use ulid::Ulid;
 
+use super::acknowledged::{Acknowledged, PartDigest};
 use super::part_layout::PartLayout;
 use super::writing::version_of;
-use crate::tier::Piece;
+use crate::tier::{ByteStore, ChunkDigests, Damages, Piece, TierBytes};
 
 /// The time from 1970 to the year 10,000.
 const YEAR_10000: Duration = Duration::from_hours(70_389_528);
@@ -36,6 +38,8 @@ pub struct Manifest {
     pub headers: HeaderMap,
     /// The parts in which the object was uploaded.
     pub part_layout: PartLayout,
+    /// The digests of the parts, in order. Empty: there are none, or an earlier build wrote the object.
+    pub(super) part_digests: Vec<PartDigest>,
     /// Where the bytes are.
     pub pieces: Vec<Piece>,
 }
@@ -51,6 +55,8 @@ pub(super) struct Record {
     /// Headers that a read returns although the writer did not send them.
     pub(super) of_reads: HeaderMap,
     pub(super) part_layout: PartLayout,
+    /// The digests of the bytes. The record of an earlier build ends before them.
+    pub(super) acknowledged: Acknowledged,
 }
 
 /// The lake and the block size of this node. They name versions and blocks.
@@ -69,20 +75,25 @@ impl Record {
         write_headers(&mut out, &self.headers);
         write_headers(&mut out, &self.of_reads);
         self.part_layout.write(&mut out);
+        self.acknowledged.write(&mut out);
         out
     }
 
     /// Inverse of [`Record::to_bytes`].
     pub(super) fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
-        let record = Self {
+        let mut record = Self {
             writer: reader.text()?.into(),
             etag: reader.text()?.into(),
             modified: reader.time()?.ok_or(Malformed)?,
             headers: reader.headers()?,
             of_reads: reader.headers()?,
             part_layout: PartLayout::read(&mut reader)?,
+            acknowledged: Acknowledged::default(),
         };
+        if !reader.rest().is_empty() {
+            record.acknowledged = Acknowledged::read(&mut reader)?;
+        }
         // HTTP cannot write a later date.
         let is_dated = record.modified < SystemTime::UNIX_EPOCH + YEAR_10000;
         let is_whole = reader.rest().is_empty() && is_dated;
@@ -108,29 +119,63 @@ impl Manifest {
             name: name.clone(),
             version: Arc::new(version),
             target: target::of_object(name).map_err(|_| Malformed)?,
-            pieces: pieces(&record.part_layout, dirty)?,
+            pieces: pieces(&record, dirty)?,
+            part_digests: part_digests(&record)?,
             writer: record.writer,
             headers: record.headers,
             part_layout: record.part_layout,
         })
     }
+
+    /// The digests of a range that is one piece, if there are any.
+    pub(super) fn digests_of(&self, range: ByteRange) -> Option<&ChunkDigests> {
+        let mut start = 0;
+        let piece = self.pieces.iter().find(|piece| {
+            let is_piece = start == range.start && piece.size_bytes == range.len();
+            start += piece.size_bytes;
+            is_piece
+        });
+        piece?.digests.as_ref()
+    }
+
+    /// The bytes of the object, in the store of its tier.
+    pub(super) fn bytes(&self, store: Arc<dyn ByteStore>, damages: &Arc<Damages>) -> TierBytes {
+        TierBytes::new(self.location(), store, self.pieces.clone(), Arc::clone(damages))
+    }
+
+    /// The name of the object, for operators.
+    pub(super) fn location(&self) -> String {
+        let key = self.name.key.escape_ascii();
+        format!("s3://{}/{key}", self.name.bucket)
+    }
+}
+
+fn part_digests(record: &Record) -> Result<Vec<PartDigest>, Malformed> {
+    let digests = record.acknowledged.parts();
+    let fits = digests.is_empty() || digests.len() == record.part_layout.count();
+    fits.then(|| digests.to_vec()).ok_or(Malformed)
 }
 
 /// The pieces of an object: one, or one for each part that is not empty.
-fn pieces(part_layout: &PartLayout, dirty: &DirtyVersion) -> Result<Vec<Piece>, Malformed> {
+fn pieces(record: &Record, dirty: &DirtyVersion) -> Result<Vec<Piece>, Malformed> {
+    let part_layout = &record.part_layout;
     let sizes: Vec<u64> = if part_layout.is_whole() {
         vec![dirty.size_bytes]
     } else {
         part_layout.parts().map(|part| part.range.len()).collect()
     };
-    let sizes = sizes.into_iter().filter(|size_bytes| *size_bytes > 0);
-    let mut keys = dirty.data.iter();
-    let pieces = sizes.map(|size_bytes| {
-        let key = Arc::clone(keys.next().ok_or(Malformed)?);
-        Ok(Piece { key, size_bytes })
-    });
-    let pieces = pieces.collect::<Result<_, _>>()?;
-    keys.next().is_none().then_some(pieces).ok_or(Malformed)
+    let sizes: Vec<u64> = sizes.into_iter().filter(|size_bytes| *size_bytes > 0).collect();
+    if sizes.len() != dirty.data.len() {
+        return Err(Malformed);
+    }
+    let digests = record.acknowledged.of_pieces(&sizes)?;
+    let pieces = dirty.data.iter().zip(sizes).zip(digests);
+    let piece = |((key, size_bytes), digests): ((&Arc<str>, u64), _)| Piece {
+        key: Arc::clone(key),
+        size_bytes,
+        digests,
+    };
+    Ok(pieces.map(piece).collect())
 }
 
 #[cfg(test)]
@@ -145,7 +190,8 @@ pub(super) mod tests {
     use shoal_s3::object::ObjectName;
     use ulid::Ulid;
 
-    use super::{Manifest, Naming, PartLayout, Record};
+    use super::{Acknowledged, Manifest, Naming, PartDigest, PartLayout, Record};
+    use crate::tier::ChunkDigester;
 
     pub(in crate::dirty) fn naming() -> Naming {
         Naming {
@@ -164,7 +210,22 @@ pub(super) mod tests {
             headers,
             of_reads: HeaderMap::new(),
             part_layout: PartLayout::of([(1, 200), (2, 0), (3, 50)]),
+            acknowledged: acknowledged(&[200, 50]),
         }
+    }
+
+    /// The digests of pieces of zeros, in three parts.
+    fn acknowledged(sizes: &[usize]) -> Acknowledged {
+        let pieces = sizes.iter().map(|size| {
+            let mut digester = ChunkDigester::default();
+            digester.update(&vec![0; *size]);
+            digester.finish()
+        });
+        let part = PartDigest {
+            md5: [7; 16],
+            checksum: Vec::new(),
+        };
+        Acknowledged::new(Some(pieces.collect()), vec![part; 3])
     }
 
     fn dirty(record: &Record, keys: &[&str]) -> DirtyVersion {
@@ -194,6 +255,19 @@ pub(super) mod tests {
     #[test]
     fn a_record_reads_back_unchanged() {
         assert_eq!(Record::of_bytes(&record().to_bytes()), Ok(record()));
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_build_has_no_digests() {
+        let earlier = Record {
+            acknowledged: Acknowledged::default(),
+            ..record()
+        };
+        let bytes = earlier.to_bytes();
+        let mut digests = Vec::new();
+        Acknowledged::default().write(&mut digests);
+        let cut = bytes.strip_suffix(&digests[..]).unwrap();
+        assert_eq!(Record::of_bytes(cut), Ok(earlier));
     }
 
     #[test]

@@ -8,11 +8,12 @@
 //! intake       bytes ─▶ the tier's store
 //! objects      a manifest ─▶ the entry of the name                                ─▶ 200
 //! copying      the bytes of a dirty object ─▶ new keys, a manifest ─▶ another entry   ─▶ 200
-//! cleaner      when it is due: bytes ─▶ lake, ETag compared ─▶ the entry is empty
+//! cleaner      when it is due: bytes, compared with its digests ─▶ lake ─▶ the entry is empty
 //! ```
 //!
 //! `docs/explanation/write-back.md` holds the reasons.
 
+mod acknowledged;
 mod checksums;
 mod cleaner;
 mod copying;

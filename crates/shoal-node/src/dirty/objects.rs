@@ -20,6 +20,7 @@ use shoal_s3::payload::CheckedBody;
 use shoal_store::Store;
 use tokio::time::{Duration, Instant, sleep};
 
+use super::acknowledged::Acknowledged;
 use super::cleaner::CleanerParts;
 use super::intake::receive_nothing;
 use super::lake_writer::LakeWriter;
@@ -38,7 +39,7 @@ use crate::fetch::Fetcher;
 use crate::grants::Grants;
 use crate::http::connection::ClientBody;
 use crate::shutdown::Shutdown;
-use crate::tier::{ByteStore, TierBytes, TierConfig, TierUnavailable};
+use crate::tier::{ByteStore, Damages, TierBytes, TierConfig, TierUnavailable};
 use crate::write::{BackRule, Fallback, Spread, Uncached, WriteRules, WriteThrough, size_to_copy};
 
 /// How long the lake's word on the versions of a bucket is remembered.
@@ -65,6 +66,8 @@ pub struct DirtyObjects {
     pub(super) lake_writer: Arc<LakeWriter>,
     pub(super) naming: Naming,
     pub(super) outcomes: Arc<Outcomes>,
+    /// Objects whose bytes a tier does not give as they were acknowledged.
+    pub(super) damages: Arc<Damages>,
     /// The writers that the lake lets write into a bucket below a rule.
     permissions: Memory<(Arc<str>, Arc<str>, usize), ()>,
     /// Whether buckets keep versions, as their writers are told.
@@ -170,11 +173,13 @@ impl DirtyObjects {
             block_bytes,
         };
         let outcomes = Arc::<Outcomes>::default();
+        let damages = Arc::<Damages>::default();
         let cleaner = CleanerParts {
             lake_writer: Arc::clone(&lake_writer),
             through: Arc::clone(&through),
             grants: Arc::clone(&grants),
             outcomes: Arc::clone(&outcomes),
+            damages: Arc::clone(&damages),
             naming: naming.clone(),
         };
         let mut opened = Vec::with_capacity(tiers.len());
@@ -196,6 +201,7 @@ impl DirtyObjects {
             lake_writer,
             naming,
             outcomes,
+            damages,
             permissions: Memory::new(settings.permission),
             versioned: Memory::new(VERSIONED),
         })
@@ -313,8 +319,11 @@ impl DirtyObjects {
 
     /// The bytes of a dirty object.
     pub fn bytes(&self, lookup: &Lookup, manifest: &Manifest) -> TierBytes {
-        let store = Arc::clone(self.tiers[lookup.tier].store.bytes());
-        TierBytes::new(store, manifest.pieces.clone())
+        self.bytes_in(&self.tiers[lookup.tier], manifest)
+    }
+
+    pub(super) fn bytes_in(&self, tier: &Tier, manifest: &Manifest) -> TierBytes {
+        manifest.bytes(Arc::clone(tier.store.bytes()), &self.damages)
     }
 
     /// Decides whether a write may be acknowledged before the lake has it. The lake is asked for its
@@ -363,11 +372,12 @@ impl DirtyObjects {
                 copy.add(vec![data.clone()]);
             }
         };
-        let md5 = if let Some(key) = &key {
-            tier.store.receive((key, size_bytes), body.as_mut(), each).await?
+        let (md5, digests) = if let Some(key) = &key {
+            let received = tier.store.receive((key, size_bytes), body.as_mut(), each).await?;
+            (received.md5, vec![received.digests])
         } else {
             receive_nothing(body.as_mut()).await?;
-            Md5::digest([]).into()
+            (Md5::digest([]).into(), Vec::new())
         };
         // A checksum that comes behind the bytes says the same as one before them.
         headers.extend(body.trailer());
@@ -378,6 +388,7 @@ impl DirtyObjects {
             headers,
             of_reads: HeaderMap::new(),
             part_layout: PartLayout::default(),
+            acknowledged: Acknowledged::new(Some(digests), Vec::new()),
         };
         let data = key.into_iter().collect();
         let version = self.enter(&name, (size_bytes, lifetime), (&record, data)).await?;

@@ -12,6 +12,7 @@ use super::registry_room::RegistryNearlyFull;
 use super::survey::Survey;
 use super::sweep::Swept;
 use super::tiers::Tier;
+use crate::tier::Damage;
 
 /// How long a page for operators waits for the registries.
 const REFRESH: Duration = Duration::from_millis(500);
@@ -85,7 +86,7 @@ pub enum WriteBackOutcome {
     Flushed,
     /// A flush failed; it is tried again.
     Failed,
-    /// Flushed, and named by the lake with another ETag than the acknowledged one.
+    /// Flushed, and named by the lake in a way of its own, which is no MD5.
     Renamed,
 }
 
@@ -144,6 +145,11 @@ impl DirtyObjects {
             swept: tier.swept(),
         };
         self.tiers.iter().map(status).collect()
+    }
+
+    /// The objects whose bytes a tier did not give as they were acknowledged, not long ago.
+    pub fn damaged(&self) -> Vec<(Arc<str>, Damage)> {
+        self.damages.objects()
     }
 
     /// Flushes once every dirty object that this node wrote, so that it can stop. Returns how many are left.

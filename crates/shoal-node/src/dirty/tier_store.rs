@@ -15,10 +15,10 @@ use shoal_policy::cleaning::Fill;
 use shoal_s3::error::S3Error;
 use tokio::sync::Notify;
 
-use super::intake::receive;
+use super::intake::{Received, receive};
 use super::tiers::size_in;
 use super::writing::ReceiveError;
-use crate::tier::{ByteStore, PIECE_BYTES_MAX, PieceMd5, ProbeError, StoreError, TierUnavailable};
+use crate::tier::{ByteStore, PIECE_BYTES_MAX, ProbeError, StoreError, TierUnavailable};
 use crate::write::Uncached;
 
 /// The pause between two probes of a store that has failed its last one.
@@ -165,7 +165,7 @@ impl TierStore {
         (key, size_bytes): (&str, u64),
         body: Pin<&mut B>,
         each: impl FnMut(&Bytes),
-    ) -> Result<PieceMd5, ReceiveError>
+    ) -> Result<Received, ReceiveError>
     where
         B: Body<Data = Bytes, Error = S3Error>,
     {

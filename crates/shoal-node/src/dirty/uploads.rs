@@ -31,7 +31,7 @@ use super::status::WriteBackOutcome;
 use super::tiers::{Tier, new_key, object_name, registry_name};
 use super::writing::{PendingWrite, ReceiveError};
 use crate::clock;
-use crate::tier::{TierBytes, TierUnavailable};
+use crate::tier::TierUnavailable;
 use crate::write::Uncached;
 
 /// The number of parts or uploads on one page of the registry.
@@ -141,16 +141,17 @@ impl DirtyObjects {
         let received = tier
             .store
             .receive((&key, size_bytes), body, |data| digests.update(data));
-        let md5 = received.await?;
+        let received = received.await?;
         let part = Part {
             number,
             size_bytes,
-            md5,
+            md5: received.md5,
             checksum: checksum_spec.map(|ChecksumSpec { algorithm, .. }| Checksum {
                 algorithm,
                 digest: digests.of(algorithm),
             }),
             modified: clock::utc_now(),
+            digests: Some(received.digests),
             data: key,
         };
         let kept = UploadPart {
@@ -226,6 +227,7 @@ impl DirtyObjects {
             headers: upload.headers.clone(),
             of_reads: checksums,
             part_layout: multipart::part_layout(parts),
+            acknowledged: multipart::acknowledged(parts),
         };
         let with_bytes = parts.iter().filter(|part| part.size_bytes > 0);
         let data = with_bytes.map(|part| Arc::clone(&part.data)).collect();
@@ -275,7 +277,7 @@ impl DirtyObjects {
         conditions: &HeaderMap,
         change: LakeChange,
     ) -> Result<(), CompletionError> {
-        let bytes = TierBytes::new(Arc::clone(tier.store.bytes()), manifest.pieces.clone());
+        let bytes = self.bytes_in(tier, manifest);
         let permit = change.permit();
         let write = LakeWrite {
             manifest,

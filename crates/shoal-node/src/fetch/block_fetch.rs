@@ -308,6 +308,8 @@ impl Fetcher {
             name: fetch.context.name().cloned(),
             headers: fetch.context.headers().clone(),
         };
+        let check = self.integrity.of(&fetch.version, &fetch.context);
+        let check = check.map_err(HopError::BrokeOff)?;
         self.hedges.earn();
         let mut transfer = fetch.unhurried();
         let sent = peer.get_block_for(&request, transfer).await?;
@@ -316,7 +318,7 @@ impl Fetcher {
         }
         let mut body = BodyReader::new(sent.body);
         let brought = loop {
-            let filling = body.fill(leader, request.part.len(), None);
+            let filling = body.fill(leader, request.part.len(), check.as_ref());
             let hurried = async {
                 match transfer {
                     Some(transfer) => transfer.hurried().await,

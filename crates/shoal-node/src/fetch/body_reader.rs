@@ -40,7 +40,7 @@ impl BodyReader {
             missing -= piece.len() as u64;
             let completes_block = leader.received() + piece.len() as u64 == leader.span().len;
             if let Some(check) = check.filter(|_| completes_block) {
-                check.verify(&leader.pieces_with(Some(piece.clone())))?;
+                check.verify(&leader.pieces_with(Some(piece.clone())), leader.source())?;
             }
             leader.push(piece);
         }

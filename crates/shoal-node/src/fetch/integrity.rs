@@ -1,5 +1,5 @@
-//! Checks that received bytes are the object's, by the checksum or MD5 that the lake gives for the whole
-//! object.
+//! Checks that bytes from the lake and from other nodes are the object's, by the checksum or MD5 that the lake
+//! gives for the whole object.
 //!
 //! Only objects of one block are checked, because only there all bytes are known before any are kept. Bytes
 //! that differ are not kept, and from then on reads of that version bypass this node: the lake answers them.
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use lru::LruCache;
 use parking_lot::Mutex;
-use shoal_policy::VersionId;
+use shoal_policy::{Source, VersionId};
 use shoal_s3::object::Version;
 use shoal_s3::payload::{Algorithm, Digests};
 use shoal_s3::sigv4::hex;
@@ -90,12 +90,12 @@ impl IntegrityChecks {
 }
 
 impl IntegrityCheck<'_> {
-    /// Checks the whole object, in `pieces`, against the lake's digest of it.
+    /// Checks the whole object, in `pieces` that came from `source` in the end, against the lake's digest of it.
     ///
     /// # Errors
     ///
     /// Fails as a mismatch if the bytes have another digest.
-    pub(super) fn verify(&self, pieces: &[Bytes]) -> Result<(), FetchError> {
+    pub(super) fn verify(&self, pieces: &[Bytes], source: Source) -> Result<(), FetchError> {
         let Self { checks, expected, .. } = self;
         let by_etag = expected.algorithm == Algorithm::Md5;
         if expected.matches(pieces) {
@@ -110,7 +110,7 @@ impl IntegrityCheck<'_> {
         checks.mismatched.lock().put(self.version.id, ());
         let object = self.context.target().as_str().escape_debug();
         let algorithm = expected.algorithm.as_str();
-        tracing::warn!(%object, algorithm, "the checksum of the lake's bytes does not match the object's; they are not cached");
+        tracing::warn!(%object, algorithm, source = source.as_str(), "bytes do not match the checksum that the lake gives for the object; they are not cached");
         Err(FetchError::Mismatch)
     }
 }

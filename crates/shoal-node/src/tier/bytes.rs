@@ -1,13 +1,19 @@
 //! The bytes of one dirty object: pieces in a tier's store, in order.
+//!
+//! Every byte is proven against the acknowledged digests before it is given. Bytes that are wrong, or missing,
+//! are read once more: the error may have been on their way.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use shoal_s3::range::ByteRange;
 
-use super::{ByteStore, ByteStream};
+use super::damage::{Damages, MEND_TIER};
+use super::digests::{ChunkDigests, ChunkProof};
+use super::{ByteStore, ByteStream, StoreError};
 use crate::endpoint::BoxError;
 
 /// Bytes under one key of a tier's store: a whole object, or a part of it.
@@ -17,45 +23,48 @@ pub struct Piece {
     pub key: Arc<str>,
     /// The number of bytes.
     pub size_bytes: u64,
+    /// The digests of its bytes. `None`: an earlier build wrote it.
+    pub digests: Option<ChunkDigests>,
 }
 
 /// The bytes of one object.
 #[derive(Clone)]
 pub struct TierBytes {
+    /// The name of the object, for operators.
+    object: Arc<str>,
     store: Arc<dyn ByteStore>,
     pieces: Arc<[Piece]>,
+    damages: Arc<Damages>,
 }
 
 impl TierBytes {
-    /// The bytes of `pieces`, one after the other.
-    pub fn new(store: Arc<dyn ByteStore>, pieces: impl Into<Arc<[Piece]>>) -> Self {
+    /// The bytes of `pieces`, one after the other. `damages` learns of those that are not the acknowledged
+    /// ones.
+    pub fn new(
+        object: impl Into<Arc<str>>,
+        store: Arc<dyn ByteStore>,
+        pieces: impl Into<Arc<[Piece]>>,
+        damages: Arc<Damages>,
+    ) -> Self {
         Self {
+            object: object.into(),
             store,
             pieces: pieces.into(),
+            damages,
         }
     }
 
-    /// Streams a range. The stream ends early or with an error if the store does not give all of it.
+    /// Streams a range. The stream ends with an error if the store does not give all of it as it was
+    /// acknowledged.
     pub fn read(&self, range: ByteRange) -> ByteStream {
-        let wanted = wanted(&self.pieces, range);
-        let state = (Arc::clone(&self.store), wanted, None::<ByteStream>);
-        stream::unfold(state, |(store, mut wanted, mut current)| async move {
-            loop {
-                if let Some(bytes) = &mut current {
-                    match bytes.next().await {
-                        Some(Ok(data)) => return Some((Ok(data), (store, wanted, current))),
-                        Some(Err(error)) => return Some((Err(error), (store, VecDeque::new(), None))),
-                        None => {}
-                    }
-                }
-                let (key, range) = wanted.pop_front()?;
-                match store.get(&key, range).await {
-                    Ok(bytes) => current = Some(bytes),
-                    Err(error) => {
-                        return Some((Err(BoxError::from(error)), (store, VecDeque::new(), None)));
-                    }
-                }
-            }
+        let reading = Reading {
+            of: self.clone(),
+            wanted: wanted(&self.pieces, range),
+            current: None,
+        };
+        stream::try_unfold(reading, |mut reading| async move {
+            let bytes = reading.next().await?;
+            Ok(bytes.map(|bytes| (bytes, reading)))
         })
         .boxed()
     }
@@ -67,8 +76,147 @@ impl fmt::Debug for TierBytes {
     }
 }
 
+/// A range of an object that is being read.
+struct Reading {
+    of: TierBytes,
+    /// The pieces that have not been read, each with the range of its own bytes.
+    wanted: VecDeque<(Piece, ByteRange)>,
+    current: Option<PieceReading>,
+}
+
+impl Reading {
+    async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
+        loop {
+            if let Some(current) = &mut self.current {
+                match current.next(&*self.of.store).await {
+                    Ok(Some(bytes)) => return Ok(Some(bytes)),
+                    Ok(None) => self.current = None,
+                    Err(error) => {
+                        if let Some(StoreError::Damaged(why)) = error.downcast_ref() {
+                            let why = format!("piece {} in its tier is damaged: {why}", current.piece.key);
+                            self.of.damages.note(&self.of.object, why, MEND_TIER);
+                        }
+                        return Err(error);
+                    }
+                }
+            }
+            let Some((piece, range)) = self.wanted.pop_front() else {
+                return Ok(None);
+            };
+            self.current = Some(PieceReading::new(piece, range));
+        }
+    }
+}
+
+/// A range of a piece that is being read.
+struct PieceReading {
+    piece: Piece,
+    /// The bytes that have not been given.
+    rest: ByteRange,
+    /// The bytes that are asked for: `rest`, and what proves it.
+    asked_end: u64,
+    /// `None` for a piece without digests.
+    proof: Option<ChunkProof>,
+    /// The store's answer. `None`: it has not been asked.
+    bytes: Option<ByteStream>,
+    /// Bytes that are proven.
+    proven: VecDeque<Bytes>,
+    /// The position of the first of them.
+    proven_start: u64,
+    may_ask_again: bool,
+}
+
+impl PieceReading {
+    fn new(piece: Piece, range: ByteRange) -> Self {
+        let asked = piece
+            .digests
+            .as_ref()
+            .map_or(range, |digests| digests.whole_chunks(range));
+        Self {
+            proof: piece.digests.as_ref().map(|digests| digests.proof(asked.start)),
+            piece,
+            rest: range,
+            asked_end: asked.end,
+            bytes: None,
+            proven: VecDeque::new(),
+            proven_start: asked.start,
+            may_ask_again: true,
+        }
+    }
+
+    async fn next(&mut self, store: &dyn ByteStore) -> Result<Option<Bytes>, BoxError> {
+        while !self.rest.is_empty() {
+            if let Some(bytes) = self.give() {
+                return Ok(Some(bytes));
+            }
+            if let Err(error) = self.receive(store).await {
+                self.ask_again(error)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next proven bytes of the range.
+    fn give(&mut self) -> Option<Bytes> {
+        while let Some(mut bytes) = self.proven.pop_front() {
+            let end = self.proven_start + bytes.len() as u64;
+            bytes.truncate((self.rest.end.min(end) - self.proven_start) as usize);
+            let before = self.rest.start.saturating_sub(self.proven_start);
+            let bytes = bytes.split_off((before as usize).min(bytes.len()));
+            self.proven_start = end;
+            if !bytes.is_empty() {
+                self.rest.start += bytes.len() as u64;
+                return Some(bytes);
+            }
+        }
+        None
+    }
+
+    /// Takes the next bytes of the store's answer.
+    async fn receive(&mut self, store: &dyn ByteStore) -> Result<(), BoxError> {
+        if self.bytes.is_none() {
+            let range = ByteRange {
+                start: self
+                    .proof
+                    .as_ref()
+                    .map_or(self.rest.start, ChunkProof::proven_end),
+                end: self.asked_end,
+            };
+            self.bytes = Some(store.get(&self.piece.key, range).await?);
+        }
+        let answer = self.bytes.as_mut().expect("the store was just asked");
+        let bytes = answer.next().await.unwrap_or_else(|| {
+            let missing = "the tier holds fewer bytes than the object has";
+            Err(StoreError::Damaged(missing.into()).into())
+        })?;
+        match &mut self.proof {
+            Some(proof) => proof
+                .take(bytes, &mut self.proven)
+                .map_err(|wrong| StoreError::Damaged(wrong.to_string()).into()),
+            None => {
+                self.proven.push_back(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Has the rest read once more if the store gave wrong bytes.
+    fn ask_again(&mut self, error: BoxError) -> Result<(), BoxError> {
+        let is_damaged = matches!(error.downcast_ref(), Some(StoreError::Damaged(_)));
+        let proof = self.proof.as_ref().zip(self.piece.digests.as_ref());
+        let Some((proof, digests)) = proof.filter(|_| is_damaged && self.may_ask_again) else {
+            return Err(error);
+        };
+        tracing::warn!(piece = &*self.piece.key, %error, "wrong bytes came from a tier; they are read again");
+        self.may_ask_again = false;
+        self.proof = Some(digests.proof(proof.proven_end()));
+        self.bytes = None;
+        Ok(())
+    }
+}
+
 /// The pieces that hold a range, each with the range of its own bytes.
-fn wanted(pieces: &[Piece], range: ByteRange) -> VecDeque<(Arc<str>, ByteRange)> {
+fn wanted(pieces: &[Piece], range: ByteRange) -> VecDeque<(Piece, ByteRange)> {
     let mut start = 0;
     let mut wanted = VecDeque::new();
     for piece in pieces {
@@ -82,7 +230,7 @@ fn wanted(pieces: &[Piece], range: ByteRange) -> VecDeque<(Arc<str>, ByteRange)>
                 start: part.start - start,
                 end: part.end - start,
             };
-            wanted.push_back((Arc::clone(&piece.key), part));
+            wanted.push_back((piece.clone(), part));
         }
         start = end;
     }
@@ -101,12 +249,13 @@ mod tests {
         let pieces = pieces.map(|(key, size_bytes)| Piece {
             key: key.into(),
             size_bytes,
+            digests: None,
         });
         let of = |start, end| {
             let wanted = wanted(&pieces, ByteRange { start, end });
             let wanted = wanted
                 .iter()
-                .map(|(key, part)| (key.to_string(), part.start, part.end));
+                .map(|(piece, part)| (piece.key.to_string(), part.start, part.end));
             wanted.collect::<Vec<_>>()
         };
         assert_eq!(of(0, 3), [("a".to_owned(), 0, 3)]);

@@ -5,6 +5,8 @@
 
 mod bytes;
 mod config;
+mod damage;
+mod digests;
 mod exact_body;
 mod folder;
 mod probe;
@@ -18,6 +20,8 @@ pub use self::bytes::{Piece, TierBytes};
 pub use self::config::{
     EtcdConfig, EtcdUser, PasswordError, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig,
 };
+pub use self::damage::{Damage, Damages, MEND_TIER};
+pub use self::digests::{ChunkDigester, ChunkDigests, ChunkProof, WrongBytes, chunk_bytes_for, count};
 pub use self::folder::FolderStore;
 pub use self::s3::{S3Store, StorageClasses};
 #[cfg(test)]

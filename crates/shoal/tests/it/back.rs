@@ -6,6 +6,7 @@ mod cluster;
 mod conditions;
 mod copy;
 mod deletion;
+pub(crate) mod digests;
 mod failure;
 mod heads;
 mod lifetimes;

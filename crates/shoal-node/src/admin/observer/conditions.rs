@@ -30,10 +30,25 @@ impl Observer {
         for tier in self.dirty.tiers() {
             conditions.extend(of_tier(&tier));
         }
+        conditions.extend(self.of_damaged_objects());
         if self.config.cooperation.mode != CooperationMode::Solo {
             conditions.extend(self.of_the_cluster());
         }
         conditions
+    }
+
+    fn of_damaged_objects(&self) -> Option<Condition> {
+        let damaged = self.dirty.damaged();
+        let (object, damage) = damaged.first()?;
+        let more = match damaged.len() - 1 {
+            0 => String::new(),
+            more => format!(", as {more} more,"),
+        };
+        let detail = format!(
+            "{object}{more} has other bytes than were acknowledged, and stays dirty: {}; {}",
+            damage.why, damage.hint
+        );
+        Some(Condition::new(ConditionName::WrongBytes, detail))
     }
 
     fn of_the_lake(&self) -> Vec<Condition> {

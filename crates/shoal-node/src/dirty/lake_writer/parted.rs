@@ -1,17 +1,18 @@
 //! Writes an object to the lake in the parts in which it was uploaded. Only then does it get the acknowledged
 //! ETag.
 
-use std::future::poll_fn;
+use std::sync::atomic::Ordering;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use shoal_s3::etag;
 use shoal_s3::identity::Caller;
 use shoal_s3::payload::{Algorithm, Digests};
 
-use super::{BodyFailure, LakeWrite, LakeWriteError, LakeWriter, NotWritten, Uploaded};
+use super::{BodyFailure, LakeWrite, LakeWriteError, LakeWriter, Named, NotWritten, Uploaded};
 use crate::dirty::PlacedPart;
+use crate::dirty::acknowledged::PartDigest;
 use crate::dirty::checksums::{Checksum, ChecksumSpec, creation_headers};
 use crate::dirty::lake_upload::{LakePart, LakeUpload, LakeUploadError};
 use crate::endpoint::LakeAccount;
@@ -63,8 +64,15 @@ struct Parts<'a> {
 /// Parts that the lake has.
 struct PutParts {
     parts: Vec<LakePart>,
+    md5s: Vec<[u8; 16]>,
     /// Whether the lake's ETag of each part is its MD5.
     all_by_md5: bool,
+}
+
+/// The digests by which the lake checks a part.
+struct Digested {
+    md5: [u8; 16],
+    checksum: Option<Checksum>,
 }
 
 impl Parts<'_> {
@@ -73,46 +81,60 @@ impl Parts<'_> {
         let checksum_spec = ChecksumSpec::of(&manifest.headers).ok().flatten();
         let mut put = PutParts {
             parts: Vec::with_capacity(manifest.part_layout.count()),
+            md5s: Vec::with_capacity(manifest.part_layout.count()),
             all_by_md5: true,
         };
+        let mut acknowledged = manifest.part_digests.iter();
         for part in manifest.part_layout.parts() {
-            let (part, by_md5) = self.put(part, checksum_spec).await?;
+            let digested = match acknowledged
+                .next()
+                .and_then(|digest| known(digest, checksum_spec))
+            {
+                Some(digested) => digested,
+                None => self.digests(part, checksum_spec).await?,
+            };
+            put.md5s.push(digested.md5);
+            let (part, named) = self.put(part, digested).await?;
             put.parts.push(part);
-            put.all_by_md5 &= by_md5;
+            put.all_by_md5 &= named == Named::ByMd5;
         }
         Ok(put)
     }
 
     async fn complete(&self, put: PutParts) -> Result<Uploaded, LakeWriteError> {
         self.write.check()?;
+        let acknowledged = &*self.write.manifest.version.etag;
+        // The MD5s of an earlier build's parts were computed from the bytes that were sent.
+        if etag::of_parts(&put.md5s) != acknowledged {
+            return Err(LakeWriteError::OtherObject);
+        }
         let completed = self.upload.complete(&put.parts, self.write.conditions.clone());
-        Ok(match completed.await? {
-            Some(etag) if etag == *self.write.manifest.version.etag => Uploaded::Same,
+        let named = completed.await?;
+        let names_by_parts = &self.lake_writer.names_by_parts;
+        match &named {
+            Some(etag) if *etag == *acknowledged => {
+                names_by_parts.store(true, Ordering::Relaxed);
+                Ok(Uploaded::Same)
+            }
             // The ETag of the object follows from those of its parts.
-            None if put.all_by_md5 => Uploaded::Same,
-            other => Uploaded::OtherEtag(other),
-        })
+            None if put.all_by_md5 => Ok(Uploaded::Same),
+            Some(_) if put.all_by_md5 && names_by_parts.load(Ordering::Relaxed) => {
+                Err(LakeWriteError::Contradicted(named))
+            }
+            _ => Ok(Uploaded::OtherEtag(named)),
+        }
     }
 
-    /// Uploads one part. Also returns whether the lake's ETag is the MD5 of the part.
-    ///
-    /// A part is read twice, because the digests by which the lake checks its bytes precede them in the
-    /// request.
+    /// Uploads one part. Also returns how the lake names it.
     async fn put(
         &self,
         part: PlacedPart,
-        checksum_spec: Option<ChecksumSpec>,
-    ) -> Result<(LakePart, bool), LakeWriteError> {
-        let digests = self.digests(part, checksum_spec).await?;
-        let checksum = checksum_spec.map(|ChecksumSpec { algorithm, .. }| Checksum {
-            algorithm,
-            digest: digests.of(algorithm),
-        });
+        Digested { md5, checksum }: Digested,
+    ) -> Result<(LakePart, Named), LakeWriteError> {
         let mut headers = HeaderMap::new();
-        let md5 = digests.of(Algorithm::Md5);
         headers.insert(
             CONTENT_MD5,
-            HeaderValue::try_from(STANDARD.encode(&md5)).expect("base 64 is a header value"),
+            HeaderValue::try_from(STANDARD.encode(md5)).expect("base 64 is a header value"),
         );
         headers.extend(checksum.as_ref().map(Checksum::header));
         let (failure, size_bytes) = (BodyFailure::default(), part.range.len());
@@ -124,21 +146,26 @@ impl Parts<'_> {
         let put = self.upload.put(part.number, headers, body, self.write.transfer);
         let put = put.await;
         failure.check()?;
-        let named = put?;
-        let by_md5 = named == *etag::of_md5(&md5);
+        let answer = put?;
+        let place = (&self.write.manifest.target, &self.account);
+        let named = self
+            .lake_writer
+            .judge(&answer, &etag::of_md5(&md5), place)
+            .await?;
         let part = LakePart {
             number: part.number,
-            etag: named,
+            etag: answer[header::ETAG].clone(),
             checksum,
         };
-        Ok((part, by_md5))
+        Ok((part, named))
     }
 
+    /// Reads a part for the digests that precede it in its request, where the record does not have them.
     async fn digests(
         &self,
         part: PlacedPart,
         checksum_spec: Option<ChecksumSpec>,
-    ) -> Result<Digests, LakeWriteError> {
+    ) -> Result<Digested, LakeWriteError> {
         let mut digests = Digests::default();
         digests.add(Algorithm::Md5);
         if let Some(ChecksumSpec { algorithm, .. }) = checksum_spec {
@@ -146,11 +173,32 @@ impl Parts<'_> {
         }
         let origin = (self.caller.clone(), self.account.clone());
         let mut blocks = self.lake_writer.blocks(self.write, part.range, origin);
-        while let Some(piece) = poll_fn(|cx| blocks.poll_next(cx)).await {
-            digests.update(&piece.map_err(LakeWriteError::Unread)?);
+        while let Some(piece) = blocks.next().await {
+            digests.update(&piece?);
         }
-        Ok(digests)
+        let md5 = digests.of(Algorithm::Md5);
+        Ok(Digested {
+            md5: md5.try_into().expect("an MD5 has 16 bytes"),
+            checksum: checksum_spec.map(|ChecksumSpec { algorithm, .. }| Checksum {
+                algorithm,
+                digest: digests.of(algorithm),
+            }),
+        })
     }
+}
+
+/// The digests of a part that the record has, if they are all that the lake gets.
+fn known(digest: &PartDigest, checksum_spec: Option<ChecksumSpec>) -> Option<Digested> {
+    let algorithm = checksum_spec.map(|ChecksumSpec { algorithm, .. }| algorithm);
+    let checksum = algorithm.map(|algorithm| Checksum {
+        algorithm,
+        digest: digest.checksum.clone(),
+    });
+    let is_known = |checksum: &Checksum| checksum.digest.len() == checksum.algorithm.len_bytes();
+    checksum.iter().all(is_known).then_some(Digested {
+        md5: digest.md5,
+        checksum,
+    })
 }
 
 impl From<LakeUploadError> for LakeWriteError {

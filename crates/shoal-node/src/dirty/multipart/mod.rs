@@ -12,7 +12,7 @@ pub use self::part::{KeptUpload, Part, Upload};
 pub(in crate::dirty) use self::position::sort;
 pub use self::position::{UploadPosition, UploadQuery};
 pub use self::selection::{ListError, ListedPart, select};
-pub(in crate::dirty) use self::selection::{etag, part_layout};
+pub(in crate::dirty) use self::selection::{acknowledged, etag, part_layout};
 
 #[cfg(test)]
 pub(in crate::dirty) mod tests {

@@ -15,6 +15,8 @@ use shoal_s3::target;
 
 use super::{Completed, UploadId};
 use crate::dirty::Checksum;
+use crate::dirty::acknowledged::{read_piece, write_piece};
+use crate::tier::ChunkDigests;
 
 /// A multipart upload.
 #[derive(Clone, Debug)]
@@ -58,6 +60,8 @@ pub struct Part {
     pub checksum: Option<Checksum>,
     /// When it was uploaded.
     pub modified: SystemTime,
+    /// The digests of its chunks. `None`: an earlier build received it.
+    pub(in crate::dirty) digests: Option<ChunkDigests>,
     /// The key of its bytes. An empty part has one without bytes.
     pub(in crate::dirty) data: Arc<str>,
 }
@@ -119,10 +123,12 @@ impl Part {
         out.extend_from_slice(&self.size_bytes.to_le_bytes());
         out.extend_from_slice(&self.md5);
         write_time(&mut out, Some(self.modified));
-        if let Some(Checksum { algorithm, digest }) = &self.checksum {
-            write_bytes(&mut out, algorithm.as_str().as_bytes());
-            write_bytes(&mut out, digest);
-        }
+        let checksum = self.checksum.as_ref();
+        let checksum = checksum.map(|checksum| (checksum.algorithm.as_str(), &checksum.digest[..]));
+        let (algorithm, digest) = checksum.unwrap_or_default();
+        write_bytes(&mut out, algorithm.as_bytes());
+        write_bytes(&mut out, digest);
+        write_piece(self.digests.as_ref(), &mut out);
         out
     }
 
@@ -135,10 +141,17 @@ impl Part {
             md5: reader.array()?,
             checksum: None,
             modified: reader.time()?.ok_or(Malformed)?,
+            digests: None,
             data,
         };
-        if !reader.rest().is_empty() {
-            let (name, digest) = (reader.text()?, reader.bytes()?);
+        // An earlier build wrote no digests, and nothing for a part without a checksum.
+        let is_earlier = reader.rest().is_empty();
+        let (name, digest) = if is_earlier {
+            Default::default()
+        } else {
+            (reader.text()?, reader.bytes()?)
+        };
+        if !name.is_empty() {
             let mut known = Algorithm::CHECKSUMS.into_iter();
             let algorithm = known.find(|algorithm| algorithm.as_str() == name);
             let algorithm = algorithm.filter(|algorithm| algorithm.len_bytes() == digest.len());
@@ -146,6 +159,9 @@ impl Part {
                 algorithm: algorithm.ok_or(Malformed)?,
                 digest: digest.into(),
             });
+        }
+        if !reader.rest().is_empty() {
+            part.digests = read_piece(&mut reader, part.size_bytes)?;
         }
         reader.rest().is_empty().then_some(part).ok_or(Malformed)
     }
@@ -166,6 +182,7 @@ pub(in crate::dirty) mod tests {
     use super::{Part, Upload};
     use crate::dirty::manifest::tests::manifest;
     use crate::dirty::{Checksum, UploadId};
+    use crate::tier::ChunkDigester;
 
     pub(in crate::dirty) fn upload() -> Upload {
         let of = manifest("k");
@@ -201,7 +218,29 @@ pub(in crate::dirty) mod tests {
                 digest: vec![0, 0, 0, 1],
             }),
             modified: SystemTime::UNIX_EPOCH,
+            digests: None,
             data: format!("part-{number}").into(),
+        }
+    }
+
+    #[test]
+    fn a_part_of_an_earlier_build_has_no_digests() {
+        let mut digests = Vec::new();
+        super::write_piece(None, &mut digests);
+        for written in [
+            part(7, 0xaa, 250),
+            Part {
+                checksum: None,
+                ..part(8, 1, 0)
+            },
+        ] {
+            let bytes = written.to_bytes();
+            let mut earlier = bytes.strip_suffix(&digests[..]).unwrap();
+            if written.checksum.is_none() {
+                earlier = earlier.strip_suffix(&[0; 8]).unwrap();
+            }
+            let read = Part::of_bytes(written.number, Arc::clone(&written.data), earlier);
+            assert_eq!(read, Ok(written));
         }
     }
 
@@ -214,7 +253,17 @@ pub(in crate::dirty) mod tests {
                 ..part(8, 1, 0)
             },
         );
-        for written in [part(7, 0xaa, 250), plain] {
+        let mut digester = ChunkDigester::default();
+        digester.update(&[7; 250]);
+        let digested = Part {
+            digests: Some(digester.finish()),
+            ..part(7, 0xaa, 250)
+        };
+        let bare = Part {
+            checksum: None,
+            ..digested.clone()
+        };
+        for written in [part(7, 0xaa, 250), plain, digested, bare] {
             let read = Part::of_bytes(written.number, Arc::clone(&written.data), &written.to_bytes());
             assert_eq!(read, Ok(written));
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use shoal_s3::etag;
 
 use super::Part;
+use crate::dirty::acknowledged::{Acknowledged, PartDigest};
 use crate::dirty::{Checksum, PartLayout};
 
 /// S3 requires this size of every part but the last.
@@ -80,6 +81,20 @@ fn find(listed: &ListedPart, uploaded: &[Arc<Part>]) -> Option<Arc<Part>> {
 /// The ETag of an object that is made of these parts: the MD5 of their MD5s, and the number of parts.
 pub(in crate::dirty) fn etag(parts: &[Arc<Part>]) -> String {
     etag::of_parts(parts.iter().map(|part| part.md5))
+}
+
+/// The digests of an object that is made of these parts.
+pub(in crate::dirty) fn acknowledged(parts: &[Arc<Part>]) -> Acknowledged {
+    let with_bytes = parts.iter().filter(|part| part.size_bytes > 0);
+    let pieces = with_bytes.map(|part| part.digests.clone()).collect();
+    let digest = |part: &Arc<Part>| PartDigest {
+        md5: part.md5,
+        checksum: part
+            .checksum
+            .as_ref()
+            .map_or_else(Vec::new, |checksum| checksum.digest.clone()),
+    };
+    Acknowledged::new(pieces, parts.iter().map(digest).collect())
 }
 
 /// The layout of these parts.

@@ -3,6 +3,7 @@
 mod conformance;
 mod copies;
 mod folder;
+mod proven;
 mod s3;
 mod scripted;
 

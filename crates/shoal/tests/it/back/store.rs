@@ -17,17 +17,17 @@ use crate::lake::{ACCESS_KEY, Fault, Lake, Object, Request, SECRET_KEY};
 use crate::node::{Node, lake};
 use crate::process::Process;
 
-const BUCKET: &str = "pieces-of-t";
+pub(super) const BUCKET: &str = "pieces-of-t";
 const HOUR: Duration = Duration::from_hours(1);
 
 /// A store of its own, and the folder of the registry.
-struct Beside {
-    store: Lake,
-    registry: TempDir,
+pub(super) struct Beside {
+    pub(super) store: Lake,
+    pub(super) registry: TempDir,
 }
 
 impl Beside {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let store = Lake::start().await;
         store.create_bucket(BUCKET);
         Self {
@@ -37,7 +37,7 @@ impl Beside {
     }
 
     /// Everything below `tmp/` is written back into this store.
-    fn back(&self, config: &mut Config) {
+    pub(super) fn back(&self, config: &mut Config) {
         back(config);
         let store = S3StoreConfig {
             endpoint: self.store.url(),

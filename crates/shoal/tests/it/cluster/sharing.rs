@@ -7,7 +7,8 @@ use http::StatusCode;
 use shoal_node::config::SplitRule;
 
 use super::Cluster;
-use crate::lake::{ANONYMOUS, Access, Fault, Request};
+use crate::back::digests::{block_files, flip};
+use crate::lake::{ANONYMOUS, Access, Content, Fault, Object, Request};
 use crate::node::{BLOCK, OTHER_KEY};
 
 #[tokio::test]
@@ -27,6 +28,38 @@ async fn a_block_read_by_one_node_is_served_to_its_neighbours() {
         bytes.len() as u64,
         "nothing crossed twice"
     );
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_block_of_a_neighbour_that_the_lakes_digest_contradicts_is_not_kept_and_the_lake_is_read() {
+    let cluster = Cluster::start(2).await;
+    let target = |number: u64| format!("k{number}");
+    let small = |number| Content::synthetic(10_000, number).all();
+    for number in 0..20 {
+        cluster.lake.put("b", target(number), Object::new(small(number)));
+        cluster.read(0, &target(number), &small(number)).await;
+    }
+    cluster.settle().await;
+    // The blocks are mapped, so the file is what the node has in memory, and sends.
+    let files = block_files(cluster.nodes[0].store_path());
+    files.iter().for_each(|file| flip(file, 9_999));
+    let mut refused = 0;
+    for number in 0..20 {
+        let read = || {
+            cluster.nodes[1]
+                .client()
+                .get(&format!("/b/{}", target(number)))
+                .try_send()
+        };
+        // A broken-off answer is no answer.
+        match read().await {
+            Ok(reply) => assert!(reply.body == small(number), "{number}"),
+            Err(_) => refused += 1,
+        }
+        assert!(read().await.unwrap().body == small(number), "{number}");
+    }
+    assert!(cluster.lake.count(Request::is_get) > 20, "{refused}");
     cluster.stop().await;
 }
 

@@ -1,0 +1,139 @@
+//! What the lake's ETag says about the bytes that it has taken.
+//!
+//! An ETag with the form of an MD5 is one at most lakes, and there another MD5 means other bytes. Some lakes
+//! and gateways name objects by digits of their own; such a name says nothing about bytes, which
+//! `Content-MD5` and the digests of the entry have proven.
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, header};
+use http_body_util::{BodyExt, Full};
+use md5::{Digest, Md5};
+use shoal_s3::etag;
+
+use super::{LakeWriteError, LakeWriter};
+use crate::dirty::lake_upload::{LakeUpload, LakeUploadError};
+use crate::endpoint::LakeAccount;
+
+/// The bytes of the part that shows how a lake names bytes.
+const KNOWN: &[u8] = b"shoal";
+
+/// A name that the lake gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    /// The MD5 of the acknowledged bytes.
+    ByMd5,
+    /// Another name, which is no MD5.
+    OtherName,
+    /// Another name, which may be an MD5.
+    PerhapsOtherMd5,
+}
+
+impl Named {
+    /// Reads the name in an answer about bytes with the ETag `acknowledged`, which is their MD5.
+    pub(super) fn of(answer: &HeaderMap, acknowledged: &str) -> Self {
+        let named = answer.get(header::ETAG).map_or(&b""[..], HeaderValue::as_bytes);
+        if named == acknowledged.as_bytes() {
+            Self::ByMd5
+        } else if is_md5(named) && !named.eq_ignore_ascii_case(acknowledged.as_bytes()) && !is_of_kms(answer)
+        {
+            Self::PerhapsOtherMd5
+        } else {
+            Self::OtherName
+        }
+    }
+}
+
+impl LakeWriter {
+    /// As [`Named::of`], and decides the doubtful case: an upload to `target`, which never becomes an object,
+    /// shows if the lake names bytes by their MD5.
+    ///
+    /// # Errors
+    ///
+    /// The lake says that it has other bytes, or does not show how it names bytes.
+    pub(super) async fn judge(
+        &self,
+        answer: &HeaderMap,
+        acknowledged: &str,
+        (target, account): (&PathAndQuery, &LakeAccount),
+    ) -> Result<Named, LakeWriteError> {
+        let named = Named::of(answer, acknowledged);
+        if named != Named::PerhapsOtherMd5 {
+            return Ok(named);
+        }
+        if self.names_by_md5(target, account).await? {
+            let named = answer.get(header::ETAG).cloned();
+            return Err(LakeWriteError::Contradicted(named));
+        }
+        Ok(Named::OtherName)
+    }
+
+    async fn names_by_md5(
+        &self,
+        target: &PathAndQuery,
+        account: &LakeAccount,
+    ) -> Result<bool, LakeUploadError> {
+        let created = LakeUpload::create(&self.lake, target, HeaderMap::new(), account.clone()).await;
+        let (upload, _) = created?;
+        let body = Full::new(Bytes::from_static(KNOWN));
+        let body = body.map_err(|never| match never {}).boxed_unsync();
+        let put = upload
+            .put(1, HeaderMap::new(), (KNOWN.len() as u64, body), None)
+            .await;
+        upload.abort();
+        Ok(Named::of(&put?, &etag::of_md5(&Md5::digest(KNOWN))) == Named::ByMd5)
+    }
+}
+
+/// Whether an ETag is 32 hexadecimal digits in quotes.
+fn is_md5(named: &[u8]) -> bool {
+    let digits = named
+        .strip_prefix(b"\"")
+        .and_then(|named| named.strip_suffix(b"\""));
+    digits.is_some_and(|digits| digits.len() == 32 && digits.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// Whether the lake says that it encrypts the bytes with keys by which ETags are no MD5s.
+fn is_of_kms(answer: &HeaderMap) -> bool {
+    let by_key = answer.get("x-amz-server-side-encryption");
+    by_key.is_some_and(|algorithm| algorithm != HeaderValue::from_static("AES256"))
+        || answer.contains_key("x-amz-server-side-encryption-customer-algorithm")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderName, HeaderValue};
+
+    use super::Named;
+
+    #[test]
+    fn only_another_md5_is_doubtful() {
+        const MD5: &str = "\"5d41402abc4b2a76b9719d911017c592\"";
+        let of = |headers: &[(&'static str, &'static str)]| {
+            let headers = headers
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            Named::of(&headers.collect::<HeaderMap>(), MD5)
+        };
+        const OTHER: (&str, &str) = ("etag", "\"d41d8cd98f00b204e9800998ecf8427e\"");
+        assert_eq!(of(&[("etag", MD5)]), Named::ByMd5);
+        assert_eq!(of(&[OTHER]), Named::PerhapsOtherMd5);
+        assert_eq!(
+            of(&[OTHER, ("x-amz-server-side-encryption", "AES256")]),
+            Named::PerhapsOtherMd5
+        );
+        for other in [
+            &[OTHER, ("x-amz-server-side-encryption", "aws:kms")][..],
+            &[
+                OTHER,
+                ("x-amz-server-side-encryption-customer-algorithm", "AES256"),
+            ],
+            &[("etag", "\"5D41402ABC4B2A76B9719D911017C592\"")],
+            &[("etag", "\"d41d8cd98f00b204e9800998ecf8427e-1\"")],
+            &[("etag", "\"0x8DC\"")],
+            &[],
+        ] {
+            assert_eq!(of(other), Named::OtherName, "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! The digests by which bytes that leave a tier are proven to be those that were acknowledged.
+//!
+//! A piece is digested in chunks of one size, counted from its start, so a range is proven by the chunks that
+//! hold it, whatever the size of a node's blocks. The digests are CRC-64/NVME, as in the footers of block
+//! files: they find errors, not forgeries by a holder of the store's keys (decision 0040).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
+use shoal_s3::range::ByteRange;
+
+use super::store::PIECE_BYTES_MAX;
+
+/// The size of a chunk of a piece that is not large. Larger pieces have chunks of twice, four times … the
+/// size.
+pub const CHUNK_BYTES: u64 = 256 << 10;
+
+/// The number of digests of one object, and of one part of an upload. A reader gets them with the entry of
+/// the name, so they stay small: 16 KiB. Of an object in more parts than this, each part has one digest.
+pub const DIGESTS_MAX: u64 = 2048;
+
+const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
+
+/// The digests of the chunks of one piece.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkDigests {
+    size_bytes: u64,
+    chunk_bytes: u64,
+    digests: Arc<[u64]>,
+}
+
+/// Digests a piece while it is written.
+pub struct ChunkDigester {
+    complete: Vec<u64>,
+    chunk: Digest,
+    size_bytes: u64,
+}
+
+/// Bytes of a piece are not those that were acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("bytes {} to {} are not those that were acknowledged", .0.start, .0.end)]
+pub struct WrongBytes(pub ByteRange);
+
+/// Proves the bytes of a piece chunk by chunk. Bytes of a chunk are given only once all of it is proven.
+pub struct ChunkProof {
+    expected: ChunkDigests,
+    at: u64,
+    chunk: Digest,
+    held: Vec<Bytes>,
+}
+
+impl ChunkDigests {
+    /// The digests of a piece of `size_bytes`. `None` if their number or the size of a chunk cannot be right.
+    pub fn new(size_bytes: u64, chunk_bytes: u64, digests: impl Into<Arc<[u64]>>) -> Option<Self> {
+        let digests = digests.into();
+        let is_size = chunk_bytes.is_power_of_two() && chunk_bytes <= PIECE_BYTES_MAX.next_power_of_two();
+        let fits = is_size && count(size_bytes, chunk_bytes) == digests.len() as u64;
+        fits.then_some(Self {
+            size_bytes,
+            chunk_bytes,
+            digests,
+        })
+    }
+
+    /// The size of the piece.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// The size of each chunk but the last.
+    pub fn chunk_bytes(&self) -> u64 {
+        self.chunk_bytes
+    }
+
+    /// The digests, in order.
+    pub fn digests(&self) -> &[u64] {
+        &self.digests
+    }
+
+    /// The digests of chunks of `chunk_bytes`, a multiple of the size that they have now by a power of two.
+    #[must_use]
+    pub fn coarser(self, chunk_bytes: u64) -> Self {
+        if chunk_bytes == self.chunk_bytes {
+            return self;
+        }
+        let joined = (chunk_bytes / self.chunk_bytes) as usize;
+        let ends = (1..).map(|chunk: u64| self.size_bytes.min(chunk * self.chunk_bytes));
+        let starts = (0..).map(|chunk: u64| chunk * self.chunk_bytes);
+        let lengths = ends.zip(starts).map(|(end, start)| end - start);
+        let sized: Vec<_> = self.digests.iter().copied().zip(lengths).collect();
+        let join = |chunks: &[(u64, u64)]| {
+            let (first, rest) = chunks.split_first().expect("no chunk of a slice is empty");
+            let join = |whole, (digest, len): &(u64, u64)| checksum_combine(ALGORITHM, whole, *digest, *len);
+            rest.iter().fold(first.0, join)
+        };
+        Self {
+            size_bytes: self.size_bytes,
+            chunk_bytes,
+            digests: sized.chunks(joined).map(join).collect(),
+        }
+    }
+
+    /// The smallest range of whole chunks that holds `range`.
+    pub fn whole_chunks(&self, range: ByteRange) -> ByteRange {
+        ByteRange {
+            start: range.start - range.start % self.chunk_bytes,
+            end: range.end.next_multiple_of(self.chunk_bytes).min(self.size_bytes),
+        }
+    }
+
+    /// A proof of the bytes from `start` on, where a chunk begins.
+    pub fn proof(&self, start: u64) -> ChunkProof {
+        ChunkProof {
+            expected: self.clone(),
+            at: start,
+            chunk: Digest::new(ALGORITHM),
+            held: Vec::new(),
+        }
+    }
+}
+
+/// The size of chunks with which pieces of these sizes, and chunks of `least_bytes` now, have not too many
+/// digests together.
+pub fn chunk_bytes_for(sizes: impl Iterator<Item = u64> + Clone, least_bytes: u64) -> u64 {
+    let largest = sizes.clone().max().unwrap_or_default();
+    let mut chunk_bytes = least_bytes;
+    while chunk_bytes < largest
+        && sizes.clone().map(|size| count(size, chunk_bytes)).sum::<u64>() > DIGESTS_MAX
+    {
+        chunk_bytes *= 2;
+    }
+    chunk_bytes
+}
+
+/// The number of chunks of a piece.
+pub fn count(size_bytes: u64, chunk_bytes: u64) -> u64 {
+    size_bytes.div_ceil(chunk_bytes)
+}
+
+impl Default for ChunkDigester {
+    fn default() -> Self {
+        Self {
+            complete: Vec::new(),
+            chunk: Digest::new(ALGORITHM),
+            size_bytes: 0,
+        }
+    }
+}
+
+impl ChunkDigester {
+    /// Takes the next bytes.
+    pub fn update(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = CHUNK_BYTES - self.size_bytes % CHUNK_BYTES;
+            let (now, later) = bytes.split_at(bytes.len().min(room as usize));
+            self.chunk.update(now);
+            self.size_bytes += now.len() as u64;
+            if self.size_bytes.is_multiple_of(CHUNK_BYTES) {
+                self.end_chunk();
+            }
+            bytes = later;
+        }
+    }
+
+    /// The digests of all bytes.
+    pub fn finish(mut self) -> ChunkDigests {
+        if !self.size_bytes.is_multiple_of(CHUNK_BYTES) {
+            self.end_chunk();
+        }
+        let digests = ChunkDigests {
+            size_bytes: self.size_bytes,
+            chunk_bytes: CHUNK_BYTES,
+            digests: self.complete.into(),
+        };
+        digests.coarser(chunk_bytes_for(std::iter::once(self.size_bytes), CHUNK_BYTES))
+    }
+
+    fn end_chunk(&mut self) {
+        let chunk = std::mem::replace(&mut self.chunk, Digest::new(ALGORITHM));
+        self.complete.push(chunk.finalize());
+    }
+}
+
+impl ChunkProof {
+    /// The position behind the bytes that are proven.
+    pub fn proven_end(&self) -> u64 {
+        self.at - self.held.iter().map(|bytes| bytes.len() as u64).sum::<u64>()
+    }
+
+    /// Takes the next bytes of the piece, and gives those that are proven with them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a chunk, which this completes, is not the acknowledged one. Chunks before it are given.
+    pub fn take(&mut self, mut bytes: Bytes, proven: &mut VecDeque<Bytes>) -> Result<(), WrongBytes> {
+        let ChunkDigests {
+            size_bytes,
+            chunk_bytes,
+            digests,
+        } = &self.expected;
+        while !bytes.is_empty() {
+            let number = self.at / chunk_bytes;
+            let end = (*size_bytes).min((number + 1) * chunk_bytes);
+            if self.at >= end {
+                let (start, end) = (self.at, self.at + bytes.len() as u64);
+                return Err(WrongBytes(ByteRange { start, end }));
+            }
+            let now = bytes.split_to(bytes.len().min((end - self.at) as usize));
+            self.chunk.update(&now);
+            self.at += now.len() as u64;
+            self.held.push(now);
+            if self.at < end {
+                continue;
+            }
+            let chunk = std::mem::replace(&mut self.chunk, Digest::new(ALGORITHM));
+            if digests[number as usize] != chunk.finalize() {
+                let start = number * chunk_bytes;
+                return Err(WrongBytes(ByteRange { start, end }));
+            }
+            proven.extend(self.held.drain(..));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use bytes::Bytes;
+    use proptest::collection::vec;
+    use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+    use shoal_s3::range::ByteRange;
+
+    use super::{CHUNK_BYTES, ChunkDigester, ChunkDigests, DIGESTS_MAX, WrongBytes, chunk_bytes_for};
+
+    fn digests(bytes: &[u8]) -> ChunkDigests {
+        let mut digester = ChunkDigester::default();
+        bytes
+            .chunks(1 + CHUNK_BYTES as usize / 3)
+            .for_each(|piece| digester.update(piece));
+        digester.finish()
+    }
+
+    fn bytes(size_bytes: u64) -> Bytes {
+        (0..size_bytes)
+            .map(|at| (at ^ at >> 8 ^ at >> 16) as u8)
+            .collect()
+    }
+
+    /// The bytes that are given of a piece from `start` on, and whether all are proven.
+    fn proven(digests: &ChunkDigests, bytes: &[u8], start: u64) -> (Vec<u8>, Result<(), WrongBytes>) {
+        let (mut proof, mut given) = (digests.proof(start), VecDeque::new());
+        let mut pieces = bytes.chunks(100_000).map(Bytes::copy_from_slice);
+        let result = pieces.try_for_each(|piece| proof.take(piece, &mut given));
+        (given.into_iter().flatten().collect(), result)
+    }
+
+    #[test]
+    fn a_chunk_with_another_byte_is_not_given_and_those_before_it_are() {
+        let right = bytes(2 * CHUNK_BYTES + 5);
+        let digests = digests(&right);
+        assert_eq!(proven(&digests, &right, 0), (right.to_vec(), Ok(())));
+        for (at, chunk) in [
+            (0, 0),
+            (CHUNK_BYTES, 1),
+            (2 * CHUNK_BYTES - 1, 1),
+            (2 * CHUNK_BYTES + 4, 2),
+        ] {
+            let mut wrong = right.to_vec();
+            wrong[at as usize] ^= 0x10;
+            let (given, result) = proven(&digests, &wrong, 0);
+            assert_eq!(given, &right[..(chunk * CHUNK_BYTES) as usize]);
+            let start = chunk * CHUNK_BYTES;
+            let end = (start + CHUNK_BYTES).min(right.len() as u64);
+            assert_eq!(result, Err(WrongBytes(ByteRange { start, end })), "{at}");
+        }
+        let longer = [&right[..], b"x"].concat();
+        assert!(proven(&digests, &longer, 0).1.is_err());
+    }
+
+    #[test]
+    fn a_range_is_proven_by_the_chunks_that_hold_it() {
+        let right = bytes(3 * CHUNK_BYTES + 5);
+        let digests = digests(&right);
+        let wanted = ByteRange {
+            start: CHUNK_BYTES + 7,
+            end: 3 * CHUNK_BYTES + 1,
+        };
+        let chunks = digests.whole_chunks(wanted);
+        assert_eq!((chunks.start, chunks.end), (CHUNK_BYTES, 3 * CHUNK_BYTES + 5));
+        let (given, result) = proven(&digests, &right[CHUNK_BYTES as usize..], chunks.start);
+        assert_eq!((&given[..], result), (&right[CHUNK_BYTES as usize..], Ok(())));
+    }
+
+    #[test]
+    fn a_large_piece_and_an_object_of_many_have_few_digests() {
+        let of = |sizes: &[u64]| chunk_bytes_for(sizes.iter().copied(), CHUNK_BYTES);
+        assert_eq!(of(&[1]), CHUNK_BYTES);
+        assert_eq!(of(&[DIGESTS_MAX * CHUNK_BYTES]), CHUNK_BYTES);
+        assert_eq!(of(&[DIGESTS_MAX * CHUNK_BYTES + 1]), 2 * CHUNK_BYTES);
+        assert_eq!(of(&[5 << 30]), 4 << 20);
+        // One digest each.
+        assert_eq!(of(&[8 << 20; 10_000]), 8 << 20);
+    }
+
+    #[test]
+    fn digests_of_another_number_or_of_odd_chunks_are_refused() {
+        assert!(ChunkDigests::new(5, 4, [1, 2]).is_some());
+        assert!(ChunkDigests::new(5, 4, [1]).is_none());
+        assert!(ChunkDigests::new(5, 3, [1, 2]).is_none());
+        assert!(ChunkDigests::new(5, 0, [1, 2]).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn coarser_digests_are_those_of_the_joined_chunks(size in 1..2_000_usize, by in 0..6_u32, seed in any::<u8>()) {
+            let data: Vec<u8> = (0..size).map(|at| (at as u8).wrapping_mul(31) ^ seed).collect();
+            let of = |chunk_bytes: usize| {
+                let crc = |chunk: &[u8]| crc_fast::checksum(super::ALGORITHM, chunk);
+                let digests: Vec<u64> = data.chunks(chunk_bytes).map(crc).collect();
+                ChunkDigests::new(size as u64, chunk_bytes as u64, digests).unwrap()
+            };
+            prop_assert_eq!(of(64).coarser(64 << by), of(64 << by));
+        }
+
+        #[test]
+        fn bytes_in_any_pieces_are_proven(pieces in vec(vec(any::<u8>(), 0..50), 0..20)) {
+            let whole = pieces.concat();
+            let digests = digests(&whole);
+            let (mut proof, mut given) = (digests.proof(0), VecDeque::new());
+            for piece in pieces {
+                prop_assert!(proof.take(piece.into(), &mut given).is_ok());
+            }
+            prop_assert_eq!(proof.proven_end(), whole.len() as u64);
+            prop_assert_eq!(given.into_iter().flatten().collect::<Vec<u8>>(), whole);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What leaves a tier is proven, whatever its store gives.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use md5::{Digest as _, Md5};
+use sha2::Sha256;
+use shoal_s3::range::ByteRange;
+use tempfile::TempDir;
+
+use super::{collect, data, new_key, put};
+use crate::clock;
+use crate::endpoint::BoxError;
+use crate::tier::{
+    ByteStore, ChunkDigester, ChunkDigests, Damages, FolderStore, Piece, StoreError, TierBytes,
+};
+
+const CHUNK: usize = 256 << 10;
+
+fn digests(bytes: &[u8]) -> ChunkDigests {
+    let mut digester = ChunkDigester::default();
+    digester.update(bytes);
+    digester.finish()
+}
+
+/// Stores each of `stored` as a piece, of which the entry says what `acknowledged` does.
+async fn object(
+    store: &Arc<dyn ByteStore>,
+    stored: &[&[u8]],
+    acknowledged: &[&[u8]],
+) -> (TierBytes, Arc<Damages>) {
+    let mut pieces = Vec::new();
+    for (stored, acknowledged) in stored.iter().zip(acknowledged) {
+        let key = new_key();
+        put(&**store, &key, &Bytes::copy_from_slice(stored)).await;
+        pieces.push(Piece {
+            key,
+            size_bytes: acknowledged.len() as u64,
+            digests: Some(digests(acknowledged)),
+        });
+    }
+    let damages = Arc::<Damages>::default();
+    let bytes = TierBytes::new("s3://b/k", Arc::clone(store), pieces, Arc::clone(&damages));
+    (bytes, damages)
+}
+
+async fn read(bytes: &TierBytes, start: usize, end: usize) -> Result<Bytes, BoxError> {
+    let (start, end) = (start as u64, end as u64);
+    collect(bytes.read(ByteRange { start, end })).await
+}
+
+async fn folder() -> (TempDir, Arc<dyn ByteStore>) {
+    let folder = TempDir::new().unwrap();
+    let store = FolderStore::open(folder.path().into()).await.unwrap();
+    (folder, Arc::new(store))
+}
+
+#[tokio::test]
+async fn every_range_of_pieces_of_any_length_is_proven_and_whole() {
+    let (_folder, store) = folder().await;
+    let whole = data(5 * CHUNK + 700);
+    let (one, two, three) = (CHUNK + 5, 2 * CHUNK, 4 * CHUNK + 9);
+    let pieces = [
+        &whole[..one],
+        &whole[one..two],
+        &whole[two..three],
+        &whole[three..],
+    ];
+    let (bytes, damages) = object(&store, &pieces, &pieces).await;
+    let places = [
+        0,
+        1,
+        CHUNK - 1,
+        CHUNK,
+        one - 1,
+        one,
+        two,
+        two + 1,
+        three,
+        whole.len() - 1,
+        whole.len(),
+    ];
+    for (number, start) in places.iter().enumerate() {
+        for end in &places[number + 1..] {
+            assert!(
+                read(&bytes, *start, *end).await.unwrap() == whole[*start..*end],
+                "{start} to {end}"
+            );
+        }
+    }
+    assert!(damages.objects().is_empty());
+}
+
+#[tokio::test]
+async fn bytes_that_differ_and_pieces_that_are_cut_are_never_given_and_are_noted() {
+    let (_folder, store) = folder().await;
+    let right = data(3 * CHUNK);
+    let mut wrong = right.to_vec();
+    wrong[CHUNK + 3] ^= 1;
+    for stored in [&wrong[..], &right[..CHUNK + 3], &[&right[..], b"x"].concat()] {
+        let (bytes, damages) = object(&store, &[stored, b"rest"], &[&right, b"rest"]).await;
+        // What is right is given.
+        assert!(read(&bytes, 9, 12).await.unwrap() == right[9..12]);
+        assert!(read(&bytes, 3 * CHUNK, 3 * CHUNK + 4).await.unwrap() == b"rest"[..]);
+        let is_longer = stored.len() > right.len();
+        for (start, end) in [(CHUNK, CHUNK + 1), (0, 3 * CHUNK)] {
+            let read = read(&bytes, start, end).await;
+            if is_longer {
+                assert!(read.unwrap() == right[start..end]);
+                continue;
+            }
+            let error = *read.unwrap_err().downcast::<StoreError>().unwrap();
+            assert!(matches!(error, StoreError::Damaged(_)), "{error}");
+        }
+        assert_eq!(damages.objects().len(), usize::from(!is_longer));
+    }
+}
+
+async fn seconds<T>(work: impl Future<Output = T>) -> (T, f64) {
+    let began: Instant = clock::instant();
+    let done = work.await;
+    (done, began.elapsed().max(Duration::from_nanos(1)).as_secs_f64())
+}
+
+/// What digests cost, as ratios: `cargo test -p shoal-node what_digests_cost -- --ignored --nocapture`.
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn what_digests_cost() {
+    const BYTES: usize = 64 << 20;
+    let (_folder, store) = folder().await;
+    let whole = data(BYTES);
+    let per_byte =
+        |name: &str, seconds: f64| println!("{name}: {:.3} ns a byte", seconds / BYTES as f64 * 1e9);
+    for _ in 0..3 {
+        per_byte("chunk digests", seconds(async { digests(&whole) }).await.1);
+        per_byte("MD5", seconds(async { Md5::digest(&whole) }).await.1);
+        per_byte("SHA-256", seconds(async { Sha256::digest(&whole) }).await.1);
+        let (key, bare) = (new_key(), Arc::<Damages>::default());
+        let ((), write) = seconds(put(&*store, &key, &whole)).await;
+        let (expected, digest) = seconds(async { digests(&whole) }).await;
+        let of = |digests| {
+            let piece = Piece {
+                key: Arc::clone(&key),
+                size_bytes: BYTES as u64,
+                digests,
+            };
+            TierBytes::new("s3://b/k", Arc::clone(&store), [piece], Arc::clone(&bare))
+        };
+        let (plain, proven) = (of(None), of(Some(expected)));
+        let (_, before) = seconds(read(&plain, 0, BYTES)).await;
+        let (_, after) = seconds(read(&proven, 0, BYTES)).await;
+        println!(
+            "write {:.3}, read {:.3} of the time before",
+            (write + digest) / write,
+            after / before
+        );
+    }
+}
