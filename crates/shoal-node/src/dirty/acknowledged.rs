@@ -2,6 +2,7 @@
 //! tier is compared with them.
 
 use shoal_base::encoding::{Malformed, Reader};
+use shoal_s3::sigv4::hex;
 
 use crate::tier::{ChunkDigests, chunk_bytes_for, count};
 
@@ -123,6 +124,14 @@ impl Chunks {
             digests: coarser.flat_map(|piece| piece.digests().to_vec()).collect(),
         }
     }
+}
+
+/// The MD5 that an ETag names; `None` for an ETag of another form.
+pub(super) fn md5_in(etag: &str) -> Option<[u8; 16]> {
+    let digits: Option<Vec<u8>> = etag.trim_matches('"').bytes().map(hex::digit).collect();
+    let (pairs, rest) = digits.as_deref()?.as_chunks();
+    let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
+    bytes.try_into().ok().filter(|_| rest.is_empty())
 }
 
 /// Encodes the digests of one piece, or that there are none.

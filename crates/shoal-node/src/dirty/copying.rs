@@ -142,7 +142,7 @@ async fn copy_pieces(tier: &Tier, pieces: &[Piece]) -> Result<Vec<Arc<str>>, Not
     let copies: Vec<_> = pieces
         .iter()
         .zip(&keys)
-        .map(|(from, to)| tier.store.copy(&from.key, to, from.size_bytes))
+        .map(|(from, to)| tier.store.copy(from, to))
         .collect();
     let copied: Result<(), StoreError> = stream::iter(copies)
         .buffer_unordered(PARALLEL)

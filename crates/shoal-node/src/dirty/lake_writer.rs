@@ -22,6 +22,7 @@ use shoal_store::Store;
 
 use self::named::Named;
 use self::proven::ProvenBlocks;
+use super::acknowledged::md5_in;
 use super::manifest::Manifest;
 use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
 use crate::endpoint::{
@@ -103,9 +104,9 @@ pub(super) enum LakeWriteError {
     /// This node holds other bytes than were acknowledged.
     #[error("a block on this node's disk is wrong: {0}")]
     WrongBytes(WrongBytes),
-    /// The MD5s of the parts do not give the acknowledged ETag.
-    #[error("the tier does not hold the acknowledged bytes of the object: its parts have another ETag")]
-    OtherObject,
+    /// The bytes of an object that an earlier build wrote have another MD5 than was acknowledged.
+    #[error("the tier does not hold the acknowledged bytes of the object: they have another MD5")]
+    OtherMd5,
     /// The lake names bytes by their MD5, and names another one than was acknowledged.
     #[error("the lake says that it got other bytes than were acknowledged: it names the ETag {0:?}")]
     Contradicted(Option<HeaderValue>),
@@ -131,7 +132,7 @@ impl LakeWriteError {
             | Self::Misunderstood
             | Self::Unread(_)
             | Self::WrongBytes(_)
-            | Self::OtherObject
+            | Self::OtherMd5
             | Self::Contradicted(_) => false,
         }
     }
@@ -139,7 +140,7 @@ impl LakeWriteError {
     /// What to do, if the lake or the tier has other bytes than were acknowledged.
     pub(super) fn hint_about_bytes(&self) -> Option<&'static str> {
         match self {
-            Self::OtherObject => Some(MEND_TIER),
+            Self::OtherMd5 => Some(MEND_TIER),
             Self::Contradicted(_) => Some(
                 "look for a fault of the lake, or of a proxy before it; the object is written to the lake once more",
             ),
@@ -174,7 +175,7 @@ impl LakeWriteError {
             | Self::UnknownWriter(_)
             | Self::Unread(_)
             | Self::WrongBytes(_)
-            | Self::OtherObject
+            | Self::OtherMd5
             | Self::Contradicted(_) => false,
             Self::Refused(status) => is_undecided(*status),
             Self::Misunderstood => true,
@@ -243,16 +244,14 @@ impl LakeWriter {
     /// The lake does not have the object, or that is not known.
     pub(super) async fn write(&self, write: LakeWrite<'_>) -> Result<Uploaded, NotWritten> {
         let written = self.try_to_write(write).await;
-        let Err(NotWritten {
-            error: LakeWriteError::WrongBytes(wrong),
-            ..
-        }) = &written
-        else {
+        let wrong = written.as_ref().err().map(|failure| &failure.error);
+        let wrong =
+            wrong.filter(|error| matches!(error, LakeWriteError::WrongBytes(_) | LakeWriteError::OtherMd5));
+        let Some(wrong) = wrong else {
             return written;
         };
-        let version = &write.manifest.version;
-        tracing::warn!(object = ?write.manifest.name, %wrong, "wrong blocks of a dirty object are removed from the disk");
-        self.store.remove_version(version.id);
+        tracing::warn!(object = ?write.manifest.name, %wrong, "the blocks of a dirty object are removed from the disk");
+        self.store.remove_version(write.manifest.version.id);
         self.try_to_write(write).await
     }
 
@@ -339,7 +338,7 @@ impl LakeWriter {
         };
         let window = ReadAheadWindow { now: 1, max: AHEAD };
         let blocks = BlockStream::new(Arc::new(reader), range, window, None);
-        ProvenBlocks::new(blocks, manifest.digests_of(range))
+        ProvenBlocks::new(blocks, manifest.piece_at(range))
     }
 
     /// A range of the object as a request body. It breaks off if the node may no longer send; the lake then
@@ -381,13 +380,7 @@ impl LakeWrite<'_> {
 
 /// The `Content-MD5` of an object whose ETag is the MD5 of its bytes.
 fn content_md5(etag: &str) -> Option<HeaderValue> {
-    let digits = etag.trim_matches('"').as_bytes();
-    let digest: Vec<u8> = digits
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-        .collect::<Option<_>>()?;
-    let is_md5 = digest.len() == 16;
-    let value = is_md5.then(|| STANDARD.encode(digest))?;
+    let value = STANDARD.encode(md5_in(etag)?);
     Some(HeaderValue::try_from(value).expect("base 64 is a header value"))
 }
 

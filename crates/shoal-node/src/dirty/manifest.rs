@@ -13,10 +13,10 @@ use shoal_s3::range::ByteRange;
 use shoal_s3::target;
 use ulid::Ulid;
 
-use super::acknowledged::{Acknowledged, PartDigest};
+use super::acknowledged::{Acknowledged, PartDigest, md5_in};
 use super::part_layout::PartLayout;
 use super::writing::version_of;
-use crate::tier::{ByteStore, ChunkDigests, Damages, Piece, TierBytes};
+use crate::tier::{ByteStore, Damages, Piece, TierBytes};
 
 /// The time from 1970 to the year 10,000.
 const YEAR_10000: Duration = Duration::from_hours(70_389_528);
@@ -127,15 +127,14 @@ impl Manifest {
         })
     }
 
-    /// The digests of a range that is one piece, if there are any.
-    pub(super) fn digests_of(&self, range: ByteRange) -> Option<&ChunkDigests> {
+    /// The piece that is a range of the object. An empty range may be none.
+    pub(super) fn piece_at(&self, range: ByteRange) -> Option<&Piece> {
         let mut start = 0;
-        let piece = self.pieces.iter().find(|piece| {
+        self.pieces.iter().find(|piece| {
             let is_piece = start == range.start && piece.size_bytes == range.len();
             start += piece.size_bytes;
             is_piece
-        });
-        piece?.digests.as_ref()
+        })
     }
 
     /// The bytes of the object, in the store of its tier.
@@ -169,10 +168,17 @@ fn pieces(record: &Record, dirty: &DirtyVersion) -> Result<Vec<Piece>, Malformed
         return Err(Malformed);
     }
     let digests = record.acknowledged.of_pieces(&sizes)?;
+    let whole = part_layout.is_whole().then(|| md5_in(&record.etag)).flatten();
+    let with_bytes = part_layout.parts().map(|part| !part.range.is_empty());
+    let parts = record.acknowledged.parts().iter().zip(with_bytes);
+    let of_parts = parts.filter_map(|(part, has_bytes)| has_bytes.then_some(part.md5));
+    let md5s = whole.into_iter().chain(of_parts).map(Some);
     let pieces = dirty.data.iter().zip(sizes).zip(digests);
-    let piece = |((key, size_bytes), digests): ((&Arc<str>, u64), _)| Piece {
+    let pieces = pieces.zip(md5s.chain(std::iter::repeat(None)));
+    let piece = |(((key, size_bytes), digests), md5): (((&Arc<str>, u64), _), _)| Piece {
         key: Arc::clone(key),
         size_bytes,
+        md5,
         digests,
     };
     Ok(pieces.map(piece).collect())

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use super::intake::{Received, receive};
 use super::tiers::size_in;
 use super::writing::ReceiveError;
-use crate::tier::{ByteStore, PIECE_BYTES_MAX, ProbeError, StoreError, TierUnavailable};
+use crate::tier::{ByteStore, PIECE_BYTES_MAX, Piece, ProbeError, StoreError, TierUnavailable};
 use crate::write::Uncached;
 
 /// The pause between two probes of a store that has failed its last one.
@@ -184,11 +184,11 @@ impl TierStore {
     /// # Errors
     ///
     /// As [`ByteStore::copy`].
-    pub(super) async fn copy(&self, from: &str, to: &str, size_bytes: u64) -> Result<(), StoreError> {
-        self.stored.add(size_bytes);
-        let copied = self.bytes.copy(from, to, size_bytes).await;
+    pub(super) async fn copy(&self, from: &Piece, to: &str) -> Result<(), StoreError> {
+        self.stored.add(from.size_bytes);
+        let copied = self.bytes.copy(&from.key, to, from.sum()).await;
         match &copied {
-            Ok(()) | Err(StoreError::Missing) => {}
+            Ok(()) | Err(StoreError::Missing | StoreError::Damaged(_)) => {}
             Err(StoreError::Full(_)) => self.note_full(),
             Err(error) => {
                 TierUnavailable::because(error);

@@ -13,7 +13,7 @@ use shoal_s3::range::ByteRange;
 
 use super::damage::{Damages, MEND_TIER};
 use super::digests::{ChunkDigests, ChunkProof};
-use super::{ByteStore, ByteStream, StoreError};
+use super::{ByteStore, ByteStream, PieceMd5, PieceSum, StoreError};
 use crate::endpoint::BoxError;
 
 /// Bytes under one key of a tier's store: a whole object, or a part of it.
@@ -23,8 +23,20 @@ pub struct Piece {
     pub key: Arc<str>,
     /// The number of bytes.
     pub size_bytes: u64,
+    /// The MD5 of its bytes, if the entry says it.
+    pub md5: Option<PieceMd5>,
     /// The digests of its bytes. `None`: an earlier build wrote it.
     pub digests: Option<ChunkDigests>,
+}
+
+impl Piece {
+    /// What a copy of it must have.
+    pub fn sum(&self) -> PieceSum {
+        PieceSum {
+            size_bytes: self.size_bytes,
+            md5: self.md5,
+        }
+    }
 }
 
 /// The bytes of one object.
@@ -249,6 +261,7 @@ mod tests {
         let pieces = pieces.map(|(key, size_bytes)| Piece {
             key: key.into(),
             size_bytes,
+            md5: None,
             digests: None,
         });
         let of = |start, end| {

@@ -27,8 +27,8 @@ use self::piece_file::{CHUNK_BYTES, Checksums, Damage, Description, Tail};
 use super::exact_body::exactly;
 use super::probe;
 use super::store::{
-    ByteStore, ByteStream, KeyPage, ListedPiece, PieceMd5, ProbeError, PutError, StoreError, check_copy,
-    check_key, check_size, other_length,
+    ByteStore, ByteStream, KeyPage, ListedPiece, PieceMd5, PieceSum, ProbeError, PutError, StoreError,
+    check_copy, check_key, check_size, other_length,
 };
 use crate::endpoint::BoxError;
 
@@ -210,9 +210,10 @@ impl ByteStore for FolderStore {
         &'a self,
         from: &'a str,
         to: &'a str,
-        size_bytes: u64,
+        expected: PieceSum,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.copy_piece(from, to, size_bytes).boxed()
+        // Its files have digests of their own.
+        self.copy_piece(from, to, expected.size_bytes).boxed()
     }
 
     fn remove<'a>(&'a self, keys: &'a [Arc<str>]) -> BoxFuture<'a, Result<(), StoreError>> {

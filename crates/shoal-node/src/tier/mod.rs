@@ -27,6 +27,6 @@ pub use self::s3::{S3Store, StorageClasses};
 #[cfg(test)]
 pub use self::store::KeyPage;
 pub use self::store::{
-    ByteStore, ByteStream, ListedPiece, PIECE_BYTES_MAX, PieceMd5, ProbeError, PutError, StoreError,
+    ByteStore, ByteStream, ListedPiece, PIECE_BYTES_MAX, PieceMd5, PieceSum, ProbeError, PutError, StoreError,
 };
 pub use self::unavailable::TierUnavailable;

@@ -10,7 +10,7 @@ use shoal_base::chance;
 use shoal_s3::range::ByteRange;
 use ulid::Ulid;
 
-use super::store::{ByteStore, ByteStream, ProbeError, PutError, StoreError};
+use super::store::{ByteStore, ByteStream, PieceSum, ProbeError, PutError, StoreError};
 use crate::clock;
 use crate::endpoint::BoxError;
 
@@ -56,7 +56,11 @@ pub(super) async fn probe_copy(store: &dyn ByteStore, place: &str) -> Result<(),
     let tried = async {
         let written = store.put(&from, PIECE_BYTES, body(&bytes)).await;
         written.map_err(|error| not_written(place, "does not take a piece", error))?;
-        let copied = store.copy(&from, &to, PIECE_BYTES).await;
+        let sum = PieceSum {
+            size_bytes: PIECE_BYTES,
+            md5: None,
+        };
+        let copied = store.copy(&from, &to, sum).await;
         copied.map_err(|error| uncopied(unusable(place, "does not copy a piece", &error)))?;
         // The source of a rename goes. A copy that is a link to it would go, too.
         let removed = store.remove(std::slice::from_ref(&from)).await;

@@ -30,8 +30,8 @@ use self::bucket::{Bucket, PREFIX};
 use self::upload::{Progress, Upload};
 use super::probe::{self, beyond_the_piece};
 use super::store::{
-    ByteStore, ByteStream, KeyPage, PieceMd5, ProbeError, PutError, StoreError, check_copy, check_key,
-    check_size, other_length,
+    ByteStore, ByteStream, KeyPage, PieceMd5, PieceSum, ProbeError, PutError, StoreError, check_copy,
+    check_key, check_size, other_length,
 };
 use crate::endpoint::{BoxError, Endpoint, LakeBody, RepeatableGet};
 
@@ -184,13 +184,19 @@ impl S3Store {
 
     /// Has the store copy a piece. The bytes do not pass the node. Their ETag was compared with their MD5
     /// when they were written, so an equal one says that the store has copied them.
-    async fn copy_piece(&self, from: &str, to: &str, size_bytes: u64) -> Result<(), StoreError> {
+    async fn copy_piece(&self, from: &str, to: &str, expected: PieceSum) -> Result<(), StoreError> {
+        let PieceSum { size_bytes, md5 } = expected;
         check_copy(from, to, size_bytes)?;
         let (got_bytes, etag) = self.describe(from).await?;
         if got_bytes != size_bytes {
             return Err(other_length(size_bytes, got_bytes));
         }
         let etag = etag.ok_or_else(|| unsaid("the ETag"))?;
+        if let Some(md5) = md5 {
+            let is_as_written = check_confirmed(etag.to_str().ok(), &etag::of_md5(&md5));
+            let problem = "the store names it by another MD5 than it was written with";
+            is_as_written.map_err(|_| StoreError::Damaged(problem.into()))?;
+        }
         let mut headers = class_header(self.classes.of(size_bytes))?;
         headers.insert(IF_SOURCE, etag.clone());
         let mut unconfirmed = Unconfirmed {
@@ -325,9 +331,9 @@ impl ByteStore for S3Store {
         &'a self,
         from: &'a str,
         to: &'a str,
-        size_bytes: u64,
+        expected: PieceSum,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.copy_piece(from, to, size_bytes).boxed()
+        self.copy_piece(from, to, expected).boxed()
     }
 
     fn remove<'a>(&'a self, keys: &'a [Arc<str>]) -> BoxFuture<'a, Result<(), StoreError>> {

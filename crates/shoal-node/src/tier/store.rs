@@ -24,6 +24,15 @@ pub type ByteStream = BoxStream<'static, Result<Bytes, BoxError>>;
 /// The MD5 of a piece.
 pub type PieceMd5 = [u8; 16];
 
+/// What is known of a piece that is to be copied.
+#[derive(Clone, Copy, Debug)]
+pub struct PieceSum {
+    /// Its length in bytes.
+    pub size_bytes: u64,
+    /// Its MD5, if it is known: a store that names pieces by their MD5 must name this one so.
+    pub md5: Option<PieceMd5>,
+}
+
 /// Keeps the bytes of dirty objects.
 ///
 /// Each key is written once: it ends in a ULID and is never used again, not even after a failed
@@ -54,7 +63,7 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
     /// The stream ends with an error rather than with wrong or missing bytes.
     fn get<'a>(&'a self, key: &'a str, range: ByteRange) -> BoxFuture<'a, Result<ByteStream, StoreError>>;
 
-    /// Keeps the bytes of a piece of `size_bytes` under a new key, too. Once this returns `Ok`, they are as
+    /// Keeps the bytes of a piece, of which `expected` is known, under a new key, too. Once this returns `Ok`, they are as
     /// safe as those of a [`put`](Self::put), and they are the bytes that were written.
     ///
     /// # Errors
@@ -67,7 +76,7 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
         &'a self,
         from: &'a str,
         to: &'a str,
-        size_bytes: u64,
+        expected: PieceSum,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// Removes pieces. A key that does not exist counts as removed.

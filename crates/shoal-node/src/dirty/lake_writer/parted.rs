@@ -106,7 +106,7 @@ impl Parts<'_> {
         let acknowledged = &*self.write.manifest.version.etag;
         // The MD5s of an earlier build's parts were computed from the bytes that were sent.
         if etag::of_parts(&put.md5s) != acknowledged {
-            return Err(LakeWriteError::OtherObject);
+            return Err(LakeWriteError::OtherMd5);
         }
         let completed = self.upload.complete(&put.parts, self.write.conditions.clone());
         let named = completed.await?;

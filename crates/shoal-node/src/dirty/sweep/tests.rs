@@ -18,7 +18,9 @@ use shoal_s3::range::ByteRange;
 use ulid::Ulid;
 
 use super::{Sizes, SweepError, Sweeper, Swept};
-use crate::tier::{ByteStore, ByteStream, KeyPage, ListedPiece, PieceMd5, ProbeError, PutError, StoreError};
+use crate::tier::{
+    ByteStore, ByteStream, KeyPage, ListedPiece, PieceMd5, PieceSum, ProbeError, PutError, StoreError,
+};
 
 const NODE: u64 = 7;
 const HOUR: Duration = Duration::from_hours(1);
@@ -44,7 +46,7 @@ impl ByteStore for Shelf {
         unreachable!("a sweep reads no piece")
     }
 
-    fn copy<'a>(&'a self, _: &'a str, _: &'a str, _: u64) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn copy<'a>(&'a self, _: &'a str, _: &'a str, _: PieceSum) -> BoxFuture<'a, Result<(), StoreError>> {
         unreachable!("a sweep copies no piece")
     }
 

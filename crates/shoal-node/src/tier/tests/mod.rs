@@ -16,13 +16,21 @@ use shoal_base::chance;
 use shoal_s3::range::ByteRange;
 use ulid::Ulid;
 
-use super::store::{ByteStore, ByteStream, StoreError};
+use super::store::{ByteStore, ByteStream, PieceSum, StoreError};
 use crate::endpoint::BoxError;
 
 /// A store, and what has to outlive it.
 struct Opened {
     store: Arc<dyn ByteStore>,
     _rest: Box<dyn Any>,
+}
+
+/// A piece of this length is to be copied.
+fn of(size_bytes: u64) -> PieceSum {
+    PieceSum {
+        size_bytes,
+        md5: None,
+    }
 }
 
 /// A new key, which ends in a ULID.

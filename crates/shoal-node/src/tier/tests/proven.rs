@@ -37,6 +37,7 @@ async fn object(
         pieces.push(Piece {
             key,
             size_bytes: acknowledged.len() as u64,
+            md5: None,
             digests: Some(digests(acknowledged)),
         });
     }
@@ -143,6 +144,7 @@ async fn what_digests_cost() {
             let piece = Piece {
                 key: Arc::clone(&key),
                 size_bytes: BYTES as u64,
+                md5: None,
                 digests,
             };
             TierBytes::new("s3://b/k", Arc::clone(&store), [piece], Arc::clone(&bare))

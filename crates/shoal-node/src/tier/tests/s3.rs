@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use super::conformance::conforms;
 use super::scripted::{Answer, Asked, ScriptedStore};
-use super::{Arc, ByteStore, Bytes, Opened, StoreError, body, data, get, new_key, whole};
+use super::{Arc, ByteStore, Bytes, Opened, StoreError, body, data, get, new_key, of, whole};
 use crate::clock;
 use crate::endpoint::{Endpoint, EndpointRequest, LakeConfig, NodeCredentials, RequestBody};
 use crate::limits::Limits;
@@ -500,7 +500,7 @@ async fn a_copy_is_what_the_store_says_it_is_or_removed() {
         };
         let store = store_at(&scripted.url(), classes);
         let (from, to) = (new_key(), new_key());
-        let copied = store.copy(&from, &to, 1000).await;
+        let copied = store.copy(&from, &to, of(1000)).await;
         assert_eq!(copied.is_ok(), is_copied, "{status}: {copied:?}");
         let asked = scripted.asked();
         let put = asked.iter().find(|asked| asked.method == "PUT").unwrap();

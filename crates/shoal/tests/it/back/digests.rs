@@ -161,6 +161,31 @@ async fn a_bit_that_flips_on_its_way_is_read_again() {
 }
 
 #[tokio::test]
+async fn a_piece_that_its_store_names_by_another_md5_is_not_copied_within_the_tier() {
+    let beside = Beside::start().await;
+    let cluster = two(&beside).await;
+    let whole = bytes(1);
+    write_back(&cluster.nodes[0].client(), "tmp/k", &whole).await;
+    beside.change(&beside.pieces(whole.len())[0], |bytes| bytes[2] ^= 1);
+    let copy = async |node: usize| {
+        let copy = cluster.nodes[node].client().put("/b/tmp/copy", "");
+        copy.header("x-amz-copy-source", "/b/tmp/k").send().await
+    };
+    assert_eq!(copy(1).await.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(cluster.lake.object("b", "tmp/copy").is_none());
+    // The node that took the write brings the source to the lake, which copies it.
+    let copied = copy(0).await;
+    assert_eq!(
+        (copied.status, copied.header("x-shoal-write")),
+        (StatusCode::OK, Some("around"))
+    );
+    for key in ["tmp/k", "tmp/copy"] {
+        assert!(cluster.lake.object("b", key).unwrap().content.all() == whole);
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
 async fn the_parts_of_an_object_are_read_once_for_their_flush() {
     let beside = Beside::start().await;
     let cluster = Cluster::start_with(2, |_, config| {
@@ -231,14 +256,15 @@ async fn a_lake_whose_etags_are_no_md5s_names_what_it_has() {
     node.lake.misbehave(
         Fault::new()
             .with_header("etag", name)
-            .when(Request::is_put)
+            .when(|request| request.method == "PUT")
             .always(),
     );
     write_back(&node.client(), "tmp/k", &bytes(1)).await;
     let report = flush(&node, "").await;
     assert_eq!(
         (&report["flush"]["failed"], &report["outcomes"]["flushed"]),
-        (&0.into(), &1.into())
+        (&0.into(), &1.into()),
+        "{report}"
     );
     assert_eq!(report["outcomes"]["renamed"], 1);
     assert_eq!(
