@@ -56,7 +56,9 @@ impl AccountRefusal {
             "SignatureDoesNotMatch" => Some(Self::WrongSecret),
             "RequestTimeTooSkewed" => Some(Self::Clock),
             "AuthorizationHeaderMalformed" => Some(Self::Region),
-            "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" => Some(Self::Expired),
+            "ExpiredToken" | "InvalidToken" | "InvalidTokenId" | "TokenRefreshRequired" => {
+                Some(Self::Expired)
+            }
             _ => None,
         }
     }
@@ -115,6 +117,9 @@ mod tests {
             Some(AccountRefusal::WrongSecret)
         );
         assert_eq!(of_code("RequestTimeTooSkewed"), Some(AccountRefusal::Clock));
+        for of_token in ["InvalidToken", "InvalidTokenId", "ExpiredToken"] {
+            assert_eq!(of_code(of_token), Some(AccountRefusal::Expired));
+        }
         assert_eq!(
             of_code("AuthorizationHeaderMalformed"),
             Some(AccountRefusal::Region)

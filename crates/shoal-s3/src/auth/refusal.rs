@@ -98,8 +98,17 @@ pub enum Refusal {
     /// No identity of this node has that access key.
     #[error("The AWS Access Key Id you provided does not exist in our records.")]
     UnknownAccessKey(Box<str>),
+    /// The same of temporary credentials, which the lake may well know.
+    #[error(
+        "This node does not know the access key: it takes no temporary credentials (of a role, an instance, \
+         SSO or STS). Sign with the access key of one of the node's identities, without a session token."
+    )]
+    UnknownTemporaryKey(Box<str>),
     /// Identities of this node have no temporary credentials.
-    #[error("The provided token is malformed or otherwise invalid.")]
+    #[error(
+        "The provided token is malformed or otherwise invalid: the identities of this node have no session \
+         tokens. Sign without one."
+    )]
     TokenForStaticIdentity,
     /// Some headers that must be signed are not.
     #[error("There were headers present in the request which were not signed")]
@@ -165,7 +174,9 @@ impl Refusal {
             Self::Malformed {
                 region: Some(region), ..
             } => vec![("Region", region.into())],
-            Self::UnknownAccessKey(key) => vec![("AWSAccessKeyId", key.into())],
+            Self::UnknownAccessKey(key) | Self::UnknownTemporaryKey(key) => {
+                vec![("AWSAccessKeyId", key.into())]
+            }
             Self::UnsignedHeaders(names) => vec![("HeadersNotSigned", names.into())],
             Self::ImpossiblePayloadHash(hash) => vec![("ClientComputedContentSHA256", hash.into())],
             _ => Vec::new(),
@@ -210,7 +221,7 @@ impl Refusal {
             | Self::Stranger
             | Self::UnsignedHeaders(_) => ErrorCode::AccessDenied,
             Self::TimeTooSkewed => ErrorCode::RequestTimeTooSkewed,
-            Self::UnknownAccessKey(_) => ErrorCode::InvalidAccessKeyId,
+            Self::UnknownAccessKey(_) | Self::UnknownTemporaryKey(_) => ErrorCode::InvalidAccessKeyId,
             Self::TokenForStaticIdentity => ErrorCode::InvalidToken,
             Self::SignatureMismatch => ErrorCode::SignatureDoesNotMatch,
             Self::MalformedPath => ErrorCode::InvalidUri,

@@ -102,6 +102,51 @@ async fn unsigned_amz_headers_are_refused() {
 }
 
 #[tokio::test]
+async fn headers_about_the_body_alone_may_be_added_after_signing() {
+    let node = Node::start().await;
+    node.lake.create_bucket("b");
+    for presigned in [false, true] {
+        let put = node.client().put("/b/k", "bytes").payload(Payload::Unsigned);
+        let put = if presigned { put.presigned(MINUTE) } else { put };
+        let call = put.tampered(move |request| {
+            let headers = request.headers_mut();
+            headers.insert("x-amz-decoded-content-length", HeaderValue::from_static("5"));
+            headers.insert("x-amz-checksum-algorithm", HeaderValue::from_static("CRC32"));
+            headers.insert(
+                "x-amz-content-sha256",
+                HeaderValue::from_static("UNSIGNED-PAYLOAD"),
+            );
+        });
+        let reply = call.send().await;
+        assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
+    }
+    let call = node.client().put("/b/k", "bytes").presigned(MINUTE);
+    let chunks = call.tampered(|request| {
+        let chunks = HeaderValue::from_static("STREAMING-UNSIGNED-PAYLOAD-TRAILER");
+        request.headers_mut().insert("x-amz-content-sha256", chunks);
+    });
+    refused(&chunks.send().await, StatusCode::BAD_REQUEST, "InvalidRequest");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_with_temporary_credentials_is_told_what_to_do() {
+    let node = Node::start().await;
+    node.lake.put("b", "k", "x");
+    let with_token = |client: Client| client.get("/b/k").header("x-amz-security-token", "token").send();
+    let stranger = with_token(Client::signing(node.address(), "ASIANOBODY", "nothing")).await;
+    refused(&stranger, StatusCode::FORBIDDEN, "InvalidAccessKeyId");
+    assert!(
+        stranger.text().contains("takes no temporary credentials"),
+        "{}",
+        stranger.text()
+    );
+    let known = with_token(node.client()).await;
+    refused(&known, StatusCode::BAD_REQUEST, "InvalidToken");
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn clocks_may_differ_by_a_quarter_of_an_hour() {
     let node = Node::start().await;
     node.lake.put("b", "k", "x");

@@ -209,6 +209,31 @@ fn a_session_token_is_invalid_for_an_identity_that_has_none() {
 }
 
 #[test]
+fn temporary_credentials_are_told_that_this_node_does_not_know_their_key() {
+    let none = Gate::new(Identities::default(), REGION);
+    let mut header = signed(Method::GET, "/bucket/key", &[]);
+    header
+        .headers
+        .insert("x-amz-security-token", HeaderValue::from_static("token"));
+    let url = tampered(
+        &presigned("/bucket/key"),
+        "X-Amz-Date",
+        "X-Amz-Security-Token=token&X-Amz-Date",
+    );
+    for parts in [header, url] {
+        let error = none.verify(&parts, now()).unwrap_err();
+        assert_eq!(error.code, ErrorCode::InvalidAccessKeyId);
+        assert_eq!(error.details, [("AWSAccessKeyId", ACCESS_KEY.to_owned())]);
+        assert!(
+            error
+                .message
+                .starts_with("This node does not know the access key"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn a_stranger_is_let_in_as_a_stranger_but_not_with_chunks() {
     let verified = verify(&request(
         Method::GET,

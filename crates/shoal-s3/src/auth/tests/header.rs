@@ -2,6 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method};
 use shoal_base::secret::Secret;
 
@@ -133,33 +134,109 @@ fn a_clock_may_be_off_by_fifteen_minutes() {
     }
 }
 
+/// A request whose signature covers these headers and no others, and the payload hash of another header.
+fn signing_only(signed_headers: &str, headers: &[(&'static str, &str)]) -> Parts {
+    let mut parts = request(Method::PUT, "/bucket/key", headers);
+    let timestamp = Timestamp::at(now());
+    let mut text = Vec::new();
+    canonical::Request {
+        method: "PUT",
+        path: "/bucket/key",
+        query: "",
+        headers: &parts.headers,
+        host: HOST.as_bytes(),
+        signed_headers,
+        payload_hash: parts.headers["x-amz-content-sha256"].as_bytes(),
+    }
+    .write(&mut text)
+    .unwrap();
+    let key = SigningKey::derive(&Secret::new(SECRET_KEY), &timestamp, REGION);
+    let signature = key.sign(&string_to_sign(&timestamp, &scope(&timestamp, REGION), text));
+    parts.headers.insert(
+        "authorization",
+        authorization(signed_headers, signature.as_str()).parse().unwrap(),
+    );
+    parts
+}
+
+#[test]
+fn headers_about_the_body_alone_may_stand_unsigned_and_no_others() {
+    let of_body = [
+        ("x-amz-decoded-content-length", "5"),
+        ("x-amz-trailer", "x-amz-checksum-crc32"),
+        ("x-amz-checksum-algorithm", "CRC32"),
+    ];
+    for hash in [
+        "UNSIGNED-PAYLOAD",
+        "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
+        &PayloadHash::empty().as_text(),
+    ] {
+        let mut headers = vec![
+            ("host", HOST),
+            ("date", "Fri, 24 May 2013 00:00:00 GMT"),
+            ("x-amz-content-sha256", hash),
+        ];
+        headers.extend(of_body);
+        let parts = signing_only("date;host", &headers);
+        assert_eq!(verify(&parts).unwrap().payload.hash.as_text(), hash);
+        for other in [
+            "x-amz-acl",
+            "x-amz-checksum-crc32",
+            "x-amz-checksum-type",
+            "x-amz-copy-source",
+            "x-amz-date",
+            "x-amz-meta-a",
+            "x-amz-sdk-checksum-algorithm",
+            "x-amz-security-token",
+        ] {
+            let mut more = parts.clone();
+            let value = if other == "x-amz-date" {
+                "20130524T000000Z"
+            } else {
+                ""
+            };
+            more.headers.insert(other, HeaderValue::from_static(value));
+            assert_eq!(refusal(&more), Refusal::UnsignedHeaders(other.into()));
+        }
+    }
+}
+
+#[test]
+fn the_payload_hash_is_signed_even_if_its_header_is_not() {
+    let hashes = [
+        "UNSIGNED-PAYLOAD",
+        "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
+        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
+        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    ];
+    for signed in hashes {
+        let headers = [
+            ("host", HOST),
+            ("date", "Fri, 24 May 2013 00:00:00 GMT"),
+            ("x-amz-content-sha256", signed),
+        ];
+        for sent in hashes {
+            let mut parts = signing_only("date;host", &headers);
+            parts
+                .headers
+                .insert("x-amz-content-sha256", HeaderValue::from_static(sent));
+            let is_let_in = verify(&parts).is_ok();
+            assert_eq!(is_let_in, sent == signed, "{signed} {sent}");
+            if !is_let_in {
+                assert_eq!(refusal(&parts), Refusal::SignatureMismatch);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_date_header_serves_in_place_of_the_one_of_amazon() {
-    let timestamp = Timestamp::at(now());
     let sign_by = |date: &str| {
         let digest = PayloadHash::empty().as_text();
         let headers = [("host", HOST), ("date", date), ("x-amz-content-sha256", &digest)];
-        let mut parts = request(Method::GET, "/bucket/key", &headers);
-        let signed_headers = "date;host;x-amz-content-sha256";
-        let mut text = Vec::new();
-        canonical::Request {
-            method: "GET",
-            path: "/bucket/key",
-            query: "",
-            headers: &parts.headers,
-            host: HOST.as_bytes(),
-            signed_headers,
-            payload_hash: digest.as_bytes(),
-        }
-        .write(&mut text)
-        .unwrap();
-        let key = SigningKey::derive(&Secret::new(SECRET_KEY), &timestamp, REGION);
-        let signature = key.sign(&string_to_sign(&timestamp, &scope(&timestamp, REGION), text));
-        parts.headers.insert(
-            "authorization",
-            authorization(signed_headers, signature.as_str()).parse().unwrap(),
-        );
-        parts
+        signing_only("date;host;x-amz-content-sha256", &headers)
     };
     for date in ["Fri, 24 May 2013 00:00:00 GMT", "20130524T000000Z"] {
         assert!(is_known(&verify(&sign_by(date)).unwrap()), "{date}");
