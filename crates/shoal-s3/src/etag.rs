@@ -19,11 +19,47 @@ pub fn of_parts<M: AsRef<[u8]>>(md5s: impl IntoIterator<Item = M>) -> String {
     format!("\"{}-{parts}\"", hex::text(&whole.finalize()))
 }
 
+/// The ETag without its quotes.
+pub fn bare(etag: &str) -> &str {
+    etag.strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+        .unwrap_or(etag)
+}
+
+/// Whether an ETag names one version for certain, so that a condition can ask for it: it is neither empty nor
+/// weak, and no store can take it for `*` or for a list.
+pub fn names_version(etag: &str) -> bool {
+    let bare = bare(etag);
+    !bare.is_empty() && bare != "*" && !bare.starts_with("W/") && !bare.contains(['"', ','])
+}
+
 #[cfg(test)]
 mod tests {
     use md5::{Digest as _, Md5};
 
-    use super::{of_md5, of_parts};
+    use super::{names_version, of_md5, of_parts};
+
+    #[test]
+    fn an_etag_that_a_condition_would_take_for_something_else_names_no_version() {
+        for etag in ["\"abc-2\"", "abc-2", "\"a*b\"", "\"a/b+c=\""] {
+            assert!(names_version(etag), "{etag}");
+        }
+        for etag in [
+            "",
+            "\"\"",
+            "*",
+            "\"*\"",
+            "W/\"abc\"",
+            "\"a\", \"b\"",
+            "a,b",
+            "\"a,b\"",
+            "\"",
+            "\"abc",
+            "abc\"",
+        ] {
+            assert!(!names_version(etag), "{etag}");
+        }
+    }
 
     #[test]
     fn objects_are_called_what_s3_calls_them() {

@@ -13,6 +13,8 @@ use shoal_policy::{BlockId, ObjectId, VersionId};
 
 pub use self::headers::of_caller;
 
+use crate::etag;
+
 /// An object's name as the lake knows it: the key is the path percent-decoded *once*.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ObjectName {
@@ -116,6 +118,7 @@ impl Version {
         let is_consistent = self.block_bytes > 0
             && u32::try_from(self.size_bytes.div_ceil(self.block_bytes)).is_ok()
             && HeaderValue::from_str(&self.etag).is_ok()
+            && etag::names_version(&self.etag)
             && self.id == Self::id_of(self.object, &self.etag, self.size_bytes);
         // An older node may have kept more headers.
         self.headers = headers::retain_of_version(self.headers);
@@ -161,7 +164,8 @@ fn digest(parts: &[&[u8]]) -> [u8; 16] {
 /// The reason why a response cannot be cached: the word in `X-Cache-Reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Uncacheable {
-    /// The lake names no strong ETag, so a version cannot be pinned.
+    /// The lake names no ETag that a condition can ask for (none, a weak one, `*`), so a version cannot be
+    /// pinned.
     NoEtag,
     /// The lake does not say how long the object is.
     NoLength,
@@ -171,8 +175,9 @@ pub enum Uncacheable {
     PartNumber,
     /// The client asked not to store.
     NoStore,
-    /// A range or condition on which S3 stores differ (several ranges, `If-Range`, `If-None-Match: *`, future
-    /// dates, any range of an empty object): the lake's own answer is the right one.
+    /// A range, condition or parameter on which S3 stores differ (several ranges, `If-Range`, an empty
+    /// condition, several ETags, `*`, future dates, an empty `response-*`, any range of an empty object): the
+    /// lake's own answer is the right one.
     Dialect,
     /// `response-*` on an unsigned request: the lake refuses it, and so must a hit.
     UnsignedOverride,
@@ -268,8 +273,9 @@ impl Version {
         let etag = headers
             .get(http::header::ETAG)
             .and_then(|etag| etag.to_str().ok());
-        let etag = etag.filter(|etag| !etag.is_empty() && *etag != "\"\"" && !etag.starts_with("W/"));
-        let etag = etag.ok_or(Uncacheable::NoEtag)?;
+        let etag = etag
+            .filter(|etag| etag::names_version(etag))
+            .ok_or(Uncacheable::NoEtag)?;
         let last_modified = headers
             .get(http::header::LAST_MODIFIED)
             .and_then(|value| value.to_str().ok());

@@ -166,6 +166,7 @@ fn uncacheable(admitted: &Admitted, head: &ReadHead, wishes: &Wishes) -> Option<
         Some(Uncacheable::PartNumber)
     } else if head.range.is_none()
         || (!head.conditions.is_empty() && head.conditions.is_dialect(clock::utc_now()))
+        || wishes.overrides.iter().any(|(_, value)| value.is_empty())
     {
         Some(Uncacheable::Dialect)
     } else if unsigned && !wishes.overrides.is_empty() {

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, header};
 use shoal_registry::changes::LakeChange;
-use shoal_s3::conditions::{Conditions, Evaluation};
 use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::etag::bare;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::Operation;
 use shoal_s3::xml::Key;
@@ -93,13 +93,16 @@ impl Deletions {
 /// Returns whether a DELETE has a condition.
 fn is_conditional(headers: &HeaderMap) -> bool {
     let conditions = [header::IF_MATCH, LAST_MODIFIED, SIZE];
-    conditions.iter().any(|name| headers.contains_key(name))
+    let is_said = |name| headers.get(name).is_some_and(|value| !value.is_empty());
+    conditions.iter().any(is_said)
 }
 
 impl Expected {
     /// Reads the conditions in the headers of a DELETE.
     fn of_headers(headers: &HeaderMap) -> Result<Self, S3Error> {
-        let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+        // An empty header is no condition.
+        let said = |name| headers.get(name).filter(|value| !value.is_empty());
+        let text = |name| said(name).map(|value| value.to_str().unwrap_or_default());
         Self::parse(text(header::IF_MATCH), text(LAST_MODIFIED), text(SIZE))
     }
 
@@ -139,9 +142,8 @@ impl Expected {
 
     fn holds(&self, (etag, size_bytes, last_modified): (&str, u64, Option<SystemTime>)) -> bool {
         let is_named = |named: &str| {
-            let named =
-                HeaderValue::from_str(named).map(|named| HeaderMap::from_iter([(header::IF_MATCH, named)]));
-            named.is_ok_and(|named| Conditions::parse(&named).evaluate(etag, None) == Evaluation::Proceed)
+            let mut tags = named.split(',').map(str::trim);
+            tags.any(|tag| tag == "*" || bare(tag) == bare(etag))
         };
         let modified = last_modified.map(seconds);
         self.etag.as_deref().is_none_or(is_named)
@@ -183,7 +185,8 @@ mod tests {
             (vec![("if-match", "abc")], true),
             (vec![("if-match", "*")], true),
             (vec![("if-match", "\"other\"")], false),
-            (vec![("if-match", "")], false),
+            (vec![("if-match", "W/\"abc\"")], false),
+            (vec![("if-match", "\"other\", \"abc\"")], true),
             (vec![("x-amz-if-match-size", size)], true),
             (vec![("x-amz-if-match-size", "9999")], false),
             (vec![("x-amz-if-match-last-modified-time", &*date)], true),
@@ -209,6 +212,20 @@ mod tests {
             let expected = Expected::of_headers(&headers).unwrap();
             assert_eq!(expected.holds((etag, 250, Some(then))), holds, "{conditions:?}");
             assert_eq!(is_conditional(&headers), !conditions.is_empty());
+        }
+    }
+
+    #[test]
+    fn an_empty_header_is_no_condition() {
+        for name in [
+            "if-match",
+            "x-amz-if-match-size",
+            "x-amz-if-match-last-modified-time",
+        ] {
+            let name = HeaderName::from_static(name);
+            let headers = HeaderMap::from_iter([(name, HeaderValue::from_static(""))]);
+            let expected = Expected::of_headers(&headers).unwrap();
+            assert!(expected.holds(("\"abc\"", 250, None)) && !is_conditional(&headers));
         }
     }
 

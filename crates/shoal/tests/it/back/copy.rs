@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use http::StatusCode;
+use shoal_node::clock;
 
 use super::multipart::{cluster, etag, parts, upload};
 use super::{assert_back, back, bytes, flush, reads, texts, write_back};
@@ -141,10 +142,11 @@ async fn a_copy_is_made_only_of_a_source_that_is_what_the_client_believes() {
     let client = node.client();
     let put = write_back(&client, "tmp/k", &bytes(1)).await;
     let etag = put.header("etag").unwrap();
+    let now = httpdate::fmt_http_date(clock::utc_now());
     for (name, wrong, right) in [
         ("x-amz-copy-source-if-match", "\"wrong\"", etag),
         ("x-amz-copy-source-if-none-match", etag, "\"wrong\""),
-        ("x-amz-copy-source-if-unmodified-since", LONG_AGO, "yesterday"),
+        ("x-amz-copy-source-if-unmodified-since", LONG_AGO, &now),
     ] {
         let copied = |value: &str| copy(&client, "tmp/k", "tmp/copy").header(name, value).send();
         let refused = copied(wrong).await;

@@ -58,12 +58,17 @@ pub(super) fn read(state: &State, request: &Request, headers: &HeaderMap) -> Res
 /// 304 or 412, in the order of RFC 9110, 13.2.2.
 pub(super) fn condition(object: &Object, headers: &HeaderMap) -> Option<StatusCode> {
     let matches = |name: HeaderName| {
-        let text = headers.get(name)?.to_str().ok()?;
-        let tags = || {
-            text.split(',')
-                .map(|tag| tag.trim().trim_start_matches("W/").trim_matches('"'))
+        let text = headers.get(&name)?.to_str().ok()?;
+        // As most stores do: an empty condition is none, and a weak tag is no match to rely on.
+        if text.is_empty() {
+            return None;
+        }
+        let strong = |tag: &str| match tag.strip_prefix("W/") {
+            Some(weak) if name != IF_MATCH => weak.to_owned(),
+            _ => tag.to_owned(),
         };
-        Some(text == "*" || tags().any(|tag| tag == object.etag.trim_matches('"')))
+        let tags = || text.split(',').map(|tag| strong(tag.trim()));
+        Some(text == "*" || tags().any(|tag| tag.trim_matches('"') == object.etag.trim_matches('"')))
     };
     let date = |name: HeaderName| httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok();
     let after = |date: SystemTime| object.last_modified > date;

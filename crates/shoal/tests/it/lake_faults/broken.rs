@@ -121,9 +121,11 @@ async fn a_body_that_is_only_relayed_goes_on_too_if_its_etag_is_a_strong_one() {
         assert_eq!(reply.body, bytes.slice(70..100));
     }
     node.lake.forget_requests();
-    let weak = Fault::cut(BLOCK, Cut::Close).with_header("etag", "W/\"weak\"");
-    node.lake.misbehave(weak.when(Request::is_get));
-    assert!(uncached(&node).try_send().await.is_err());
+    for etag in ["W/\"weak\"", "*", "\"*\""] {
+        let fault = Fault::cut(BLOCK, Cut::Close).with_header("etag", etag);
+        node.lake.misbehave(fault.when(Request::is_get));
+        assert!(uncached(&node).try_send().await.is_err(), "{etag}");
+    }
     assert_eq!(node.lake.count(is_resumption), 0);
     node.stop().await;
 }

@@ -161,15 +161,24 @@ async fn an_object_with_another_etag_than_its_write_had_is_read_from_the_lake() 
 }
 
 #[tokio::test]
-async fn a_weak_etag_names_no_version() {
+async fn an_etag_that_no_condition_can_ask_for_names_no_version() {
     let node = Node::start().await;
-    let weak = Fault::new().with_header("etag", "W/\"weak\"");
-    node.lake.misbehave(weak.when(is_write));
-    let reply = through(&node, "k", &bytes(8)).send().await;
-    assert_eq!(reply.status, StatusCode::OK);
-    assert_eq!(reply.header("x-shoal-write"), Some("around"));
-    assert_eq!(reply.header("x-cache-reason"), Some("no-etag"));
-    assert!(super::keeps_nothing(&node).await);
+    for etag in ["W/\"weak\"", "*"] {
+        let odd = || Fault::new().with_header("etag", etag);
+        node.lake.misbehave(odd().when(is_write));
+        let reply = through(&node, "k", &bytes(8)).send().await;
+        assert_eq!(reply.status, StatusCode::OK);
+        assert_eq!(reply.header("x-shoal-write"), Some("around"));
+        assert_eq!(reply.header("x-cache-reason"), Some("no-etag"));
+        assert!(super::keeps_nothing(&node).await);
+        node.lake.misbehave(odd().when(Request::is_get));
+        let reply = node.client().get("/b/k").send().await;
+        assert_eq!((reply.status, &reply.body), (StatusCode::OK, &bytes(8)), "{etag}");
+        assert_eq!(reply.header("x-cache-reason"), Some("no-etag"));
+        node.settle().await;
+        assert!(super::keeps_nothing(&node).await);
+        node.lake.behave();
+    }
     read(&node, &bytes(8)).await;
     node.stop().await;
 }
