@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderMap, Method, header};
 use shoal_s3::conditions::CONDITIONAL_HEADERS;
 use shoal_s3::hop_by_hop::end_to_end;
 use shoal_s3::identity::Caller;
@@ -163,10 +163,8 @@ impl ReadContext {
     }
 }
 
-/// The headers without those that this node handles itself. Cached bytes serve every client, so the lake is
-/// asked for the object's own bytes, whatever encodings this client understands.
+/// The headers without those that this node handles itself.
 fn unconditional(mut headers: HeaderMap) -> HeaderMap {
-    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     for own in CONDITIONAL_HEADERS
         .into_iter()
         .chain([header::RANGE, header::CACHE_CONTROL, header::PRAGMA])
@@ -216,8 +214,7 @@ mod tests {
         );
         let request = context.request(Method::GET);
         let names: Vec<_> = request.headers.keys().map(http::HeaderName::as_str).collect();
-        assert_eq!(names, ["accept-encoding", "x-amz-request-payer"]);
-        assert_eq!(request.headers[header::ACCEPT_ENCODING], "identity");
+        assert_eq!(names, ["x-amz-request-payer"]);
         let conditions: Vec<_> = context.conditions().map(|(name, _)| name).collect();
         assert_eq!(conditions, [header::IF_MATCH]);
     }

@@ -1,8 +1,8 @@
 //! The headers that belong to a message, and those that belong to one hop of it.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderMap, HeaderName, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderMap, HeaderName,
+    TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
 /// Headers of one connection (RFC 9110, 7.6.1), and `Content-Length`, which like `Transfer-Encoding` frames a
@@ -17,8 +17,10 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     CONTENT_LENGTH,
 ];
 
-/// Headers that name the sender, the receiver or the time: a forwarded request gets its own.
-const OF_THE_SENDER: [HeaderName; 7] = [
+/// Headers that name the sender, the receiver or the time, or say which encodings the sender can read: a
+/// forwarded request gets its own.
+const OF_THE_SENDER: [HeaderName; 8] = [
+    ACCEPT_ENCODING,
     HOST,
     AUTHORIZATION,
     DATE,
@@ -119,6 +121,7 @@ mod tests {
             ("host", "node"),
             ("authorization", "secret"),
             ("date", "today"),
+            ("accept-encoding", "gzip"),
             ("expect", "100-continue"),
             ("x-amz-date", "today"),
             ("x-amz-content-sha256", "00"),

@@ -102,7 +102,7 @@ pub struct EndpointRequest {
     /// Path style (`/bucket/key?query`); its bytes are sent unchanged.
     pub target: PathAndQuery,
     /// End-to-end headers, see [`end_to_end`](shoal_s3::hop_by_hop::end_to_end). `Endpoint::send` adds host,
-    /// length, date and signature.
+    /// length, date and signature, and asks for an answer without encoding unless `Accept-Encoding` is set.
     pub headers: HeaderMap,
     /// Body.
     pub body: RequestBody,

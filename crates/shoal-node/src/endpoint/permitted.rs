@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, EXPECT, HOST};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, EXPECT, HOST};
 use http::{HeaderValue, Method, Response};
 
 use super::error::RequestContext;
@@ -42,6 +42,10 @@ impl Endpoint {
             payer,
         } = request;
         headers.insert(HOST, self.host.clone());
+        // The node reads most answers, and reads no encoding. Some lakes encode unless they are asked not to.
+        headers
+            .entry(ACCEPT_ENCODING)
+            .or_insert(HeaderValue::from_static("identity"));
         headers.remove(CONTENT_LENGTH);
         if let Some(length) = body.content_length(&method) {
             headers.insert(CONTENT_LENGTH, length.into());

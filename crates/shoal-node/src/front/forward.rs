@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use shoal_s3::auth::Verified;
 use shoal_s3::error::S3Error;
+use shoal_s3::etag::names_version;
 use shoal_s3::hop_by_hop::{end_to_end, end_to_end_of_response};
 use shoal_s3::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operation};
 use shoal_s3::payload::{CheckedBody, Outcome};
@@ -56,15 +57,21 @@ impl Forwarder {
     /// As for [`Forwarder::send`].
     pub(super) async fn pass_on(&self, admitted: Box<Admitted>) -> Result<Response<ResponseBody>, S3Error> {
         let relocation = self.addresses.relocation(&admitted);
-        let response = self.send(admitted, None).await?;
+        // Nothing reads the answer on its way if the request changes no object, so the client may have it
+        // encoded. The answer to a change may say in its document that nothing has changed.
+        let is_unread = relocation.is_none() && admitted.classified.effect() == Effect::None;
+        let encodings = admitted.parts.headers.get(header::ACCEPT_ENCODING);
+        let encodings = encodings.filter(|_| is_unread).cloned();
+        let response = self.exchange(admitted, None, encodings).await?;
         Ok(match relocation {
             Some(relocation) => relocation.relay(response),
             None => relay(response),
         })
     }
 
-    /// Sends a request on to the lake. Before and after, the grants forgets everything that the request may
-    /// change. The bytes of the body also go to `gathering`.
+    /// Sends a request on to the lake, and returns the lake's answer without an encoding, for the node to
+    /// read. Before and after, the grants forgets everything that the request may change. The bytes of the
+    /// body also go to `gathering`.
     ///
     /// # Errors
     ///
@@ -74,6 +81,16 @@ impl Forwarder {
         &self,
         admitted: Box<Admitted>,
         gathering: Option<BodyCopy>,
+    ) -> Result<Response<LakeBody>, S3Error> {
+        self.exchange(admitted, gathering, None).await
+    }
+
+    /// Like [`Forwarder::send`]. The lake may use one of these `encodings` for its answer.
+    async fn exchange(
+        &self,
+        admitted: Box<Admitted>,
+        gathering: Option<BodyCopy>,
+        encodings: Option<HeaderValue>,
     ) -> Result<Response<LakeBody>, S3Error> {
         let Admitted {
             parts,
@@ -87,11 +104,13 @@ impl Forwarder {
         let target = target(&self.lake, &classified, &verified)?;
         let payload = verified.payload.hash;
         let (body, outcome) = request_body(&parts, body, verified, gathering).await?;
+        let mut headers = headers(&parts, &classified);
+        headers.extend(encodings.map(|encodings| (header::ACCEPT_ENCODING, encodings)));
         let request = EndpointRequest {
             operation: classified.operation.as_str(),
             method: parts.method.clone(),
             target,
-            headers: headers(&parts, &classified),
+            headers,
             // A request without a body has nothing to wait for.
             expects_continue: outcome.is_some() && expects_continue(parts.version, &parts.headers),
             body,
@@ -156,7 +175,7 @@ fn resumed(
         _ => None,
     };
     let etag = headers.get(header::ETAG).cloned();
-    let etag = etag.filter(|etag| etag.as_bytes().starts_with(b"\"") && etag.len() > 2);
+    let etag = etag.filter(|etag| etag.to_str().is_ok_and(names_version));
     let (Some((range, size_bytes)), Some(etag)) = (sent, etag) else {
         return response;
     };

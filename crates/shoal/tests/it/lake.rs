@@ -182,6 +182,11 @@ impl Lake {
         self.state.lock().faults.push(fault);
     }
 
+    /// Encodes its answers from now on for clients that accept it, as MinIO encodes documents.
+    pub(crate) fn encode(&self) {
+        self.state.lock().encodes = true;
+    }
+
     /// Holds every answer to such requests until the gate is opened.
     pub(crate) fn hold(&self, when: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Gate {
         let gate = Gate::new();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::object::Content;
@@ -63,6 +63,18 @@ impl Answer {
 
     pub(super) fn header(mut self, name: &'static str, value: &str) -> Self {
         self.headers.insert(name, HeaderValue::from_str(value).unwrap());
+        self
+    }
+
+    /// The body as nobody reads it without decoding it. The encoding has only the name of one that there is.
+    pub(super) fn encoded(mut self) -> Self {
+        if let AnswerBody::Content(content, range) = &self.body {
+            let bytes: Vec<u8> = content.read(range.clone()).iter().map(|byte| !byte).collect();
+            let range = 0..bytes.len() as u64;
+            self.body = AnswerBody::Content(bytes.into(), range);
+            self.headers
+                .insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
         self
     }
 

@@ -106,6 +106,14 @@ async fn answer(
     } else {
         log.update(|record| record.status = Some(answer.status));
     }
+    let may_encode = record
+        .header("accept-encoding")
+        .is_some_and(|accepted| accepted.contains("gzip"));
+    let answer = if may_encode && log.state.lock().encodes {
+        answer.encoded()
+    } else {
+        answer
+    };
     let answer = if is_head { answer.without_body() } else { answer };
     Ok(response(answer, fault, log, wire))
 }
