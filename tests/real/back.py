@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from . import tier
+from . import raw, tier
 from .balancer import Balancer
 from .clients import CLIENTS, Check, boto3_sdk
 from .cluster import Cluster
@@ -24,8 +24,18 @@ from .store import Store, digest
 AGES = ("1h", "1s")
 # The store of the tier. It is not the lake, so that no test takes bytes of one for bytes of the other.
 TIER = "versitygw"
-# A lake adds these to the client's headers; a dirty object does not have them yet.
-ADDED_BY_LAKES = frozenset(("x-amz-storage-class", "x-amz-checksum-type", "x-amz-checksum-crc64nvme"))
+# A lake adds these to the client's headers, MinIO some to every answer; a dirty object does not have them yet.
+ADDED_BY_LAKES = frozenset(
+    (
+        "strict-transport-security",
+        "vary",
+        "x-amz-checksum-crc64nvme",
+        "x-amz-checksum-type",
+        "x-amz-storage-class",
+        "x-content-type-options",
+        "x-xss-protection",
+    )
+)
 # The lake makes these with the object, and again at its flush; or they belong to the connection.
 UNSTABLE = frozenset(("last-modified", "date", "server", "connection", "keep-alive", "x-amz-version-id"))
 
@@ -40,6 +50,7 @@ def prove(
     prefixes = [
         f"s3://{bucket_of(client, age)}{more}/" for client in clients for age in AGES for more in ("", "-versions")
     ]
+    prefixes += [f"s3://{raw.bucket_of(age)}/" for age in AGES]
     with ExitStack() as running:
         store = running.enter_context(LAKES[TIER](folder / f"{lake.name}-tier", ()))
         nodes = folder / f"{lake.name}-nodes"
@@ -53,6 +64,7 @@ def prove(
                     client: work(report, comparison, cluster, balancer, age, CLIENTS[client][:most])
                     for client, comparison in comparisons.items()
                 }
+                raw.compare(report, lake, age, balancer.url)
             conclude(report, lake, cluster, age, comparisons, stores)
         with report.check(lake.name, "nodes that write back", "log no error"):
             if errors := cluster.errors():

@@ -110,6 +110,25 @@ impl ChecksumSpec {
     }
 }
 
+/// Whether the checksum that the completion of an upload names is the one of the object. Lakes take a
+/// checksum of checksums with the number of parts behind it, and without it as minio-go sends it.
+pub(super) fn is_named(computed: &HeaderValue, named: &HeaderValue) -> bool {
+    let digest = computed.as_bytes().split(|byte| *byte == b'-').next();
+    named == computed || digest == Some(named.as_bytes())
+}
+
+/// Adds the type of a checksum that was sent with the bytes of an object. Lakes show it beside the checksum.
+pub(super) fn add_type(headers: &mut HeaderMap) {
+    let has_checksum = headers
+        .keys()
+        .any(|name| Algorithm::of_header(name.as_str()).is_some());
+    if has_checksum {
+        headers
+            .entry(TYPE)
+            .or_insert(HeaderValue::from_static("FULL_OBJECT"));
+    }
+}
+
 /// The headers that create an upload at the lake: those of the object, without those about its bytes.
 pub(super) fn creation_headers(headers: &HeaderMap) -> HeaderMap {
     let is_of_bytes = |name: &HeaderName| {
@@ -136,7 +155,7 @@ mod tests {
     use http::{HeaderMap, HeaderValue};
     use shoal_s3::payload::{Algorithm, Digests};
 
-    use super::{ChecksumSpec, ChecksumType, creation_headers};
+    use super::{ChecksumSpec, ChecksumType, creation_headers, is_named};
     use crate::write::Uncached;
 
     fn created(
@@ -192,6 +211,22 @@ mod tests {
         assert_eq!(of(ChecksumType::FullObject), "y/Q5Jg==");
         let composite = STANDARD.encode(digest(&[first.clone(), second.clone()].concat()));
         assert_eq!(of(ChecksumType::Composite), format!("{composite}-2"));
+    }
+
+    #[test]
+    fn a_checksum_of_checksums_is_named_with_the_number_of_parts_or_without() {
+        let named = |computed, named| {
+            is_named(
+                &HeaderValue::from_static(computed),
+                &HeaderValue::from_static(named),
+            )
+        };
+        assert!(named("AAAAAA==-2", "AAAAAA==-2") && named("AAAAAA==-2", "AAAAAA=="));
+        assert!(named("AAAAAA==", "AAAAAA=="));
+        for other in ["AAAAAA==-3", "AAAAAA==-", "AAAAAQ==", "AAAAAQ==-2", ""] {
+            assert!(!named("AAAAAA==-2", other), "{other}");
+        }
+        assert!(!named("AAAAAA==", "AAAAAA==-2"), "it is that of all bytes");
     }
 
     #[test]

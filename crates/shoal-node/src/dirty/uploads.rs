@@ -19,7 +19,7 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::payload::Digests;
 use ulid::Ulid;
 
-use super::checksums::{Checksum, ChecksumSpec, creation_headers};
+use super::checksums::{Checksum, ChecksumSpec, creation_headers, is_named};
 use super::lake_writer::{LakeWrite, LakeWriteError};
 use super::manifest::{Manifest, Record};
 use super::multipart::{
@@ -209,7 +209,7 @@ impl DirtyObjects {
         let checksums = checksums_of_object(upload, parts);
         let differs = |(name, value): (&http::HeaderName, _)| {
             let computed = checksums.get(name);
-            computed.is_some_and(|computed| computed != value)
+            computed.is_some_and(|computed| !is_named(computed, value))
         };
         if asked.iter().any(differs) {
             return Err(CompletionError::Checksum);

@@ -12,6 +12,7 @@ use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::target;
 
+use super::checksums::add_type;
 use super::manifest::{Naming, Record};
 use crate::tier::TierUnavailable;
 use crate::write::Uncached;
@@ -146,11 +147,20 @@ pub(super) fn version_of(
     for (name, value) in &record.of_reads {
         read.insert(name, value.clone());
     }
+    if record.part_layout.is_whole() {
+        add_type(&mut read);
+    }
     read.insert(header::ETAG, HeaderValue::from_str(&record.etag).ok()?);
     let modified = HeaderValue::try_from(httpdate::fmt_http_date(record.modified)).ok()?;
     read.insert(header::LAST_MODIFIED, modified);
     read.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    Version::from_response(name.id(&naming.lake), &read, size_bytes, naming.block_bytes).ok()
+    let version =
+        Version::from_response(name.id(&naming.lake), &read, size_bytes, naming.block_bytes).ok()?;
+    Some(Version {
+        // Listings are more precise than the header.
+        last_modified: Some(record.modified),
+        ..version
+    })
 }
 
 /// The headers that the lake gets with the bytes.

@@ -2,6 +2,7 @@
 
 mod alone;
 mod asking;
+mod clients;
 mod cluster;
 mod conditions;
 mod copy;

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -111,6 +112,7 @@ impl Listing {
     /// Merges dirty objects into the lake's page. Returns `None` if the lake's answer is not a page.
     pub fn merge(&self, xml: &[u8], dirty: &[Arc<Manifest>]) -> Option<String> {
         let mut page = ListPage::parse(&OBJECTS, xml)?;
+        let fraction = fraction_of(&page);
         let end = page.entries.last().filter(|_| page.is_truncated);
         let end = end.map(|last| last.name.clone());
         let is_here = |manifest: &&Arc<Manifest>| {
@@ -120,7 +122,7 @@ impl Listing {
         };
         let of_lake = std::mem::take(&mut page.entries).into_iter();
         let of_tier = dirty.iter().filter(is_here);
-        let of_tier = of_tier.filter_map(|manifest| self.entry(&page, manifest));
+        let of_tier = of_tier.filter_map(|manifest| self.entry(&page, fraction, manifest));
         // The later one of two with the same name stays.
         let entries = of_lake.chain(of_tier).map(|entry| (entry.name.clone(), entry));
         let entries: BTreeMap<_, _> = entries.collect();
@@ -134,7 +136,7 @@ impl Listing {
     }
 
     /// The entry of a dirty object, or of its common prefix, unless an earlier page has it.
-    fn entry(&self, page: &ListPage, manifest: &Manifest) -> Option<Entry> {
+    fn entry(&self, page: &ListPage, fraction: Fraction, manifest: &Manifest) -> Option<Entry> {
         let key = &manifest.name.key;
         let group = self.scope.group(key);
         if group == Some(&*self.after) || **key <= *self.after {
@@ -145,7 +147,7 @@ impl Listing {
             None => Entry {
                 name: key.to_vec(),
                 is_prefix: false,
-                element: page.element(contents(&page.encode(key), manifest)),
+                element: page.element(contents(&page.encode(key), fraction, manifest)),
             },
         })
     }
@@ -173,14 +175,53 @@ impl Listing {
     }
 }
 
-fn contents(key: &str, manifest: &Manifest) -> Element {
+/// How a lake writes the fractions of a second in times.
+#[derive(Clone, Copy)]
+enum Fraction {
+    /// `.123`, as `MinIO` and Ceph do.
+    Milliseconds,
+    /// `.000`, as AWS does.
+    Zero,
+    /// Not at all, as versitygw does.
+    None,
+}
+
+/// How the lake writes fractions in a page. Tools compare the times of objects in listings with each other.
+fn fraction_of(page: &ListPage) -> Fraction {
+    let times: Vec<_> = page
+        .entries
+        .iter()
+        .filter_map(|entry| entry.text("LastModified"))
+        .collect();
+    let all = |is_so: fn(&str) -> bool| !times.is_empty() && times.iter().all(|time| is_so(time.trim()));
+    if all(|time| !time.contains('.')) {
+        Fraction::None
+    } else if all(|time| time.ends_with(".000Z")) {
+        Fraction::Zero
+    } else {
+        Fraction::Milliseconds
+    }
+}
+
+impl Fraction {
+    fn write(self, time: SystemTime) -> String {
+        let mut text = rfc3339(time);
+        let end = match self {
+            Self::Milliseconds => return text,
+            Self::Zero => ".000Z",
+            Self::None => "Z",
+        };
+        text.truncate(text.find('.').unwrap_or(text.len()));
+        text + end
+    }
+}
+
+fn contents(key: &str, fraction: Fraction, manifest: &Manifest) -> Element {
     let version = &manifest.version;
+    let modified = version.last_modified.map(|time| fraction.write(time));
     Element::new("Contents")
         .with_leaf("Key", key)
-        .with_leaf(
-            "LastModified",
-            version.last_modified.map(rfc3339).unwrap_or_default(),
-        )
+        .with_leaf("LastModified", modified.unwrap_or_default())
         .with_leaf("ETag", &version.etag)
         .with_leaf("Size", version.size_bytes.to_string())
         .with_leaf("StorageClass", "STANDARD")

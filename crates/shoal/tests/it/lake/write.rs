@@ -14,6 +14,7 @@ use super::read::condition;
 use super::request::Request;
 use super::state::State;
 use super::uploads;
+use crate::chunks::Checksum;
 
 /// Answers a request that is not a read of an object's bytes.
 pub(super) fn write(
@@ -62,6 +63,10 @@ fn put(
         object
             .headers
             .append(name, value.parse().map_err(|_| "MalformedTrailerError")?);
+    }
+    let mut names = object.headers.keys();
+    if names.any(|name| Checksum::named(name.as_str()).is_some()) {
+        object = object.header("x-amz-checksum-type", "FULL_OBJECT");
     }
     store(state, request, object)
 }
