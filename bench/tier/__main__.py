@@ -20,11 +20,12 @@ from real.scratch import scratch
 
 from bench.report import Page
 
-from . import beside, many, reads, small
+from . import beside, distance, many, reads, small
 from .bed import Options, TierBed
 
 PARTS: dict[str, Callable[[TierBed], None]] = {
     "small": small.run,
+    "distance": distance.run,
     "reads-embedded": reads.embedded,
     "reads-etcd": reads.etcd,
     "many-embedded": many.embedded,

@@ -29,7 +29,7 @@ _TABLES = """
 [write]
 age = "{age}"
 short_age = "{age}"
-permission = "{permission}"
+{permission}
 
 [[write.rule]]
 prefix = "s3://{bucket}/{back}"
@@ -125,9 +125,13 @@ class TierBed:
             raise RuntimeError(f"a write was to go back: {answer.headers}")
 
 
-def tables(store: str, age: str = "24h", permission: str = "10m") -> str:
-    """Returns the tables of a tier with the described store and registry, and of a rule that uses it."""
-    return _TABLES.format(age=age, permission=permission, bucket=BUCKET, back=BACK) + store
+def tables(store: str, age: str = "24h", permission: str = "") -> str:
+    """Returns the tables of a tier with the described store and registry, and of a rule that uses it.
+
+    A node remembers the lake's permission for its default time, or for `permission`.
+    """
+    remembered = f'permission = "{permission}"' if permission else ""
+    return _TABLES.format(age=age, permission=remembered, bucket=BUCKET, back=BACK) + store
 
 
 def at_etcd(store: Lake, registry_url: str, store_url: str = "") -> str:

@@ -1,8 +1,9 @@
 """A TCP relay that keeps bytes for a while, as a long way would: `netem` is not in every kernel.
 
 Both directions are late by half of a round trip, and the first bytes of a connection by one round trip more, which
-a real one would need to open. Nothing else of a long way is imitated: windows open at once, as on loopback, so a
-long way costs a large object less here than it would. It runs in a process of its own.
+a real one would need to open. With a rate, all connections together carry no more in each direction. Nothing else
+of a long way is imitated: windows open at once, as on loopback, so a long way costs a large object less here than
+it would. It runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ _FORK = multiprocessing.get_context("fork")
 class DelayRelay:
     """Relays connections to `upstream` while its block runs."""
 
-    def __init__(self, upstream: str, round_trip_s: float) -> None:
+    def __init__(self, upstream: str, round_trip_s: float, bytes_per_s: float = 0) -> None:
         parts = urlsplit(upstream)
         self._upstream = (parts.hostname, parts.port)
         self._one_way_s = round_trip_s / 2
+        self._s_per_byte = 1 / bytes_per_s if bytes_per_s else 0.0
+        # When each direction has sent all that it was given.
+        self._free = {True: 0.0, False: 0.0}
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self._process = _FORK.Process(target=lambda: asyncio.run(self._serve()), daemon=True)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -50,12 +54,14 @@ class DelayRelay:
                 end.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             opening_s = 2 * self._one_way_s
             await asyncio.gather(
-                self._pass(reader, far_writer, opening_s),
-                self._pass(far_reader, writer, 0),
+                self._pass(reader, far_writer, opening_s, is_out=True),
+                self._pass(far_reader, writer, 0, is_out=False),
                 return_exceptions=True,
             )
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, opening_s: float) -> None:
+    async def _pass(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, opening_s: float, *, is_out: bool
+    ) -> None:
         """Pieces leave in their order, each at its time; `None` is the end."""
         clock = asyncio.get_running_loop().time
         pieces: deque[tuple[float, bytes]] = deque()
@@ -68,8 +74,12 @@ class DelayRelay:
                     piece = await reader.read(_PIECE)
                 except OSError:
                     piece = b""
-                pieces.append((max(at_least, clock() + self._one_way_s), piece))
+                sent = max(clock(), self._free[is_out]) + len(piece) * self._s_per_byte
+                self._free[is_out] = sent
+                pieces.append((max(at_least, sent + self._one_way_s), piece))
                 arrived.set()
+                # No more waits here than the way holds: the sender waits as well.
+                await asyncio.sleep(sent - clock())
                 if not piece:
                     return
 

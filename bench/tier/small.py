@@ -77,10 +77,17 @@ def _percentile(seconds: Sequence[float], percent: int) -> float:
 
 
 def _write(bed: TierBed, url: str, name: str, size: int, mode: str = "") -> list[float]:
+    return timed_puts(bed, url, (name, size), (WRITES, CONNECTIONS), mode)
+
+
+def timed_puts(
+    bed: TierBed, url: str, name_and_size: tuple[str, int], writes_and_connections: tuple[int, int], mode: str = ""
+) -> list[float]:
     """Seconds of each write; each connection stays open and sends one after the other."""
-    keys = [f"{name}-{number}" for number in range(WRITES + CONNECTIONS)]
+    (name, size), (writes, connections) = name_and_size, writes_and_connections
+    keys = [f"{name}-{number}" for number in range(writes + connections)]
     bodies = {key: bytes(contents(key, size)) for key in keys}
-    shares = [keys[number::CONNECTIONS] for number in range(CONNECTIONS)]
+    shares = [keys[number::connections] for number in range(connections)]
     seconds: list[float] = []
     lock = threading.Lock()
     host = urlsplit(url).netloc
@@ -104,6 +111,6 @@ def _write(bed: TierBed, url: str, name: str, size: int, mode: str = "") -> list
             # The first one opens the connection.
             seconds.extend(taken[1:])
 
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
+    with ThreadPoolExecutor(connections) as pool:
         list(pool.map(work, shares))
     return seconds

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from . import raw, tier
+from . import raw, refused, tier
 from .balancer import Balancer
 from .clients import CLIENTS, Check, boto3_sdk
 from .cluster import Cluster
@@ -66,6 +66,7 @@ def prove(
                 }
                 raw.compare(report, lake, age, balancer.url)
             conclude(report, lake, cluster, age, comparisons, stores)
+        refused.prove(report, lake.name, binary, folder, store)
         with report.check(lake.name, "nodes that write back", "log no error"):
             if errors := cluster.errors():
                 raise Difference("\n".join(errors[:5]))

@@ -138,6 +138,8 @@ error_codes! {
     /// 501
     NotImplemented = 501 "NotImplemented",
     /// 404
+    NoSuchBucket = 404 "NoSuchBucket",
+    /// 404
     NoSuchKey = 404 "NoSuchKey",
     /// 404
     NoSuchUpload = 404 "NoSuchUpload",

@@ -291,8 +291,15 @@ impl RequestShape<'_> {
     fn other(&self) -> Operation {
         match self.method.as_str() {
             "GET" | "HEAD" | "OPTIONS" => Operation::OtherRead,
+            "POST" if self.is_select() => Operation::OtherRead,
             _ => Operation::OtherWrite,
         }
+    }
+
+    /// Whether the request reads rows of an object. Its body is the question.
+    fn is_select(&self) -> bool {
+        let is_of_it = self.has_only(&["select", "select-type", "versionId"]);
+        self.has_object && self.query.has("select") && is_of_it && self.dialect == Dialect::None
     }
 
     /// Whether the request asks for something that belongs to an object, and not for the object.
@@ -336,10 +343,7 @@ impl RequestShape<'_> {
     fn is_about_one_object(&self) -> bool {
         let is_of_s3 = match self.method.as_str() {
             "PUT" | "DELETE" => true,
-            "POST" => {
-                (self.query.has("select") || self.query.has("restore"))
-                    && self.has_only(&["select", "select-type", "restore", "versionId"])
-            }
+            "POST" => self.query.has("restore") && self.has_only(&["restore", "versionId"]),
             _ => false,
         };
         self.has_object && is_of_s3 && self.dialect != Dialect::OfBucket

@@ -8,13 +8,15 @@ use http::HeaderMap;
 use shoal_registry::changes::LakeChange;
 use shoal_registry::worker::{FlushEnd, Lake};
 use shoal_registry::{DirtyVersion, Name};
+use shoal_s3::identity::{Caller, Identities};
 use shoal_s3::object::ObjectName;
 
 use super::flush_transfers::FlushTransfers;
-use super::lake_writer::{LakeWrite, LakeWriter, Uploaded};
+use super::lake_writer::{LakeWrite, LakeWriteError, LakeWriter, Uploaded};
 use super::manifest::{Manifest, Naming};
 use super::outcomes::Outcomes;
 use super::pacing::Pacing;
+use super::permission::Permissions;
 use super::status::WriteBackOutcome;
 use super::tier_store::StoredBytes;
 use super::tiers::{object_name, size_in};
@@ -30,6 +32,9 @@ pub(super) struct CleanerParts {
     pub(super) lake_writer: Arc<LakeWriter>,
     pub(super) through: Arc<WriteThrough>,
     pub(super) grants: Arc<Grants>,
+    pub(super) permissions: Arc<Permissions>,
+    /// The writers of objects.
+    pub(super) identities: Arc<Identities>,
     pub(super) outcomes: Arc<Outcomes>,
     pub(super) damages: Arc<Damages>,
     pub(super) naming: Naming,
@@ -98,6 +103,7 @@ impl Cleaner {
             }
             Err(failure) => {
                 outcomes.count(WriteBackOutcome::Failed);
+                self.forget_permission(&manifest, &failure.error);
                 if let Some(hint) = failure.error.hint_about_bytes() {
                     let object = manifest.location().into();
                     self.parts.damages.note(&object, failure.to_string(), hint);
@@ -112,6 +118,16 @@ impl Cleaner {
                     }
                 }
             }
+        }
+    }
+
+    /// The lake no longer lets the writer write: an earlier yes holds no more.
+    fn forget_permission(&self, manifest: &Manifest, error: &LakeWriteError) {
+        let is_refusal =
+            matches!(error, LakeWriteError::Refused(status) if matches!(status.as_u16(), 401 | 403));
+        if is_refusal && let Some(writer) = self.parts.identities.get(&manifest.writer) {
+            let writer = Caller::Identity(writer).id();
+            self.parts.permissions.forget(writer, &manifest.name.bucket);
         }
     }
 }

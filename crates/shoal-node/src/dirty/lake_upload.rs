@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, respons
 use http_body_util::{BodyExt, Collected, Full, Limited};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
+use shoal_policy::fair::Payer;
 use shoal_s3::identity::NODE;
 use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::xml::{self, Completion, Document, ErrorDocument, Malformed};
@@ -61,7 +62,20 @@ impl LakeUpload {
         headers: HeaderMap,
         account: LakeAccount,
     ) -> Result<(Self, response::Parts), LakeUploadError> {
-        let create = EndpointRequest {
+        let creation = Self::creation(target, headers, (account.clone(), NODE));
+        let (head, body) = answer(lake.send(creation).await?).await?;
+        let upload = Self::created(lake, target, account, &body);
+        let upload = upload.map_err(|_| LakeUploadError::Misunderstood)?;
+        Ok((upload, head))
+    }
+
+    /// The request that creates an upload to `target`.
+    pub(super) fn creation(
+        target: &PathAndQuery,
+        headers: HeaderMap,
+        (account, payer): (LakeAccount, Payer),
+    ) -> EndpointRequest {
+        EndpointRequest {
             operation: "create_multipart_upload",
             method: Method::POST,
             target: with_query(target, "uploads"),
@@ -69,18 +83,24 @@ impl LakeUpload {
             body: RequestBody::Empty,
             expects_continue: false,
             payload: PayloadHash::empty(),
-            account: account.clone(),
-            payer: NODE,
-        };
-        let (head, body) = answer(lake.send(create).await?).await?;
-        let id = upload_id(&body).map_err(|_| LakeUploadError::Misunderstood)?;
-        let upload = Self {
+            account,
+            payer,
+        }
+    }
+
+    /// The upload to `target` that the lake has created, by its answer.
+    pub(super) fn created(
+        lake: &Arc<Endpoint>,
+        target: &PathAndQuery,
+        account: LakeAccount,
+        answer: &[u8],
+    ) -> Result<Self, Malformed> {
+        Ok(Self {
             lake: Arc::clone(lake),
             target: target.clone(),
             account,
-            id: id.into(),
-        };
-        Ok((upload, head))
+            id: upload_id(answer)?.into(),
+        })
     }
 
     /// Uploads one part, of so many bytes. Returns the headers of the answer, which name its ETag.

@@ -16,6 +16,7 @@
 mod acknowledged;
 mod checksums;
 mod cleaner;
+mod clearance;
 mod copying;
 mod flush_orders;
 mod flush_transfers;
@@ -42,6 +43,7 @@ mod uploads;
 mod writing;
 
 pub use self::checksums::{Checksum, ChecksumSpec, ChecksumType, element_name};
+pub use self::clearance::Clearance;
 pub use self::copying::{CopyRequest, NotCopied};
 pub use self::flush_orders::{FlushOrders, FlushProgress};
 pub use self::listing::{Listing, UploadListing, described, in_order};
@@ -50,10 +52,11 @@ pub use self::multipart::{
     Completed, CompletionError, KeptUpload, ListError, ListedPart, Part, PartError, Upload, UploadEnd,
     UploadId, UploadPosition, UploadQuery, UploadUnavailable, select,
 };
-pub use self::objects::{DirtyObjects, FlushFailed, Lookup, NotBegun, Parts};
+pub use self::objects::{DirtyObjects, FlushFailed, Lookup, NotBegun, Parts, Received};
 pub use self::part_layout::{PartLayout, PlacedPart};
+pub use self::permission::{Action, Permission, PermissionError, beside, of_permission};
 pub use self::reading::read;
 pub use self::status::{Figures, TierStatus, WriteBackOutcome};
 pub use self::sweep::Swept;
 pub use self::tiers::{TierError, TierSettings};
-pub use self::writing::{ReceiveError, WriteError};
+pub use self::writing::{PendingWrite, ReceiveError, WriteError};

@@ -1,11 +1,12 @@
 //! The interface of write-back: everything that the rest of a node asks about dirty objects, or does to them.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::sync::Arc;
 
-use http::request::Parts as RequestHead;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, header};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http_body::Body;
 use md5::{Digest as _, Md5};
 use shoal_registry::changes::{LakeChange, Of};
 use shoal_registry::entry::Kind;
@@ -13,9 +14,8 @@ use shoal_registry::names::{BeginError, ChangeError, Found};
 use shoal_registry::worker::NotFlushed;
 use shoal_registry::{DirtyVersion, Lifetime, Name};
 use shoal_s3::etag;
-use shoal_s3::identity::{Caller, Identities};
+use shoal_s3::identity::{CallerId, Identities};
 use shoal_s3::object::{ObjectName, Version};
-use shoal_s3::operation::Classified;
 use shoal_s3::payload::CheckedBody;
 use shoal_store::Store;
 use tokio::time::{Duration, Instant, sleep};
@@ -27,23 +27,25 @@ use super::lake_writer::LakeWriter;
 use super::manifest::{Manifest, Naming, Record};
 use super::outcomes::Outcomes;
 use super::part_layout::PartLayout;
-use super::permission::{self, Memory, Permission};
-use super::status::WriteBackOutcome;
+use super::permission::{Memory, Permissions};
 use super::registry_room::RegistryNearlyFull;
+use super::status::WriteBackOutcome;
 use super::tiers::{Tier, TierError, TierSettings, new_key, registry_name};
-use super::writing::{PendingWrite, WriteError};
+use super::writing::{PendingWrite, ReceiveError, WriteError};
 use crate::clock;
 use crate::directory::BlockDirectory;
 use crate::endpoint::Endpoint;
 use crate::fetch::Fetcher;
 use crate::grants::Grants;
-use crate::http::connection::ClientBody;
 use crate::shutdown::Shutdown;
-use crate::tier::{ByteStore, Damages, TierBytes, TierConfig, TierUnavailable};
-use crate::write::{BackRule, Fallback, Spread, Uncached, WriteRules, WriteThrough, size_to_copy};
+use crate::tier::{ByteStore, ChunkDigests, Damages, TierBytes, TierConfig, TierUnavailable};
+use crate::write::{BackRule, BodyCopy, Fallback, Spread, Uncached, WriteRules, WriteThrough};
 
 /// How long the lake's word on the versions of a bucket is remembered.
 const VERSIONED: Duration = Duration::from_mins(1);
+
+/// The number of callers and buckets, in pairs, that this is remembered for.
+const BUCKETS_MAX: usize = 10_000;
 
 /// How long a change of a name waits until no object is dirty under it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -68,10 +70,10 @@ pub struct DirtyObjects {
     pub(super) outcomes: Arc<Outcomes>,
     /// Objects whose bytes a tier does not give as they were acknowledged.
     pub(super) damages: Arc<Damages>,
-    /// The writers that the lake lets write into a bucket below a rule.
-    permissions: Memory<(Arc<str>, Arc<str>, usize), ()>,
+    /// What the lake lets callers do.
+    pub(super) permissions: Arc<Permissions>,
     /// Whether buckets keep versions, as their writers are told.
-    versioned: Memory<(Arc<str>, Arc<str>), bool>,
+    pub(super) versioned: Memory<(CallerId, Arc<str>), bool>,
 }
 
 /// The parts of a node that [`DirtyObjects`] uses.
@@ -106,6 +108,17 @@ pub struct Lookup {
     pub(super) found: Found,
     /// The dirty object. `None`: the lake's answer is the answer.
     pub manifest: Option<Arc<Manifest>>,
+}
+
+/// The bytes of a write, in the store of a tier.
+pub struct Received {
+    /// `None` for an empty object.
+    key: Option<Arc<str>>,
+    copy: Option<BodyCopy>,
+    etag: Arc<str>,
+    /// Those of each piece.
+    digests: Vec<ChunkDigests>,
+    trailer: Option<(HeaderName, HeaderValue)>,
 }
 
 /// The reason why an object is still dirty.
@@ -166,6 +179,8 @@ impl DirtyObjects {
             node,
         } = parts;
         let node_folder = store.node_folder();
+        let permissions = Arc::new(Permissions::new(Arc::clone(&lake), settings.permission));
+        let writers = Arc::clone(&identities);
         let lake_writer = LakeWriter::new(Arc::clone(&lake), store, fetcher, identities);
         let lake_writer = Arc::new(lake_writer);
         let naming = Naming {
@@ -178,6 +193,8 @@ impl DirtyObjects {
             lake_writer: Arc::clone(&lake_writer),
             through: Arc::clone(&through),
             grants: Arc::clone(&grants),
+            permissions: Arc::clone(&permissions),
+            identities: writers,
             outcomes: Arc::clone(&outcomes),
             damages: Arc::clone(&damages),
             naming: naming.clone(),
@@ -202,8 +219,8 @@ impl DirtyObjects {
             naming,
             outcomes,
             damages,
-            permissions: Memory::new(settings.permission),
-            versioned: Memory::new(VERSIONED),
+            permissions,
+            versioned: Memory::new(VERSIONED, BUCKETS_MAX),
         })
     }
 
@@ -326,48 +343,26 @@ impl DirtyObjects {
         manifest.bytes(Arc::clone(tier.store.bytes()), &self.damages)
     }
 
-    /// Decides whether a write may be acknowledged before the lake has it. The lake is asked for its
-    /// permission. A lifetime that the writer names overrides that of the rule.
+    /// Receives the bytes of an accepted write. No read finds them before they are committed.
     ///
     /// # Errors
     ///
-    /// The reason why it may not.
-    pub async fn accept(
+    /// Nothing is kept.
+    pub async fn receive<B>(
         &self,
-        name: &ObjectName,
-        classified: &Classified,
-        (parts, lifetime): (&RequestHead, Option<Lifetime>),
-        caller: &Caller,
-    ) -> Result<PendingWrite, Uncached> {
-        let size_bytes = size_to_copy(classified, parts)?;
-        let write = PendingWrite::of(name, size_bytes, (parts, lifetime), caller)?;
-        self.permit(&write, caller).await?;
-        Ok(write)
-    }
-
-    /// Receives the bytes of an accepted write and commits the object: from then on every node finds it.
-    ///
-    /// # Errors
-    ///
-    /// Nothing was written, or that is not known.
-    pub async fn commit(
-        &self,
-        write: PendingWrite,
-        body: CheckedBody<ClientBody>,
-    ) -> Result<Arc<Version>, WriteError> {
-        let PendingWrite {
-            name,
-            writer,
-            size_bytes,
-            mut headers,
-            lifetime,
-            ..
-        } = write;
-        let (_, tier) = self.rule_of(&name)?;
+        write: &PendingWrite,
+        body: CheckedBody<B>,
+    ) -> Result<Received, ReceiveError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Display,
+    {
+        let size_bytes = write.size_bytes;
+        let (_, tier) = self.rule_of(&write.name)?;
         let key = (size_bytes > 0).then(|| new_key(size_bytes));
         let copy = self.through.copy(size_bytes);
         let mut body = std::pin::pin!(body);
-        let each = |data: &bytes::Bytes| {
+        let each = |data: &Bytes| {
             if let Ok(copy) = &copy {
                 copy.add(vec![data.clone()]);
             }
@@ -379,23 +374,53 @@ impl DirtyObjects {
             receive_nothing(body.as_mut()).await?;
             (Md5::digest([]).into(), Vec::new())
         };
+        Ok(Received {
+            key,
+            copy: copy.ok(),
+            etag: etag::of_md5(&md5).into(),
+            digests,
+            trailer: body.trailer(),
+        })
+    }
+
+    /// Commits the object of an accepted write: from then on every node finds it.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was written, or that is not known.
+    pub async fn commit(&self, write: PendingWrite, received: Received) -> Result<Arc<Version>, WriteError> {
+        let PendingWrite {
+            name,
+            writer,
+            size_bytes,
+            mut headers,
+            lifetime,
+            ..
+        } = write;
         // A checksum that comes behind the bytes says the same as one before them.
-        headers.extend(body.trailer());
+        headers.extend(received.trailer);
         let record = Record {
             writer,
-            etag: etag::of_md5(&md5).into(),
+            etag: received.etag,
             modified: clock::utc_now(),
             headers,
             of_reads: HeaderMap::new(),
             part_layout: PartLayout::default(),
-            acknowledged: Acknowledged::new(Some(digests), Vec::new()),
+            acknowledged: Acknowledged::new(Some(received.digests), Vec::new()),
         };
-        let data = key.into_iter().collect();
+        let data = received.key.into_iter().collect();
         let version = self.enter(&name, (size_bytes, lifetime), (&record, data)).await?;
-        if let Ok(copy) = copy {
+        if let Some(copy) = received.copy {
             self.cache(&copy, &version);
         }
         Ok(version)
+    }
+
+    /// Removes the bytes of a write that is not committed.
+    pub async fn discard(&self, write: &PendingWrite, received: Received) {
+        if let (Some(key), Some((_, tier))) = (received.key, self.rule(&write.name)) {
+            tier.store.discard(&[key]).await;
+        }
     }
 
     /// Makes bytes in the tier the object that reads of the name find.
@@ -435,7 +460,7 @@ impl DirtyObjects {
     /// Keeps the blocks of a written object on this node's disk. They have the same names before and after
     /// the object goes to the lake. The homes get them then: the tier is as near as a home, a young object
     /// often dies, and the bytes would take the same links as the writes into the tier.
-    fn cache(&self, copy: &crate::write::BodyCopy, version: &Version) {
+    fn cache(&self, copy: &BodyCopy, version: &Version) {
         let mut answer = version.headers.clone();
         answer.insert(header::ETAG, version.etag_header());
         // The answer to the client says nothing about the cache: the tier has the bytes in any case.
@@ -458,13 +483,6 @@ impl DirtyObjects {
             data,
             record: record.to_bytes().into(),
         }
-    }
-
-    /// Whether the lake would let a caller write the object at `target`.
-    pub async fn may_write(&self, target: &PathAndQuery, caller: &Caller) -> bool {
-        let account = self.lake.account_for(caller);
-        let permission = permission::ask(&self.lake, target, &HeaderMap::new(), account).await;
-        permission != Permission::NotGranted
     }
 
     /// Brings an object to the lake now, if it is dirty, for a client that waits for it.
@@ -545,51 +563,6 @@ impl DirtyObjects {
                     return Err(TierUnavailable::because(&error).into());
                 }
             }
-        }
-    }
-
-    /// Whether the bucket of a write keeps versions, as the lake said not long ago.
-    async fn is_versioned(&self, write: &PendingWrite, caller: &Caller) -> bool {
-        let key = (Arc::clone(&write.writer), Arc::clone(&write.name.bucket));
-        if let Some(is_versioned) = self.versioned.get(&key) {
-            return is_versioned;
-        }
-        let account = self.lake.account_for(caller);
-        let is_versioned = permission::is_versioned(&self.lake, &write.name.bucket, account).await;
-        self.versioned.learn(key, is_versioned);
-        is_versioned
-    }
-
-    /// Checks that there is room for a write, and that the lake would take it from the caller.
-    pub(super) async fn permit(&self, write: &PendingWrite, caller: &Caller) -> Result<(), Uncached> {
-        let (rule, tier) = self.rule(&write.name).ok_or(Uncached::TierUnavailable)?;
-        tier.check_writable()?;
-        if write.size_bytes > tier.store.object_bytes_max() {
-            return Err(Uncached::TooLarge);
-        }
-        if !tier.store.has_room(write.size_bytes) {
-            return Err(Uncached::TooDirty);
-        }
-        if self.is_versioned(write, caller).await {
-            return Err(Uncached::Versioned);
-        }
-        let key = (
-            Arc::clone(&write.writer),
-            Arc::clone(&write.name.bucket),
-            rule.number,
-        );
-        if self.permissions.get(&key).is_some() {
-            return Ok(());
-        }
-        let account = self.lake.account_for(caller);
-        match permission::ask(&self.lake, &write.target, &write.headers, account).await {
-            Permission::Granted => {
-                self.permissions.learn(key, ());
-                Ok(())
-            }
-            Permission::OtherEtag => Err(Uncached::OtherEtag),
-            // The lake answers the write itself, in its own words.
-            Permission::NotGranted => Err(Uncached::NotPermitted),
         }
     }
 }

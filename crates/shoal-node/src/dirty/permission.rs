@@ -1,163 +1,271 @@
-//! Asks the lake whether an identity may write an object, before a write is acknowledged that the lake has
-//! not seen; and whether the bucket keeps versions, which objects that die young would never become.
+//! Asks the lake what a caller may do, before the registry or the store of a tier holds anything of it; and
+//! remembers the answers for a while.
 //!
-//! The node creates a multipart upload in the writer's name and aborts it at once. This needs the same
-//! permission as the write, and leaves nothing behind. The flush of a plain write does not reuse the upload,
-//! because the object would get the ETag of a multipart upload.
+//! | answer | is remembered | for |
+//! |---|---|---|
+//! | yes, to acknowledge a write | for the caller, the rule and the folder of the key | `[write] permission` |
+//! | yes, to let a change begin | for the caller, the rule and the kind of change | `[write] permission` |
+//! | no | for the same question about the same name | [`DENIAL`] |
+//! | the lake does not accept the caller's account | for all that this caller asks | [`DENIAL`] |
+//!
+//! The lake decides each change that begins, whatever is remembered. It does not see a write that a tier
+//! acknowledges before the flush, so there a yes reaches no further than the folder, as policies do.
+//!
+//! A refusal of any request ends the caller's yes for the bucket, and one that is still on its way. Requests
+//! of one caller that need the same yes at the same time share one question. A no for one name is none for
+//! another: whoever waits for it then asks for itself, one after the other.
+
+mod beside;
+mod memory;
+mod question;
+mod versions;
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use http_body_util::{BodyExt, Collected, Limited};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use http::StatusCode;
 use parking_lot::Mutex;
-use shoal_s3::identity::NODE;
-use shoal_s3::sigv4::PayloadHash;
-use shoal_s3::target;
-use shoal_s3::xml::Document;
+use shoal_s3::error::S3Error;
+use shoal_s3::identity::CallerId;
+use shoal_s3::object::ObjectName;
 
-use super::checksums::creation_headers;
-use super::lake_upload::LakeUpload;
-use crate::clock;
-use crate::endpoint::{Endpoint, EndpointRequest, LakeAccount, RequestBody};
+pub use self::beside::beside;
+use self::memory::GrantMemory;
+pub(super) use self::memory::Memory;
+pub(super) use self::question::Question;
+pub use self::question::{Action, of_permission};
+pub(super) use self::versions::is_versioned;
+use crate::endpoint::{AccountRefusal, Endpoint, EndpointError};
+
+/// How long a no is remembered.
+const DENIAL: Duration = Duration::from_secs(5);
+
+/// The number of names that a no is remembered for. Beyond it, all are forgotten.
+const DENIALS_MAX: usize = 4096;
 
 /// The lake's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Permission {
-    /// The lake would take the object.
+#[derive(Clone, Debug)]
+pub enum Permission {
+    /// The lake would do it.
     Granted,
     /// The lake would take the object, under an ETag that the node cannot know beforehand.
     OtherEtag,
-    /// The lake would not take the object, or does not answer. The write itself will get the reason.
-    NotGranted,
+    /// The lake would not do it, and says why.
+    Denied(S3Error),
+    /// The lake does not understand the question: the answer to the request itself decides.
+    Undecided,
 }
 
-/// Asks the lake whether it would take an object written with these headers to `target`.
-pub(super) async fn ask(
-    lake: &Arc<Endpoint>,
-    target: &PathAndQuery,
-    headers: &HeaderMap,
-    account: LakeAccount,
-) -> Permission {
-    let created = LakeUpload::create(lake, target, creation_headers(headers), account).await;
-    let Ok((upload, head)) = created else {
-        return Permission::NotGranted;
-    };
-    // If the abort fails, an empty upload stays behind.
-    upload.abort();
-    let encryption = head.headers.get("x-amz-server-side-encryption");
-    if encryption.is_none_or(|algorithm| algorithm == HeaderValue::from_static("AES256")) {
-        Permission::Granted
-    } else {
-        Permission::OtherEtag
-    }
+/// The reason why there is no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PermissionError {
+    /// The lake gave none.
+    #[error(transparent)]
+    Lake(#[from] Arc<EndpointError>),
+    /// The lake cannot answer now.
+    #[error("the lake answered {0}")]
+    Status(StatusCode),
+    /// The question was given up.
+    #[error("the question to the lake was given up")]
+    GivenUp,
 }
 
-/// The largest answer about a bucket that is read.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
-
-/// Whether a bucket keeps versions, or did. Objects in such a bucket may also be locked. A lake that does not
-/// tell the caller keeps none, as far as the node knows.
-pub(super) async fn is_versioned(lake: &Arc<Endpoint>, bucket: &str, account: LakeAccount) -> bool {
-    let path = format!("{}?versioning", target::path(Some(bucket), None));
-    let request = EndpointRequest {
-        operation: "other_read",
-        method: Method::GET,
-        target: PathAndQuery::try_from(path).expect("what is percent-encoded is a path"),
-        headers: HeaderMap::new(),
-        body: RequestBody::Empty,
-        expects_continue: false,
-        payload: PayloadHash::empty(),
-        account,
-        payer: NODE,
-    };
-    let Ok(answer) = lake.send(request).await else {
-        return false;
-    };
-    let (head, body) = answer.into_parts();
-    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    let Ok(body) = body.map(Collected::to_bytes) else {
-        return false;
-    };
-    head.status == StatusCode::OK && says_versioned(&body)
+/// What a yes is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// To write, so that the object has the ETag that the node computes.
+    Back,
+    /// To write.
+    Write,
+    /// To remove.
+    Remove,
+    /// To change what belongs to an object: its ACL, its tags.
+    Describe,
 }
 
-fn says_versioned(document: &[u8]) -> bool {
-    let status = || {
-        let document = Document::of(document).ok()?;
-        let (tag, mut reader) = document.answer().ok()?;
-        reader.element(&tag).ok()?.text_of("Status")
-    };
-    status().is_some_and(|status| !status.trim().is_empty())
+/// Those who need the same yes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Group {
+    caller: CallerId,
+    bucket: Arc<str>,
+    rule: usize,
+    kind: Kind,
+    /// The beginning of the keys. Empty for all below the rule.
+    folder: Box<[u8]>,
 }
 
-/// Answers of the lake, remembered for a while.
-pub(super) struct Memory<K, V> {
-    lasts: Duration,
-    answers: Mutex<HashMap<K, (V, Instant)>>,
+/// Names a question, as far as a no depends on it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct QuestionId {
+    group: Group,
+    name: ObjectName,
+    /// A digest of the rest.
+    details: u64,
 }
 
-/// The number of answers that are remembered. Beyond it, all are forgotten.
-const ANSWERS_MAX: usize = 10_000;
+/// A question that is under way. All who wait for it get its answer.
+#[derive(Clone)]
+struct UnderWay {
+    id: QuestionId,
+    answer: Shared<BoxFuture<'static, Result<Permission, PermissionError>>>,
+}
 
-impl<K: Eq + Hash, V: Copy> Memory<K, V> {
-    /// Remembers each answer for the time `lasts`.
-    pub(super) fn new(lasts: Duration) -> Self {
+/// What the lake lets callers do.
+pub(super) struct Permissions {
+    lake: Arc<Endpoint>,
+    granted: GrantMemory,
+    denials: Memory<QuestionId, S3Error>,
+    /// The callers whose account the lake does not accept.
+    refused_accounts: Memory<CallerId, S3Error>,
+    under_way: Mutex<HashMap<Group, UnderWay>>,
+    hasher: foldhash::fast::RandomState,
+}
+
+impl Permissions {
+    /// Asks `lake`, and remembers a yes for the time `lasts`.
+    pub(super) fn new(lake: Arc<Endpoint>, lasts: Duration) -> Self {
         Self {
-            lasts,
-            answers: Mutex::default(),
+            lake,
+            granted: GrantMemory::new(lasts),
+            denials: Memory::new(DENIAL, DENIALS_MAX),
+            refused_accounts: Memory::new(DENIAL, DENIALS_MAX),
+            under_way: Mutex::default(),
+            hasher: foldhash::fast::RandomState::default(),
         }
     }
 
-    pub(super) fn get(&self, key: &K) -> Option<V> {
-        let answers = self.answers.lock();
-        let (answer, since) = answers.get(key)?;
-        let age = clock::instant().saturating_duration_since(*since);
-        (age < self.lasts).then_some(*answer)
+    /// Forgets every yes to a caller about a bucket: the lake has refused it something there.
+    pub(super) fn forget(&self, caller: CallerId, bucket: &str) {
+        self.granted.forget(caller, bucket);
     }
 
-    pub(super) fn learn(&self, key: K, answer: V) {
-        if self.lasts.is_zero() {
-            return;
+    /// The remembered answer to a question.
+    pub(super) fn known(&self, question: &Question) -> Option<Permission> {
+        let group = Group::of(question);
+        let is_yes =
+            self.granted.has(&group) || group.kind == Kind::Describe && self.granted.has(&group.write());
+        if is_yes {
+            return Some(Permission::Granted);
         }
-        let mut answers = self.answers.lock();
-        if answers.len() >= ANSWERS_MAX {
-            answers.clear();
+        let no = self.refused_accounts.get(&group.caller);
+        no.or_else(|| self.denials.get(&self.id(question)))
+            .map(Permission::Denied)
+    }
+
+    /// Asks the lake, unless the answer is remembered.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer, and so no permission.
+    pub(super) async fn ask(self: &Arc<Self>, question: Question) -> Result<Permission, PermissionError> {
+        let question = Arc::new(question);
+        let id = self.id(&question);
+        loop {
+            if let Some(permission) = self.known(&question) {
+                return Ok(permission);
+            }
+            // Where no yes is remembered, each request has a question of its own.
+            if self.granted.is_forgetful() {
+                return self.ask_lake(&question, id).await;
+            }
+            let under_way = self.join(&question, &id);
+            let is_own = under_way.id == id;
+            match under_way.answer.await {
+                // Another name's.
+                Ok(Permission::Denied(_) | Permission::OtherEtag | Permission::Undecided) if !is_own => {}
+                Err(PermissionError::GivenUp) => {
+                    self.under_way.lock().remove(&id.group);
+                    return Err(PermissionError::GivenUp);
+                }
+                answer => return answer,
+            }
         }
-        answers.insert(key, (answer, clock::instant()));
+    }
+
+    /// The question of the group that is under way, or this one, which begins.
+    fn join(self: &Arc<Self>, question: &Arc<Question>, id: &QuestionId) -> UnderWay {
+        let mut all = self.under_way.lock();
+        let begun = all.entry(id.group.clone()).or_insert_with(|| {
+            let (this, question, id) = (Arc::clone(self), Arc::clone(question), id.clone());
+            let of_task = id.clone();
+            // A task of its own: whoever asked first may go away.
+            let asked = tokio::spawn(async move {
+                let answer = this.ask_lake(&question, of_task.clone()).await;
+                this.under_way.lock().remove(&of_task.group);
+                answer
+            });
+            let answer = asked.map(|answer| answer.unwrap_or(Err(PermissionError::GivenUp)));
+            UnderWay {
+                id,
+                answer: answer.boxed().shared(),
+            }
+        });
+        begun.clone()
+    }
+
+    async fn ask_lake(&self, question: &Question, id: QuestionId) -> Result<Permission, PermissionError> {
+        let stamp = self.granted.stamp(&id.group);
+        let permission = question.ask(&self.lake).await?;
+        match &permission {
+            Permission::Granted => {
+                self.granted.learn(&id.group, stamp);
+                if id.group.kind == Kind::Back {
+                    self.granted.learn(&id.group.write(), stamp);
+                }
+            }
+            Permission::OtherEtag => self.granted.learn(&id.group.write(), stamp),
+            Permission::Denied(error) => {
+                self.granted.forget(id.group.caller, &id.group.bucket);
+                if AccountRefusal::of_code(error.code.as_str()).is_some() {
+                    self.refused_accounts.learn(id.group.caller, error.clone());
+                } else {
+                    self.denials.learn(id, error.clone());
+                }
+            }
+            Permission::Undecided => {}
+        }
+        Ok(permission)
+    }
+
+    fn id(&self, question: &Question) -> QuestionId {
+        QuestionId {
+            group: Group::of(question),
+            name: question.name.clone(),
+            details: self.hasher.hash_one(question.details()),
+        }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::{ANSWERS_MAX, Memory, says_versioned};
-
-    #[test]
-    fn an_answer_is_remembered_for_its_time_and_no_more_than_so_many_are() {
-        let memory = Memory::new(Duration::from_hours(1));
-        memory.learn(0, true);
-        assert_eq!((memory.get(&0), memory.get(&1)), (Some(true), None));
-        for key in 1..=ANSWERS_MAX {
-            memory.learn(key, false);
+impl Group {
+    fn of(question: &Question) -> Self {
+        Self {
+            caller: question.caller.id(),
+            bucket: Arc::clone(&question.name.bucket),
+            rule: question.rule,
+            kind: question.action.kind(),
+            folder: match question.action {
+                Action::Back => folder_of(&question.name.key).into(),
+                _ => Box::default(),
+            },
         }
-        assert_eq!((memory.get(&0), memory.get(&ANSWERS_MAX)), (None, Some(false)));
-        let forgetful = Memory::new(Duration::ZERO);
-        forgetful.learn(0, true);
-        assert_eq!(forgetful.get(&0), None);
     }
 
-    #[test]
-    fn a_bucket_that_keeps_or_kept_versions_says_so() {
-        let says = |inside: &str| {
-            let document = format!("<VersioningConfiguration xmlns=\"x\">{inside}</VersioningConfiguration>");
-            says_versioned(document.as_bytes())
-        };
-        assert!(says("<Status>Enabled</Status>") && says("<Status>Suspended</Status>"));
-        assert!(!says("") && !says("<Status/>") && !says_versioned(b"no document"));
+    /// The same, to let a write begin.
+    fn write(&self) -> Self {
+        Self {
+            kind: Kind::Write,
+            folder: Box::default(),
+            ..self.clone()
+        }
     }
+}
+
+/// A key up to its last slash.
+fn folder_of(key: &[u8]) -> &[u8] {
+    let slash = key.iter().rposition(|byte| *byte == b'/');
+    &key[..slash.map_or(0, |slash| slash + 1)]
 }

@@ -29,10 +29,7 @@ impl Survey {
     /// # Errors
     ///
     /// The registry does not answer, or this build cannot read it.
-    pub(super) async fn of(
-        names: &Names,
-        covers: impl Fn(&ObjectName) -> bool,
-    ) -> Result<Self, EngineError> {
+    pub(super) async fn of(names: &Names, covers: impl Fn(&ObjectName) -> bool) -> Result<Self, EngineError> {
         let (mut survey, mut from) = (Self::default(), None);
         loop {
             let page = names.references(from, PAGE).await?;

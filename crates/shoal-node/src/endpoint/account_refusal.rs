@@ -48,7 +48,7 @@ impl AccountRefusal {
     }
 
     /// Returns the meaning of an S3 error code, if it is about the account.
-    pub(super) fn of_code(code: &str) -> Option<Self> {
+    pub(crate) fn of_code(code: &str) -> Option<Self> {
         match code {
             "InvalidAccessKeyId" | "UserSuspended" | "NotSignedUp" | "InvalidSecurity" => {
                 Some(Self::UnknownKey)

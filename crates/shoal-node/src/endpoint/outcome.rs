@@ -29,7 +29,9 @@ mod tests {
     #[test]
     fn a_refusal_is_no_unknown_outcome() {
         let undecided = |status: u16| is_undecided(StatusCode::from_u16(status).unwrap());
-        for status in [304, 400, 403, 404, 405, 408, 409, 411, 412, 429, 501, 503, 505, 507] {
+        for status in [
+            304, 400, 403, 404, 405, 408, 409, 411, 412, 429, 501, 503, 505, 507,
+        ] {
             assert!(!undecided(status), "{status}");
         }
         for status in [499, 500, 502, 504, 520, 524, 599] {

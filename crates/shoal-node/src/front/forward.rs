@@ -14,6 +14,7 @@ use shoal_s3::hop_by_hop::{end_to_end, end_to_end_of_response};
 use shoal_s3::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operation};
 use shoal_s3::payload::{CheckedBody, Outcome};
 
+use crate::dirty::DirtyObjects;
 use crate::endpoint::{
     Endpoint, EndpointRequest, LakeAccount, LakeBody, OnContradiction, RepeatableGet, RequestBody,
 };
@@ -31,16 +32,23 @@ use crate::write::BodyCopy;
 pub(super) struct Forwarder {
     lake: Arc<Endpoint>,
     grants: Arc<Grants>,
+    dirty: Arc<DirtyObjects>,
     addresses: Addresses,
 }
 
 impl Forwarder {
-    /// Sends requests to `lake`. `grants` forgets what they may change, and answers name this node's
-    /// `addresses`.
-    pub(super) fn new(lake: Arc<Endpoint>, grants: Arc<Grants>, addresses: Addresses) -> Self {
+    /// Sends requests to `lake`. `grants` forgets what they may change, `dirty` what callers may do who are
+    /// refused something, and answers name this node's `addresses`.
+    pub(super) fn new(
+        lake: Arc<Endpoint>,
+        grants: Arc<Grants>,
+        dirty: Arc<DirtyObjects>,
+        addresses: Addresses,
+    ) -> Self {
         Self {
             lake,
             grants,
+            dirty,
             addresses,
         }
     }
@@ -99,7 +107,8 @@ impl Forwarder {
             verified,
         } = *admitted;
         let _forgotten = Forget::of(&self.grants, &classified);
-        let caller = verified.caller.id();
+        let who = verified.caller.clone();
+        let caller = who.id();
         let (account, payer) = (self.lake.account_for(&verified.caller), verified.caller.payer());
         let target = target(&self.lake, &classified, &verified)?;
         let payload = verified.payload.hash;
@@ -129,6 +138,11 @@ impl Forwarder {
             && is_refusal(response.status())
         {
             contradicted();
+        }
+        if let (Ok(response), Some(bucket)) = (&answered, &classified.bucket)
+            && matches!(response.status().as_u16(), 401 | 403)
+        {
+            self.dirty.refused(&who, bucket);
         }
         // The client hears of an error in its body, whatever the lake made of the broken-off request.
         if let Some(error) = outcome.as_ref().and_then(Outcome::error) {

@@ -4,6 +4,7 @@ use http::StatusCode;
 use shoal_s3::error::{ErrorCode, S3Error};
 
 use crate::clock;
+use crate::dirty::PermissionError;
 use crate::endpoint::{EndpointError, Failure, causes};
 use crate::log_throttle::LogThrottle;
 use crate::read::ReadError;
@@ -17,6 +18,19 @@ pub fn unanswered(error: &EndpointError) -> S3Error {
     } else {
         failed.undone()
     }
+}
+
+/// The error when the lake does not say whether the caller may do something.
+pub fn no_permission(error: &PermissionError) -> S3Error {
+    let error = match error {
+        PermissionError::Lake(error) => unanswered(error),
+        PermissionError::Status(status) => of_status(*status),
+        PermissionError::GivenUp => S3Error::new(
+            ErrorCode::ServiceUnavailable,
+            "The question to the lake was given up; please try again.",
+        ),
+    };
+    error.undone()
 }
 
 /// The error when a read has no answer.

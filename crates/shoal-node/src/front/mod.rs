@@ -11,6 +11,7 @@ mod location;
 mod reads;
 pub mod record;
 pub mod respond;
+mod rewind;
 pub mod serve;
 mod wanted;
 mod writes;

@@ -90,7 +90,8 @@ impl Front {
             ..
         } = parts;
         let addresses = Addresses::new(lake.url(), parts.domain.clone(), parts.scheme);
-        let forwarder = Forwarder::new(Arc::clone(&lake), Arc::clone(&grants), addresses);
+        let dirty = Arc::clone(&parts.dirty);
+        let forwarder = Forwarder::new(Arc::clone(&lake), Arc::clone(&grants), dirty, addresses);
         let (forwarder, reader) = (Arc::new(forwarder), Arc::new(parts.reader));
         let write_through = Writes::new(Arc::clone(&lake), Arc::clone(&through), Arc::clone(&forwarder));
         let write_through = Arc::new(write_through);

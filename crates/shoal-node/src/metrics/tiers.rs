@@ -86,7 +86,9 @@ impl TierMetrics {
         self.oldest.get_or_create(&label).set(figures.oldest_seconds);
         self.parallel.get_or_create(&label).set(figures.parallel);
         self.upload_bytes.get_or_create(&label).set(figures.upload_bytes);
-        self.registry_bytes.get_or_create(&label).set(figures.registry_bytes);
+        self.registry_bytes
+            .get_or_create(&label)
+            .set(figures.registry_bytes);
         self.registry_quota_bytes
             .get_or_create(&label)
             .set(figures.registry_quota_bytes);

@@ -118,7 +118,7 @@ impl Default for WriteConfig {
             default: WriteMode::Around,
             age: Duration::from_mins(1),
             short_age: Duration::from_mins(10),
-            permission: Duration::ZERO,
+            permission: Duration::from_mins(1),
             rules: Vec::new(),
         }
     }

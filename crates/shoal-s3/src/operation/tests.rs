@@ -82,7 +82,7 @@ fn each_request_has_its_operation_and_its_effect() {
         ("DELETE", "/b/k?versionId=v", O::DeleteObject, E::Object),
         ("POST", "/b?delete", O::DeleteObjects, E::Bucket),
         ("POST", "/b", O::OtherWrite, E::Bucket),
-        ("POST", "/b/k?select&select-type=2", O::OtherWrite, E::Object),
+        ("POST", "/b/k?select&select-type=2", O::OtherRead, E::None),
         ("POST", "/b/k", O::OtherWrite, E::Bucket),
         ("PROPFIND", "/b/k", O::OtherWrite, E::Bucket),
     ];

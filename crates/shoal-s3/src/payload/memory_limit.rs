@@ -24,11 +24,11 @@ static TAKEN_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes reserved of the room, returned on drop.
 #[derive(Debug)]
-pub(super) struct MemoryReservation(usize);
+pub struct MemoryReservation(usize);
 
 impl MemoryReservation {
     /// Reserves no bytes.
-    pub(super) const fn none() -> Self {
+    pub const fn none() -> Self {
         Self(0)
     }
 
@@ -37,7 +37,7 @@ impl MemoryReservation {
     /// # Errors
     ///
     /// [`NoRoom`] if the room has too little left; the reservation stays as it was.
-    pub(super) fn grow_to(&mut self, bytes: usize) -> Result<(), NoRoom> {
+    pub fn grow_to(&mut self, bytes: usize) -> Result<(), NoRoom> {
         let wanted = bytes.checked_next_multiple_of(STEP_BYTES).ok_or(NoRoom)?;
         let missing = wanted.saturating_sub(self.0);
         if missing > 0 {

@@ -323,7 +323,10 @@ mod tests {
         let removed = ["a", "b", "c", "d", "e"].map(|name| result.is_removed(&key(name)));
         assert_eq!(removed, [true, false, false, false, false]);
         let refusal = |name: &str| result.refusal(&key(name)).map(|error| error.code);
-        assert_eq!((refusal("c").as_deref(), refusal("a")), (Some("AccessDenied"), None));
+        assert_eq!(
+            (refusal("c").as_deref(), refusal("a")),
+            (Some("AccessDenied"), None)
+        );
         assert!(
             result
                 .write(false)

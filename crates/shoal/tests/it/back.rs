@@ -16,6 +16,7 @@ mod listing_uploads;
 mod multipart;
 mod permission;
 mod refusals;
+mod refused;
 mod slow;
 mod store;
 mod told;

@@ -1,8 +1,8 @@
 //! Removes many objects at once: those that the lake has, and those that it does not know yet.
 //!
 //! The node parses the client's request once, and writes the request to the lake from the result. Each name
-//! that may be dirty is a change of its own that begins before the lake is asked. The lake answers key by
-//! key, and the changes end by that.
+//! that may be dirty, and that the lake would let the caller remove, is a change of its own that begins before
+//! the lake is asked. The lake answers key by key, and the changes end by that.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ use super::flush::{Flusher, not_begun};
 use super::listing::{answered_with, read, unreadable};
 use super::multipart::malformed;
 use super::permission::{Asker, Permissions, without_body};
-use super::{PARALLEL, ResponseResult, Shared, access_denied, try_again};
-use crate::dirty::{DirtyObjects, Lookup};
+use super::{PARALLEL, ResponseResult, Shared, access_denied, is_writer, try_again};
+use crate::dirty::{Action, DirtyObjects, Lookup, beside};
 use crate::endpoint::{Endpoint, EndpointRequest, RequestBody, is_undecided, is_undecided_code};
 use crate::front::admission::{Admitted, Opened};
 use crate::front::body::ResponseBody;
@@ -65,6 +65,41 @@ pub(super) struct BulkDeletions {
     permissions: Arc<Permissions>,
     flusher: Arc<Flusher>,
     commits: Arc<CommitBound>,
+}
+
+/// A key, and what the registry has under its name.
+struct Looked {
+    key: Key,
+    name: ObjectName,
+    /// `None`: no object under this name may be dirty.
+    found: Option<Box<Lookup>>,
+}
+
+impl Looked {
+    /// Whether the caller needs no permission for a change to begin.
+    fn is_free_for(&self, asker: Asker<'_>) -> bool {
+        let is_own = |lookup: &Lookup| {
+            let manifest = lookup.manifest.as_ref();
+            manifest.is_some_and(|manifest| is_writer(asker.caller, &manifest.writer))
+        };
+        self.found.as_deref().is_none_or(is_own)
+    }
+}
+
+/// What the lake lets the caller remove.
+enum Permitted {
+    /// These. The others are refused.
+    These(Vec<Looked>, Refused),
+    /// Nothing at all: this is its answer.
+    None(Response<ResponseBody>),
+}
+
+/// The beginning of a removal.
+enum Begin {
+    /// The keys for the lake, the changes, and the keys that the lake is not asked about.
+    Begun(Vec<Key>, Begun, Refused),
+    /// Nothing has begun: this is the lake's answer.
+    Refused(Response<ResponseBody>),
 }
 
 /// Whether the lake is asked to remove an object.
@@ -106,7 +141,10 @@ impl BulkDeletions {
 
     async fn remove(&self, opened: &Opened, bucket: &str, deletion: Deletion) -> ResponseResult {
         let asker = Asker::from(opened);
-        let (keys, mut begun, refused) = self.begin_all(asker, bucket, deletion.keys).await?;
+        let (keys, mut begun, refused) = match self.begin_all(asker, bucket, deletion.keys).await? {
+            Begin::Begun(keys, begun, refused) => (keys, begun, refused),
+            Begin::Refused(answer) => return Ok(answer),
+        };
         let permit = begun.values().next().map(LakeChange::permit);
         let asked = tokio::select! {
             asked = self.ask_to_delete(asker, keys.clone()) => asked,
@@ -115,6 +153,9 @@ impl BulkDeletions {
         let (head, mut result) = match asked {
             Ok(Answered::Result(head, result)) => (head, result),
             Ok(Answered::Other(answer, is_undecided)) => {
+                if matches!(answer.status().as_u16(), 401 | 403) {
+                    self.dirty.refused(asker.caller, bucket);
+                }
                 if !is_undecided {
                     end_all(begun.into_values(), false).await;
                 }
@@ -142,6 +183,9 @@ impl BulkDeletions {
                 result.refuse(key, "InternalError", message);
             }
         }
+        if !kept.is_empty() {
+            self.dirty.refused(asker.caller, bucket);
+        }
         end_all(kept.into_iter(), false).await;
         let (keys, changes): (Vec<_>, Vec<_>) = removed.into_iter().unzip();
         for (key, is_ended) in keys.into_iter().zip(end_all(changes.into_iter(), true).await) {
@@ -156,18 +200,17 @@ impl BulkDeletions {
         Ok(answered_with(&head, result.write(deletion.is_quiet).into()))
     }
 
-    /// Begins a change of each name that may be dirty. Returns the keys for the lake, the changes, and the
-    /// keys that the lake is not asked about.
-    async fn begin_all(
-        &self,
-        asker: Asker<'_>,
-        bucket: &str,
-        keys: Vec<Key>,
-    ) -> Result<(Vec<Key>, Begun, Refused), S3Error> {
-        let (mut for_lake, mut refused) = (Vec::with_capacity(keys.len()), Vec::new());
-        let judged = stream::iter(keys).map(|key| self.judge(asker, bucket, key));
+    /// Begins a change of each name that may be dirty and that the caller may remove.
+    async fn begin_all(&self, asker: Asker<'_>, bucket: &str, keys: Vec<Key>) -> Result<Begin, S3Error> {
+        let looked = stream::iter(keys).map(|key| self.look(bucket, key));
+        let looked: Vec<_> = looked.buffered(PARALLEL).try_collect().await?;
+        let (looked, mut refused) = match self.permit_all(asker, looked).await? {
+            Permitted::These(looked, refused) => (looked, refused),
+            Permitted::None(answer) => return Ok(Begin::Refused(answer)),
+        };
+        let judged = stream::iter(looked).map(|looked| self.judge(asker, looked));
         let judged: Vec<_> = judged.buffered(PARALLEL).try_collect().await?;
-        let mut names = HashMap::new();
+        let (mut for_lake, mut names) = (Vec::with_capacity(judged.len()), HashMap::new());
         for (key, judgement) in judged {
             match judgement {
                 Judgement::Refused(error) => refused.push((key, error)),
@@ -202,33 +245,95 @@ impl BulkDeletions {
                 }
             }
         }
-        Ok((for_lake, changes, refused))
+        Ok(Begin::Begun(for_lake, changes, refused))
     }
 
-    /// Decides whether the lake is asked to remove an object, and judges the conditions if it is dirty. A
-    /// dirty object that meets them goes to the lake, which may judge them differently.
-    async fn judge(&self, asker: Asker<'_>, bucket: &str, mut key: Key) -> Result<(Key, Judgement), S3Error> {
+    /// Looks a name up if it may be dirty.
+    async fn look(&self, bucket: &str, key: Key) -> Result<Looked, S3Error> {
         let name = name_of(bucket, &key);
-        if !key.is_current() || !self.flusher.may_be_dirty(&name) {
-            return Ok((key, Judgement::NeverDirty));
+        let may_be_dirty = key.is_current() && self.flusher.may_be_dirty(&name);
+        let found = match may_be_dirty {
+            true => Some(Box::new(self.dirty.find(&name).await.map_err(try_again)?)),
+            false => None,
+        };
+        Ok(Looked { key, name, found })
+    }
+
+    /// Finds the keys that the lake would let the caller remove. The caller's own dirty objects, and names
+    /// that are never dirty, are left to the lake. It is asked about one name below each rule; after a no,
+    /// about a name beside each other one, in one request.
+    async fn permit_all(&self, asker: Asker<'_>, looked: Vec<Looked>) -> Result<Permitted, S3Error> {
+        let mut answers: HashMap<Option<usize>, Option<S3Error>> = HashMap::new();
+        let (mut permitted, mut doubtful, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        for looked in looked {
+            if looked.is_free_for(asker) {
+                permitted.push(looked);
+                continue;
+            }
+            let rule = self.dirty.rule_number(&looked.name);
+            if let Some(answer) = answers.get(&rule) {
+                match answer {
+                    None => permitted.push(looked),
+                    Some(_) => doubtful.push(looked),
+                }
+                continue;
+            }
+            let answer = self
+                .permissions
+                .check(asker, (Action::Remove, &looked.name))
+                .await;
+            match answer {
+                Ok(()) => {
+                    answers.insert(rule, None);
+                    permitted.push(looked);
+                }
+                Err(error) if error.code.status().is_server_error() => return Err(error),
+                Err(error) => {
+                    refused.push((looked.key, error.clone()));
+                    answers.insert(rule, Some(error));
+                }
+            }
         }
-        let lookup = self.dirty.find(&name).await.map_err(try_again)?;
+        if doubtful.is_empty() {
+            return Ok(Permitted::These(permitted, refused));
+        }
+        let beside: Vec<_> = doubtful.iter().map(|looked| key_beside(&looked.key)).collect();
+        let result = match self.ask_to_delete(asker, beside.clone()).await? {
+            Answered::Result(_, result) => result,
+            Answered::Other(answer, _) => return Ok(Permitted::None(answer)),
+        };
+        for (looked, beside) in doubtful.into_iter().zip(&beside) {
+            match result.refusal(beside) {
+                None if result.is_removed(beside) => permitted.push(looked),
+                Some(error) if error.code == "NoSuchKey" => permitted.push(looked),
+                _ => refused.push((looked.key, access_denied())),
+            }
+        }
+        Ok(Permitted::These(permitted, refused))
+    }
+
+    /// Judges the conditions on an object that is dirty. One that meets them goes to the lake, which may judge
+    /// them differently.
+    async fn judge(&self, asker: Asker<'_>, looked: Looked) -> Result<(Key, Judgement), S3Error> {
+        let Looked { mut key, name, found } = looked;
+        let Some(lookup) = found else {
+            return Ok((key, Judgement::NeverDirty));
+        };
         let judged = match &lookup.manifest {
-            None => Ok(()),
-            Some(manifest) if !key.is_conditional() => {
-                let may_remove = self.permissions.may_remove(asker, manifest).await;
-                may_remove.then_some(()).ok_or_else(access_denied)
+            Some(manifest) if key.is_conditional() => {
+                if self.permissions.may_judge(asker, manifest).await? {
+                    let judged = Expected::of_key(&key).and_then(|expected| expected.check(manifest));
+                    // At the lake, the object is as old as its flush.
+                    key.last_modified = None;
+                    judged
+                } else {
+                    Err(access_denied())
+                }
             }
-            Some(manifest) if self.permissions.may_judge(asker, manifest).await? => {
-                let judged = Expected::of_key(&key).and_then(|expected| expected.check(manifest));
-                // At the lake, the object is as old as its flush.
-                key.last_modified = None;
-                judged
-            }
-            Some(_) => Err(access_denied()),
+            _ => Ok(()),
         };
         let judgement = match judged {
-            Ok(()) => Judgement::Asked(name, Box::new(lookup)),
+            Ok(()) => Judgement::Asked(name, lookup),
             Err(error) => Judgement::Refused(error),
         };
         Ok((key, judgement))
@@ -306,6 +411,15 @@ fn name_of(bucket: &str, key: &Key) -> ObjectName {
         bucket: bucket.into(),
         key: key.key.as_bytes().into(),
         version: None,
+    }
+}
+
+/// A key beside another one, which nobody has.
+fn key_beside(key: &Key) -> Key {
+    Key {
+        key: String::from_utf8_lossy(&beside(key.key.as_bytes())).into_owned(),
+        version: key.version.clone(),
+        ..Key::default()
     }
 }
 

@@ -96,7 +96,10 @@ mod tests {
     fn strangers_are_one_payer_that_slows_no_identity_down() {
         let (bound, now) = (CommitBound::default(), clock::instant());
         assert_eq!(bound.take(&Caller::Anonymous, 1_000, now), Some(Duration::ZERO));
-        assert_eq!(bound.take(&Caller::Anonymous, 50, now), Some(Duration::from_millis(500)));
+        assert_eq!(
+            bound.take(&Caller::Anonymous, 50, now),
+            Some(Duration::from_millis(500))
+        );
         assert_eq!(bound.take(&Caller::Anonymous, 1_000, now), None);
         for index in [1, 2] {
             assert_eq!(bound.take(&identity(index), 20_000, now), Some(Duration::ZERO));

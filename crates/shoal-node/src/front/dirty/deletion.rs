@@ -1,8 +1,8 @@
 //! Removes an object that may be dirty.
 //!
 //! A DELETE is a change of the name at the lake like any other: it begins in the registry, so that neither a
-//! flush nor another write of the name is on its way there. The lake says whether the caller may remove the
-//! object. Once it has said yes, the dirty object goes with the lake's.
+//! flush nor another write of the name is on its way there. Before it begins, the lake says whether the caller
+//! may remove such a name. Once the lake has removed the object, the dirty one goes with it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,8 +18,8 @@ use shoal_s3::xml::Key;
 use super::carry_out::carry_out;
 use super::flush::not_begun;
 use super::permission::Permissions;
-use super::{ResponseResult, Shared, access_denied, try_again, unversioned};
-use crate::dirty::{DirtyObjects, Manifest};
+use super::{ResponseResult, Shared, access_denied, is_writer, try_again, unversioned};
+use crate::dirty::{Action, DirtyObjects, Manifest};
 use crate::front::admission::Admitted;
 use crate::front::forward::Forwarder;
 use crate::front::wanted::precondition_failed;
@@ -53,15 +53,16 @@ impl Deletions {
 
     /// Removes an object from wherever it is. The lake decides whether the caller may do so.
     pub(super) async fn delete(&self, admitted: Box<Admitted>, name: &ObjectName) -> ResponseResult {
+        let asked = name;
         let name = &unversioned(name);
-        if is_conditional(&admitted.parts.headers) {
-            return self.delete_if(admitted, name).await;
-        }
         let lookup = self.dirty.find(name).await.map_err(try_again)?;
-        if let Some(manifest) = &lookup.manifest
-            && !self.permissions.may_remove((&*admitted).into(), manifest).await
-        {
-            return Err(access_denied());
+        let manifest = lookup.manifest.as_deref();
+        if !manifest.is_some_and(|manifest| is_writer(&admitted.verified.caller, &manifest.writer)) {
+            let removal = (Action::Remove, asked);
+            self.permissions.check((&*admitted).into(), removal).await?;
+        }
+        if is_conditional(&admitted.parts.headers) {
+            return self.delete_if(admitted, name, manifest).await;
         }
         let change = self.dirty.begin_removal(name, lookup).await.map_err(not_begun)?;
         self.carry_out(change, admitted).await
@@ -75,9 +76,13 @@ impl Deletions {
 
     /// Removes an object if it is as the client believes. Only the lake can say in its own words how it
     /// judges the condition, so the node brings a dirty object there first.
-    async fn delete_if(&self, mut admitted: Box<Admitted>, name: &ObjectName) -> ResponseResult {
-        let lookup = self.dirty.find(name).await.map_err(try_again)?;
-        if let Some(manifest) = &lookup.manifest {
+    async fn delete_if(
+        &self,
+        mut admitted: Box<Admitted>,
+        name: &ObjectName,
+        manifest: Option<&Manifest>,
+    ) -> ResponseResult {
+        if let Some(manifest) = manifest {
             if !self.permissions.may_judge((&*admitted).into(), manifest).await? {
                 return Err(access_denied());
             }

@@ -10,8 +10,8 @@ use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{CopySource, Effect, Operation};
 
-use super::permission::Permissions;
-use super::{PARALLEL, access_denied, is_writer, try_again, unversioned};
+use super::permission::{Permissions, action_of};
+use super::{PARALLEL, is_writer, try_again, unversioned};
 use crate::dirty::{DirtyObjects, FlushFailed, Manifest, NotBegun};
 use crate::front::admission::Admitted;
 use crate::grants::Grants;
@@ -56,18 +56,25 @@ impl Flusher {
     }
 
     /// Begins a change of the object that a request is about, once the objects that the request needs at the
-    /// lake are there. The caller must be one that the lake would let know of a dirty object or write it.
+    /// lake are there. The caller must be one that the lake would let make the change, or the writer of what
+    /// is dirty there.
     pub(super) async fn begin_change(
         &self,
         admitted: &Admitted,
         name: &ObjectName,
     ) -> Result<LakeChange, S3Error> {
-        self.flush_related(admitted).await?;
-        if !self.flush_if_allowed(admitted, name).await? {
-            return Err(access_denied());
+        let current = &unversioned(name);
+        let lookup = self.dirty.find(current).await.map_err(try_again)?;
+        let manifest = lookup.manifest.as_ref();
+        if !manifest.is_some_and(|manifest| is_writer(&admitted.verified.caller, &manifest.writer)) {
+            let action = action_of(admitted)?;
+            self.permissions.check(admitted.into(), (action, name)).await?;
         }
-        let begun = self.dirty.begin_at_lake(&unversioned(name)).await;
-        begun.map_err(not_begun)
+        self.flush_related(admitted).await?;
+        if manifest.is_some() {
+            self.flush(current).await?;
+        }
+        self.dirty.begin_at_lake(current).await.map_err(not_begun)
     }
 
     /// Brings to the lake the other objects that a request concerns: the source of a copy, and all of the
@@ -88,21 +95,17 @@ impl Flusher {
         Ok(())
     }
 
-    /// Brings an object to the lake if it is dirty and the caller may cause that. Returns `false` if the
-    /// caller may not.
-    async fn flush_if_allowed(&self, admitted: &Admitted, name: &ObjectName) -> Result<bool, S3Error> {
+    /// Brings an object to the lake if it is dirty and the caller may cause that. Otherwise the lake refuses
+    /// the request itself.
+    async fn flush_if_allowed(&self, admitted: &Admitted, name: &ObjectName) -> Result<(), S3Error> {
         let name = &unversioned(name);
         let lookup = self.dirty.find(name).await.map_err(try_again)?;
-        let Some(manifest) = lookup.manifest else {
-            return Ok(true);
-        };
-        let may = is_writer(&admitted.verified.caller, &manifest.writer)
-            || self.permissions.may_know(admitted.into(), name).await?
-            || self.permissions.may_write(admitted.into(), name).await;
-        if may {
+        if let Some(manifest) = lookup.manifest
+            && self.permissions.may_flush(admitted.into(), &manifest).await?
+        {
             self.flush(name).await?;
         }
-        Ok(may)
+        Ok(())
     }
 
     /// Brings an object to the lake if it is dirty.
@@ -149,7 +152,10 @@ impl Flusher {
             }
         });
         let flushed = stream::iter(flushed).buffer_unordered(PARALLEL);
-        flushed.try_filter_map(async |refused| Ok(refused)).try_collect().await
+        flushed
+            .try_filter_map(async |refused| Ok(refused))
+            .try_collect()
+            .await
     }
 
     /// Brings to the lake the objects that a request about a whole bucket needs there, if the lake shows the
@@ -180,7 +186,9 @@ impl Flusher {
         }
         let concerned = if is_form(admitted) {
             let start = start_of_body(&mut admitted.body).await?;
-            refused.iter().find(|(manifest, _)| may_name(&start, &manifest.name.key))
+            refused
+                .iter()
+                .find(|(manifest, _)| may_name(&start, &manifest.name.key))
         } else {
             refused.first().filter(|_| removes_bucket(admitted))
         };
@@ -235,7 +243,7 @@ pub(super) fn is_current(name: &ObjectName) -> bool {
 }
 
 /// Returns whether a browser uploads an object by a form.
-fn is_form(admitted: &Admitted) -> bool {
+pub(super) fn is_form(admitted: &Admitted) -> bool {
     let headers = &admitted.parts.headers;
     let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     let form = b"multipart/form-data";
@@ -272,7 +280,10 @@ mod tests {
     fn a_form_is_for_no_object_whose_key_it_does_not_contain() {
         let form = b"--x\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\ntmp/form\r\n--x--";
         assert!(may_name(form, b"tmp/form") && !may_name(form, b"tmp/t"));
-        let others: [&[u8]; 2] = [b"name=\"key\"\r\n\r\ntmp/${filename}", b"Content-Transfer-Encoding: base64"];
+        let others: [&[u8]; 2] = [
+            b"name=\"key\"\r\n\r\ntmp/${filename}",
+            b"Content-Transfer-Encoding: base64",
+        ];
         assert!(others.into_iter().all(|form| may_name(form, b"tmp/t")));
     }
 }

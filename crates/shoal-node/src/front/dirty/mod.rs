@@ -24,10 +24,10 @@ use shoal_s3::operation::Effect;
 
 use self::bulk::BulkDeletions;
 use self::carry_out::carry_out;
-use self::commits::CommitBound;
 pub(in crate::front) use self::carry_out::{Verdict, judged};
+use self::commits::CommitBound;
 use self::deletion::Deletions;
-use self::flush::Flusher;
+use self::flush::{Flusher, is_form};
 use self::listing::Listings;
 use self::multipart::Uploads;
 use self::permission::Permissions;
@@ -232,6 +232,11 @@ impl DirtyFront {
     where
         F: Future<Output = ResponseResult> + Send + 'static,
     {
+        // The name that a form changes is in its body.
+        if is_form(&admitted) {
+            self.flusher.flush_for_bucket(&admitted).await?;
+            return request(admitted).await;
+        }
         if admitted.classified.effect() == Effect::None || !self.may_be_dirty(name) {
             self.flusher.flush_for_read(&admitted, name).await?;
             return request(admitted).await;
@@ -243,10 +248,7 @@ impl DirtyFront {
     }
 
     /// Brings to the lake the objects that a request about a whole bucket needs there.
-    pub(in crate::front) async fn flush_for_bucket(
-        &self,
-        admitted: &mut Admitted,
-    ) -> Result<(), S3Error> {
+    pub(in crate::front) async fn flush_for_bucket(&self, admitted: &mut Admitted) -> Result<(), S3Error> {
         self.flusher.flush_for_bucket(admitted).await
     }
 }

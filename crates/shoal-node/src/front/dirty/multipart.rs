@@ -19,11 +19,12 @@ use shoal_s3::xml::Element;
 use self::xml::PartPage;
 pub(super) use self::xml::checksum_elements;
 use super::flush::Flusher;
+use super::permission::{Asker, Permissions};
 use super::writes::DirtyWrites;
 use super::{Shared, access_denied, is_writer, try_again, unversioned};
 use crate::dirty::{
-    Checksum, Completed, CompletionError, DirtyObjects, KeptUpload, ListError, PartError, ReceiveError,
-    UploadId, UploadUnavailable, select,
+    Action, Checksum, Completed, CompletionError, DirtyObjects, KeptUpload, ListError, PartError,
+    ReceiveError, UploadId, UploadUnavailable, select,
 };
 use crate::endpoint::Endpoint;
 use crate::front::admission::{Admitted, Opened};
@@ -56,6 +57,7 @@ pub(super) struct Uploads {
     grants: Arc<Grants>,
     lake: Arc<Endpoint>,
     flusher: Arc<Flusher>,
+    permissions: Arc<Permissions>,
     writes: Arc<DirtyWrites>,
     forwarder: Arc<Forwarder>,
 }
@@ -68,6 +70,7 @@ impl Uploads {
             grants: Arc::clone(&shared.grants),
             lake: Arc::clone(&shared.lake),
             flusher: Arc::clone(&shared.flusher),
+            permissions: Arc::clone(&shared.permissions),
             writes,
             forwarder: Arc::clone(&shared.forwarder),
         }
@@ -161,12 +164,18 @@ impl Uploads {
         admitted: Box<Admitted>,
         mut kept: KeptUpload,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let (Opened { parts, .. }, body) = admitted.open()?;
+        let (opened, body) = admitted.open()?;
+        let parts = &opened.parts;
         let list = body
             .collect_at_most(LIST_BYTES_MAX, "The list of parts is too long.")
             .await?;
         let listed = xml::listed(&list).map_err(|_| malformed())?;
         let asked = asked_of_object(&parts.headers);
+        let is_for_lake = asked.keys().any(|name| name.as_str().starts_with("if-"));
+        if is_for_lake && kept.completed.is_none() {
+            let write = (Action::Write, &kept.upload.name);
+            self.permissions.check(Asker::from(&opened), write).await?;
+        }
         let mut attempts = 0..COMPLETIONS;
         let completed = loop {
             if let Some(completed) = kept.completed {
@@ -183,12 +192,17 @@ impl Uploads {
                     let (name, id) = (&kept.upload.name, kept.upload.id);
                     kept = self.dirty.find_upload(name, id).await.map_err(lost)?;
                 }
-                Err(error) => return Err(incomplete(error)),
+                Err(error) => {
+                    if error.status() == Some(StatusCode::FORBIDDEN) {
+                        self.dirty.refused(&opened.caller, &kept.upload.name.bucket);
+                    }
+                    return Err(incomplete(error));
+                }
             }
         };
         let upload = kept.upload;
         self.grants.invalidate_object(&upload.name);
-        let address = self.forwarder.addresses().as_used_by(&parts);
+        let address = self.forwarder.addresses().as_used_by(parts);
         let location = address
             .map(|address| address.of_object(&upload.name.bucket, &target::key(&upload.name.key)))
             .unwrap_or_default();

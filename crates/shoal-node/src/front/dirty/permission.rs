@@ -1,37 +1,26 @@
-//! Asks for the lake's permission before the node does anything to a dirty object for a caller.
+//! Asks for the lake's permission before the node does anything to a dirty object for a caller, and before
+//! it notes anything in a registry for one.
 //!
-//! The lake does not have the object, so the node cannot ask for the operation itself. It asks for something
-//! harmless that needs the same permission and leaves nothing behind. Whatever it asks, only a clear yes
-//! counts.
+//! The node cannot ask for the operation itself: the lake does not have the object, or would carry the
+//! operation out. It asks for something harmless that needs the same permission and leaves nothing behind.
 
 use std::sync::Arc;
 
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, Method, Response, StatusCode};
 use shoal_s3::error::S3Error;
 use shoal_s3::hop_by_hop::end_to_end;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
-use shoal_s3::operation::Classified;
+use shoal_s3::operation::{Classified, Operation};
 use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::target;
 
 use super::is_writer;
-use crate::dirty::{DirtyObjects, Manifest};
+use crate::dirty::{Action, DirtyObjects, Manifest, Permission, beside, of_permission};
 use crate::endpoint::{Endpoint, EndpointRequest, LakeBody, RequestBody};
 use crate::front::admission::{Admitted, Opened};
 use crate::front::lake_errors;
-
-/// Headers on which a permission may depend.
-const OF_PERMISSION: [HeaderName; 7] = [
-    header::USER_AGENT,
-    header::REFERER,
-    header::FORWARDED,
-    HeaderName::from_static("x-forwarded-for"),
-    HeaderName::from_static("x-amz-request-payer"),
-    HeaderName::from_static("x-amz-expected-bucket-owner"),
-    HeaderName::from_static("x-amz-mfa"),
-];
 
 /// The caller in whose name the node asks the lake, and its request.
 #[derive(Clone, Copy)]
@@ -82,15 +71,40 @@ impl Permissions {
         Ok(is_known(question.await?.status()))
     }
 
-    /// Returns whether the lake would take an object of this name from the caller.
-    pub(super) async fn may_write(&self, asker: Asker<'_>, name: &ObjectName) -> bool {
-        self.dirty.may_write(&path_of(name), asker.caller).await
+    /// Checks that the lake would let a caller do something with a name that may be dirty. This comes before
+    /// anything is noted in a registry for a caller who has nothing dirty there.
+    ///
+    /// # Errors
+    ///
+    /// The lake would refuse it, or gives no answer.
+    pub(super) async fn check(
+        &self,
+        asker: Asker<'_>,
+        (action, name): (Action, &ObjectName),
+    ) -> Result<(), S3Error> {
+        let headers = match action {
+            Action::Back | Action::Write => of_write(asker.headers),
+            Action::Remove => of_permission(asker.headers),
+            Action::Describe(..) => without_body(asker.headers),
+        };
+        match self.dirty.may((action, name), headers, asker.caller).await {
+            Ok(Permission::Granted | Permission::OtherEtag | Permission::Undecided) => Ok(()),
+            Ok(Permission::Denied(error)) => Err(error),
+            Err(error) => Err(lake_errors::no_permission(&error)),
+        }
     }
 
-    /// Returns whether a caller may keep others from changing a dirty object while the lake decides if the
-    /// caller may remove it.
-    pub(super) async fn may_remove(&self, asker: Asker<'_>, manifest: &Manifest) -> bool {
-        is_writer(asker.caller, &manifest.writer) || self.may_write(asker, &manifest.name).await
+    /// Returns whether the lake would take an object of this name from the caller.
+    async fn may_write(&self, asker: Asker<'_>, name: &ObjectName) -> bool {
+        let headers = of_permission(asker.headers);
+        let permission = self.dirty.may((Action::Write, name), headers, asker.caller).await;
+        matches!(permission, Ok(Permission::Granted | Permission::OtherEtag))
+    }
+
+    /// Returns whether a caller may have a dirty object brought to the lake.
+    pub(super) async fn may_flush(&self, asker: Asker<'_>, manifest: &Manifest) -> Result<bool, S3Error> {
+        let name = &manifest.name;
+        Ok(self.may_judge(asker, manifest).await? || self.may_write(asker, name).await)
     }
 
     /// Returns whether a caller may know if a dirty object meets its conditions.
@@ -140,8 +154,38 @@ fn is_known(status: StatusCode) -> bool {
     status.is_success() || status == StatusCode::NOT_FOUND
 }
 
-fn of_permission(sent: &HeaderMap) -> HeaderMap {
-    let kept = sent.iter().filter(|(name, _)| OF_PERMISSION.contains(name));
+/// What a request that its admission understood does to the object that it names.
+///
+/// # Errors
+///
+/// The question would be too long.
+pub(super) fn action_of(admitted: &Admitted) -> Result<Action, S3Error> {
+    let classified = &admitted.classified;
+    Ok(match classified.operation {
+        Operation::DeleteObject => Action::Remove,
+        Operation::OtherWrite => {
+            let mut other = classified.clone();
+            if let Some(name) = &mut other.object {
+                name.key = beside(&name.key).into();
+            }
+            Action::Describe(admitted.parts.method.clone(), other.target()?)
+        }
+        _ => Action::Write,
+    })
+}
+
+/// The headers of a write that also belong to the creation of an upload.
+fn of_write(sent: &HeaderMap) -> HeaderMap {
+    let is_of_this_write = |name: &HeaderName| {
+        let name = name.as_str();
+        ["if-", "x-amz-copy-source"]
+            .iter()
+            .any(|begin| name.starts_with(begin))
+            || name.ends_with("-directive")
+            || ["x-amz-mp-object-size", "x-amz-write-offset-bytes"].contains(&name)
+    };
+    let kept = without_body(sent);
+    let kept = kept.iter().filter(|(name, _)| !is_of_this_write(name));
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
@@ -177,7 +221,7 @@ mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
     use shoal_s3::object::ObjectName;
 
-    use super::{is_known, of_permission, path_of, without_body};
+    use super::{is_known, of_write, path_of, without_body};
 
     #[test]
     fn only_a_clear_yes_counts() {
@@ -197,20 +241,22 @@ mod tests {
     }
 
     #[test]
-    fn a_question_says_what_permission_depends_on_and_nothing_of_a_body() {
+    fn a_question_has_the_headers_of_its_write_and_nothing_of_a_body_or_a_condition() {
         let mut sent = HeaderMap::new();
         for name in [
             "referer",
-            "x-amz-request-payer",
+            "x-amz-acl",
             "content-md5",
             "x-amz-checksum-crc32",
             "if-match",
+            "x-amz-copy-source",
+            "x-amz-metadata-directive",
         ] {
             sent.insert(HeaderName::from_static(name), HeaderValue::from_static("x"));
         }
-        let asked = of_permission(&sent);
-        assert!(asked.len() == 2 && asked.contains_key("referer"));
+        let asked = of_write(&sent);
+        assert!(asked.len() == 2 && asked.contains_key("referer") && asked.contains_key("x-amz-acl"));
         let bare = without_body(&sent);
-        assert!(bare.len() == 3 && bare.contains_key("if-match"));
+        assert!(bare.len() == 5 && bare.contains_key("if-match"));
     }
 }

@@ -8,15 +8,19 @@ use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::hop_by_hop::MODE_HEADER;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::Operation;
+use shoal_s3::payload::CheckedBody;
 
 use super::carry_out::{carry_out, unknown};
 use super::copy::Copies;
 use super::flush::{Flusher, NEARLY_FULL};
 use super::{ResponseResult, Shared, try_again};
-use crate::dirty::{DirtyObjects, ReceiveError, WriteError};
+use crate::dirty::{Clearance, DirtyObjects, PendingWrite, ReceiveError, Received, WriteError};
 use crate::front::admission::Admitted;
+use crate::front::lake_errors;
 use crate::front::respond::{self, X_CACHE_REASON};
+use crate::front::rewind::Rewindable;
 use crate::front::writes::Writes;
+use crate::http::connection::ClientBody;
 use crate::write::{Uncached, WriteMode};
 
 /// Writes back.
@@ -25,6 +29,14 @@ pub(super) struct DirtyWrites {
     flusher: Arc<Flusher>,
     copies: Copies,
     through: Arc<Writes>,
+}
+
+/// A write, once the lake has said what it would make of it.
+enum Taken {
+    /// The tier has the bytes.
+    Here(Received),
+    /// The lake must have the object at once.
+    Through(Box<Admitted>, Uncached),
 }
 
 impl DirtyWrites {
@@ -55,13 +67,25 @@ impl DirtyWrites {
             ..
         } = &*admitted;
         let asked = (&**parts, lifetime);
-        let accepted = self.dirty.accept(name, classified, asked, &verified.caller).await;
-        let order = match accepted {
-            Ok(order) => order,
+        let write = match self.dirty.accept(name, classified, asked, &verified.caller) {
+            Ok(write) => write,
             Err(why) => return self.write_through_instead(admitted, name, why).await,
         };
-        let (_, body) = admitted.open()?;
-        let version = self.dirty.commit(order, body).await.map_err(not_written)?;
+        let taken = match self.dirty.known_clearance(&write, &verified.caller) {
+            Some(Clearance::Granted) => {
+                let (_, body) = admitted.open()?;
+                let received = self.dirty.receive(&write, body).await;
+                Taken::Here(received.map_err(not_received)?)
+            }
+            Some(Clearance::Through(why)) => Taken::Through(admitted, why),
+            Some(Clearance::Refused(error)) => return Err(error),
+            None => self.receive_and_ask(&write, admitted).await?,
+        };
+        let received = match taken {
+            Taken::Here(received) => received,
+            Taken::Through(admitted, why) => return self.write_through_instead(admitted, name, why).await,
+        };
+        let version = self.dirty.commit(write, received).await.map_err(not_written)?;
         let mut response = respond::empty(StatusCode::OK);
         let headers = response.headers_mut();
         headers.insert(header::ETAG, version.etag_header());
@@ -73,6 +97,46 @@ impl DirtyWrites {
         );
         headers.insert(MODE_HEADER, HeaderValue::from_static(WriteMode::Back.as_str()));
         Ok(response)
+    }
+
+    /// Receives the bytes of a write while the lake is asked whether it would take the object. No read finds
+    /// the bytes, and they are removed if the lake does not say yes.
+    async fn receive_and_ask(
+        &self,
+        write: &PendingWrite,
+        mut admitted: Box<Admitted>,
+    ) -> Result<Taken, S3Error> {
+        let caller = admitted.verified.caller.clone();
+        let body = std::mem::replace(&mut admitted.body, ClientBody::empty());
+        let (body, rewind) = Rewindable::of(body);
+        let payload = admitted.verified.payload.clone();
+        let body = CheckedBody::taken_here(body, &admitted.parts, payload)?;
+        let mut receiving = Box::pin(self.dirty.receive(write, body));
+        let mut asking = std::pin::pin!(self.dirty.clear(write, &caller));
+        let (answer, received) = tokio::select! {
+            answer = &mut asking => (answer, None),
+            received = &mut receiving => (asking.await, Some(received)),
+        };
+        let not_here = match answer {
+            Ok(Clearance::Granted) => {
+                rewind.goes_on();
+                let received = match received {
+                    Some(received) => received,
+                    None => receiving.await,
+                };
+                return received.map(Taken::Here).map_err(not_received);
+            }
+            Ok(Clearance::Through(why)) => Ok(why),
+            Ok(Clearance::Refused(error)) => Err(error),
+            Err(error) => Err(lake_errors::no_permission(&error)),
+        };
+        drop(receiving);
+        if let Some(Ok(received)) = received {
+            self.dirty.discard(write, received).await;
+        }
+        let why = not_here?;
+        admitted.body = rewind.from_its_beginning();
+        Ok(Taken::Through(admitted, why))
     }
 
     /// Writes as if the client had asked for `through`, unless the rule says that such a write is refused.
@@ -103,6 +167,10 @@ impl DirtyWrites {
         }
         Ok(response)
     }
+}
+
+fn not_received(error: ReceiveError) -> S3Error {
+    not_written(error.into())
 }
 
 pub(super) fn not_written(error: WriteError) -> S3Error {

@@ -1,5 +1,7 @@
 //! Copies of dirty objects: within the tier where the node can be sure of them, and at the lake otherwise.
 
+use std::time::Duration;
+
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -247,9 +249,9 @@ async fn a_caller_that_may_not_write_the_name_makes_no_copy() {
     let other = node.other();
     write_back(&other, "tmp/k", &bytes(1)).await;
     node.lake.deny(OTHER_KEY, Access::Write, "b/tmp/closed");
-    let refused = copy(&other, "tmp/k", "tmp/closed").send().await;
+    let refused = copy(&other, "tmp/k", "tmp/closed/k").send().await;
     assert_eq!(refused.status, StatusCode::FORBIDDEN);
-    let none = node.client().get("/b/tmp/closed").send().await;
+    let none = node.client().get("/b/tmp/closed/k").send().await;
     assert_eq!(none.status, StatusCode::NOT_FOUND);
     assert_eq!(pieces(&node.lake.tier_folder()).len(), 1);
     node.stop().await;
@@ -257,7 +259,11 @@ async fn a_caller_that_may_not_write_the_name_makes_no_copy() {
 
 #[tokio::test]
 async fn a_source_that_goes_while_it_is_copied_is_looked_for_again() {
-    let node = Node::start_with(back).await;
+    let node = Node::start_with(|config| {
+        back(config);
+        config.write.permission = Duration::ZERO;
+    })
+    .await;
     let client = node.client();
     let folder = node.lake.tier_folder();
     for (key, later) in [("overwritten", Some(bytes(2))), ("removed", None)] {

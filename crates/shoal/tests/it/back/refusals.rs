@@ -102,7 +102,10 @@ async fn an_error_behind_an_early_200_is_judged_by_its_code() {
     let is_copy = |request: &Request| request.method == Method::PUT && request.query.is_empty();
     for (code, is_refused) in [("InvalidRequest", true), ("InternalError", false)] {
         let error = format!("<Error><Code>{code}</Code></Error>");
-        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{error}", error.len());
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{error}",
+            error.len()
+        );
         node.lake.misbehave(Fault::raw(answer).when(is_copy));
         let copy = node.client().put("/b/tmp/copy", "");
         let copy = copy
@@ -125,11 +128,16 @@ async fn of_many_keys_the_refused_ones_are_free_and_those_whose_outcome_is_open_
     let node = node().await;
     let result = "<DeleteResult><Error><Key>tmp/refused</Key><Code>AccessDenied</Code></Error>\
                   <Error><Key>tmp/open</Key><Code>InternalError</Code></Error></DeleteResult>";
-    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{result}", result.len());
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{result}",
+        result.len()
+    );
     let is_deletion = |request: &Request| request.query == "delete";
     node.lake.misbehave(Fault::raw(answer).when(is_deletion));
     let keys = "<Object><Key>tmp/refused</Key></Object><Object><Key>tmp/open</Key></Object>";
-    let reply = node.client().post("/b?delete", format!("<Delete>{keys}</Delete>"));
+    let reply = node
+        .client()
+        .post("/b?delete", format!("<Delete>{keys}</Delete>"));
     assert_eq!(texts(&reply.send().await, "Error").len(), 2);
     is_free(&node, "tmp/refused", "AccessDenied").await;
     is_held(&node, "tmp/open", "InternalError").await;
@@ -191,7 +199,10 @@ async fn an_object_that_the_lake_refuses_holds_up_no_other_and_is_named_with_wha
     node.lake.behave();
     flush(&node, "").await;
     let status = node.status().await;
-    assert!(!status["conditions"].to_string().contains("flush-refused"), "{status}");
+    assert!(
+        !status["conditions"].to_string().contains("flush-refused"),
+        "{status}"
+    );
     node.stop().await;
 }
 
@@ -206,6 +217,9 @@ async fn what_may_pass_is_no_lasting_refusal() {
     assert_eq!(versions.status, StatusCode::SERVICE_UNAVAILABLE);
     let status = node.status().await;
     assert_eq!(status["write_back"]["troubled"][0]["refused"], false, "{status}");
-    assert!(!status["conditions"].to_string().contains("flush-refused"), "{status}");
+    assert!(
+        !status["conditions"].to_string().contains("flush-refused"),
+        "{status}"
+    );
     node.stop().await;
 }

@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::{back, bytes, reads};
+use crate::client::Client;
 use crate::node::{BLOCK, Node};
 
 /// Blocks of the memory window that writers may hold: half of the window.
@@ -19,7 +20,11 @@ pub(super) struct Slow {
 
 impl Slow {
     pub(super) async fn begin(node: &Node, key: &str, object: Bytes) -> Self {
-        let request = node.client().put(&format!("/b/{key}"), object).into_request();
+        Self::begin_as(node, &node.client(), key, object).await
+    }
+
+    pub(super) async fn begin_as(node: &Node, client: &Client, key: &str, object: Bytes) -> Self {
+        let request = client.put(&format!("/b/{key}"), object).into_request();
         let mut sent = format!("PUT {} HTTP/1.1\r\nconnection: close\r\n", request.uri().path()).into_bytes();
         for (name, value) in request.headers() {
             sent.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
@@ -35,6 +40,11 @@ impl Slow {
     /// Sends the rest; gives the answer.
     pub(super) async fn end(mut self) -> String {
         self.stream.write_all(&self.rest).await.unwrap();
+        self.answer().await
+    }
+
+    /// Gives the answer, without the rest.
+    pub(super) async fn answer(mut self) -> String {
         let mut answer = String::new();
         self.stream.read_to_string(&mut answer).await.unwrap();
         answer

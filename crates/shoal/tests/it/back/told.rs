@@ -9,7 +9,9 @@ use crate::node::Node;
 async fn condition(node: &Node, name: &str) -> Option<String> {
     let status = node.status().await;
     let conditions = status["conditions"].as_array().unwrap().clone();
-    let named = conditions.into_iter().find(|condition| condition["condition"] == name);
+    let named = conditions
+        .into_iter()
+        .find(|condition| condition["condition"] == name);
     named.map(|condition| condition["detail"].as_str().unwrap().to_owned())
 }
 
@@ -29,7 +31,10 @@ async fn dirty_objects_without_a_rule_are_counted_in_a_condition() {
     })
     .await;
     let told = condition(&node, "dirty-without-rule").await.unwrap();
-    assert!(told.contains("2 dirty objects") && told.contains("s3://b/tmp/1"), "{told}");
+    assert!(
+        told.contains("2 dirty objects") && told.contains("s3://b/tmp/1"),
+        "{told}"
+    );
     node.stop().await;
 }
 

@@ -24,7 +24,7 @@ struct Listed {
 }
 
 pub(super) fn delete(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
-    state.check(request, Access::Write)?;
+    state.check(request, Access::Remove)?;
     let listed = Listed {
         key: String::from_utf8_lossy(&request.key).into_owned(),
         version: request.parameter("versionId"),
@@ -46,7 +46,7 @@ pub(super) fn delete_many(
     }
     let mut xml = String::from("<DeleteResult>");
     for listed in listed {
-        let allowed = state.check_place(request, Access::Write, &request.bucket, listed.key.as_bytes());
+        let allowed = state.check_place(request, Access::Remove, &request.bucket, listed.key.as_bytes());
         let deleted = allowed.and_then(|()| listed.delete(state, &request.bucket));
         let version = listed.version.iter();
         let version: Vec<_> = version.map(|id| format!("<VersionId>{id}</VersionId>")).collect();

@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
-/// Reading an object, or anything else.
+/// Reading an object, removing it, or anything else. A rule about writes is also one about removals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
+    Remove,
 }
 
 /// Stands for requests without a signature.
@@ -38,7 +39,7 @@ pub(super) fn is_allowed(
     let name = who.unwrap_or(ANONYMOUS);
     let fits = |rule: &&Rule| {
         rule.who.as_deref().is_none_or(|who| who == name)
-            && rule.access.is_none_or(|covered| covered == access)
+            && rule.access.is_none_or(|covered| covers(covered, access))
             && place.starts_with(&rule.place)
     };
     rules
@@ -46,6 +47,10 @@ pub(super) fn is_allowed(
         .rev()
         .find(fits)
         .map_or(who.is_some(), |rule| rule.allowed)
+}
+
+fn covers(covered: Access, access: Access) -> bool {
+    covered == access || (covered, access) == (Access::Write, Access::Remove)
 }
 
 /// The rules of `x-amz-acl` on a bucket or an object.

@@ -1,0 +1,232 @@
+//! Answers of the lake, remembered for a while.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use shoal_s3::identity::CallerId;
+
+use super::{Group, Kind};
+use crate::clock;
+
+/// The number of grants that are remembered. Beyond it, all are forgotten.
+const GRANTS_MAX: usize = 10_000;
+
+/// Pairs share a count of refusals by hash: a collision costs a question, never a wrong answer.
+const COUNTS: usize = 1024;
+
+/// What the lake has permitted.
+pub(super) struct GrantMemory {
+    lasts: Duration,
+    granted: Mutex<Granted>,
+    refusals: Vec<AtomicU64>,
+    hasher: foldhash::fast::RandomState,
+}
+
+#[derive(Default)]
+struct Granted {
+    pairs: HashMap<(CallerId, Arc<str>), HashMap<Place, Instant>>,
+    /// The number of grants of all pairs.
+    grants: usize,
+}
+
+/// What was permitted.
+type Place = (usize, Kind, Box<[u8]>);
+
+/// The moment at which a question is asked.
+#[derive(Clone, Copy)]
+pub(super) struct Stamp {
+    at: Instant,
+    refusals: u64,
+}
+
+impl GrantMemory {
+    /// Remembers each for the time `lasts`.
+    pub(super) fn new(lasts: Duration) -> Self {
+        Self {
+            lasts,
+            granted: Mutex::default(),
+            refusals: (0..COUNTS).map(|_| AtomicU64::new(0)).collect(),
+            hasher: foldhash::fast::RandomState::default(),
+        }
+    }
+
+    /// Whether nothing is remembered.
+    pub(super) fn is_forgetful(&self) -> bool {
+        self.lasts.is_zero()
+    }
+
+    pub(super) fn has(&self, group: &Group) -> bool {
+        let granted = self.granted.lock();
+        let permitted = granted.pairs.get(&(group.caller, Arc::clone(&group.bucket)));
+        let since = permitted.and_then(|places| places.get(&place(group)));
+        since.is_some_and(|since| clock::instant().saturating_duration_since(*since) < self.lasts)
+    }
+
+    pub(super) fn stamp(&self, group: &Group) -> Stamp {
+        Stamp {
+            at: clock::instant(),
+            refusals: self.count(group.caller, &group.bucket).load(Ordering::Acquire),
+        }
+    }
+
+    /// Notes a yes, unless a refusal has overtaken it.
+    pub(super) fn learn(&self, group: &Group, stamp: Stamp) {
+        if self.is_forgetful() {
+            return;
+        }
+        let mut granted = self.granted.lock();
+        // Under the lock that a refusal takes after it was counted.
+        let refusals = self.count(group.caller, &group.bucket).load(Ordering::Acquire);
+        if refusals != stamp.refusals {
+            return;
+        }
+        if granted.grants >= GRANTS_MAX {
+            *granted = Granted::default();
+        }
+        let pair = (group.caller, Arc::clone(&group.bucket));
+        let places = granted.pairs.entry(pair).or_default();
+        let is_new = places.insert(place(group), stamp.at).is_none();
+        granted.grants += usize::from(is_new);
+    }
+
+    /// Forgets every yes to a caller about a bucket, and those that are still on their way.
+    pub(super) fn forget(&self, caller: CallerId, bucket: &str) {
+        self.count(caller, bucket).fetch_add(1, Ordering::AcqRel);
+        let mut granted = self.granted.lock();
+        let forgotten = granted.pairs.remove(&(caller, Arc::from(bucket)));
+        granted.grants -= forgotten.map_or(0, |places| places.len());
+    }
+
+    fn count(&self, caller: CallerId, bucket: &str) -> &AtomicU64 {
+        &self.refusals[self.hasher.hash_one((caller, bucket)) as usize % COUNTS]
+    }
+}
+
+fn place(group: &Group) -> Place {
+    (group.rule, group.kind, group.folder.clone())
+}
+
+/// Any answers.
+pub(in crate::dirty) struct Memory<K, V> {
+    lasts: Duration,
+    answers_max: usize,
+    answers: Mutex<HashMap<K, (V, Instant)>>,
+}
+
+impl<K: Eq + Hash, V: Clone> Memory<K, V> {
+    /// Remembers each answer for the time `lasts`. Beyond `answers_max`, all are forgotten.
+    pub(in crate::dirty) fn new(lasts: Duration, answers_max: usize) -> Self {
+        Self {
+            lasts,
+            answers_max,
+            answers: Mutex::default(),
+        }
+    }
+
+    pub(in crate::dirty) fn get(&self, key: &K) -> Option<V> {
+        let answers = self.answers.lock();
+        let (answer, since) = answers.get(key)?;
+        let age = clock::instant().saturating_duration_since(*since);
+        (age < self.lasts).then(|| answer.clone())
+    }
+
+    pub(in crate::dirty) fn learn(&self, key: K, answer: V) {
+        let mut answers = self.answers.lock();
+        if answers.len() >= self.answers_max {
+            answers.clear();
+        }
+        answers.insert(key, (answer, clock::instant()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use shoal_s3::identity::CallerId;
+
+    use super::{GRANTS_MAX, GrantMemory, Memory};
+    use crate::dirty::permission::{Group, Kind};
+
+    const HOUR: Duration = Duration::from_hours(1);
+
+    fn group(caller: u32, bucket: &str, rule: usize, kind: Kind) -> Group {
+        Group {
+            caller: CallerId(caller),
+            bucket: Arc::from(bucket),
+            rule,
+            kind,
+            folder: Box::default(),
+        }
+    }
+
+    fn learn(granted: &GrantMemory, group: &Group) {
+        granted.learn(group, granted.stamp(group));
+    }
+
+    #[test]
+    fn a_yes_is_one_callers_for_one_bucket_rule_and_kind() {
+        let granted = GrantMemory::new(HOUR);
+        let own = group(1, "b", 0, Kind::Write);
+        learn(&granted, &own);
+        assert!(granted.has(&own));
+        let folder = Group {
+            folder: b"x/".as_slice().into(),
+            ..own.clone()
+        };
+        for other in [
+            folder,
+            group(2, "b", 0, Kind::Write),
+            group(1, "c", 0, Kind::Write),
+            group(1, "b", 1, Kind::Write),
+            group(1, "b", 0, Kind::Remove),
+        ] {
+            assert!(!granted.has(&other), "{other:?}");
+        }
+        let forgetful = GrantMemory::new(Duration::ZERO);
+        learn(&forgetful, &own);
+        assert!(!forgetful.has(&own));
+    }
+
+    #[test]
+    fn a_refusal_ends_every_yes_about_its_bucket_and_the_one_that_is_on_its_way() {
+        let granted = GrantMemory::new(HOUR);
+        let (write, remove) = (group(1, "b", 0, Kind::Write), group(1, "b", 1, Kind::Remove));
+        let (other, elsewhere) = (group(2, "b", 0, Kind::Write), group(1, "c", 0, Kind::Write));
+        for group in [&write, &remove, &other, &elsewhere] {
+            learn(&granted, group);
+        }
+        let stamp = granted.stamp(&write);
+        granted.forget(CallerId(1), "b");
+        granted.learn(&write, stamp);
+        let kept = [&write, &remove, &other, &elsewhere].map(|group| granted.has(group));
+        assert_eq!(kept, [false, false, true, true]);
+        learn(&granted, &write);
+        assert!(granted.has(&write), "it was asked for after the refusal");
+    }
+
+    #[test]
+    fn no_more_than_so_many_answers_are_remembered() {
+        let memory = Memory::new(HOUR, 10);
+        memory.learn(0, true);
+        assert_eq!((memory.get(&0), memory.get(&1)), (Some(true), None));
+        for key in 1..=10 {
+            memory.learn(key, false);
+        }
+        assert_eq!((memory.get(&0), memory.get(&10)), (None, Some(false)));
+        let granted = GrantMemory::new(HOUR);
+        for caller in 0..=GRANTS_MAX {
+            learn(
+                &granted,
+                &group(u32::try_from(caller).unwrap(), "b", 0, Kind::Write),
+            );
+        }
+        assert!(!granted.has(&group(0, "b", 0, Kind::Write)));
+        assert_eq!(granted.granted.lock().pairs.len(), 1);
+    }
+}

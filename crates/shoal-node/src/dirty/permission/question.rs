@@ -1,0 +1,410 @@
+//! The questions. Each needs the permission of the request that it stands for, and leaves nothing behind.
+//!
+//! | request | question |
+//! |---|---|
+//! | a write | create a multipart upload to the same name with the same headers; it is aborted at once |
+//! | a removal | remove a name [beside] it, which nobody has |
+//! | a change of ACL, tags or locks | as for a write; after a no, the same change of a name [beside] it |
+//!
+//! The flush of a plain write does not reuse the upload, because the object would get the ETag of a multipart
+//! upload.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response};
+use http_body_util::{BodyExt, Collected, Limited};
+use md5::{Digest as _, Md5};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use sha2::Sha256;
+use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::identity::Caller;
+use shoal_s3::object::ObjectName;
+use shoal_s3::sigv4::PayloadHash;
+use shoal_s3::target;
+use shoal_s3::xml::ErrorDocument;
+
+use super::{Kind, Permission, PermissionError, beside};
+use crate::dirty::lake_upload::LakeUpload;
+use crate::endpoint::{Endpoint, EndpointRequest, RequestBody};
+
+/// The lake's answers to questions are short.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+const ENCRYPTION: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
+const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
+const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
+const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
+
+/// Headers on which a permission may depend, whatever is asked.
+const OF_PERMISSION: [HeaderName; 7] = [
+    header::USER_AGENT,
+    header::REFERER,
+    header::FORWARDED,
+    HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-amz-request-payer"),
+    HeaderName::from_static("x-amz-expected-bucket-owner"),
+    HeaderName::from_static("x-amz-mfa"),
+];
+
+/// The headers of a request on which a permission may depend, whatever is asked.
+pub fn of_permission(sent: &HeaderMap) -> HeaderMap {
+    let kept = sent.iter().filter(|(name, _)| OF_PERMISSION.contains(name));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// What a caller wants to do with a name.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Write it, so that it has the ETag that the node computes.
+    Back,
+    /// Write it.
+    Write,
+    /// Remove it.
+    Remove,
+    /// Change what belongs to it. The target is that of the same change of a name beside it.
+    Describe(Method, PathAndQuery),
+}
+
+impl Action {
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Self::Back => Kind::Back,
+            Self::Write => Kind::Write,
+            Self::Remove => Kind::Remove,
+            Self::Describe(..) => Kind::Describe,
+        }
+    }
+}
+
+/// Whether the lake lets a caller do something.
+#[derive(Clone, Debug)]
+pub(in crate::dirty) struct Question {
+    /// What.
+    pub(in crate::dirty) action: Action,
+    /// The object.
+    pub(in crate::dirty) name: ObjectName,
+    /// The number of the rule that the object is below.
+    pub(in crate::dirty) rule: usize,
+    /// Headers of the request on which the answer may depend.
+    pub(in crate::dirty) headers: HeaderMap,
+    /// Who.
+    pub(in crate::dirty) caller: Caller,
+}
+
+/// A whole answer of the lake.
+struct Answer {
+    head: response::Parts,
+    body: Bytes,
+}
+
+impl Question {
+    /// What a no depends on beside caller, name and action.
+    pub(super) fn details(&self) -> Vec<u8> {
+        let mut details = Vec::new();
+        if let Action::Describe(method, target) = &self.action {
+            details.extend(
+                [method.as_str(), target.query().unwrap_or_default()]
+                    .concat()
+                    .bytes(),
+            );
+        }
+        for (name, value) in &self.headers {
+            details.extend([&[0], name.as_str().as_bytes(), &[0], value.as_bytes()].concat());
+        }
+        details
+    }
+
+    /// Asks the lake.
+    pub(super) async fn ask(&self, lake: &Arc<Endpoint>) -> Result<Permission, PermissionError> {
+        match &self.action {
+            Action::Back | Action::Write => self.ask_to_write(lake).await,
+            Action::Remove => self.ask_to_remove(lake).await,
+            Action::Describe(method, target) => self.ask_to_describe(lake, (method, target)).await,
+        }
+    }
+
+    async fn ask_to_write(&self, lake: &Arc<Endpoint>) -> Result<Permission, PermissionError> {
+        let permission = self.create(lake, self.headers.clone()).await?;
+        // The lake may not take some of the headers with this request.
+        let is_doubtful = matches!(&permission, Permission::Undecided) || is_invalid(&permission);
+        let bare = of_permission(&self.headers);
+        if is_doubtful && self.headers != bare {
+            return self.create(lake, bare).await;
+        }
+        Ok(permission)
+    }
+
+    /// Creates an upload and aborts it.
+    async fn create(&self, lake: &Arc<Endpoint>, headers: HeaderMap) -> Result<Permission, PermissionError> {
+        let target = target::of_object(&ObjectName {
+            version: None,
+            ..self.name.clone()
+        });
+        let target = target.expect("a name that is too long was refused");
+        let account = lake.account_for(&self.caller);
+        let request = LakeUpload::creation(&target, headers, (account.clone(), self.caller.payer()));
+        let answer = Answer::of(lake, request).await?;
+        if !answer.head.status.is_success() {
+            return Ok(match answer.refusal()? {
+                // Something else than an object is not there.
+                Permission::Granted => Permission::Undecided,
+                permission => permission,
+            });
+        }
+        let Ok(upload) = LakeUpload::created(lake, &target, account, &answer.body) else {
+            return Ok(Permission::Undecided);
+        };
+        // If the abort fails, an empty upload stays behind.
+        upload.abort();
+        let encryption = answer.head.headers.get(&ENCRYPTION);
+        let is_plain = encryption.is_none_or(|algorithm| algorithm == HeaderValue::from_static("AES256"));
+        Ok(if is_plain {
+            Permission::Granted
+        } else {
+            Permission::OtherEtag
+        })
+    }
+
+    async fn ask_to_remove(&self, lake: &Arc<Endpoint>) -> Result<Permission, PermissionError> {
+        let name = ObjectName {
+            key: beside(&self.name.key).into(),
+            ..self.name.clone()
+        };
+        let target = target::of_object(&name).expect("the name is about as long as one that was not refused");
+        let answer = Answer::of(
+            lake,
+            self.request(lake, (&Method::DELETE, &target), of_permission(&self.headers)),
+        )
+        .await?;
+        if let Some(marker) = answer.marker() {
+            self.unmark(lake, &target, marker);
+        }
+        match answer.refusal()? {
+            // The lake cannot remove such a name.
+            Permission::Undecided | Permission::Denied(_) if !answer.is_refused() => {
+                self.create(lake, of_permission(&self.headers)).await
+            }
+            permission => Ok(permission),
+        }
+    }
+
+    /// Removes the marker by which a bucket that keeps versions notes the removal of an object.
+    fn unmark(&self, lake: &Arc<Endpoint>, target: &PathAndQuery, version: &str) {
+        let version = utf8_percent_encode(version, NON_ALPHANUMERIC);
+        let target = PathAndQuery::try_from(format!("{}?versionId={version}", target.path()));
+        let target = target.expect("a path with a query is a target");
+        let request = self.request(lake, (&Method::DELETE, &target), of_permission(&self.headers));
+        let lake = Arc::clone(lake);
+        tokio::spawn(async move {
+            let answered = Answer::of(&lake, request).await;
+            if !answered.is_ok_and(|answer| answer.head.status.is_success()) {
+                tracing::debug!(%target, "a delete marker stays behind a question");
+            }
+        });
+    }
+
+    async fn ask_to_describe(
+        &self,
+        lake: &Arc<Endpoint>,
+        (method, target): (&Method, &PathAndQuery),
+    ) -> Result<Permission, PermissionError> {
+        let permission = self.create(lake, of_permission(&self.headers)).await?;
+        if !matches!(permission, Permission::Denied(_) | Permission::Undecided) {
+            return Ok(permission);
+        }
+        let Some(body) = document_of(target) else {
+            return Ok(permission);
+        };
+        let mut request = self.request(lake, (method, target), self.headers.clone());
+        if *method != Method::DELETE && !body.is_empty() {
+            let md5 = STANDARD.encode(Md5::digest(body));
+            let md5 = HeaderValue::try_from(md5).expect("base 64 is a header value");
+            request.headers.insert(CONTENT_MD5, md5);
+            request.payload = PayloadHash::Sha256(Sha256::digest(body).into());
+            request.body = RequestBody::Whole(Bytes::from_static(body.as_bytes()));
+        }
+        let answer = Answer::of(lake, request).await?;
+        match answer.refusal()? {
+            Permission::Granted => Ok(Permission::Granted),
+            Permission::Denied(error)
+                if matches!(permission, Permission::Undecided) && answer.is_refused() =>
+            {
+                Ok(Permission::Denied(error))
+            }
+            _ => Ok(permission),
+        }
+    }
+
+    fn request(
+        &self,
+        lake: &Endpoint,
+        (method, target): (&Method, &PathAndQuery),
+        headers: HeaderMap,
+    ) -> EndpointRequest {
+        EndpointRequest {
+            operation: "other_write",
+            method: method.clone(),
+            target: target.clone(),
+            headers,
+            body: RequestBody::Empty,
+            expects_continue: false,
+            payload: PayloadHash::empty(),
+            account: lake.account_for(&self.caller),
+            payer: self.caller.payer(),
+        }
+    }
+}
+
+impl Answer {
+    async fn of(lake: &Arc<Endpoint>, request: EndpointRequest) -> Result<Self, PermissionError> {
+        let (head, body) = lake.send(request).await.map_err(Arc::new)?.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        // A body that breaks off tells nothing.
+        let body = body.map(Collected::to_bytes).unwrap_or_default();
+        Ok(Self { head, body })
+    }
+
+    /// Whether the lake does not let the caller do it, whatever else is wrong with the question.
+    fn is_refused(&self) -> bool {
+        matches!(self.head.status.as_u16(), 401 | 403)
+    }
+
+    /// The version of the marker that a removal has left.
+    fn marker(&self) -> Option<&str> {
+        let headers = &self.head.headers;
+        let is_marker = headers.get(&DELETE_MARKER).is_some_and(|value| value == "true");
+        let version = headers.get(&VERSION_ID).filter(|_| is_marker)?;
+        version.to_str().ok()
+    }
+
+    /// What an answer says that is none to the creation of an upload. That there is no such object is a yes.
+    fn refusal(&self) -> Result<Permission, PermissionError> {
+        let status = self.head.status;
+        let error = || ErrorDocument::read(&self.body).ok().flatten();
+        match status.as_u16() {
+            200..300 => Ok(Permission::Granted),
+            404 => match error() {
+                Some(error) if error.code == "NoSuchBucket" => {
+                    Ok(Permission::Denied(refusal_of(status, Some(error))))
+                }
+                _ => Ok(Permission::Granted),
+            },
+            400 | 401 | 403 => Ok(Permission::Denied(refusal_of(status, error()))),
+            429 | 500 | 502 | 503 | 504 => Err(PermissionError::Status(status)),
+            _ => Ok(Permission::Undecided),
+        }
+    }
+}
+
+/// Whether a no says that the question is wrong.
+fn is_invalid(permission: &Permission) -> bool {
+    matches!(permission, Permission::Denied(error) if error.code.status() == StatusCode::BAD_REQUEST)
+}
+
+/// The lake's refusal, for the client.
+fn refusal_of(status: StatusCode, error: Option<ErrorDocument>) -> S3Error {
+    let known = error.as_ref().and_then(|error| {
+        let mut codes = ErrorCode::ALL.iter();
+        codes.find(|code| code.as_str() == error.code.trim() && code.status() == status)
+    });
+    let code = known.copied().unwrap_or(match status {
+        StatusCode::BAD_REQUEST => ErrorCode::InvalidRequest,
+        StatusCode::NOT_FOUND => ErrorCode::NoSuchBucket,
+        _ => ErrorCode::AccessDenied,
+    });
+    let message = error
+        .map(|error| error.message)
+        .filter(|message| !message.is_empty());
+    S3Error::new(code, message.unwrap_or_else(|| "Access Denied".into()))
+}
+
+/// A document that changes nothing of a name that nobody has. `None`: a lake might take the request for
+/// another one, and make an object.
+fn document_of(target: &PathAndQuery) -> Option<&'static str> {
+    const DOCUMENTS: [(&str, &str); 5] = [
+        ("acl", ""),
+        ("tagging", "<Tagging><TagSet></TagSet></Tagging>"),
+        ("retention", "<Retention></Retention>"),
+        ("legal-hold", "<LegalHold><Status>OFF</Status></LegalHold>"),
+        ("restore", "<RestoreRequest><Days>1</Days></RestoreRequest>"),
+    ];
+    let mut parameters = target
+        .query()?
+        .split('&')
+        .map(|pair| pair.split('=').next().unwrap_or(pair));
+    parameters.find_map(|name| {
+        let found = DOCUMENTS.iter().find(|(resource, _)| *resource == name);
+        found.map(|(_, document)| *document)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::{HeaderMap, HeaderName, HeaderValue, Response};
+    use shoal_s3::xml::ErrorDocument;
+
+    use super::{Answer, Permission, document_of, of_permission};
+
+    fn refusal(status: u16, code: &str) -> String {
+        let (mut head, ()) = Response::new(()).into_parts();
+        head.status = status.try_into().unwrap();
+        let body = Bytes::from(ErrorDocument::write(code, "m").to_document());
+        match (Answer { head, body }).refusal() {
+            Ok(Permission::Denied(error)) => {
+                format!("{} {}", error.code.status().as_u16(), error.code.as_str())
+            }
+            Ok(permission) => format!("{permission:?}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_told_in_the_lakes_words_and_an_outage_is_none() {
+        for (status, code, expected) in [
+            (403, "AccessDenied", "403 AccessDenied"),
+            (403, "InvalidAccessKeyId", "403 InvalidAccessKeyId"),
+            (403, "AllAccessDisabled", "403 AccessDenied"),
+            (401, "Unauthorized", "403 AccessDenied"),
+            (400, "KeyTooLongError", "400 KeyTooLongError"),
+            (404, "NoSuchBucket", "404 NoSuchBucket"),
+            (404, "NoSuchKey", "Grant"),
+            (204, "", "Grant"),
+            (405, "MethodNotAllowed", "Undecided"),
+            (501, "NotImplemented", "Undecided"),
+            (
+                500,
+                "InternalError",
+                "the lake answered 500 Internal Server Error",
+            ),
+            (503, "SlowDown", "the lake answered 503 Service Unavailable"),
+        ] {
+            assert_eq!(refusal(status, code), expected, "{status} {code}");
+        }
+    }
+
+    #[test]
+    fn only_what_no_lake_takes_for_a_new_object_is_asked_about_another_name() {
+        let document = |target: &'static str| document_of(&target.parse().unwrap());
+        assert_eq!(document("/b/k?acl"), Some(""));
+        assert!(document("/b/k?versionId=null&tagging").is_some());
+        assert!(document("/b/k?restore=").is_some());
+        for target in ["/b/k", "/b/k?acls", "/b/k?x=acl", "/b/k?torrent"] {
+            assert_eq!(document(target), None, "{target}");
+        }
+    }
+
+    #[test]
+    fn a_question_says_what_permission_depends_on_and_nothing_else() {
+        let mut sent = HeaderMap::new();
+        for name in ["referer", "x-amz-request-payer", "content-md5", "if-match"] {
+            sent.insert(HeaderName::from_static(name), HeaderValue::from_static("x"));
+        }
+        let asked = of_permission(&sent);
+        assert!(asked.len() == 2 && asked.contains_key("referer"));
+    }
+}

@@ -1,0 +1,111 @@
+//! A request's body that is read while it is still open who may have it: the first bytes are kept, so that
+//! another reader can begin anew.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+use shoal_s3::payload::MemoryReservation;
+
+use crate::http::connection::{ClientBody, ClientBodyError};
+
+/// The most bytes of one body that are kept. A longer one waits behind them.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// A body that can be read again.
+pub(super) struct Rewindable(Arc<Mutex<State>>);
+
+/// Ends the wait of a [`Rewindable`], in one of two ways.
+pub(super) struct Rewind(Arc<Mutex<State>>);
+
+struct State {
+    body: ClientBody,
+    /// The bytes that were read; `None` if nobody reads them again.
+    kept: Option<Vec<Bytes>>,
+    kept_bytes: usize,
+    /// Whether no more bytes can be kept.
+    is_full: bool,
+    reservation: MemoryReservation,
+    waiting: Option<Waker>,
+}
+
+impl Rewindable {
+    pub(super) fn of(body: ClientBody) -> (Self, Rewind) {
+        let state = State {
+            body,
+            kept: Some(Vec::new()),
+            kept_bytes: 0,
+            is_full: false,
+            reservation: MemoryReservation::none(),
+            waiting: None,
+        };
+        let state = Arc::new(Mutex::new(state));
+        (Self(Arc::clone(&state)), Rewind(state))
+    }
+}
+
+impl Rewind {
+    /// The first reader reads to the end.
+    pub(super) fn goes_on(self) {
+        let mut state = self.0.lock();
+        state.kept = None;
+        state.reservation = MemoryReservation::none();
+        if let Some(waiting) = state.waiting.take() {
+            waiting.wake();
+        }
+    }
+
+    /// The whole body, for another reader. The first one must be gone.
+    pub(super) fn from_its_beginning(self) -> ClientBody {
+        let mut state = self.0.lock();
+        let kept = state.kept.take().unwrap_or_default();
+        let mut body = std::mem::replace(&mut state.body, ClientBody::empty());
+        body.read_again(kept);
+        body
+    }
+}
+
+impl State {
+    fn keep(&mut self, data: &Bytes) {
+        if let Some(kept) = &mut self.kept {
+            kept.push(data.clone());
+            self.kept_bytes += data.len();
+            let has_room = self.reservation.grow_to(self.kept_bytes).is_ok();
+            self.is_full = !has_room || self.kept_bytes >= KEPT_BYTES_MAX;
+        }
+    }
+}
+
+impl Body for Rewindable {
+    type Data = Bytes;
+    type Error = ClientBodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ClientBodyError>>> {
+        let mut state = self.0.lock();
+        if state.is_full && state.kept.is_some() {
+            state.waiting = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let frame = ready!(Pin::new(&mut state.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            state.keep(data);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.lock().body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.lock().body.size_hint()
+    }
+}
