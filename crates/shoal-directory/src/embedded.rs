@@ -82,15 +82,15 @@ impl BlockEntry {
         }
     }
 
-    /// Removes `node` from the holders if other nodes hold the block, else takes out the global weight of the
-    /// block, see [`Left`]. `weight` is that of the node's copy.
+    /// Removes `node` from the holders if other nodes hold the block, see [`Left`]. `weight` is that of the
+    /// node's copy.
     fn leave(&mut self, node: NodeId, weight: u64) -> Left {
         if self.holders.iter().any(|holder| *holder != node) {
             self.remove_holder(node);
             self.add_weight(weight);
             Left::Copied
         } else {
-            Left::Last(std::mem::take(&mut self.global_weight))
+            Left::Last(self.global_weight)
         }
     }
 
@@ -259,6 +259,16 @@ impl Directory for Embedded {
         let elsewhere = shard.elsewhere(group, node, now);
         drop(shard);
         ready(Ok(Answers { each, elsewhere })).boxed()
+    }
+
+    fn take<'a>(&'a self, group: Group, weights: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>> {
+        self.shard(group).lock().change(group, clock::instant(), |entry| {
+            for (index, weight) in weights {
+                let block = entry.blocks.entry(*index).or_default();
+                block.global_weight = block.global_weight.saturating_sub(*weight);
+            }
+        });
+        ready(Ok(())).boxed()
     }
 
     fn entry(&self, block: BlockId) -> BoxFuture<'_, Result<Entry, Silent>> {

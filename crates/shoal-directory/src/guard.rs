@@ -269,7 +269,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// The directory does not answer, or not about each copy. If it has taken global weights, they are lost.
+    /// The directory does not answer, or not about each copy.
     pub async fn leave(
         &self,
         node: NodeId,
@@ -284,6 +284,15 @@ impl Guard {
         } else {
             Err(Silent("it has not answered about each copy".into()))
         }
+    }
+
+    /// As [`Directory::take`].
+    ///
+    /// # Errors
+    ///
+    /// The directory does not answer. The weights may count twice, here and there.
+    pub async fn take(&self, group: Group, weights: &[(u32, u64)]) -> Result<(), Silent> {
+        self.ask(Kind::Leave, self.directory.take(group, weights)).await
     }
 
     /// As [`Directory::entry`].
@@ -494,6 +503,10 @@ mod tests {
                 each: vec![Left::Copied],
                 elsewhere: 0,
             })
+        }
+
+        fn take<'a>(&'a self, _: Group, _: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>> {
+            self.answer(())
         }
 
         fn entry(&self, _: BlockId) -> BoxFuture<'_, Result<Entry, Silent>> {

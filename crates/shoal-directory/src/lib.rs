@@ -93,7 +93,8 @@ pub enum Left {
     /// added to the block's global weight.
     Copied,
     /// No other node holds it, so the asking node decides what its weights together are worth. The entry
-    /// stays, and this global weight was taken out of it.
+    /// stays, with this global weight. If the node makes that a part of the copy's weight, it takes it out
+    /// ([`Directory::take`]); if the block leaves, its entry ends anyway.
     Last(u64),
 }
 
@@ -187,6 +188,11 @@ pub trait Directory: names::Names + extensions::Extensions + fmt::Debug + Send +
         group: Group,
         leaving: &'a [(u32, u64)],
     ) -> BoxFuture<'a, Result<Answers<Left>, Silent>>;
+
+    /// Takes weights out of the global weights of blocks of a group, each given by its index in the version:
+    /// a last copy has them now, or takes them along to another node. What was added since the node asked
+    /// stays.
+    fn take<'a>(&'a self, group: Group, weights: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>>;
 
     /// Shows the entry of a block. Empty if the directory knows nothing of it.
     fn entry(&self, block: BlockId) -> BoxFuture<'_, Result<Entry, Silent>>;

@@ -60,6 +60,7 @@ struct Scripts {
     dropped: Script,
     used: Script,
     leave: Script,
+    take: Script,
     entry: Script,
     exchange: Script,
     mark: Script,
@@ -85,6 +86,7 @@ impl Redis {
                 dropped: script(include_str!("redis/dropped.lua")),
                 used: script(include_str!("redis/used.lua")),
                 leave: script(include_str!("redis/leave.lua")),
+                take: script(include_str!("redis/take.lua")),
                 entry: script(include_str!("redis/entry.lua")),
                 exchange: script(include_str!("redis/exchange.lua")),
                 mark: Script::new(include_str!("redis/mark.lua")),
@@ -96,6 +98,23 @@ impl Redis {
     fn about<'a>(&self, script: &'a Script, group: Group) -> ScriptInvocation<'a> {
         let Group { version, number } = group;
         script.key(format!("{}:b:{version}:{number}", self.prefix))
+    }
+
+    /// Runs a script on the global weights of blocks, each given by its index and a weight.
+    fn change_weights<'a>(
+        &'a self,
+        script: &'a Script,
+        group: Group,
+        weights: &'a [(u32, u64)],
+    ) -> BoxFuture<'a, Result<(), Silent>> {
+        async move {
+            let mut request = self.about(script, group);
+            for (index, weight) in weights {
+                request.arg(index).arg(weight);
+            }
+            self.link.run(&request).await
+        }
+        .boxed()
     }
 }
 
@@ -171,14 +190,7 @@ impl Directory for Redis {
     }
 
     fn used<'a>(&'a self, group: Group, uses: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>> {
-        async move {
-            let mut request = self.about(&self.scripts.used, group);
-            for (index, weight) in uses {
-                request.arg(index).arg(weight);
-            }
-            self.link.run(&request).await
-        }
-        .boxed()
+        self.change_weights(&self.scripts.used, group, uses)
     }
 
     fn leave<'a>(
@@ -202,6 +214,10 @@ impl Directory for Redis {
             })
         }
         .boxed()
+    }
+
+    fn take<'a>(&'a self, group: Group, weights: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>> {
+        self.change_weights(&self.scripts.take, group, weights)
     }
 
     fn entry(&self, block: BlockId) -> BoxFuture<'_, Result<Entry, Silent>> {

@@ -156,13 +156,15 @@ enum OpenedBlock {
 
 impl BlockReader {
     /// Whether the block is used elsewhere: another node asks for what this one has, and counts the use.
-    fn is_used_elsewhere(&self) -> bool {
-        matches!(self.plan, FetchPlan::None | FetchPlan::Join) && self.fetcher.counts_uses_by_reader()
+    fn is_used_elsewhere(&self, id: BlockId) -> bool {
+        let block_bytes = self.version.block_len(id.index);
+        matches!(self.plan, FetchPlan::None | FetchPlan::Join)
+            && self.fetcher.counts_uses_by_reader(block_bytes)
     }
 
     /// The block, if its bytes can be had without waiting for the disk.
     fn resident(&self, id: BlockId) -> Option<Bytes> {
-        if self.is_used_elsewhere() {
+        if self.is_used_elsewhere(id) {
             self.store.peek_resident(id)
         } else {
             self.store.get_resident(id)
@@ -171,7 +173,7 @@ impl BlockReader {
 
     /// The block, read from the disk.
     async fn load(&self, id: BlockId) -> Option<Bytes> {
-        if self.is_used_elsewhere() {
+        if self.is_used_elsewhere(id) {
             self.store.peek(id).await
         } else {
             self.store.load(id).await

@@ -27,8 +27,8 @@ pub use self::config::{DirectoryConfig, EMBEDDED};
 
 use crate::shutdown::Shutdown;
 
-/// Smaller blocks are not entered: their entries would cost more than the blocks (dissertation 4.6.1). They
-/// are found at their homes.
+/// Blocks of less data have no entries, which would cost more than the blocks (dissertation 4.6.1). They are
+/// found at their homes.
 const ENTERED_BYTES_MIN: u64 = 64 << 10;
 
 /// Claims are renewed at this interval while a block is being fetched.
@@ -143,15 +143,23 @@ impl BlockDirectory {
         self.reporter.used(block, weight);
     }
 
-    /// Reports that this node holds a block, although it was about to give it up.
-    pub fn holds(&self, block: BlockId) {
-        self.reporter.report(block, Change::Held);
+    /// Reports that this node holds a block of this length, although it was about to give it up.
+    pub fn holds(&self, block: BlockId, block_bytes: u64) {
+        if Self::enters(block_bytes) {
+            self.reporter.report(block, Change::Held);
+        }
     }
 
     /// Says what becomes of copies that this node is about to give up, see [`Directory::leave`]. `None` if
     /// the directory does not answer.
     pub async fn leave(&self, group: Group, copies: &[(u32, u64)]) -> Option<Vec<Left>> {
         self.guard.leave(self.me, group, copies).await.ok()
+    }
+
+    /// Takes global weights out of entries, see [`Directory::take`]. If the directory does not answer, they
+    /// may count twice.
+    pub async fn take(&self, group: Group, weights: &[(u32, u64)]) {
+        let _ = self.guard.take(group, weights).await;
     }
 
     /// Tells the state of this node and returns those of all. `None` if the directory does not answer.
@@ -210,7 +218,7 @@ impl BlockDirectory {
         self.guard.counts()
     }
 
-    /// Reports every change of a store from now on. A store that keeps objects complete learns from the
+    /// Reports every change of the entries of a store's blocks from now on. A store that keeps objects complete learns from the
     /// answers which blocks other nodes hold.
     pub fn follow(&self, store: &Arc<Store>) {
         if store.cache_events().are_of_use() {
@@ -227,7 +235,10 @@ impl BlockDirectory {
             });
         }
         let reporter = self.reporter.clone();
-        store.watch(move |block, event| {
+        store.watch(move |block, block_bytes, event| {
+            if !Self::enters(block_bytes) {
+                return;
+            }
             let change = match event {
                 BlockEvent::Stored => Change::Held,
                 BlockEvent::Removed => Change::Dropped,
@@ -289,7 +300,7 @@ impl Inventory for Here {
     }
 
     fn blocks(&self) -> BoxFuture<'_, Vec<BlockId>> {
-        self.store.blocks_by_use().boxed()
+        self.store.blocks_by_use(ENTERED_BYTES_MIN).boxed()
     }
 }
 

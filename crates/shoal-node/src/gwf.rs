@@ -11,6 +11,10 @@
 //!   unless the directory has it as short-lived: such an object is about to be removed, and its tier has it.
 //! - **Otherwise** it leaves, and its rank becomes the age.
 //!
+//! The global weight of a last copy stays in the directory until the node decides about the copy: one that
+//! was only asked about keeps it. Blocks without entries are last copies on their homes, where other nodes
+//! look for them, and copies elsewhere. They have no global weight and are sent nowhere.
+//!
 //! Nodes tell each other their ages and averages once a second, by way of the directory. While it does not
 //! answer, the node evicts by local worth alone and pushes nothing. A block that finds no room at all waits a
 //! moment for the keeper, and then evicts others by local worth. No reader waits for that.
@@ -18,7 +22,7 @@
 mod decisions;
 mod pushes;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +32,8 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use shoal_directory::{Group, Left, NodeState, WEIGHT_MAX};
 use shoal_policy::eviction::gwf::{Action, Facts, Peer, Reading, Weight, Worth, decide};
-use shoal_policy::{BlockId, NodeId};
+use shoal_policy::fingerprint::Placed as _;
+use shoal_policy::{BlockId, Layer, NodeId};
 use shoal_store::{Health, Least, Ranks, RemovalReason, Store};
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
@@ -49,6 +54,9 @@ const BATCH: usize = 64;
 
 /// How often nodes tell each other their ages and averages.
 const EXCHANGE: Duration = Duration::from_secs(1);
+
+/// Weights of blocks, by group and index in the version.
+type Weights = BTreeMap<Group, Vec<(u32, u64)>>;
 
 /// Makes room on a node whose store follows GWF.
 pub struct Keeper {
@@ -175,25 +183,29 @@ impl Keeper {
                 return;
             }
             started = true;
-            let Some(left) = self.leave(&least).await else {
+            let left = self.leave(&least).await;
+            let has_given_up = self.give_up_copies(&least, &left).await;
+            let has_judged = self.judge_last_copies(left).await;
+            if !has_given_up && !has_judged {
                 self.store.evict_ahead().await;
                 return;
-            };
-            self.give_up_copies(&least, &left).await;
-            self.judge_last_copies(left).await;
+            }
         }
     }
 
-    /// Asks the directory what becomes of these copies. Blocks without entries are copies of those that their
-    /// homes hold. `None` if it does not answer.
-    async fn leave(&self, least: &[Least]) -> Option<HashMap<BlockId, Left>> {
-        let (mut left, mut groups) = (HashMap::new(), BTreeMap::<Group, Vec<(u32, u64)>>::new());
-        for Least { block, worth, bytes } in least {
-            if BlockDirectory::enters(*bytes) {
-                let copy = (block.index, worth.weight.to_u64_saturating().min(WEIGHT_MAX));
-                groups.entry(Group::of(*block)).or_default().push(copy);
+    /// What becomes of these copies: of those with entries the directory says it. Those about which it does
+    /// not answer are left out.
+    async fn leave(&self, least: &[Least]) -> HashMap<BlockId, Left> {
+        let (mut left, mut groups) = (HashMap::new(), Weights::new());
+        let homes = self.cooperation.hierarchy();
+        for each in least {
+            let block = each.block;
+            if BlockDirectory::enters(each.data_bytes) {
+                note_weight(&mut groups, block, each.worth.weight);
+            } else if homes.layer_here(block.place()) == Layer::L1 {
+                left.insert(block, Left::Copied);
             } else {
-                left.insert(*block, Left::Copied);
+                left.insert(block, Left::Last(0));
             }
         }
         let asked = groups.iter().map(|(group, copies)| async move {
@@ -207,11 +219,12 @@ impl Keeper {
         for answer in join_all(asked).await {
             left.extend(answer.into_iter().flatten());
         }
-        (!left.is_empty()).then_some(left)
+        left
     }
 
-    /// Gives up the copies of blocks that other nodes hold, which have their weights by now.
-    async fn give_up_copies(&self, least: &[Least], left: &HashMap<BlockId, Left>) {
+    /// Gives up the copies of blocks that other nodes hold, which have their weights by now. Returns whether
+    /// there were any.
+    async fn give_up_copies(&self, least: &[Least], left: &HashMap<BlockId, Left>) -> bool {
         let mut copies = Vec::new();
         for Least { block, worth, .. } in least {
             if left.get(block) == Some(&Left::Copied) {
@@ -220,30 +233,36 @@ impl Keeper {
                 copies.push((*block, RemovalReason::Copied));
             }
         }
-        let kept = self.store.part_with(copies).await;
-        // A reader has come in the meantime.
-        for block in kept {
-            self.directory.holds(block);
+        let has_given_up = !copies.is_empty();
+        // A reader of these has come in the meantime.
+        let kept: HashSet<_> = self.store.part_with(copies).await.into_iter().collect();
+        for kept in least.iter().filter(|each| kept.contains(&each.block)) {
+            self.directory.holds(kept.block, kept.data_bytes);
         }
+        has_given_up
     }
 
     /// Decides about last copies, the least first, as long as the least block here is one that the directory
-    /// was asked about.
-    async fn judge_last_copies(self: &Arc<Self>, mut left: HashMap<BlockId, Left>) {
-        let mut dropped = Vec::new();
+    /// was asked about. Returns whether it has decided about any.
+    async fn judge_last_copies(self: &Arc<Self>, mut left: HashMap<BlockId, Left>) -> bool {
+        let (mut has_judged, mut dropped, mut taken) = (false, Vec::new(), Weights::new());
         let mut spared = self.pushes.blocks();
         while let Some(next) = self.store.candidate(&spared) {
             let candidate = next.candidate;
             let Some(Left::Last(global_weight)) = left.insert(candidate.key, Left::Last(0)) else {
                 break;
             };
+            has_judged = true;
+            let has_entry = BlockDirectory::enters(next.data_bytes);
+            // Other nodes look for a block without an entry here and not where it would be sent.
+            let peers = if has_entry { self.peers() } else { Vec::new() };
             let facts = Facts {
                 local: candidate.local,
                 global_weight: Weight::from(global_weight.min(WEIGHT_MAX)),
                 is_last_copy: true,
                 next_rank: candidate.next_rank,
                 age: self.store.ranks().unwrap_or_default().age,
-                peers: &self.peers(),
+                peers: &peers,
             };
             let block = candidate.key;
             let mut push = None;
@@ -255,8 +274,9 @@ impl Keeper {
             };
             for action in actions {
                 match action {
-                    // The directory has done both when it was asked.
-                    Action::TakeGlobalWeight(_) | Action::AddGlobalWeight(_) => {}
+                    Action::TakeGlobalWeight(weight) => note_weight(&mut taken, block, weight),
+                    // The directory has done it when it was asked.
+                    Action::AddGlobalWeight(_) => {}
                     Action::RaiseAge(age) => self.store.learn_age(age),
                     Action::Push { to, local } => push = Some((to, local)),
                     Action::Keep { local } => {
@@ -279,7 +299,11 @@ impl Keeper {
                 break;
             }
         }
+        // In time for the next question about these blocks.
+        let taken = taken.iter();
+        join_all(taken.map(|(group, weights)| self.directory.take(*group, weights))).await;
         self.store.part_with(dropped).await;
+        has_judged
     }
 
     /// The nodes that take a block now.
@@ -334,6 +358,14 @@ impl Keeper {
             None => PushOutcome::Failed,
         }
     }
+}
+
+fn note_weight(weights: &mut Weights, block: BlockId, weight: Weight) {
+    let weight = weight.to_u64_saturating().min(WEIGHT_MAX);
+    weights
+        .entry(Group::of(block))
+        .or_default()
+        .push((block.index, weight));
 }
 
 impl fmt::Debug for Keeper {

@@ -189,7 +189,7 @@ impl Handoff {
         }
         let mut seen = HashSet::new();
         for _ in 0..ROUNDS {
-            let mut blocks = self.store.blocks_by_use().await;
+            let mut blocks = self.store.blocks_by_use(0).await;
             blocks.retain(|block| seen.insert(*block));
             self.note(order, |progress| progress.blocks_left = blocks.len() as u64);
             let given = futures_util::stream::iter(blocks)

@@ -73,6 +73,15 @@ pub struct Version {
     pub headers: HeaderMap,
 }
 
+/// How long a version and its blocks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Whole size in bytes.
+    pub size_bytes: u64,
+    /// Size of every block except the last, in bytes.
+    pub block_bytes: u64,
+}
+
 impl Version {
     /// The digest that names the version of `object` with this ETag and size.
     pub fn id_of(object: ObjectId, etag: &str, size_bytes: u64) -> VersionId {
@@ -138,13 +147,33 @@ impl Version {
         }
     }
 
+    /// How long the version and its blocks are.
+    pub const fn extent(&self) -> Extent {
+        Extent {
+            size_bytes: self.size_bytes,
+            block_bytes: self.block_bytes,
+        }
+    }
+
     /// The number of blocks; an empty object has none.
-    pub fn block_count(&self) -> u32 {
-        self.size_bytes.div_ceil(self.block_bytes) as u32
+    pub const fn block_count(&self) -> u32 {
+        self.extent().block_count()
     }
 
     /// Length of the block at `index` in bytes: `block_bytes`, or less for the last one.
     pub fn block_len(&self, index: u32) -> u64 {
+        self.extent().block_len(index)
+    }
+}
+
+impl Extent {
+    /// As [`Version::block_count`].
+    pub const fn block_count(self) -> u32 {
+        self.size_bytes.div_ceil(self.block_bytes) as u32
+    }
+
+    /// As [`Version::block_len`].
+    pub fn block_len(self, index: u32) -> u64 {
         let start = u64::from(index) * self.block_bytes;
         self.block_bytes.min(self.size_bytes.saturating_sub(start))
     }

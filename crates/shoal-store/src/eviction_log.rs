@@ -10,6 +10,7 @@ use shoal_policy::BlockId;
 use shoal_policy::admission::Refusal;
 
 use super::counters::{LiveCounters, RemovalReason};
+use super::ledger::Victim;
 use super::watch::{BlockEvent, Watch};
 
 /// Number of blocks remembered, at about 100 bytes each.
@@ -42,10 +43,11 @@ impl EvictionLog {
         }
     }
 
-    pub(super) fn removed(&self, block: BlockId, reason: RemovalReason) {
+    pub(super) fn removed(&self, victim: &Victim, reason: RemovalReason) {
+        let block = victim.leaving.key;
         self.counters.removed(reason);
         self.last.lock().put(block, Absence::Removed(reason));
-        self.watch.tell(block, BlockEvent::Removed);
+        self.watch.tell(block, victim.data_bytes, BlockEvent::Removed);
     }
 
     pub(super) fn refused(&self, block: BlockId, refusal: Refusal) {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use shoal_policy::{BlockId, ObjectId, VersionId};
+use shoal_s3::object::Extent;
 
 /// The versions that have a block here, by version ID and by object.
 #[derive(Debug, Default)]
@@ -16,8 +17,7 @@ struct Held {
     object: ObjectId,
     /// The sequence number of the block that was stored last. Orders the versions of an object.
     sequence: u64,
-    /// The number of blocks of the version, here or not.
-    blocks_in_all: u32,
+    extent: Extent,
     blocks: BlockSet,
 }
 
@@ -27,14 +27,14 @@ struct Held {
 struct BlockSet(Vec<(u32, u64)>);
 
 impl Index {
-    /// Adds a block of a version of `object` that has so many blocks.
-    pub(super) fn insert(&mut self, object: ObjectId, (block, blocks): (BlockId, u32), sequence: u64) {
+    /// Adds a block of a version of `object`.
+    pub(super) fn insert(&mut self, object: ObjectId, (block, extent): (BlockId, Extent), sequence: u64) {
         let held = self.versions.entry(block.version).or_insert_with(|| {
             self.objects.entry(object).or_default().push(block.version);
             Held {
                 object,
                 sequence,
-                blocks_in_all: blocks,
+                extent,
                 blocks: BlockSet::default(),
             }
         });
@@ -87,7 +87,14 @@ impl Index {
 
     /// Returns the number of blocks of a version, here or not; 0 if none is here.
     pub(super) fn blocks_in_all(&self, version: VersionId) -> u32 {
-        self.versions.get(&version).map_or(0, |held| held.blocks_in_all)
+        let held = self.versions.get(&version);
+        held.map_or(0, |held| held.extent.block_count())
+    }
+
+    /// Returns the length of a block that is here, in bytes; 0 if none of its version is.
+    pub(super) fn block_len(&self, block: BlockId) -> u64 {
+        let held = self.versions.get(&block.version);
+        held.map_or(0, |held| held.extent.block_len(block.index))
     }
 
     /// Returns all versions, each with the sequence number of its block that was stored last.
@@ -164,9 +171,14 @@ mod tests {
     use proptest::prelude::{ProptestConfig, any, proptest};
     use shoal_policy::{BlockId, ObjectId, VersionId};
 
-    use super::{BlockSet, Index};
+    use super::{BlockSet, Extent, Index};
 
     const OBJECT: ObjectId = ObjectId([1; 16]);
+    /// Of ten blocks, the last of which is short.
+    const EXTENT: Extent = Extent {
+        size_bytes: 75,
+        block_bytes: 8,
+    };
 
     fn block(version: u8, index: u32) -> BlockId {
         BlockId {
@@ -178,9 +190,9 @@ mod tests {
     #[test]
     fn the_version_stored_last_is_the_newest_until_its_last_block_leaves() {
         let mut index = Index::default();
-        index.insert(OBJECT, (block(1, 0), 10), 1);
-        index.insert(OBJECT, (block(2, 0), 10), 2);
-        index.insert(OBJECT, (block(2, 9), 10), 3);
+        index.insert(OBJECT, (block(1, 0), EXTENT), 1);
+        index.insert(OBJECT, (block(2, 0), EXTENT), 2);
+        index.insert(OBJECT, (block(2, 9), EXTENT), 3);
         assert_eq!(index.newest(OBJECT), Some(VersionId([2; 16])));
         index.remove(block(2, 0));
         assert_eq!(index.newest(OBJECT), Some(VersionId([2; 16])));
@@ -197,12 +209,14 @@ mod tests {
     #[test]
     fn a_version_stored_again_is_the_newest_again() {
         let mut index = Index::default();
-        index.insert(OBJECT, (block(1, 0), 10), 1);
-        index.insert(OBJECT, (block(2, 0), 10), 2);
-        index.insert(OBJECT, (block(1, 1), 10), 3);
+        index.insert(OBJECT, (block(1, 0), EXTENT), 1);
+        index.insert(OBJECT, (block(2, 0), EXTENT), 2);
+        index.insert(OBJECT, (block(1, 1), EXTENT), 3);
         assert_eq!(index.newest(OBJECT), Some(VersionId([1; 16])));
         assert_eq!(index.blocks_of(VersionId([1; 16])), [0, 1]);
         assert_eq!(index.blocks_in_all(VersionId([1; 16])), 10);
+        let lengths = [(1, 0), (1, 9), (3, 0)].map(|(version, at)| index.block_len(block(version, at)));
+        assert_eq!(lengths, [8, 3, 0]);
         assert_eq!(index.objects[&OBJECT].len(), 2);
     }
 

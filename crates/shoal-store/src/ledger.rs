@@ -22,6 +22,7 @@ use shoal_policy::eviction::{Layered, Named, PolicyName};
 use shoal_policy::residency::{Leaving, Reservation, Residency, Watermarks};
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, ObjectId, VersionId};
+use shoal_s3::object::Extent;
 
 use self::c2p::EventTimes;
 pub use self::c2p::{CacheEvent, GroupKnowledge, LayerGroup};
@@ -69,6 +70,8 @@ struct PolicyTime {
 #[derive(Debug)]
 pub(super) struct Victim {
     pub(super) leaving: Leaving<BlockId>,
+    /// Length of its data in bytes.
+    pub(super) data_bytes: u64,
     pub(super) mapping: Option<Arc<Mapping>>,
 }
 
@@ -241,21 +244,25 @@ impl Ledger {
 
     /// Returns every block that is here. Mapped blocks come first, the one used last first: a use maps a
     /// block, so these were used after all others. The others follow, ordered by when their version was
-    /// stored, the last one first.
-    pub(super) fn blocks_by_use(&self) -> Vec<BlockId> {
+    /// stored, the last one first. Shorter ones than `data_bytes_min` are left out.
+    pub(super) fn blocks_by_use(&self, data_bytes_min: u64) -> Vec<BlockId> {
         let uses = self.mappings.take_uses();
         let (mut blocks, mut versions) = {
             let mut state = self.state.lock();
             state.touch(&uses);
-            (state.mapped.newest_first(), state.index.versions())
+            let mut mapped = state.mapped.newest_first();
+            mapped.retain(|block| state.index.block_len(*block) >= data_bytes_min);
+            (mapped, state.index.versions())
         };
         let mapped: HashSet<BlockId> = blocks.iter().copied().collect();
         versions.sort_unstable_by(|one, other| other.cmp(one));
         for (_, version) in versions {
             // One lock a version: the list is long, and readers wait for none of it.
-            let all = self.blocks_of(version).into_iter();
+            let state = self.state.lock();
+            let all = state.index.blocks_of(version).into_iter();
             let all = all.map(|index| BlockId { version, index });
-            blocks.extend(all.filter(|block| !mapped.contains(block)));
+            let is_long = |block: &BlockId| state.index.block_len(*block) >= data_bytes_min;
+            blocks.extend(all.filter(|block| !mapped.contains(block) && is_long(block)));
         }
         blocks
     }
@@ -348,13 +355,13 @@ impl Ledger {
         self.state.lock().residency.retake(leaving)
     }
 
-    /// Admits a block that has its name and its room, of a version of so many blocks, and keeps it mapped.
-    /// Returns its bytes, and the mappings that give way to it, for the caller to drop when it holds no lock.
+    /// Admits a block that has its name and its room, and keeps it mapped. Returns its bytes, and the mappings
+    /// that give way to it, for the caller to drop when it holds no lock.
     pub(super) fn admit(
         &self,
         room: Reservation,
         object: ObjectId,
-        (block, blocks): (BlockId, u32),
+        (block, extent): (BlockId, Extent),
         sequence: u64,
         mapping: Mapping,
     ) -> (Bytes, Vec<Arc<Mapping>>) {
@@ -363,19 +370,18 @@ impl Ledger {
         let mut state = self.state.lock();
         state.advance();
         state.residency.commit(room, block);
-        state.has_come(object, (block, blocks), sequence);
+        state.has_come(object, (block, extent), sequence);
         let bytes = self.mappings.insert(block, mapping, clock::instant());
         let unmapped = state.mapped.insert(block, data_bytes, &self.mappings);
         (bytes, unmapped)
     }
 
-    /// Admits a block that an earlier process left on the disk, of a version of so many blocks. Returns
-    /// `false` if there is no room for it.
+    /// Admits a block that an earlier process left on the disk. Returns `false` if there is no room for it.
     pub(super) fn restore(
         &self,
         bytes: u64,
         object: ObjectId,
-        (block, blocks): (BlockId, u32),
+        (block, extent): (BlockId, Extent),
         sequence: u64,
     ) -> bool {
         let mut state = self.state.lock();
@@ -384,7 +390,7 @@ impl Ledger {
         };
         state.advance();
         state.residency.restore(room, block);
-        state.has_come(object, (block, blocks), sequence);
+        state.has_come(object, (block, extent), sequence);
         true
     }
 
@@ -477,9 +483,9 @@ impl State {
         }
     }
 
-    /// Notes that a block is resident now, of a version of so many blocks.
-    fn has_come(&mut self, object: ObjectId, (block, blocks): (BlockId, u32), sequence: u64) {
-        self.index.insert(object, (block, blocks), sequence);
+    /// Notes that a block is resident now.
+    fn has_come(&mut self, object: ObjectId, (block, extent): (BlockId, Extent), sequence: u64) {
+        self.index.insert(object, (block, extent), sequence);
         self.observe(block);
         self.pin_arrived(object, block);
     }
@@ -515,11 +521,16 @@ impl State {
     }
 
     fn forget(&mut self, leaving: Leaving<BlockId>, mappings: &Mappings) -> Victim {
+        let data_bytes = self.index.block_len(leaving.key);
         let was_indexed = self.index.remove(leaving.key);
         debug_assert!(was_indexed, "what has room is in the index");
         self.mapped.remove(leaving.key);
         let mapping = mappings.remove(leaving.key);
-        Victim { leaving, mapping }
+        Victim {
+            leaving,
+            data_bytes,
+            mapping,
+        }
     }
 }
 

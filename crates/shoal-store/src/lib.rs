@@ -165,9 +165,9 @@ pub struct Store {
 
 /// Watching and closing.
 impl Store {
-    /// Has `watcher` hear of each block that is stored or removed from now on. It is called by the threads
-    /// that change the store, so it must not wait. Only the first watcher counts.
-    pub fn watch(&self, watcher: impl Fn(BlockId, BlockEvent) + Send + Sync + 'static) {
+    /// Calls `watcher` for each block that is stored or removed from now on, with its length in bytes. It is
+    /// called by the threads that change the store, so it must not wait. Only the first watcher counts.
+    pub fn watch(&self, watcher: impl Fn(BlockId, u64, BlockEvent) + Send + Sync + 'static) {
         self.watch.set(Box::new(watcher));
     }
 
@@ -253,10 +253,10 @@ impl Store {
 
     /// Returns every block that is here. Mapped blocks come first, the one used last first: a use maps a
     /// block, so these were used after all others. The others follow, ordered by when their version was
-    /// stored, the last one first.
-    pub async fn blocks_by_use(&self) -> Vec<BlockId> {
+    /// stored, the last one first. Shorter ones than `data_bytes_min` are left out.
+    pub async fn blocks_by_use(&self, data_bytes_min: u64) -> Vec<BlockId> {
         let ledger = Arc::clone(&self.ledger);
-        run_blocking(move || ledger.blocks_by_use())
+        run_blocking(move || ledger.blocks_by_use(data_bytes_min))
             .await
             .unwrap_or_default()
     }

@@ -113,7 +113,8 @@ impl Publisher {
     ) -> Result<Bytes, Refusal> {
         match staged.publish(footer, mapping)? {
             Published::Stored(bytes) => {
-                self.watch.tell(footer.block(), BlockEvent::Stored);
+                self.watch
+                    .tell(footer.block(), footer.data_bytes, BlockEvent::Stored);
                 Ok(bytes)
             }
             Published::AlreadyHere => self.loader.load(footer.block()).ok_or(Refusal::NoRoom),

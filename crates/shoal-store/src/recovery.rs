@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 
 use shoal_policy::{BlockId, ObjectId};
+use shoal_s3::object::Extent;
 
 use super::disk::{self, Disk, FOLDERS, ReadError};
 use super::ledger::Ledger;
@@ -55,8 +56,8 @@ struct Found {
 #[derive(Debug)]
 struct FoundBlock {
     block: BlockId,
-    /// The number of blocks of its version.
-    blocks: u32,
+    /// That of its version.
+    extent: Extent,
     object: ObjectId,
     sequence: u64,
     /// Room that the block takes.
@@ -161,7 +162,7 @@ impl Recoverer<'_> {
         }
         for FoundBlock {
             block,
-            blocks,
+            extent,
             object,
             sequence,
             charge_bytes,
@@ -169,7 +170,7 @@ impl Recoverer<'_> {
         {
             let is_restored = self
                 .ledger
-                .restore(charge_bytes, object, (block, blocks), sequence);
+                .restore(charge_bytes, object, (block, extent), sequence);
             assert!(is_restored, "room that was counted as free is free");
             recovery.blocks += 1;
             recovery.bytes += charge_bytes;
@@ -263,7 +264,7 @@ fn classify(disk: &Disk, folder: u16, entry: &DirEntry, block_bytes: u64) -> io:
             let (object, sequence) = (footer.version.object, footer.sequence);
             Ok(Kind::Block(FoundBlock {
                 block,
-                blocks: footer.version.block_count(),
+                extent: footer.version.extent(),
                 object,
                 sequence,
                 charge_bytes,

@@ -141,14 +141,15 @@ impl Removal {
     /// Removes a block that cannot be read or is damaged. Its file goes to the quarantine, unless readers
     /// still hold it.
     pub(super) fn condemn(&self, block: BlockId, reason: RemovalReason, error: &ReadError) {
-        let Some(Victim { leaving, mapping }) = self.ledger.remove(block) else {
+        let Some(victim) = self.ledger.remove(block) else {
             return;
         };
         tracing::warn!(?block, %error, "a block on disk is damaged or unreadable; it will be fetched again");
         if reason == RemovalReason::Corrupt {
             self.counters.corrupt_blocks.add(1);
         }
-        self.eviction_log.removed(block, reason);
+        self.eviction_log.removed(&victim, reason);
+        let Victim { leaving, mapping, .. } = victim;
         let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
         let is_held = mapping.as_ref().is_some_and(|held| held.strong_count() > 0);
         // A file that readers still hold is unlinked, so that its room is free when they are done.
@@ -230,7 +231,7 @@ impl Removal {
 
     fn remove_all(&self, victims: impl IntoIterator<Item = Victim>, reason: RemovalReason) {
         for victim in victims {
-            self.eviction_log.removed(victim.leaving.key, reason);
+            self.eviction_log.removed(&victim, reason);
             self.remove_file(PendingRemoval::of_block(victim));
         }
     }

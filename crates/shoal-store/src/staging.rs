@@ -192,10 +192,10 @@ impl StagedFile {
             staging.removal.abandon(file.number, room);
             return Err(refusal);
         }
-        let (object, blocks) = (footer.version.object, footer.version.block_count());
+        let (object, extent) = (footer.version.object, footer.version.extent());
         let (bytes, unmapped) = staging
             .ledger
-            .admit(room, object, (block, blocks), footer.sequence, mapping);
+            .admit(room, object, (block, extent), footer.sequence, mapping);
         drop(name);
         // Unmapping takes a while; no other thread should wait for it.
         drop(unmapped);

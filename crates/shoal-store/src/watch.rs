@@ -14,7 +14,7 @@ pub enum BlockEvent {
     Removed,
 }
 
-type Watcher = Box<dyn Fn(BlockId, BlockEvent) + Send + Sync>;
+type Watcher = Box<dyn Fn(BlockId, u64, BlockEvent) + Send + Sync>;
 
 /// Passes events on to the watcher, once there is one.
 #[derive(Default)]
@@ -26,9 +26,9 @@ impl Watch {
         let _ = self.0.set(watcher);
     }
 
-    pub(super) fn tell(&self, block: BlockId, event: BlockEvent) {
+    pub(super) fn tell(&self, block: BlockId, data_bytes: u64, event: BlockEvent) {
         if let Some(watcher) = self.0.get() {
-            watcher(block, event);
+            watcher(block, data_bytes, event);
         }
     }
 }

@@ -8,7 +8,6 @@ for at = 2, #ARGV, 2 do
     answers[#answers + 1] = -1
   else
     answers[#answers + 1] = weight_of(index)
-    set_weight(index, 0)
   end
 end
 return { answers, elsewhere(me) }

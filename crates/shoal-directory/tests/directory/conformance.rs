@@ -44,7 +44,7 @@ macro_rules! conforms {
                 a_marker_is_there_once_it_was_set
                 an_entry_shows_holders_claimant_and_weight
                 a_copy_that_leaves_others_leaves_its_weight_to_them
-                the_last_copy_takes_the_global_weight_and_stays_until_it_is_dropped
+                the_last_copy_leaves_the_global_weight_where_it_is_until_its_node_takes_it
                 of_all_holders_that_leave_at_once_one_has_the_last_copy
                 a_weight_has_a_bound
                 nodes_hear_of_each_others_state
@@ -336,6 +336,13 @@ async fn leave(directory: &Shared, holder: u64, leaving: &[(u32, u64)]) -> Vec<L
     directory.leave(node(holder), group, leaving).await.unwrap().each
 }
 
+async fn take(directory: &Shared, weights: &[(u32, u64)]) {
+    directory
+        .take(Group::of(block(weights[0].0)), weights)
+        .await
+        .unwrap();
+}
+
 async fn entry(directory: &Shared, index: u32) -> Entry {
     let mut entry = directory.entry(block(index)).await.unwrap();
     entry.holders.sort_unstable();
@@ -383,18 +390,28 @@ async fn a_copy_that_leaves_others_leaves_its_weight_to_them(directory: &Shared)
     );
 }
 
-async fn the_last_copy_takes_the_global_weight_and_stays_until_it_is_dropped(directory: &Shared) {
-    held(directory, 1, &[0]).await;
-    used(directory, &[(0, 7)]).await;
-    assert_eq!(leave(directory, 1, &[(0, 1)]).await, [Left::Last(7)]);
-    assert_eq!(
-        leave(directory, 1, &[(0, 8)]).await,
-        [Left::Last(0)],
-        "taken once"
-    );
-    assert_eq!(entry(directory, 0).await.holders, [node(1)]);
+async fn the_last_copy_leaves_the_global_weight_where_it_is_until_its_node_takes_it(directory: &Shared) {
+    held(directory, 1, &[0, 1]).await;
+    used(directory, &[(0, 7), (1, 2)]).await;
+    for _ in 0..2 {
+        let left = leave(directory, 1, &[(0, 1), (1, 1)]).await;
+        assert_eq!(left, [Left::Last(7), Left::Last(2)]);
+    }
+    // Another node has used it since.
+    used(directory, &[(0, 2)]).await;
+    take(directory, &[(0, 7)]).await;
+    let known = |global_weight| Entry {
+        holders: vec![node(1)],
+        claimant: None,
+        global_weight,
+    };
+    assert_eq!(entry(directory, 0).await, known(2));
+    assert_eq!(entry(directory, 1).await, known(2), "nothing was taken of it");
+    take(directory, &[(0, 3), (1, 2)]).await;
+    assert_eq!(entry(directory, 0).await, known(0), "there is no weight below zero");
     used(directory, &[(0, 2)]).await;
     dropped(directory, 1, &[0]).await;
+    take(directory, &[(0, 1)]).await;
     held(directory, 2, &[0]).await;
     assert_eq!(
         entry(directory, 0).await.global_weight,

@@ -165,7 +165,7 @@ pub struct BlockLocation {
     pub decision: Option<String>,
     /// The layer to which it belongs on this node, present or not.
     pub layer: String,
-    /// Its homes in each layer beyond L1, from L2 outwards. None while a directory says where blocks are.
+    /// Its homes in each layer beyond L1, from L2 outwards. None while a directory says where it is.
     pub homes: Vec<String>,
 }
 
@@ -288,7 +288,7 @@ impl Explainer {
             node: self.node.clone(),
             pins: self.pins(&query.object),
             version: known.as_deref().map(KnownVersion::from),
-            blocks: ids.iter().map(|block| self.place(*block)).collect(),
+            blocks: ids.iter().map(|block| self.place(*block, known.as_deref())).collect(),
             entries: self.entries(&ids[..ids.len().min(ENTRIES_MAX)]).await,
             completeness: self.completeness(&ids, known.as_deref()),
         }
@@ -413,7 +413,7 @@ impl Explainer {
         }
     }
 
-    fn place(&self, block: BlockId) -> BlockLocation {
+    fn place(&self, block: BlockId, version: Option<&Version>) -> BlockLocation {
         let (here, reason) = if self.store.contains(block) {
             (Presence::Resident, None)
         } else if self.single_flight.contains(block) {
@@ -425,10 +425,9 @@ impl Explainer {
                 None => (Presence::Unasked, None),
             }
         };
-        let has_homes = self
-            .directory
-            .as_ref()
-            .is_none_or(|directory| !directory.answers());
+        let directory = self.directory.as_ref().filter(|directory| directory.answers());
+        let is_long = |version: &Version| BlockDirectory::enters(version.block_len(block.index));
+        let is_entered = directory.is_some() && version.is_none_or(is_long);
         BlockLocation {
             index: block.index,
             here,
@@ -440,10 +439,10 @@ impl Explainer {
             }),
             decision: self.decision(block),
             layer: self.store.layer_of(block).to_string(),
-            homes: if has_homes {
-                self.cooperation.homes(block)
-            } else {
+            homes: if is_entered {
                 Vec::new()
+            } else {
+                self.cooperation.homes(block)
             },
         }
     }

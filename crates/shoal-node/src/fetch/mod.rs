@@ -188,9 +188,10 @@ impl Fetcher {
         }
     }
 
-    /// Whether a read that another node asked for counts as a use at that node, and not here.
-    pub fn counts_uses_by_reader(&self) -> bool {
-        self.has_gwf
+    /// Whether a read of a block of this length that another node asked for counts as a use at that node, by
+    /// way of the block's entry, and not here.
+    pub fn counts_uses_by_reader(&self, block_bytes: u64) -> bool {
+        self.has_gwf && BlockDirectory::enters(block_bytes)
     }
 
     /// Whether a block of this worth may come unasked: readers leave time for it, and it is worth more than

@@ -25,6 +25,8 @@ pub struct Least {
     pub block: BlockId,
     /// Its worth here.
     pub worth: Worth,
+    /// Length of its data in bytes.
+    pub data_bytes: u64,
     /// The room that it takes, in bytes.
     pub bytes: u64,
 }
@@ -34,6 +36,8 @@ pub struct Least {
 pub struct NextToLeave {
     /// The block, with its worth and that of the one after it.
     pub candidate: Candidate<BlockId>,
+    /// Length of its data in bytes.
+    pub data_bytes: u64,
     /// Whether it leaves because its object is not complete, regardless of its worth (C2P above GWF).
     pub is_of_incomplete: bool,
 }
@@ -78,7 +82,12 @@ impl Ledger {
                 break;
             }
             excess_bytes = excess_bytes.saturating_sub(bytes);
-            least.push(Least { block, worth, bytes });
+            least.push(Least {
+                block,
+                worth,
+                data_bytes: state.index.block_len(block),
+                bytes,
+            });
         }
         least
     }
@@ -89,17 +98,15 @@ impl Ledger {
         let (readers, mappings) = (&state.readers, &self.mappings);
         let mut leave = |block: &BlockId| !spared.contains_key(block) && may_leave(*block, readers, mappings);
         let gwf = state.gwf()?;
-        if let Some(first) = state.incomplete(&mut leave).first() {
-            let candidate = gwf.candidate(&mut |block| block == first)?;
-            return Some(NextToLeave {
-                candidate,
-                is_of_incomplete: true,
-            });
-        }
-        let candidate = gwf.candidate(&mut leave)?;
+        let incomplete = state.incomplete(&mut leave);
+        let candidate = match incomplete.first() {
+            Some(first) => gwf.candidate(&mut |block| block == first)?,
+            None => gwf.candidate(&mut leave)?,
+        };
         Some(NextToLeave {
             candidate,
-            is_of_incomplete: false,
+            data_bytes: state.index.block_len(candidate.key),
+            is_of_incomplete: !incomplete.is_empty(),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use shoal_policy::admission::Refusal;
 
-use super::{Absence, BLOCK, Lab, ROOMY, RemovalReason, Urgency, data, put, put_all, version};
+use super::{Absence, BLOCK, BlockEvent, Lab, ROOMY, RemovalReason, Urgency, data, put, put_all, version};
 use bytes::Bytes;
 
 #[tokio::test]
@@ -15,15 +15,41 @@ async fn the_block_used_last_is_listed_first() {
     }
     let [first, second, third] = versions.map(|version| version.block(0));
     store.get_resident(first).unwrap();
-    assert_eq!(store.blocks_by_use().await, [first, third, second]);
+    assert_eq!(store.blocks_by_use(0).await, [first, third, second]);
     let (store, _) = lab.reopen(store).await;
     assert_eq!(
-        store.blocks_by_use().await,
+        store.blocks_by_use(0).await,
         [third, second, first],
         "as they were stored"
     );
     store.load(second).await.unwrap();
-    assert_eq!(store.blocks_by_use().await, [second, third, first]);
+    assert_eq!(store.blocks_by_use(0).await, [second, third, first]);
+}
+
+#[tokio::test]
+async fn short_blocks_are_left_out_of_a_list_and_told_with_their_length() {
+    let lab = Lab::new(ROOMY);
+    let (store, _) = lab.open();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    store.watch(move |block, bytes, event| tell.send((block, bytes, event)).unwrap());
+    let (long, short) = (version(1, "a", BLOCK + 5), version(2, "a", BLOCK - 1));
+    put_all(&store, &long).await;
+    put_all(&store, &short).await;
+    assert_eq!(store.blocks_by_use(BLOCK).await, [long.block(0)]);
+    assert_eq!(store.blocks_by_use(6).await, [short.block(0), long.block(0)]);
+    store.remove_object(long.object);
+    let mut events = Vec::new();
+    for _ in 0..5 {
+        events.push(told.recv().await.unwrap());
+    }
+    let of = |block, bytes| [BlockEvent::Stored, BlockEvent::Removed].map(|event| (block, bytes, event));
+    for known in [of(long.block(0), BLOCK), of(long.block(1), 5)].as_flattened() {
+        assert!(events.contains(known), "{known:?} of {events:?}");
+    }
+    // Blocks that are not mapped.
+    let (store, _) = lab.reopen(store).await;
+    assert_eq!(store.blocks_by_use(BLOCK).await, []);
+    assert_eq!(store.blocks_by_use(BLOCK - 1).await, [short.block(0)]);
 }
 
 #[tokio::test]

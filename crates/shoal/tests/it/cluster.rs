@@ -129,7 +129,12 @@ impl Cluster {
 
     /// Puts an object of so many blocks, each with bytes of its own.
     pub(crate) fn put(&self, key: &str, blocks: u64) -> bytes::Bytes {
-        let object = Object::new(Content::synthetic(blocks * BLOCK, key.len() as u64 + blocks));
+        self.put_bytes(key, blocks * BLOCK)
+    }
+
+    /// As [`put`](Self::put), of so many bytes.
+    pub(crate) fn put_bytes(&self, key: &str, len: u64) -> bytes::Bytes {
+        let object = Object::new(Content::synthetic(len, key.len() as u64 + len / BLOCK));
         let bytes = object.content.all();
         self.lake.put("b", key, object);
         bytes

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use shoal_node::config::{Config, CooperationMode};
+use shoal_store::RemovalReason;
 use tempfile::TempDir;
 
 use super::redis::Redis;
@@ -51,6 +52,40 @@ async fn a_block_read_by_one_node_is_served_to_its_neighbours() {
         assert_eq!(status["cooperation"]["mode"], "directory");
     }
     assert_eq!(cluster.lake.body_bytes_sent(), bytes.len() as u64);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn blocks_below_64_kib_have_no_entries_and_are_found_at_their_homes() {
+    let cluster = start(2).await;
+    let objects = [("long", 2 * BLOCK + 5), ("small", BLOCK - 1), ("tiny", 5)];
+    let objects = objects.map(|(key, len)| (key, cluster.put_bytes(key, len)));
+    for node in [0, 1] {
+        for (key, bytes) in &objects {
+            cluster.read(node, key, bytes).await;
+        }
+        cluster.settle_reports().await;
+    }
+    let read: usize = objects.iter().map(|(_, bytes)| bytes.len()).sum();
+    assert_eq!(cluster.lake.body_bytes_sent(), read as u64);
+    let holders = async |key: &str| {
+        let explained = cluster.explained(0, key).await;
+        let entries = explained["entries"].as_array().unwrap().clone();
+        let holders = entries.iter().map(|entry| entry["holders"].as_array().unwrap().len());
+        holders.collect::<Vec<_>>()
+    };
+    assert_eq!(holders("long").await, [2, 2, 0]);
+    assert_eq!(holders("small").await, [0]);
+    let reports = async || {
+        let name = "shoal_directory_requests_total{request=\"report\",outcome=\"answered\"}";
+        cluster.metric(0, name).await
+    };
+    let before = reports().await;
+    let here = cluster.nodes[0].store().blocks_by_use(0).await;
+    let here = here.into_iter().map(|block| (block, RemovalReason::Room));
+    cluster.nodes[0].store().part_with(here.collect()).await;
+    cluster.settle_reports().await;
+    assert_eq!(reports().await, before + 1, "two blocks of one object");
     cluster.stop().await;
 }
 

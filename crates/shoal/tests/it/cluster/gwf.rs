@@ -241,6 +241,48 @@ async fn a_node_whose_readers_wait_takes_no_pushes() {
     cluster.stop().await;
 }
 
+/// They have no entries: other nodes look for them at their homes.
+#[tokio::test]
+async fn a_small_block_leaves_its_home_as_the_last_copy_and_other_nodes_as_a_copy() {
+    let cluster = Cluster::start_with(2, with_little_room).await;
+    cluster.exchanges().await;
+    let keys: Vec<_> = (0..12).map(|number| format!("small-{number}")).collect();
+    let mut homes = Vec::new();
+    for key in &keys {
+        let bytes = cluster.put_bytes(key, BLOCK - 1);
+        cluster.read(0, key, &bytes).await;
+        cluster.settle().await;
+        let explained = cluster.explained(0, key).await;
+        let is_home = explained["blocks"][0]["homes"][0] == "n0";
+        // A use through the other node counts where the block is found.
+        cluster.read(1, key, &bytes).await;
+        cluster.settle().await;
+        // The policy hears of uses in batches.
+        cluster.nodes[0].store().blocks_by_use(0).await;
+        let after = cluster.explained(0, key).await;
+        let [before, after] =
+            [explained, after].map(|page| page["blocks"][0]["worth"]["weight"].as_u64().unwrap());
+        assert_eq!(after - before, u64::from(is_home), "{key}");
+        homes.push(is_home);
+    }
+    assert!(homes.contains(&true) && homes.contains(&false), "{homes:?}");
+    let have_left = async |cluster: &Cluster| {
+        for key in &keys {
+            if cluster.explained(0, key).await["blocks"][0]["here"] != "evicted" {
+                return false;
+            }
+        }
+        true
+    };
+    cluster.fill(0, "filler", have_left).await;
+    for (key, is_home) in keys.iter().zip(homes) {
+        let block = &cluster.explained(0, key).await["blocks"][0];
+        let expected = if is_home { "dropped" } else { "copied" };
+        assert_eq!(block["decision"], expected, "{key}: {block}");
+    }
+    cluster.stop().await;
+}
+
 #[tokio::test]
 async fn without_an_answer_of_the_directory_room_is_made_by_local_worth() {
     let nowhere = format!("redis://{}", free_address());
