@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use shoal_policy::Found;
 use shoal_policy::admission::Refusal;
+use shoal_s3::identity::Identities;
 use shoal_store::{Counters, Health, LayerRoom, RemovalReason, Store, StoreConfig};
 
 use crate::admin::members::{Member, MemberState, Members};
@@ -54,6 +55,8 @@ pub struct Observer {
     pub config: ObserverConfig,
     /// The lake client.
     pub lake: Arc<Endpoint>,
+    /// The clients that this node knows.
+    pub identities: Arc<Identities>,
     /// The store.
     pub store: Arc<Store>,
     /// How the layers share the room.

@@ -24,6 +24,19 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// Number of characters of a message of the lake that are logged.
 const MESSAGE_CHARS: usize = 200;
 
+/// What an answer says of the account that signed the request.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// The endpoint recognised it; it may not do what was asked.
+    Accepted,
+    /// The endpoint does not accept it, and gives this message.
+    Refused(AccountRefusal, String),
+    /// An answer without a body leaves that open.
+    Open,
+    /// The endpoint failed at the request.
+    Failed,
+}
+
 impl Endpoint {
     /// Notes whether the endpoint answered, and whether it accepted the account.
     ///
@@ -45,57 +58,78 @@ impl Endpoint {
         let Some((signer, owner)) = account.signer() else {
             return Ok(response);
         };
-        if !AccountRefusal::is_possible(response.status()) {
-            if !response.status().is_server_error() {
-                self.health.accepted(owner, &signer.access_key);
-            }
+        let (response, verdict) = Verdict::of(response).await?;
+        if matches!(verdict, Verdict::Accepted) {
+            self.health.accepted(owner, &signer.access_key);
+        }
+        self.check_refusal(response, verdict, account, context)
+    }
+
+    /// As [`check_account`](Self::check_account), for a verdict that does not count if it is good.
+    pub(super) fn check_refusal(
+        &self,
+        response: Response<LakeBody>,
+        verdict: Verdict,
+        account: &LakeAccount,
+        context: &RequestContext,
+    ) -> Result<Response<LakeBody>, EndpointError> {
+        let Some((signer, owner)) = account.signer() else {
             return Ok(response);
+        };
+        let refusal = match verdict {
+            Verdict::Accepted | Verdict::Failed => return Ok(response),
+            Verdict::Open => {
+                self.health.doubted();
+                self.health.refusal_of(owner, &signer.access_key)
+            }
+            Verdict::Refused(refusal, message) => {
+                if self.health.refused(owner, &signer.access_key, refusal) {
+                    let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
+                    let clocks = date.and_then(|date| clock_difference(date, clock::utc_now()));
+                    tracing::warn!(
+                        account = %owner.describe(&signer.access_key),
+                        operation = context.operation,
+                        lake_says = ?message,
+                        clocks,
+                        hint = refusal.hint(),
+                        "{refusal}: this node's configuration is at fault, not its clients",
+                    );
+                }
+                Some(refusal)
+            }
+        };
+        match refusal.filter(|_| owner.is_the_nodes()) {
+            Some(refusal) => Err(context.failed(Failure::AccountRefused, refusal.to_string())),
+            None => Ok(response),
+        }
+    }
+}
+
+impl Verdict {
+    /// Reads the beginning of an error document, which also stays in the answer.
+    pub(super) async fn of(
+        response: Response<LakeBody>,
+    ) -> Result<(Response<LakeBody>, Self), EndpointError> {
+        let status = response.status();
+        if status.is_server_error() {
+            return Ok((response, Self::Failed));
+        }
+        if !AccountRefusal::is_possible(status) {
+            return Ok((response, Self::Accepted));
         }
         let (response, beginning) = Box::pin(peek(response)).await?;
         let error = ErrorDocument::read(&beginning).ok().flatten();
-        let code = error
-            .as_ref()
-            .map(|error| error.code.trim())
-            .filter(|code| !code.is_empty());
-        let refusal = match code.map(AccountRefusal::of_code) {
-            Some(Some(refusal)) => Some(refusal),
-            // The endpoint recognised the account, which may not do what was asked.
-            Some(None) => {
-                self.health.accepted(owner, &signer.access_key);
-                None
-            }
-            None => {
-                self.health.doubted();
-                let known = self.health.refusal_of(owner, &signer.access_key);
-                return match known {
-                    Some(refusal) if owner.is_the_nodes() => {
-                        Err(context.failed(Failure::AccountRefused, refusal.to_string()))
-                    }
-                    _ => Ok(response),
-                };
-            }
+        let verdict = match error.filter(|error| !error.code.trim().is_empty()) {
+            None => Self::Open,
+            Some(error) => match AccountRefusal::of_code(error.code.trim()) {
+                None => Self::Accepted,
+                Some(refusal) => {
+                    let message = error.message.trim().chars().take(MESSAGE_CHARS);
+                    Self::Refused(refusal, message.collect())
+                }
+            },
         };
-        let Some(refusal) = refusal else {
-            return Ok(response);
-        };
-        if self.health.refused(owner, &signer.access_key, refusal) {
-            let message = error.map(|error| error.message).unwrap_or_default();
-            let message: String = message.trim().chars().take(MESSAGE_CHARS).collect();
-            let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
-            let clocks = date.and_then(|date| clock_difference(date, clock::utc_now()));
-            tracing::warn!(
-                account = %owner.describe(&signer.access_key),
-                operation = context.operation,
-                lake_says = ?message,
-                clocks,
-                hint = refusal.hint(),
-                "{refusal}: this node's configuration is at fault, not its clients",
-            );
-        }
-        if owner.is_the_nodes() {
-            return Err(context.failed(Failure::AccountRefused, refusal.to_string()));
-        }
-        Ok(response)
+        Ok((response, verdict))
     }
 }
 

@@ -26,6 +26,8 @@ pub struct EndpointHealth {
     has_answered: AtomicBool,
     /// It has accepted an account that this node provides for identities without one.
     has_accepted_own: AtomicBool,
+    /// It has accepted any account.
+    has_accepted_any: AtomicBool,
     /// The last request had no answer.
     is_silent: AtomicBool,
     /// An answer without a body leaves open whether something is wrong with an account.
@@ -68,6 +70,7 @@ impl EndpointHealth {
 
     /// Notes that the endpoint recognised this account in a request that it signed.
     pub(super) fn accepted(&self, owner: Owner, access_key: &str) {
+        self.has_accepted_any.store(true, Ordering::Relaxed);
         if matches!(owner, Owner::Lake | Owner::Chain) {
             self.has_accepted_own.store(true, Ordering::Relaxed);
         }
@@ -121,6 +124,11 @@ impl EndpointHealth {
     /// Whether the endpoint has ever accepted the account of identities that have none.
     pub fn has_accepted_own(&self) -> bool {
         self.has_accepted_own.load(Ordering::Relaxed)
+    }
+
+    /// Whether the endpoint has ever accepted an account, be it the node's or an identity's.
+    pub fn has_accepted_any(&self) -> bool {
+        self.has_accepted_any.load(Ordering::Relaxed)
     }
 
     /// Whether the last request had no answer.
@@ -189,7 +197,9 @@ mod tests {
             health.refusal_of(Owner::Lake, "AK"),
             Some(AccountRefusal::UnknownKey)
         );
-        assert!(!health.has_accepted_own());
+        assert!(!health.has_accepted_any());
+        health.accepted(Owner::Client, "other");
+        assert!(health.has_accepted_any() && !health.has_accepted_own());
         health.accepted(Owner::Lake, "other");
         assert!(health.has_accepted_own());
         assert_eq!(health.refused_accounts().len(), 1);

@@ -8,19 +8,23 @@ use std::time::Duration;
 
 use http::header::{HOST, HeaderValue, USER_AGENT};
 use http::uri::{PathAndQuery, Uri};
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode};
 use shoal_s3::identity::NODE;
 use shoal_s3::sigv4::PayloadHash;
 
+use super::account_check::Verdict;
 use super::connect::{ConnectError, Connector};
 use super::error::{EndpointError, Failure, RequestContext};
 use super::request_body::OutgoingBody;
 use super::timeouts::RequestClass;
-use super::{ConnectionChoice, Endpoint, Head, LakeAccount};
+use super::{ConnectionChoice, Endpoint, Head, LakeAccount, LakeBody};
 use crate::clock;
 
 /// The name of the request in metrics and errors.
 const OPERATION: &str = "ask_lake";
+
+/// Some lakes check the region of a signature only if the request names a bucket. This one need not exist.
+const IN_A_BUCKET: &str = "/shoal-probe?list-type=2&max-keys=1";
 
 /// The user agent of the node, by which the lake's log tells the node's requests from those of clients.
 const OWN_NAME: HeaderValue = HeaderValue::from_static(concat!("shoal/", env!("CARGO_PKG_VERSION")));
@@ -56,28 +60,41 @@ impl fmt::Display for ProbeError {
 }
 
 impl Endpoint {
-    /// Lists the buckets as `account`: the only request that needs no bucket and changes nothing. A refusal
-    /// is an answer like any other. Whether the account is accepted is noted in the
-    /// [`EndpointHealth`](super::EndpointHealth).
+    /// Asks for a bucket and for the list of buckets as `account`, which changes nothing. A refusal is an answer
+    /// like any other. The [`EndpointHealth`](super::EndpointHealth) notes whether the account is accepted: the
+    /// endpoint refuses it in neither answer.
     ///
     /// # Errors
     ///
     /// Fails if the lake does not answer, or speaks the other one of `http` and `https`.
     pub async fn probe(&self, account: &LakeAccount) -> Result<(), ProbeError> {
-        let context = RequestContext {
-            operation: OPERATION,
-            endpoint: self.url.clone(),
-            target: PathAndQuery::from_static("/"),
-        };
-        let error = match self.probe_once(account, &context).await {
-            // A TLS server may answer 400 to a request that is not encrypted.
-            Ok(StatusCode::BAD_REQUEST) => {
-                context.failed(Failure::Unintelligible, "it answered 400 Bad Request")
+        let asked = async {
+            if account.signer().is_some() {
+                let in_a_bucket = self.context_of(IN_A_BUCKET);
+                let (response, verdict) = Verdict::of(self.ask(account, &in_a_bucket).await?).await?;
+                if matches!(verdict, Verdict::Refused(..)) {
+                    self.health.answered();
+                    return self.check_refusal(response, verdict, account, &in_a_bucket).map(drop);
+                }
             }
-            Ok(_) => return Ok(()),
+            let list = self.context_of("/");
+            let outcome = self.ask(account, &list).await;
+            let response = self.check_account(outcome, account, &list).await?;
+            // The list of buckets may be long, and is not read: its connection ends here.
+            if response.status() == StatusCode::BAD_REQUEST {
+                // A TLS server may answer 400 to a request that is not encrypted.
+                return Err(list.failed(Failure::Unintelligible, "it answered 400 Bad Request"));
+            }
+            Ok(())
+        };
+        let error = match asked.await {
+            Ok(()) => return Ok(()),
             Err(error) if error.kind() == Failure::AccountRefused => return Ok(()),
             Err(error) => error,
         };
+        if error.kind().is_silence() {
+            self.health.unanswered();
+        }
         let speaks = self.other_scheme(&error).await;
         if speaks.is_none() && !self.health.is_silent() {
             return Ok(());
@@ -86,11 +103,19 @@ impl Endpoint {
         Err(ProbeError { error, speaks })
     }
 
-    async fn probe_once(
+    fn context_of(&self, target: &'static str) -> RequestContext {
+        RequestContext {
+            operation: OPERATION,
+            endpoint: self.url.clone(),
+            target: PathAndQuery::from_static(target),
+        }
+    }
+
+    async fn ask(
         &self,
         account: &LakeAccount,
         context: &RequestContext,
-    ) -> Result<StatusCode, EndpointError> {
+    ) -> Result<Response<LakeBody>, EndpointError> {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, self.host.clone());
         headers.insert(USER_AGENT, OWN_NAME);
@@ -108,18 +133,10 @@ impl Endpoint {
             .sign(&self.region, &self.keys, clock::utc_now())?
             .with(OutgoingBody::EMPTY);
         // A connection that was kept open says nothing about the endpoint now.
-        let outcome = self
-            .exchange(
-                context,
-                RequestClass::Read,
-                request,
-                (&self.pool, ConnectionChoice::New),
-            )
+        let choice = (&self.pool, ConnectionChoice::New);
+        self.exchange(context, RequestClass::Read, request, choice)
             .await
-            .map_err(|failed| self.failed(failed));
-        let response = self.check_account(outcome, account, context).await?;
-        // The list of buckets may be long, and is not read: its connection ends here.
-        Ok(response.status())
+            .map_err(|failed| self.failed(failed))
     }
 
     /// Returns the other scheme, if the request failed in a way that it explains and the endpoint does speak

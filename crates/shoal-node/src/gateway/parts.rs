@@ -67,6 +67,7 @@ impl Parts {
             in_flight: Arc::clone(&core.in_flight),
             config: observer_config(&core.config),
             lake: Arc::clone(&core.lake),
+            identities: Arc::clone(&core.identities),
             store: Arc::clone(&core.store),
             split: Arc::clone(&core.split),
             single_flight: Arc::clone(&core.single_flight),

@@ -83,6 +83,59 @@ async fn a_node_whose_account_the_lake_has_never_accepted_is_not_ready() {
     node.stop().await;
 }
 
+/// Identities without an account of their own at the lake sign there with the key pair that clients have.
+#[tokio::test]
+async fn a_node_of_whose_identities_the_lake_accepts_none_is_not_ready_until_it_accepts_one() {
+    let node = Node::start_with(|config| {
+        for identity in &mut config.identities {
+            identity.secret_key = Secret::new("not its secret at the lake");
+        }
+    })
+    .await;
+    let unready = StatusCode::SERVICE_UNAVAILABLE;
+    let refused = "lake-account-refused";
+    becomes(&node, unready, &["lake-never-answered", refused, refused]).await;
+    node.stop().await;
+    let node = Node::start_with(|config| {
+        config.identities[0].secret_key = Secret::new("not its secret at the lake");
+    })
+    .await;
+    // The other one is served as well as by any node.
+    becomes(&node, StatusCode::OK, &[refused]).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_of_whose_lake_accounts_for_identities_none_is_known_is_not_ready() {
+    let node = Node::start_with(|config| {
+        for (number, identity) in config.identities.iter_mut().enumerate() {
+            identity.lake_access_key = Some(format!("unknown-{number}"));
+            identity.lake_secret_key = Some(Secret::new("secret"));
+        }
+    })
+    .await;
+    let refused = "lake-account-refused";
+    let unready = StatusCode::SERVICE_UNAVAILABLE;
+    becomes(&node, unready, &["lake-never-answered", refused, refused]).await;
+    node.stop().await;
+}
+
+/// Some lakes check the region only of requests that name a bucket, and not of the list of buckets.
+#[tokio::test]
+async fn a_node_that_signs_for_another_region_than_the_lakes_is_not_ready_and_says_so() {
+    let node = Node::start_with(|config| {
+        config.lake.region = "eu-west-9".into();
+        config.lake.access_key = Some(ACCESS_KEY.into());
+        config.lake.secret_key = Some(Secret::new(SECRET_KEY));
+    })
+    .await;
+    let unready = StatusCode::SERVICE_UNAVAILABLE;
+    becomes(&node, unready, &["lake-never-answered", "lake-account-refused"]).await;
+    let page = node.admin("/readyz").await.text().to_owned();
+    assert!(page.contains("set [lake] region"), "{page}");
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn an_account_that_was_accepted_and_no_longer_is_leaves_a_node_ready_and_says_so() {
     let node = Node::start_with(|config| {

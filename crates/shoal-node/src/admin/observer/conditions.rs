@@ -53,18 +53,22 @@ impl Observer {
 
     fn of_the_lake(&self) -> Vec<Condition> {
         let health = self.lake.health();
-        let brings_an_account = self.lake.credentials().own().is_some();
-        let was_good = if brings_an_account {
+        let was_good = if self.lake.credentials().own().is_some() {
             health.has_accepted_own()
-        } else {
+        } else if self.identities.is_empty() {
             health.has_answered()
+        } else {
+            health.has_accepted_any()
         };
         let mut conditions = Vec::new();
         if !was_good {
-            conditions.push(Condition::new(
-                ConditionName::LakeNeverAnswered,
-                "since it started, the lake has not given this node an answer that accepts it; the log says why",
-            ));
+            let detail = if health.has_answered() {
+                "since this node started, the lake has accepted no account that its requests need; \
+                 `lake-account-refused` and the log say why"
+            } else {
+                "since this node started, the lake has not answered it; the log says why"
+            };
+            conditions.push(Condition::new(ConditionName::LakeNeverAnswered, detail));
         } else if health.is_silent() {
             conditions.push(Condition::new(
                 ConditionName::LakeSilent,

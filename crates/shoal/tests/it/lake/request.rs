@@ -73,7 +73,7 @@ impl Request {
         let is_named = self
             .header("user-agent")
             .is_some_and(|name| name.starts_with("shoal/"));
-        self.path == "/" && is_named
+        matches!(self.path.as_str(), "/" | "/shoal-probe") && is_named
     }
 
     /// Concerns an object itself and not one of its sub-resources.

@@ -4,6 +4,7 @@ use http::{HeaderMap, Method};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use sha2::{Digest, Sha256};
 
+use super::REGION;
 use super::object::hex;
 use super::request::decoded_query;
 use crate::chunks::ChunkSigner;
@@ -62,6 +63,10 @@ pub(super) fn verify(
         .credential
         .split_once('/')
         .ok_or("AuthorizationHeaderMalformed")?;
+    // As at MinIO, the list of buckets is of every region.
+    if head.uri.path() != "/" && scope.split('/').nth(1) != Some(REGION) {
+        return Err("AuthorizationHeaderMalformed");
+    }
     let secret = secret_of(access_key).ok_or("InvalidAccessKeyId")?;
     let chunks = ChunkSigner::new(&secret, claim.date, scope, claim.signature);
     let chunks = chunks.ok_or("AuthorizationHeaderMalformed")?;

@@ -118,7 +118,7 @@ async fn an_account_that_the_lake_ceases_to_accept_is_told_and_a_plain_no_is_not
     let denied = client.get("/b/other").send().await;
     assert_eq!((denied.status, denied.text()), (StatusCode::FORBIDDEN, no));
     assert_eq!(node.count("WARN"), 0);
-    assert_eq!(lake.nodes_questions(), 1, "one account, asked about at start");
+    assert_eq!(lake.nodes_questions(), 2, "one account, asked about at start");
 
     lake.misbehave(answer(skewed));
     let refused = client.get("/b/other").send().await;
