@@ -2,6 +2,7 @@
 
 mod advice;
 mod directory;
+mod disk;
 mod link;
 mod lookup;
 mod split;

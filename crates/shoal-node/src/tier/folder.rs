@@ -465,7 +465,11 @@ fn list(layout: &Layout, after: Option<&str>, limit: usize) -> io::Result<KeyPag
 }
 
 /// Whether files in a folder are kept in memory only.
-fn is_in_memory(folder: &Path) -> io::Result<bool> {
+///
+/// # Errors
+///
+/// Fails if the folder cannot be examined.
+pub fn is_in_memory(folder: &Path) -> io::Result<bool> {
     const TMPFS: i64 = 0x0102_1994;
     const RAMFS: i64 = 0x8584_58f6;
     let kind = rustix::fs::statfs(folder)?.f_type & 0xffff_ffff;

@@ -22,7 +22,7 @@ pub use self::config::{
 };
 pub use self::damage::{Damage, Damages, MEND_TIER};
 pub use self::digests::{ChunkDigester, ChunkDigests, ChunkProof, WrongBytes, chunk_bytes_for, count};
-pub use self::folder::FolderStore;
+pub use self::folder::{FolderStore, is_in_memory};
 pub use self::s3::{S3Store, StorageClasses};
 #[cfg(test)]
 pub use self::store::KeyPage;

@@ -10,6 +10,7 @@ impl Check<'_> {
         self.advise_on_identities();
         self.advise_on_seeds();
         self.advise_on_link();
+        self.advise_on_disks();
         self.advise_on_tiers();
         self.advise_on_coherent_objects();
     }

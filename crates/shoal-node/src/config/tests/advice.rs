@@ -107,3 +107,25 @@ fn a_link_that_brings_less_than_a_block_a_second_is_told() {
         [""; 0]
     );
 }
+
+#[test]
+fn room_beyond_the_file_system_and_folders_in_memory_are_told() {
+    let here = std::env::temp_dir();
+    let store = |path: &str, capacity: &str| format!("[store]\npath = \"{path}\"\ncapacity = \"{capacity}\"");
+    let told = warnings(&store(&here.join("not/made/yet").display().to_string(), "1000000TiB"));
+    let told: Vec<_> = told.iter().filter(|told| told.contains("capacity")).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].starts_with("shoal.toml:3: [store] capacity (1000000 TiB) is more than its file system has: "));
+    if !std::path::Path::new("/dev/shm").is_dir() {
+        return;
+    }
+    let told = warnings(&store("/dev/shm/shoal", "64MiB"));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].starts_with("shoal.toml:2: [store] path (/dev/shm/shoal) is in memory: "));
+    let told = warnings(
+        "[[tier]]\nname = \"t\"\nfolder = \"/dev/shm/tier\"\ncapacity = \"1000000TiB\"\n\
+         [[write.rule]]\nprefix = \"s3://b/\"\nmode = \"back\"\ntier = \"t\"",
+    );
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].starts_with("shoal.toml:4: capacity of [[tier]] t (1000000 TiB) is more than its file system has: "));
+}

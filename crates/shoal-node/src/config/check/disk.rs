@@ -1,0 +1,68 @@
+//! Warnings about the file systems below the folders of a node: one in memory, one that is too small.
+
+use std::path::Path;
+
+use rustix::fs::statvfs;
+use shoal_base::amount::human_bytes;
+
+use super::Check;
+use crate::config::problem::Provenance;
+use crate::tier::{TierStoreConfig, is_in_memory};
+
+impl Check<'_> {
+    pub(super) fn advise_on_disks(&mut self) {
+        let draft = self.located.draft;
+        let store = &self.config.store;
+        // The default folder may lie on a disk that is mounted before the node starts.
+        let is_named = *draft.provenance("store", "path") != Provenance::Default;
+        if is_named || store.path.exists() {
+            let folder = made(&store.path);
+            if is_in_memory(folder).unwrap_or_default() {
+                let path = store.path.display();
+                let what = format!(
+                    "[store] path ({path}) is in memory: cached blocks take room that the machine needs for \
+                     other work, and are gone when it restarts"
+                );
+                let hint = "name a folder on a disk of this machine";
+                self.warn(draft.provenance("store", "path"), what, hint);
+            }
+            if let Some(what) = beyond(folder, store.capacity_bytes) {
+                let what = format!("[store] capacity {what}");
+                let hint = "write less than the file system holds: when it is full, the node stores no block";
+                self.warn(draft.provenance("store", "capacity"), what, hint);
+            }
+        }
+        for (tier, entry) in self.located.tiers {
+            let TierStoreConfig::Folder(folder) = &tier.store else {
+                continue;
+            };
+            // A tier that is in memory is refused when it is opened.
+            if let Some(what) = beyond(made(folder), tier.capacity_bytes) {
+                let what = format!("capacity of [[tier]] {} {what}", tier.name);
+                let hint = "write less than the file system holds: when it is full, writes are answered 503";
+                self.warn(entry.origin("capacity"), what, hint);
+            }
+        }
+    }
+}
+
+/// The folder, or the one that it will be made in.
+fn made(folder: &Path) -> &Path {
+    let mut ancestors = folder.ancestors();
+    ancestors.find(|ancestor| ancestor.exists()).unwrap_or(folder)
+}
+
+/// Says that a capacity is more than the file system of a folder has in all.
+fn beyond(folder: &Path, capacity_bytes: u64) -> Option<String> {
+    let disk = statvfs(folder).ok()?;
+    let in_all = disk.f_blocks.saturating_mul(disk.f_frsize);
+    // Some file systems do not say it.
+    let is_beyond = in_all > 0 && capacity_bytes > in_all;
+    is_beyond.then(|| {
+        format!(
+            "({}) is more than its file system has: {}",
+            human_bytes(capacity_bytes),
+            human_bytes(in_all)
+        )
+    })
+}
