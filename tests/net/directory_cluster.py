@@ -139,7 +139,7 @@ class DirectoryCluster(LoopbackCluster):
             listen=own, address=own, seeds=others, weight=100, period="90s", split='"adaptive"'
         )
         return Node(
-            self._binary,
+            self.binary,
             self._folder / f"node-{number}",
             lake,
             [self.account],

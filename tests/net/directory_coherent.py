@@ -20,7 +20,7 @@ from .directory_cluster import DirectoryCluster
 from .hand import Hand
 from .history import IF_ABSENT, History, Operation
 from .plan_of_work import run_side_by_side
-from .redis_servers import RedisCluster
+from .redis_servers import Redis, RedisCluster, SentinelRedis, Server
 from .settled import judge
 from .stories import Broken
 
@@ -36,6 +36,8 @@ _TIMEOUT_S = 40
 _SETTLED_S = 180
 _BY_CACHE = "HIT"
 _FAILING_NODE = 2
+# Less than the lag after which a master refuses writes.
+_UNREPLICATED_S = 3
 
 
 @dataclass(frozen=True)
@@ -125,14 +127,9 @@ def a_master_replaced(cluster: DirectoryCluster) -> Fault:
     redis = _redis_cluster(cluster)
 
     def begin(ends: ExitStack) -> None:
+        await_that("the Redis Cluster is whole", redis.is_whole, 60)
         master = redis.masters()[0]
-        replica = redis.replica_of(master)
-        replica.freeze()
-        time.sleep(1)
-        master.kill()
-        ends.callback(master.start)
-        replica.thaw()
-        await_that("the replica takes over", replica.is_master, 30)
+        _dies_with_its_latest(redis, master, redis.replica_of(master), ends)
 
     return Fault("a master replaced", begin, 4, 24)
 
@@ -145,10 +142,34 @@ def a_master_cut_off(cluster: DirectoryCluster) -> Fault:
         await_that("the Redis Cluster is whole", redis.is_whole, 60)
         master = redis.masters()[0]
         replica = redis.replica_of(master)
-        ends.enter_context(redis.cut([master], also_from_nodes=False))
+        ends.enter_context(redis.cut([master]))
         await_that("the replica takes over", replica.is_master, 30)
 
     return Fault("a master cut off from the others", begin, 4, 24)
+
+
+def a_failover_that_loses_writes(cluster: DirectoryCluster) -> Fault:
+    """Returns the death of a master whose replica lacks its latest seconds, and is promoted by Sentinels."""
+    redis = _sentinel_redis(cluster)
+
+    def begin(ends: ExitStack) -> None:
+        await_that("the replica follows", redis.is_whole, 60)
+        _dies_with_its_latest(redis, *redis.pair(), ends)
+
+    return Fault("a failover that loses writes", begin, 4, 24)
+
+
+def a_failover_past_the_master(cluster: DirectoryCluster) -> Fault:
+    """Returns a master that nodes reach, and that neither its replica nor any Sentinel does."""
+    redis = _sentinel_redis(cluster)
+
+    def begin(ends: ExitStack) -> None:
+        await_that("the replica follows", redis.is_whole, 60)
+        master, replica = redis.pair()
+        ends.enter_context(redis.cut([master]))
+        await_that("the replica takes over", replica.is_master, 30)
+
+    return Fault("a failover past the master", begin, 14, 24)
 
 
 def tell(cluster: DirectoryCluster, seed: int, *, faults: list[Callable[[DirectoryCluster], Fault]]) -> str:
@@ -256,6 +277,24 @@ def _is_settled(cluster: DirectoryCluster, keys: list[str]) -> bool:
 
 def _is_of_cache(read: Operation) -> bool:
     return read.note == _BY_CACHE
+
+
+def _dies_with_its_latest(redis: Redis, master: Server, replica: Server, ends: ExitStack) -> None:
+    """Kills a master that could not reach its replica for some seconds, and waits until that takes over."""
+    ends.callback(master.start)
+    with redis.cut([replica], [master]):
+        time.sleep(_UNREPLICATED_S)
+        had = master.offset()
+        master.kill()
+        await_that("the replica takes over", replica.is_master, 30)
+    if replica.offset("second_repl_offset") >= had:
+        raise Broken("the failover lost no write, so it proves nothing")
+
+
+def _sentinel_redis(cluster: DirectoryCluster) -> SentinelRedis:
+    if not isinstance(cluster.redis, SentinelRedis):
+        raise TypeError("this fault is one of Sentinels")
+    return cluster.redis
 
 
 def _redis_cluster(cluster: DirectoryCluster) -> RedisCluster:

@@ -164,7 +164,7 @@ def _faults_of_a_cluster(directory: _Directory, redis: RedisCluster, is_long: bo
         directory.forgets(redis.masters())
     master, replica = whole()
     with directory.fault("a master cut off from the others", is_silent=False) as ends:
-        ends.enter_context(redis.cut([master], also_from_nodes=False))
+        ends.enter_context(redis.cut([master]))
         replaced(replica)
     if not is_long:
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 from . import directory_coherent, directory_faults, directory_readers
 from .directory_cluster import DirectoryCluster, Settings
 from .loopback import LoopbackStory
-from .redis_servers import RedisCluster, SingleRedis
+from .redis_servers import RedisCluster, SentinelRedis, SingleRedis
 
 # Longer than the default: other stories take the processor meanwhile.
 _TIMEOUT = "200ms"
@@ -23,6 +23,8 @@ def stories(is_long: bool = False) -> dict[str, LoopbackStory[DirectoryCluster]]
     cluster = Settings(RedisCluster, block_size="256KiB", freshness="revalidate", timeout=_TIMEOUT)
     coherent = replace(single, freshness="coherent")
     coherent_in_cluster = replace(cluster, freshness="coherent")
+    coherent_behind_sentinels = replace(coherent, redis=SentinelRedis)
+    of_sentinels = [directory_coherent.a_failover_that_loses_writes, directory_coherent.a_failover_past_the_master]
     of_one = [directory_coherent.flushed, directory_coherent.frozen, directory_coherent.a_node_frozen]
     of_a_cluster = [directory_coherent.a_master_replaced]
     if is_long:
@@ -39,6 +41,9 @@ def stories(is_long: bool = False) -> dict[str, LoopbackStory[DirectoryCluster]]
         ),
         "coherent_reads_fit_one_order_in_a_redis_cluster": LoopbackStory(
             partial(directory_coherent.tell, faults=of_a_cluster), partial(_cluster, coherent_in_cluster)
+        ),
+        "coherent_reads_fit_one_order_behind_sentinels": LoopbackStory(
+            partial(directory_coherent.tell, faults=of_sentinels), partial(_cluster, coherent_behind_sentinels)
         ),
         "readers_cost_the_lake_one_read_each_block": LoopbackStory(
             partial(directory_readers.tell, is_long=is_long), partial(_cluster, crowded), is_alone=True

@@ -28,7 +28,7 @@ class LoopbackCluster(ABC):
     """The cluster runs from the beginning of `with` to its end. Nodes are numbered from one."""
 
     def __init__(self, binary: Path, folder: Path, lake: str) -> None:
-        self._binary, self._folder, self._lake = binary, folder, lake
+        self.binary, self._folder, self._lake = binary, folder, lake
         self._stack = ExitStack()
         self.proxy = Proxy()
         self.nodes: dict[int, Node] = {}

@@ -126,7 +126,7 @@ class ProxiedCluster(LoopbackCluster):
             listen=own, address=own, seeds=others, weight=100, period="90s", split='"adaptive"'
         )
         return Node(
-            self._binary,
+            self.binary,
             self._folder / f"node-{number}",
             self.proxy.door(number, "lake", self.lake.url),
             [self.account],

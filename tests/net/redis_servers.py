@@ -26,6 +26,9 @@ _MASTERS = 3
 _CLUSTER_TIMEOUT_MS = 2_000
 # A slow server lets requests wait for most of the time.
 _PAUSED_MS, _PAUSED_EACH_S = 400, 0.5
+# A Sentinel asks others whether they reach a master that it has not reached for so long.
+_WATCHED, _SENTINELS, _QUORUM = "main", 3, 2
+_DOWN_AFTER_MS, _FAILOVER_TIMEOUT_MS = 1_000, 3_000
 _CUT = """\
 table ip {name} {{
   chain between {{
@@ -56,17 +59,17 @@ class Server:
     def start(self) -> None:
         """Starts the server without entries, and waits until it answers."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._process = Process(
-            [
-                *("redis-server", "--port", str(self.port), "--dir", str(self._folder)),
-                # Only 127.0.0.1 is beyond suspicion in the protected mode.
-                *("--bind", self.address, "--bind-source-addr", self.address, "--protected-mode", "no"),
-                *("--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"),
-                *self._settings,
-            ],
-            self._folder / "redis.log",
-        )
+        command = [
+            *("redis-server", *self._begins_with(), "--port", str(self.port), "--dir", str(self._folder)),
+            # Only 127.0.0.1 is beyond suspicion in the protected mode.
+            *("--bind", self.address, "--bind-source-addr", self.address, "--protected-mode", "no"),
+            *self._settings,
+        ]
+        self._process = Process(command, self._folder / "redis.log")
         self._process.wait_until(lambda: answers(self.port, self.address), 30)
+
+    def _begins_with(self) -> Sequence[str]:
+        return ("--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0")
 
     def stop(self) -> None:
         """Stops the server, even a frozen one."""
@@ -136,6 +139,11 @@ class Server:
         role = self.ask("ROLE")
         return isinstance(role, list) and role[0] == b"master"
 
+    def offset(self, name: str = "master_repl_offset") -> int:
+        """Returns how many bytes of changes the server has, or had when it was promoted (`second_repl_offset`)."""
+        lines = bytes(self.ask("INFO", "replication") or b"").decode().split("\r\n")  # type: ignore[arg-type]
+        return int(next(line for line in lines if line.startswith(f"{name}:")).partition(":")[2])
+
     def entries(self) -> Iterator[Entry]:
         """Yields each block and node that the server knows."""
         keys = [key for key in _list(self.ask("KEYS", "shoal:b:*")) if isinstance(key, bytes)]
@@ -152,6 +160,25 @@ class Server:
                 os.kill(self._process.pid, number)
             except ProcessLookupError:
                 return
+
+
+class Sentinel(Server):
+    """A Sentinel that watches a master. It keeps what it learns in its configuration file."""
+
+    def __init__(self, folder: Path, address: str, master: Server) -> None:
+        super().__init__(folder, address)
+        self._master = master
+
+    def _begins_with(self) -> Sequence[str]:
+        file = self._folder / "sentinel.conf"
+        if not file.exists():
+            watched = f"sentinel monitor {_WATCHED} {self._master.address} {self._master.port} {_QUORUM}"
+            times = (
+                f"sentinel down-after-milliseconds {_WATCHED} {_DOWN_AFTER_MS}",
+                f"sentinel failover-timeout {_WATCHED} {_FAILOVER_TIMEOUT_MS}",
+            )
+            file.write_text("\n".join([watched, *times, ""]))
+        return (str(file), "--sentinel")
 
 
 class Redis(ABC):
@@ -186,6 +213,24 @@ class Redis(ABC):
     def _build(self) -> None:
         """Makes one directory of servers that have just started."""
 
+    @contextmanager
+    def cut(
+        self, some: Sequence[Server], others: Sequence[Server] | None = None, *, also_from_nodes: bool = False
+    ) -> Iterator[None]:
+        """Drops everything between some servers and others, by default all others; no sender hears of it."""
+        others = [server for server in self.servers if server not in some] if others is None else others
+        name = f"redis{self.servers[0].port}"
+        table = _CUT.format(
+            name=name,
+            some=", ".join(server.address for server in some),
+            others=", ".join([*(server.address for server in others), *(["127.0.0.1"] if also_from_nodes else [])]),
+        )
+        subprocess.run(["nft", "-f", "-"], input=table, text=True, check=True, capture_output=True)
+        try:
+            yield
+        finally:
+            subprocess.run(["nft", "delete", "table", "ip", name], check=True, capture_output=True)
+
     def entries(self) -> set[Entry]:
         """Returns each block and node that some master knows."""
         return {entry for server in self.servers if server.is_master() for entry in server.entries()}
@@ -207,14 +252,56 @@ class SingleRedis(Redis):
         pass
 
 
+class SentinelRedis(Redis):
+    """A master and a replica that Sentinels watch. Either refuses writes ten seconds after it has no replica."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        network = _network()
+        settings = ("--min-replicas-to-write", "1", "--min-replicas-max-lag", "10")
+        first = Server(folder / "0", f"{network}.1", settings)
+        follows = ("--replicaof", f"{first.address} {first.port}")
+        self._data = [first, Server(folder / "1", f"{network}.2", (*settings, *follows))]
+        self._sentinels = [
+            Sentinel(folder / f"sentinel-{number}", f"{network}.{number + 3}", first) for number in range(_SENTINELS)
+        ]
+        self.servers = [*self._data, *self._sentinels]
+
+    @property
+    def url(self) -> str:
+        """Returns the URL, as a node's configuration takes it."""
+        return f"redis-sentinel://{','.join(f'{each.address}:{each.port}' for each in self._sentinels)}/{_WATCHED}"
+
+    def pair(self) -> tuple[Server, Server]:
+        """Returns the master and its replica, by the word of each."""
+        master = next(server for server in self._data if server.is_master())
+        return master, next(server for server in self._data if server is not master)
+
+    def is_whole(self) -> bool:
+        """Returns whether one server follows the other, and every Sentinel knows all others and which is which."""
+        links = [bytes(server.ask("INFO", "replication") or b"") for server in self._data]  # type: ignore[arg-type]
+        follows = sum(b"master_link_status:up" in link for link in links) == 1
+        leads = sum(b"role:master" in link and b"connected_slaves:1" in link for link in links) == 1
+        return follows and leads and all(self._knows_all(sentinel) for sentinel in self._sentinels)
+
+    def _knows_all(self, sentinel: Server) -> bool:
+        words = iter(_list(sentinel.ask("SENTINEL", "MASTER", _WATCHED)))
+        known = dict(zip(words, words, strict=True))
+        others = str(_SENTINELS - 1).encode()
+        has_all = known[b"num-other-sentinels"] == others and known[b"num-slaves"] == b"1"
+        return has_all and known[b"flags"] == b"master" and int(bytes(known[b"port"])) == self.pair()[0].port  # type: ignore[arg-type]
+
+    def _build(self) -> None:
+        await_that("the Sentinels know each other and both servers", self.is_whole, 30)
+
+
 class RedisCluster(Redis):
     """Three masters with a replica each."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._buses = [free_port() for _ in range(2 * _MASTERS)]
-        # Another story may cut off the servers of its own cluster, which it names by their addresses.
-        network = f"127.{random.randrange(1, 255)}.{random.randrange(255)}"
+        network = _network()
         self.servers = [
             Server(folder / str(number), f"{network}.{number + 1}", _cluster_settings(bus))
             for number, bus in enumerate(self._buses)
@@ -245,22 +332,6 @@ class RedisCluster(Redis):
             and sum(b"master_link_status:up" in link for link in links) == _MASTERS
         )
 
-    @contextmanager
-    def cut(self, some: Sequence[Server], *, also_from_nodes: bool) -> Iterator[None]:
-        """Drops everything between some servers and all others; no sender hears of it."""
-        others = [server.address for server in self.servers if server not in some]
-        name = f"redis{self.servers[0].port}"
-        table = _CUT.format(
-            name=name,
-            some=", ".join(server.address for server in some),
-            others=", ".join([*others, *(["127.0.0.1"] if also_from_nodes else [])]),
-        )
-        subprocess.run(["nft", "-f", "-"], input=table, text=True, check=True, capture_output=True)
-        try:
-            yield
-        finally:
-            subprocess.run(["nft", "delete", "table", "ip", name], check=True, capture_output=True)
-
     def _build(self) -> None:
         first, *rest = self.servers
         for epoch, server in enumerate(self.servers, 1):
@@ -276,6 +347,11 @@ class RedisCluster(Redis):
             if isinstance(name, bytes):
                 await_that("a replica follows", lambda: _follows(replica, name), 30)  # noqa: B023
         await_that("the cluster is whole", self.is_whole, 30)
+
+
+def _network() -> str:
+    """Returns the beginning of addresses: another story may cut off its own servers, which it names by theirs."""
+    return f"127.{random.randrange(1, 255)}.{random.randrange(255)}"
 
 
 def _cluster_settings(bus: int) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from . import crash_points, hardships, kills, registry
+from . import crash_points, full_disk, hardships, kills, registry
 from .loopback import LoopbackStory
 from .proxied import Layout, ProxiedCluster
 
@@ -17,7 +18,7 @@ _KILLS = 10
 _IMPATIENT = {"SHOAL_LAKE_WRITE_TIMEOUT": "5s"}
 
 
-def stories(kills_asked: int = 0, is_long: bool = False) -> dict[str, LoopbackStory[ProxiedCluster]]:
+def stories(kills_asked: int = 0, is_long: bool = False) -> dict[str, LoopbackStory[Any]]:
     """Returns every story by its name, the longest ones first."""
     points = 0 if is_long else _POINTS
     late = Layout(nodes=2, stall_s=16, environment=dict.fromkeys((1, 2), _IMPATIENT))
@@ -44,6 +45,7 @@ def stories(kills_asked: int = 0, is_long: bool = False) -> dict[str, LoopbackSt
         "a_node_that_was_killed_writes_back_as_soon_as_it_serves": _story(
             registry.takeover, lambda: Layout(nodes=2, age="1h")
         ),
+        "a_full_disk_below_a_tier_costs_no_write": LoopbackStory(full_disk.tell, full_disk.FolderTierCluster),
         "a_full_tier_costs_no_write": _story(hardships.full_tier, lambda: Layout(capacity="2MiB")),
         "an_owner_that_wakes_up_after_five_minutes_changes_nothing": _story(
             hardships.frozen_owner_for_long, lambda: Layout(nodes=5), is_long=True
