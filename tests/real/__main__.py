@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from . import back, etcd
+from . import back, etcd, readiness
 from .clients import CLIENTS
 from .comparison import Comparison
 from .lakes import LAKES, Lake, LakeUnavailable
@@ -72,6 +72,7 @@ def prove(report: Report, lake: Lake, folder: Path, arguments: argparse.Namespac
     if arguments.shoal is None:
         compare(report, lake, lake.url, lambda: None, folder, arguments)
         return
+    readiness.prove(report, lake, arguments.shoal.resolve(), folder)
     with Node(arguments.shoal.resolve(), folder / f"{lake.name}-node", lake.url, [lake.account]) as node:
         compare(report, lake, node.url, node.restart_cold, folder, arguments)
         with report.check(lake.name, "node", "logs no error"):

@@ -101,9 +101,7 @@ def completion(side: Side, behind: str) -> dict[str, object]:
         digests += digest
     named = encoded(zlib.crc32(digests).to_bytes(4)) + behind
     page = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
-    done = side.send(
-        "POST", key, query={"uploadId": upload}, headers={"x-amz-checksum-crc32": named}, body=page
-    )
+    done = side.send("POST", key, query={"uploadId": upload}, headers={"x-amz-checksum-crc32": named}, body=page)
     # Lakes name the error of a wrong one differently, and Ceph 16 does not look.
     if behind == "-3" and not side.lake.knows_checksums:
         return {}
