@@ -348,7 +348,9 @@ impl Names {
     /// An entry that is still the one `alone` is removed.
     async fn end(
         &self,
-        BegunChange { name, busy, found, .. }: &BegunChange,
+        BegunChange {
+            name, busy, found, ..
+        }: &BegunChange,
         next: impl Fn(&Entry<DirtyVersion>, Ulid) -> Option<Entry<DirtyVersion>>,
         lasts: impl Fn() -> bool,
         alone: Option<&Found>,

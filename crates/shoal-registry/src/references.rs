@@ -60,7 +60,8 @@ impl Names {
         from: Option<ReferencePosition>,
         limit: usize,
     ) -> Result<ReferencePage, EngineError> {
-        let ReferencePosition { kind, after } = from.unwrap_or(ReferencePosition::start_of(ReferenceKind::Part));
+        let ReferencePosition { kind, after } =
+            from.unwrap_or(ReferencePosition::start_of(ReferenceKind::Part));
         let range = Range {
             prefix: Bytes::from_static(kind.prefix()),
             after,

@@ -5,7 +5,9 @@
 //! The oldest objects go first (dissertation 4.5.2, "Cleaning Dirty Objects"). However many objects are
 //! dirty, a node reads only the head of their list.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+mod waiting_room;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use ulid::Ulid;
 
+use self::waiting_room::WaitingRoom;
 use crate::changes::{Changes, LakeChange, Of};
 use crate::engine::EngineError;
 use crate::entry::Kind;
@@ -565,49 +568,6 @@ impl<L: Lake> Worker<L> {
             self.uploads.expire(&name, id, (node, lifetime)).await?;
         }
         Ok(())
-    }
-}
-
-/// Items of a list that wait for the fence to pass since this node saw them. The list is read a page at a
-/// time, and from its head again after its end: a new item may have an id less than those that were read.
-struct WaitingRoom<T> {
-    cursor: Option<Ulid>,
-    waiting: VecDeque<(Ulid, T, Instant)>,
-    /// The ids of the items that wait.
-    ids: HashSet<Ulid>,
-}
-
-impl<T> Default for WaitingRoom<T> {
-    fn default() -> Self {
-        Self {
-            cursor: None,
-            waiting: VecDeque::new(),
-            ids: HashSet::new(),
-        }
-    }
-}
-
-impl<T> WaitingRoom<T> {
-    /// Adds the items that follow the cursor in the list, but for those that wait already.
-    fn add(&mut self, listed: Vec<(Ulid, T)>) {
-        let now = Instant::now();
-        self.cursor = listed.last().map(|(id, _)| *id);
-        for (id, item) in listed {
-            if self.ids.insert(id) {
-                self.waiting.push_back((id, item, now));
-            }
-        }
-    }
-
-    /// Takes out an item that has waited for `fence`.
-    fn waited(&mut self, fence: Duration) -> Option<(Ulid, T)> {
-        let (_, _, since) = self.waiting.front()?;
-        if Instant::now().saturating_duration_since(*since) < fence {
-            return None;
-        }
-        let (id, item, _) = self.waiting.pop_front()?;
-        self.ids.remove(&id);
-        Some((id, item))
     }
 }
 

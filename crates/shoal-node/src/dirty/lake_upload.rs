@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, Collected, Full, Limited};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 use shoal_policy::fair::Payer;
+use shoal_s3::error::ErrorCode;
 use shoal_s3::identity::NODE;
 use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::xml::{self, Completion, Document, ErrorDocument, Malformed};
@@ -230,15 +231,12 @@ fn listed(parts: &[LakePart]) -> String {
     .write()
 }
 
-/// The status that stands for an error that follows an early 200.
+/// An error that follows an early 200, as its status would have said it.
 fn refused(error: &ErrorDocument) -> LakeUploadError {
-    match &*error.code {
-        "PreconditionFailed" => LakeUploadError::Refused(StatusCode::PRECONDITION_FAILED),
-        "NoSuchKey" => LakeUploadError::Refused(StatusCode::NOT_FOUND),
-        "ConditionalRequestConflict" => LakeUploadError::Refused(StatusCode::CONFLICT),
-        "AccessDenied" => LakeUploadError::Refused(StatusCode::FORBIDDEN),
-        _ => LakeUploadError::Misunderstood,
-    }
+    let code = ErrorCode::named(&error.code);
+    code.map_or(LakeUploadError::Misunderstood, |code| {
+        LakeUploadError::Refused(code.status())
+    })
 }
 
 async fn answer(answer: Response<LakeBody>) -> Result<(response::Parts, Bytes), LakeUploadError> {
@@ -306,8 +304,8 @@ mod tests {
             }
         };
         assert_eq!(
-            ["PreconditionFailed", "NoSuchKey", "InternalError"].map(status),
-            [412, 404, 0]
+            ["PreconditionFailed", "NoSuchKey", "InternalError", "?"].map(status),
+            [412, 404, 500, 0]
         );
     }
 

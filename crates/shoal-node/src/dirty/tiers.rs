@@ -20,6 +20,7 @@ use shoal_registry::worker::{Pace, Worker, age_of};
 use shoal_registry::{Name, NodeList};
 use shoal_s3::identity::NODE;
 use shoal_s3::object::ObjectName;
+use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::cleaner::{Cleaner, CleanerParts};
@@ -46,6 +47,9 @@ const COUNT_PAUSE: Duration = Duration::from_secs(2);
 
 /// The pause between two looks at the whole registry.
 const SURVEY_PAUSE: Duration = Duration::from_mins(5);
+
+/// The same while writes find no room.
+const SURVEY_PAUSE_MIN: Duration = Duration::from_secs(5);
 
 /// The pause between two looks at the pace of the cleaner.
 const PACE_PAUSE: Duration = Duration::from_secs(1);
@@ -75,6 +79,8 @@ pub(super) struct Tier {
     sweeper: Sweeper,
     room: RegistryRoom,
     survey: Mutex<Survey>,
+    /// Notified when a write has found no room.
+    was_full: Notify,
     figures: Mutex<TierFigures>,
 }
 
@@ -180,6 +186,7 @@ impl Tier {
             sweeper,
             room: RegistryRoom::new(Arc::clone(&name), remedy(&config.registry)),
             survey: Mutex::default(),
+            was_full: Notify::new(),
             figures: Mutex::default(),
             name,
         })
@@ -197,7 +204,7 @@ impl Tier {
             () = Arc::clone(&self.worker).run(trouble) => {}
             () = self.keep_counting() => {}
             surveyed = self.keep_surveying(covers) => match surveyed {},
-            measured = self.store.keep_measuring(|| self.worker.hurry()) => match measured {},
+            measured = self.store.keep_measuring(|| self.make_room()) => match measured {},
             () = self.keep_pacing() => {}
             swept = self.sweeper.run() => match swept {},
             () = stopping.begun() => {}
@@ -248,6 +255,8 @@ impl Tier {
     /// Looks at the whole registry now and then. The log says once if there are objects that no rule covers.
     async fn keep_surveying(&self, covers: impl Fn(&ObjectName) -> bool) -> Infallible {
         loop {
+            // A full tier asks for a survey each time a write finds no room.
+            tokio::time::sleep(SURVEY_PAUSE_MIN).await;
             let pause = match Survey::of(&self.names, &covers).await {
                 Ok(survey) => {
                     self.note(survey);
@@ -258,8 +267,17 @@ impl Tier {
                     COUNT_PAUSE
                 }
             };
-            tokio::time::sleep(pause).await;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.was_full.notified() => {}
+            }
         }
+    }
+
+    /// A write has found no room.
+    fn make_room(&self) {
+        self.worker.hurry();
+        self.was_full.notify_one();
     }
 
     fn note(&self, survey: Survey) {

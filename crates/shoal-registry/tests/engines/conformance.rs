@@ -30,6 +30,7 @@ macro_rules! conforms {
             keys_are_counted_by_prefix
             revisions_grow_with_each_change_and_only_then
             sixteen_writers_count_exactly
+            an_engine_says_how_full_it_is
             a_renewed_session_keeps_its_keys
             a_session_that_is_not_renewed_takes_its_keys_along
             a_closed_session_takes_its_keys_along_at_once
@@ -360,6 +361,17 @@ pub(crate) async fn sixteen_writers_count_exactly(engine: Shared) {
         writer.await.unwrap();
     }
     assert_eq!(counter(&engine).await, 16 * ROUNDS);
+}
+
+pub(crate) async fn an_engine_says_how_full_it_is(engine: Shared) {
+    for number in 0..8 {
+        commit(&engine, put(&[number], &vec![number; 1 << 20])).await;
+    }
+    let room = engine.room().await.unwrap();
+    assert!(
+        room.used_bytes > 8 << 20 && room.used_bytes < room.quota_bytes,
+        "{room:?}"
+    );
 }
 
 pub(crate) async fn a_renewed_session_keeps_its_keys(engine: Shared) {

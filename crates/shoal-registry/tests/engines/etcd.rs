@@ -294,7 +294,12 @@ async fn a_full_etcd_says_so_and_still_deletes() {
     let Some(cluster) = Cluster::start(1, &["--quota-backend-bytes=4194304"]).await else {
         return;
     };
-    let engine: Shared = Arc::new(cluster.engine("full", Duration::from_secs(10)));
+    let quota_bytes = Some(4 << 20);
+    let settings = Settings {
+        quota_bytes,
+        ..cluster.settings()
+    };
+    let engine: Shared = Arc::new(Etcd::new(&settings).unwrap());
     let mut written = 0_u8;
     let full = loop {
         let large = put(&[written], &vec![written; 1 << 20]).if_absent(&[written]);
@@ -311,6 +316,8 @@ async fn a_full_etcd_says_so_and_still_deletes() {
         assert!(written < 16, "the quota is 4 MiB");
     };
     assert!(matches!(full, EngineError::Full(_)), "{full}");
+    let room = engine.room().await.unwrap();
+    assert!(room.quota_bytes == 4 << 20 && room.is_scarce(), "{room:?}");
     assert_eq!(engine.get(&[written]).await, Ok(None));
     assert_eq!(value(&engine, &[0]).await.map(|value| value.len()), Some(1 << 20));
     commit(&engine, delete(&[0])).await;

@@ -262,7 +262,8 @@ impl Protocol {
             let given_up = entry
                 .given_up(Ulid(u128::from(busy.token)))
                 .expect("the token is the entry's");
-            let then_given_up = then("gives up a change of a dead owner, or one that its owner does not know");
+            let then_given_up =
+                then("gives up a change of a dead owner, or one that its owner does not know");
             self.commit(state, number, seen.stamp, given_up.into(), then_given_up, next);
             if busy.kind == Kind::Flush && state.lake == busy.of {
                 let done = entry

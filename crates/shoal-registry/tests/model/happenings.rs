@@ -122,7 +122,10 @@ pub(crate) fn nodes_fail(state: &State, next: &mut Next) {
         if state.lasting[node] < state.lives[node] {
             let mut ended = state.clone();
             ended.lasting[node] = state.lives[node];
-            next.push((step(node, "was taken over; the session ends by its own clock"), ended));
+            next.push((
+                step(node, "was taken over; the session ends by its own clock"),
+                ended,
+            ));
         }
     }
     if state.crashes_left == 0 {
@@ -154,7 +157,10 @@ pub(crate) fn nodes_fail(state: &State, next: &mut Next) {
             lapsed.lasting[node] = lapsed.lives[node];
             next.push((fault(number, "is frozen until its session has ended"), lapsed));
             if state.lasting[node] == state.lives[node] {
-                next.push((fault(number, "is taken over by a later life, and goes on"), taken_over));
+                next.push((
+                    fault(number, "is taken over by a later life, and goes on"),
+                    taken_over,
+                ));
             }
         }
     }

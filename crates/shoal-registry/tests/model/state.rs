@@ -385,7 +385,10 @@ impl State {
             let busy = late.left.entry().and_then(|entry| entry.busy);
             busy.is_some_and(|busy| busy.token == token)
         };
-        !self.processes.iter().any(|process| process.token() == Some(token))
+        !self
+            .processes
+            .iter()
+            .any(|process| process.token() == Some(token))
             && !self.requests.iter().any(|request| request.token == token)
             && !self.late_commits.iter().any(is_late)
     }
@@ -433,7 +436,11 @@ impl fmt::Display for State {
             )?;
         }
         for late in &self.late_commits {
-            write!(formatter, "; late: {:?}", late.left.entry().map(|entry| entry.current))?;
+            write!(
+                formatter,
+                "; late: {:?}",
+                late.left.entry().map(|entry| entry.current)
+            )?;
         }
         Ok(())
     }

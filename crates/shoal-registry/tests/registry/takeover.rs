@@ -49,7 +49,11 @@ async fn a_node_takes_over_no_session_but_its_own() {
     let (_other_folder, other_file) = self::file();
     let other = process(&engine, &other_file);
     other.keep().await.unwrap();
-    for content in [None, Some("01ARZ3NDEKTSV4RRFFQ69G5FAV 1\n"), Some("nothing of the kind")] {
+    for content in [
+        None,
+        Some("01ARZ3NDEKTSV4RRFFQ69G5FAV 1\n"),
+        Some("nothing of the kind"),
+    ] {
         content.inspect(|content| std::fs::write(&file, content).unwrap());
         let refused = process(&engine, &file).keep().await;
         assert!(matches!(refused, Err(EngineError::Refused(_))), "{content:?}");

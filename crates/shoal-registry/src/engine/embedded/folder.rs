@@ -98,7 +98,10 @@ impl Folder {
             error,
         };
         if !path.is_dir() {
-            let created = DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path);
+            let created = DirBuilder::new()
+                .recursive(true)
+                .mode(PRIVATE_FOLDER)
+                .create(path);
             created.map_err(failed)?;
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             sync_folder(parent.unwrap_or(Path::new("."))).map_err(failed)?;
@@ -424,7 +427,10 @@ mod tests {
             let files = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
             let files: Vec<_> = files.collect();
             assert_eq!(files.len(), 3);
-            assert!(files.iter().all(|file| mode(file) == 0o600), "{files:?}, new: {is_new}");
+            assert!(
+                files.iter().all(|file| mode(file) == 0o600),
+                "{files:?}, new: {is_new}"
+            );
         }
     }
 

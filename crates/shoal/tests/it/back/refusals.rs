@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use super::{back, bytes, flush, reads, texts, write_back};
 use crate::client::Call;
 use crate::lake::{Fault, Request};
-use crate::node::{Node, OTHER_KEY};
+use crate::node::Node;
 
 /// A node that holds a name with an open outcome for longer than any story lasts.
 async fn node() -> Node {
@@ -79,7 +79,6 @@ async fn an_answer_that_leaves_the_outcome_open_holds_the_name() {
 #[tokio::test]
 async fn a_request_that_never_reached_the_lake_holds_no_name() {
     let node = node().await;
-    // The lake is asked for its permission before; this is about the change itself.
     let client = node.client();
     let calls = [
         client.delete("/b/tmp/k"),
@@ -209,7 +208,6 @@ async fn an_object_that_the_lake_refuses_holds_up_no_other_and_is_named_with_wha
 #[tokio::test]
 async fn what_may_pass_is_no_lasting_refusal() {
     let node = Node::start_with(back).await;
-    node.lake.deny(OTHER_KEY, crate::lake::Access::Write, "b");
     write_back(&node.client(), "tmp/k", &bytes(1)).await;
     node.lake
         .misbehave(Fault::status(503).when(|request| request.is_put()).always());
