@@ -1,5 +1,5 @@
-//! Checks that bytes from the lake and from other nodes are the object's, by the checksum or MD5 that the lake
-//! gives for the whole object.
+//! Checks that bytes from the lake and from other nodes are the object's, by the checksum or MD5 that the
+//! lake gives for the whole object.
 //!
 //! Only objects of one block are checked, because only there all bytes are known before any are kept. Bytes
 //! that differ are not kept, and from then on reads of that version bypass this node: the lake answers them.
@@ -90,7 +90,8 @@ impl IntegrityChecks {
 }
 
 impl IntegrityCheck<'_> {
-    /// Checks the whole object, in `pieces` that came from `source` in the end, against the lake's digest of it.
+    /// Checks the whole object, in `pieces` that came from `source` in the end, against the lake's digest of
+    /// it.
     ///
     /// # Errors
     ///

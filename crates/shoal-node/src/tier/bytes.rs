@@ -1,7 +1,7 @@
 //! The bytes of one dirty object: pieces in a tier's store, in order.
 //!
-//! Every byte is proven against the acknowledged digests before it is given. Bytes that are wrong, or missing,
-//! are read once more: the error may have been on their way.
+//! Every byte is proven against the acknowledged digests before it is given. Bytes that are wrong, or
+//! missing, are read once more: the error may have been on their way.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -63,8 +63,8 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
     /// The stream ends with an error rather than with wrong or missing bytes.
     fn get<'a>(&'a self, key: &'a str, range: ByteRange) -> BoxFuture<'a, Result<ByteStream, StoreError>>;
 
-    /// Keeps the bytes of a piece, of which `expected` is known, under a new key, too. Once this returns `Ok`, they are as
-    /// safe as those of a [`put`](Self::put), and they are the bytes that were written.
+    /// Keeps the bytes of a piece, of which `expected` is known, under a new key, too. Once this returns
+    /// `Ok`, they are as safe as those of a [`put`](Self::put), and they are the bytes that were written.
     ///
     /// # Errors
     ///

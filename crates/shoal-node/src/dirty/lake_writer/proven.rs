@@ -1,8 +1,8 @@
 //! The bytes of a piece on their way to the lake, compared with the acknowledged digests as they leave.
 //!
 //! Bytes from the tier were proven when they were read. Those from this node's disk were verified when they
-//! were loaded, against the footers of their blocks: here they are compared with what the writer was told. They
-//! are copied first, since a page of a mapped file may change, or become unreadable, at any time.
+//! were loaded, against the footers of their blocks: here they are compared with what the writer was told.
+//! They are copied first, since a page of a mapped file may change, or become unreadable, at any time.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -23,7 +23,8 @@ const SLICE_BYTES: usize = 256 << 10;
 enum Proof {
     /// Chunk by chunk.
     Chunks(ChunkProof),
-    /// All at once, for a piece that an earlier build wrote: the last bytes are held back until all are proven.
+    /// All at once, for a piece that an earlier build wrote: the last bytes are held back until all are
+    /// proven.
     Md5 {
         md5: Md5,
         expected: PieceMd5,

@@ -445,8 +445,8 @@ async fn read_of(client: &Client, key: &str, whole: &Bytes, range: Option<(usize
     false
 }
 
-/// Objects of one piece and of one or two parts, and copies of them, read and flushed by a node that has nothing of them in its
-/// cache.
+/// Objects of one piece and of one or two parts, and copies of them, read and flushed by a node that has
+/// nothing of them in its cache.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_thousand_damaged_pieces_no_wrong_byte_reaches_a_client_or_the_lake() {
     let beside = Beside::start().await;
