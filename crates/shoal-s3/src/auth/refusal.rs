@@ -105,10 +105,7 @@ pub enum Refusal {
     )]
     UnknownTemporaryKey(Box<str>),
     /// Identities of this node have no temporary credentials.
-    #[error(
-        "The provided token is malformed or otherwise invalid: the identities of this node have no session \
-         tokens. Sign without one."
-    )]
+    #[error("The provided token is malformed or otherwise invalid.")]
     TokenForStaticIdentity,
     /// Some headers that must be signed are not.
     #[error("There were headers present in the request which were not signed")]
