@@ -98,7 +98,8 @@ impl<S> GuardedIo<S> {
     }
 
     /// Guards a connection that speaks HTTP/2: deadlines only, because its framing leaves no room for two
-    /// readings.
+    /// readings. The HTTP library cuts `#` and what follows off a path before anything here sees it; such a
+    /// path cannot be refused as in HTTP/1.1 without a second decoder of its headers.
     pub fn http2(stream: S, exchange: Arc<Exchange>, timeouts: Timeouts) -> Self {
         Self::new(stream, exchange, timeouts, Inbound::Http2)
     }
