@@ -225,7 +225,7 @@ impl DirtyFront {
     /// the request changes the object, no other change of it is on its way there.
     pub(in crate::front) async fn at_lake<F>(
         &self,
-        admitted: Box<Admitted>,
+        mut admitted: Box<Admitted>,
         name: &ObjectName,
         request: impl FnOnce(Box<Admitted>) -> F,
     ) -> ResponseResult
@@ -234,7 +234,7 @@ impl DirtyFront {
     {
         // The name that a form changes is in its body.
         if is_form(&admitted) {
-            self.flusher.flush_for_bucket(&admitted).await?;
+            self.flusher.flush_for_bucket(&mut admitted).await?;
             return request(admitted).await;
         }
         if admitted.classified.effect() == Effect::None || !self.may_be_dirty(name) {
