@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use shoal_base::secret::Secret;
+use shoal_base::small_file;
 
 use super::check;
 use super::file::{self, Assignment, Entry, File};
@@ -199,7 +200,7 @@ impl Loader {
     }
 
     fn read_file(&mut self, path: &Path) -> File {
-        match std::fs::read_to_string(path) {
+        match small_file::read_text(path) {
             Ok(text) => {
                 let file = file::read(path, &text);
                 if holds_secrets(&file) {
@@ -394,7 +395,7 @@ impl Loader {
             Problem::new(provenance, format!("{key} {} {why}", path.display()))
                 .hint("it should hold the secret and nothing else, readable by the user that runs shoal")
         };
-        let text = match std::fs::read_to_string(path) {
+        let text = match small_file::read_text(path) {
             Ok(text) => text,
             Err(error) => {
                 self.problems.push(refuse(format!("cannot be read: {error}")));
