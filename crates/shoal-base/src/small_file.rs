@@ -20,8 +20,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 ///
-/// Fails if the file cannot be read, has more than [`BYTES_MAX`] bytes, is empty, or is a pipe that does not
-/// send its bytes in time.
+/// Fails if the file cannot be read, has more than [`BYTES_MAX`] bytes, is empty
+/// ([`UnexpectedEof`](ErrorKind::UnexpectedEof)), or is a pipe that does not send its bytes in time.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     // Otherwise a pipe without a writer would not even be opened.
@@ -36,7 +36,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
             Ok(_) if bytes.len() > BYTES_MAX => {
                 return Err(io::Error::other("it has more than 4 MiB, or no end"));
             }
-            Ok(_) if bytes.is_empty() => return Err(io::Error::other("it is empty")),
+            Ok(_) if bytes.is_empty() => return Err(io::Error::new(ErrorKind::UnexpectedEof, "it is empty")),
             Ok(_) => return Ok(bytes),
             Err(error) if error.kind() == ErrorKind::WouldBlock && looks < LOOKS_MAX => {
                 looks += 1;

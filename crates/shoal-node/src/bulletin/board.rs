@@ -85,7 +85,7 @@ impl Key {
 impl Floor {
     /// Whether the records of an id are forgotten.
     fn is_over(&self, key: Key) -> bool {
-        key.id <= self.below && !self.kept.contains(&key.id) && key != FLOOR
+        key.id != FLOOR.id && key.id <= self.below && !self.kept.contains(&key.id)
     }
 }
 
