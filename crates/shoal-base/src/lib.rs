@@ -1,4 +1,4 @@
-//! Eight small modules that crates of Shoal share. A ninth needs as good a reason as these have.
+//! Ten small modules that crates of Shoal share. An eleventh needs as good a reason as these have.
 
 pub mod amount;
 pub mod chance;
@@ -7,4 +7,6 @@ pub mod encoding;
 pub mod piece_buffer;
 pub mod secret;
 pub mod seeded;
+pub mod small_file;
 pub mod spelling;
+pub mod terminal;

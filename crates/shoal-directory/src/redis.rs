@@ -14,9 +14,12 @@
 //! Each request is one script on one key, so it has one slot of a cluster, and the time is that of its
 //! server.
 
+mod bounded;
 mod extensions;
 mod link;
 mod names;
+mod node;
+mod sentinel;
 mod settings;
 
 use std::time::Duration;

@@ -1,9 +1,10 @@
-//! Serves blocks to other nodes, and takes their messages.
+//! Serves blocks and pages to other nodes, and takes their messages.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Collected, Limited};
 use shoal_s3::identity::{Caller, Identities};
@@ -21,16 +22,22 @@ use crate::http::connection::ClientBody;
 use crate::link::Purpose;
 use crate::messages::{self, Messages};
 use crate::peer::{
-    ALIVE, BLOCKS, BlockRequest, CLASS, CallerName, FETCHING, MESSAGES, PeerRole, REQUEST_BYTES_MAX,
+    ALIVE, BLOCKS, BlockRequest, CLASS, CallerName, FETCHING, MESSAGES, PAGE_PATH_BYTES_MAX, PAGES, PeerRole,
+    REQUEST_BYTES_MAX,
 };
 use crate::read_context::ReadContext;
 use crate::tasks::{QUESTION_BYTES_MAX, Question, TASKS, TaskHelper};
+
+/// Returns a page of this node for operators by its path and query, if there is one.
+pub type PageSource = Arc<dyn Fn(String) -> BoxFuture<'static, Option<String>> + Send + Sync>;
 
 /// Serves blocks to this node's peers.
 pub struct BlockServer {
     parts: BlockServerParts,
     block_bytes: u64,
     in_flight: Arc<InFlight>,
+    /// Pages of this node, once they are there. Operators ask one node, which asks the others.
+    pages: OnceLock<PageSource>,
     counts: [AtomicU64; ServeOutcome::ALL.len()],
 }
 
@@ -109,14 +116,20 @@ impl BlockServer {
             parts,
             block_bytes,
             in_flight: InFlight::new(usize::MAX, requests_max, 0),
+            pages: OnceLock::new(),
             counts: Default::default(),
         }
+    }
+
+    /// Shows pages of this node to other nodes from now on.
+    pub fn show(&self, pages: PageSource) {
+        let _ = self.pages.set(pages);
     }
 
     /// Answers one request; the block comes with the body, as it arrives.
     pub async fn serve(&self, request: Request<ClientBody>) -> Response<ResponseBody> {
         // News of the cluster comes every second and says nothing about the traffic of blocks.
-        let is_news = matches!(request.uri().path(), ALIVE | MESSAGES | BULLETIN | TASKS);
+        let is_news = matches!(request.uri().path(), ALIVE | MESSAGES | BULLETIN | TASKS | PAGES);
         let answer = self.answer(request).await;
         let outcome = answer.as_ref().err().copied().unwrap_or(ServeOutcome::Served);
         if !is_news || outcome != ServeOutcome::Served {
@@ -157,6 +170,13 @@ impl BlockServer {
                 let question = Question::of_bytes(&question).map_err(|_| ServeOutcome::Misunderstood)?;
                 let answer = self.parts.tasks.answer(question).await;
                 return Ok(answered(answer.to_bytes()));
+            }
+            (&Method::QUERY, PAGES) => {
+                let asked = body_of(request, PAGE_PATH_BYTES_MAX).await?;
+                let asked = String::from_utf8(asked.into()).map_err(|_| ServeOutcome::Misunderstood)?;
+                let pages = self.pages.get().ok_or(ServeOutcome::NotHeld)?;
+                let page = pages(asked).await.ok_or(ServeOutcome::Misunderstood)?;
+                return Ok(answered(page.into_bytes()));
             }
             _ => return Err(ServeOutcome::Misunderstood),
         }

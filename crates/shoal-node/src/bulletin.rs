@@ -4,6 +4,10 @@
 //! then by node. A few times a second at most, and once a second at least, a node compares its records with
 //! those of another one at random, and each takes the newer records of the other ([`exchange`]).
 //!
+//! Numbers of other nodes are checked, and each author has room of its own: a node that writes nonsense, or
+//! much, takes no room from the others. Where room is needed, the records of old ids end for all nodes at once
+//! ([`Floor`]).
+//!
 //! Records are soft: while nodes cannot reach each other, two of them may act on one order. That costs work,
 //! and never makes an answer wrong.
 
@@ -22,10 +26,10 @@ use tokio::sync::watch;
 
 #[cfg(test)]
 pub use self::board::RECORD_BYTES_MAX;
-pub use self::board::{Key, Kind, NotTaken};
+pub use self::board::{FLOOR_AGE, FLOOR_KEPT_MAX, Floor, Key, Kind, NotTaken};
 pub use self::exchange::{BULLETIN, MESSAGE_BYTES_MAX};
 
-use self::board::{BYTES_MAX, Board, Record};
+use self::board::{BYTES_MAX, Board, FLOOR, LIFE_MAX, Record};
 use self::exchange::{Comparison, Message};
 use crate::clock;
 use crate::cooperation::Cooperation;
@@ -64,6 +68,7 @@ impl Bulletin {
     /// The journal cannot be read.
     pub fn open(me: u64, store: &Store) -> Result<Arc<Self>, JournalError> {
         let mut board = Board::default();
+        board.set_members([me].into());
         let now_ms = millis(clock::utc_now());
         let path = store.node_folder().join("bulletin");
         let journal = Journal::open(&path, store.file_room(), |line| {
@@ -136,9 +141,34 @@ impl Bulletin {
         (board.len(), board.bytes())
     }
 
-    /// Whether records take half of the bytes that they may take.
-    pub fn is_half_full(&self) -> bool {
-        self.size().1 > BYTES_MAX / 2
+    /// Whether there is room for another order: there are fewer than `orders_max`, and half of the bytes are
+    /// left for the progress of known orders; or this node has not used its share.
+    pub fn has_room(&self, orders_max: usize) -> bool {
+        let board = self.board.lock();
+        let (mut orders, mut mine) = (0, 0);
+        for (_, record) in board.records().filter(|(key, _)| key.kind == Kind::Order) {
+            orders += 1;
+            mine += usize::from(record.stamp.node == self.me);
+        }
+        let authors = board.member_count().max(1);
+        let fits_bytes =
+            board.bytes() <= BYTES_MAX / 2 || board.room_of(self.me).bytes <= BYTES_MAX / (4 * authors);
+        let fits_orders = orders < orders_max || mine < orders_max / (2 * authors);
+        fits_bytes && fits_orders
+    }
+
+    /// Has all nodes forget the records of old ids, to make room.
+    ///
+    /// # Errors
+    ///
+    /// Says why they are not forgotten.
+    pub fn forget(&self, floor: &Floor) -> Result<(), NotTaken> {
+        self.put(FLOOR, exchange::written(floor), clock::utc_now() + LIFE_MAX)
+    }
+
+    /// The ids that are forgotten.
+    pub fn floor(&self) -> Floor {
+        self.board.lock().floor().clone()
     }
 
     /// Notes changes from now on.
@@ -178,6 +208,9 @@ impl Bulletin {
                 u32::saturating_sub(news, 1)
             };
             self.forget_expired();
+            let members = cooperation.members();
+            let members = members.iter().map(|member| member.id().0).chain([self.me]);
+            self.board.lock().set_members(members.collect());
             let peers = cooperation.peers();
             let reachable: Vec<_> = peers.iter().filter(|peer| peer.is_reachable()).collect();
             if let Some(peer) = reachable.get(chance::bits() as usize % reachable.len().max(1)) {
@@ -216,7 +249,7 @@ impl Bulletin {
         let now_ms = millis(clock::utc_now());
         let taken: Vec<_> = {
             let mut board = self.board.lock();
-            let taken = records.into_iter();
+            let taken = records.into_iter().filter(is_plausible);
             taken
                 .filter(|(key, record)| board.take(*key, record.clone(), now_ms).is_ok())
                 .collect()
@@ -261,6 +294,12 @@ impl std::fmt::Debug for Bulletin {
             .field("size", &self.size())
             .finish_non_exhaustive()
     }
+}
+
+/// Whether the body of a record may be one that a node has written: they are JSON, of this release or of
+/// another.
+fn is_plausible((key, record): &(Key, Record)) -> bool {
+    *key == FLOOR || serde_json::from_slice::<serde::de::IgnoredAny>(&record.body).is_ok()
 }
 
 async fn ask<T: for<'a> serde::Deserialize<'a>>(peer: &Peer, message: &Message) -> Option<T> {

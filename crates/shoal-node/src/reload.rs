@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use shoal_s3::identity::{Account, Identities, Identity};
+use tokio::task::spawn_blocking;
 
 use crate::admin::auth::{AdminAuth, TokenError};
 use crate::admin::reloads::Reloads;
@@ -118,7 +119,9 @@ impl Reloader {
         for tls in &self.tls {
             tls.look().await?;
         }
-        self.admin_auth.reload()?;
+        let tokens = Arc::clone(&self.admin_auth);
+        let reading = spawn_blocking(move || tokens.reload());
+        reading.await.expect("reading tokens does not panic")?;
         let (config, front) = (&plan.in_force, &self.front);
         self.identities.replace(identities(config));
         if let (Some(link), Some(bandwidth)) = (&self.link, config.lake.bandwidth) {

@@ -25,6 +25,9 @@ pub enum S3UriError {
     /// The bucket has characters that no lake allows.
     #[error("a bucket name has letters, digits and . - _ : only")]
     Bucket,
+    /// The bucket is `.` or `..`, which a path would not name.
+    #[error(". and .. are no names of buckets")]
+    Dots,
     /// The key is longer than the 1024 bytes that S3 allows.
     #[error("its key is longer than 1024 bytes")]
     LongKey,
@@ -45,6 +48,7 @@ impl FromStr for S3Uri {
         let allowed = |c: char| c.is_ascii_alphanumeric() || ['.', '-', '_', ':'].contains(&c);
         match (bucket, key) {
             ("", _) => Err(S3UriError::NoBucket),
+            ("." | "..", _) => Err(S3UriError::Dots),
             _ if !bucket.chars().all(allowed) => Err(S3UriError::Bucket),
             _ if key.len() > Self::KEY_BYTES_MAX => Err(S3UriError::LongKey),
             _ => Ok(Self {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Literal, cast
 
 from shoal._sizes import size_text
@@ -33,7 +33,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class ObjectCounts:
-    """Objects of a task. `total` is None until they are counted.
+    """Objects of a task. `total` is None until the lake has listed some, and grows while they are counted.
 
     `unchanged` are those of `done` for which there was nothing to do; `skipped` were left alone, such as objects
     that are dirty.
@@ -58,7 +58,7 @@ class ObjectCounts:
 
 @dataclass(frozen=True)
 class ByteCounts:
-    """Bytes of a task. `total` is None until the objects are counted; `cached` of `done` were cached before."""
+    """Bytes of a task. `total` is None until the lake has told sizes; `cached` of `done` were cached before."""
 
     total: int | None
     done: int
@@ -123,6 +123,7 @@ class Task:
     until: datetime | None
     dry_run: bool
     manifest: Manifest | None
+    gathers: bool
     created: datetime
     accepted_by: str
     forgotten: datetime
@@ -135,6 +136,7 @@ class Task:
     bytes: ByteCounts
     errors: tuple[ObjectError, ...]
     nodes: Mapping[str, NodeCounts]
+    counting: bool
     bytes_per_second: int | None
     at_risk: bool
 
@@ -155,11 +157,20 @@ class Task:
 
     @property
     def eta(self) -> timedelta | None:
-        """The time that the task still takes if it goes on as lately. None when that is not known, or it is over."""
-        if self.is_over or self.bytes.total is None or not self.bytes_per_second:
+        """The time that the task still takes if it goes on as lately. None when that is not known, or it is over.
+
+        While the sizes of the objects are not known, it follows from their number and the task's start.
+        """
+        if self.is_over:
             return None
-        left = max(self.bytes.total - self.bytes.done, 0)
-        return timedelta(seconds=-(-left // self.bytes_per_second))
+        if self.bytes.total is not None:
+            left = max(self.bytes.total - self.bytes.done, 0)
+            return timedelta(seconds=-(-left // self.bytes_per_second)) if self.bytes_per_second else None
+        ended = self.objects.done + self.objects.skipped + self.objects.failed
+        if self.objects.total is None or self.started is None or not ended:
+            return None
+        lasted = max(datetime.now(timezone.utc) - self.started, timedelta())
+        return timedelta(seconds=round((lasted / ended * max(self.objects.total - ended, 0)).total_seconds()))
 
     def __str__(self) -> str:
         what = self.uri or (f"{self.manifest.objects} objects of a list" if self.manifest else "-")
@@ -198,6 +209,7 @@ class Task:
             until=answer.time_or_none("until"),
             dry_run=answer.boolean_or_false("dry_run"),
             manifest=None if manifest is None else Manifest._of(manifest),
+            gathers=answer.boolean_or_false("gathers"),
             created=answer.time("created"),
             accepted_by=answer.text("accepted_by"),
             forgotten=answer.time("forgotten"),
@@ -210,6 +222,7 @@ class Task:
             bytes=ByteCounts._of(answer.part("bytes")),
             errors=tuple(ObjectError._of(error) for error in answer.parts("errors")),
             nodes={name: NodeCounts._of(counts) for name, counts in answer.by_name("nodes").items()},
+            counting=answer.boolean_or_false("counting"),
             bytes_per_second=answer.integer_or_none("bytes_per_second"),
             at_risk=answer.boolean("at_risk"),
         )

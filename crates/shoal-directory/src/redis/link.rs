@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
-use redis::sentinel::SentinelClient;
-use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisError, RedisResult, ScriptInvocation};
+use redis::{ConnectionInfo, FromRedisValue, RedisError, RedisResult, ScriptInvocation};
 use shoal_base::clock;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::node::Node;
+use super::sentinel::Sentinels;
 use super::settings::PATIENCE;
 use crate::Silent;
 
@@ -23,16 +23,16 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// The servers, as they are connected to.
 pub(super) enum Connector {
-    Single(Client),
+    Single(ConnectionInfo),
     Cluster(ClusterClient),
-    Sentinel(tokio::sync::Mutex<SentinelClient>),
+    Sentinel(Sentinels),
 }
 
 /// A connection that many requests share.
 #[derive(Clone)]
 enum Connection {
-    Single(MultiplexedConnection),
-    Cluster(ClusterConnection),
+    Single(Node),
+    Cluster(ClusterConnection<Node>),
 }
 
 /// Keeps a connection while it works.
@@ -68,20 +68,10 @@ struct Pending<'a> {
 
 impl Connector {
     async fn connect(&self) -> RedisResult<Connection> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(PATIENCE))
-            .set_response_timeout(Some(PATIENCE));
         Ok(match self {
-            Self::Single(client) => {
-                let connection = client.get_multiplexed_async_connection_with_config(&config);
-                Connection::Single(connection.await?)
-            }
-            Self::Cluster(client) => Connection::Cluster(client.get_async_connection().await?),
-            Self::Sentinel(client) => {
-                let mut client = client.lock().await;
-                let connection = client.get_async_connection_with_config(&config);
-                Connection::Single(connection.await?)
-            }
+            Self::Single(info) => Connection::Single(Node::connect(info, PATIENCE).await?),
+            Self::Cluster(client) => Connection::Cluster(client.get_async_generic_connection().await?),
+            Self::Sentinel(sentinels) => Connection::Single(sentinels.connect().await?),
         })
     }
 }

@@ -1,19 +1,22 @@
 //! Where Redis is, and how a node proves its identity to it.
 
+use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
-use std::{fs, io};
 
 use redis::cluster::ClusterClientBuilder;
-use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
-use redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError,
-    TlsCertificates, TlsMode,
-};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError, TlsMode};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
 use shoal_base::secret::Secret;
-use tokio::sync::Mutex;
+use shoal_base::small_file;
+use tokio_rustls::TlsConnector;
 
 use super::link::Connector;
+use super::node;
+use super::sentinel::Sentinels;
 
 /// A connection must be made within this time, and one that brings no answer for so long is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -99,21 +102,10 @@ impl Settings {
         if is_tls {
             // The client takes the provider of the process. It may have one already.
             let _ = rustls::crypto::ring::default_provider().install_default();
+            node::trust(self.trust()?);
         }
-        let certificates = TlsCertificates {
-            client_tls: None,
-            root_cert: self.certificates()?,
-        };
         match servers {
-            Servers::Single(host) => {
-                let info = self.info(host, is_tls)?;
-                let client = if is_tls {
-                    Client::build_with_tls(info, certificates)
-                } else {
-                    Client::open(info)
-                };
-                Ok(Connector::Single(client?))
-            }
+            Servers::Single(host) => Ok(Connector::Single(self.info(host, is_tls)?)),
             Servers::Cluster(hosts) => {
                 let hosts = hosts.into_iter().map(|host| self.info(host, is_tls));
                 let mut builder = ClusterClientBuilder::new(hosts.collect::<Result<Vec<_>, _>>()?)
@@ -121,48 +113,48 @@ impl Settings {
                     .response_timeout(PATIENCE)
                     .retries(1);
                 if is_tls {
-                    builder = builder.tls(TlsMode::Secure).certs(certificates);
+                    builder = builder.tls(TlsMode::Secure);
                 }
                 Ok(Connector::Cluster(builder.build()?))
             }
             Servers::Sentinel(hosts, name) => {
-                let hosts = hosts.into_iter().map(|host| address(host, is_tls));
-                let builder = SentinelClientBuilder::new(hosts, name, SentinelServerType::Master)?;
-                let builder = self.with_access(builder, is_tls.then_some(certificates));
-                Ok(Connector::Sentinel(Mutex::new(builder.build()?)))
+                let of_sentinel = |host| address(host, is_tls).into_connection_info();
+                let hosts = hosts.into_iter().map(of_sentinel).collect::<Result<_, _>>()?;
+                let settings = self.clone();
+                let master = move |host, port| settings.info((host, port), is_tls);
+                Ok(Connector::Sentinel(Sentinels {
+                    hosts,
+                    name,
+                    master: Box::new(master),
+                }))
             }
         }
     }
 
-    fn with_access(
-        &self,
-        mut builder: SentinelClientBuilder,
-        certificates: Option<TlsCertificates>,
-    ) -> SentinelClientBuilder {
-        if let Some(certificates) = certificates {
-            builder = builder
-                .set_client_to_redis_tls_mode(TlsMode::Secure)
-                .set_client_to_redis_certificates(certificates.clone())
-                .set_client_to_sentinel_tls_mode(TlsMode::Secure)
-                .set_client_to_sentinel_certificates(certificates);
+    /// What connections by TLS trust.
+    fn trust(&self) -> Result<TlsConnector, SettingsError> {
+        let mut roots = RootCertStore::empty();
+        match &self.ca_file {
+            Some(file) => {
+                let failed = |error| SettingsError::Certificates {
+                    file: file.clone(),
+                    error,
+                };
+                let pem = small_file::read(file).map_err(failed)?;
+                for certificate in CertificateDer::pem_slice_iter(&pem) {
+                    let certificate = certificate.map_err(|error| failed(io::Error::other(error)))?;
+                    let added = roots.add(certificate);
+                    added.map_err(|error| failed(io::Error::other(error)))?;
+                }
+                if roots.is_empty() {
+                    return Err(failed(io::Error::other("it holds no certificate")));
+                }
+            }
+            // Some of a system may be unreadable, which costs the servers that they sign.
+            None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
         }
-        if let Some(user) = &self.user {
-            builder = builder.set_client_to_redis_username(user);
-        }
-        if let Some(password) = &self.password {
-            builder = builder.set_client_to_redis_password(password.expose());
-        }
-        builder
-    }
-
-    fn certificates(&self) -> Result<Option<Vec<u8>>, SettingsError> {
-        let read = self.ca_file.as_ref().map(|file| {
-            fs::read(file).map_err(|error| SettingsError::Certificates {
-                file: file.clone(),
-                error,
-            })
-        });
-        read.transpose()
+        let config = ClientConfig::builder().with_root_certificates(roots);
+        Ok(Arc::new(config.with_no_client_auth()).into())
     }
 
     fn info(&self, host: Host, is_tls: bool) -> Result<ConnectionInfo, RedisError> {

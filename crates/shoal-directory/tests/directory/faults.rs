@@ -1,5 +1,6 @@
 //! Servers of Redis that die, freeze, forget, hold garbage, and are replaced.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,9 +8,12 @@ use shoal_base::clock;
 use shoal_base::secret::Secret;
 use shoal_directory::guard::Guard;
 use shoal_directory::names::{Change, Names as _, SETTLING, Token};
-use shoal_directory::redis::Redis;
+use shoal_directory::redis::{Redis, Settings};
 use shoal_directory::{Directory, Group, Located, Silent};
 use shoal_policy::{BlockId, NodeId, VersionId};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 
 use crate::names::{name, token};
 use crate::servers::{PASSWORD, Servers, answers, connected};
@@ -297,4 +301,45 @@ async fn a_promoted_server_is_told_apart() {
     }
     promoted.dedup();
     assert_eq!(promoted.len(), 1);
+}
+
+/// A server that answers with these bytes, again and again. Returns the bytes that each connection took.
+async fn endless(bytes: &'static [u8]) -> (SocketAddr, mpsc::UnboundedReceiver<usize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (taken, all) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let taken = taken.clone();
+            tokio::spawn(async move {
+                let mut sent = 0;
+                while stream.write_all(bytes).await.is_ok() {
+                    sent += bytes.len();
+                }
+                let _ = taken.send(sent);
+            });
+        }
+    });
+    (address, all)
+}
+
+#[tokio::test]
+async fn an_answer_without_an_end_is_given_up_before_it_takes_memory() {
+    static LINE: [u8; 64 << 10] = [b'+'; 64 << 10];
+    for (scheme, rest) in [("redis", ""), ("redis-cluster", ""), ("redis-sentinel", "/main")] {
+        let (address, mut taken) = endless(&LINE).await;
+        let settings = Settings {
+            url: format!("{scheme}://{address}{rest}"),
+            user: None,
+            password: None,
+            ca_file: None,
+            prefix: "shoal".into(),
+        };
+        let directory = Redis::new(&settings).unwrap();
+        assert!(located(&directory, 1).await.is_err(), "{scheme}");
+        let sent = taken.recv().await.unwrap();
+        // The system buffers some of it on both sides.
+        assert!(sent < 32 << 20, "{scheme}: {sent} bytes were taken");
+    }
 }

@@ -17,6 +17,7 @@ use arc_swap::ArcSwap;
 use http::StatusCode;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use sha2::{Digest as _, Sha256};
+use shoal_base::small_file;
 use subtle::ConstantTimeEq as _;
 
 use crate::http::pages::{Page, text};
@@ -146,7 +147,7 @@ impl Tokens {
             path: path.into(),
             why,
         };
-        let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+        let text = small_file::read_text(path).map_err(|error| bad(error.to_string()))?;
         let mut digests = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
             let token = line.trim();

@@ -60,13 +60,6 @@ impl FromStr for AdminUrl {
 }
 
 impl AdminUrl {
-    /// The admin port of another node of the same cluster.
-    #[must_use]
-    pub fn of_member(&self, address: SocketAddr) -> Self {
-        let scheme = if self.is_https() { "https" } else { "http" };
-        Self(format!("{scheme}://{address}"))
-    }
-
     /// Whether it is encrypted.
     pub fn is_https(&self) -> bool {
         self.0.starts_with("https:")
@@ -337,14 +330,6 @@ mod tests {
         for address in ["10.0.0.1:9100", "[::1]:9100"] {
             assert_eq!(of(address), address.parse().unwrap());
         }
-    }
-
-    #[test]
-    fn the_members_of_a_cluster_are_asked_as_the_first_node() {
-        let member = "10.0.0.2:9100".parse().unwrap();
-        let of = |url: &str| url.parse::<AdminUrl>().unwrap().of_member(member).to_string();
-        assert_eq!(of("http://10.0.0.1:9100"), "http://10.0.0.2:9100");
-        assert_eq!(of("https://n1.dc1:9100"), "https://10.0.0.2:9100");
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! The page of the plan: `/plan`.
 
 use http::{Method, Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Limited};
 use serde_json::json;
 use shoal_s3::operation::Query;
 
 use crate::http::connection::ClientBody;
 use crate::http::pages::{Page, not_allowed, page, text};
-use crate::plans::{DOCUMENT_BYTES_MAX, PlanRefusal, PlanView, Plans};
+use crate::plans::{PlanRefusal, PlanView, Plans};
 
 /// The path.
 pub const PATH: &str = "/plan";
@@ -49,11 +48,7 @@ async fn post(plans: &Plans, request: Request<ClientBody>) -> Result<PlanView, P
         return Err(PlanRefusal::Query(format!("unknown parameter {unknown:?}")));
     }
     let identity = query.get("identity").map(str::to_owned);
-    let body = Limited::new(request.into_body(), DOCUMENT_BYTES_MAX)
-        .collect()
-        .await;
-    let body = body.map_err(|_| PlanRefusal::TooLong)?.to_bytes();
-    plans.post(body, identity.as_deref()).await
+    plans.post(request.into_body(), identity.as_deref()).await
 }
 
 fn told(status: StatusCode, said: Result<PlanView, PlanRefusal>) -> Page {

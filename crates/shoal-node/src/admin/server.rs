@@ -24,6 +24,7 @@ use super::allowed_hosts::AllowedHosts;
 use super::auth::{AdminAuth, Asker, Wish};
 use super::explain::{ExplainQuery, Explanation};
 use super::members::Members;
+use super::other_nodes::OtherPage;
 use super::plan_page;
 use super::task_pages::TaskPage;
 use crate::conditions::Condition;
@@ -88,6 +89,9 @@ pub type TaskPages = Arc<dyn Fn(TaskPage, Request<ClientBody>) -> BoxFuture<'sta
 /// Answers requests for the page of the plan.
 pub type PlanPage = Arc<dyn Fn(Request<ClientBody>) -> BoxFuture<'static, Page> + Send + Sync>;
 
+/// Answers requests for pages of other nodes, with the query of each.
+pub type OtherPages = Arc<dyn Fn(OtherPage, Option<String>) -> BoxFuture<'static, Page> + Send + Sync>;
+
 const EXPLAIN: &str = "/explain";
 
 /// An order of an operator.
@@ -124,6 +128,8 @@ pub struct Admin {
     pub members: MembersSource,
     /// For `/explain`.
     pub explain: ExplanationSource,
+    /// For `/nodes/NAME/PAGE`.
+    pub others: OtherPages,
     /// For `/drain` and `/undrain`. `None` on a node that caches alone: it has no other node to give blocks
     /// to.
     pub handoff: Option<Arc<Handoff>>,
@@ -243,7 +249,7 @@ impl Admin {
         if !known {
             return text(
                 StatusCode::NOT_FOUND,
-                "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /tasks, /plan, /drain, /undrain and /flush are here\n",
+                "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /nodes, /tasks, /plan, /drain, /undrain and /flush are here\n",
             );
         }
         if let Some(refusal) = pages::only_read(method) {
@@ -317,6 +323,13 @@ impl Service<Request<ClientBody>> for Pages {
                 return Ok(match of_web_page(&request).filter(|_| is_order) {
                     Some(refusal) => refusal,
                     None => (admin.plan)(request).await,
+                });
+            }
+            if let Some(other) = OtherPage::at(path) {
+                let query = request.uri().query().map(str::to_owned);
+                return Ok(match pages::only_read(method) {
+                    Some(refusal) => refusal,
+                    None => (admin.others)(other, query).await,
                 });
             }
             Ok(match AdminCommand::at(path) {

@@ -1,7 +1,8 @@
 //! The records of a bulletin and how those of two nodes become the same. Pure: no I/O, no clock, no chance.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -17,6 +18,41 @@ pub const RECORDS_MAX: usize = 32 << 10;
 
 /// The most bytes of all records together.
 pub const BYTES_MAX: usize = 16 << 20;
+
+/// A full board makes this much room at a time.
+const ROOM_MADE: usize = 16;
+
+/// How long a record may be kept: an order may pin for 400 days, and is remembered a day longer.
+pub const LIFE_MAX: Duration = Duration::from_hours(402 * 24);
+
+/// How far the clock of a node may be ahead.
+const AHEAD_MAX_MS: u64 = 3_600_000;
+
+/// A record may have been replaced this many times, and once more in each of these intervals since its id was
+/// made. No writer is quicker, and none can make a record that nobody may replace.
+const COUNTER_START: u64 = 10_000;
+const COUNTER_STEP_MS: u64 = 100;
+
+/// The key of the record that says which ids are forgotten. No task or plan has its id.
+pub const FLOOR: Key = Key {
+    id: 0,
+    kind: Kind::Cancel,
+};
+
+/// The most ids that [`Floor`] keeps: its record fits.
+pub const FLOOR_KEPT_MAX: usize = 700;
+
+/// The age from which ids may be forgotten: all nodes know the orders that were accepted earlier.
+pub const FLOOR_AGE: Duration = Duration::from_mins(1);
+
+/// The ids whose records all nodes forget before their time: old ones make room for new ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Floor {
+    /// The greatest of them.
+    pub below: u128,
+    /// The lower ones that are kept.
+    pub kept: BTreeSet<u128>,
+}
 
 /// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -37,6 +73,20 @@ pub struct Key {
     pub id: u128,
     /// The kind of the record.
     pub kind: Kind,
+}
+
+impl Key {
+    /// When its id was made, in milliseconds since 1970.
+    const fn made_ms(self) -> u64 {
+        (self.id >> 80) as u64
+    }
+}
+
+impl Floor {
+    /// Whether the records of an id are forgotten.
+    fn is_over(&self, key: Key) -> bool {
+        key.id != FLOOR.id && key.id <= self.below && !self.kept.contains(&key.id)
+    }
 }
 
 /// The age of a record. Of two records with one key, the one with the greater stamp is right.
@@ -68,6 +118,9 @@ pub enum NotTaken {
     /// All nodes have forgotten it, or will before it arrives.
     #[error("the record's time is over")]
     Expired,
+    /// No node would write such a record: its expiry or its counter is beyond all bounds, or its id is.
+    #[error("the record has an expiry, a counter or an id that no node writes")]
+    Absurd,
     /// It is larger than a record may be.
     #[error("a record has at most {RECORD_BYTES_MAX} bytes")]
     TooLarge,
@@ -82,6 +135,20 @@ pub struct Board {
     records: BTreeMap<Key, Record>,
     bytes: usize,
     digests: Box<[u64; BUCKETS]>,
+    floor: Floor,
+    /// The authors that have room of their own. All others share the room of one.
+    members: BTreeSet<u64>,
+    /// The room that the records of each author take.
+    rooms: BTreeMap<Option<u64>, Room>,
+}
+
+/// The room that some records take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Their number.
+    pub records: usize,
+    /// Their bytes.
+    pub bytes: usize,
 }
 
 impl Default for Board {
@@ -90,6 +157,9 @@ impl Default for Board {
             records: BTreeMap::new(),
             bytes: 0,
             digests: Box::new([0; BUCKETS]),
+            floor: Floor::default(),
+            members: BTreeSet::new(),
+            rooms: BTreeMap::new(),
         }
     }
 }
@@ -115,6 +185,46 @@ impl Board {
         self.bytes
     }
 
+    /// The ids that are forgotten.
+    pub const fn floor(&self) -> &Floor {
+        &self.floor
+    }
+
+    /// Gives each of these authors room of its own.
+    pub fn set_members(&mut self, members: BTreeSet<u64>) {
+        if members == self.members {
+            return;
+        }
+        self.members = members;
+        self.rooms.clear();
+        let records = self.records.values();
+        let sizes: Vec<_> = records
+            .map(|record| (record.stamp.node, record.body.len()))
+            .collect();
+        for (author, bytes) in sizes {
+            let room = self.room_mut(author);
+            room.records += 1;
+            room.bytes += bytes;
+        }
+    }
+
+    /// The number of authors that have room of their own.
+    pub fn member_count(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The room that the records of an author take; of all authors together that are no members, if it is
+    /// none.
+    pub fn room_of(&self, author: u64) -> Room {
+        let author = self.members.contains(&author).then_some(author);
+        self.rooms.get(&author).copied().unwrap_or_default()
+    }
+
+    fn room_mut(&mut self, author: u64) -> &mut Room {
+        let author = self.members.contains(&author).then_some(author);
+        self.rooms.entry(author).or_default()
+    }
+
     /// The stamp of a record that `node` writes now in place of the one of this key.
     pub fn next_stamp(&self, key: Key, node: u64) -> Stamp {
         let counter = self.get(key).map_or(0, |record| record.stamp.counter);
@@ -137,31 +247,81 @@ impl Board {
         if before.is_some_and(|before| before.stamp >= record.stamp) {
             return Err(NotTaken::Known);
         }
+        if self.floor.is_over(key) {
+            return Err(NotTaken::Expired);
+        }
         if record.body.len() > RECORD_BYTES_MAX {
             return Err(NotTaken::TooLarge);
         }
-        let bytes = self.bytes - before.map_or(0, |before| before.body.len()) + record.body.len();
-        if bytes > BYTES_MAX || (before.is_none() && self.records.len() >= RECORDS_MAX) {
-            return Err(NotTaken::Full);
+        let floor = checked(key, &record, now_ms)?;
+        let grows = record
+            .body
+            .len()
+            .saturating_sub(before.map_or(0, |before| before.body.len()));
+        if self.bytes + grows > BYTES_MAX || (before.is_none() && self.records.len() >= RECORDS_MAX) {
+            self.make_room(key, record.stamp.node)?;
         }
         self.drop_record(key);
         self.digests[bucket(key)] ^= digest(key, record.stamp);
         self.bytes += record.body.len();
+        let room = self.room_mut(record.stamp.node);
+        room.records += 1;
+        room.bytes += record.body.len();
         self.records.insert(key, record);
+        if let Some(floor) = floor {
+            self.floor = floor;
+            self.drop_where(|floor, key, _| floor.is_over(key));
+        }
         Ok(())
+    }
+
+    /// Makes room for a record of `author`: by records of the author that has most of them, unless that is
+    /// this one.
+    fn make_room(&mut self, key: Key, author: u64) -> Result<(), NotTaken> {
+        let mine = self.members.contains(&author).then_some(author);
+        let share = |room: &Room| (room.bytes * RECORDS_MAX).max(room.records * BYTES_MAX);
+        let heaviest = self.rooms.iter().max_by_key(|(_, room)| share(room));
+        let Some(heaviest) = heaviest
+            .map(|(author, _)| *author)
+            .filter(|author| *author != mine)
+        else {
+            return Err(NotTaken::Full);
+        };
+        let (mut records, mut bytes) = (0, 0);
+        let mut dropped = Vec::new();
+        // The latest of them came last.
+        for (other, record) in self.records.iter().rev() {
+            let author = record.stamp.node;
+            if self.members.contains(&author).then_some(author) != heaviest || *other == key {
+                continue;
+            }
+            dropped.push(*other);
+            (records, bytes) = (records + 1, bytes + record.body.len());
+            if records >= RECORDS_MAX / ROOM_MADE || bytes >= BYTES_MAX / ROOM_MADE {
+                break;
+            }
+        }
+        for other in dropped {
+            self.drop_record(other);
+        }
+        let fits = self.bytes + RECORD_BYTES_MAX <= BYTES_MAX && self.records.len() < RECORDS_MAX;
+        if fits { Ok(()) } else { Err(NotTaken::Full) }
     }
 
     /// Forgets the records whose time is over. Returns whether there were any.
     pub fn forget_expired(&mut self, now_ms: u64) -> bool {
-        let expired = self
-            .records
-            .iter()
-            .filter(|(_, record)| record.expires_ms <= now_ms);
-        let expired: Vec<Key> = expired.map(|(key, _)| *key).collect();
-        for key in &expired {
+        self.drop_where(|_, _, record| record.expires_ms <= now_ms)
+    }
+
+    /// Drops records. Returns whether there were any.
+    fn drop_where(&mut self, is_over: impl Fn(&Floor, Key, &Record) -> bool) -> bool {
+        let records = self.records.iter();
+        let over = records.filter(|(key, record)| is_over(&self.floor, **key, record));
+        let over: Vec<Key> = over.map(|(key, _)| *key).collect();
+        for key in &over {
             self.drop_record(*key);
         }
-        !expired.is_empty()
+        !over.is_empty()
     }
 
     /// Digests of all groups; two nodes with the same records have the same.
@@ -190,8 +350,35 @@ impl Board {
         if let Some(record) = self.records.remove(&key) {
             self.digests[bucket(key)] ^= digest(key, record.stamp);
             self.bytes -= record.body.len();
+            let room = self.room_mut(record.stamp.node);
+            room.records -= 1;
+            room.bytes -= record.body.len();
         }
     }
+}
+
+/// Checks the numbers of a record, which may come from another node. Returns its floor, if it has one.
+fn checked(key: Key, record: &Record, now_ms: u64) -> Result<Option<Floor>, NotTaken> {
+    let is_floor = key == FLOOR;
+    let made_ms = if is_floor { now_ms } else { key.made_ms() };
+    let life_ms = LIFE_MAX.as_millis() as u64 + AHEAD_MAX_MS;
+    let replaced_max = COUNTER_START + now_ms.saturating_sub(key.made_ms()) / COUNTER_STEP_MS;
+    if made_ms > now_ms + AHEAD_MAX_MS
+        || record.expires_ms > made_ms.saturating_add(life_ms)
+        || record.stamp.counter > replaced_max
+    {
+        return Err(NotTaken::Absurd);
+    }
+    if !is_floor {
+        return Ok(None);
+    }
+    let floor: Floor = postcard::from_bytes(&record.body).map_err(|_| NotTaken::Absurd)?;
+    let lowest_ms = (floor.below >> 80) as u64;
+    // An order that was accepted lately may not be known here.
+    if lowest_ms + FLOOR_AGE.as_millis() as u64 > now_ms + AHEAD_MAX_MS || floor.kept.len() > FLOOR_KEPT_MAX {
+        return Err(NotTaken::Absurd);
+    }
+    Ok(Some(floor))
 }
 
 /// The group of a key: by the random part of its id, so that groups are equally large.
@@ -214,7 +401,10 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, proptest};
 
-    use super::{BYTES_MAX, Board, Key, Kind, NotTaken, RECORD_BYTES_MAX, RECORDS_MAX, Record, Stamp};
+    use super::{
+        AHEAD_MAX_MS, BYTES_MAX, Board, COUNTER_START, COUNTER_STEP_MS, FLOOR, Floor, Key, Kind, LIFE_MAX,
+        NotTaken, RECORD_BYTES_MAX, RECORDS_MAX, Record, Stamp,
+    };
 
     fn key(id: u128) -> Key {
         Key {
@@ -281,6 +471,108 @@ mod tests {
             Err(NotTaken::Full)
         );
         assert_eq!(board.take(key(7), record(2, 1, largest), 0), Ok(()));
+    }
+
+    /// The key of an id that was made at this time.
+    fn made_at(ms: u64, number: u64) -> Key {
+        key(u128::from(ms) << 80 | u128::from(number))
+    }
+
+    #[test]
+    fn numbers_that_no_node_writes_are_refused_and_no_record_becomes_final() {
+        let mut board = Board::default();
+        let now = 1 << 40;
+        let life = LIFE_MAX.as_millis() as u64;
+        let of = |counter, expires_ms| Record {
+            expires_ms,
+            ..record(counter, 9, "{}")
+        };
+        for (key, record) in [
+            (made_at(now, 1), of(1, u64::MAX)),
+            (made_at(now, 1), of(1, now + 2 * life)),
+            (made_at(now, 1), of(u64::MAX, now + life)),
+            (made_at(now + 2 * AHEAD_MAX_MS, 1), of(1, now + life)),
+            (
+                Key {
+                    id: u128::MAX,
+                    ..FLOOR
+                },
+                of(1, now + life),
+            ),
+            (FLOOR, of(1, now + life)),
+        ] {
+            assert_eq!(
+                board.take(key, record.clone(), now),
+                Err(NotTaken::Absurd),
+                "{record:?}"
+            );
+        }
+        // The greatest counter that is taken now can be replaced a moment later.
+        let key = made_at(now - 1_000, 1);
+        let greatest = COUNTER_START + 1_000 / COUNTER_STEP_MS;
+        assert_eq!(
+            board.take(key, of(greatest + 1, now + life), now),
+            Err(NotTaken::Absurd)
+        );
+        board.take(key, of(greatest, now + life), now).unwrap();
+        let stamp = board.next_stamp(key, 1);
+        let mine = Record {
+            stamp,
+            ..of(1, now + life)
+        };
+        assert_eq!(board.take(key, mine.clone(), now), Err(NotTaken::Absurd));
+        board.take(key, mine, now + COUNTER_STEP_MS).unwrap();
+    }
+
+    #[test]
+    fn an_author_that_fills_the_board_makes_room_for_the_others() {
+        let mut board = Board::default();
+        board.set_members([1, 2].into());
+        board.take(key(0), record(1, 1, "an order"), 0).unwrap();
+        // Names of nodes that are none share one room.
+        for id in 1..RECORDS_MAX as u128 {
+            let author = 3 + id as u64;
+            board.take(key(id), record(1, author, ""), 0).unwrap();
+        }
+        let more = |id: usize| key((RECORDS_MAX + id) as u128);
+        assert_eq!(board.take(more(0), record(1, 77, ""), 0), Err(NotTaken::Full));
+        for id in 0..100 {
+            board.take(more(id), record(1, 2, "another order"), 0).unwrap();
+        }
+        assert_eq!((board.room_of(1).records, board.room_of(2).records), (1, 100));
+        assert!(board.get(key(0)).is_some() && board.len() <= RECORDS_MAX);
+    }
+
+    #[test]
+    fn the_records_of_forgotten_ids_go_and_do_not_come_back() {
+        let mut board = Board::default();
+        let now = 1_000_000;
+        let of = |counter| Record {
+            expires_ms: now + 1_000,
+            ..record(counter, 1, "{}")
+        };
+        for number in 1..=4 {
+            board.take(made_at(0, number), of(1), now).unwrap();
+        }
+        let floor = Floor {
+            below: made_at(0, 3).id,
+            kept: [made_at(0, 2).id].into(),
+        };
+        let put = |floor: &Floor, counter| Record {
+            body: postcard::to_stdvec(floor).unwrap().into(),
+            ..of(counter)
+        };
+        let young = Floor {
+            below: made_at(now + AHEAD_MAX_MS, 1).id,
+            ..Floor::default()
+        };
+        assert_eq!(board.take(FLOOR, put(&young, 1), now), Err(NotTaken::Absurd));
+        board.take(FLOOR, put(&floor, 1), now).unwrap();
+        let left: Vec<u128> = board.records().map(|(key, _)| key.id).collect();
+        assert_eq!(left, [0, 2, 4]);
+        assert_eq!(board.take(made_at(0, 1), of(9), now), Err(NotTaken::Expired));
+        board.take(made_at(0, 2), of(2), now).unwrap();
+        assert_eq!(board.room_of(1).records, board.len());
     }
 
     proptest! {

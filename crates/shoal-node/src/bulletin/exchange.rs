@@ -128,7 +128,7 @@ mod tests {
         for &(id, counter, node) in writes {
             let record = Record {
                 stamp: Stamp { counter, node },
-                expires_ms: u64::MAX,
+                expires_ms: 1_000,
                 body: format!("{id} {counter} {node}").into_bytes().into(),
             };
             let kind = Kind::Progress;

@@ -3,10 +3,12 @@
 mod tier;
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use shoal_base::secret::Secret;
+use shoal_base::small_file;
 
 use super::check;
 use super::file::{self, Assignment, Entry, File};
@@ -25,6 +27,8 @@ pub struct Sources {
     pub role: Role,
     /// `--config`; without it the file that [`FILE_VARIABLE`] names, if any.
     pub file: Option<PathBuf>,
+    /// Whether an empty file is an error. A node has its settings by then, and the file is being written.
+    pub refuses_empty: bool,
     /// Environment variables; those that do not begin with `SHOAL_` are ignored.
     pub variables: Vec<(String, String)>,
     /// Flags given on the command line, without their dashes, and their values.
@@ -133,7 +137,7 @@ impl Loader {
     fn run(&mut self, sources: &Sources) {
         let file = sources
             .file()
-            .map(|path| self.read_file(&path))
+            .map(|path| self.read_file(&path, sources.refuses_empty))
             .unwrap_or_default();
         self.problems.extend(file.problems);
         self.strangers.extend(file.strangers);
@@ -198,8 +202,9 @@ impl Loader {
             .extend(identities.into_iter().map(|(identity, _)| identity));
     }
 
-    fn read_file(&mut self, path: &Path) -> File {
-        match std::fs::read_to_string(path) {
+    fn read_file(&mut self, path: &Path, refuses_empty: bool) -> File {
+        match small_file::read_text(path) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof && !refuses_empty => File::default(),
             Ok(text) => {
                 let file = file::read(path, &text);
                 if holds_secrets(&file) {
@@ -394,7 +399,7 @@ impl Loader {
             Problem::new(provenance, format!("{key} {} {why}", path.display()))
                 .hint("it should hold the secret and nothing else, readable by the user that runs shoal")
         };
-        let text = match std::fs::read_to_string(path) {
+        let text = match small_file::read_text(path) {
             Ok(text) => text,
             Err(error) => {
                 self.problems.push(refuse(format!("cannot be read: {error}")));

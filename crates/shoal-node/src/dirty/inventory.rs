@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use shoal_registry::DirtyVersion;
 use shoal_registry::engine::At;
+use shoal_s3::object::ObjectName;
 
 use super::Manifest;
 use super::listing::Scope;
@@ -28,6 +30,43 @@ impl DirtyObjects {
         after: &[u8],
     ) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
         let mut manifests = Vec::new();
+        self.each(bucket, prefix, after, |name, version| {
+            manifests.push(self.manifest(name, version)?);
+            Ok(())
+        })
+        .await?;
+        manifests.sort_by(|one, other| one.name.key.cmp(&other.name.key));
+        Ok(manifests)
+    }
+
+    /// The number of dirty objects of a bucket whose keys begin with `prefix` and are `wanted`.
+    ///
+    /// # Errors
+    ///
+    /// A registry does not answer.
+    pub async fn count(
+        &self,
+        bucket: &str,
+        prefix: &[u8],
+        wanted: impl Fn(&ObjectName) -> bool + Send + Sync,
+    ) -> Result<u64, TierUnavailable> {
+        let mut count = 0;
+        self.each(bucket, prefix, b"", |name, _| {
+            count += u64::from(wanted(name));
+            Ok(())
+        })
+        .await?;
+        Ok(count)
+    }
+
+    /// Reads the entries of dirty objects page by page.
+    async fn each(
+        &self,
+        bucket: &str,
+        prefix: &[u8],
+        after: &[u8],
+        mut each: impl FnMut(&ObjectName, &DirtyVersion) -> Result<(), TierUnavailable> + Send,
+    ) -> Result<(), TierUnavailable> {
         for tier in self.tiers_below(bucket, prefix) {
             let (mut after, mut at) = (after.to_vec(), At::NewestForPages);
             loop {
@@ -35,7 +74,7 @@ impl DirtyObjects {
                 let page = page.map_err(TierUnavailable::from)?;
                 for (name, version) in page.objects {
                     if let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) {
-                        manifests.push(self.manifest(&name, &version)?);
+                        each(&name, &version)?;
                     }
                 }
                 at = At::Revision(page.revision);
@@ -45,8 +84,7 @@ impl DirtyObjects {
                 }
             }
         }
-        manifests.sort_by(|one, other| one.name.key.cmp(&other.name.key));
-        Ok(manifests)
+        Ok(())
     }
 
     /// The dirty objects that the next `names` names of a listing may be about, in the order of keys: those

@@ -12,6 +12,7 @@ use hyper_util::service::TowerToHyperService;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use shoal_base::small_file;
 
 use super::error::BoxError;
 use crate::channel::Dialer;
@@ -88,9 +89,10 @@ impl Connector {
 /// The certificates in a file of PEM.
 fn roots_in(ca_file: &Path) -> Result<RootCertStore, BoxError> {
     let mut roots = RootCertStore::empty();
-    let unread = |error| format!("{}: {error}", ca_file.display());
-    for certificate in CertificateDer::pem_file_iter(ca_file).map_err(unread)? {
-        roots.add(certificate.map_err(unread)?)?;
+    let unread = |error: &dyn std::fmt::Display| format!("{}: {error}", ca_file.display());
+    let pem = small_file::read(ca_file).map_err(|error| unread(&error))?;
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        roots.add(certificate.map_err(|error| unread(&error))?)?;
     }
     if roots.is_empty() {
         return Err(format!("{} holds no certificate", ca_file.display()).into());

@@ -1,10 +1,11 @@
 //! The parts of a node that answer clients, operators and other nodes.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use futures_util::future::FutureExt;
 use hyper::service::service_fn;
+use serde_json::json;
 use shoal_s3::auth::Gate;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -12,11 +13,11 @@ use tokio::task::JoinHandle;
 use super::core::Core;
 use super::tiers;
 use crate::admin::allowed_hosts::AllowedHosts;
-use crate::admin::explain::Explainer;
+use crate::admin::explain::{ExplainQuery, Explainer};
 use crate::admin::observer::{Observer, ObserverConfig};
 use crate::admin::plan_page;
 use crate::admin::server::{Admin, Readiness};
-use crate::block_server::{BlockServer, BlockServerParts};
+use crate::block_server::{BlockServer, BlockServerParts, PageSource};
 use crate::cluster::{Addresses, Cluster};
 use crate::config::Config;
 use crate::dirty::{self, DirtyObjects, FlushOrders, TierError};
@@ -189,6 +190,8 @@ impl Parts {
         let [drain, draining] = [(); 2].map(|()| progress.clone());
         let [metrics, counted] = [(); 2].map(|()| Arc::clone(&core.metrics));
         let explainer = Arc::clone(&self.explainer);
+        let cooperation = Arc::clone(&core.cooperation);
+        self.block_server.show(self.pages(handoff.as_ref()));
         Admin {
             metrics: Arc::clone(&core.metrics),
             readiness: Arc::clone(readiness),
@@ -206,6 +209,10 @@ impl Parts {
             explain: Arc::new(move |question| {
                 let explainer = Arc::clone(&explainer);
                 async move { explainer.explain(&question).await }.boxed()
+            }),
+            others: Arc::new(move |asked, query| {
+                let cooperation = Arc::clone(&cooperation);
+                async move { asked.get(&cooperation, query.as_deref()).await }.boxed()
             }),
             handoff,
             hosts: AllowedHosts::new(&core.config.admin.hosts),
@@ -227,6 +234,38 @@ impl Parts {
             },
             measure: Arc::new(move |metrics| measured.measure(metrics, draining().as_ref())),
         }
+    }
+
+    /// The pages of this node that other nodes pass on to operators. They keep no part of this node alive.
+    fn pages(&self, handoff: Option<&Arc<Handoff>>) -> PageSource {
+        let (observer, explainer) = (Arc::downgrade(&self.observer), Arc::downgrade(&self.explainer));
+        let metrics = Arc::downgrade(&self.core.metrics);
+        let handoff = handoff.map(Arc::downgrade);
+        Arc::new(move |asked| {
+            let (observer, explainer) = (observer.upgrade(), explainer.upgrade());
+            let (metrics, handoff) = (metrics.upgrade(), handoff.as_ref().and_then(Weak::upgrade));
+            async move {
+                let (path, query) = asked.split_once('?').unwrap_or((&asked, ""));
+                let (observer, metrics) = (observer?, metrics?);
+                let drain = handoff.map(|handoff| handoff.progress());
+                match path {
+                    "/status" => {
+                        observer.refresh().await;
+                        Some(observer.status(&metrics, drain).to_string())
+                    }
+                    "/metrics" => {
+                        observer.measure(&metrics, drain.as_ref());
+                        Some(metrics.render())
+                    }
+                    "/explain" => {
+                        let query = ExplainQuery::parse(query).ok()?;
+                        Some(json!(explainer?.explain(&query).await).to_string())
+                    }
+                    _ => None,
+                }
+            }
+            .boxed()
+        })
     }
 
     /// Serves clients over `listener` until the node stops.

@@ -16,6 +16,7 @@ use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest, Sha256};
+use shoal_base::small_file;
 use tokio::task::spawn_blocking;
 use tokio::time::interval;
 use tokio_rustls::TlsAcceptor;
@@ -239,7 +240,7 @@ struct Files {
 impl Files {
     fn read(paths: &Paths) -> Result<Self, TlsError> {
         let read = |path: &Path| {
-            std::fs::read(path).map_err(|source| TlsError::Unreadable {
+            small_file::read(path).map_err(|source| TlsError::Unreadable {
                 path: path.to_owned(),
                 source,
             })

@@ -26,5 +26,12 @@ pub(crate) const ALIVE: &str = "/alive";
 /// Marks an answer with a block that the node did not have, and fetches. An earlier build does not say so.
 pub(crate) const FETCHING: HeaderName = HeaderName::from_static("x-shoal-fetching");
 
+/// The path at which a node answers with one of its pages for operators, whose path and query are the body.
+pub(crate) const PAGES: &str = "/pages";
+
+/// The longest page for operators, and the longest path and query of one, in bytes.
+pub(crate) const PAGE_BYTES_MAX: usize = 16 << 20;
+pub(crate) const PAGE_PATH_BYTES_MAX: usize = 8 << 10;
+
 /// The path at which a node takes messages ([`crate::messages`]).
 pub(crate) const MESSAGES: &str = "/messages";

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use shoal_plan::Document;
@@ -22,8 +21,9 @@ use super::progress::{JobCounts, PlanProgress, PlanState};
 use super::refusal::PlanRefusal;
 use crate::bulletin::{Bulletin, Key, Kind, NotTaken};
 use crate::clock;
+use crate::http::connection::ClientBody;
 use crate::shutdown::Shutdown;
-use crate::tasks::{Homes, Manifests, TaskParts, new_id, now};
+use crate::tasks::{Homes, ManifestError, Manifests, Spooled, TaskParts, new_id, now};
 
 /// The longest document: a day of 20,000 jobs has some 30 MB.
 pub const DOCUMENT_BYTES_MAX: usize = 64 << 20;
@@ -46,6 +46,8 @@ pub struct Plans {
     totals: Arc<Mutex<PlanTotals>>,
     /// Documents come and go one at a time.
     turn: Turn<()>,
+    /// One document is read at a time: it takes several times its bytes. Others wait on the disk.
+    reading: Turn<()>,
 }
 
 /// A plan as the records have it.
@@ -102,6 +104,7 @@ impl Plans {
             carried: Mutex::default(),
             totals: Arc::default(),
             turn: Turn::default(),
+            reading: Turn::default(),
         })
     }
 
@@ -110,35 +113,29 @@ impl Plans {
     /// # Errors
     ///
     /// Says why it is not taken.
-    pub async fn post(&self, body: Bytes, identity: Option<&str>) -> Result<PlanView, PlanRefusal> {
-        let created = clock::utc_now();
+    pub async fn post(&self, body: ClientBody, identity: Option<&str>) -> Result<PlanView, PlanRefusal> {
         let identity = self.parts.identity(identity).map_err(PlanRefusal::Identity)?;
-        let (accepted_by, bytes) = (self.parts.name.clone(), body.len() as u64);
-        let read = {
-            let body = body.clone();
-            spawn_blocking(move || {
-                let document = read(&body).map_err(PlanRefusal::Body)?;
-                order::check(&document, created)?;
-                let accepted = (created, accepted_by.as_str());
-                Ok::<_, PlanRefusal>(PlanOrder::accepted(&document, bytes, identity, accepted))
-            })
-        };
-        let mut order = read
-            .await
-            .map_err(|error| PlanRefusal::Body(error.to_string()))??;
+        let spooled = self.documents.spool(body, DOCUMENT_BYTES_MAX as u64).await;
+        let spooled = spooled.map_err(|error| match error {
+            ManifestError::TooLong | ManifestError::BrokenOff(_) => PlanRefusal::TooLong,
+            error => PlanRefusal::NotKept(error),
+        })?;
+        let created = clock::utc_now();
+        let mut order = self.judged(&spooled, identity, created).await?;
         let _turn = self.turn.lock().await;
-        if self.bulletin.is_half_full() {
+        if !self.bulletin.has_room(usize::MAX) {
             return Err(NotTaken::Full.into());
         }
         let former = self.latest();
-        let mut id = new_id(created) & !OWN;
+        let forgotten = self.bulletin.floor().below;
+        let mut id = (new_id(created) & !OWN).max((forgotten & !OWN).saturating_add(OWN + 1));
         if let Some(former) = &former {
             // The latest plan is the one in force, whatever the clocks of nodes say.
             id = id.max(former.id + OWN + 1);
         }
         let replaced = former.filter(|former| !former.progress.state.is_over());
         order.replaces = replaced.as_ref().map(|former| Ulid(former.id).to_string());
-        self.documents.take(id, body.into()).await?;
+        self.documents.keep(id, spooled).await?;
         let record = serde_json::to_vec(&order).expect("an order is JSON");
         self.bulletin
             .put(key(id, Kind::Order), record, order.forgotten.time())?;
@@ -147,6 +144,26 @@ impl Plans {
         }
         tracing::info!(id = %Ulid(id), jobs = order.job_count, replaces = order.replaces, "a plan was accepted");
         self.get()
+    }
+
+    /// The order that a document gives, unless it cannot be carried out.
+    async fn judged(
+        &self,
+        spooled: &Spooled,
+        identity: Option<String>,
+        created: SystemTime,
+    ) -> Result<PlanOrder, PlanRefusal> {
+        let (accepted_by, bytes) = (self.parts.name.clone(), spooled.bytes());
+        let _alone = self.reading.lock().await;
+        let body = spooled.read().await?;
+        let judging = spawn_blocking(move || {
+            let document = read(&body).map_err(PlanRefusal::Body)?;
+            order::check(&document, created)?;
+            let accepted = (created, accepted_by.as_str());
+            Ok(PlanOrder::accepted(&document, bytes, identity, accepted))
+        });
+        let judged = judging.await;
+        judged.map_err(|error| PlanRefusal::Body(error.to_string()))?
     }
 
     /// The plan in force, or the last one that was.
@@ -306,6 +323,7 @@ impl Plans {
                 .copied(&self.documents, id, order.document_bytes)
                 .await?;
         }
+        let _alone = self.reading.lock().await;
         let mut bytes = Vec::new();
         loop {
             let part = self.documents.part(id, bytes.len() as u64).await;

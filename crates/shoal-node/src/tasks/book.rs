@@ -13,11 +13,14 @@ use super::order::{Order, TaskKind};
 use super::progress::{Progress, TaskState};
 use super::runner::now;
 use super::service::Task;
-use crate::bulletin::{Bulletin, Key, Kind};
+use crate::bulletin::{Bulletin, FLOOR_AGE, FLOOR_KEPT_MAX, Floor, Key, Kind};
 
 /// Pins go to the nodes that are there once these have been the same for so long: a node that restarts comes
 /// back with its pins.
 const SETTLED: Duration = Duration::from_mins(1);
+
+/// How long the list of a task may grow.
+const GATHERING_MAX: Duration = Duration::from_mins(2);
 
 /// A task as the records have it.
 #[derive(Clone, Debug)]
@@ -58,9 +61,18 @@ impl Entry {
     /// Whether the task is to be run, where the nodes of this digest have been the same for this time: it is
     /// not over, or it pins, and other nodes are there by now.
     pub(super) fn is_due(&self, now: SystemTime, (members, same_for): (u64, Duration)) -> bool {
+        if self.gathers(now) {
+            return false;
+        }
         let is_over = self.progress.state.is_over();
         let has_new_nodes = self.progress.members.is_some_and(|then| then != members);
         !is_over || (self.is_live(now) && has_new_nodes && same_for >= SETTLED)
+    }
+
+    /// Whether the list of the task may still grow. The node that gathers it may have gone.
+    pub(super) fn gathers(&self, now: SystemTime) -> bool {
+        let given_up = self.order.created.plus(GATHERING_MAX);
+        self.order.gathers && !given_up.after(now).is_zero()
     }
 
     /// Whether the task goes on after its deadline, or may miss it, as its runner said last.
@@ -68,6 +80,14 @@ impl Entry {
         let deadline = self.order.request.deadline;
         let is_late = deadline.is_some_and(|deadline| deadline.after(now).is_zero());
         !self.progress.state.is_over() && (is_late || self.progress.at_risk)
+    }
+
+    /// Whether the order is needed to know which pins hold, or the task may still have something to do.
+    /// `first_pin` is the first task that may pin.
+    pub(super) fn is_wanted(&self, now: SystemTime, first_pin: u128) -> bool {
+        // An earlier pin that goes on or runs again leaves out what was unpinned.
+        let unpins = self.order.request.kind == TaskKind::Unpin;
+        self.is_live(now) || unpins && self.id > first_pin
     }
 
     /// Whether the task may still have something to do.
@@ -140,6 +160,39 @@ impl Book {
     }
 }
 
+/// The first of some tasks that may pin objects.
+pub(super) fn first_pin(entries: &[Entry], now: SystemTime) -> u128 {
+    let may_pin = |entry: &&Entry| entry.order.request.kind == TaskKind::Pin && entry.is_live(now);
+    entries.iter().find(may_pin).map_or(u128::MAX, |entry| entry.id)
+}
+
+/// The oldest ended tasks, some `count` of them, to be forgotten together with those `before`. `ids` are those
+/// of all orders: one that is not among the `entries` is kept. `None` if none has ended.
+pub(super) fn oldest_ended(
+    (entries, ids): (&[Entry], &BTreeSet<u128>),
+    before: &Floor,
+    count: usize,
+    now: SystemTime,
+) -> Option<Floor> {
+    let first_pin = first_pin(entries, now);
+    let (mut floor, mut forgotten) = (Floor::default(), 0);
+    let is_settled = |id: &&u128| Ulid(**id).datetime() + FLOOR_AGE <= now;
+    for id in ids.iter().take_while(is_settled) {
+        let is_complete = forgotten >= count || floor.kept.len() >= FLOOR_KEPT_MAX;
+        if is_complete && *id > before.below {
+            break;
+        }
+        let place = entries.binary_search_by_key(id, |entry| entry.id);
+        if place.is_ok_and(|place| !entries[place].is_wanted(now, first_pin)) {
+            forgotten += 1;
+        } else {
+            floor.kept.insert(*id);
+        }
+        floor.below = before.below.max(*id);
+    }
+    (forgotten > 0).then_some(floor)
+}
+
 /// The records of one kind, read. Only those that are not among the `known` ones are read now.
 fn read<T: DeserializeOwned>(known: &mut Read<T>, bodies: Vec<(u128, Arc<[u8]>)>) -> BTreeMap<u128, Arc<T>> {
     let mut before = std::mem::take(known);
@@ -177,6 +230,69 @@ mod tests {
                 members: Some(members),
                 ..Progress::default()
             }),
+        }
+    }
+
+    #[test]
+    fn the_oldest_ended_tasks_are_forgotten_and_no_pin_is() {
+        let now = "2026-11-25T00:00:00Z"
+            .parse::<super::super::Moment>()
+            .unwrap()
+            .time();
+        let made = |ago: u64, number: u128| {
+            Ulid::from_datetime(now - Duration::from_secs(ago)).0 >> 80 << 80 | number
+        };
+        let states = [
+            ("prefetch", TaskState::Done),
+            ("pin", TaskState::Done),
+            ("unpin", TaskState::Done),
+            ("prefetch", TaskState::Running),
+            ("evict", TaskState::Failed),
+            ("prefetch", TaskState::Cancelled),
+        ];
+        let mut entries = Vec::new();
+        for (number, (kind, state)) in (0..).zip(states) {
+            let mut entry = entry(kind, state, 1);
+            entry.id = made(3_600, number * 10);
+            entries.push(entry);
+        }
+        let mut young = entry("prefetch", TaskState::Done, 1);
+        young.id = made(1, 0);
+        entries.push(young);
+        // A plan is no task.
+        let plan = made(3_600, 1);
+        let ids: BTreeSet<u128> = entries.iter().map(|entry| entry.id).chain([plan]).collect();
+        let at = |place: usize| entries[place].id;
+        let oldest = |before: &Floor, count| oldest_ended((&entries, &ids), before, count, now);
+
+        let two = oldest(&Floor::default(), 2).unwrap();
+        assert_eq!(two.below, at(4));
+        assert_eq!(
+            two.kept,
+            [plan, at(1), at(2), at(3)].into(),
+            "the pin leaves out what the unpin names"
+        );
+        let all = oldest(&Floor::default(), 100).unwrap();
+        assert_eq!((all.below, &all.kept), (at(5), &two.kept));
+        // What was forgotten before stays so.
+        let further = oldest(&all, 1).unwrap();
+        assert_eq!((further.below, &further.kept), (at(5), &two.kept));
+        let live = [entries[1].clone(), entries[3].clone()];
+        let ids = live.iter().map(|entry| entry.id).collect();
+        assert_eq!(oldest_ended((&live, &ids), &Floor::default(), 1, now), None);
+    }
+
+    #[test]
+    fn a_task_whose_list_may_grow_is_not_due_while_the_node_that_gathers_it_may_be_there() {
+        let mut entry = entry("prefetch", TaskState::Queued, 1);
+        Arc::make_mut(&mut entry.order).gathers = true;
+        let created = entry.order.created.time();
+        for (after, is_due) in [(Duration::ZERO, false), (GATHERING_MAX, true)] {
+            assert_eq!(
+                entry.is_due(created + after, (1, Duration::ZERO)),
+                is_due,
+                "{after:?}"
+            );
         }
     }
 

@@ -21,8 +21,9 @@ use super::manifest::{BYTES_MAX, Lines, ManifestError, read_name};
 use super::messages::MANIFEST_PART_BYTES;
 use crate::http::connection::ClientBody;
 
-/// Room is taken for so many bytes at a time.
+/// Room is taken for this many bytes at a time, for a list that comes at once and for one that grows.
 const STEP_BYTES: u64 = 1 << 20;
+const GROWTH_BYTES: u64 = 64 << 10;
 
 /// Lists on the disk of this node.
 pub struct Manifests {
@@ -37,7 +38,18 @@ pub struct Manifests {
 #[derive(Debug)]
 struct Kept {
     bytes: u64,
-    _room: FileRoom,
+    room_bytes: u64,
+    rooms: Vec<FileRoom>,
+}
+
+impl Kept {
+    fn new(bytes: u64, room: FileRoom) -> Self {
+        Self {
+            bytes,
+            room_bytes: bytes,
+            rooms: vec![room],
+        }
+    }
 }
 
 /// A list that is being written. A list that is not finished is removed.
@@ -47,7 +59,11 @@ struct Writing {
     room: FileRoom,
     held_bytes: u64,
     bytes: u64,
+    bytes_max: u64,
 }
+
+/// A document that is on this disk, and is removed unless it is kept.
+pub struct Spooled(Writing);
 
 impl Manifests {
     /// The lists that an earlier process left in this folder of `store`.
@@ -68,7 +84,7 @@ impl Manifests {
                 .and_then(|name| Ulid::from_string(name).ok());
             let mut room = store.file_room();
             match id {
-                Some(id) if room.hold(bytes).is_ok() => drop(kept.insert(id.0, Kept { bytes, _room: room })),
+                Some(id) if room.hold(bytes).is_ok() => drop(kept.insert(id.0, Kept::new(bytes, room))),
                 _ => std::fs::remove_file(entry.path())?,
             }
         }
@@ -123,6 +139,83 @@ impl Manifests {
     pub async fn take(&self, id: u128, mut lines: Vec<u8>) -> Result<u64, ManifestError> {
         let writing = self.begin(id).await?.add(&mut lines).await?;
         self.finish(id, writing).await
+    }
+
+    /// Adds lines to a list that is here, as nodes keep it. Returns its size in bytes. No two callers may add
+    /// to one list at a time.
+    ///
+    /// # Errors
+    ///
+    /// The lines cannot be kept. The list is as it was then.
+    pub async fn append(&self, id: u128, lines: &[u8]) -> Result<u64, ManifestError> {
+        let lost = || ManifestError::NotKept("it is not on this disk any more".into());
+        let known = |kept: &Kept| (kept.bytes, kept.room_bytes);
+        let (bytes, room_bytes) = self.kept.lock().get(&id).map(known).ok_or_else(lost)?;
+        let grown = bytes + lines.len() as u64;
+        if grown > BYTES_MAX {
+            return Err(ManifestError::TooLong);
+        }
+        let more = grown.saturating_sub(room_bytes);
+        let more_room = match more {
+            0 => None,
+            more => {
+                let more = more.next_multiple_of(GROWTH_BYTES);
+                Some((more, self.room(more).await?))
+            }
+        };
+        let file = OpenOptions::new().append(true).open(self.path(id)).await;
+        let mut file = file.map_err(|error| not_kept(&error))?;
+        let written = async {
+            file.write_all(lines).await?;
+            file.flush().await
+        };
+        if let Err(error) = written.await {
+            let _ = file.set_len(bytes).await;
+            return Err(not_kept(&error));
+        }
+        let mut all = self.kept.lock();
+        let kept = all.get_mut(&id).ok_or_else(lost)?;
+        kept.bytes = grown;
+        if let Some((more, room)) = more_room {
+            kept.room_bytes += more;
+            kept.rooms.push(room);
+        }
+        Ok(grown)
+    }
+
+    /// Room for this many bytes. Blocks may have to leave for it.
+    async fn room(&self, bytes: u64) -> Result<FileRoom, ManifestError> {
+        let mut room = self.store.file_room();
+        let held = spawn_blocking(move || room.hold(bytes).map(|()| room));
+        let held = held.await.map_err(|error| not_kept(&error))?;
+        held.map_err(|refusal| no_room(refusal.as_str()))
+    }
+
+    /// Writes a document of at most `bytes_max` down as it comes, before anything is known about it.
+    ///
+    /// # Errors
+    ///
+    /// The document does not come in full, is too long, or cannot be written.
+    pub async fn spool(&self, mut body: ClientBody, bytes_max: u64) -> Result<Spooled, ManifestError> {
+        let mut writing = self.begin(0).await?;
+        writing.bytes_max = bytes_max;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| ManifestError::BrokenOff(error.to_string()))?;
+            if let Some(bytes) = frame.data_ref() {
+                writing = writing.add(&mut bytes.to_vec()).await?;
+            }
+        }
+        writing.file.flush().await.map_err(|error| not_kept(&error))?;
+        Ok(Spooled(writing))
+    }
+
+    /// Keeps a document under an id.
+    ///
+    /// # Errors
+    ///
+    /// The document cannot be kept.
+    pub async fn keep(&self, id: u128, spooled: Spooled) -> Result<(), ManifestError> {
+        self.finish(id, spooled.0).await.map(drop)
     }
 
     /// Takes a list of `bytes` from another node, part by part: `part` returns the bytes from an offset on.
@@ -212,6 +305,7 @@ impl Manifests {
             room: self.store.file_room(),
             held_bytes: 0,
             bytes: 0,
+            bytes_max: BYTES_MAX,
         })
     }
 
@@ -220,7 +314,7 @@ impl Manifests {
         fs::rename(&path, self.path(id))
             .await
             .map_err(|error| not_kept(&error))?;
-        self.kept.lock().insert(id, Kept { bytes, _room: room });
+        self.kept.lock().insert(id, Kept::new(bytes, room));
         Ok(bytes)
     }
 
@@ -237,11 +331,33 @@ impl std::fmt::Debug for Manifests {
     }
 }
 
+impl Spooled {
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    ///
+    /// The disk fails.
+    pub async fn read(&self) -> Result<Vec<u8>, ManifestError> {
+        fs::read(&self.0.path).await.map_err(|error| not_kept(&error))
+    }
+}
+
+impl std::fmt::Debug for Spooled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Spooled").field(&self.0.path).finish()
+    }
+}
+
 impl Writing {
     /// Writes lines, and empties `out`.
     async fn add(mut self, out: &mut Vec<u8>) -> Result<Self, ManifestError> {
         self.bytes += out.len() as u64;
-        if self.bytes > BYTES_MAX {
+        if self.bytes > self.bytes_max {
             return Err(ManifestError::TooLong);
         }
         if self.bytes > self.held_bytes {
@@ -260,9 +376,7 @@ impl Writing {
             (self, held)
         });
         let (this, held) = held.await.map_err(|error| not_kept(&error))?;
-        held.map_err(|refusal| {
-            ManifestError::NotKept(format!("the store has no room ({})", refusal.as_str()))
-        })?;
+        held.map_err(|refusal| no_room(refusal.as_str()))?;
         Ok(this)
     }
 
@@ -284,6 +398,10 @@ impl Drop for Writing {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+fn no_room(why: &str) -> ManifestError {
+    ManifestError::NotKept(format!("the store has no room ({why})"))
 }
 
 fn not_kept(error: &dyn std::fmt::Display) -> ManifestError {

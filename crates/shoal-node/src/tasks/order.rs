@@ -79,7 +79,7 @@ pub struct TaskRequest {
 }
 
 /// A list of objects that came with an order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestFacts {
     /// The number of objects.
     pub objects: u64,
@@ -87,7 +87,7 @@ pub struct ManifestFacts {
     pub bytes: u64,
 }
 
-/// An order that a node has accepted. It never changes.
+/// An order that a node has accepted. It does not change once its list is complete.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Order {
     /// The request as it came, with its identity filled in if there is one.
@@ -96,6 +96,9 @@ pub struct Order {
     /// The list of objects, in place of a URI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<ManifestFacts>,
+    /// Whether the list may still grow: announcements of one moment become one task.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gathers: bool,
     /// When it was accepted.
     pub created: Moment,
     /// The node that accepted it.
@@ -286,6 +289,7 @@ impl Order {
         Self {
             request,
             manifest,
+            gathers: false,
             created,
             accepted_by: accepted_by.into(),
             forgotten: last.unwrap_or(ends).plus(MEMORY),

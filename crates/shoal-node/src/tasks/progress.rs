@@ -179,6 +179,9 @@ pub struct Progress {
     /// Its counters.
     #[serde(flatten)]
     pub tally: Tally,
+    /// Whether its objects are still being counted: the totals grow.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub counting: bool,
     /// Bytes dealt with in a second, lately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<u64>,
@@ -274,6 +277,7 @@ impl Progress {
         self.detail = detail.map(cut);
         self.ended = Some(now);
         self.bytes_per_second = None;
+        self.counting = false;
         self.resume = None;
         if state != TaskState::Failed {
             self.at_risk = false;

@@ -152,12 +152,16 @@ impl<'a> Runner<'a> {
         if let Err(Ended(why)) = worked {
             return (TaskState::Failed, Some(why));
         }
+        let dirty = self.count_dirty().await;
         let mut progress = self.progress.lock();
         let tally = &mut progress.tally;
+        // Those that the lake lists, too, were skipped one by one.
+        tally.objects.skipped = tally.objects.skipped.max(dirty);
         let objects = tally.objects.dealt_with();
         tally.objects.total = Some(objects);
         tally.bytes.total = Some(tally.bytes.done);
         match tally.objects.failed {
+            0 if dirty > 0 => (TaskState::Done, Some(left_out(dirty))),
             0 => (TaskState::Done, None),
             failed => (
                 TaskState::Failed,
@@ -175,17 +179,19 @@ impl<'a> Runner<'a> {
 
     async fn work(&self) -> Result<(), Ended> {
         let mut catalogue = self.catalogue().await?;
+        let goes_on = self.progress.lock().resume.is_some();
         let mut is_first = true;
         loop {
             let page = self.page(&mut catalogue).await?;
             if !page.goes_on {
                 return Ok(());
             }
-            if page.is_full {
+            if is_first {
+                // Most lakes have named all objects by now if the page is not full.
+                self.note_total(size_of(&page), page.is_full || goes_on);
+            }
+            if page.is_full || goes_on || !is_first {
                 self.is_long.notify_one();
-            } else if is_first && self.order.request.deadline.is_some() {
-                // Few objects are counted before the first of them, so that all of them keep to the pace.
-                let _ = self.count_all().await;
             }
             is_first = false;
             let candidates = self.candidates(page.objects).await?;
@@ -257,14 +263,40 @@ impl<'a> Runner<'a> {
             if !page.goes_on {
                 break;
             }
-            objects += page.objects.len() as u64;
-            let listed = page.objects.iter().filter_map(|(_, listed)| listed.as_ref());
-            bytes += listed.map(|listed| listed.size_bytes).sum::<u64>();
+            let more = size_of(&page);
+            (objects, bytes) = (objects + more.0, bytes + more.1);
+            self.note_total((objects, bytes), true);
+        }
+        self.note_total((objects, bytes), false);
+        Ok(())
+    }
+
+    /// Notes how many objects and bytes the task has, as far as they are counted.
+    fn note_total(&self, (objects, bytes): (u64, u64), counting: bool) {
+        if self.order.manifest.is_some() {
+            return;
         }
         let mut progress = self.progress.lock();
-        progress.tally.objects.total = Some(objects);
-        progress.tally.bytes.total = Some(bytes);
-        Ok(())
+        let tally = &mut progress.tally;
+        // A task that goes on, or is quicker than its count, has dealt with more.
+        let least = |total: u64, known: u64| Some(if counting { total.max(known) } else { total });
+        tally.objects.total = least(objects, tally.objects.total.unwrap_or_default());
+        tally.bytes.total = least(bytes, tally.bytes.total.unwrap_or_default());
+        progress.counting = counting;
+    }
+
+    /// The number of objects of the task that are dirty, as far as a tier says: the lake does not list them.
+    async fn count_dirty(&self) -> u64 {
+        let Some(selection) = self.order.selection() else {
+            return 0;
+        };
+        let dirty = &self.parts.dirty;
+        let (bucket, prefix) = (&selection.bucket, selection.keys.prefix());
+        if !dirty.may_be_dirty_below(bucket, prefix) {
+            return 0;
+        }
+        let counted = dirty.count(bucket, prefix, |name| selection.has(name)).await;
+        counted.unwrap_or_default()
     }
 
     /// Notes the sizes of objects of a list, before anything is done with them. The lake tells sizes page by
@@ -444,9 +476,30 @@ impl<'a> Runner<'a> {
 
     /// The bytes that are left, once they are counted, or can be guessed.
     fn left_bytes(&self) -> Option<u64> {
-        let bytes = self.progress.lock().tally.bytes;
+        let (bytes, counting) = {
+            let progress = self.progress.lock();
+            (progress.tally.bytes, progress.counting)
+        };
+        if counting {
+            return None;
+        }
         let total = bytes.total.or(*self.expected_bytes.lock())?;
         Some(total.saturating_sub(bytes.done))
+    }
+}
+
+/// The number of objects of a page of a listing, and their bytes.
+fn size_of(page: &Page) -> (u64, u64) {
+    let listed = page.objects.iter().filter_map(|(_, listed)| listed.as_ref());
+    let bytes = listed.map(|listed| listed.size_bytes).sum();
+    (page.objects.len() as u64, bytes)
+}
+
+/// Says that objects are dirty and were left out.
+fn left_out(dirty: u64) -> String {
+    match dirty {
+        1 => "1 object is dirty and was left out: the lake does not have it yet".into(),
+        dirty => format!("{dirty} objects are dirty and were left out: the lake does not have them yet"),
     }
 }
 

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use ulid::Ulid;
 
-use super::book::{Book, Entry};
+use super::book::{Book, Entry, first_pin, oldest_ended};
 use super::figures::{TaskFigures, Totals};
+use super::gathering::Gatherings;
 use super::homes::Homes;
 use super::manifest;
 use super::meter::Meter;
@@ -30,8 +31,13 @@ use crate::shutdown::Shutdown;
 /// The number of tasks that a node runs at a time; others are queued.
 const RUN_AT_ONCE: usize = 4;
 
-/// The number of orders that are remembered; others are refused. Each may come to have three records.
+/// The number of orders that are remembered. Each may come to have three records. Where room is needed, the
+/// oldest that have ended are forgotten, this many at once; while none has, orders are refused.
 const ORDERS_MAX: usize = 10_000;
+const FORGOTTEN_AT_ONCE: usize = 500;
+
+/// The number of orders up to which announcements become tasks. People have the rest.
+const ANNOUNCED_MAX: usize = 8_000;
 
 /// How often a node writes how far its tasks are.
 const REPORT: Duration = Duration::from_secs(1);
@@ -49,6 +55,7 @@ pub struct Tasks {
     book: Book,
     homes: Mutex<Homes>,
     running: Mutex<BTreeSet<u128>>,
+    gatherings: tokio::sync::Mutex<Gatherings>,
     totals: Mutex<Totals>,
 }
 
@@ -104,6 +111,7 @@ impl Tasks {
             book: Book::new(bulletin),
             homes: Mutex::default(),
             running: Mutex::default(),
+            gatherings: tokio::sync::Mutex::default(),
             totals: Mutex::default(),
         })
     }
@@ -116,7 +124,8 @@ impl Tasks {
     pub fn post(&self, request: TaskRequest) -> Result<Task, TaskRefusal> {
         let now = clock::utc_now();
         let request = self.checked(request, false, now)?;
-        self.accept(new_id(now), request, None, now)
+        let (id, order) = (self.next_id(now), self.order_of(request, None, now));
+        self.accept(id, &order, ORDERS_MAX)
     }
 
     /// Takes an order about the objects of a list that an operator sends, one URI a line.
@@ -127,13 +136,14 @@ impl Tasks {
     pub async fn post_list(&self, request: TaskRequest, list: ClientBody) -> Result<Task, TaskRefusal> {
         let now = clock::utc_now();
         let request = self.checked(request, true, now)?;
-        let id = new_id(now);
+        let id = self.next_id(now);
         let (objects, bytes) = self.parts.manifests.receive(id, list).await?;
-        self.accept(id, request, Some(ManifestFacts { objects, bytes }), now)
+        let order = self.order_of(request, Some(ManifestFacts { objects, bytes }), now);
+        self.accept(id, &order, ORDERS_MAX)
     }
 
-    /// Takes an order about the objects that a document of S3 announces. There is no task if all of them were
-    /// removed.
+    /// Takes an order about the objects that a document of S3 announces. The announcements of a moment become
+    /// one task. There is none if all objects were removed.
     ///
     /// # Errors
     ///
@@ -149,10 +159,49 @@ impl Tasks {
         if objects == 0 {
             return Ok(None);
         }
-        let id = new_id(now);
+        let mut gatherings = self.gatherings.lock().await;
+        self.end_gatherings(&mut gatherings);
+        if let Some(open) = gatherings.of(&request) {
+            let bytes = self.parts.manifests.append(open.id, &lines).await?;
+            let objects = open.objects() + objects;
+            open.note(ManifestFacts { objects, bytes });
+            self.write_order(open.id, &open.order)?;
+            return Ok(Some(self.entry(open.id)?.to_task(now)));
+        }
+        self.make_room(ANNOUNCED_MAX)?;
+        let id = self.next_id(now);
         let bytes = self.parts.manifests.take(id, lines).await?;
-        let task = self.accept(id, request, Some(ManifestFacts { objects, bytes }), now)?;
+        let facts = ManifestFacts { objects, bytes };
+        let order = Order {
+            gathers: true,
+            ..self.order_of(request, Some(facts), now)
+        };
+        let task = self.accept(id, &order, ANNOUNCED_MAX)?;
+        gatherings.begin(id, order, clock::instant());
         Ok(Some(task))
+    }
+
+    /// Begins the tasks whose announcements were gathered for long enough.
+    fn end_gatherings(&self, gatherings: &mut Gatherings) {
+        for (id, order) in gatherings.end(clock::instant(), |id| self.book.is_cancelled(id)) {
+            // Otherwise all nodes take the list for complete some time later.
+            let _ = self.write_order(id, &order);
+        }
+    }
+
+    /// Begins what this node gathered before it began again: each list is as long as it became.
+    fn begin_gathered_before(&self) {
+        for entry in self.book.all() {
+            if !entry.order.gathers || entry.order.accepted_by != self.parts.name {
+                continue;
+            }
+            let mut order = Order::clone(&entry.order);
+            order.gathers = false;
+            if let (Some(facts), Some(bytes)) = (&mut order.manifest, self.parts.manifests.size(entry.id)) {
+                facts.bytes = bytes;
+            }
+            let _ = self.write_order(entry.id, &order);
+        }
     }
 
     /// Checks a request, and names its identity.
@@ -172,28 +221,46 @@ impl Tasks {
         Ok(request)
     }
 
-    fn accept(
-        &self,
-        id: u128,
-        request: TaskRequest,
-        manifest: Option<ManifestFacts>,
-        created: SystemTime,
-    ) -> Result<Task, TaskRefusal> {
-        let entries = self.book.all();
-        // The rest of the bulletin is reserved for the progress of known orders.
-        if entries.len() >= ORDERS_MAX || self.bulletin.is_half_full() {
-            return Err(NotTaken::Full.into());
+    /// An id that is not among those that are forgotten, whatever the clocks of nodes say.
+    fn next_id(&self, now: SystemTime) -> u128 {
+        new_id(now).max(self.bulletin.floor().below.saturating_add(1))
+    }
+
+    /// The order that this node gives for a request.
+    fn order_of(&self, request: TaskRequest, manifest: Option<ManifestFacts>, created: SystemTime) -> Order {
+        let created_here = (created.into(), &*self.parts.name);
+        if request.kind != TaskKind::Unpin {
+            return Order::accepted(request, manifest, created_here, None);
         }
         // Pins that were ended do not come back before the end of the order that set them.
+        let entries = self.book.all();
         let pins = entries.iter().filter(|entry| entry.order.pins(created));
         let last_end = pins.filter_map(|entry| entry.order.request.until).max();
-        let remembered = last_end.filter(|_| request.kind == TaskKind::Unpin);
-        let created_here = (created.into(), &*self.parts.name);
-        let order = Order::accepted(request, manifest, created_here, remembered);
-        let body = serde_json::to_vec(&order).expect("an order is JSON");
-        let key = key(id, Kind::Order);
-        self.bulletin.put(key, body, order.forgotten.time())?;
-        self.entry(id).map(|entry| entry.to_task(created))
+        Order::accepted(request, manifest, created_here, last_end)
+    }
+
+    /// Takes an order, if there is room for another among `orders_max`.
+    fn accept(&self, id: u128, order: &Order, orders_max: usize) -> Result<Task, TaskRefusal> {
+        self.make_room(orders_max)?;
+        self.write_order(id, order)?;
+        self.entry(id).map(|entry| entry.to_task(order.created.time()))
+    }
+
+    fn write_order(&self, id: u128, order: &Order) -> Result<(), NotTaken> {
+        let body = serde_json::to_vec(order).expect("an order is JSON");
+        self.bulletin
+            .put(key(id, Kind::Order), body, order.forgotten.time())
+    }
+
+    /// Makes room for another order among `orders_max`: the oldest that have ended are forgotten.
+    fn make_room(&self, orders_max: usize) -> Result<(), NotTaken> {
+        while !self.bulletin.has_room(orders_max) {
+            let (ids, entries) = (self.bulletin.ids(Kind::Order), self.book.all());
+            let (before, now) = (self.bulletin.floor(), clock::utc_now());
+            let floor = oldest_ended((&entries, &ids), &before, FORGOTTEN_AT_ONCE, now);
+            self.bulletin.forget(&floor.ok_or(NotTaken::Full)?)?;
+        }
+        Ok(())
     }
 
     /// A part of the tasks, the latest first.
@@ -255,10 +322,12 @@ impl Tasks {
 
     /// Runs the tasks whose home this node is, until the node stops.
     pub async fn run(self: Arc<Self>, stopping: Shutdown) {
+        self.begin_gathered_before();
         let mut changes = self.bulletin.changes();
         let mut runs = JoinSet::new();
         loop {
             self.end_cancelled_pins().await;
+            self.end_gatherings(&mut *self.gatherings.lock().await);
             self.keep_lists().await;
             self.begin_due(&mut runs, &stopping);
             tokio::select! {
@@ -290,6 +359,11 @@ impl Tasks {
             if running.contains(&id) || !entry.is_due(now, members) || !self.is_mine(id) {
                 continue;
             }
+            // It may have run to its end since the tasks were listed. A run that is no longer among these has
+            // written how it ended.
+            let Some(entry) = self.book.get(id).filter(|entry| entry.is_due(now, members)) else {
+                continue;
+            };
             running.insert(id);
             let (this, stopping) = (Arc::clone(self), stopping.clone());
             runs.spawn(async move {
@@ -304,16 +378,10 @@ impl Tasks {
         let here = self.parts.manifests.ids();
         let (now, entries) = (clock::utc_now(), self.book.all());
         let receiving = new_id(now - ORDER_PATIENCE);
-        // The list of an unpin is read when an earlier pin goes on or runs again.
-        let may_pin = |entry: &&Entry| entry.order.request.kind == TaskKind::Pin && entry.is_live(now);
-        let first_pin = entries.iter().find(may_pin).map_or(u128::MAX, |entry| entry.id);
-        let is_wanted = |entry: &Entry| {
-            let unpins = entry.order.request.kind == TaskKind::Unpin;
-            entry.is_live(now) || unpins && entry.id > first_pin
-        };
+        let first_pin = first_pin(&entries, now);
         for id in &here {
             let entry = entries.binary_search_by_key(id, |entry| entry.id);
-            if !entry.map_or(*id > receiving, |place| is_wanted(&entries[place])) {
+            if !entry.map_or(*id > receiving, |place| entries[place].is_wanted(now, first_pin)) {
                 self.parts.manifests.remove(*id).await;
             }
         }
@@ -322,7 +390,8 @@ impl Tasks {
                 continue;
             };
             if !here.contains(&entry.id)
-                && is_wanted(entry)
+                && !entry.gathers(now)
+                && entry.is_wanted(now, first_pin)
                 && self.homes.lock().may_run(&self.parts.cooperation, entry.id)
                 && let Err(why) = self.parts.manifest(entry.id, manifest).await
             {

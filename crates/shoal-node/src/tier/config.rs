@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use shoal_base::secret::Secret;
+use shoal_base::small_file;
 use shoal_registry::engine::etcd::Settings;
 use shoal_s3::identity::Account;
 
@@ -130,7 +131,7 @@ impl EtcdConfig {
 impl EtcdUser {
     /// The name and the password, without the line end that editors append.
     fn read(&self) -> Result<(String, Secret), PasswordError> {
-        let text = std::fs::read_to_string(&self.password_file).map_err(|error| PasswordError {
+        let text = small_file::read_text(&self.password_file).map_err(|error| PasswordError {
             file: self.password_file.clone(),
             error,
         })?;

@@ -19,6 +19,7 @@ use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
 use super::output::{Tone, bytes, counted, print, tell};
+use super::overview::pages_of;
 use super::status::table;
 
 const AFTER_HELP: &str = "\
@@ -146,8 +147,8 @@ impl Explain {
             .iter()
             .filter(|member| member.name != members.speaker);
         let others = join_all(others.map(|member| {
-            let url = self.admin.node.of_member(member.admin);
-            ask_member(client, member, url, &path)
+            let path = format!("{}{path}", pages_of(&member.name));
+            ask_member(client, member, &self.admin.node, path)
         }));
         let (first, others) = tokio::join!(client.get(&self.admin.node, &path), others);
         let (mut nodes, mut silent) = (vec![first?], Vec::new());
@@ -164,18 +165,17 @@ impl Explain {
 async fn ask_member(
     client: &AdminClient,
     member: &Member,
-    url: AdminUrl,
-    path: &str,
+    url: &AdminUrl,
+    path: String,
 ) -> Result<Explanation, SilentNode> {
     let silent = |why| SilentNode {
         node: member.name.clone(),
         why,
     };
-    let said = client.get::<Explanation>(&url, path).await;
+    let said = client.get::<Explanation>(url, &path).await;
     let said = said.map_err(|error| silent(error.to_string()))?;
-    // If the member runs on another machine and advertises loopback, a node of this machine answers.
     if said.node != member.name {
-        return Err(silent(format!("{url} is {}", said.node)));
+        return Err(silent(format!("{url} answered as {}", said.node)));
     }
     Ok(said)
 }

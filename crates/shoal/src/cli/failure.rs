@@ -15,6 +15,8 @@ pub(super) enum Failure {
     Refused(ConfigError),
     /// The command line does not allow the action.
     Misused { what: String, hint: String },
+    /// The user has ended the command; what it has ordered goes on.
+    Interrupted { what: String, hint: String },
     /// The environment does not allow the action.
     Failed { what: String, hint: Option<String> },
 }
@@ -56,6 +58,7 @@ impl Failure {
                 .iter()
                 .for_each(|problem| tell_problem(Tone::Error, problem)),
             Self::Misused { what, hint } => tell(Tone::Error, what, Some(hint)),
+            Self::Interrupted { what, hint } => tell(Tone::Note, what, Some(hint)),
             Self::Failed { what, hint } => tell(Tone::Error, what, hint.as_deref()),
         }
     }
@@ -65,6 +68,8 @@ impl Failure {
             Self::Failed { .. } => ExitCode::from(1),
             // The code that clap uses for arguments it refuses.
             Self::Refused(_) | Self::Misused { .. } => ExitCode::from(2),
+            // 128 and the number of SIGINT, as shells count it.
+            Self::Interrupted { .. } => ExitCode::from(130),
         }
     }
 }

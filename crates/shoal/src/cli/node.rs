@@ -12,7 +12,7 @@ use shoal_node::{HandoffPhase, HandoffProgress};
 use super::admin::AdminPort;
 use super::block_on;
 use super::failure::Failure;
-use super::output::{Tone, bytes, counted, print, talk, tell};
+use super::output::{Tone, bytes, counted, overwrite, print, tell};
 
 /// How often the command polls a draining node for its progress.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -137,15 +137,15 @@ fn show(Status { node, drain }: &Status) {
             0 => String::new(),
             objects => format!(", {} still dirty", counted(objects, "object")),
         };
-        talk(&format!(
-            "\r\x1b[K{name} is draining: {given} ({size}) handed over, {left} left{dirty}"
+        overwrite(&format!(
+            "{name} is draining: {given} ({size}) handed over, {left} left{dirty}"
         ));
     }
 }
 
 fn end_progress() {
     if stderr().is_terminal() {
-        talk("\r\x1b[K");
+        overwrite("");
     }
 }
 

@@ -1,6 +1,11 @@
 //! Output: data on stdout, messages on stderr, colour only for a person.
+//!
+//! Names and texts come from nodes, clients and files. Whatever is written here has its control characters
+//! escaped ([`terminal`]), but for those that this module adds.
 
 use std::io::{self, IsTerminal, Write};
+
+use shoal_base::terminal;
 
 /// The severity of a message.
 #[derive(Clone, Copy, Debug)]
@@ -21,9 +26,9 @@ pub(super) fn tell(tone: Tone, what: &str, hint: Option<&str>) {
         Tone::Note => ("note", "36"),
     };
     let hint = hint
-        .map(|hint| format!("{} {hint}\n", label("hint", "36")))
+        .map(|hint| format!("{} {}\n", label("hint", "36"), terminal::lines(hint)))
         .unwrap_or_default();
-    let text = format!("{} {what}\n{hint}", label(word, colour));
+    let text = format!("{} {}\n{hint}", label(word, colour), terminal::lines(what));
     // If stderr is gone, there is no reader to inform.
     let _ = io::stderr().write_all(text.as_bytes());
 }
@@ -31,13 +36,28 @@ pub(super) fn tell(tone: Tone, what: &str, hint: Option<&str>) {
 /// Writes data to stdout. A reader that stops early (`| head`) is not a failure.
 pub(super) fn print(text: &str) {
     let mut stdout = io::stdout().lock();
+    let text = terminal::lines(text);
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
-/// Writes a message to stderr as it is.
+/// Writes a message to stderr.
 pub(super) fn talk(text: &str) {
     // If stderr is gone, there is no reader to inform.
-    let _ = io::stderr().write_all(text.as_bytes());
+    let _ = io::stderr().write_all(terminal::lines(text).as_bytes());
+}
+
+/// Writes a line over the last one on a terminal. A bar at its beginning, in brackets, is in colour where the
+/// user wants that.
+pub(super) fn overwrite(line: &str) {
+    let line = terminal::line(line);
+    let line = match (colour_on_stderr(), line.find('['), line.find(']')) {
+        (true, Some(from), Some(to)) if from < to => {
+            let (before, bar, after) = (&line[..=from], &line[from + 1..to], &line[to..]);
+            format!("{before}\x1b[32m{bar}\x1b[0m{after}").into()
+        }
+        _ => line,
+    };
+    let _ = io::stderr().write_all(format!("\r\x1b[K{line}").as_bytes());
 }
 
 /// Formats a size for people, with three digits.

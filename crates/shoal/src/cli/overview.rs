@@ -1,9 +1,10 @@
-//! A cluster as its nodes describe it: one node names the members, and each member reports its numbers.
+//! A cluster as its nodes describe it: one node names the members, and passes on the numbers of each.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use shoal_node::admin::client::{AdminClient, AdminError, AdminUrl};
 use shoal_node::admin::members::Members;
@@ -314,7 +315,7 @@ struct PeerPage {
 }
 
 impl Overview {
-    /// Asks the node at `url` for the members, and each member for its numbers.
+    /// Asks the node at `url` for the members, and for the numbers of each.
     pub(super) async fn ask(client: &AdminClient, url: &AdminUrl) -> Result<Self, AdminError> {
         let page: Members = client.get(url, "/members").await?;
         let own: StatusPage = client.get(url, "/status").await?;
@@ -334,13 +335,12 @@ impl Overview {
         let place = place.map_or_else(String::new, |member| member.topology.clone());
         let mut nodes = join_all(page.members.into_iter().map(async |member| {
             let is_speaker = member.name == page.speaker;
-            // The speaker is reached at the address that the caller gave.
-            let own = if is_speaker {
-                url.clone()
+            let pages = if is_speaker {
+                String::new()
             } else {
-                url.of_member(member.admin)
+                pages_of(&member.name)
             };
-            let answer = numbers(client, &own, &member.name).await;
+            let answer = numbers(client, url, &pages, &member.name).await;
             NodeView {
                 layer: if is_speaker {
                     Some(1)
@@ -460,19 +460,20 @@ fn layer_shared(place: &str, other: &str, layers: usize) -> Option<usize> {
     (2..=layers).find(|layer| mine.len().saturating_sub(layer - 1) <= shared)
 }
 
-async fn numbers(client: &AdminClient, url: &AdminUrl, name: &str) -> Result<Numbers, String> {
-    let (status, metrics) = tokio::join!(
-        client.get::<StatusPage>(url, "/status"),
-        client.text(url, "/metrics")
-    );
+/// Where a node shows the pages of another one. A token goes to the address that the operator gave, and not
+/// to those that nodes tell of each other.
+pub(super) fn pages_of(name: &str) -> String {
+    format!("/nodes/{}", utf8_percent_encode(name, NON_ALPHANUMERIC))
+}
+
+/// The numbers of the node of this name, whose `pages` the node at `url` has.
+async fn numbers(client: &AdminClient, url: &AdminUrl, pages: &str, name: &str) -> Result<Numbers, String> {
+    let (status, metrics) = (format!("{pages}/status"), format!("{pages}/metrics"));
+    let (status, metrics) = tokio::join!(client.get::<StatusPage>(url, &status), client.text(url, &metrics));
     let status = status.map_err(|error| error.to_string())?;
     let metrics = metrics.map_err(|error| error.to_string())?;
-    // If the member runs on another machine and advertises loopback, a node of this machine answers.
     if status.node.name != name {
-        let told = &status.node.name;
-        return Err(format!(
-            "{url} is {told}: [admin] listen of {name} names no address that can be reached from here"
-        ));
+        return Err(format!("{url} answered as {}", status.node.name));
     }
     let peers = status
         .cooperation

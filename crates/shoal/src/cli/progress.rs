@@ -1,12 +1,12 @@
 //! The progress of a task on stderr: a bar on a terminal, else a line now and then.
 
 use std::io::{IsTerminal, stderr};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::termios::tcgetwinsize;
 use shoal_node::{Task, TaskState, clock};
 
-use super::output::{bytes, colour_on_stderr, counted, talk};
+use super::output::{bytes, counted, overwrite, talk};
 
 /// How often a line is written where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ impl ProgressDisplay {
             self.has_bar = true;
             let columns = tcgetwinsize(stderr()).map_or(80, |size| usize::from(size.ws_col.max(20)));
             let text: String = line(task, true).chars().take(columns - 1).collect();
-            talk(&format!("\r\x1b[K{}", coloured(&text)));
+            overwrite(&text);
             return;
         }
         let now = clock::instant();
@@ -45,29 +45,14 @@ impl ProgressDisplay {
     /// Removes the bar.
     pub(super) fn end(&mut self) {
         if std::mem::take(&mut self.has_bar) {
-            talk("\r\x1b[K");
+            overwrite("");
         }
-    }
-}
-
-/// The bar in colour, where the user wants it.
-fn coloured(text: &str) -> String {
-    match (colour_on_stderr(), text.find('['), text.find(']')) {
-        (true, Some(from), Some(to)) if from < to => {
-            format!(
-                "{}\x1b[32m{}\x1b[0m{}",
-                &text[..=from],
-                &text[from + 1..to],
-                &text[to..]
-            )
-        }
-        _ => text.into(),
     }
 }
 
 /// One line about a task.
 pub(super) fn line(task: &Task, has_bar: bool) -> String {
-    let (progress, kind) = (&task.progress, task.order.request.kind.as_str());
+    let (progress, kind) = (&task.progress, kind(task));
     if progress.state == TaskState::Queued {
         return format!("{kind}: queued");
     }
@@ -78,18 +63,19 @@ pub(super) fn line(task: &Task, has_bar: bool) -> String {
         Some(percent) => parts.push(format!("{percent}%")),
         None => {}
     }
+    let of = if progress.counting { "of at least" } else { "of" };
     parts.push(match sizes.total {
-        Some(total) => format!("{} of {}", bytes(sizes.done), bytes(total)),
+        Some(total) => format!("{} {of} {}", bytes(sizes.done), bytes(total)),
         None => bytes(sizes.done),
     });
     parts.push(match objects.total {
-        Some(total) => format!("{} of {}", objects.done, counted(total, "object")),
+        Some(total) => format!("{} {of} {}", objects.done, counted(total, "object")),
         None => counted(objects.done, "object"),
     });
     if let Some(rate) = progress.bytes_per_second {
         parts.push(format!("{}/s", bytes(rate)));
     }
-    if let Some(left) = time_left(task) {
+    if let Some(left) = time_left(task, clock::utc_now()) {
         parts.push(format!("ETA {}", duration(left)));
     }
     if objects.failed > 0 {
@@ -102,6 +88,13 @@ pub(super) fn line(task: &Task, has_bar: bool) -> String {
         parts.push(detail.clone());
     }
     format!("{kind}: {}", parts.join(", "))
+}
+
+/// The kind of a task, and whether it only counts.
+pub(super) fn kind(task: &Task) -> String {
+    let request = &task.order.request;
+    let dry_run = if request.dry_run { " (dry run)" } else { "" };
+    format!("{}{dry_run}", request.kind.as_str())
 }
 
 /// The part of a task that is done: of its bytes, or of its objects while their sizes are not known.
@@ -122,12 +115,20 @@ fn bar(percent: usize) -> String {
     format!("{:<BAR$}", "=".repeat(full) + head)
 }
 
-/// The time that a task still takes if it goes on as lately.
-fn time_left(task: &Task) -> Option<Duration> {
-    let sizes = &task.progress.tally.bytes;
-    let left = sizes.total?.checked_sub(sizes.done)?;
-    let rate = task.progress.bytes_per_second.filter(|rate| *rate > 0)?;
-    Some(Duration::from_secs(left.div_ceil(rate)))
+/// The time that a task still takes if it goes on as lately; by its objects while their sizes are not known.
+fn time_left(task: &Task, now: SystemTime) -> Option<Duration> {
+    let tally = &task.progress.tally;
+    if let Some(total) = tally.bytes.total {
+        let left = total.checked_sub(tally.bytes.done)?;
+        let rate = task.progress.bytes_per_second.filter(|rate| *rate > 0)?;
+        return Some(Duration::from_secs(left.div_ceil(rate)));
+    }
+    let ended = u32::try_from(tally.objects.dealt_with())
+        .ok()
+        .filter(|ended| *ended > 0)?;
+    let left = u32::try_from(tally.objects.total?.checked_sub(ended.into())?).ok()?;
+    let lasted = now.duration_since(task.progress.started?.time()).ok()?;
+    (lasted / ended).checked_mul(left)
 }
 
 /// `7 s`, `3 min`, `2 h 5 min`, `3 d`
@@ -146,7 +147,7 @@ mod tests {
     use serde_json::json;
     use shoal_node::Task;
 
-    use super::{duration, line};
+    use super::{duration, line, time_left};
     use std::time::Duration;
 
     fn task(progress: &serde_json::Value) -> Task {
@@ -184,10 +185,35 @@ mod tests {
             line(&running(counted.clone()), true),
             "prefetch: [======>                 ] 25%, 1.0 MiB of 4.0 MiB, 3 of 8 objects, 512 KiB/s, ETA 6 s, 1 failed, deadline at risk"
         );
-        assert!(line(&running(counted), false).starts_with("prefetch: 25%, 1.0 MiB"));
+        assert!(line(&running(counted.clone()), false).starts_with("prefetch: 25%, 1.0 MiB"));
+        let mut counting = counted.clone();
+        counting["counting"] = true.into();
+        assert!(
+            line(&running(counting), false).contains("1.0 MiB of at least 4.0 MiB, 3 of at least 8 objects")
+        );
+        let dry = json!({ "dry_run": true });
+        assert_eq!(
+            line(&running(dry), true),
+            "prefetch (dry run): 1.0 MiB, 3 objects"
+        );
         let listed =
             json!({ "objects": { "done": 3, "unchanged": 0, "skipped": 0, "failed": 1, "total": 8 } });
         assert!(line(&running(listed), false).starts_with("prefetch: 50%, 1.0 MiB, 3 of 8 objects"));
+    }
+
+    #[test]
+    fn the_time_that_is_left_is_known_by_bytes_or_else_by_objects() {
+        let listed = json!({
+            "state": "running", "started": "2026-11-24T00:00:00Z",
+            "objects": { "done": 1, "unchanged": 0, "skipped": 1, "failed": 0, "total": 8 },
+        });
+        let now = "2026-11-24T00:00:10Z"
+            .parse::<shoal_node::Moment>()
+            .unwrap()
+            .time();
+        assert_eq!(time_left(&task(&listed), now), Some(Duration::from_secs(30)));
+        let none = json!({ "state": "running", "started": "2026-11-24T00:00:00Z" });
+        assert_eq!(time_left(&task(&none), now), None);
     }
 
     #[test]

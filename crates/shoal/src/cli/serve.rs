@@ -77,7 +77,10 @@ async fn serve(config: Config, sources: Sources, log_filter: LogFilter) -> Resul
         () = signals.stop() => return Ok(()),
     };
     tracing::info!(node = name, s3 = %gateway.s3_address(), admin = %gateway.admin_address(), "serving");
-    let sources = Arc::new(sources);
+    let sources = Arc::new(Sources {
+        refuses_empty: true,
+        ..sources
+    });
     while signals.next().await == SignalAction::Reload {
         reload(&gateway, &sources, &log_filter).await;
     }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use serde_json::json;
+use shoal_base::terminal;
 use shoal_node::{Condition, ConditionName, HandoffPhase, Standing};
 
 use super::admin::AdminPort;
@@ -222,6 +223,8 @@ fn shares(traffic: Traffic, lake_p99_ms: Option<f64>) -> [String; 8] {
 
 /// Formats columns as wide as their widest cell.
 pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let shown = |row: &[String; N]| row.each_ref().map(|cell| terminal::line(cell).into_owned());
+    let rows: Vec<_> = rows.iter().map(shown).collect();
     let width = |column: usize| {
         rows.iter()
             .map(|row| row[column].chars().count())
@@ -230,7 +233,7 @@ pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     };
     let widths: [usize; N] = std::array::from_fn(width);
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let cells = row
             .iter()
             .zip(widths)
@@ -244,7 +247,7 @@ pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
 
 /// Remarks that have no column in the table.
 pub(super) fn remarks(node: &NodeView) -> String {
-    let name = &node.name;
+    let name = terminal::line(&node.name);
     let mut text = String::new();
     match &node.answer {
         Answer::Unreachable(why) => {

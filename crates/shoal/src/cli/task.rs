@@ -1,10 +1,12 @@
 //! `shoal tasks` and `shoal task`: what a cluster was asked to do, and how far it is.
 
 use std::fmt::Write as _;
+use std::pin::pin;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
+use shoal_base::terminal;
 use shoal_node::admin::client::{AdminClient, AdminUrl};
 use shoal_node::{Task, TaskKind, TaskList, TaskState};
 
@@ -13,7 +15,7 @@ use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
 use super::output::{Tone, bytes, counted, print, tell};
-use super::progress::ProgressDisplay;
+use super::progress::{ProgressDisplay, kind};
 use super::status::table;
 
 /// The path of all tasks.
@@ -148,9 +150,19 @@ impl Follow<'_> {
     pub(super) async fn to_the_end(&self, mut task: Task) -> Result<(), Failure> {
         let path = format!("{PATH}/{}", task.id);
         let (mut display, mut silences) = (ProgressDisplay::default(), 0);
+        let mut interrupt = pin!(tokio::signal::ctrl_c());
         while !task.progress.state.is_over() {
             display.show(&task);
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                _ = &mut interrupt => {
+                    display.end();
+                    return Err(Failure::Interrupted {
+                        what: format!("the task {} goes on", task.id),
+                        hint: format!("`shoal task {0} --wait` follows it, `shoal task {0} --cancel` ends it", task.id),
+                    });
+                }
+            }
             match self.client.get::<Task>(self.url, &path).await {
                 Ok(told) => (task, silences) = (told, 0),
                 Err(_) if silences < SILENCES_MAX => silences += 1,
@@ -188,7 +200,7 @@ fn listed(tasks: &[Task]) -> String {
         let progress = &task.progress;
         [
             task.id.clone(),
-            task.order.request.kind.as_str().into(),
+            kind(task),
             state(task),
             done(task),
             progress
@@ -237,26 +249,23 @@ pub(super) fn what(task: &Task) -> String {
 fn told(task: &Task) -> String {
     let (request, progress) = (&task.order.request, &task.progress);
     let (objects, sizes) = (&progress.tally.objects, &progress.tally.bytes);
-    let mut text = format!(
-        "{} {} {}: {}\n",
-        task.id,
-        request.kind.as_str(),
-        what(task),
-        state(task)
-    );
+    let mut text = format!("{} {} {}: {}\n", task.id, kind(task), what(task), state(task));
     if let Some(detail) = &progress.detail {
-        let _ = writeln!(text, "  {detail}");
+        let _ = writeln!(text, "  {}", terminal::line(detail));
     }
+    let counts_only = request.dry_run || request.kind == TaskKind::Cached;
     let total = objects
         .total
         .map_or_else(String::new, |total| format!(" of {total}"));
-    let _ = write!(text, "  objects: {}{total} done", objects.done);
+    let word = if counts_only { "counted" } else { "done" };
+    let _ = write!(text, "  objects: {}{total} {word}", objects.done);
     for (count, word) in [
         (objects.unchanged, unchanged(request.kind, request.dry_run)),
         (objects.skipped, "skipped"),
         (objects.failed, "failed"),
     ] {
-        if count > 0 {
+        // A count answers how much is cached, also if nothing is.
+        if count > 0 || (counts_only && word == unchanged(request.kind, request.dry_run)) {
             let _ = write!(text, ", {count} {word}");
         }
     }
@@ -264,14 +273,15 @@ fn told(task: &Task) -> String {
         .total
         .map_or_else(String::new, |total| format!(" of {}", bytes(total)));
     let _ = write!(text, "\n  bytes: {}{total}", bytes(sizes.done));
+    let cached = if counts_only { "cached" } else { "cached before" };
     for (size, word) in [
-        (sizes.cached, "cached before"),
+        (sizes.cached, cached),
         (sizes.from_lake, "from the lake"),
         (sizes.from_peers, "from other nodes"),
         (sizes.pinned, "pinned"),
         (sizes.removed, "removed"),
     ] {
-        if size > 0 {
+        if size > 0 || (counts_only && word == cached) {
             let _ = write!(text, ", {} {word}", bytes(size));
         }
     }
@@ -279,13 +289,15 @@ fn told(task: &Task) -> String {
     for (node, counts) in &progress.tally.nodes {
         let _ = writeln!(
             text,
-            "  {node}: {} ({})",
+            "  {}: {} ({})",
+            terminal::line(node),
             counted(counts.blocks, "block"),
             bytes(counts.bytes)
         );
     }
     for error in &progress.tally.errors {
-        let _ = writeln!(text, "  {}: {}", error.object, error.error);
+        let (object, error) = (terminal::line(&error.object), terminal::line(&error.error));
+        let _ = writeln!(text, "  {object}: {error}");
     }
     let named = progress.tally.errors.len() as u64;
     let others = (objects.failed + objects.skipped).saturating_sub(named);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use shoal_base::terminal;
 use shoal_node::clock;
 use tokio::sync::mpsc;
 
@@ -124,6 +125,7 @@ fn frame(overview: &Overview, rates: &HashMap<String, Traffic>, trouble: Option<
 
 /// Cuts a text to the size of the window.
 fn fit(text: &str, columns: usize, lines: usize) -> String {
+    let text = terminal::lines(text);
     let cut = |line: &str| line.chars().take(columns).collect::<String>();
     // Each line ends by clearing the rest of the old one.
     let shown = text.lines().take(lines).map(|line| cut(line) + "\x1b[K");
@@ -226,5 +228,6 @@ mod tests {
     #[test]
     fn text_that_does_not_fit_into_the_window_is_cut() {
         assert_eq!(fit("äbcd\nef\ngh\n", 3, 2), "äbc\x1b[K\r\nef\x1b[K");
+        assert_eq!(fit("a\u{9b}2J\n", 80, 2), "a\\u009b2J\x1b[K");
     }
 }

@@ -227,6 +227,10 @@ async fn pages(story: &mut Story, node: &Node) {
         "/explain?object=s3://b/p/0&first=1&count=1",
         "/explain?object=s3://b/never-asked-for",
         "/explain?object=b/p",
+        "/nodes/n1/status",
+        "/nodes/n1/metrics",
+        "/nodes/n7/status",
+        "/nodes/n1/explain?object=nothing",
         "/tasks?limit=many",
         "/tasks?before=nothing",
     ] {
@@ -323,6 +327,7 @@ async fn every_path_and_field_is_described() {
     assert_eq!(tops, here.iter().map(|path| (*path).to_owned()).collect());
     for path in &described {
         let target = path.replace("{id}", "01JDBZZZZZZZZZZZZZZZZZZZZZ");
+        let target = target.replace("{name}", "n1").replace("{page}", "status");
         for method in [Method::GET, Method::POST, Method::PUT, Method::DELETE] {
             let reply = client.call(method.clone(), &target).send().await;
             let is_described = story.document.has(&method, path);

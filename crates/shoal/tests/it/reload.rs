@@ -265,6 +265,42 @@ async fn a_broken_file_is_named_and_the_node_goes_on_with_what_it_had() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_empty_or_has_no_end_leaves_the_settings_as_they_are() {
+    let folder = TempDir::new().unwrap();
+    let tokens = folder.path().join("tokens");
+    fs::write(&tokens, "a-token-of-these-operators\n").unwrap();
+    let more = ["--admin-token-file", tokens.to_str().unwrap()];
+    let story = Story::start_in(folder, &more, &[own("alice")]).await;
+    let pipe = story.folder.path().join("pipe");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    // It is open, and nothing comes.
+    let _writer = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    let (zero, pipe) = ("/dev/zero".as_ref(), pipe.as_path());
+    let mut refused = 0;
+    let mut is_refused = async |said: &str| {
+        story.node.signal(Signal::HUP);
+        refused += 1;
+        let refusal = story.node.says_again(REFUSED, refused).await;
+        assert!(refusal["error"].as_str().unwrap().contains(said), "{refusal}");
+        assert_eq!(story.status_of("alice").await, StatusCode::OK);
+    };
+    for (target, said) in [(zero, "no end"), (pipe, "sends nothing")] {
+        fs::remove_file(story.file()).unwrap();
+        std::os::unix::fs::symlink(target, story.file()).unwrap();
+        is_refused(said).await;
+    }
+    fs::remove_file(story.file()).unwrap();
+    fs::write(story.file(), "").unwrap();
+    is_refused("it is empty").await;
+    write(&story.file(), "", &[own("alice")]);
+    fs::remove_file(&tokens).unwrap();
+    std::os::unix::fs::symlink(zero, &tokens).unwrap();
+    is_refused("no end").await;
+    assert_eq!(story.node.stop().await, Some(0));
+}
+
+#[tokio::test]
 async fn a_signal_that_means_nothing_does_not_end_the_node() {
     let story = Story::start(&[own("alice")]).await;
     for (signal, name) in [(Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")] {

@@ -10,6 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use shoal_base::secret::Secret;
+use shoal_base::small_file;
 
 use super::AdminUrl;
 
@@ -48,7 +49,7 @@ impl AdminAccess {
     ///
     /// The file cannot be read, or holds no token.
     pub fn read_token(&mut self, path: &Path) -> Result<(), AccessError> {
-        let text = std::fs::read_to_string(path).map_err(|error| AccessError::of(path, error))?;
+        let text = small_file::read_text(path).map_err(|error| AccessError::of(path, error))?;
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let token = lines
             .next()
@@ -106,7 +107,8 @@ impl AdminAccess {
         let Some((certificate, key)) = &self.certificate else {
             return Ok(config.with_no_client_auth());
         };
-        let private = PrivateKeyDer::from_pem_file(key).map_err(|error| AccessError::of(key, error))?;
+        let pem = small_file::read(key).map_err(|error| AccessError::of(key, error))?;
+        let private = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| AccessError::of(key, error))?;
         let config = config.with_client_auth_cert(certificates(certificate)?, private);
         config.map_err(|error| AccessError::of(certificate, error))
     }
@@ -114,9 +116,9 @@ impl AdminAccess {
 
 /// The certificates in a file of PEM, at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, AccessError> {
-    let unread = |error| AccessError::of(path, error);
-    let certificates = CertificateDer::pem_file_iter(path).map_err(unread)?;
-    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(unread)?;
+    let pem = small_file::read(path).map_err(|error| AccessError::of(path, error))?;
+    let certificates = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.map_err(|error| AccessError::of(path, error))?;
     if certificates.is_empty() {
         return Err(AccessError::of(path, "it holds no certificate"));
     }

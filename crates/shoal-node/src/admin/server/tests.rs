@@ -52,6 +52,10 @@ fn start() -> Running {
             };
             Box::pin(std::future::ready(explanation))
         }),
+        others: Arc::new(|asked, query| {
+            let said = format!("{} {query:?}", asked.node);
+            std::future::ready(pages::page(StatusCode::OK, "text/plain", said)).boxed()
+        }),
         handoff: None,
         flushes: Arc::default(),
         auth: Arc::default(),

@@ -224,7 +224,7 @@ mod tests {
             let failure = answer(script);
             assert_eq!(failure.exit_code(), ExitCode::from(code), "{script}");
             let (what, hint) = match failure {
-                Failure::Misused { what, hint } => (what, hint),
+                Failure::Misused { what, hint } | Failure::Interrupted { what, hint } => (what, hint),
                 Failure::Failed { what, hint } => (what, hint.unwrap_or_default()),
                 Failure::Refused(error) => panic!("{error:?}"),
             };

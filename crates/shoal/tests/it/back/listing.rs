@@ -6,6 +6,7 @@ use super::{back, bytes, flush, texts, write_back};
 use crate::client::Client;
 use crate::lake::{Access, Request};
 use crate::node::{Node, OTHER_KEY};
+use crate::tasks::{carry_out, order};
 
 /// Every key below `tmp/`, page by page.
 async fn pages(client: &Client, version: &str, most: usize) -> Vec<Vec<String>> {
@@ -134,5 +135,32 @@ async fn a_key_that_the_caller_may_not_delete_in_a_list_stays_dirty() {
     );
     assert!(node.lake.object("b", "tmp/mine/b").is_some());
     assert!(node.lake.object("b", "tmp/a").is_none());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_about_a_prefix_says_how_many_objects_are_dirty_and_left_out() {
+    let node = Node::start_with(back).await;
+    node.lake.put("b", "tmp/at-the-lake", "bytes");
+    node.lake.put("b", "tmp/b.txt", "older bytes");
+    for key in ["tmp/a.txt", "tmp/b.txt", "tmp/c.bin"] {
+        write_back(&node.client(), key, &bytes(1)).await;
+    }
+    for (uri, done, skipped, said) in [
+        ("s3://b/tmp/", 1, 3, "3 objects are dirty and were left out"),
+        ("s3://b/tmp/*.bin", 0, 1, "1 object is dirty and was left out"),
+    ] {
+        let task = carry_out(&node, &order("prefetch", uri)).await;
+        let objects = &task["objects"];
+        assert_eq!(task["state"], "done", "{task:#}");
+        assert_eq!(
+            (&objects["done"], &objects["skipped"]),
+            (&done.into(), &skipped.into()),
+            "{task:#}"
+        );
+        assert!(task["detail"].as_str().unwrap().starts_with(said), "{task:#}");
+    }
+    let task = carry_out(&node, &order("prefetch", "s3://b/other/")).await;
+    assert_eq!(task["detail"], serde_json::Value::Null, "{task:#}");
     node.stop().await;
 }

@@ -1,10 +1,14 @@
 //! Clusters as operators see and steer them, by the binary.
 
+use std::net::SocketAddr;
 use std::process::Output;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
-
 use shoal_node::config::CooperationMode;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 use super::Cluster;
 use crate::commands::shoal;
@@ -237,5 +241,90 @@ async fn with_a_directory_an_object_is_explained_by_holders_worth_and_decisions(
         text.contains("128 KiB from other nodes, 0 last copies kept, 0 pushed"),
         "{text}"
     );
+    cluster.stop().await;
+}
+
+/// Answers as the admin port of `node`, whose members it has made up: one of them is said to be at `elsewhere`.
+async fn liar(node: Arc<Node>, elsewhere: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let node = Arc::clone(&node);
+            tokio::spawn(async move {
+                let mut head = vec![0; 4096];
+                let read = stream.read(&mut head).await.unwrap();
+                let head = String::from_utf8_lossy(&head[..read]).into_owned();
+                let path = head.split(' ').nth(1).unwrap_or("/");
+                let page = node.admin(path).await;
+                let body = if path == "/members" {
+                    let mut members: Value = serde_json::from_slice(&page.body).unwrap();
+                    let mut other = members["members"][0].clone();
+                    other["name"] = "other".into();
+                    other["admin"] = elsewhere.to_string().into();
+                    members["members"].as_array_mut().unwrap().push(other);
+                    members.to_string().into_bytes()
+                } else {
+                    page.body.to_vec()
+                };
+                let head = format!(
+                    "HTTP/1.1 {} X\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                    page.status.as_u16(),
+                    body.len()
+                );
+                stream.write_all(head.as_bytes()).await.unwrap();
+                stream.write_all(&body).await.unwrap();
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_goes_to_no_address_that_nodes_tell_of_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let token_file = folder.path().join("token");
+    std::fs::write(&token_file, "the-token-of-an-operator\n").unwrap();
+    let trap = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let node = Arc::new(Node::start().await);
+    let url = format!(
+        "http://{}",
+        liar(Arc::clone(&node), trap.local_addr().unwrap()).await
+    );
+    for verb in [&["status"][..], &["explain", "s3://b/k"]] {
+        let mut command = shoal(verb);
+        command
+            .args(["--node", &url])
+            .arg("--token-file")
+            .arg(&token_file);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+        let output = output.await.unwrap();
+        let said = format!("{}{}", out(&output), err(&output));
+        assert!(said.contains("other") || said.contains("no node knows"), "{said}");
+    }
+    let caught = tokio::time::timeout(Duration::from_millis(50), trap.accept()).await;
+    assert!(caught.is_err(), "a command connected to {caught:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_shows_the_pages_of_the_others_and_says_why_it_cannot() {
+    let cluster = Cluster::start(2).await;
+    let page = cluster.nodes[0].admin("/nodes/n1/status").await;
+    let status: Value = serde_json::from_slice(&page.body).unwrap();
+    assert_eq!(status["node"]["name"], "n1");
+    let metrics = cluster.nodes[0].admin("/nodes/n1/metrics").await;
+    assert!(String::from_utf8_lossy(&metrics.body).contains("shoal_read_bytes_total"));
+    let explained = cluster.nodes[0].admin("/nodes/n1/explain?object=s3://b/k").await;
+    let explained: Value = serde_json::from_slice(&explained.body).unwrap();
+    assert_eq!(explained["node"], "n1");
+    for (path, status) in [
+        ("/nodes/n7/status", 404),
+        ("/nodes/n0/status", 404),
+        ("/nodes/n1/drain", 404),
+        ("/nodes/n1/explain?object=nothing", 502),
+    ] {
+        assert_eq!(cluster.nodes[0].admin(path).await.status, status, "{path}");
+    }
     cluster.stop().await;
 }

@@ -1,6 +1,6 @@
 //! Stories about tasks as operators and scripts give and follow them, by the binary.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Output, Stdio};
 
 use serde_json::Value;
@@ -99,6 +99,117 @@ async fn a_command_that_does_not_wait_prints_the_id_for_later() {
     gate.open();
     let waited = run(&node, &["task", id, "--wait"]).await;
     assert_eq!(waited.status.code(), Some(1), "it was not carried out");
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_is_interrupted_names_the_task() {
+    let node = Node::start_immutable().await;
+    put_objects(&node, ["p/a".into()]);
+    let gate = node.lake.hold(gets);
+    let mut command = shoal(&["prefetch", "s3://b/p/", "--as", ACCESS_KEY, "--wait"]);
+    command.env("SHOAL_ADMIN_URL", format!("http://{}", node.admin_address()));
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    let waiting = tokio::task::spawn_blocking(move || {
+        // The first line shows that the command waits.
+        let mut child = child;
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut text = String::new();
+        said.read_line(&mut text).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        said.read_to_string(&mut text).unwrap();
+        (child.wait().unwrap().code(), text)
+    });
+    let (code, text) = waiting.await.unwrap();
+    let tasks: Value = serde_json::from_slice(&node.admin("/tasks").await.body).unwrap();
+    let id = tasks["tasks"][0]["id"].as_str().unwrap();
+    assert_eq!(code, Some(130), "{text}");
+    assert!(text.contains(&format!("the task {id} goes on")), "{text}");
+    gate.open();
+    super::until(&node, id, super::is_over).await;
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_task_has_a_total_before_its_first_object_is_there() {
+    let node = Node::start_immutable().await;
+    let bytes = put_objects(&node, (0..3).map(|number| format!("p/{number}")));
+    let gate = node.lake.hold(gets);
+    let id = super::begin(&node, &super::order("prefetch", "s3://b/p/")).await;
+    let task = super::until(&node, &id, |task| !task["objects"]["total"].is_null()).await;
+    assert_eq!(task["state"], "running");
+    assert_eq!(
+        (
+            &task["objects"]["total"],
+            &task["bytes"]["total"],
+            &task["objects"]["done"]
+        ),
+        (&3.into(), &bytes.into(), &0.into()),
+        "{task:#}"
+    );
+    gate.open();
+    super::until(&node, &id, super::is_over).await;
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_count_says_that_nothing_is_cached_and_a_dry_run_that_it_is_one() {
+    let node = Node::start_immutable().await;
+    put_objects(&node, ["p/a".into()]);
+    let counted = run(&node, &["cached", "s3://b/p/", "--as", ACCESS_KEY]).await;
+    let text = out(&counted);
+    assert!(
+        text.contains("objects: 1 of 1 counted, 0 wholly cached\n"),
+        "{text}"
+    );
+    assert!(text.contains(", 0 B cached\n"), "{text}");
+    let dry = run(&node, &["prefetch", "s3://b/p/", "--as", ACCESS_KEY, "--dry-run"]).await;
+    assert!(
+        out(&dry).contains(" prefetch (dry run) s3://b/p/: done\n"),
+        "{}",
+        out(&dry)
+    );
+    assert!(
+        out(&dry).contains("1 of 1 counted, 0 wholly cached"),
+        "{}",
+        out(&dry)
+    );
+    let tasks = run(&node, &["tasks"]).await;
+    assert!(
+        out(&tasks).contains("prefetch (dry run)  done"),
+        "{}",
+        out(&tasks)
+    );
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_reach_a_terminal_without_what_it_would_obey() {
+    let node = Node::start_immutable().await;
+    let key = "p/\u{9b}31m\u{202e}gnp.exe";
+    let list = format!("s3://b/{key}\n");
+    let verb = ["prefetch", "--manifest", "-", "--as", ACCESS_KEY, "--wait"];
+    let lost = run_with(&node, &verb, &list).await;
+    let evil = |text: &str| text.contains(['\u{9b}', '\u{202e}', '\x1b']);
+    assert!(
+        out(&lost).contains("9b") && !evil(out(&lost)) && !evil(err(&lost)),
+        "{}",
+        out(&lost)
+    );
+    let json = run_with(&node, &[&verb[..], &["--json"]].concat(), &list).await;
+    assert!(!evil(out(&json)));
+    let task: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(task["state"], "failed", "{task:#}");
+    for uri in ["s3://../x", "s3://./x"] {
+        let refused = run(&node, &["evict", uri, "--as", ACCESS_KEY]).await;
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(err(&refused).contains("no names of buckets"), "{}", err(&refused));
+    }
     node.stop().await;
 }
 

@@ -1,8 +1,11 @@
 //! Stories about tasks whose objects are listed one by one.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -248,4 +251,78 @@ async fn an_announcement_of_removals_alone_is_taken_and_starts_no_task() {
     let tasks: Value = serde_json::from_slice(&node.admin("/tasks").await.body).unwrap();
     assert_eq!((&tasks["tasks"], lists(&node)), (&json!([]), 0));
     node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn announcements_of_one_moment_become_one_task() {
+    let node = Node::start_immutable().await;
+    let keys: Vec<String> = (0..40).map(|number| format!("in/{number}")).collect();
+    put_objects(&node, keys.clone());
+    let mut ids = BTreeSet::new();
+    for key in &keys {
+        let reply = announce(&node, &[record("ObjectCreated:Put", key)]).await;
+        assert_eq!(reply.status, StatusCode::ACCEPTED, "{}", reply.text());
+        let task: Value = serde_json::from_slice(&reply.body).unwrap();
+        ids.insert(task["id"].as_str().unwrap().to_owned());
+    }
+    assert!(
+        ids.len() < keys.len() / 2,
+        "{} tasks of {} uploads",
+        ids.len(),
+        keys.len()
+    );
+    let mut objects = 0;
+    for id in &ids {
+        let task = until(&node, id, is_over).await;
+        assert_eq!(task["state"], "done", "{task:#}");
+        objects += task["objects"]["done"].as_u64().unwrap();
+    }
+    assert_eq!(objects, 40);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_gathered_when_a_node_went_is_done_when_it_is_back() {
+    let node = Node::start_immutable().await;
+    put_objects(&node, ["in/a".into(), "in/b".into()]);
+    let mut id = String::new();
+    for key in ["in/a", "in/b"] {
+        let reply = announce(&node, &[record("ObjectCreated:Put", key)]).await;
+        let task: Value = serde_json::from_slice(&reply.body).unwrap();
+        id = task["id"].as_str().unwrap().to_owned();
+    }
+    let node = node.halt().await.start().await;
+    let task = until(&node, &id, is_over).await;
+    assert_eq!(task["state"], "done", "{task:#}");
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_quick_tasks_with_lists_each_run_once_and_none_fails() {
+    let node = Arc::new(Node::start_immutable().await);
+    put_objects(&node, ["a".into()]);
+    let posts = (0..400).map(|_| {
+        let node = Arc::clone(&node);
+        async move {
+            send(&node, &format!("kind=cached&identity={ACCESS_KEY}"), "s3://b/a\n")
+                .await
+                .status
+        }
+    });
+    let posted: Vec<_> = stream::iter(posts).buffer_unordered(8).collect().await;
+    assert!(posted.iter().all(|status| *status == StatusCode::ACCEPTED));
+    let ended = async || {
+        let page = node.admin("/status").await;
+        let tasks = serde_json::from_slice::<Value>(&page.body).unwrap()["tasks"].clone();
+        (tasks["queued"] == 0 && tasks["running"] == 0).then_some(tasks)
+    };
+    for _ in 0..3_000 {
+        if let Some(tasks) = ended().await {
+            let page = node.admin("/tasks?state=failed").await;
+            assert_eq!(tasks["failed"], 0, "{}", page.text());
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("the tasks do not end");
 }

@@ -1,0 +1,89 @@
+//! Text that came from elsewhere, as it may be shown on a terminal.
+//!
+//! Names of objects, nodes and jobs, answers of servers and lines of logs may hold characters that a terminal
+//! obeys or that reorder the text around them. Each is shown as its escape, as JSON and TOML write it: a
+//! document in either of them means the same with escapes as without.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// The text in one line: each control character and each character that changes the direction of text is
+/// replaced by its escape, such as `\u001b`.
+pub fn line(text: &str) -> Cow<'_, str> {
+    escaped(text, is_harmful)
+}
+
+/// The text with its line ends and tabs; all else as in [`line`].
+pub fn lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| !matches!(c, '\n' | '\t') && is_harmful(c))
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            c if !is_escaped(c) => shown.push(c),
+            '\n' => shown.push_str("\\n"),
+            '\r' => shown.push_str("\\r"),
+            '\t' => shown.push_str("\\t"),
+            c => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(shown, "\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Whether a terminal may do something else with a character than show it: C0, DEL and C1 controls, line and
+/// paragraph separators, marks, embeddings, overrides and isolates of direction, and tags, which are not
+/// visible.
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{061c}'
+                | '\u{200e}'
+                | '\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}'
+                | '\u{feff}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::{line, lines};
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_as_its_escape() {
+        for (text, shown) in [
+            ("etl\u{9b}31m", "etl\\u009b31m"),
+            ("a\x1b[2Jb", "a\\u001b[2Jb"),
+            ("a\r\nb\tc\x7f", "a\\r\\nb\\tc\\u007f"),
+            ("safe\u{202e}gnp.exe", "safe\\u202egnp.exe"),
+            (
+                "\u{2066}x\u{2069}\u{200f}\u{61c}",
+                "\\u2066x\\u2069\\u200f\\u061c",
+            ),
+            ("a\u{2028}b\u{feff}\u{e0041}", "a\\u2028b\\ufeff\\udb40\\udc41"),
+        ] {
+            assert_eq!(line(text), shown);
+        }
+        assert_eq!(lines("a\n\tb\x1b"), "a\n\tb\\u001b");
+    }
+
+    #[test]
+    fn other_text_stays_as_it_is() {
+        for text in ["", "träum weiter/日本語 🐟.parquet", "a\\nb", "שלום"] {
+            assert!(matches!(line(text), Cow::Borrowed(same) if same == text));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! A connection to one server of Redis, whose replies are bounded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::cluster_async::Connect;
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError,
+    RedisFuture, RedisResult, Value,
+};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::bounded::Bounded;
+use super::settings::PATIENCE;
+
+/// What connections by TLS trust. The client of clusters makes connections by a function without state, and a
+/// process has one directory.
+static TRUST: Mutex<Option<TlsConnector>> = Mutex::new(None);
+
+/// A connection that many requests share.
+#[derive(Clone)]
+pub(super) struct Node {
+    connection: MultiplexedConnection,
+    _driver: Arc<Driver>,
+}
+
+/// The task that moves the bytes of a connection. A server that sends nothing must not keep it.
+struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Has connections by TLS trust servers so from now on.
+pub(super) fn trust(tls: TlsConnector) {
+    *TRUST.lock() = Some(tls);
+}
+
+impl Node {
+    /// Connects to a server, and proves the identity of this node to it.
+    pub(super) async fn connect(info: &ConnectionInfo, within: Duration) -> RedisResult<Self> {
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+        let connecting = Self::connect_now(info, config);
+        let slow = || io(std::io::ErrorKind::TimedOut, "it takes too long to connect to it");
+        timeout(within, connecting).await.unwrap_or_else(|_| Err(slow()))
+    }
+
+    async fn connect_now(info: &ConnectionInfo, config: AsyncConnectionConfig) -> RedisResult<Self> {
+        match info.addr() {
+            ConnectionAddr::Tcp(host, port) => Self::over(tcp(host, *port).await?, info, config).await,
+            ConnectionAddr::TcpTls { host, port, .. } => {
+                let name = ServerName::try_from(host.clone());
+                let name =
+                    name.map_err(|_| io(std::io::ErrorKind::InvalidInput, "its name is none of TLS"))?;
+                let trust = TRUST.lock().clone();
+                let trust = trust.ok_or_else(|| io(std::io::ErrorKind::Other, "TLS is not set up"))?;
+                let stream = trust.connect(name, tcp(host, *port).await?).await?;
+                Self::over(stream, info, config).await
+            }
+            _ => Err(io(std::io::ErrorKind::Unsupported, "it is reached by TCP only")),
+        }
+    }
+
+    async fn over<S>(stream: S, info: &ConnectionInfo, config: AsyncConnectionConfig) -> RedisResult<Self>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let stream = Bounded::new(stream);
+        let made = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await;
+        let (connection, driver) = made?;
+        Ok(Self {
+            connection,
+            _driver: Arc::new(Driver(tokio::spawn(driver).abort_handle())),
+        })
+    }
+}
+
+impl Connect for Node {
+    fn connect_with_config<'a, T>(info: T, config: AsyncConnectionConfig) -> RedisFuture<'a, Self>
+    where
+        T: IntoConnectionInfo + Send + 'a,
+    {
+        Box::pin(async move {
+            let info = info.into_connection_info()?;
+            let config = config.set_response_timeout(Some(PATIENCE));
+            let slow = || io(std::io::ErrorKind::TimedOut, "it takes too long to connect to it");
+            let connecting = Self::connect_now(&info, config);
+            timeout(PATIENCE, connecting)
+                .await
+                .unwrap_or_else(|_| Err(slow()))
+        })
+    }
+}
+
+impl ConnectionLike for Node {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        self.connection.req_packed_command(command)
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        commands: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        self.connection.req_packed_commands(commands, offset, count)
+    }
+
+    fn get_db(&self) -> i64 {
+        self.connection.get_db()
+    }
+}
+
+async fn tcp(host: &str, port: u16) -> RedisResult<TcpStream> {
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+fn io(kind: std::io::ErrorKind, why: &'static str) -> RedisError {
+    std::io::Error::new(kind, why).into()
+}

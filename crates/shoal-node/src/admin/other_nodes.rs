@@ -1,0 +1,117 @@
+//! Pages of other nodes, `/nodes/NAME/PAGE`: this node asks for them over the connection on which both have
+//! proven their identity.
+//!
+//! An operator shows a token to one node, whose address the operator gave. The addresses that nodes tell of
+//! each other are as right as the least trusted of them; no token goes there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use percent_encoding::percent_decode_str;
+
+use crate::cooperation::Cooperation;
+use crate::http::pages::{Page, page, text};
+use crate::metrics;
+use crate::peer::{PAGE_BYTES_MAX, PAGES};
+
+/// The path of all nodes.
+const NODES: &str = "/nodes/";
+
+/// The time that another node may take. The caller waits a second.
+const PATIENCE: Duration = Duration::from_millis(800);
+
+/// The time after which another node counts as one that does not answer. A slow page says nothing about its
+/// blocks.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// A page of another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherPage {
+    /// The name of the node.
+    pub node: String,
+    /// The path of the page there.
+    path: String,
+}
+
+impl OtherPage {
+    /// The page at a path, if it is one of another node.
+    pub fn at(path: &str) -> Option<Self> {
+        let (node, page) = path.strip_prefix(NODES)?.split_once('/')?;
+        let node = percent_decode_str(node).decode_utf8().ok()?.into_owned();
+        matches!(page, "status" | "metrics" | "explain").then(|| Self {
+            node,
+            path: format!("/{page}"),
+        })
+    }
+
+    /// Gets the page.
+    pub async fn get(self, cooperation: &Cooperation, query: Option<&str>) -> Page {
+        let members = cooperation.members();
+        let member = members.iter().find(|member| member.name == self.node);
+        let Some(peer) = member.and_then(|member| cooperation.peer(member.id())) else {
+            return text(
+                StatusCode::NOT_FOUND,
+                "this node knows no other node of that name; /members names those that it knows\n",
+            );
+        };
+        let name = self.node;
+        let asked = match query {
+            Some(query) => format!("{}?{query}", self.path),
+            None => self.path.clone(),
+        };
+        let asking = async move { ask(&peer, asked).await };
+        // The question goes on if it takes too long: it is not a failure of the node.
+        let answer = tokio::time::timeout(PATIENCE, tokio::spawn(asking)).await;
+        let why = match answer {
+            Ok(Ok(Ok(body))) => {
+                let media = if self.path == "/metrics" {
+                    metrics::CONTENT_TYPE
+                } else {
+                    "application/json"
+                };
+                return page(StatusCode::OK, media, body);
+            }
+            Ok(Ok(Err(why))) => why,
+            Ok(Err(_)) | Err(_) => format!("{name} did not answer within {} ms", PATIENCE.as_millis()),
+        };
+        page(
+            StatusCode::BAD_GATEWAY,
+            "text/plain; charset=utf-8",
+            format!("{why}\n"),
+        )
+    }
+}
+
+async fn ask(peer: &Arc<crate::peer::Peer>, asked: String) -> Result<String, String> {
+    let answer = peer.ask(PAGES, asked.into_bytes(), PAGE_BYTES_MAX, SILENCE).await;
+    let answer = answer.map_err(|error| error.to_string())?;
+    String::from_utf8(answer.into()).map_err(|_| format!("{} sent a page that is no text", peer.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OtherPage;
+
+    #[test]
+    fn pages_of_other_nodes_are_found_by_their_paths() {
+        let of = |node: &str, page: &str| {
+            Some(OtherPage {
+                node: node.into(),
+                path: page.into(),
+            })
+        };
+        assert_eq!(OtherPage::at("/nodes/n1/status"), of("n1", "/status"));
+        assert_eq!(OtherPage::at("/nodes/a%2Fb/explain"), of("a/b", "/explain"));
+        for path in [
+            "/nodes",
+            "/nodes/n1",
+            "/nodes/n1/",
+            "/nodes/n1/drain",
+            "/nodes/n1/status/",
+            "/status",
+        ] {
+            assert_eq!(OtherPage::at(path), None, "{path}");
+        }
+    }
+}
