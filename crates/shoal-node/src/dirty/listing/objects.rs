@@ -196,7 +196,7 @@ fn fraction_of(page: &ListPage) -> Fraction {
     let all = |is_so: fn(&str) -> bool| !times.is_empty() && times.iter().all(|time| is_so(time.trim()));
     if all(|time| !time.contains('.')) {
         Fraction::None
-    } else if all(|time| time.ends_with(".000Z")) {
+    } else if all(|time| matches!(time.split_once('.'), Some((_, "000Z")))) {
         Fraction::Zero
     } else {
         Fraction::Milliseconds
