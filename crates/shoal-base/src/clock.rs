@@ -4,7 +4,9 @@
     reason = "the clock is read here so that it is read nowhere else"
 )]
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Wall-clock time, for signatures, dates and ages that outlive the process.
 pub fn utc_now() -> SystemTime {
@@ -14,4 +16,14 @@ pub fn utc_now() -> SystemTime {
 /// Monotonic time, for latencies and deadlines.
 pub fn instant() -> Instant {
     Instant::now()
+}
+
+/// The time for which this machine was suspended since it started. Monotonic time does not count it.
+pub fn suspended() -> Duration {
+    let since_start = |clock| {
+        let Timespec { tv_sec, tv_nsec } = clock_gettime(clock);
+        Duration::new(tv_sec.unsigned_abs(), tv_nsec.unsigned_abs() as u32)
+    };
+    let monotonic = since_start(ClockId::Monotonic);
+    since_start(ClockId::Boottime).saturating_sub(monotonic)
 }

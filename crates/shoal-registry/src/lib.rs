@@ -20,6 +20,7 @@ mod deaths;
 pub mod engine;
 pub mod entry;
 mod keys;
+mod moment;
 pub mod names;
 pub mod references;
 pub mod session;

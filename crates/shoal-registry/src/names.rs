@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 use ulid::Ulid;
 
 pub use self::lists::{DirtyPage, EmptyEntry, NamePage};
@@ -23,6 +22,7 @@ use crate::deaths::{Death, Deaths};
 use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Revision, Transaction};
 use crate::entry::{Busy, Entry, Kind, NotBegun, Owner};
 use crate::keys::{Name, NodeList};
+use crate::moment::Moment;
 use crate::session::new_id;
 use crate::version::{DirtyVersion, Trash};
 
@@ -48,7 +48,7 @@ pub struct Found {
     pub entry: Entry<DirtyVersion>,
     revision: Option<Revision>,
     /// When the node began to look.
-    looked: Instant,
+    looked: Moment,
 }
 
 /// A change of a name that this node has begun at the lake.
@@ -166,7 +166,7 @@ impl Names {
     ///
     /// Fails if the registry cannot be asked; the lake's answer is not the answer then.
     pub async fn find(&self, name: &Name) -> Result<Found, EngineError> {
-        let looked = Instant::now();
+        let looked = Moment::now();
         let Some(stored) = self.engine.get(&name.entry_key()).await? else {
             return Ok(Found::nothing(looked));
         };
@@ -196,7 +196,7 @@ impl Names {
     ///
     /// The object is not written, or that is not known.
     pub async fn write(&self, name: &Name, version: DirtyVersion) -> Result<(), ChangeError> {
-        let began = Instant::now();
+        let began = Moment::now();
         // Most names have no entry: the first try saves a look.
         let mut found = Found::nothing(began);
         // Whether an earlier try may have happened, or may still happen.
@@ -466,7 +466,7 @@ impl BegunChange {
 }
 
 impl Found {
-    fn nothing(looked: Instant) -> Self {
+    fn nothing(looked: Moment) -> Self {
         Self {
             entry: Entry::default(),
             revision: None,

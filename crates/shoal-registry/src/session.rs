@@ -2,8 +2,8 @@
 //!
 //! A node has a session with the registry, and renews it. While the session lasts, no other node ends its
 //! changes at the lake. A node believes in its session for less long than the registry does: it counts from
-//! before it sent the renewal, by its own monotonic clock. A node that finds its session over sends nothing
-//! more to the lake, and begins another life.
+//! before it sent the renewal, by its own monotonic clock, and adds the time for which its machine was
+//! suspended. A node that finds its session over sends nothing more to the lake, and begins another life.
 //!
 //! A node that was killed need not wait for its session to end: it keeps the name of its life and session in a
 //! file that only one process at a time uses, and takes its own session over. The changes of the earlier life
@@ -30,6 +30,7 @@ use crate::engine::{
 };
 use crate::entry::Owner;
 use crate::keys::{LIVES, MEMBERS, adopter, life, member, node_in};
+use crate::moment::Moment;
 
 /// The number of nodes that are read at a time.
 const PAGE: usize = 1024;
@@ -99,7 +100,8 @@ pub struct Membership {
 struct Life {
     owner: Owner,
     session: SessionId,
-    lasts_until: Instant,
+    /// From before the registry was asked to renew it.
+    renewed: Moment,
 }
 
 impl Session {
@@ -144,7 +146,7 @@ impl Session {
 
     fn current(&self) -> Option<Life> {
         let life = *self.life.lock();
-        life.filter(|life| Instant::now() < life.lasts_until)
+        life.filter(|life| life.renewed.elapsed() < self.time_to_live)
     }
 
     /// Renews the session; opens one if there is none or it is over. To be called several times within its
@@ -154,7 +156,7 @@ impl Session {
     ///
     /// The session was not renewed. It lasts as long as it did before.
     pub async fn keep(&self) -> Result<(), EngineError> {
-        let began = Instant::now();
+        let began = Moment::now();
         let Some(current) = self.current() else {
             return self.open(began).await;
         };
@@ -163,7 +165,7 @@ impl Session {
                 self.lasts(current.owner, current.session, began);
                 Ok(())
             }
-            Err(EngineError::SessionEnded) => self.open(Instant::now()).await,
+            Err(EngineError::SessionEnded) => self.open(Moment::now()).await,
             Err(error) => Err(error),
         }
     }
@@ -171,7 +173,7 @@ impl Session {
     /// Opens a session, unless another process uses the id of this node: each would take the other's changes
     /// for those of an earlier life. A node that has crashed takes its earlier session over, or waits until it
     /// ends.
-    async fn open(&self, began: Instant) -> Result<(), EngineError> {
+    async fn open(&self, began: Moment) -> Result<(), EngineError> {
         *self.life.lock() = None;
         let present = self.engine.get(&life(self.node)).await?;
         if let Some(present) = present.as_ref().filter(|present| !self.is_own(present)) {
@@ -241,11 +243,11 @@ impl Session {
         Ok(())
     }
 
-    fn lasts(&self, owner: Owner, session: SessionId, began: Instant) {
+    fn lasts(&self, owner: Owner, session: SessionId, began: Moment) {
         *self.life.lock() = Some(Life {
             owner,
             session,
-            lasts_until: began + self.time_to_live,
+            renewed: began,
         });
     }
 

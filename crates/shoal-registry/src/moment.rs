@@ -1,0 +1,54 @@
+//! The time since something was last known to be so.
+
+use std::time::Duration;
+
+use shoal_base::clock;
+use tokio::time::Instant;
+
+/// A moment from which on something may be relied on for a limited time.
+///
+/// The clock of the runtime stands still while the machine is suspended, and other machines act meanwhile. So
+/// the time of a suspension counts. A virtual machine that is paused from outside does not know of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    at: Instant,
+    suspended: Duration,
+}
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        Self {
+            at: Instant::now(),
+            suspended: clock::suspended(),
+        }
+    }
+
+    /// The time since this moment, awake and suspended.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.elapsed_at(Instant::now(), clock::suspended())
+    }
+
+    fn elapsed_at(&self, now: Instant, suspended: Duration) -> Duration {
+        now.saturating_duration_since(self.at) + suspended.saturating_sub(self.suspended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Moment;
+
+    #[test]
+    fn the_time_that_the_machine_was_suspended_counts() {
+        let second = Duration::from_secs(1);
+        let moment = Moment::now();
+        let awake = moment.at + second;
+        assert_eq!(moment.elapsed_at(awake, moment.suspended), second);
+        assert_eq!(
+            moment.elapsed_at(awake, moment.suspended + 9 * second),
+            10 * second
+        );
+        assert_eq!(moment.elapsed_at(moment.at, Duration::ZERO), Duration::ZERO);
+    }
+}
