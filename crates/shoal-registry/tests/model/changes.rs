@@ -111,16 +111,22 @@ impl Protocol {
         next.push((step(number, what), after));
     }
 
+    /// The request goes into a buffer. A node may stand still before the buffer is sent.
+    pub(crate) fn buffer(&mut self, state: &State, number: usize, token: u8, of: u8, next: &mut Next) {
+        if self.is(Planted::AsksAboveABuffer) && state.has_lapsed(state.processes[number].life) {
+            self.keep(state, number, next);
+            return;
+        }
+        let mut after = state.clone();
+        after.processes[number].at = At::Buffered { token, of };
+        next.push((step(number, "puts its request into a buffer"), after));
+    }
+
     pub(crate) fn send(&mut self, state: &State, number: usize, token: u8, of: u8, next: &mut Next) {
         let process = state.processes[number];
-        if state.has_lapsed(process.life) && !self.is(Planted::SendsAfterItsSession) {
-            self.end(
-                state,
-                number,
-                "does not send: its session has ended",
-                Outcome::NoEffect,
-                next,
-            );
+        let asks = !self.is(Planted::SendsAfterItsSession) && !self.is(Planted::AsksAboveABuffer);
+        if asks && state.has_lapsed(process.life) {
+            self.keep(state, number, next);
             return;
         }
         let mut after = state.clone();
@@ -138,6 +144,11 @@ impl Protocol {
         });
         after.processes[number].at = At::Waits { token, of };
         next.push((step(number, "sends its request to the lake"), after));
+    }
+
+    fn keep(&mut self, state: &State, number: usize, next: &mut Next) {
+        let what = "does not send: its session has ended";
+        self.end(state, number, what, Outcome::NoEffect, next);
     }
 
     /// The lake has answered, or will not: the change leaves the entry.

@@ -210,6 +210,12 @@ fn the_model_finds_a_woken_node_that_sends_after_its_session() {
 }
 
 #[test]
+fn the_model_finds_a_permission_that_is_asked_above_a_buffer() {
+    let problem = find(Planted::AsksAboveABuffer, &[Delete], Start::Dirty, 1, 0);
+    assert_eq!(problem, Problem::WrongRead);
+}
+
+#[test]
 fn the_model_finds_an_entry_that_leaves_before_the_lake_has_the_object() {
     let problem = find(Planted::RemovedBeforeLake, &[], Start::Dirty, 0, 0);
     assert_eq!(problem, Problem::WrongRead);

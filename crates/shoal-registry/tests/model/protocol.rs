@@ -79,7 +79,8 @@ impl Protocol {
                 let outcome = Outcome::Answer(Answer::Found(found));
                 self.end(state, number, "reads the entry and answers", outcome, next);
             }
-            At::Begun { token, of } => self.send(state, number, token, of, next),
+            At::Begun { token, of } => self.buffer(state, number, token, of, next),
+            At::Buffered { token, of } => self.send(state, number, token, of, next),
             At::BeginUnsure { .. } if self.is(Planted::LeavesItsChange) => {
                 self.end(state, number, "leaves", Outcome::Unknown, next);
             }

@@ -179,6 +179,8 @@ pub(crate) enum At {
     BeginUnsure { stamp: Stamp, token: u8 },
     /// Its change is in the entry; the request is not sent.
     Begun { token: u8, of: u8 },
+    /// The request is in a buffer of the node.
+    Buffered { token: u8, of: u8 },
     /// The request is sent.
     Waits { token: u8, of: u8 },
     /// The lake has answered.
@@ -247,6 +249,7 @@ impl Process {
         match self.at {
             At::BeginUnsure { token, .. }
             | At::Begun { token, .. }
+            | At::Buffered { token, .. }
             | At::Waits { token, .. }
             | At::Answered { token, .. }
             | At::Silent { token, .. } => Some(token),
