@@ -63,7 +63,13 @@ def main() -> int:
         except EtcdUnavailable as reason:
             print(f"skipped: {name}: {reason}")
     telling = Telling(
-        arguments.shoal.resolve(), arguments.folder, arguments.lake, arguments.seed, arguments.kills, arguments.long
+        binary=arguments.shoal.resolve(),
+        folder=arguments.folder,
+        lake=arguments.lake,
+        seed=arguments.seed,
+        kills=arguments.kills,
+        freezes=arguments.freezes,
+        is_long=arguments.long,
     )
     failures += tell_all(telling, [name for name in names if name in on_loopback])
     print(f"{failures} of these stories broke" if failures else "every story ended well")
@@ -74,6 +80,7 @@ def _parse() -> argparse.Namespace:
     parser = CommandLine("tests/net/run.sh", __doc__, "story", [*STORIES, *stories()])
     parser.add_argument("--seed", type=int, default=1, help="of all that is left to chance (1)")
     parser.add_argument("--kills", type=int, default=0, help="so many nodes are killed one after the other (10)")
+    parser.add_argument("--freezes", type=int, default=0, help="so many nodes freeze in the middle of a change (12)")
     parser.add_argument("--long", action="store_true", help="every crash point, and stories that last for minutes")
     return parser.understood()
 

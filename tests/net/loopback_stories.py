@@ -24,19 +24,22 @@ _SIDE_BY_SIDE = 3
 
 @dataclass(frozen=True)
 class Telling:
-    """The arguments that all stories of a run share. Without `kills` the stories kill a few nodes."""
+    """The arguments that all stories of a run share. Without `kills` or `freezes` a few nodes fail in a story."""
 
     binary: Path
     folder: Path
     lake: str
     seed: int
     kills: int = 0
+    freezes: int = 0
     is_long: bool = False
 
 
-def stories(kills_asked: int = 0, is_long: bool = False) -> dict[str, LoopbackStory[Any]]:
+def stories(
+    kills_asked: int = 0, freezes_asked: int = 0, is_long: bool = False
+) -> dict[str, LoopbackStory[Any]]:
     """Returns every story by its name."""
-    return {**tier_stories.stories(kills_asked, is_long), **directory_stories.stories(is_long)}
+    return {**tier_stories.stories(kills_asked, freezes_asked, is_long), **directory_stories.stories(is_long)}
 
 
 def tell_all(telling: Telling, names: Collection[str]) -> int:
@@ -54,7 +57,7 @@ def tell_all(telling: Telling, names: Collection[str]) -> int:
 
 
 def _told_badly(telling: Telling, name: str) -> bool:
-    story = stories(telling.kills, telling.is_long)[name]
+    story = stories(telling.kills, telling.freezes, telling.is_long)[name]
     logs = ""
     try:
         cluster = story.cluster(telling.binary, telling.folder / name, telling.lake)

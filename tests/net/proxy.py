@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from .request_names import BLOCK_READ, Request
@@ -19,6 +19,8 @@ from .request_names import BLOCK_READ, Request
 _HEAD_BYTES_MAX = 1 << 20
 # Nodes begin with as many connections as requests, all at once.
 _BACKLOG = 4096
+# The pause between two looks at whether a request that is held back may go on.
+_LOOK_S = 0.01
 _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -42,6 +44,8 @@ class Trap:
     loses_request: bool = False
     loses_answer: bool = False
     stays: bool = False
+    """The proxy reads the head of the request, and its body only once this is set."""
+    reads_on: threading.Event | None = None
     caught: threading.Event = field(default_factory=threading.Event)
     """Set when the server has answered the request, or the proxy has dropped it."""
     over: threading.Event = field(default_factory=threading.Event)
@@ -128,6 +132,15 @@ class Proxy:
         with self._lock:
             return [each.name for each in self._passed if each.at_s >= since_s and node in (None, each.node)]
 
+    def held(self, request: Request) -> Trap | None:
+        """Returns the trap that holds the rest of a request back, of which the proxy has the head."""
+        with self._lock:
+            held = next((trap for trap in self._traps if trap.reads_on and trap.catches(request)), None)
+            if held:
+                held.request = request
+                self._traps.remove(held)
+        return held
+
     def note(self, request: Request) -> Trap | None:
         """Notes a request; returns the trap that catches it."""
         for key in request.registry_keys("requestPut"):
@@ -135,7 +148,7 @@ class Proxy:
                 self.node_ids[request.node] = key[2:].decode()
         with self._lock:
             self._passed.append(Passed(time.monotonic(), request.node, request.name))
-            caught = next((trap for trap in self._traps if trap.catches(request)), None)
+            caught = next((trap for trap in self._traps if not trap.reads_on and trap.catches(request)), None)
             if caught:
                 caught.request = request
             if caught and not caught.stays:
@@ -159,6 +172,8 @@ class _Connection:
         parts = urlsplit(url)
         self._server = parts.hostname, parts.port
         self._behind: _Streams | None = None
+        """The trap that has held a request back."""
+        self._held: Trap | None = None
 
     async def serve(self, streams: _Streams) -> None:
         """Serves the connection until one side ends it."""
@@ -170,6 +185,8 @@ class _Connection:
         writer.close()
         if self._behind:
             self._behind[1].close()
+        if self._held:
+            self._held.over.set()
 
     async def _pass_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Passes one request and its answer on; returns whether the connection goes on."""
@@ -208,9 +225,13 @@ class _Connection:
             lines = head.split(b"\r\n")
             head = b"\r\n".join(line for line in lines if not line.lower().startswith(b"expect:"))
         method, target, _ = first.split(" ", 2)
-        body = await _body(reader, headers) if _has_body(headers) else b""
         ports = writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1]
-        return Request(self._node, self._service, method, target, headers, body, head, ports)
+        request = Request(self._node, self._service, method, target, headers, b"", head, ports)
+        # The names of requests to the registry are in their bodies.
+        if self._service != "registry" and (trap := self._proxy.held(request)):
+            self._held = trap
+            await _hold(trap, writer.transport)
+        return replace(request, body=await _body(reader, headers)) if _has_body(headers) else request
 
     async def _forward(self, request: Request) -> bytes:
         """Returns the server's answer unchanged."""
@@ -234,6 +255,17 @@ class _Connection:
         if request.name == BLOCK_READ and status in (200, 206):
             self._proxy.block_bytes += len(body)
         return head + body
+
+
+async def _hold(trap: Trap, connection: asyncio.WriteTransport) -> None:
+    """Reads nothing from a connection until the trap says so."""
+    if not (trap.reads_on and isinstance(connection, asyncio.Transport)):
+        return
+    connection.pause_reading()
+    trap.caught.set()
+    while not trap.reads_on.is_set():
+        await asyncio.sleep(_LOOK_S)
+    connection.resume_reading()
 
 
 def _parsed(head: bytes) -> tuple[str, dict[str, str]]:

@@ -7,20 +7,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import crash_points, full_disk, hardships, kills, registry
+from . import crash_points, freezes, full_disk, hardships, kills, registry
 from .loopback import LoopbackStory
 from .proxied import Layout, ProxiedCluster
 
 # The number of crash points in a run that is not long.
 _POINTS = 36
 _KILLS = 10
+# All but one of the nodes freeze at a time, twice.
+_NODES, _FREEZES = 7, 12
+# The default of `[lake] stall_timeout`.
+_STALL_S = 20
 # A node with this timeout gives up a late lake before the lake answers.
 _IMPATIENT = {"SHOAL_LAKE_WRITE_TIMEOUT": "5s"}
 
 
-def stories(kills_asked: int = 0, is_long: bool = False) -> dict[str, LoopbackStory[Any]]:
+def stories(kills_asked: int = 0, freezes_asked: int = 0, is_long: bool = False) -> dict[str, LoopbackStory[Any]]:
     """Returns every story by its name, the longest ones first."""
     points = 0 if is_long else _POINTS
+    frozen = partial(freezes.at_every_stage, freezes=freezes_asked or _FREEZES)
     late = Layout(nodes=2, stall_s=16, environment=dict.fromkeys((1, 2), _IMPATIENT))
     return {
         "a_lake_that_commits_half_a_minute_late_brings_nothing_back": _story(hardships.late_lake, lambda: late),
@@ -46,6 +51,11 @@ def stories(kills_asked: int = 0, is_long: bool = False) -> dict[str, LoopbackSt
             registry.takeover, lambda: Layout(nodes=2, age="1h")
         ),
         "a_full_disk_below_a_tier_costs_no_write": LoopbackStory(full_disk.tell, full_disk.FolderTierCluster),
+        "a_node_may_freeze_at_any_stage_of_a_change": _story(frozen, lambda: Layout(_NODES)),
+        "a_node_may_freeze_at_any_stage_with_the_default_fence": _story(
+            frozen, lambda: Layout(_NODES, stall_s=_STALL_S), is_long=True
+        ),
+        "two_owners_of_a_name_that_freeze_at_once_change_nothing": _story(freezes.two_owners),
         "a_full_tier_costs_no_write": _story(hardships.full_tier, lambda: Layout(capacity="2MiB")),
         "an_owner_that_wakes_up_after_five_minutes_changes_nothing": _story(
             hardships.frozen_owner_for_long, lambda: Layout(nodes=5), is_long=True
