@@ -27,6 +27,9 @@ const LOOK_PAUSE: Duration = Duration::from_millis(30);
 /// The pause before the registry is told again how a change ended.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
+/// The pause between two looks at whether the node may still send.
+const PERMIT_PAUSE: Duration = Duration::from_millis(100);
+
 /// Begins changes at the lake, for one node.
 #[derive(Debug)]
 pub struct Changes {
@@ -143,10 +146,17 @@ pub struct SendPermit {
 }
 
 impl SendPermit {
-    /// Whether the node may send now. To be asked before each request of the change, and before the last byte
-    /// of each body.
+    /// Whether the node may send now. An answer is good for the next system call, and not for bytes that wait
+    /// in a buffer of the node: the node may stand still before they leave it.
     pub fn may_send(&self) -> bool {
         self.session.is_of(self.owner)
+    }
+
+    /// Waits until the node may no longer send.
+    pub async fn over(&self) {
+        while self.may_send() {
+            sleep(PERMIT_PAUSE).await;
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, Collected, Full, Limited};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 use shoal_policy::fair::Payer;
+use shoal_registry::changes::SendPermit;
 use shoal_s3::error::ErrorCode;
 use shoal_s3::identity::NODE;
 use shoal_s3::sigv4::PayloadHash;
@@ -110,7 +111,7 @@ impl LakeUpload {
         number: u16,
         headers: HeaderMap,
         (size_bytes, bytes): (u64, RequestStream),
-        transfer: Option<&Transfer>,
+        (permit, transfer): (&SendPermit, Option<&Transfer>),
     ) -> Result<HeaderMap, LakeUploadError> {
         let body = match size_bytes {
             0 => RequestBody::Empty,
@@ -121,7 +122,8 @@ impl LakeUpload {
         };
         let query = format!("partNumber={number}&{}", self.query());
         let request = self.request("upload_part", Method::PUT, &query, headers, body);
-        let (head, _) = answer(self.lake.send_for(request, transfer).await?).await?;
+        let sent = self.lake.send_change(request, Some(permit), transfer);
+        let (head, _) = answer(sent.await?).await?;
         let is_named = head.headers.contains_key(header::ETAG);
         is_named
             .then_some(head.headers)
@@ -133,6 +135,7 @@ impl LakeUpload {
         &self,
         parts: &[LakePart],
         conditions: HeaderMap,
+        permit: &SendPermit,
     ) -> Result<Option<HeaderValue>, LakeUploadError> {
         let list = listed(parts);
         let mut headers = conditions;
@@ -151,7 +154,8 @@ impl LakeUpload {
                 .map_err(|never| match never {})
                 .boxed_unsync(),
         };
-        let (_, body) = answer(self.lake.send(request).await?).await?;
+        let sent = self.lake.send_change(request, Some(permit), None);
+        let (_, body) = answer(sent.await?).await?;
         // A lake may send 200 early, to keep the connection open, and the error in the body.
         if let Ok(Some(error)) = ErrorDocument::read(&body) {
             return Err(refused(&error));
@@ -162,7 +166,8 @@ impl LakeUpload {
         Ok((!etag.is_empty()).then_some(etag))
     }
 
-    /// Aborts the upload in a task of its own. The caller does not wait for the result.
+    /// Aborts the upload in a task of its own. The caller does not wait for the result. It may be late: the
+    /// upload is this node's alone, and no object depends on it.
     pub(super) fn abort(self) {
         let query = self.query();
         let request = self.request(

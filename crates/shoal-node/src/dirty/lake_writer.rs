@@ -299,7 +299,8 @@ impl LakeWriter {
             payer: NODE,
         };
         write.check()?;
-        let answered = self.lake.send_for(request, write.transfer).await;
+        let answered = self.lake.send_change(request, Some(write.permit), write.transfer);
+        let answered = answered.await;
         failure.check()?;
         let (head, body) = answered?.into_parts();
         // A connection is reused only if the body was read to its end.
@@ -341,8 +342,7 @@ impl LakeWriter {
         ProvenBlocks::new(blocks, manifest.piece_at(range))
     }
 
-    /// A range of the object as a request body. It breaks off if the node may no longer send; the lake then
-    /// stores nothing.
+    /// A range of the object as a request body.
     fn body(
         &self,
         write: LakeWrite<'_>,
@@ -351,14 +351,12 @@ impl LakeWriter {
         failure: BodyFailure,
     ) -> RequestStream {
         let blocks = self.blocks(write, range, origin);
-        let permit = write.permit.clone();
         let pieces = stream::unfold(Some(blocks), move |blocks| {
-            let (permit, failure) = (permit.clone(), failure.clone());
+            let failure = failure.clone();
             async move {
                 let mut blocks = blocks?;
                 let error = match blocks.next().await? {
-                    Ok(piece) if permit.may_send() => return Some((Ok(Frame::data(piece)), Some(blocks))),
-                    Ok(_) => LakeWriteError::SessionOver,
+                    Ok(piece) => return Some((Ok(Frame::data(piece)), Some(blocks))),
                     Err(error) => error,
                 };
                 let told = BoxError::from(error.to_string());
@@ -371,7 +369,8 @@ impl LakeWriter {
 }
 
 impl LakeWrite<'_> {
-    /// Checks that the node may send a request now.
+    /// Checks that the node may begin to send a request now. It saves a request; its bytes are checked where
+    /// they leave.
     fn check(&self) -> Result<(), LakeWriteError> {
         let may_send = self.permit.may_send();
         may_send.then_some(()).ok_or(LakeWriteError::SessionOver)

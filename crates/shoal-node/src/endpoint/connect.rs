@@ -1,34 +1,51 @@
 //! How a connection to an endpoint is made: name resolution, TCP, and TLS if the URL says so.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
 use hyper::service::Service;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::ConfigBuilderExt;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
 use shoal_base::small_file;
+use tokio_rustls::TlsConnector;
 
 use super::error::BoxError;
+use super::socket::{CurrentPermit, Socket};
 use crate::channel::Dialer;
 
 /// A connection, encrypted or not.
 pub(super) type Stream = Box<dyn Wire>;
+
+/// A connection, and the permission under which its socket sends. Requests to other nodes need none.
+pub(super) struct Connected {
+    pub(super) stream: Stream,
+    pub(super) permit: CurrentPermit,
+}
 
 pub(super) trait Wire: hyper::rt::Read + hyper::rt::Write + Send + Unpin {}
 
 impl<W: hyper::rt::Read + hyper::rt::Write + Send + Unpin> Wire for W {}
 
 pub(super) enum Connector {
-    Plain(Uri, TowerToHyperService<HttpConnector>),
-    Tls(Uri, TowerToHyperService<HttpsConnector<HttpConnector>>),
+    /// To a store.
+    Store(Box<StoreConnector>),
     /// To another node.
     Node(Dialer),
+}
+
+pub(super) struct StoreConnector {
+    address: Uri,
+    tcp: TowerToHyperService<HttpConnector>,
+    /// The name that the store's certificate must have, if the store speaks TLS.
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    undelivered_max: Duration,
 }
 
 pub(super) enum ConnectError {
@@ -43,40 +60,34 @@ impl ConnectError {
 }
 
 impl Connector {
-    /// Creates a connector. For `https` it trusts the certificates in `ca_file`, else the roots of the system
-    /// (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured). The system takes in at most `window_bytes` that the
-    /// node has not read, if that is given.
+    /// Creates a connector to a store. For `https` it trusts the certificates in `ca_file`, else the roots of
+    /// the system (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured). The system takes in at most
+    /// `window_bytes` that the node has not read, if that is given, and keeps bytes of a change that the
+    /// store's side does not take for `undelivered_max`.
     pub(super) fn new(
         address: Uri,
         ca_file: Option<&Path>,
         window_bytes: Option<u64>,
+        undelivered_max: Duration,
     ) -> Result<Self, BoxError> {
-        let tcp = tcp(window_bytes);
-        if address.scheme_str() != Some("https") {
-            return Ok(Self::Plain(address, TowerToHyperService::new(tcp)));
-        }
-        let provider = rustls::crypto::ring::default_provider();
-        let builder = HttpsConnectorBuilder::new();
-        let builder = match ca_file {
-            Some(ca_file) => {
-                let config = ClientConfig::builder_with_provider(provider.into());
-                let config = config.with_safe_default_protocol_versions()?;
-                let roots = config.with_root_certificates(roots_in(ca_file)?);
-                builder.with_tls_config(roots.with_no_client_auth())
-            }
-            None => builder.with_provider_and_native_roots(provider)?,
-        };
-        let tls = builder.https_only().enable_http1().wrap_connector(tcp);
-        Ok(Self::Tls(address, TowerToHyperService::new(tls)))
+        let is_tls = address.scheme_str() == Some("https");
+        Ok(Self::Store(Box::new(StoreConnector {
+            tls: is_tls.then(|| tls(&address, ca_file)).transpose()?,
+            address,
+            tcp: TowerToHyperService::new(tcp(window_bytes)),
+            undelivered_max,
+        })))
     }
 
     /// Connects. Name resolution, TCP and TLS together take no longer than `timeout`.
-    pub(super) async fn connect(&self, timeout: Duration) -> Result<Stream, ConnectError> {
+    pub(super) async fn connect(&self, timeout: Duration) -> Result<Connected, ConnectError> {
         let connecting = async {
             match self {
-                Self::Plain(address, tcp) => Ok(boxed(tcp.call(address.clone()).await?)),
-                Self::Tls(address, tls) => Ok(boxed(tls.call(address.clone()).await?)),
-                Self::Node(dialer) => Ok(boxed(TokioIo::new(dialer.dial().await?))),
+                Self::Store(store) => store.connect().await,
+                Self::Node(dialer) => Ok(Connected {
+                    stream: Box::new(TokioIo::new(dialer.dial().await?)),
+                    permit: CurrentPermit::default(),
+                }),
             }
         };
         match tokio::time::timeout(timeout, connecting).await {
@@ -84,6 +95,35 @@ impl Connector {
             Err(_elapsed) => Err(ConnectError::TimedOut),
         }
     }
+}
+
+impl StoreConnector {
+    async fn connect(&self) -> Result<Connected, BoxError> {
+        let socket = Socket::new(self.tcp.call(self.address.clone()).await?, self.undelivered_max);
+        let permit = socket.permit();
+        let stream: Stream = match &self.tls {
+            None => Box::new(socket),
+            Some((tls, name)) => {
+                // The socket is below TLS, which has a buffer of its own.
+                let socket = TokioIo::new(socket);
+                Box::new(TokioIo::new(tls.connect(name.clone(), socket).await?))
+            }
+        };
+        Ok(Connected { stream, permit })
+    }
+}
+
+fn tls(address: &Uri, ca_file: Option<&Path>) -> Result<(TlsConnector, ServerName<'static>), BoxError> {
+    let provider = rustls::crypto::ring::default_provider();
+    let config =
+        ClientConfig::builder_with_provider(provider.into()).with_safe_default_protocol_versions()?;
+    let config = match ca_file {
+        Some(ca_file) => config.with_root_certificates(roots_in(ca_file)?),
+        None => config.with_native_roots()?,
+    };
+    let host = address.host().unwrap_or_default();
+    let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
+    Ok((TlsConnector::from(Arc::new(config.with_no_client_auth())), name))
 }
 
 /// The certificates in a file of PEM.
@@ -98,10 +138,6 @@ fn roots_in(ca_file: &Path) -> Result<RootCertStore, BoxError> {
         return Err(format!("{} holds no certificate", ca_file.display()).into());
     }
     Ok(roots)
-}
-
-fn boxed(wire: impl Wire + 'static) -> Stream {
-    Box::new(wire)
 }
 
 fn tcp(window_bytes: Option<u64>) -> HttpConnector {

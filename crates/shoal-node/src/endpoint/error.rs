@@ -63,6 +63,8 @@ failures! {
     Changed = "changed", "has another version of the object whose body broke off";
     /// The request's own body failed while it was sent; the source says why, and its status holds.
     RequestBody = "request-body", "was sent a body that failed on our side";
+    /// 503: the session of this node with the registry ended before the request was sent and answered.
+    SessionOver = "session-over", "was sent no more, as another node may now act for this one";
     /// 500: the request cannot be signed (a header that is not text).
     Unsignable = "unsignable", "cannot be sent a request with headers that no signature covers";
     /// 502: the endpoint does not accept the account that this node signs with.
@@ -98,6 +100,7 @@ impl Failure {
                 | Self::Truncated
                 | Self::Reset
                 | Self::Changed
+                | Self::SessionOver
         )
     }
 

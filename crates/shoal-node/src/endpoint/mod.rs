@@ -23,6 +23,7 @@ mod request_body;
 mod response_body;
 mod resume;
 mod retry;
+mod socket;
 mod stall;
 mod timeouts;
 mod turn;
@@ -39,6 +40,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use shoal_base::chance;
 use shoal_policy::fair::Payer;
+use shoal_registry::changes::SendPermit;
 use shoal_s3::identity::Caller;
 use shoal_s3::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 
@@ -65,6 +67,7 @@ use self::metering::Metered;
 use self::pool::{ExchangeError, Pool, PooledConnection};
 use self::request_body::OutgoingBody;
 use self::retry::AttemptOutcome;
+use self::socket::PermitOver;
 use self::timeouts::{RequestClass, RequestTimeouts, Timeouts};
 use self::url::{address, host};
 use crate::channel::Dialer;
@@ -142,7 +145,9 @@ impl Endpoint {
         let ca_file = config.ca_file.as_deref();
         let counters = Arc::new(Counters::default());
         let pool = |window_bytes| {
-            let connector = Connector::new(address.clone(), ca_file, window_bytes).map_err(misconfigured)?;
+            // Twice that time is the fence; the other half is for the store to carry out what it has.
+            let connector = Connector::new(address.clone(), ca_file, window_bytes, config.stall_timeout);
+            let connector = connector.map_err(misconfigured)?;
             Ok(Arc::new(Pool::new(
                 connector,
                 window_bytes,
@@ -245,6 +250,23 @@ impl Endpoint {
         transfer: Option<&Transfer>,
     ) -> Result<Response<LakeBody>, EndpointError> {
         let permitted = self.permitted(request, transfer).await;
+        self.send_permitted(permitted).await
+    }
+
+    /// Sends a request that changes an object, as long as `permit` says that the node may. Each byte that
+    /// reaches the system does so under this permission. Without a `permit` the request needs none.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`send`](Self::send) does, or with [`Failure::SessionOver`].
+    pub async fn send_change(
+        &self,
+        request: EndpointRequest,
+        permit: Option<&SendPermit>,
+        transfer: Option<&Transfer>,
+    ) -> Result<Response<LakeBody>, EndpointError> {
+        let mut permitted = self.permitted(request, transfer).await;
+        permitted.needs(permit);
         self.send_permitted(permitted).await
     }
 
@@ -413,6 +435,7 @@ struct Head {
     account: LakeAccount,
     payer: Payer,
     transfer: Option<Transfer>,
+    permit: Option<SendPermit>,
 }
 
 struct SignedHead {
@@ -441,6 +464,10 @@ impl Head {
         *request.method_mut() = self.method;
         *request.uri_mut() = Uri::from(target.clone());
         *request.headers_mut() = self.headers;
+        // It stays with the request until a connection has it.
+        if let Some(permit) = self.permit {
+            request.extensions_mut().insert(permit);
+        }
         Ok(SignedHead { request, seed })
     }
 }
@@ -483,6 +510,9 @@ fn unanswered(context: &RequestContext, error: ExchangeError) -> EndpointError {
     match error {
         ExchangeError::Stalled => context.timed_out(Failure::TimedOut),
         ExchangeError::Unsent(_) => context.failed(Failure::BrokenOff, "closed before the request was sent"),
+        ExchangeError::Broken(error) if error::find::<PermitOver>(&error).is_some() => {
+            context.failed(Failure::SessionOver, error)
+        }
         ExchangeError::Broken(error) if error.is_user() => context.failed(Failure::RequestBody, error),
         ExchangeError::Broken(error) if is_closed(&error) => context.failed(Failure::BrokenOff, error),
         ExchangeError::Broken(error) => context.failed(Failure::Unintelligible, error),

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, EXPECT, HOST};
 use http::{HeaderValue, Method, Response};
+use shoal_registry::changes::SendPermit;
 
 use super::error::RequestContext;
 use super::expectation::Expectation;
 use super::metering::{expected_bytes, paced};
+use super::socket::PermitOver;
 use super::timeouts::RequestClass;
-use super::{Endpoint, EndpointError, EndpointRequest, Head, LakeBody, RequestBody};
+use super::{Endpoint, EndpointError, EndpointRequest, Failure, Head, LakeBody, RequestBody};
 use crate::link::{Flow, Transfer};
 
 /// A request that the link lets begin.
@@ -20,6 +22,13 @@ pub(super) struct PermittedRequest {
     expectation: Option<Expectation>,
     /// Paces the body of the answer.
     answer: Option<Box<Flow>>,
+}
+
+impl PermittedRequest {
+    /// Makes the request one that the node may send only while `permit` says so.
+    pub(super) fn needs(&mut self, permit: Option<&SendPermit>) {
+        self.head.permit = permit.cloned();
+    }
 }
 
 impl Endpoint {
@@ -67,6 +76,7 @@ impl Endpoint {
             account,
             payer,
             transfer: transfer.cloned(),
+            permit: None,
         };
         let mut answer = self.down(&head);
         if let Some(flow) = answer.as_mut().filter(|_| head.class == RequestClass::Read) {
@@ -96,14 +106,34 @@ impl Endpoint {
             answer,
         } = *request;
         let (context, account) = (head.context.clone(), head.account.clone());
+        let permit = head.permit.clone();
         let outcome = match body {
             RequestBody::Empty if head.method == Method::GET || head.method == Method::HEAD => {
                 self.read(head, Bytes::new()).await
             }
             RequestBody::Whole(body) if head.method == Method::QUERY => self.read(head, body).await,
-            body => self.write(head, body, expectation).await,
+            body => {
+                let writing = Box::pin(self.write(head, body, expectation));
+                within(permit, writing, &context).await
+            }
         };
         let outcome = paced(outcome, answer);
         self.check_account(outcome, &account, &context).await
+    }
+}
+
+/// Gives a request up when the node may no longer send it. Its connection is reset then.
+async fn within(
+    permit: Option<SendPermit>,
+    writing: impl Future<Output = Result<Response<LakeBody>, EndpointError>> + Unpin,
+    context: &RequestContext,
+) -> Result<Response<LakeBody>, EndpointError> {
+    let Some(permit) = permit else {
+        return writing.await;
+    };
+    tokio::select! {
+        biased;
+        outcome = writing => outcome,
+        () = permit.over() => Err(context.failed(Failure::SessionOver, PermitOver)),
     }
 }

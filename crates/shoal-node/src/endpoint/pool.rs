@@ -15,10 +15,12 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use parking_lot::Mutex;
+use shoal_registry::changes::SendPermit;
 
-use super::connect::{ConnectError, Connector, Stream};
+use super::connect::{ConnectError, Connected, Connector, Stream};
 use super::counters::Counters;
 use super::request_body::{OutgoingBody, UploadProgress};
+use super::socket::CurrentPermit;
 use super::stall::StallWatch;
 use super::timeouts::RequestTimeouts;
 use super::wake_filter::WakeFilter;
@@ -84,13 +86,14 @@ impl Pool {
         &self,
         timeouts: RequestTimeouts,
     ) -> Result<Box<PooledConnection>, ConnectError> {
-        let stream = self.connector.connect(timeouts.connect).await?;
+        let Connected { stream, permit } = self.connector.connect(timeouts.connect).await?;
         let (sender, driver) = self.http.handshake(stream).await.map_err(ConnectError::broken)?;
         self.counters.connection();
         let idle_since = clock::instant();
         Ok(Box::new(PooledConnection {
             sender,
             driver: Some(driver),
+            permit,
             reused: false,
             wakes: WakeFilter::new(),
             upload: UploadProgress::default(),
@@ -105,6 +108,7 @@ impl Pool {
             return;
         }
         let now = clock::instant();
+        connection.permit.set(None);
         connection.reused = true;
         connection.idle_since = now;
         let mut idle = self.idle.lock();
@@ -133,6 +137,8 @@ pub(super) struct PooledConnection {
     sender: SendRequest<OutgoingBody>,
     /// Present until the connection has ended: dropping the driver gives back a request that it did not take.
     driver: Option<Connection<Stream, OutgoingBody>>,
+    /// The permission to send the request in flight, until the connection is at rest again.
+    permit: CurrentPermit,
     /// Whether it carried a request before: then the endpoint may be closing it just now.
     pub(super) reused: bool,
     wakes: WakeFilter,
@@ -163,6 +169,7 @@ impl PooledConnection {
         request: Request<OutgoingBody>,
         timeouts: RequestTimeouts,
     ) -> Result<Response<Incoming>, ExchangeError> {
+        self.permit.set(request.extensions().get::<SendPermit>().cloned());
         self.watch.allow(timeouts.head);
         let mut response = pin!(self.sender.try_send_request(request));
         let answered = poll_fn(

@@ -128,6 +128,7 @@ impl Endpoint {
             account: account.clone(),
             payer: NODE,
             transfer: None,
+            permit: None,
         };
         let request = head
             .sign(&self.region, &self.keys, clock::utc_now())?
@@ -170,7 +171,7 @@ async fn speaks_tls(address: &str) -> bool {
     let Ok(uri) = format!("https://{with_port}").parse::<Uri>() else {
         return false;
     };
-    let Ok(connector) = Connector::new(uri, None, None) else {
+    let Ok(connector) = Connector::new(uri, None, None, TIMEOUT) else {
         return false;
     };
     match connector.connect(TIMEOUT).await {

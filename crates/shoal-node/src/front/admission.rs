@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::request::Parts;
 use http::{Request, header};
+use shoal_registry::changes::SendPermit;
 use shoal_s3::auth::{Gate, Verified};
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::identity::Caller;
@@ -34,6 +35,8 @@ pub(super) struct Admitted {
     pub(super) body: ClientBody,
     pub(super) classified: Classified,
     pub(super) verified: Verified,
+    /// The permission to send it to the lake, if it is a change of a name that may be dirty.
+    pub(super) permit: Option<SendPermit>,
 }
 
 /// The rest of a request whose body this node takes.
@@ -51,6 +54,7 @@ impl Admitted {
             body: ClientBody::empty(),
             classified: self.classified.clone(),
             verified: self.verified.clone(),
+            permit: self.permit.clone(),
         })
     }
 
@@ -61,6 +65,7 @@ impl Admitted {
             body,
             classified,
             verified,
+            permit: _,
         } = self;
         let body = CheckedBody::taken_here(body, &parts, verified.payload)?;
         let opened = Opened {
@@ -143,6 +148,7 @@ impl Admission {
             body,
             classified,
             verified,
+            permit: None,
         }))
     }
 }

@@ -105,6 +105,7 @@ impl Forwarder {
             body,
             classified,
             verified,
+            permit,
         } = *admitted;
         let _forgotten = Forget::of(&self.grants, &classified);
         let who = verified.caller.clone();
@@ -128,7 +129,7 @@ impl Forwarder {
             payer,
         };
         let question = is_resumable(&classified).then(|| RepeatableGet::of(&self.lake, &request));
-        let answered = self.lake.send(request).await;
+        let answered = self.lake.send_change(request, permit.as_ref(), None).await;
         let contradicted = classified
             .object
             .as_ref()

@@ -137,6 +137,10 @@ fn told(failure: Failure) -> (ErrorCode, &'static str) {
             E::BadGateway,
             "The body of the request could not be sent to the lake.",
         ),
+        Failure::SessionOver => (
+            E::ServiceUnavailable,
+            "It is not known whether the request was carried out; please look, and try again.",
+        ),
         Failure::Crowded => (
             E::SlowDown,
             "Too many requests wait for the lake; please reduce your rate.",

@@ -5,6 +5,7 @@ mod expecting;
 mod receiving;
 mod retrying;
 mod sending;
+mod session;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -108,7 +108,10 @@ impl Parts<'_> {
         if etag::of_parts(&put.md5s) != acknowledged {
             return Err(LakeWriteError::OtherMd5);
         }
-        let completed = self.upload.complete(&put.parts, self.write.conditions.clone());
+        let LakeWrite {
+            conditions, permit, ..
+        } = self.write;
+        let completed = self.upload.complete(&put.parts, conditions.clone(), permit);
         let named = completed.await?;
         let names_by_parts = &self.lake_writer.names_by_parts;
         match &named {
@@ -143,7 +146,8 @@ impl Parts<'_> {
             .lake_writer
             .body(self.write, part.range, origin, failure.clone());
         let body = (size_bytes, body);
-        let put = self.upload.put(part.number, headers, body, self.write.transfer);
+        let LakeWrite { permit, transfer, .. } = self.write;
+        let put = self.upload.put(part.number, headers, body, (permit, transfer));
         let put = put.await;
         failure.check()?;
         let answer = put?;

@@ -21,7 +21,7 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::xml::{Deletion, DeletionResult, ErrorDocument, Key};
 
-use super::carry_out::{expired, unknown};
+use super::carry_out::unknown;
 use super::commits::CommitBound;
 use super::deletion::Expected;
 use super::flush::{Flusher, not_begun};
@@ -146,10 +146,7 @@ impl BulkDeletions {
             Begin::Refused(answer) => return Ok(answer),
         };
         let permit = begun.values().next().map(LakeChange::permit);
-        let asked = tokio::select! {
-            asked = self.ask_to_delete(asker, keys.clone()) => asked,
-            () = expired_if(permit) => Err(unknown()),
-        };
+        let asked = self.ask_to_delete(asker, keys.clone(), permit).await;
         let (head, mut result) = match asked {
             Ok(Answered::Result(head, result)) => (head, result),
             Ok(Answered::Other(answer, is_undecided)) => {
@@ -340,7 +337,12 @@ impl BulkDeletions {
     }
 
     /// Asks the lake to remove these objects and to report the result of each.
-    async fn ask_to_delete(&self, asker: Asker<'_>, keys: Vec<Key>) -> Result<Answered, S3Error> {
+    async fn ask_to_delete(
+        &self,
+        asker: Asker<'_>,
+        keys: Vec<Key>,
+        permit: Option<SendPermit>,
+    ) -> Result<Answered, S3Error> {
         if keys.is_empty() {
             return Ok(Answered::Result(nothing_asked(), DeletionResult::default()));
         }
@@ -367,7 +369,7 @@ impl BulkDeletions {
             payer: asker.caller.payer(),
         };
         self.grants.invalidate_bucket(bucket);
-        let answered = self.lake.send(request).await;
+        let answered = self.lake.send_change(request, permit.as_ref(), None).await;
         self.grants.invalidate_bucket(bucket);
         let (head, body) = answered
             .map_err(|error| lake_errors::unanswered(&error))?
@@ -383,13 +385,6 @@ impl BulkDeletions {
         }
         let result = DeletionResult::read(&body).map_err(|_| unreadable())?;
         Ok(Answered::Result(head, result))
-    }
-}
-
-async fn expired_if(permit: Option<SendPermit>) {
-    match permit {
-        Some(permit) => expired(permit).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -1,25 +1,21 @@
 //! Carries a request out at the lake as a change that has begun, so that no other change of the name is on
 //! its way there at the same time.
 
-use std::time::Duration;
-
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
-use shoal_registry::changes::{LakeChange, SendPermit};
+use shoal_registry::changes::LakeChange;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::operation::Operation;
 use shoal_s3::xml::ErrorDocument;
 
 use super::ResponseResult;
 use crate::endpoint::{is_undecided, is_undecided_code};
+use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
 use crate::tier::TierUnavailable;
 
 /// The answers to writes are short.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-
-/// The pause between two looks at whether the node may still send.
-const PERMIT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The lake's treatment of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,21 +28,25 @@ pub(in crate::front) enum Verdict {
     Unknown,
 }
 
-/// Sends a request to the lake, and ends the change by what the lake makes of it. The request goes on if its
-/// client goes away, and breaks off if this node may no longer send.
+/// Sends a request to the lake by `send`, and ends the change by what the lake makes of it. The request goes
+/// on if its client goes away, and breaks off if this node may no longer send.
 ///
 /// # Errors
 ///
-/// As for `request`; or the request was carried out, and the registry does not know.
-pub(super) async fn carry_out<F>(change: LakeChange, operation: Operation, request: F) -> ResponseResult
+/// As for `send`; or the request was carried out, and the registry does not know.
+pub(super) async fn carry_out<F>(
+    change: LakeChange,
+    mut admitted: Box<Admitted>,
+    send: impl FnOnce(Box<Admitted>) -> F,
+) -> ResponseResult
 where
     F: Future<Output = ResponseResult> + Send + 'static,
 {
+    let operation = admitted.classified.operation;
+    admitted.permit = Some(change.permit());
+    let request = send(admitted);
     let carried = tokio::spawn(async move {
-        let (answered, verdict) = tokio::select! {
-            judged = judged(operation, request) => judged,
-            () = expired(change.permit()) => (Err(unknown()), Verdict::Unknown),
-        };
+        let (answered, verdict) = judged(operation, request).await;
         match verdict {
             Verdict::Done => {
                 if let Err(error) = change.done().await {
@@ -75,13 +75,6 @@ pub(in crate::front) async fn judged(
     };
     let verdict = verdict(&answered);
     (answered.map(|(response, _)| response), verdict)
-}
-
-/// Waits until this node may no longer send.
-pub(super) async fn expired(permit: SendPermit) {
-    while permit.may_send() {
-        tokio::time::sleep(PERMIT_PAUSE).await;
-    }
 }
 
 /// Whether a lake may send the head of its answer before it has carried the request out: a copy, or the

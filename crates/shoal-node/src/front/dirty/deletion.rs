@@ -12,7 +12,6 @@ use shoal_registry::changes::LakeChange;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::etag::bare;
 use shoal_s3::object::ObjectName;
-use shoal_s3::operation::Operation;
 use shoal_s3::xml::Key;
 
 use super::carry_out::carry_out;
@@ -70,8 +69,8 @@ impl Deletions {
 
     async fn carry_out(&self, change: LakeChange, admitted: Box<Admitted>) -> ResponseResult {
         let forwarder = Arc::clone(&self.forwarder);
-        let request = async move { forwarder.pass_on(admitted).await };
-        carry_out(change, Operation::DeleteObject, request).await
+        let send = |admitted| async move { forwarder.pass_on(admitted).await };
+        carry_out(change, admitted, send).await
     }
 
     /// Removes an object if it is as the client believes. Only the lake can say in its own words how it

@@ -243,8 +243,7 @@ impl DirtyFront {
         }
         self.commits.pass(&admitted.verified.caller, 1).await?;
         let change = self.flusher.begin_change(&admitted, name).await?;
-        let operation = admitted.classified.operation;
-        carry_out(change, operation, request(admitted)).await
+        carry_out(change, admitted, request).await
     }
 
     /// Brings to the lake the objects that a request about a whole bucket needs there.

@@ -153,9 +153,8 @@ impl DirtyWrites {
         let mut response = if has_bytes {
             let change = self.flusher.begin_change(&admitted, name).await?;
             let (through, name) = (Arc::clone(&self.through), name.clone());
-            let operation = admitted.classified.operation;
-            let request = async move { through.write(admitted, &name).await };
-            carry_out(change, operation, request).await?
+            let send = |admitted| async move { through.write(admitted, &name).await };
+            carry_out(change, admitted, send).await?
         } else {
             self.through.write(admitted, name).await?
         };

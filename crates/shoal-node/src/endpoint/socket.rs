@@ -1,0 +1,148 @@
+//! The socket of a connection to an endpoint: the last place where a request can be held back.
+//!
+//! A node may send a change only while its session with the registry lasts. A permission that is asked above
+//! a buffer says nothing about the moment when the bytes leave: a node that stood still in between would send
+//! them over what other nodes have written since. So the socket asks before each of its system calls, and a
+//! connection that is given up during a change is reset, so that nothing leaves the kernel's buffer either.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use shoal_registry::changes::SendPermit;
+use socket2::SockRef;
+use tokio::net::TcpStream;
+
+/// The kernel takes no more bytes of a change while it holds this many that are not on the wire. What it has
+/// taken leaves without the node, and should be gone within the fence.
+const UNSENT_BYTES_MAX: u32 = 64 << 10;
+
+/// The permission under which a connection sends at present. Its socket and its user share it.
+#[derive(Clone, Default)]
+pub(super) struct CurrentPermit(Arc<Mutex<Option<SendPermit>>>);
+
+/// The node may no longer send.
+#[derive(Debug, thiserror::Error)]
+#[error("the session of this node with the registry ended")]
+pub(super) struct PermitOver;
+
+/// A socket that sends changes only while the node may.
+pub(super) struct Socket {
+    tcp: TokioIo<TcpStream>,
+    permit: CurrentPermit,
+    /// How long the kernel keeps bytes of a change that the endpoint's side does not take.
+    undelivered_max: Duration,
+    /// Whether the kernel's buffer is bounded for a change.
+    is_bounded: bool,
+}
+
+impl CurrentPermit {
+    /// Sets the permission that the next bytes need. `None` stands for bytes that need none.
+    pub(super) fn set(&self, permit: Option<SendPermit>) {
+        *self.0.lock() = permit;
+    }
+
+    fn is_needed(&self) -> bool {
+        self.0.lock().is_some()
+    }
+
+    fn check(&self) -> Result<(), PermitOver> {
+        let may_send = self.0.lock().as_ref().is_none_or(SendPermit::may_send);
+        may_send.then_some(()).ok_or(PermitOver)
+    }
+}
+
+impl Socket {
+    pub(super) fn new(tcp: TokioIo<TcpStream>, undelivered_max: Duration) -> Self {
+        Self {
+            tcp,
+            permit: CurrentPermit::default(),
+            undelivered_max,
+            is_bounded: false,
+        }
+    }
+
+    /// Returns the permission under which the socket sends.
+    pub(super) fn permit(&self) -> CurrentPermit {
+        self.permit.clone()
+    }
+
+    /// Writes, if the node may.
+    fn poll_permitted(
+        &mut self,
+        write: impl FnOnce(Pin<&mut TokioIo<TcpStream>>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if self.permit.is_needed() != self.is_bounded {
+            self.bound(!self.is_bounded)?;
+        }
+        // Nothing may stand between this look and the system call.
+        self.permit.check().map_err(io::Error::other)?;
+        write(Pin::new(&mut self.tcp))
+    }
+
+    /// Bounds the bytes that the kernel holds, and the time, or lifts the bounds.
+    fn bound(&mut self, is_bounded: bool) -> io::Result<()> {
+        let socket = SockRef::from(self.tcp.inner());
+        // Zero is the system's own setting.
+        let (time, bytes) = match is_bounded {
+            true => (Some(self.undelivered_max), UNSENT_BYTES_MAX),
+            false => (None, 0),
+        };
+        socket.set_tcp_user_timeout(time)?;
+        socket.set_tcp_notsent_lowat(bytes)?;
+        self.is_bounded = is_bounded;
+        Ok(())
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // The change has no answer, or not all of it was sent: the kernel must not go on with the rest.
+        if self.permit.is_needed()
+            && let Err(error) = self.tcp.inner().set_zero_linger()
+        {
+            tracing::debug!(%error, "a connection is closed and not reset");
+        }
+    }
+}
+
+impl Read for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_read(cx, buffer)
+    }
+}
+
+impl Write for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_permitted(|tcp| tcp.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_permitted(|tcp| tcp.poll_write_vectored(cx, pieces))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.tcp.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_shutdown(cx)
+    }
+}
