@@ -1,7 +1,6 @@
 //! `shoal tasks` and `shoal task`: what a cluster was asked to do, and how far it is.
 
 use std::fmt::Write as _;
-use std::pin::pin;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -9,6 +8,7 @@ use serde_json::json;
 use shoal_base::terminal;
 use shoal_node::admin::client::{AdminClient, AdminUrl};
 use shoal_node::{Task, TaskKind, TaskList, TaskState};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::admin::AdminPort;
 use super::block_on;
@@ -150,12 +150,13 @@ impl Follow<'_> {
     pub(super) async fn to_the_end(&self, mut task: Task) -> Result<(), Failure> {
         let path = format!("{PATH}/{}", task.id);
         let (mut display, mut silences) = (ProgressDisplay::default(), 0);
-        let mut interrupt = pin!(tokio::signal::ctrl_c());
+        let interrupt = signal(SignalKind::interrupt());
+        let mut interrupt = interrupt.map_err(|error| Failure::new("Ctrl-C cannot be noticed", &error))?;
         while !task.progress.state.is_over() {
             display.show(&task);
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
-                _ = &mut interrupt => {
+                _ = interrupt.recv() => {
                     display.end();
                     return Err(Failure::Interrupted {
                         what: format!("the task {} goes on", task.id),
