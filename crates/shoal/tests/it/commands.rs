@@ -386,3 +386,26 @@ fn an_explanation_names_the_node_that_a_client_is_led_to() {
         "{told}"
     );
 }
+
+#[test]
+fn a_name_of_a_job_reaches_the_terminal_without_what_it_would_obey() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.csv");
+    let mut text = "name,submitted,ended,deadline,input,input_bytes\n".to_owned();
+    for day in 2..=20 {
+        let times = format!("2026-11-{day:02}T02:00:00Z,2026-11-{day:02}T02:29:00Z,");
+        text += &format!("etl\u{9b}31m,{times},s3://lake/dim/countries.csv,1000\n");
+    }
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap();
+    for more in [&[][..], &["--json"]] {
+        let output = shoal(&[&["plan", "predict", path], more].concat())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            said.contains("etl\\u009b31m") && !said.contains('\u{9b}'),
+            "{said}"
+        );
+    }
+}
