@@ -95,9 +95,9 @@ async fn upload_with_checksums(node: &Node, key: &str) -> (String, String, Strin
         let put = node.client().put(&target, part.clone());
         let put = put.header("x-amz-checksum-crc32c", &checksum).send().await;
         let etag = put.header("etag").unwrap();
-        listed += &format!(
+        listed.extend([format!(
             "<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag><ChecksumCRC32C>{checksum}</ChecksumCRC32C></Part>"
-        );
+        )]);
         digests.extend(base64(&checksum));
     }
     let list = format!("<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>");
