@@ -441,10 +441,10 @@ impl Engine for Etcd {
             let status: Result<StatusResponse, _> =
                 self.ask("/v3/maintenance/status", &nothing, Repeat::Safe).await;
             let status = status.map_err(Failed::into_error)?;
-            let of_member = Some(status.quota_bytes).filter(|quota| *quota > 0);
-            let used = Some(status.used_bytes).filter(|used| *used > 0);
+            let of_member = Some(status.quota).filter(|quota| *quota > 0);
+            let used = Some(status.used).filter(|used| *used > 0);
             Ok(Room {
-                used_bytes: used.unwrap_or(status.file_bytes),
+                used_bytes: used.unwrap_or(status.file),
                 quota_bytes: self.quota_bytes.or(of_member).unwrap_or(QUOTA_BYTES),
             })
         }

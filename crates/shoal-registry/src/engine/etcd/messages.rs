@@ -190,18 +190,18 @@ pub(super) struct LeaseResponse {
     pub(super) seconds: u64,
 }
 
-/// The answer to `/v3/maintenance/status`.
+/// The answer to `/v3/maintenance/status`. Sizes are in bytes.
 #[derive(Debug, Deserialize)]
 pub(super) struct StatusResponse {
     /// The size of the file.
     #[serde(rename = "dbSize", default, deserialize_with = "from_text")]
-    pub(super) file_bytes: u64,
+    pub(super) file: u64,
     /// The bytes of the file that are in use.
     #[serde(rename = "dbSizeInUse", default, deserialize_with = "from_text")]
-    pub(super) used_bytes: u64,
+    pub(super) used: u64,
     /// Since etcd 3.6.
     #[serde(rename = "dbSizeQuota", default, deserialize_with = "from_text")]
-    pub(super) quota_bytes: u64,
+    pub(super) quota: u64,
 }
 
 /// One answer of a stream.
@@ -317,10 +317,7 @@ mod tests {
     fn a_status_says_how_full_a_member_is() {
         let told = r#"{"header":{},"version":"3.4.23","dbSize":"20480","leader":"1","dbSizeInUse":"16384"}"#;
         let status: StatusResponse = serde_json::from_str(told).unwrap();
-        assert_eq!(
-            (status.file_bytes, status.used_bytes, status.quota_bytes),
-            (20480, 16384, 0)
-        );
+        assert_eq!((status.file, status.used, status.quota), (20480, 16384, 0));
     }
 
     #[test]
