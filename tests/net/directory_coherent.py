@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ from .directory_cluster import DirectoryCluster
 from .hand import Hand
 from .history import IF_ABSENT, History, Operation
 from .plan_of_work import run_side_by_side
-from .redis_servers import Redis, RedisCluster, SentinelRedis, Server
+from .redis_servers import Redis, RedisCluster, RedisError, SentinelRedis, Server
 from .settled import judge
 from .stories import Broken
 
@@ -129,7 +129,7 @@ def a_master_replaced(cluster: DirectoryCluster) -> Fault:
     def begin(ends: ExitStack) -> None:
         await_that("the Redis Cluster is whole", redis.is_whole, 60)
         master = redis.masters()[0]
-        _dies_with_its_latest(redis, master, redis.replica_of(master), ends)
+        _dies_with_its_latest(redis, master, [redis.replica_of(master)], ends)
 
     return Fault("a master replaced", begin, 4, 24)
 
@@ -149,27 +149,29 @@ def a_master_cut_off(cluster: DirectoryCluster) -> Fault:
 
 
 def a_failover_that_loses_writes(cluster: DirectoryCluster) -> Fault:
-    """Returns the death of a master whose replica lacks its latest seconds, and is promoted by Sentinels."""
+    """Returns the death of a master whose replicas lack its latest seconds; Sentinels promote one."""
     redis = _sentinel_redis(cluster)
 
     def begin(ends: ExitStack) -> None:
-        await_that("the replica follows", redis.is_whole, 60)
-        _dies_with_its_latest(redis, *redis.pair(), ends)
+        await_that("the replicas follow", redis.is_whole, 60)
+        _dies_with_its_latest(redis, redis.master(), redis.replicas(), ends)
 
     return Fault("a failover that loses writes", begin, 4, 24)
 
 
 def a_failover_past_the_master(cluster: DirectoryCluster) -> Fault:
-    """Returns a master that nodes reach, and that neither its replica nor any Sentinel does."""
+    """Returns a master that nodes reach, and no other server. They go to the next one, which takes writes meanwhile."""
     redis = _sentinel_redis(cluster)
 
     def begin(ends: ExitStack) -> None:
-        await_that("the replica follows", redis.is_whole, 60)
-        master, replica = redis.pair()
+        await_that("the replicas follow", redis.is_whole, 60)
+        master, replicas = redis.master(), redis.replicas()
         ends.enter_context(redis.cut([master]))
-        await_that("the replica takes over", replica.is_master, 30)
+        await_that("a replica takes over", lambda: any(replica.is_master() for replica in replicas), 30)
+        await_that("the old master refuses writes", lambda: _refuses_writes(master), 30)
+        await_that("nodes ask the new one", cluster.directory_answers, 30)
 
-    return Fault("a failover past the master", begin, 14, 24)
+    return Fault("a failover past the master", begin, 2, 24)
 
 
 def tell(cluster: DirectoryCluster, seed: int, *, faults: list[Callable[[DirectoryCluster], Fault]]) -> str:
@@ -279,16 +281,25 @@ def _is_of_cache(read: Operation) -> bool:
     return read.note == _BY_CACHE
 
 
-def _dies_with_its_latest(redis: Redis, master: Server, replica: Server, ends: ExitStack) -> None:
-    """Kills a master that could not reach its replica for some seconds, and waits until that takes over."""
+def _dies_with_its_latest(redis: Redis, master: Server, replicas: Sequence[Server], ends: ExitStack) -> None:
+    """Kills a master that could not reach its replicas for some seconds, and waits until one takes over."""
     ends.callback(master.start)
-    with redis.cut([replica], [master]):
+    with redis.cut(replicas, [master]):
         time.sleep(_UNREPLICATED_S)
         had = master.offset()
         master.kill()
-        await_that("the replica takes over", replica.is_master, 30)
-    if replica.offset("second_repl_offset") >= had:
+        await_that("a replica takes over", lambda: any(replica.is_master() for replica in replicas), 30)
+    promoted = next(replica for replica in replicas if replica.is_master())
+    if promoted.offset("second_repl_offset") >= had:
         raise Broken("the failover lost no write, so it proves nothing")
+
+
+def _refuses_writes(server: Server) -> bool:
+    try:
+        server.ask("SET", "of-the-story", "")
+    except RedisError:
+        return True
+    return False
 
 
 def _sentinel_redis(cluster: DirectoryCluster) -> SentinelRedis:

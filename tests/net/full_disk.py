@@ -20,8 +20,8 @@ from .stories import Broken, CannotBeTold
 
 _NODE = 1
 _DISK_BYTES, _FILLED_BYTES = 96 << 20, 32 << 20
-# The registry is on the same disk, and refuses changes while less than this is free.
-_RESERVED_BYTES = 16 << 20
+# The registry is on the same disk, and refuses what is new while less than this is free.
+_RESERVED_BYTES = 24 << 20
 _LARGE, _WRITES_MAX = 2_000_000, 40
 _TABLES = """
 [write]

@@ -28,6 +28,7 @@ _CLUSTER_TIMEOUT_MS = 2_000
 _PAUSED_MS, _PAUSED_EACH_S = 400, 0.5
 # A Sentinel asks others whether they reach a master that it has not reached for so long.
 _WATCHED, _SENTINELS, _QUORUM = "main", 3, 2
+_REPLICAS = 2
 _DOWN_AFTER_MS, _FAILOVER_TIMEOUT_MS = 1_000, 3_000
 _CUT = """\
 table ip {name} {{
@@ -253,7 +254,7 @@ class SingleRedis(Redis):
 
 
 class SentinelRedis(Redis):
-    """A master and a replica that Sentinels watch. Either refuses writes ten seconds after it has no replica."""
+    """A master and two replicas that Sentinels watch. A server refuses writes ten seconds after it has no replica."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -261,9 +262,13 @@ class SentinelRedis(Redis):
         settings = ("--min-replicas-to-write", "1", "--min-replicas-max-lag", "10")
         first = Server(folder / "0", f"{network}.1", settings)
         follows = ("--replicaof", f"{first.address} {first.port}")
-        self._data = [first, Server(folder / "1", f"{network}.2", (*settings, *follows))]
+        replicas = [
+            Server(folder / str(number), f"{network}.{number + 1}", (*settings, *follows))
+            for number in range(1, 1 + _REPLICAS)
+        ]
+        self._data = [first, *replicas]
         self._sentinels = [
-            Sentinel(folder / f"sentinel-{number}", f"{network}.{number + 3}", first) for number in range(_SENTINELS)
+            Sentinel(folder / f"sentinel-{number}", f"{network}.{number + 101}", first) for number in range(_SENTINELS)
         ]
         self.servers = [*self._data, *self._sentinels]
 
@@ -272,24 +277,27 @@ class SentinelRedis(Redis):
         """Returns the URL, as a node's configuration takes it."""
         return f"redis-sentinel://{','.join(f'{each.address}:{each.port}' for each in self._sentinels)}/{_WATCHED}"
 
-    def pair(self) -> tuple[Server, Server]:
-        """Returns the master and its replica, by the word of each."""
-        master = next(server for server in self._data if server.is_master())
-        return master, next(server for server in self._data if server is not master)
+    def master(self) -> Server:
+        """Returns the master, by the word of each server."""
+        return next(server for server in self._data if server.is_master())
+
+    def replicas(self) -> list[Server]:
+        """Returns the servers that follow the master."""
+        return [server for server in self._data if not server.is_master()]
 
     def is_whole(self) -> bool:
-        """Returns whether one server follows the other, and every Sentinel knows all others and which is which."""
+        """Returns whether all servers follow one, and every Sentinel knows all others and which is the master."""
         links = [bytes(server.ask("INFO", "replication") or b"") for server in self._data]  # type: ignore[arg-type]
-        follows = sum(b"master_link_status:up" in link for link in links) == 1
-        leads = sum(b"role:master" in link and b"connected_slaves:1" in link for link in links) == 1
-        return follows and leads and all(self._knows_all(sentinel) for sentinel in self._sentinels)
+        follow = sum(b"master_link_status:up" in link for link in links) == _REPLICAS
+        leads = sum(b"role:master" in link and b"connected_slaves:%d" % _REPLICAS in link for link in links) == 1
+        return follow and leads and all(self._knows_all(sentinel) for sentinel in self._sentinels)
 
     def _knows_all(self, sentinel: Server) -> bool:
         words = iter(_list(sentinel.ask("SENTINEL", "MASTER", _WATCHED)))
         known = dict(zip(words, words, strict=True))
         others = str(_SENTINELS - 1).encode()
-        has_all = known[b"num-other-sentinels"] == others and known[b"num-slaves"] == b"1"
-        return has_all and known[b"flags"] == b"master" and int(bytes(known[b"port"])) == self.pair()[0].port  # type: ignore[arg-type]
+        has_all = known[b"num-other-sentinels"] == others and known[b"num-slaves"] == str(_REPLICAS).encode()
+        return has_all and known[b"flags"] == b"master" and int(bytes(known[b"port"])) == self.master().port  # type: ignore[arg-type]
 
     def _build(self) -> None:
         await_that("the Sentinels know each other and both servers", self.is_whole, 30)

@@ -190,7 +190,10 @@ impl Drop for Pending<'_> {
 /// Whether a connection brings no more answers, or leads to a server that is no master any more, or may not be:
 /// one that has lost its replicas.
 fn is_over(error: &RedisError) -> bool {
-    let is_elsewhere = matches!(error.code(), Some("READONLY" | "MASTERDOWN" | "NOAUTH" | "NOREPLICAS"));
+    let is_elsewhere = matches!(
+        error.code(),
+        Some("READONLY" | "MASTERDOWN" | "NOAUTH" | "NOREPLICAS")
+    );
     is_elsewhere || error.is_connection_dropped() || error.is_io_error() || error.is_unrecoverable_error()
 }
 

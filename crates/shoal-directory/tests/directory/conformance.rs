@@ -408,7 +408,11 @@ async fn the_last_copy_leaves_the_global_weight_where_it_is_until_its_node_takes
     assert_eq!(entry(directory, 0).await, known(2));
     assert_eq!(entry(directory, 1).await, known(2), "nothing was taken of it");
     take(directory, &[(0, 3), (1, 2)]).await;
-    assert_eq!(entry(directory, 0).await, known(0), "there is no weight below zero");
+    assert_eq!(
+        entry(directory, 0).await,
+        known(0),
+        "there is no weight below zero"
+    );
     used(directory, &[(0, 2)]).await;
     dropped(directory, 1, &[0]).await;
     take(directory, &[(0, 1)]).await;

@@ -288,7 +288,10 @@ impl Explainer {
             node: self.node.clone(),
             pins: self.pins(&query.object),
             version: known.as_deref().map(KnownVersion::from),
-            blocks: ids.iter().map(|block| self.place(*block, known.as_deref())).collect(),
+            blocks: ids
+                .iter()
+                .map(|block| self.place(*block, known.as_deref()))
+                .collect(),
             entries: self.entries(&ids[..ids.len().min(ENTRIES_MAX)]).await,
             completeness: self.completeness(&ids, known.as_deref()),
         }

@@ -74,7 +74,9 @@ impl Endpoint {
                 let (response, verdict) = Verdict::of(self.ask(account, &in_a_bucket).await?).await?;
                 if matches!(verdict, Verdict::Refused(..)) {
                     self.health.answered();
-                    return self.check_refusal(response, verdict, account, &in_a_bucket).map(drop);
+                    return self
+                        .check_refusal(response, verdict, account, &in_a_bucket)
+                        .map(drop);
                 }
             }
             let list = self.context_of("/");

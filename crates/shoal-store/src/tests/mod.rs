@@ -28,7 +28,9 @@ use shoal_policy::eviction::PolicyName;
 use shoal_s3::object::Version;
 
 use super::disk::{Disk, DiskFault};
-use super::{Absence, BlockEvent, Recovery, RemovalReason, Share, Store, StoreConfig, Urgency, disk, maintenance};
+use super::{
+    Absence, BlockEvent, Recovery, RemovalReason, Share, Store, StoreConfig, Urgency, disk, maintenance,
+};
 
 /// Size of a block in these tests: no power of two, so that blocks end in the middle of a page.
 const BLOCK: u64 = 10_000;

@@ -112,10 +112,16 @@ fn a_link_that_brings_less_than_a_block_a_second_is_told() {
 fn room_beyond_the_file_system_and_folders_in_memory_are_told() {
     let here = std::env::temp_dir();
     let store = |path: &str, capacity: &str| format!("[store]\npath = \"{path}\"\ncapacity = \"{capacity}\"");
-    let told = warnings(&store(&here.join("not/made/yet").display().to_string(), "1000000TiB"));
+    let told = warnings(&store(
+        &here.join("not/made/yet").display().to_string(),
+        "1000000TiB",
+    ));
     let told: Vec<_> = told.iter().filter(|told| told.contains("capacity")).collect();
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].starts_with("shoal.toml:3: [store] capacity (1000000 TiB) is more than its file system has: "));
+    assert!(
+        told[0]
+            .starts_with("shoal.toml:3: [store] capacity (1000000 TiB) is more than its file system has: ")
+    );
     if !std::path::Path::new("/dev/shm").is_dir() {
         return;
     }
@@ -127,5 +133,7 @@ fn room_beyond_the_file_system_and_folders_in_memory_are_told() {
          [[write.rule]]\nprefix = \"s3://b/\"\nmode = \"back\"\ntier = \"t\"",
     );
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].starts_with("shoal.toml:4: capacity of [[tier]] t (1000000 TiB) is more than its file system has: "));
+    assert!(told[0].starts_with(
+        "shoal.toml:4: capacity of [[tier]] t (1000000 TiB) is more than its file system has: "
+    ));
 }

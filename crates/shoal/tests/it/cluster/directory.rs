@@ -71,7 +71,9 @@ async fn blocks_below_64_kib_have_no_entries_and_are_found_at_their_homes() {
     let holders = async |key: &str| {
         let explained = cluster.explained(0, key).await;
         let entries = explained["entries"].as_array().unwrap().clone();
-        let holders = entries.iter().map(|entry| entry["holders"].as_array().unwrap().len());
+        let holders = entries
+            .iter()
+            .map(|entry| entry["holders"].as_array().unwrap().len());
         holders.collect::<Vec<_>>()
     };
     assert_eq!(holders("long").await, [2, 2, 0]);
