@@ -105,13 +105,14 @@ impl LakeUpload {
         })
     }
 
-    /// Uploads one part, of so many bytes. Returns the headers of the answer, which name its ETag.
+    /// Uploads one part, whose size comes with its bytes. Only a part of an upload that becomes an object needs
+    /// a `permit`. Returns the headers of the answer, which name its ETag.
     pub(super) async fn put(
         &self,
         number: u16,
         headers: HeaderMap,
         (size_bytes, bytes): (u64, RequestStream),
-        (permit, transfer): (&SendPermit, Option<&Transfer>),
+        (permit, transfer): (Option<&SendPermit>, Option<&Transfer>),
     ) -> Result<HeaderMap, LakeUploadError> {
         let body = match size_bytes {
             0 => RequestBody::Empty,
@@ -122,7 +123,7 @@ impl LakeUpload {
         };
         let query = format!("partNumber={number}&{}", self.query());
         let request = self.request("upload_part", Method::PUT, &query, headers, body);
-        let sent = self.lake.send_change(request, Some(permit), transfer);
+        let sent = self.lake.send_change(request, permit, transfer);
         let (head, _) = answer(sent.await?).await?;
         let is_named = head.headers.contains_key(header::ETAG);
         is_named

@@ -78,7 +78,7 @@ impl LakeWriter {
         let body = Full::new(Bytes::from_static(KNOWN));
         let body = body.map_err(|never| match never {}).boxed_unsync();
         let put = upload
-            .put(1, HeaderMap::new(), (KNOWN.len() as u64, body), None)
+            .put(1, HeaderMap::new(), (KNOWN.len() as u64, body), (None, None))
             .await;
         upload.abort();
         Ok(Named::of(&put?, &etag::of_md5(&Md5::digest(KNOWN))) == Named::ByMd5)

@@ -295,7 +295,7 @@ impl BulkDeletions {
             return Ok(Permitted::These(permitted, refused));
         }
         let beside: Vec<_> = doubtful.iter().map(|looked| key_beside(&looked.key)).collect();
-        let result = match self.ask_to_delete(asker, beside.clone()).await? {
+        let result = match self.ask_to_delete(asker, beside.clone(), None).await? {
             Answered::Result(_, result) => result,
             Answered::Other(answer, _) => return Ok(Permitted::None(answer)),
         };
