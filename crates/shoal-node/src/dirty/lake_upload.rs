@@ -48,6 +48,9 @@ pub(super) enum LakeUploadError {
     /// The lake refused.
     #[error("the lake answered {0}")]
     Refused(StatusCode),
+    /// The lake refused because the bytes have another digest than the request says.
+    #[error("the lake answered {0}")]
+    OtherBytes(String),
     /// The lake's answer lacks what it must contain.
     #[error("the lake's answer is not that of an upload")]
     Misunderstood,
@@ -245,15 +248,26 @@ fn refused(error: &ErrorDocument) -> LakeUploadError {
     })
 }
 
-async fn answer(answer: Response<LakeBody>) -> Result<(response::Parts, Bytes), LakeUploadError> {
+/// Reads an answer to its end, so that its connection can be reused.
+pub(super) async fn answer(answer: Response<LakeBody>) -> Result<(response::Parts, Bytes), LakeUploadError> {
     let (head, body) = answer.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    if head.status != StatusCode::OK {
-        return Err(LakeUploadError::Refused(head.status));
-    }
     // A body that breaks off tells nothing.
     let body = body.map(Collected::to_bytes).unwrap_or_default();
-    Ok((head, body))
+    match head.status {
+        StatusCode::OK => Ok((head, body)),
+        StatusCode::BAD_REQUEST => Err(other_bytes(&body).unwrap_or(LakeUploadError::Refused(head.status))),
+        status => Err(LakeUploadError::Refused(status)),
+    }
+}
+
+/// The error of a lake that compared the bytes with their digests.
+fn other_bytes(answer: &[u8]) -> Option<LakeUploadError> {
+    let error = ErrorDocument::read(answer).ok()??;
+    let codes = ["BadDigest", "XAmzContentChecksumMismatch"];
+    codes
+        .contains(&&*error.code)
+        .then(|| LakeUploadError::OtherBytes(error.code.to_string()))
 }
 
 /// Parses the id that the lake gives to an upload.

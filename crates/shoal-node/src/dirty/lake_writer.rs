@@ -23,6 +23,7 @@ use shoal_store::Store;
 use self::named::Named;
 use self::proven::ProvenBlocks;
 use super::acknowledged::md5_in;
+use super::lake_upload::answer;
 use super::manifest::Manifest;
 use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
 use crate::endpoint::{
@@ -107,9 +108,9 @@ pub(super) enum LakeWriteError {
     /// The bytes of an object that an earlier build wrote have another MD5 than was acknowledged.
     #[error("the tier does not hold the acknowledged bytes of the object: they have another MD5")]
     OtherMd5,
-    /// The lake names bytes by their MD5, and names another one than was acknowledged.
-    #[error("the lake says that it got other bytes than were acknowledged: it names the ETag {0:?}")]
-    Contradicted(Option<HeaderValue>),
+    /// The lake compares bytes with their digests, or names bytes by their MD5, and got other ones.
+    #[error("the lake says that it got other bytes than were acknowledged: it answered {0}")]
+    Contradicted(String),
     /// The lake did not answer.
     #[error(transparent)]
     Lake(#[from] EndpointError),
@@ -142,7 +143,7 @@ impl LakeWriteError {
         match self {
             Self::OtherMd5 => Some(MEND_TIER),
             Self::Contradicted(_) => Some(
-                "look for a fault of the lake, or of a proxy before it; the object is written to the lake once more",
+                "look for a fault of the lake, or of a proxy or a network before it; the object is written to the lake once more",
             ),
             _ => None,
         }
@@ -302,12 +303,7 @@ impl LakeWriter {
         let answered = self.lake.send_change(request, Some(write.permit), write.transfer);
         let answered = answered.await;
         failure.check()?;
-        let (head, body) = answered?.into_parts();
-        // A connection is reused only if the body was read to its end.
-        let _ = body.collect().await;
-        if head.status != StatusCode::OK {
-            return Err(LakeWriteError::Refused(head.status));
-        }
+        let (head, _) = answer(answered?).await?;
         let place = (&manifest.target, &account);
         let named = self.judge(&head.headers, &manifest.version.etag, place).await?;
         Ok(match named {

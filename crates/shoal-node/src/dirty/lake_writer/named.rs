@@ -44,6 +44,14 @@ impl Named {
     }
 }
 
+impl LakeWriteError {
+    /// The error of a lake that names bytes otherwise.
+    pub(super) fn contradicted(named: Option<&HeaderValue>) -> Self {
+        let named = named.map_or(&b""[..], HeaderValue::as_bytes);
+        Self::Contradicted(format!("with the ETag {}", named.escape_ascii()))
+    }
+}
+
 impl LakeWriter {
     /// As [`Named::of`], and decides the doubtful case: an upload to `target`, which never becomes an object,
     /// shows if the lake names bytes by their MD5.
@@ -62,8 +70,7 @@ impl LakeWriter {
             return Ok(named);
         }
         if self.names_by_md5(target, account).await? {
-            let named = answer.get(header::ETAG).cloned();
-            return Err(LakeWriteError::Contradicted(named));
+            return Err(LakeWriteError::contradicted(answer.get(header::ETAG)));
         }
         Ok(Named::OtherName)
     }

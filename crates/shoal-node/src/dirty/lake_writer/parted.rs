@@ -122,7 +122,7 @@ impl Parts<'_> {
             // The ETag of the object follows from those of its parts.
             None if put.all_by_md5 => Ok(Uploaded::Same),
             Some(_) if put.all_by_md5 && names_by_parts.load(Ordering::Relaxed) => {
-                Err(LakeWriteError::Contradicted(named))
+                Err(LakeWriteError::contradicted(named.as_ref()))
             }
             _ => Ok(Uploaded::OtherEtag(named)),
         }
@@ -209,6 +209,7 @@ impl From<LakeUploadError> for LakeWriteError {
     fn from(error: LakeUploadError) -> Self {
         match error {
             LakeUploadError::Refused(status) => Self::Refused(status),
+            LakeUploadError::OtherBytes(code) => Self::Contradicted(code),
             LakeUploadError::Misunderstood => Self::Misunderstood,
             LakeUploadError::Lake(error) => Self::Lake(error),
         }

@@ -249,6 +249,25 @@ async fn a_lake_that_says_it_got_other_bytes_does_not_have_the_object() {
 }
 
 #[tokio::test]
+async fn a_lake_that_finds_another_digest_is_sent_the_object_again() {
+    let node = Node::start_with(super::back).await;
+    write_back(&node.client(), "tmp/k", &bytes(1)).await;
+    let xml = "<Error><Code>BadDigest</Code><Message>m</Message></Error>";
+    let answer = format!(
+        "HTTP/1.1 400 Bad Request\r\ncontent-length: {}\r\n\r\n{xml}",
+        xml.len()
+    );
+    node.lake.misbehave(Fault::raw(answer).when(Request::is_put));
+    let report = flush(&node, "").await;
+    assert_eq!(report["flush"]["failed"], 1);
+    let error = report["troubled"][0]["error"].as_str().unwrap();
+    assert!(error.contains("it answered BadDigest"), "{error}");
+    assert_eq!(conditions(&node.status().await), ["wrong-bytes"]);
+    until("it is flushed", async || node.lake.object("b", "tmp/k").is_some()).await;
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_lake_whose_etags_are_no_md5s_names_what_it_has() {
     let node = Node::start_with(super::back).await;
     // It looks like an MD5, and stands for all bytes.
