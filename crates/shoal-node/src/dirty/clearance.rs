@@ -12,7 +12,7 @@ use shoal_s3::operation::Classified;
 
 use super::checksums::creation_headers;
 use super::objects::DirtyObjects;
-use super::permission::{Action, Permission, PermissionError, Question, is_versioned};
+use super::permission::{Action, Permission, PermissionError, Question, SILENCE_MAX, is_versioned};
 use super::writing::PendingWrite;
 use crate::write::{Uncached, size_to_copy};
 
@@ -59,7 +59,7 @@ impl DirtyObjects {
 
     /// What the node knows of an accepted write without a question.
     pub fn known_clearance(&self, write: &PendingWrite, caller: &Caller) -> Option<Clearance> {
-        let is_versioned = self.versioned.get(&bucket_of(write, caller));
+        let is_versioned = self.known_versioning(&bucket_of(write, caller));
         if is_versioned == Some(true) {
             return Some(Clearance::Through(Uncached::Versioned));
         }
@@ -154,15 +154,22 @@ impl DirtyObjects {
     /// Whether the bucket of a write keeps versions, as the lake said not long ago.
     async fn is_versioned(&self, write: &PendingWrite, caller: &Caller) -> bool {
         let key = bucket_of(write, caller);
-        if let Some(is_versioned) = self.versioned.get(&key) {
+        if let Some(is_versioned) = self.known_versioning(&key) {
             return is_versioned;
         }
         let account = self.lake.account_for(caller);
-        let said = is_versioned(&self.lake, &write.name.bucket, account).await;
-        if let Some(is_versioned) = said {
-            self.versioned.learn(key, is_versioned);
-        }
-        said.unwrap_or_default()
+        let Some(is_versioned) = is_versioned(&self.lake, &write.name.bucket, account).await else {
+            return self.versioned.get_within(&key, SILENCE_MAX).unwrap_or_default();
+        };
+        self.versioned.learn(key, is_versioned);
+        is_versioned
+    }
+
+    /// Whether a bucket keeps versions, as far as the node remembers; longer while the lake does not answer.
+    fn known_versioning(&self, bucket: &(CallerId, Arc<str>)) -> Option<bool> {
+        let latest = || self.versioned.get_within(bucket, SILENCE_MAX);
+        let known = self.versioned.get(bucket);
+        known.or_else(|| self.lake.health().is_silent().then(latest).flatten())
     }
 }
 

@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | yes, to acknowledge a write | for the caller, the rule and the folder of the key | `[write] permission` |
 //! | yes, to let a change begin | for the caller, the rule and the kind of change | `[write] permission` |
+//! | yes, to acknowledge a write | the same, while the lake does not answer | [`SILENCE_MAX`] |
 //! | no | for the same question about the same name | [`DENIAL`] |
 //! | the lake does not accept the caller's account | for all that this caller asks | [`DENIAL`] |
 //!
@@ -35,7 +36,7 @@ use shoal_s3::object::ObjectName;
 
 pub use self::beside::beside;
 use self::memory::GrantMemory;
-pub(super) use self::memory::Memory;
+pub(super) use self::memory::{Memory, SILENCE_MAX};
 pub(super) use self::question::Question;
 pub use self::question::{Action, of_permission};
 pub(super) use self::versions::is_versioned;
@@ -148,12 +149,18 @@ impl Permissions {
         let group = Group::of(question);
         let is_yes =
             self.granted.has(&group) || group.kind == Kind::Describe && self.granted.has(&group.write());
-        if is_yes {
+        if is_yes || self.lake.health().is_silent() && self.holds_for_silence(&group) {
             return Some(Permission::Granted);
         }
         let no = self.refused_accounts.get(&group.caller);
         no.or_else(|| self.denials.get(&self.id(question)))
             .map(Permission::Denied)
+    }
+
+    /// Whether the tier acknowledges a write although the lake does not answer: it has said yes not long
+    /// ago. Only such a write needs nothing else of the lake now.
+    fn holds_for_silence(&self, group: &Group) -> bool {
+        group.kind == Kind::Back && self.granted.has_for_silence(group)
     }
 
     /// Asks the lake, unless the answer is remembered.
@@ -181,6 +188,7 @@ impl Permissions {
                     self.under_way.lock().remove(&id.group);
                     return Err(PermissionError::GivenUp);
                 }
+                Err(_) if self.holds_for_silence(&id.group) => return Ok(Permission::Granted),
                 answer => return answer,
             }
         }

@@ -12,6 +12,9 @@ use shoal_s3::identity::CallerId;
 use super::{Group, Kind};
 use crate::clock;
 
+/// How long an answer of a lake that does not answer now is good, at most.
+pub(in crate::dirty) const SILENCE_MAX: Duration = Duration::from_mins(10);
+
 /// The number of grants that are remembered. Beyond it, all are forgotten.
 const GRANTS_MAX: usize = 10_000;
 
@@ -59,11 +62,21 @@ impl GrantMemory {
         self.lasts.is_zero()
     }
 
+    /// Whether a yes is remembered that still holds.
     pub(super) fn has(&self, group: &Group) -> bool {
+        self.has_within(group, self.lasts)
+    }
+
+    /// Whether a yes is remembered that holds while the lake does not answer.
+    pub(super) fn has_for_silence(&self, group: &Group) -> bool {
+        self.has_within(group, SILENCE_MAX)
+    }
+
+    fn has_within(&self, group: &Group, age_max: Duration) -> bool {
         let granted = self.granted.lock();
         let permitted = granted.pairs.get(&(group.caller, Arc::clone(&group.bucket)));
         let since = permitted.and_then(|places| places.get(&place(group)));
-        since.is_some_and(|since| clock::instant().saturating_duration_since(*since) < self.lasts)
+        since.is_some_and(|since| clock::instant().saturating_duration_since(*since) < age_max)
     }
 
     pub(super) fn stamp(&self, group: &Group) -> Stamp {
@@ -128,10 +141,15 @@ impl<K: Eq + Hash, V: Clone> Memory<K, V> {
     }
 
     pub(in crate::dirty) fn get(&self, key: &K) -> Option<V> {
+        self.get_within(key, self.lasts)
+    }
+
+    /// The latest answer, if it is not as old as `age_max`.
+    pub(in crate::dirty) fn get_within(&self, key: &K, age_max: Duration) -> Option<V> {
         let answers = self.answers.lock();
         let (answer, since) = answers.get(key)?;
         let age = clock::instant().saturating_duration_since(*since);
-        (age < self.lasts).then(|| answer.clone())
+        (age < age_max).then(|| answer.clone())
     }
 
     pub(in crate::dirty) fn learn(&self, key: K, answer: V) {
@@ -191,6 +209,18 @@ mod tests {
         let forgetful = GrantMemory::new(Duration::ZERO);
         learn(&forgetful, &own);
         assert!(!forgetful.has(&own));
+    }
+
+    #[test]
+    fn a_yes_that_is_too_old_still_holds_for_a_silent_lake_and_never_without_memory() {
+        let own = group(1, "b", 0, Kind::Back);
+        for (lasts, outlives) in [(Duration::from_nanos(1), true), (Duration::ZERO, false)] {
+            let granted = GrantMemory::new(lasts);
+            learn(&granted, &own);
+            assert_eq!((granted.has(&own), granted.has_for_silence(&own)), (false, outlives));
+            granted.forget(CallerId(1), "b");
+            assert!(!granted.has_for_silence(&own), "a refusal has ended it");
+        }
     }
 
     #[test]

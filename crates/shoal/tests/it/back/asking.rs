@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use http::{Method, StatusCode};
 
-use super::{back, bytes, reads, write_back};
-use crate::lake::{Access, Request};
+use super::{back, bytes, flush, reads, until, write_back};
+use crate::lake::{ACCESS_KEY, Access, Request};
 use crate::node::{Node, OTHER_KEY};
 
 fn is_permission(request: &Request) -> bool {
@@ -50,4 +50,43 @@ async fn the_lake_is_asked_for_its_permission_as_often_as_the_operator_wants() {
         );
         node.stop().await;
     }
+}
+
+/// A yes that no longer holds, so that the next write asks the lake.
+fn with_a_short_memory(config: &mut shoal_node::config::Config) {
+    back(config);
+    config.write.permission = Duration::from_nanos(1);
+}
+
+#[tokio::test]
+async fn a_writer_goes_on_while_the_lake_is_down_and_the_lake_gets_everything_later() {
+    let node = Node::start_with(with_a_short_memory).await;
+    write_back(&node.client(), "tmp/0", &bytes(0)).await;
+    node.lake.stop().await;
+    for number in 1..4 {
+        write_back(&node.client(), &format!("tmp/{number}"), &bytes(number)).await;
+    }
+    let stranger = node.other().put("/b/tmp/s", bytes(9)).send().await;
+    assert_eq!(stranger.status, StatusCode::BAD_GATEWAY, "the lake has never said yes");
+    node.lake.resume().await;
+    until("the lake has what was written meanwhile", async || {
+        flush(&node, "s3://b/").await;
+        (0..4).all(|number| node.lake.object("b", format!("tmp/{number}")).is_some())
+    })
+    .await;
+    assert!(node.lake.object("b", "tmp/s").is_none());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_writer_whom_the_lake_has_refused_does_not_go_on_while_it_is_down() {
+    let node = Node::start_with(with_a_short_memory).await;
+    write_back(&node.client(), "tmp/0", &bytes(0)).await;
+    node.lake.deny(ACCESS_KEY, Access::Write, "b");
+    let refused = node.client().put("/b/tmp/1", bytes(1)).send().await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    node.lake.stop().await;
+    let asked = node.client().put("/b/tmp/2", bytes(2)).send().await;
+    assert_eq!(asked.status, StatusCode::BAD_GATEWAY, "{}", asked.text());
+    node.stop().await;
 }
