@@ -96,10 +96,8 @@ impl Scanner {
             }
             b'*' | b'~' | b'>' => values = number().map_err(|_| unreadable)?.unwrap_or_default(),
             b'%' => {
-                values = number()
-                    .map_err(|_| unreadable)?
-                    .unwrap_or_default()
-                    .saturating_mul(2)
+                let pairs = number().map_err(|_| unreadable)?.unwrap_or_default();
+                values = pairs.saturating_mul(2);
             }
             // Attributes stand before a value.
             b'|' => {

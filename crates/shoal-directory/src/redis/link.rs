@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The servers, as they are connected to.
 pub(super) enum Connector {
     Single(ConnectionInfo),
-    Cluster(ClusterClient),
+    Cluster(Box<ClusterClient>),
     Sentinel(Sentinels),
 }
 

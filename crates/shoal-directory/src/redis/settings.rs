@@ -115,7 +115,7 @@ impl Settings {
                 if is_tls {
                     builder = builder.tls(TlsMode::Secure);
                 }
-                Ok(Connector::Cluster(builder.build()?))
+                Ok(Connector::Cluster(Box::new(builder.build()?)))
             }
             Servers::Sentinel(hosts, name) => {
                 let of_sentinel = |host| address(host, is_tls).into_connection_info();

@@ -135,7 +135,7 @@ impl UnpinOrder {
         }
         let objects = match order.selection() {
             Some(selection) => Objects::Selected(selection),
-            None => Objects::Listed(order.manifest.clone()?),
+            None => Objects::Listed(order.manifest?),
         };
         Some(Self {
             id: entry.id,
