@@ -29,7 +29,7 @@ use shoal_s3::xml::ErrorDocument;
 
 use super::{Kind, Permission, PermissionError, beside};
 use crate::dirty::lake_upload::LakeUpload;
-use crate::endpoint::{Endpoint, EndpointRequest, RequestBody};
+use crate::endpoint::{Endpoint, EndpointRequest, LakeAccount, RequestBody};
 
 /// The lake's answers to questions are short.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -216,20 +216,25 @@ impl Question {
         if !matches!(permission, Permission::Denied(_) | Permission::Undecided) {
             return Ok(permission);
         }
-        let Some(body) = document_of(target) else {
+        let Some(document) = document_of(target) else {
             return Ok(permission);
         };
-        let mut request = self.request(lake, (method, target), self.headers.clone());
-        if *method != Method::DELETE && !body.is_empty() {
-            let md5 = STANDARD.encode(Md5::digest(body));
-            let md5 = HeaderValue::try_from(md5).expect("base 64 is a header value");
-            request.headers.insert(CONTENT_MD5, md5);
-            request.payload = PayloadHash::Sha256(Sha256::digest(body).into());
-            request.body = RequestBody::Whole(Bytes::from_static(body.as_bytes()));
-        }
-        let answer = Answer::of(lake, request).await?;
+        let account = lake.account_for(&self.caller);
+        let is_stranger = matches!(account, LakeAccount::Anonymous);
+        let question = ((method, target), document);
+        let answer = Answer::of(lake, self.of_beside(lake, question, account)).await?;
         match answer.refusal()? {
-            Permission::Granted => Ok(Permission::Granted),
+            Permission::Granted if answer.head.status.is_success() => Ok(Permission::Granted),
+            // Some lakes say that there is no such object before they look at the caller.
+            Permission::Granted if !is_stranger => {
+                let of_stranger = self.of_beside(lake, question, LakeAccount::Anonymous);
+                let is_judged = Answer::of(lake, of_stranger).await?.is_refused();
+                Ok(if is_judged {
+                    Permission::Granted
+                } else {
+                    permission
+                })
+            }
             Permission::Denied(error)
                 if matches!(permission, Permission::Undecided) && answer.is_refused() =>
             {
@@ -237,6 +242,25 @@ impl Question {
             }
             _ => Ok(permission),
         }
+    }
+
+    /// The change of what belongs to a name that nobody has, as this account.
+    fn of_beside(
+        &self,
+        lake: &Endpoint,
+        ((method, target), document): ((&Method, &PathAndQuery), &'static str),
+        account: LakeAccount,
+    ) -> EndpointRequest {
+        let mut request = self.request(lake, (method, target), self.headers.clone());
+        request.account = account;
+        if *method != Method::DELETE && !document.is_empty() {
+            let md5 = STANDARD.encode(Md5::digest(document));
+            let md5 = HeaderValue::try_from(md5).expect("base 64 is a header value");
+            request.headers.insert(CONTENT_MD5, md5);
+            request.payload = PayloadHash::Sha256(Sha256::digest(document).into());
+            request.body = RequestBody::Whole(Bytes::from_static(document.as_bytes()));
+        }
+        request
     }
 
     fn request(

@@ -400,3 +400,18 @@ async fn a_question_leaves_nothing_in_the_lake() {
     until("no upload is left", async || node.lake.uploads() == 0).await;
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_lake_that_finds_no_object_before_it_looks_at_the_caller_has_permitted_nothing() {
+    let node = Node::start_with(back).await;
+    node.lake.deny(OTHER_KEY, Access::Write, "b");
+    let is_of_tags = |request: &Request| request.parameter("tagging").is_some();
+    node.lake.misbehave(Fault::status(404).when(is_of_tags).always());
+    let before = commits_after_start(&node).await;
+    for client in [node.stranger(), node.other()] {
+        let reply = client.delete("/b/tmp/k?tagging").send().await;
+        assert_eq!(reply.status, StatusCode::FORBIDDEN, "{}", reply.text());
+        assert_eq!(commits(&node), before);
+    }
+    node.stop().await;
+}
