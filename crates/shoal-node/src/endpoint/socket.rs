@@ -89,9 +89,10 @@ impl Socket {
     fn bound(&mut self, is_bounded: bool) -> io::Result<()> {
         let socket = SockRef::from(self.tcp.inner());
         // Zero is the system's own setting.
-        let (time, bytes) = match is_bounded {
-            true => (Some(self.undelivered_max), UNSENT_BYTES_MAX),
-            false => (None, 0),
+        let (time, bytes) = if is_bounded {
+            (Some(self.undelivered_max), UNSENT_BYTES_MAX)
+        } else {
+            (None, 0)
         };
         socket.set_tcp_user_timeout(time)?;
         socket.set_tcp_notsent_lowat(bytes)?;
