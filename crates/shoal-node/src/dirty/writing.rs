@@ -46,7 +46,7 @@ const OF_THE_OBJECT: [HeaderName; 6] = [
 ];
 
 /// A write that may be acknowledged before the lake has it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PendingWrite {
     pub(super) name: ObjectName,
     pub(super) writer: Arc<str>,

@@ -50,18 +50,13 @@ impl Rewindable {
 impl Rewind {
     /// The first reader reads to the end.
     pub(super) fn goes_on(self) {
-        let mut state = self.0.lock();
-        state.kept = None;
-        state.reservation = MemoryReservation::none();
-        if let Some(waiting) = state.waiting.take() {
-            waiting.wake();
-        }
+        self.0.lock().release();
     }
 
-    /// The whole body, for another reader. The first one must be gone.
+    /// The whole body, for another reader. The first one finds its end, before all bytes that were announced.
     pub(super) fn from_its_beginning(self) -> ClientBody {
         let mut state = self.0.lock();
-        let kept = state.kept.take().unwrap_or_default();
+        let kept = state.release();
         let mut body = std::mem::replace(&mut state.body, ClientBody::empty());
         body.read_again(kept);
         body
@@ -69,6 +64,15 @@ impl Rewind {
 }
 
 impl State {
+    /// Keeps no more bytes. Returns those that were kept, and lets the first reader go on.
+    fn release(&mut self) -> Vec<Bytes> {
+        self.reservation = MemoryReservation::none();
+        if let Some(waiting) = self.waiting.take() {
+            waiting.wake();
+        }
+        self.kept.take().unwrap_or_default()
+    }
+
     fn keep(&mut self, data: &Bytes) {
         if let Some(kept) = &mut self.kept {
             kept.push(data.clone());

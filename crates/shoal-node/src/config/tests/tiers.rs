@@ -99,7 +99,11 @@ fn a_rule_says_into_which_tier_and_for_how_long() {
     let times = [write.age, write.short_age, write.permission];
     assert_eq!(
         times,
-        [Duration::from_mins(2), Duration::from_mins(10), Duration::ZERO]
+        [
+            Duration::from_mins(2),
+            Duration::from_mins(10),
+            Duration::from_mins(1)
+        ]
     );
 }
 

@@ -147,7 +147,9 @@ impl Parts<'_> {
             .body(self.write, part.range, origin, failure.clone());
         let body = (size_bytes, body);
         let LakeWrite { permit, transfer, .. } = self.write;
-        let put = self.upload.put(part.number, headers, body, (Some(permit), transfer));
+        let put = self
+            .upload
+            .put(part.number, headers, body, (Some(permit), transfer));
         let put = put.await;
         failure.check()?;
         let answer = put?;

@@ -217,7 +217,10 @@ mod tests {
         for (lasts, outlives) in [(Duration::from_nanos(1), true), (Duration::ZERO, false)] {
             let granted = GrantMemory::new(lasts);
             learn(&granted, &own);
-            assert_eq!((granted.has(&own), granted.has_for_silence(&own)), (false, outlives));
+            assert_eq!(
+                (granted.has(&own), granted.has_for_silence(&own)),
+                (false, outlives)
+            );
             granted.forget(CallerId(1), "b");
             assert!(!granted.has_for_silence(&own), "a refusal has ended it");
         }

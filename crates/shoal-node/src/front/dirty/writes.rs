@@ -111,7 +111,8 @@ impl DirtyWrites {
         let (body, rewind) = Rewindable::of(body);
         let payload = admitted.verified.payload.clone();
         let body = CheckedBody::taken_here(body, &admitted.parts, payload)?;
-        let mut receiving = Box::pin(self.dirty.receive(write, body));
+        let (dirty, order) = (Arc::clone(&self.dirty), write.clone());
+        let mut receiving = Box::pin(async move { dirty.receive(&order, body).await });
         let mut asking = std::pin::pin!(self.dirty.clear(write, &caller));
         let (answer, received) = tokio::select! {
             answer = &mut asking => (answer, None),
@@ -130,13 +131,19 @@ impl DirtyWrites {
             Ok(Clearance::Refused(error)) => Err(error),
             Err(error) => Err(lake_errors::no_permission(&error)),
         };
-        drop(receiving);
-        if let Some(Ok(received)) = received {
-            self.dirty.discard(write, received).await;
-        }
-        let why = not_here?;
+        // The receiver finds no more bytes. It may be giving the piece its name just now.
         admitted.body = rewind.from_its_beginning();
-        Ok(Taken::Through(admitted, why))
+        let (dirty, order) = (Arc::clone(&self.dirty), write.clone());
+        tokio::spawn(async move {
+            let received = match received {
+                Some(received) => received,
+                None => receiving.await,
+            };
+            if let Ok(received) = received {
+                dirty.discard(&order, received).await;
+            }
+        });
+        Ok(Taken::Through(admitted, not_here?))
     }
 
     /// Writes as if the client had asked for `through`, unless the rule says that such a write is refused.

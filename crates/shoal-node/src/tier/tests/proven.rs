@@ -1,16 +1,12 @@
 //! What leaves a tier is proven, whatever its store gives.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use md5::{Digest as _, Md5};
-use sha2::Sha256;
 use shoal_s3::range::ByteRange;
 use tempfile::TempDir;
 
 use super::{collect, data, new_key, put};
-use crate::clock;
 use crate::endpoint::BoxError;
 use crate::tier::{
     ByteStore, ChunkDigester, ChunkDigests, Damages, FolderStore, Piece, StoreError, TierBytes,
@@ -115,47 +111,5 @@ async fn bytes_that_differ_and_pieces_that_are_cut_are_never_given_and_are_noted
             assert!(matches!(error, StoreError::Damaged(_)), "{error}");
         }
         assert_eq!(damages.objects().len(), usize::from(!is_longer));
-    }
-}
-
-async fn seconds<T>(work: impl Future<Output = T>) -> (T, f64) {
-    let began: Instant = clock::instant();
-    let done = work.await;
-    (done, began.elapsed().max(Duration::from_nanos(1)).as_secs_f64())
-}
-
-/// What digests cost, as ratios: `cargo test -p shoal-node what_digests_cost -- --ignored --nocapture`.
-#[tokio::test]
-#[ignore = "a measurement"]
-async fn what_digests_cost() {
-    const BYTES: usize = 64 << 20;
-    let (_folder, store) = folder().await;
-    let whole = data(BYTES);
-    let per_byte =
-        |name: &str, seconds: f64| println!("{name}: {:.3} ns a byte", seconds / BYTES as f64 * 1e9);
-    for _ in 0..3 {
-        per_byte("chunk digests", seconds(async { digests(&whole) }).await.1);
-        per_byte("MD5", seconds(async { Md5::digest(&whole) }).await.1);
-        per_byte("SHA-256", seconds(async { Sha256::digest(&whole) }).await.1);
-        let (key, bare) = (new_key(), Arc::<Damages>::default());
-        let ((), write) = seconds(put(&*store, &key, &whole)).await;
-        let (expected, digest) = seconds(async { digests(&whole) }).await;
-        let of = |digests| {
-            let piece = Piece {
-                key: Arc::clone(&key),
-                size_bytes: BYTES as u64,
-                md5: None,
-                digests,
-            };
-            TierBytes::new("s3://b/k", Arc::clone(&store), [piece], Arc::clone(&bare))
-        };
-        let (plain, proven) = (of(None), of(Some(expected)));
-        let (_, before) = seconds(read(&plain, 0, BYTES)).await;
-        let (_, after) = seconds(read(&proven, 0, BYTES)).await;
-        println!(
-            "write {:.3}, read {:.3} of the time before",
-            (write + digest) / write,
-            after / before
-        );
     }
 }

@@ -67,7 +67,11 @@ async fn a_writer_goes_on_while_the_lake_is_down_and_the_lake_gets_everything_la
         write_back(&node.client(), &format!("tmp/{number}"), &bytes(number)).await;
     }
     let stranger = node.other().put("/b/tmp/s", bytes(9)).send().await;
-    assert_eq!(stranger.status, StatusCode::BAD_GATEWAY, "the lake has never said yes");
+    assert_eq!(
+        stranger.status,
+        StatusCode::BAD_GATEWAY,
+        "the lake has never said yes"
+    );
     node.lake.resume().await;
     until("the lake has what was written meanwhile", async || {
         flush(&node, "s3://b/").await;
