@@ -56,9 +56,7 @@ def run(bed: TierBed) -> None:
             ]
             for name, node in nodes.items():
                 key = f"{BACK}{node.name}-{case.size}-{turn}"
-                places.append(
-                    (name, lambda node=node, key=key, case=case: _put(bed, node.url, key, case, "back"))
-                )
+                places.append((name, lambda node=node, key=key, case=case: _put(bed, node.url, key, case, "back")))
             for name, measure in places:
                 runs[name].append(measure())
         for name in nodes:

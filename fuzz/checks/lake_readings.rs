@@ -164,7 +164,9 @@ impl Lake {
             "PUT" | "DELETE" if is_upload => Change::Nothing,
             "POST" if is_upload => Change::Object,
             "POST" if has("uploads") => Change::Nothing,
-            "POST" if has("select") || has("restore") => Change::Object,
+            "POST" if has("restore") => Change::Object,
+            "POST" if has("select") && reading.parameter("select-type") == Some("2") => Change::Nothing,
+            "POST" if has("select") => Change::Object,
             // A form, which names its key in the body.
             "POST" => Change::OtherObjects,
             _ => Change::Object,

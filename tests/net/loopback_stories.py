@@ -35,9 +35,7 @@ class Telling:
     is_long: bool = False
 
 
-def stories(
-    kills_asked: int = 0, freezes_asked: int = 0, is_long: bool = False
-) -> dict[str, LoopbackStory[Any]]:
+def stories(kills_asked: int = 0, freezes_asked: int = 0, is_long: bool = False) -> dict[str, LoopbackStory[Any]]:
     """Returns every story by its name."""
     return {**tier_stories.stories(kills_asked, freezes_asked, is_long), **directory_stories.stories(is_long)}
 

@@ -5,8 +5,8 @@
 //! those of another one at random, and each takes the newer records of the other ([`exchange`]).
 //!
 //! Numbers of other nodes are checked, and each author has room of its own: a node that writes nonsense, or
-//! much, takes no room from the others. Where room is needed, the records of old ids end for all nodes at once
-//! ([`Floor`]).
+//! much, takes no room from the others. Where room is needed, the records of old ids end for all nodes at
+//! once ([`Floor`]).
 //!
 //! Records are soft: while nodes cannot reach each other, two of them may act on one order. That costs work,
 //! and never makes an answer wrong.

@@ -218,8 +218,8 @@ impl BlockDirectory {
         self.guard.counts()
     }
 
-    /// Reports every change of the entries of a store's blocks from now on. A store that keeps objects complete learns from the
-    /// answers which blocks other nodes hold.
+    /// Reports every change of the entries of a store's blocks from now on. A store that keeps objects
+    /// complete learns from the answers which blocks other nodes hold.
     pub fn follow(&self, store: &Arc<Store>) {
         if store.cache_events().are_of_use() {
             // The store keeps the directory alive by its watcher, below.

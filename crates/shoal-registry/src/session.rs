@@ -5,9 +5,9 @@
 //! before it sent the renewal, by its own monotonic clock, and adds the time for which its machine was
 //! suspended. A node that finds its session over sends nothing more to the lake, and begins another life.
 //!
-//! A node that was killed need not wait for its session to end: it keeps the name of its life and session in a
-//! file that only one process at a time uses, and takes its own session over. The changes of the earlier life
-//! are as if that session had gone on until its time was over: see [`Session::earlier_lasts_until`].
+//! A node that was killed need not wait for its session to end: it keeps the name of its life and session in
+//! a file that only one process at a time uses, and takes its own session over. The changes of the earlier
+//! life are as if that session had gone on until its time was over: see [`Session::earlier_lasts_until`].
 //!
 //! The lists of a node whose session is over are worked off by one other node, which holds a key of its own
 //! for that as long as its own session lasts.
@@ -171,8 +171,8 @@ impl Session {
     }
 
     /// Opens a session, unless another process uses the id of this node: each would take the other's changes
-    /// for those of an earlier life. A node that has crashed takes its earlier session over, or waits until it
-    /// ends.
+    /// for those of an earlier life. A node that has crashed takes its earlier session over, or waits until
+    /// it ends.
     async fn open(&self, began: Moment) -> Result<(), EngineError> {
         *self.life.lock() = None;
         let present = self.engine.get(&life(self.node)).await?;

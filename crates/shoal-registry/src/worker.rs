@@ -50,8 +50,8 @@ const HURRY: Duration = Duration::from_secs(10);
 
 /// The part of a node that writes to the lake and to the store of a tier, as the worker needs it.
 pub trait Lake: Send + Sync + 'static {
-    /// Writes a dirty object to the lake. It must ask [`LakeChange::may_send`] where the bytes of each request
-    /// leave the process.
+    /// Writes a dirty object to the lake. It must ask [`LakeChange::may_send`] where the bytes of each
+    /// request leave the process.
     fn flush<'a>(
         &'a self,
         name: &'a Name,

@@ -74,9 +74,9 @@ impl Conditions {
     }
 
     /// Whether S3 stores differ on these conditions, so that only the lake can evaluate them. An empty
-    /// `If-Match` is no condition or one that never holds, a list is read from its beginning, as one tag or as
-    /// a list, `*` and weak tags match or do not, a text that is no date is passed over or refused, and RFC
-    /// 9110 does not count a date in the future as a condition at all.
+    /// `If-Match` is no condition or one that never holds, a list is read from its beginning, as one tag or
+    /// as a list, `*` and weak tags match or do not, a text that is no date is passed over or refused, and
+    /// RFC 9110 does not count a date in the future as a condition at all.
     pub fn is_dialect(&self, now: SystemTime) -> bool {
         let to_come = |date: Option<SystemTime>| date.is_some_and(|date| date > now);
         self.is_odd || to_come(self.modified_since) || to_come(self.unmodified_since)

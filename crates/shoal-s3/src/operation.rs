@@ -299,7 +299,9 @@ impl RequestShape<'_> {
     /// Whether the request reads rows of an object. Its body is the question.
     fn is_select(&self) -> bool {
         let is_of_it = self.has_only(&["select", "select-type", "versionId"]);
-        self.has_object && self.query.has("select") && is_of_it && self.dialect == Dialect::None
+        let is_as_s3_writes_it =
+            self.query.get("select") == Some("") && self.query.get("select-type") == Some("2");
+        self.has_object && is_of_it && is_as_s3_writes_it && self.dialect == Dialect::None
     }
 
     /// Whether the request asks for something that belongs to an object, and not for the object.

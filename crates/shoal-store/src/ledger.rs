@@ -355,8 +355,8 @@ impl Ledger {
         self.state.lock().residency.retake(leaving)
     }
 
-    /// Admits a block that has its name and its room, and keeps it mapped. Returns its bytes, and the mappings
-    /// that give way to it, for the caller to drop when it holds no lock.
+    /// Admits a block that has its name and its room, and keeps it mapped. Returns its bytes, and the
+    /// mappings that give way to it, for the caller to drop when it holds no lock.
     pub(super) fn admit(
         &self,
         room: Reservation,

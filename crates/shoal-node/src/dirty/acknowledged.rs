@@ -41,7 +41,9 @@ impl Acknowledged {
         let length = parts.first().map_or(0, |part| part.checksum.len());
         let fits = length * parts.len() <= CHECKSUM_BYTES_MAX;
         if !fits || parts.iter().any(|part| part.checksum.len() != length) {
-            parts.iter_mut().for_each(|part| part.checksum.clear());
+            for part in &mut parts {
+                part.checksum.clear();
+            }
         }
         Self {
             chunks: pieces.map(Chunks::of),
@@ -117,7 +119,7 @@ impl Chunks {
     fn of(pieces: Vec<ChunkDigests>) -> Self {
         let least_bytes = pieces.iter().map(ChunkDigests::chunk_bytes).max();
         let sizes = pieces.iter().map(ChunkDigests::size_bytes);
-        let chunk_bytes = chunk_bytes_for(sizes, least_bytes.unwrap_or(1));
+        let chunk_bytes = chunk_bytes_for(&sizes, least_bytes.unwrap_or(1));
         let coarser = pieces.into_iter().map(|piece| piece.coarser(chunk_bytes));
         Self {
             chunk_bytes,

@@ -108,8 +108,8 @@ impl LakeUpload {
         })
     }
 
-    /// Uploads one part, whose size comes with its bytes. Only a part of an upload that becomes an object needs
-    /// a `permit`. Returns the headers of the answer, which name its ETag.
+    /// Uploads one part, whose size comes with its bytes. Only a part of an upload that becomes an object
+    /// needs a `permit`. Returns the headers of the answer, which name its ETag.
     pub(super) async fn put(
         &self,
         number: u16,
@@ -267,7 +267,7 @@ fn other_bytes(answer: &[u8]) -> Option<LakeUploadError> {
     let codes = ["BadDigest", "XAmzContentChecksumMismatch"];
     codes
         .contains(&&*error.code)
-        .then(|| LakeUploadError::OtherBytes(error.code.to_string()))
+        .then(|| LakeUploadError::OtherBytes(error.code.clone()))
 }
 
 /// Parses the id that the lake gives to an upload.

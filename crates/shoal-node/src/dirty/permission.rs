@@ -3,7 +3,8 @@
 //!
 //! | answer | is remembered | for |
 //! |---|---|---|
-//! | yes, to acknowledge a write | for the caller, the rule and the folder of the key | `[write] permission` |
+//! | yes, to acknowledge a write | for the caller, the rule and the folder of the key | `[write] permission`
+//! |
 //! | yes, to let a change begin | for the caller, the rule and the kind of change | `[write] permission` |
 //! | yes, to acknowledge a write | the same, while the lake does not answer | [`SILENCE_MAX`] |
 //! | no | for the same question about the same name | [`DENIAL`] |
@@ -177,7 +178,7 @@ impl Permissions {
             }
             // Where no yes is remembered, each request has a question of its own.
             if self.granted.is_forgetful() {
-                return self.ask_lake(&question, id).await;
+                return Box::pin(self.ask_lake(&question, id)).await;
             }
             let under_way = self.join(&question, &id);
             let is_own = under_way.id == id;
@@ -202,7 +203,7 @@ impl Permissions {
             let of_task = id.clone();
             // A task of its own: whoever asked first may go away.
             let asked = tokio::spawn(async move {
-                let answer = this.ask_lake(&question, of_task.clone()).await;
+                let answer = Box::pin(this.ask_lake(&question, of_task.clone())).await;
                 this.under_way.lock().remove(&of_task.group);
                 answer
             });

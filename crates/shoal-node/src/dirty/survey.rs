@@ -1,5 +1,5 @@
-//! What the registry of a tier holds, counted over all of its nodes: the bytes of uploads, and the dirty objects
-//! that no rule covers.
+//! What the registry of a tier holds, counted over all of its nodes: the bytes of uploads, and the dirty
+//! objects that no rule covers.
 
 use shoal_registry::Name;
 use shoal_registry::engine::EngineError;

@@ -133,7 +133,8 @@ pub enum TierError {
 }
 
 impl Tier {
-    /// Opens the registry of a tier for a node that has a folder of its own. The registry need not answer yet.
+    /// Opens the registry of a tier for a node that has a folder of its own. The registry need not answer
+    /// yet.
     ///
     /// # Errors
     ///
@@ -259,7 +260,7 @@ impl Tier {
             tokio::time::sleep(SURVEY_PAUSE_MIN).await;
             let pause = match Survey::of(&self.names, &covers).await {
                 Ok(survey) => {
-                    self.note(survey);
+                    self.note(&survey);
                     SURVEY_PAUSE
                 }
                 Err(error) => {
@@ -280,7 +281,7 @@ impl Tier {
         self.was_full.notify_one();
     }
 
-    fn note(&self, survey: Survey) {
+    fn note(&self, survey: &Survey) {
         let before = std::mem::replace(&mut *self.survey.lock(), survey.clone());
         if survey.uncovered > 0 && before.uncovered == 0 {
             tracing::warn!(

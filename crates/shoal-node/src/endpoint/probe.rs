@@ -60,9 +60,9 @@ impl fmt::Display for ProbeError {
 }
 
 impl Endpoint {
-    /// Asks for a bucket and for the list of buckets as `account`, which changes nothing. A refusal is an answer
-    /// like any other. The [`EndpointHealth`](super::EndpointHealth) notes whether the account is accepted: the
-    /// endpoint refuses it in neither answer.
+    /// Asks for a bucket and for the list of buckets as `account`, which changes nothing. A refusal is an
+    /// answer like any other. The [`EndpointHealth`](super::EndpointHealth) notes whether the account is
+    /// accepted: the endpoint refuses it in neither answer.
     ///
     /// # Errors
     ///

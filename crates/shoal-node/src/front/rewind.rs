@@ -54,7 +54,7 @@ impl Rewind {
     }
 
     /// The whole body, for another reader. The first one finds its end, before all bytes that were announced.
-    pub(super) fn from_its_beginning(self) -> ClientBody {
+    pub(super) fn rewound(self) -> ClientBody {
         let mut state = self.0.lock();
         let kept = state.release();
         let mut body = std::mem::replace(&mut state.body, ClientBody::empty());

@@ -166,8 +166,8 @@ pub(super) fn first_pin(entries: &[Entry], now: SystemTime) -> u128 {
     entries.iter().find(may_pin).map_or(u128::MAX, |entry| entry.id)
 }
 
-/// The oldest ended tasks, some `count` of them, to be forgotten together with those `before`. `ids` are those
-/// of all orders: one that is not among the `entries` is kept. `None` if none has ended.
+/// The oldest ended tasks, some `count` of them, to be forgotten together with those `before`. `ids` are
+/// those of all orders: one that is not among the `entries` is kept. `None` if none has ended.
 pub(super) fn oldest_ended(
     (entries, ids): (&[Entry], &BTreeSet<u128>),
     before: &Floor,

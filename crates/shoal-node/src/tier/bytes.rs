@@ -201,15 +201,12 @@ impl PieceReading {
             let missing = "the tier holds fewer bytes than the object has";
             Err(StoreError::Damaged(missing.into()).into())
         })?;
-        match &mut self.proof {
-            Some(proof) => proof
-                .take(bytes, &mut self.proven)
-                .map_err(|wrong| StoreError::Damaged(wrong.to_string()).into()),
-            None => {
-                self.proven.push_back(bytes);
-                Ok(())
-            }
-        }
+        let Some(proof) = &mut self.proof else {
+            self.proven.push_back(bytes);
+            return Ok(());
+        };
+        let taken = proof.take(bytes, &mut self.proven);
+        taken.map_err(|wrong| StoreError::Damaged(wrong.to_string()).into())
     }
 
     /// Has the rest read once more if the store gave wrong bytes.

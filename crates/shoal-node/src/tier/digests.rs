@@ -123,7 +123,7 @@ impl ChunkDigests {
 
 /// The size of chunks with which pieces of these sizes, and chunks of `least_bytes` now, have not too many
 /// digests together.
-pub fn chunk_bytes_for(sizes: impl Iterator<Item = u64> + Clone, least_bytes: u64) -> u64 {
+pub fn chunk_bytes_for(sizes: &(impl Iterator<Item = u64> + Clone), least_bytes: u64) -> u64 {
     let largest = sizes.clone().max().unwrap_or_default();
     let mut chunk_bytes = least_bytes;
     while chunk_bytes < largest
@@ -174,7 +174,7 @@ impl ChunkDigester {
             chunk_bytes: CHUNK_BYTES,
             digests: self.complete.into(),
         };
-        digests.coarser(chunk_bytes_for(std::iter::once(self.size_bytes), CHUNK_BYTES))
+        digests.coarser(chunk_bytes_for(&std::iter::once(self.size_bytes), CHUNK_BYTES))
     }
 
     fn end_chunk(&mut self) {
@@ -297,13 +297,13 @@ mod tests {
 
     #[test]
     fn a_large_piece_and_an_object_of_many_have_few_digests() {
-        let of = |sizes: &[u64]| chunk_bytes_for(sizes.iter().copied(), CHUNK_BYTES);
+        let of = |sizes: &[u64]| chunk_bytes_for(&sizes.iter().copied(), CHUNK_BYTES);
         assert_eq!(of(&[1]), CHUNK_BYTES);
         assert_eq!(of(&[DIGESTS_MAX * CHUNK_BYTES]), CHUNK_BYTES);
         assert_eq!(of(&[DIGESTS_MAX * CHUNK_BYTES + 1]), 2 * CHUNK_BYTES);
         assert_eq!(of(&[5 << 30]), 4 << 20);
         // One digest each.
-        assert_eq!(of(&[8 << 20; 10_000]), 8 << 20);
+        assert_eq!(of(&vec![8 << 20; 10_000]), 8 << 20);
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub(crate) enum Planted {
     NoCondition,
     /// A node that was frozen sends its request although its session has ended.
     SendsAfterItsSession,
-    /// A node asks if its session lasts when it puts a request into a buffer, and not when it sends the buffer.
+    /// A node asks if its session lasts when it puts a request into a buffer, and not when it sends the
+    /// buffer.
     AsksAboveABuffer,
     /// A flush takes its object out of the entry before the lake has it.
     RemovedBeforeLake,

@@ -381,8 +381,8 @@ impl State {
         life.number < self.lives[usize::from(life.node)]
     }
 
-    /// Whether no process knows a change that is in the entry, and it does not begin once more. Its commit was
-    /// late, and its process has seen another change since.
+    /// Whether no process knows a change that is in the entry, and it does not begin once more. Its commit
+    /// was late, and its process has seen another change since.
     pub(crate) fn is_unknown(&self, token: u8) -> bool {
         let is_late = |late: &LateCommit| {
             let busy = late.left.entry().and_then(|entry| entry.busy);

@@ -394,7 +394,8 @@ fn a_name_of_a_job_reaches_the_terminal_without_what_it_would_obey() {
     let mut text = "name,submitted,ended,deadline,input,input_bytes\n".to_owned();
     for day in 2..=20 {
         let times = format!("2026-11-{day:02}T02:00:00Z,2026-11-{day:02}T02:29:00Z,");
-        text += &format!("etl\u{9b}31m,{times},s3://lake/dim/countries.csv,1000\n");
+        let run = format!("etl\u{9b}31m,{times},s3://lake/dim/countries.csv,1000\n");
+        text.push_str(&run);
     }
     std::fs::write(&path, text).unwrap();
     let path = path.to_str().unwrap();

@@ -116,13 +116,13 @@ mod tests {
     #[test]
     fn only_another_md5_is_doubtful() {
         const MD5: &str = "\"5d41402abc4b2a76b9719d911017c592\"";
+        const OTHER: (&str, &str) = ("etag", "\"d41d8cd98f00b204e9800998ecf8427e\"");
         let of = |headers: &[(&'static str, &'static str)]| {
             let headers = headers
                 .iter()
                 .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
             Named::of(&headers.collect::<HeaderMap>(), MD5)
         };
-        const OTHER: (&str, &str) = ("etag", "\"d41d8cd98f00b204e9800998ecf8427e\"");
         assert_eq!(of(&[("etag", MD5)]), Named::ByMd5);
         assert_eq!(of(&[OTHER]), Named::PerhapsOtherMd5);
         assert_eq!(

@@ -22,7 +22,7 @@ const SLICE_BYTES: usize = 256 << 10;
 /// How bytes are compared.
 enum Proof {
     /// Chunk by chunk.
-    Chunks(ChunkProof),
+    Chunks(Box<ChunkProof>),
     /// All at once, for a piece that an earlier build wrote: the last bytes are held back until all are
     /// proven.
     Md5 {
@@ -42,7 +42,7 @@ impl Proof {
             Some(Piece {
                 digests: Some(digests),
                 ..
-            }) => Self::Chunks(digests.proof(0)),
+            }) => Self::Chunks(Box::new(digests.proof(0))),
             Some(Piece {
                 md5: Some(expected),
                 size_bytes,

@@ -1,8 +1,8 @@
 //! Removes many objects at once: those that the lake has, and those that it does not know yet.
 //!
 //! The node parses the client's request once, and writes the request to the lake from the result. Each name
-//! that may be dirty, and that the lake would let the caller remove, is a change of its own that begins before
-//! the lake is asked. The lake answers key by key, and the changes end by that.
+//! that may be dirty, and that the lake would let the caller remove, is a change of its own that begins
+//! before the lake is asked. The lake answers key by key, and the changes end by that.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -249,9 +249,10 @@ impl BulkDeletions {
     async fn look(&self, bucket: &str, key: Key) -> Result<Looked, S3Error> {
         let name = name_of(bucket, &key);
         let may_be_dirty = key.is_current() && self.flusher.may_be_dirty(&name);
-        let found = match may_be_dirty {
-            true => Some(Box::new(self.dirty.find(&name).await.map_err(try_again)?)),
-            false => None,
+        let found = if may_be_dirty {
+            Some(Box::new(self.dirty.find(&name).await.map_err(try_again)?))
+        } else {
+            None
         };
         Ok(Looked { key, name, found })
     }
@@ -309,8 +310,8 @@ impl BulkDeletions {
         Ok(Permitted::These(permitted, refused))
     }
 
-    /// Judges the conditions on an object that is dirty. One that meets them goes to the lake, which may judge
-    /// them differently.
+    /// Judges the conditions on an object that is dirty. One that meets them goes to the lake, which may
+    /// judge them differently.
     async fn judge(&self, asker: Asker<'_>, looked: Looked) -> Result<(Key, Judgement), S3Error> {
         let Looked { mut key, name, found } = looked;
         let Some(lookup) = found else {

@@ -1,8 +1,8 @@
 //! Removes an object that may be dirty.
 //!
 //! A DELETE is a change of the name at the lake like any other: it begins in the registry, so that neither a
-//! flush nor another write of the name is on its way there. Before it begins, the lake says whether the caller
-//! may remove such a name. Once the lake has removed the object, the dirty one goes with it.
+//! flush nor another write of the name is on its way there. Before it begins, the lake says whether the
+//! caller may remove such a name. Once the lake has removed the object, the dirty one goes with it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -116,7 +116,7 @@ impl Uploads {
                 self.copy_part(&admitted, &kept).await
             }
             Operation::UploadPart => self.take_part(admitted, &kept).await,
-            Operation::CompleteMultipartUpload => self.complete_upload(admitted, kept).await,
+            Operation::CompleteMultipartUpload => Box::pin(self.complete_upload(admitted, kept)).await,
             Operation::AbortMultipartUpload => {
                 self.dirty.abort_upload(&kept).await.map_err(lost)?;
                 Ok(respond::empty(StatusCode::NO_CONTENT))

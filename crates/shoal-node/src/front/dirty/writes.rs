@@ -132,7 +132,7 @@ impl DirtyWrites {
             Err(error) => Err(lake_errors::no_permission(&error)),
         };
         // The receiver finds no more bytes. It may be giving the piece its name just now.
-        admitted.body = rewind.from_its_beginning();
+        admitted.body = rewind.rewound();
         let (dirty, order) = (Arc::clone(&self.dirty), write.clone());
         tokio::spawn(async move {
             let received = match received {

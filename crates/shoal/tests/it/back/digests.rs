@@ -37,7 +37,7 @@ impl Beside {
     fn pieces(&self, size: usize) -> Vec<String> {
         let prefix = format!("pieces/{size:x}-");
         let puts = self.store.requests().into_iter().filter(Request::is_put);
-        let keys = puts.map(|put| String::from_utf8(put.key.to_vec()).unwrap());
+        let keys = puts.map(|put| String::from_utf8(put.key.clone()).unwrap());
         keys.filter(|key| key.starts_with(&prefix)).collect()
     }
 
@@ -395,7 +395,9 @@ async fn a_bit_that_flips_on_the_disk_of_a_node_does_not_reach_the_lake() {
     let files = block_files(node.store_path());
     assert!(files.len() >= 4, "{files:?}");
     // The blocks are mapped, so the file is what the node has in memory.
-    files.iter().for_each(|file| flip(file, 100));
+    for file in &files {
+        flip(file, 100);
+    }
     assert_eq!(flush(&node, "").await["flush"]["failed"], 0);
     assert!(node.lake.object("b", "tmp/k").unwrap().content.all() == bytes(1));
     reads(&node.client(), "tmp/k", &bytes(1)).await;
@@ -480,10 +482,15 @@ async fn of_a_thousand_damaged_pieces_no_wrong_byte_reaches_a_client_or_the_lake
         let in_parts = chance.below(2) == 1;
         let whole = if round % 200 == 0 {
             let first = Content::synthetic(5 << 20, round).all();
-            upload(&[writer.clone()], &key, &[first.clone(), last.clone()]).await;
+            upload(
+                std::slice::from_ref(&writer),
+                &key,
+                &[first.clone(), last.clone()],
+            )
+            .await;
             Bytes::from([first, last].concat())
         } else if in_parts {
-            upload(&[writer.clone()], &key, &[last.clone()]).await;
+            upload(std::slice::from_ref(&writer), &key, std::slice::from_ref(&last)).await;
             last
         } else {
             write_back(&writer, &key, &last).await;

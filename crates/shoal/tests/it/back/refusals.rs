@@ -214,7 +214,7 @@ async fn what_may_pass_is_no_lasting_refusal() {
     let node = Node::start_with(back).await;
     write_back(&node.client(), "tmp/k", &bytes(1)).await;
     node.lake
-        .misbehave(Fault::status(503).when(|request| request.is_put()).always());
+        .misbehave(Fault::status(503).when(Request::is_put).always());
     let versions = node.client().get("/b?versions").send().await;
     assert_eq!(versions.status, StatusCode::SERVICE_UNAVAILABLE);
     let status = node.status().await;

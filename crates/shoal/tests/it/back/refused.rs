@@ -29,8 +29,8 @@ fn commits(node: &Node) -> u64 {
     slots.max().unwrap()
 }
 
-/// The same, once the node has done what every node does at its start: it has opened its session, and noted when
-/// the registry was new.
+/// The same, once the node has done what every node does at its start: it has opened its session, and noted
+/// when the registry was new.
 async fn commits_after_start(node: &Node) -> u64 {
     until("the node has begun its work", async || commits(node) >= 2).await;
     commits(node)

@@ -244,7 +244,8 @@ async fn with_a_directory_an_object_is_explained_by_holders_worth_and_decisions(
     cluster.stop().await;
 }
 
-/// Answers as the admin port of `node`, whose members it has made up: one of them is said to be at `elsewhere`.
+/// Answers as the admin port of `node`, whose members it has made up: one of them is said to be at
+/// `elsewhere`.
 async fn liar(node: Arc<Node>, elsewhere: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

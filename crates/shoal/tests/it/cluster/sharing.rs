@@ -43,7 +43,9 @@ async fn a_block_of_a_neighbour_that_the_lakes_digest_contradicts_is_not_kept_an
     cluster.settle().await;
     // The blocks are mapped, so the file is what the node has in memory, and sends.
     let files = block_files(cluster.nodes[0].store_path());
-    files.iter().for_each(|file| flip(file, 9_999));
+    for file in &files {
+        flip(file, 9_999);
+    }
     let mut refused = 0;
     for number in 0..20 {
         let read = || {
