@@ -20,7 +20,7 @@ from real.scratch import scratch
 
 from bench.report import Page
 
-from . import beside, distance, many, reads, small
+from . import beside, distance, many, outage, reads, small
 from .bed import Options, TierBed
 
 PARTS: dict[str, Callable[[TierBed], None]] = {
@@ -32,6 +32,7 @@ PARTS: dict[str, Callable[[TierBed], None]] = {
     "many-etcd": many.etcd,
     "outside": beside.outside,
     "cleaning": beside.cleaning,
+    "outage": outage.run,
 }
 RESULTS = Path(__file__).parents[1] / "results" / "tier.md"
 

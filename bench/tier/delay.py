@@ -20,16 +20,16 @@ _FORK = multiprocessing.get_context("fork")
 
 
 class DelayRelay:
-    """Relays connections to `upstream` while its block runs."""
+    """Relays connections to `upstream` while its block runs, at any free port or at this one."""
 
-    def __init__(self, upstream: str, round_trip_s: float, bytes_per_s: float = 0) -> None:
+    def __init__(self, upstream: str, round_trip_s: float, bytes_per_s: float = 0, port: int = 0) -> None:
         parts = urlsplit(upstream)
         self._upstream = (parts.hostname, parts.port)
         self._one_way_s = round_trip_s / 2
         self._s_per_byte = 1 / bytes_per_s if bytes_per_s else 0.0
         # When each direction has sent all that it was given.
         self._free = {True: 0.0, False: 0.0}
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=512)
         self._process = _FORK.Process(target=lambda: asyncio.run(self._serve()), daemon=True)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
@@ -39,6 +39,7 @@ class DelayRelay:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._listener.close()
         self._process.kill()
         self._process.join()
 
