@@ -39,9 +39,9 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Whether a terminal may do something else with a character than show it: C0, DEL and C1 controls, line and
-/// paragraph separators, marks, embeddings, overrides and isolates of direction, and tags, which are not
-/// visible.
+/// Returns whether a terminal may do something else with a character than show it: C0, DEL and C1 controls,
+/// line and paragraph separators, marks, embeddings, overrides and isolates of direction, and tags, which are
+/// not visible.
 fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(

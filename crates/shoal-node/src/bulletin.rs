@@ -141,8 +141,8 @@ impl Bulletin {
         (board.len(), board.bytes())
     }
 
-    /// Whether there is room for another order: there are fewer than `orders_max`, and half of the bytes are
-    /// left for the progress of known orders; or this node has not used its share.
+    /// Returns whether there is room for another order: there are fewer than `orders_max`, and half of the
+    /// bytes are left for the progress of known orders; or this node has not used its share.
     pub fn has_room(&self, orders_max: usize) -> bool {
         let board = self.board.lock();
         let (mut orders, mut mine) = (0, 0);
@@ -296,8 +296,8 @@ impl std::fmt::Debug for Bulletin {
     }
 }
 
-/// Whether the body of a record may be one that a node has written: they are JSON, of this release or of
-/// another.
+/// Returns whether the body of a record may be one that a node has written: they are JSON, of this release or
+/// of another.
 fn is_plausible((key, record): &(Key, Record)) -> bool {
     *key == FLOOR || serde_json::from_slice::<serde::de::IgnoredAny>(&record.body).is_ok()
 }

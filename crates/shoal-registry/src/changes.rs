@@ -146,8 +146,8 @@ pub struct SendPermit {
 }
 
 impl SendPermit {
-    /// Whether the node may send now. An answer is good for the next system call, and not for bytes that wait
-    /// in a buffer of the node: the node may stand still before they leave it.
+    /// Returns whether the node may send now. An answer is good for the next system call, and not for bytes
+    /// that wait in a buffer of the node: the node may stand still before they leave it.
     pub fn may_send(&self) -> bool {
         self.session.is_of(self.owner)
     }

@@ -207,7 +207,7 @@ impl Room {
     /// The same, in bytes at least.
     const RESERVE_BYTES_MIN: u64 = 4 << 20;
 
-    /// Whether the rest is only for what makes room: flushes, and the ends of what has begun.
+    /// Returns whether the rest is only for what makes room: flushes, and the ends of what has begun.
     pub fn is_scarce(self) -> bool {
         let reserve = self.quota_bytes / 100 * Self::RESERVE_PERCENT;
         self.quota_bytes.saturating_sub(self.used_bytes) < reserve.max(Self::RESERVE_BYTES_MIN)

@@ -77,8 +77,8 @@ pub enum NotBegun {
 }
 
 impl<V: Versioned + Clone> Entry<V> {
-    /// Whether the entry says nothing. It stays for a while nevertheless if the object under the name has
-    /// changed: a read that found no entry may still wait for the lake.
+    /// Returns whether the entry says nothing. It stays for a while nevertheless if the object under the name
+    /// has changed: a read that found no entry may still wait for the lake.
     pub fn is_empty(&self) -> bool {
         self.current.is_none() && self.busy.is_none()
     }

@@ -60,7 +60,7 @@ pub struct BegunChange {
     pub busy: Busy,
     /// The entry as it was seen with the change in it. The end needs no look unless it has changed since.
     found: Found,
-    /// Whether there was no entry before, and no other try to begin may still happen.
+    /// True if there was no entry before, and no other try to begin may still happen.
     was_nothing: bool,
 }
 

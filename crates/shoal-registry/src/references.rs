@@ -147,7 +147,7 @@ impl ReferenceKind {
         }
     }
 
-    /// Whether a value of this kind is the entry of a dirty object, and the bytes that it names.
+    /// Returns whether a value of this kind is the entry of a dirty object, and the bytes that it names.
     fn named_in(self, value: &Bytes) -> Result<(bool, Vec<Arc<str>>), EngineError> {
         Ok(match self {
             Self::Part => (false, vec![decoded::<UploadPart>(value)?.data]),

@@ -74,7 +74,7 @@ impl KeptLife {
         })
     }
 
-    /// Whether it is the life that the registry has.
+    /// Returns whether it is the life that the registry has.
     fn is(self, stored: &Stored) -> bool {
         stored.value == self.life.to_string().as_bytes()
     }
@@ -222,7 +222,7 @@ impl Session {
         KeptLife::read(file)
     }
 
-    /// Whether a life of this node is one that this process has begun.
+    /// Returns whether a life of this node is one that this process has begun.
     fn is_own(&self, stored: &Stored) -> bool {
         let last = *self.last_life.lock();
         last.is_some_and(|last| stored.value == last.to_string().as_bytes())

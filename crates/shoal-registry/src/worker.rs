@@ -153,7 +153,7 @@ pub struct FailedFlush {
     pub failures: u32,
     /// The last reason.
     pub error: Arc<str>,
-    /// Whether it will fail again until a person or a client does something.
+    /// True if it will fail again until a person or a client does something.
     pub is_refused: bool,
     retry_at: Instant,
 }

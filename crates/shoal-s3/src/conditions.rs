@@ -16,7 +16,7 @@ pub struct Conditions {
     known: Option<String>,
     modified_since: Option<SystemTime>,
     unmodified_since: Option<SystemTime>,
-    /// Whether there is a condition that stores read in different ways.
+    /// True if there is a condition that stores read in different ways.
     is_odd: bool,
 }
 
@@ -73,10 +73,10 @@ impl Conditions {
             && self.unmodified_since.is_none()
     }
 
-    /// Whether S3 stores differ on these conditions, so that only the lake can evaluate them. An empty
-    /// `If-Match` is no condition or one that never holds, a list is read from its beginning, as one tag or
-    /// as a list, `*` and weak tags match or do not, a text that is no date is passed over or refused, and
-    /// RFC 9110 does not count a date in the future as a condition at all.
+    /// Returns whether S3 stores differ on these conditions, so that only the lake can evaluate them. An
+    /// empty `If-Match` is no condition or one that never holds, a list is read from its beginning, as one
+    /// tag or as a list, `*` and weak tags match or do not, a text that is no date is passed over or refused,
+    /// and RFC 9110 does not count a date in the future as a condition at all.
     pub fn is_dialect(&self, now: SystemTime) -> bool {
         let to_come = |date: Option<SystemTime>| date.is_some_and(|date| date > now);
         self.is_odd || to_come(self.modified_since) || to_come(self.unmodified_since)

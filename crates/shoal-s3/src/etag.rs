@@ -26,8 +26,8 @@ pub fn bare(etag: &str) -> &str {
         .unwrap_or(etag)
 }
 
-/// Whether an ETag names one version for certain, so that a condition can ask for it: it is neither empty nor
-/// weak, and no store can take it for `*` or for a list.
+/// Returns whether an ETag names one version for certain, so that a condition can ask for it: it is neither
+/// empty nor weak, and no store can take it for `*` or for a list.
 pub fn names_version(etag: &str) -> bool {
     let bare = bare(etag);
     !bare.is_empty() && bare != "*" && !bare.starts_with("W/") && !bare.contains(['"', ','])

@@ -296,7 +296,7 @@ impl RequestShape<'_> {
         }
     }
 
-    /// Whether the request reads rows of an object. Its body is the question.
+    /// Returns whether the request reads rows of an object. Its body is the question.
     fn is_select(&self) -> bool {
         let is_of_it = self.has_only(&["select", "select-type", "versionId"]);
         let is_as_s3_writes_it =

@@ -15,7 +15,7 @@ const REPLY_BYTES_MAX: u64 = 8 << 20;
 /// The most values of a reply that may be announced before they come.
 const VALUES_MAX: u64 = 1 << 20;
 
-/// The longest line that tells of a value, or is one.
+/// The longest line of a reply: a length, an error, or a short value.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// A stream whose replies are bounded.

@@ -187,8 +187,8 @@ impl Drop for Pending<'_> {
     }
 }
 
-/// Whether a connection brings no more answers, or leads to a server that is no master any more, or may not
-/// be: one that has lost its replicas.
+/// Returns whether a connection brings no more answers, or leads to a server that is no master any more, or
+/// may not be: one that has lost its replicas.
 fn is_over(error: &RedisError) -> bool {
     let is_elsewhere = matches!(
         error.code(),

@@ -20,8 +20,8 @@ use tokio_rustls::TlsConnector;
 use super::bounded::Bounded;
 use super::settings::PATIENCE;
 
-/// What connections by TLS trust. The client of clusters makes connections by a function without state, and a
-/// process has one directory.
+/// The certificates that TLS connections trust. The client of clusters opens connections by a function
+/// without state, and a process has one directory.
 static TRUST: Mutex<Option<TlsConnector>> = Mutex::new(None);
 
 /// A connection that many requests share.

@@ -131,7 +131,7 @@ impl Settings {
         }
     }
 
-    /// What connections by TLS trust.
+    /// The certificates that TLS connections trust.
     fn trust(&self) -> Result<TlsConnector, SettingsError> {
         let mut roots = RootCertStore::empty();
         match &self.ca_file {

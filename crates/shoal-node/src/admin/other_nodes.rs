@@ -1,8 +1,8 @@
 //! Pages of other nodes, `/nodes/NAME/PAGE`: this node asks for them over the connection on which both have
 //! proven their identity.
 //!
-//! An operator shows a token to one node, whose address the operator gave. The addresses that nodes tell of
-//! each other are as right as the least trusted of them; no token goes there.
+//! An operator shows a token to one node, whose address the operator gave. An address that
+//! came by gossip is as right as the least trusted node; no token goes there.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -83,7 +83,7 @@ impl Key {
 }
 
 impl Floor {
-    /// Whether the records of an id are forgotten.
+    /// Returns whether the records of an id are forgotten.
     fn is_over(&self, key: Key) -> bool {
         key.id != FLOOR.id && key.id <= self.below && !self.kept.contains(&key.id)
     }

@@ -27,7 +27,7 @@ pub struct Sources {
     pub role: Role,
     /// `--config`; without it the file that [`FILE_VARIABLE`] names, if any.
     pub file: Option<PathBuf>,
-    /// Whether an empty file is an error. A node has its settings by then, and the file is being written.
+    /// True if an empty file is an error. A node has its settings by then, and the file is being written.
     pub refuses_empty: bool,
     /// Environment variables; those that do not begin with `SHOAL_` are ignored.
     pub variables: Vec<(String, String)>,

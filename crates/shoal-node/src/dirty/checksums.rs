@@ -110,7 +110,7 @@ impl ChecksumSpec {
     }
 }
 
-/// Whether the checksum that the completion of an upload names is the one of the object. Lakes take a
+/// Returns whether the checksum that the completion of an upload names is the one of the object. Lakes take a
 /// checksum of checksums with the number of parts behind it, and without it as minio-go sends it.
 pub(super) fn is_named(computed: &HeaderValue, named: &HeaderValue) -> bool {
     let digest = computed.as_bytes().split(|byte| *byte == b'-').next();

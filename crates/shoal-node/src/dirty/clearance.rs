@@ -151,7 +151,7 @@ impl DirtyObjects {
         })
     }
 
-    /// Whether the bucket of a write keeps versions, as the lake said not long ago.
+    /// Returns whether the bucket of a write keeps versions, as the lake said not long ago.
     async fn is_versioned(&self, write: &PendingWrite, caller: &Caller) -> bool {
         let key = bucket_of(write, caller);
         if let Some(is_versioned) = self.known_versioning(&key) {
@@ -165,7 +165,8 @@ impl DirtyObjects {
         is_versioned
     }
 
-    /// Whether a bucket keeps versions, as far as the node remembers; longer while the lake does not answer.
+    /// Returns whether a bucket keeps versions, as far as the node remembers; longer while the lake does not
+    /// answer.
     fn known_versioning(&self, bucket: &(CallerId, Arc<str>)) -> Option<bool> {
         let latest = || self.versioned.get_within(bucket, SILENCE_MAX);
         let known = self.versioned.get(bucket);

@@ -47,7 +47,7 @@ pub(super) struct LakeWriter {
     store: Arc<Store>,
     fetcher: Arc<Fetcher>,
     identities: Arc<Identities>,
-    /// Whether the lake has named an object in parts by the MD5s of its parts, as S3 does.
+    /// True if the lake has named an object in parts by the MD5s of its parts, as S3 does.
     names_by_parts: AtomicBool,
 }
 
@@ -192,7 +192,7 @@ impl LakeWriteError {
     }
 }
 
-/// Whether a refusal comes back at every try, as far as the status says.
+/// Returns whether a refusal comes back at every try, as far as the status says.
 fn is_lasting(status: StatusCode) -> bool {
     match status.as_u16() {
         408 | 425 | 429 | 499 => false,

@@ -158,8 +158,8 @@ impl Permissions {
             .map(Permission::Denied)
     }
 
-    /// Whether the tier acknowledges a write although the lake does not answer: it has said yes not long
-    /// ago. Only such a write needs nothing else of the lake now.
+    /// Returns whether the tier acknowledges a write although the lake does not answer: it has said yes not
+    /// long ago. Only such a write needs nothing else of the lake now.
     fn holds_for_silence(&self, group: &Group) -> bool {
         group.kind == Kind::Back && self.granted.has_for_silence(group)
     }

@@ -54,7 +54,7 @@ pub struct TierStatus {
     pub bytes: u64,
     /// The most bytes that the store may hold.
     pub capacity_bytes: u64,
-    /// Whether the store has no room for another object: it is as full as it may be, or says that it is full.
+    /// True if the store has no room for another object: it is as full as it may be, or says that it is full.
     pub is_full: bool,
     /// How full the registry is, if it says so.
     pub registry: Option<Room>,

@@ -56,7 +56,7 @@ pub(super) struct TierStore {
     failed: Notify,
     /// Notified when a write finds no room.
     full: Notify,
-    /// Whether a write has found no room since the last look at how full the store is.
+    /// True if a write has found no room since the last look at how full the store is.
     was_full: AtomicBool,
 }
 
@@ -147,7 +147,8 @@ impl TierStore {
         is_fit
     }
 
-    /// Whether a write has found no room since the last look at how full the store is, or would find none.
+    /// Returns whether a write has found no room since the last look at how full the store is, or would find
+    /// none.
     pub(super) fn is_full(&self) -> bool {
         let fill = self.fill();
         self.check() == Err(Uncached::TooDirty)

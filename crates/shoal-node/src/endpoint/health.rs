@@ -126,7 +126,7 @@ impl EndpointHealth {
         self.has_accepted_own.load(Ordering::Relaxed)
     }
 
-    /// Whether the endpoint has ever accepted an account, be it the node's or an identity's.
+    /// Returns whether the endpoint has ever accepted an account, be it the node's or an identity's.
     pub fn has_accepted_any(&self) -> bool {
         self.has_accepted_any.load(Ordering::Relaxed)
     }

@@ -3,9 +3,9 @@
 use http::StatusCode;
 use shoal_s3::error::ErrorCode;
 
-/// Whether a status leaves open if the request was carried out, or may be later. A store that does not know
-/// the request (501, 505), has no room (507) or has no time (503) has refused it. `MinIO` answers 499
-/// (`ClientDisconnected`) if it takes the node for gone in the middle of a request.
+/// Returns whether a status leaves open if the request was carried out, or may be later. A store that does
+/// not know the request (501, 505), has no room (507) or has no time (503) has refused it. `MinIO` answers
+/// 499 (`ClientDisconnected`) if it takes the node for gone in the middle of a request.
 pub fn is_undecided(status: StatusCode) -> bool {
     match status.as_u16() {
         499 => true,
@@ -14,8 +14,8 @@ pub fn is_undecided(status: StatusCode) -> bool {
     }
 }
 
-/// Whether the code of an error leaves that open, where the error stands inside an answer of status 200. A
-/// code that this node does not know says nothing.
+/// Returns whether the code of an error leaves that open, where the error stands inside an answer of status
+/// 200. A code that this node does not know says nothing.
 pub fn is_undecided_code(code: &str) -> bool {
     ErrorCode::named(code).is_none_or(|code| is_undecided(code.status()))
 }

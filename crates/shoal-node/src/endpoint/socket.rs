@@ -37,7 +37,7 @@ pub(super) struct Socket {
     permit: CurrentPermit,
     /// How long the kernel keeps bytes of a change that the endpoint's side does not take.
     undelivered_max: Duration,
-    /// Whether the kernel's buffer is bounded for a change.
+    /// True if the kernel's buffer is bounded for a change.
     is_bounded: bool,
 }
 

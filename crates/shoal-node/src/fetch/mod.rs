@@ -188,8 +188,8 @@ impl Fetcher {
         }
     }
 
-    /// Whether a read of a block of this length that another node asked for counts as a use at that node, by
-    /// way of the block's entry, and not here.
+    /// Returns whether a read of a block of this length that another node asked for counts as a use at that
+    /// node, by way of the block's entry, and not here.
     pub fn counts_uses_by_reader(&self, block_bytes: u64) -> bool {
         self.has_gwf && BlockDirectory::enters(block_bytes)
     }

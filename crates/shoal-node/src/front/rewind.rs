@@ -26,7 +26,7 @@ struct State {
     /// The bytes that were read; `None` if nobody reads them again.
     kept: Option<Vec<Bytes>>,
     kept_bytes: usize,
-    /// Whether no more bytes can be kept.
+    /// True if no more bytes can be kept.
     is_full: bool,
     reservation: MemoryReservation,
     waiting: Option<Waker>,

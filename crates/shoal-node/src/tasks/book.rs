@@ -69,7 +69,7 @@ impl Entry {
         !is_over || (self.is_live(now) && has_new_nodes && same_for >= SETTLED)
     }
 
-    /// Whether the list of the task may still grow. The node that gathers it may have gone.
+    /// Returns whether the list of the task may still grow. The node that gathers it may have gone.
     pub(super) fn gathers(&self, now: SystemTime) -> bool {
         let given_up = self.order.created.plus(GATHERING_MAX);
         self.order.gathers && !given_up.after(now).is_zero()
@@ -82,8 +82,8 @@ impl Entry {
         !self.progress.state.is_over() && (is_late || self.progress.at_risk)
     }
 
-    /// Whether the order is needed to know which pins hold, or the task may still have something to do.
-    /// `first_pin` is the first task that may pin.
+    /// Returns whether the order is needed to know which pins hold, or the task may still have something to
+    /// do. `first_pin` is the first task that may pin.
     pub(super) fn is_wanted(&self, now: SystemTime, first_pin: u128) -> bool {
         // An earlier pin that goes on or runs again leaves out what was unpinned.
         let unpins = self.order.request.kind == TaskKind::Unpin;

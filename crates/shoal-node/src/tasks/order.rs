@@ -96,7 +96,7 @@ pub struct Order {
     /// The list of objects, in place of a URI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<ManifestFacts>,
-    /// Whether the list may still grow: announcements of one moment become one task.
+    /// True if the list may still grow: announcements of one moment become one task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gathers: bool,
     /// When it was accepted.

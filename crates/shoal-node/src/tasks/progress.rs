@@ -179,7 +179,7 @@ pub struct Progress {
     /// Its counters.
     #[serde(flatten)]
     pub tally: Tally,
-    /// Whether its objects are still being counted: the totals grow.
+    /// True if its objects are still being counted: the totals grow.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub counting: bool,
     /// Bytes dealt with in a second, lately.

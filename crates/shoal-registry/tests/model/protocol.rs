@@ -29,7 +29,7 @@ pub(crate) struct Then {
     pub(crate) unsure: At,
     /// Where it is if the entry has changed.
     pub(crate) conflict: At,
-    /// Whether the entry is then its own: see [`Process::alone`](super::state::Process::alone).
+    /// True if the entry is then its own: see [`Process::alone`](super::state::Process::alone).
     pub(crate) alone: bool,
 }
 

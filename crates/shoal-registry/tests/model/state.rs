@@ -215,7 +215,7 @@ pub(crate) struct Process {
     pub(crate) expects: u8,
     /// Its reading of the entry, if reading and committing are separate steps.
     pub(crate) seen: Option<Seen>,
-    /// Whether there was no entry before its change, and the entry has not changed since.
+    /// True if there was no entry before its change, and the entry has not changed since.
     pub(crate) alone: bool,
 }
 
@@ -371,18 +371,18 @@ impl State {
         }
     }
 
-    /// Whether the session of this life has ended, also by its own clock.
+    /// Returns whether the session of this life has ended, also by its own clock.
     pub(crate) fn has_lapsed(&self, life: Life) -> bool {
         life.number < self.lasting[usize::from(life.node)]
     }
 
-    /// Whether a later life of the node has begun.
+    /// Returns whether a later life of the node has begun.
     pub(crate) fn is_succeeded(&self, life: Life) -> bool {
         life.number < self.lives[usize::from(life.node)]
     }
 
-    /// Whether no process knows a change that is in the entry, and it does not begin once more. Its commit
-    /// was late, and its process has seen another change since.
+    /// Returns whether no process knows a change that is in the entry, and it does not begin once more. Its
+    /// commit was late, and its process has seen another change since.
     pub(crate) fn is_unknown(&self, token: u8) -> bool {
         let is_late = |late: &LateCommit| {
             let busy = late.left.entry().and_then(|entry| entry.busy);

@@ -461,7 +461,7 @@ fn layer_shared(place: &str, other: &str, layers: usize) -> Option<usize> {
 }
 
 /// Where a node shows the pages of another one. A token goes to the address that the operator gave, and not
-/// to those that nodes tell of each other.
+/// to those that came by gossip.
 pub(super) fn pages_of(name: &str) -> String {
     format!("/nodes/{}", utf8_percent_encode(name, NON_ALPHANUMERIC))
 }

@@ -92,7 +92,7 @@ impl LakeWriter {
     }
 }
 
-/// Whether an ETag is 32 hexadecimal digits in quotes.
+/// Returns whether an ETag is 32 hexadecimal digits in quotes.
 fn is_md5(named: &[u8]) -> bool {
     let digits = named
         .strip_prefix(b"\"")
@@ -100,7 +100,7 @@ fn is_md5(named: &[u8]) -> bool {
     digits.is_some_and(|digits| digits.len() == 32 && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Whether the lake says that it encrypts the bytes with keys by which ETags are no MD5s.
+/// Returns whether the lake says that it encrypts the bytes with keys by which ETags are no MD5s.
 fn is_of_kms(answer: &HeaderMap) -> bool {
     let by_key = answer.get("x-amz-server-side-encryption");
     by_key.is_some_and(|algorithm| algorithm != HeaderValue::from_static("AES256"))

@@ -57,17 +57,17 @@ impl GrantMemory {
         }
     }
 
-    /// Whether nothing is remembered.
+    /// Returns whether nothing is remembered.
     pub(super) fn is_forgetful(&self) -> bool {
         self.lasts.is_zero()
     }
 
-    /// Whether a yes is remembered that still holds.
+    /// Returns whether a yes is remembered that still holds.
     pub(super) fn has(&self, group: &Group) -> bool {
         self.has_within(group, self.lasts)
     }
 
-    /// Whether a yes is remembered that holds while the lake does not answer.
+    /// Returns whether a yes is remembered that holds while the lake does not answer.
     pub(super) fn has_for_silence(&self, group: &Group) -> bool {
         self.has_within(group, SILENCE_MAX)
     }

@@ -80,10 +80,10 @@ impl Action {
     }
 }
 
-/// Whether the lake lets a caller do something.
+/// A question to the lake: may this caller do something?
 #[derive(Clone, Debug)]
 pub(in crate::dirty) struct Question {
-    /// What.
+    /// The action.
     pub(in crate::dirty) action: Action,
     /// The object.
     pub(in crate::dirty) name: ObjectName,
@@ -292,7 +292,7 @@ impl Answer {
         Ok(Self { head, body })
     }
 
-    /// Whether the lake does not let the caller do it, whatever else is wrong with the question.
+    /// Returns whether the lake does not let the caller do it, whatever else is wrong with the question.
     fn is_refused(&self) -> bool {
         matches!(self.head.status.as_u16(), 401 | 403)
     }
@@ -324,7 +324,7 @@ impl Answer {
     }
 }
 
-/// Whether a no says that the question is wrong.
+/// Returns whether a no says that the question is wrong.
 fn is_invalid(permission: &Permission) -> bool {
     matches!(permission, Permission::Denied(error) if error.code.status() == StatusCode::BAD_REQUEST)
 }

@@ -15,8 +15,8 @@ use crate::endpoint::{Endpoint, EndpointRequest, LakeAccount, RequestBody};
 /// The largest answer about a bucket that is read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Whether a bucket keeps versions, or did. Objects in such a bucket may also be locked. A lake that does not
-/// tell the caller keeps none, as far as the node knows.
+/// Returns whether a bucket keeps versions, or did. Objects in such a bucket may also be locked. A lake that
+/// does not tell the caller keeps none, as far as the node knows.
 pub(in crate::dirty) async fn is_versioned(
     lake: &Arc<Endpoint>,
     bucket: &str,

@@ -76,7 +76,7 @@ struct Looked {
 }
 
 impl Looked {
-    /// Whether the caller needs no permission for a change to begin.
+    /// Returns whether the caller needs no permission for a change to begin.
     fn is_free_for(&self, asker: Asker<'_>) -> bool {
         let is_own = |lookup: &Lookup| {
             let manifest = lookup.manifest.as_ref();

@@ -219,8 +219,8 @@ async fn start_of_body(body: &mut ClientBody) -> Result<Vec<u8>, S3Error> {
     Ok(start)
 }
 
-/// Whether a form that begins so may be for an object of this key. Only the lake reads it for what it means:
-/// a form that has the bytes of the key anywhere, or whose key is not written out, counts as one.
+/// Returns whether a form that begins so may be for an object of this key. Only the lake reads it for what it
+/// means: a form that has the bytes of the key anywhere, or whose key is not written out, counts as one.
 fn may_name(form: &[u8], key: &[u8]) -> bool {
     let has = |text: &[u8]| form.windows(text.len().max(1)).any(|window| window == text);
     let lower = form.to_ascii_lowercase();
@@ -230,7 +230,7 @@ fn may_name(form: &[u8], key: &[u8]) -> bool {
 
 const CODED: &[u8] = b"content-transfer-encoding";
 
-/// Whether a request removes the bucket itself.
+/// Returns whether a request removes the bucket itself.
 fn removes_bucket(admitted: &Admitted) -> bool {
     let target = admitted.classified.target();
     admitted.parts.method == Method::DELETE && target.is_ok_and(|target| target.query().is_none())

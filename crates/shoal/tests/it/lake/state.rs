@@ -19,7 +19,7 @@ pub(super) struct State {
     /// By id.
     pub(super) uploads: BTreeMap<String, Upload>,
     ids: u64,
-    /// Whether answers with a body are encoded for clients that accept it.
+    /// True if answers with a body are encoded for clients that accept it.
     pub(super) encodes: bool,
     /// Number of requests of nodes in their own name. The log has only requests for clients.
     pub(super) nodes_questions: usize,
