@@ -396,8 +396,8 @@ mod tests {
             (401, "Unauthorized", "403 AccessDenied"),
             (400, "KeyTooLongError", "400 KeyTooLongError"),
             (404, "NoSuchBucket", "404 NoSuchBucket"),
-            (404, "NoSuchKey", "Grant"),
-            (204, "", "Grant"),
+            (404, "NoSuchKey", "Granted"),
+            (204, "", "Granted"),
             (405, "MethodNotAllowed", "Undecided"),
             (501, "NotImplemented", "Undecided"),
             (
