@@ -128,14 +128,34 @@ impl Question {
     }
 
     async fn ask_to_write(&self, lake: &Arc<Endpoint>) -> Result<Permission, PermissionError> {
-        let permission = self.create(lake, self.headers.clone()).await?;
+        let mut permission = self.create(lake, self.headers.clone()).await?;
         // The lake may not take some of the headers with this request.
         let is_doubtful = matches!(&permission, Permission::Undecided) || is_invalid(&permission);
         let bare = of_permission(&self.headers);
         if is_doubtful && self.headers != bare {
-            return self.create(lake, bare).await;
+            permission = self.create(lake, bare.clone()).await?;
+        }
+        if is_invalid(&permission) && self.name.key.ends_with(b"/") {
+            return self.ask_to_write_a_folder(lake, bare).await;
         }
         Ok(permission)
+    }
+
+    /// Asks about a name in the folder: a lake on a file system makes no upload of the folder itself. The
+    /// lake decides about the request for the folder.
+    async fn ask_to_write_a_folder(
+        &self,
+        lake: &Arc<Endpoint>,
+        headers: HeaderMap,
+    ) -> Result<Permission, PermissionError> {
+        let name = ObjectName {
+            key: beside(&self.name.key).into(),
+            ..self.name.clone()
+        };
+        let inside = Self { name, ..self.clone() };
+        let permission = inside.create(lake, headers).await?;
+        let is_no = matches!(permission, Permission::Denied(_)) && !is_invalid(&permission);
+        Ok(if is_no { permission } else { Permission::Undecided })
     }
 
     /// Creates an upload and aborts it.

@@ -415,3 +415,23 @@ async fn a_lake_that_finds_no_object_before_it_looks_at_the_caller_has_permitted
     }
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_folder_of_which_the_lake_makes_no_upload_is_written_at_the_lake_by_those_who_may() {
+    let node = Node::start_with(back).await;
+    node.lake.deny(OTHER_KEY, Access::Write, "b");
+    let is_upload_of_folder =
+        |request: &Request| request.parameter("uploads").is_some() && request.key.ends_with(b"/");
+    node.lake
+        .misbehave(Fault::status(400).when(is_upload_of_folder).always());
+    let before = commits_after_start(&node).await;
+    for client in [node.stranger(), node.other()] {
+        let reply = client.put("/b/tmp/folder/", "").send().await;
+        assert_eq!(reply.status, StatusCode::FORBIDDEN, "{}", reply.text());
+        assert_eq!(commits(&node), before);
+    }
+    let reply = node.client().put("/b/tmp/folder/", "").send().await;
+    assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
+    assert!(node.lake.object("b", "tmp/folder/").is_some());
+    node.stop().await;
+}
