@@ -3,8 +3,8 @@
 //! | request | question |
 //! |---|---|
 //! | a write | create a multipart upload to the same name with the same headers; it is aborted at once |
-//! | a removal | remove a name [beside] it, which nobody has |
-//! | a change of ACL, tags or locks | as for a write; after a no, the same change of a name [beside] it |
+//! | a removal | remove a name [beside](beside()) it, which nobody has |
+//! | a change of ACL, tags, locks | as for a write; after a no, the same change of a name beside it |
 //!
 //! The flush of a plain write does not reuse the upload, because the object would get the ETag of a multipart
 //! upload.
