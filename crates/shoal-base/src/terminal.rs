@@ -13,7 +13,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_harmful)
 }
 
-/// The text with its line ends and tabs; all else as in [`line`].
+/// The text with its line ends and tabs; all else as in [`line()`].
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| !matches!(c, '\n' | '\t') && is_harmful(c))
 }
