@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import sys
@@ -50,12 +51,12 @@ ROWS: dict[str, Row] = {
     "whole-objects-8-4": partial(whole_objects, nodes=8, clients=4),
 }
 _HERE = Path(__file__).parent
-_RESULTS, _README = _HERE / "results", _HERE / "README.md"
-_BEGIN, _END = "<!-- numbers -->\n", "<!-- end -->"
+_RESULTS = _HERE / "results"
+_TABLE = _RESULTS / "results.csv"
 
 
 def main() -> int:
-    """Measures row after row, and writes the results into the README unless the run was only a try."""
+    """Measures row after row, and writes the results into results/ unless the run was only a try."""
     arguments = _parse()
     rounds, haste = (2, 8) if arguments.quick else (arguments.rounds, 1)
     bed = Bed(arguments.shoal.resolve(), arguments.folder, arguments.lake, rounds, haste)
@@ -75,7 +76,7 @@ def main() -> int:
         if not arguments.quick:
             _keep(name, lines, f"{run([bed.binary, '--version']).strip()}, {bed.lake}, {rounds} rounds, {load}")
     if not arguments.quick:
-        _write_readme()
+        _write_table()
     return 0
 
 
@@ -98,19 +99,17 @@ def _keep(name: str, lines: Sequence[Line], circumstances: str) -> None:
     (_RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
 
 
-def _write_readme() -> None:
-    """All rows that were ever kept, each with its circumstances."""
-    table, notes = ["| measurement | published | to reach | ours (median, spread) | reached? |", "|---" * 5 + "|"], []
-    for name in ROWS:
-        path = _RESULTS / f"{name}.json"
-        if path.exists():
-            kept = json.loads(path.read_text())
-            table += _table([Line(**line) for line in kept["lines"]])
-            notes.append(f"- `{name}`: {kept['circumstances']}")
-    before, rest = _README.read_text().split(_BEGIN)
-    after = rest.split(_END, 1)[1]
-    text = "\n".join([*table, "", *notes])
-    _README.write_text(before + _BEGIN + "\n" + text + "\n\n" + _END + after)
+def _write_table() -> None:
+    """All rows that were ever kept, in one table."""
+    with _TABLE.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["row", "measurement", "published", "to reach", "ours (median, spread)", "reached?"])
+        for name in ROWS:
+            path = _RESULTS / f"{name}.json"
+            lines = [Line(**line) for line in json.loads(path.read_text())["lines"]] if path.exists() else []
+            for line in lines:
+                reached = line.reached.strip("*")
+                table.writerow([name, line.measurement, line.published, line.to_reach, line.ours, reached])
 
 
 if __name__ == "__main__":

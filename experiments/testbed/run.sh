@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures a live cluster in networks with links of the published ratios; see --help. Results go to results/ and README.md.
+# Measures a live cluster in networks with links of the published ratios; see --help. Results go to results/.
 # SHOAL=path/to/shoal measures a binary that exists; without it a release build is made.
 #
 # usage: experiments/testbed/run.sh [--quick] [--rounds N] [--lake NAME] [ROW...]
