@@ -25,7 +25,7 @@ from testbed.row import Bed
 from bench.process_facts import cpu_seconds
 
 _HERE = Path(__file__).resolve().parent
-_PAGES = [_HERE / "README.md", _HERE.parents[1] / "docs/explanation/cooperation.md"]
+_PAGE = _HERE / "README.md"
 _BEGIN, _END = "<!-- live -->\n", "<!-- end -->"
 _WAYS: dict[str, dict[str, object]] = {
     "hierarchy": {},
@@ -186,9 +186,8 @@ def _keep(runs: Sequence[Run]) -> None:
         writer.writeheader()
         writer.writerows(asdict(run) for run in runs)
     text = _table(runs)
-    for page in _PAGES:
-        before, rest = page.read_text().split(_BEGIN)
-        page.write_text(before + _BEGIN + "\n" + text + "\n" + _END + rest.split(_END, 1)[1])
+    before, rest = _PAGE.read_text().split(_BEGIN)
+    _PAGE.write_text(before + _BEGIN + "\n" + text + "\n" + _END + rest.split(_END, 1)[1])
 
 
 def _table(runs: Sequence[Run]) -> str:

@@ -83,10 +83,9 @@ def main() -> None:
         writer.writerows(rows)
     if quick:
         return
-    here = Path(__file__).resolve().parent
-    for page in [here / "README.md", here.parents[1] / "docs/explanation/cooperation.md"]:
-        before, rest = page.read_text().split(BEGIN)
-        page.write_text(before + BEGIN + "\n" + table(rows) + "\n" + END + rest.split(END, 1)[1])
+    page = Path(__file__).resolve().parent / "README.md"
+    before, rest = page.read_text().split(BEGIN)
+    page.write_text(before + BEGIN + "\n" + table(rows) + "\n" + END + rest.split(END, 1)[1])
 
 
 if __name__ == "__main__":
