@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the results of this experiment as a table of runs, and their medians into the pages that show them.
+"""Writes the results of this experiment as a table of runs, and their medians into README.md.
 
 usage: table.py REPORTS RESULTS.csv [--quick]
 
-REPORTS has a folder for each workload with the results.json of its runs. With --quick the pages stay as they are.
+REPORTS has a folder for each workload with the results.json of its runs. With --quick README.md stays as it is.
 """
 
 import csv
