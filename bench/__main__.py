@@ -12,7 +12,7 @@ from real.node import Node
 from real.processes import run
 from real.scratch import scratch
 
-from . import hot, nginx, peers
+from . import before, hot, nginx, peers
 from .bed import GIB, MIB, Bed, Server
 from .cold import Cold
 from .counting import CountingRelay
@@ -49,11 +49,13 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds (7)")
     parser.add_argument("--seconds", type=float, default=3, help="length of one hot run (3)")
-    parser.add_argument("--only", choices=("hot", "cold", "write", "peers"), help="one part")
-    parser.add_argument("--before", type=Path, help="an older binary whose hits on another node are timed, too")
+    parser.add_argument("--only", choices=("hot", "cold", "write", "peers", "before"), help="one part")
+    parser.add_argument("--before", type=Path, help="an older binary, to which this one is compared")
     parser.add_argument("--quick", action="store_true", help="two short rounds, nothing written: does it work?")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the dated pages")
     arguments = parser.parse_args()
+    if arguments.only == "before" and not arguments.before:
+        parser.error("--only before: name the older binary with --before")
     if arguments.quick:
         arguments.rounds, arguments.seconds = 2, 1
     return arguments
@@ -72,9 +74,9 @@ def measure(arguments: argparse.Namespace, lake: Lake, folder: Path) -> Page:
         "nginx: sendfile, one worker, the better `tcp_nopush`.",
     )
 
-    def node(name: str, lake_url: str) -> Node:
+    def node(name: str, lake_url: str, build: Path = binary) -> Node:
         return Node(
-            binary,
+            build,
             folder / name,
             lake_url,
             [lake.account],
@@ -104,6 +106,12 @@ def measure(arguments: argparse.Namespace, lake: Lake, folder: Path) -> Page:
             node("counted-writing-node", relay.url) as counted,
         ):
             Write(bed, page, plain, counted, relay, arguments.rounds).run()
+    if arguments.only in (None, "before") and arguments.before:
+        with (
+            node("this-node", lake.url) as this,
+            node("earlier-node", lake.url, arguments.before.resolve()) as earlier,
+        ):
+            before.run(bed, page, {"this": this, "before": earlier}, arguments.rounds, arguments.seconds)
     if arguments.only in (None, "peers"):
         binaries = peers.Binaries(binary, arguments.before and arguments.before.resolve())
         peers.run(bed, page, binaries, folder, arguments.rounds, arguments.seconds, ONE_THREAD)
