@@ -14,7 +14,7 @@ use shoal_s3::range::ByteRange;
 use super::store::PIECE_BYTES_MAX;
 
 /// The size of a chunk of a piece that is not large. Larger pieces have chunks of twice, four times … the
-/// size.
+/// size. The files of a folder (`folder/piece_file.rs`) have chunks of this size only, and name it.
 pub const CHUNK_BYTES: u64 = 256 << 10;
 
 /// The number of digests of one object, and of one part of an upload. A reader gets them with the entry of
@@ -164,17 +164,23 @@ impl ChunkDigester {
         }
     }
 
-    /// The digests of all bytes.
-    pub fn finish(mut self) -> ChunkDigests {
+    /// The digests of all bytes, at most [`DIGESTS_MAX`].
+    pub fn finish(self) -> ChunkDigests {
+        let digests = self.chunks();
+        let chunk_bytes = chunk_bytes_for(&std::iter::once(digests.size_bytes), CHUNK_BYTES);
+        digests.coarser(chunk_bytes)
+    }
+
+    /// The digests of all bytes in chunks of [`CHUNK_BYTES`], whatever their number.
+    pub fn chunks(mut self) -> ChunkDigests {
         if !self.size_bytes.is_multiple_of(CHUNK_BYTES) {
             self.end_chunk();
         }
-        let digests = ChunkDigests {
+        ChunkDigests {
             size_bytes: self.size_bytes,
             chunk_bytes: CHUNK_BYTES,
             digests: self.complete.into(),
-        };
-        digests.coarser(chunk_bytes_for(&std::iter::once(self.size_bytes), CHUNK_BYTES))
+        }
     }
 
     fn end_chunk(&mut self) {

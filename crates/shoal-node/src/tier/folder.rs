@@ -23,7 +23,8 @@ use shoal_s3::range::ByteRange;
 
 pub use self::layout::FolderOp;
 use self::layout::Layout;
-use self::piece_file::{CHUNK_BYTES, Checksums, Damage, Description, Tail};
+use self::piece_file::{Damage, Description, Tail, end_of};
+use super::digests::{CHUNK_BYTES, ChunkDigester};
 use super::exact_body::exactly;
 use super::probe;
 use super::store::{
@@ -253,7 +254,7 @@ struct NewPiece {
     layout: Arc<Layout>,
     path: PathBuf,
     file: BufWriter<File>,
-    checksums: Checksums,
+    digester: ChunkDigester,
     is_published: bool,
 }
 
@@ -264,7 +265,7 @@ impl NewPiece {
             layout,
             path,
             file: BufWriter::with_capacity(BUFFER_BYTES, file),
-            checksums: Checksums::default(),
+            digester: ChunkDigester::default(),
             is_published: false,
         })
     }
@@ -274,7 +275,7 @@ impl NewPiece {
             .check(FolderOp::Write)
             .and_then(|()| {
                 batch.iter().try_for_each(|bytes| {
-                    self.checksums.update(bytes);
+                    self.digester.update(bytes);
                     self.file.write_all(bytes)
                 })
             })
@@ -289,7 +290,7 @@ impl NewPiece {
     }
 
     fn publish_durably(&mut self, key: &str) -> io::Result<()> {
-        let end = std::mem::take(&mut self.checksums).finish(key);
+        let end = end_of(key, &std::mem::take(&mut self.digester).chunks());
         self.layout.check(FolderOp::Write)?;
         self.file.write_all(&end)?;
         self.file.flush()?;

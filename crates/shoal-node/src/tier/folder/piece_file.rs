@@ -9,8 +9,7 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// Length of a chunk: the unit that is read and verified.
-pub(super) const CHUNK_BYTES: u64 = 256 << 10;
+use crate::tier::digests::{CHUNK_BYTES, ChunkDigests};
 
 const TAIL_BYTES: u64 = 32;
 const CHECKSUM_BYTES: u64 = 8;
@@ -28,13 +27,6 @@ pub(super) enum Damage {
     Data,
 }
 
-/// Computes the checksums of a piece while it is written.
-pub(super) struct Checksums {
-    complete: Vec<u64>,
-    chunk: Digest,
-    size_bytes: u64,
-}
-
 /// The description of a piece, read from the end of its file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Description {
@@ -49,52 +41,18 @@ pub(super) struct Tail {
     crc: u64,
 }
 
-impl Default for Checksums {
-    fn default() -> Self {
-        Self {
-            complete: Vec::new(),
-            chunk: digest(),
-            size_bytes: 0,
-        }
+/// Returns everything that follows the data of the piece `key`, whose chunks have these checksums.
+pub(super) fn end_of(key: &str, data: &ChunkDigests) -> Vec<u8> {
+    let mut end = Vec::with_capacity(end_bytes(data.size_bytes()) as usize);
+    for checksum in data.digests() {
+        end.extend_from_slice(&checksum.to_le_bytes());
     }
-}
-
-impl Checksums {
-    /// Takes the next bytes of the data.
-    pub(super) fn update(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let room = CHUNK_BYTES - self.size_bytes % CHUNK_BYTES;
-            let (now, later) = bytes.split_at(bytes.len().min(room as usize));
-            self.chunk.update(now);
-            self.size_bytes += now.len() as u64;
-            if self.size_bytes.is_multiple_of(CHUNK_BYTES) {
-                self.end_chunk();
-            }
-            bytes = later;
-        }
-    }
-
-    /// Returns everything that follows the data in the file.
-    pub(super) fn finish(mut self, key: &str) -> Vec<u8> {
-        if !self.size_bytes.is_multiple_of(CHUNK_BYTES) {
-            self.end_chunk();
-        }
-        let mut end = Vec::with_capacity(end_bytes(self.size_bytes) as usize);
-        for checksum in &self.complete {
-            end.extend_from_slice(&checksum.to_le_bytes());
-        }
-        end.extend_from_slice(&self.size_bytes.to_le_bytes());
-        end.extend_from_slice(&(CHUNK_BYTES as u32).to_le_bytes());
-        end.extend_from_slice(&FORMAT.to_le_bytes());
-        end.extend_from_slice(&crc_of(key, &end).to_le_bytes());
-        end.extend_from_slice(&MAGIC);
-        end
-    }
-
-    fn end_chunk(&mut self) {
-        let chunk = std::mem::replace(&mut self.chunk, digest());
-        self.complete.push(chunk.finalize());
-    }
+    end.extend_from_slice(&data.size_bytes().to_le_bytes());
+    end.extend_from_slice(&(CHUNK_BYTES as u32).to_le_bytes());
+    end.extend_from_slice(&FORMAT.to_le_bytes());
+    end.extend_from_slice(&crc_of(key, &end).to_le_bytes());
+    end.extend_from_slice(&MAGIC);
+    end
 }
 
 impl Tail {
@@ -176,16 +134,17 @@ fn crc_of(key: &str, description: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{CHUNK_BYTES, Checksums, Damage, Description, Tail, size_in};
+    use super::{CHUNK_BYTES, Damage, Description, Tail, end_of, size_in};
+    use crate::tier::ChunkDigester;
 
     const KEY: &str = "a/01JAZ";
 
     fn file(data: &[u8]) -> Vec<u8> {
-        let mut checksums = Checksums::default();
+        let mut digester = ChunkDigester::default();
         for part in data.chunks(1000) {
-            checksums.update(part);
+            digester.update(part);
         }
-        [data, &checksums.finish(KEY)].concat()
+        [data, &end_of(KEY, &digester.chunks())].concat()
     }
 
     /// Reads all of a file as the store does.
