@@ -1,4 +1,4 @@
-"""This build against an older one: hot and cold reads and writes through, in turn, as ratios of the two."""
+"""Compares this build with an older one: hot and cold reads and writes through, in turn, as ratios of the two."""
 
 from __future__ import annotations
 
@@ -111,4 +111,5 @@ class _Comparison:
     def _add(self, case: str, measure: str, figures: Mapping[str, Sequence[float]], scale: float, unit: str) -> None:
         ratios = [now / then for now, then in zip(figures["this"], figures["before"], strict=True)]
         absolute = ", ".join(f"{name} {median(own) * scale:.1f}" for name, own in figures.items())
-        self._page.add(Row(case, f"{measure}, this build to that before", Spread.of(ratios), None, f"{absolute} {unit}"))
+        detail = f"{absolute} {unit}"
+        self._page.add(Row(case, f"{measure}, this build to that before", Spread.of(ratios), None, detail))
