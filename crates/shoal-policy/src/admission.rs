@@ -17,13 +17,13 @@ pub use second_miss::SecondMiss;
 /// A block that was missed and could be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival<K> {
-    /// Names the block.
+    /// The block's key.
     pub key: K,
     /// Its size.
     pub bytes: u64,
     /// The size of the whole object.
     pub object_bytes: u64,
-    /// Whether another block has to leave for it.
+    /// True if another block must be evicted to make room for it.
     pub is_crowded: bool,
 }
 
@@ -47,7 +47,8 @@ impl<K> Admission<K> for Always {
     }
 }
 
-/// Admits the blocks of objects up to a size, crowded or not: one large object displaces many small ones.
+/// Admits only blocks of objects up to a size, even while there is room, because one large object displaces
+/// many small ones.
 #[derive(Clone, Copy, Debug)]
 pub struct UpToSize {
     /// The size of the largest object whose blocks enter.
@@ -69,26 +70,26 @@ impl<K> Admission<K> for UpToSize {
 pub enum Refusal {
     /// It would not fit into the empty cache, or its description is larger than a block may carry.
     TooLarge,
-    /// Everything that could leave has left, and there is still no room: the rest is in use.
+    /// There is not enough room even after evicting every evictable block: the rest is in use.
     NoRoom,
-    /// The layer to which it belongs on this node has no part of the room.
+    /// The block's layer on this node has a target of 0 bytes.
     NoShare,
     /// The disk failed or is full; fills pause until a probe succeeds.
     Paused,
-    /// The node, not the disk, has run out of something: file descriptors, memory mappings, threads.
+    /// The process, not the disk, has run out of a resource: file descriptors, memory mappings, threads.
     Exhausted,
-    /// Something that does not belong to the node is in its folder, at the block's place.
+    /// A foreign file or directory in the node's folder occupies the block's path.
     Obstructed,
     /// The bytes are not the block they claim to be: wrong length, version or block size, or none at all.
     Mismatched,
     /// Its object is larger than admission allows.
     Oversize,
-    /// It was missed for the first time in a while, and another block would have to leave for it.
+    /// It was not missed recently before, and another block would have to be evicted for it.
     SeenOnce,
-    /// It is part of a long read from end to end that has not been repeated, and another block would have to
-    /// leave for it.
+    /// It is part of a long sequential read that has not been repeated, and another block would have to be
+    /// evicted for it.
     Scan,
-    /// It was to be pinned, and pinned blocks take all the room that they may.
+    /// It was to be pinned, and pinned blocks have reached their limit.
     PinsFull,
 }
 

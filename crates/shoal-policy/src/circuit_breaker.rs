@@ -1,15 +1,16 @@
 //! A circuit breaker: decides whether a request may be sent to another server. Time is an argument.
 //!
-//! Gossip notices within seconds that a node is dead. Until then, and where a server is alive but does not
-//! answer (stopped, overloaded, behind a broken link), reads would wait for it one after the other. So after
-//! some failures in a row the server is left alone for a while, then one request probes it.
+//! Gossip notices within seconds that a node is dead. Until then, and while a live server does not answer
+//! (stopped, overloaded, behind a broken link), every read would wait for its own timeout. So after
+//! [`FAILURES_MAX`] consecutive failures requests to the server pause for a while, then one request probes
+//! it.
 
 use std::time::{Duration, Instant};
 
-/// The number of failures in a row after which a server is left alone.
+/// The number of consecutive failures that opens the circuit.
 const FAILURES_MAX: u32 = 3;
 
-/// How long a server is left alone at first. The pause doubles after each probe that fails.
+/// The first pause after the circuit opens. The pause doubles after each probe that fails.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 
 /// The results of the last requests to a server. The circuit is open while requests are held back.
@@ -21,7 +22,7 @@ pub struct CircuitBreaker {
 }
 
 impl CircuitBreaker {
-    /// A server that has not failed yet, and is left alone for at most `pause_max` at a time.
+    /// Creates a closed circuit, whose pauses will last at most `pause_max`.
     pub const fn new(pause_max: Duration) -> Self {
         Self {
             failures: 0,
@@ -30,25 +31,25 @@ impl CircuitBreaker {
         }
     }
 
-    /// Whether a request may be sent.
+    /// Returns true if a request may be sent.
     pub fn is_reachable(&self, now: Instant) -> bool {
         self.open_until.is_none_or(|until| until <= now)
     }
 
-    /// Notes that a request is about to be sent. If it is a probe, no other request is sent until its result
-    /// is known, or the pause has passed without one.
+    /// Records that a request is about to be sent. If it is a probe, the circuit stays open for other
+    /// requests until the probe's result is known or the pause has passed again.
     pub fn sending(&mut self, now: Instant) {
         if self.open_until.is_some() {
             self.open_until = Some(now + self.pause());
         }
     }
 
-    /// Notes that the server has answered.
+    /// Records that the server answered, and closes the circuit.
     pub fn succeeded(&mut self) {
         *self = Self::new(self.pause_max);
     }
 
-    /// Notes that the server has not answered, or not to the end.
+    /// Records that the server did not send a complete answer.
     pub fn failed(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         if self.failures >= FAILURES_MAX {

@@ -1,42 +1,44 @@
-//! When dirty objects go to the lake, and how many at a time (dissertation 4.5.2, "Cleaning Dirty Objects").
+//! Decides when dirty objects are flushed to the lake, and how many at a time (dissertation 4.5.2, "Cleaning
+//! Dirty Objects").
 //!
-//! The dissertation flushes an object when it reaches a fixed lifetime, and keeps one that is expected to be
-//! short-lived for several times as long as such objects live. Its outlook (6.7) asks that the window for
-//! aging and the rate follow observations. Here, three things do:
+//! The dissertation flushes an object when it reaches a fixed lifetime, and keeps an object that is expected
+//! to be short-lived for a multiple of the mean lifetime of such objects. Its outlook (6.7) asks for an aging
+//! window and a flush rate that adapt to observations. Here, three values adapt:
 //!
 //! - **The age of normal objects** follows the ages at which objects died before their flush: nine of ten
-//!   such objects die before it. An object that has lived for longer will probably stay, and waits in vain.
-//!   From half full on it shrinks, so that a tier does not run full only because its objects are young.
+//!   such objects die before it. An object that has lived longer will probably stay, so waiting any longer
+//!   saves no flush. Once the tier is half full the age shrinks, so that young objects alone do not fill the
+//!   tier.
 //! - **The age of short-lived ones** is five times the mean age at death of their kind, as in the
 //!   dissertation.
-//! - **The number of flushes at a time** grows by one after each round that the lake took, and is halved
-//!   when the lake is overloaded, silent, or takes several times as long as before. Clients go first: flushes
-//!   use a quarter of the requests that the lake takes at a time, and go one by one while clients wait for
-//!   it. A tier that is nearly full goes before all else.
+//! - **The number of flushes at a time** grows by one after each successful round, and is halved when the
+//!   lake is overloaded, does not answer, or takes several times as long as before. Clients have priority:
+//!   flushes use at most a quarter of the lake's concurrent requests, and run one at a time while clients
+//!   wait for the lake. If the tier is nearly full, flushes take priority over clients.
 //!
-//! The configured ages are the most that an object waits; a tier without deaths uses them as they are.
+//! The configured ages are upper bounds; a tier that has seen too few deaths uses them unchanged.
 //!
-//! **Only the deaths of objects younger than the age are seen**, for the others are at the lake by then. The
-//! 90th percentile of the ages seen is always less than the age, so an age that is set to it falls from step
-//! to step down to its floor, for any ages at death. [`HEADROOM`] is the room that the age keeps beyond the
-//! percentile, so that it also grows again.
+//! **Only objects younger than the age are seen to die**, because older objects have been flushed by then.
+//! The 90th percentile of the observed ages is therefore always below the age, and an age set to the
+//! percentile would shrink step by step to its floor whatever the true lifetimes are. [`HEADROOM`] keeps the
+//! age above the percentile, so that it can grow again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// The number of flushes at a time is never more than this.
+/// The maximum number of concurrent flushes.
 pub const FLUSHES_MAX: usize = 8;
 
-/// The number of deaths that the ages follow, of each kind.
+/// The number of recent deaths of each kind from which the age is computed.
 const DEATHS: usize = 256;
 
-/// With fewer deaths the configured age stands.
+/// With fewer recent deaths the configured age applies.
 const DEATHS_MIN: usize = 32;
 
-/// A death is forgotten after this time: the job that caused it may have ended.
+/// How long a death counts: the job that caused it may have ended since.
 const DEATH_LASTS: Duration = Duration::from_hours(1);
 
-/// The part of deaths, in percent, before which the flush would be in vain.
+/// The percentage of objects that should die before their flush, which then costs nothing.
 const PERCENTILE: usize = 90;
 
 /// The age, as a multiple of that percentile. If ages at death are spread evenly up to the age, then 9/10 of
@@ -58,20 +60,20 @@ const HALF_FULL: f64 = 0.5;
 /// How full the tier is when normal objects are due at once, and cleaning goes before all else.
 const NEARLY_FULL: f64 = 0.9;
 
-/// The number of flushes is halved at most once in this time.
+/// The minimum time between two halvings of the number of flushes.
 const HALVING_PAUSE: Duration = Duration::from_secs(1);
 
-/// Flushes use at most this fraction of the requests that the lake takes at a time.
+/// Flushes use at most one in this many of the lake's concurrent requests.
 const PART_OF_LAKE: usize = 4;
 
-/// The number of flushes of about the same size whose times are compared.
+/// The number of recent flushes of similar size whose durations are compared.
 const TIMES: usize = 16;
 
 /// The lake is slow when flushes take this many times as long as they did.
 const SLOW: f64 = 4.0;
 
-/// After each flush, the best time of its size is taken for so many times as long: a lake that is slower for
-/// good is not slow any more after some hundred flushes.
+/// Factor by which the best duration of a size class grows with each flush, so that a lake that has become
+/// permanently slower stops counting as slow after a few hundred flushes.
 const FORGETTING: f64 = 1.01;
 
 /// All objects up to this size take about the same time.
@@ -80,36 +82,36 @@ const SMALL_BYTES: u64 = 64 << 10;
 /// How long an object is expected to live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// As long as any other.
+    /// No shorter than usual.
     Normal,
-    /// Not for long: its writer or a rule says so.
+    /// Briefly, according to its writer or a configured rule.
     Short,
 }
 
-/// The ages at which objects are due, at most.
+/// Upper bounds of the ages at which objects are flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// That of normal objects.
+    /// For normal objects.
     pub age: Duration,
-    /// That of short-lived ones.
+    /// For short-lived objects.
     pub short_age: Duration,
 }
 
 /// How full a tier is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
-    /// The bytes in its store.
+    /// Bytes stored in the tier.
     pub stored_bytes: u64,
-    /// The most that may be there.
+    /// Capacity of the tier in bytes.
     pub capacity_bytes: u64,
 }
 
-/// The requests of clients at the lake.
+/// The load of the lake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// The number of requests that the lake takes at a time.
+    /// The limit of concurrent requests to the lake.
     pub requests_max: usize,
-    /// Whether requests of clients wait for others to end.
+    /// True if client requests are queued for the lake.
     pub clients_wait: bool,
 }
 
@@ -126,7 +128,7 @@ pub struct Flushed {
     pub now: Duration,
 }
 
-/// The state of the lake that the end of a flush shows.
+/// The outcome of a flush, as far as it shows the state of the lake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushEnd {
     /// The lake took the object.
@@ -137,7 +139,7 @@ pub enum FlushEnd {
     Failed,
 }
 
-/// When objects go to the lake, and how many at a time.
+/// When objects are flushed to the lake, and how many at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The age at which a normal object is due.
@@ -148,7 +150,7 @@ pub struct Plan {
     pub flushes: usize,
 }
 
-/// The facts about one tier.
+/// What is known about the deaths and flushes of one tier.
 #[derive(Clone, Debug)]
 pub struct Cleaning {
     bounds: Bounds,
@@ -158,7 +160,7 @@ pub struct Cleaning {
 }
 
 impl Cleaning {
-    /// A tier of which nothing is known yet.
+    /// Creates the state of a tier without observations.
     pub fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
@@ -168,7 +170,7 @@ impl Cleaning {
         }
     }
 
-    /// Notes that an object died at `now` before its flush, by an overwrite or a removal.
+    /// Records that an object was overwritten or deleted at `now`, before its flush.
     pub fn died(&mut self, kind: Kind, age: Duration, now: Duration) {
         match kind {
             Kind::Normal => self.normal.add(age, now),
@@ -176,12 +178,13 @@ impl Cleaning {
         }
     }
 
-    /// Notes how a flush ended.
+    /// Records the outcome of a flush.
     pub fn flushed(&mut self, flushed: Flushed) {
         self.flushes.note(flushed);
     }
 
-    /// When objects of the tier go to the lake at `now`, while the tier is so full, and the lake so busy.
+    /// Computes the flush ages and the number of flushes at `now`, from the fill of the tier and the load of
+    /// the lake.
     pub fn plan(&self, fill: Fill, load: Load, now: Duration) -> Plan {
         let Bounds { age, short_age } = self.bounds;
         let full = fill.part();
@@ -207,24 +210,24 @@ impl Cleaning {
 }
 
 impl Fill {
-    /// Whether cleaning goes before all else.
+    /// Returns true if the tier is so full that flushes take priority over clients.
     pub fn is_urgent(self) -> bool {
         self.part() > NEARLY_FULL
     }
 
-    /// The part of the capacity that is in use.
+    /// The fraction of the capacity in use.
     fn part(self) -> f64 {
-        // Without a capacity there is no room.
+        // A capacity of 0 counts as full.
         self.stored_bytes as f64 / self.capacity_bytes.max(1) as f64
     }
 }
 
-/// 1 up to `from`, 0 from `to` on, and linear in between.
+/// Falls linearly from 1 at `from` to 0 at `to`.
 fn left(full: f64, from: f64, to: f64) -> f64 {
     ((to - full) / (to - from)).clamp(0.0, 1.0)
 }
 
-/// The latest deaths: when they were, and at which age.
+/// The latest deaths, each with its time and the age of the object.
 #[derive(Clone, Debug, Default)]
 struct AgesAtDeath(VecDeque<(Duration, Duration)>);
 
@@ -265,7 +268,7 @@ impl AgesAtDeath {
 #[derive(Clone, Debug)]
 struct Flushes {
     at_a_time: usize,
-    /// The flushes of this round that the lake took.
+    /// Successful flushes in this round.
     taken: usize,
     halved_at: Option<Duration>,
     times: BTreeMap<u32, Times>,
@@ -313,9 +316,9 @@ impl Flushes {
         }
     }
 
-    /// Whether the latest flushes of about this size took much longer than earlier ones.
+    /// Returns true if recent flushes of similar size took much longer than earlier ones.
     fn are_slow(&mut self, Flushed { size_bytes, took, .. }: Flushed) -> bool {
-        // Sizes that are alike differ by less than four times.
+        // Sizes in one class differ by less than a factor of four.
         let size = size_bytes.max(SMALL_BYTES).ilog2() / 2;
         self.times.entry(size).or_default().are_slow_with(took)
     }
@@ -329,8 +332,8 @@ struct Times {
 }
 
 impl Times {
-    /// Whether most of the latest flushes, this one included, took [`SLOW`] times the best time. The next
-    /// such word needs as many flushes again.
+    /// Returns true if most of the latest flushes, including this one, took [`SLOW`] times the best duration.
+    /// The window then restarts, so the next verdict takes [`TIMES`] more flushes.
     fn are_slow_with(&mut self, took: Duration) -> bool {
         self.latest.push_back(took);
         if self.latest.len() < TIMES {

@@ -1,10 +1,11 @@
-//! Fair queueing: work waits in one line for each payer, and payers are served by how much they have had.
+//! Fair queueing: each payer has a line of waiting work, and the payer that has had the least for its share
+//! is served next.
 //!
 //! Start-time fair queueing: each payer has the virtual time at which its next piece of work is due. The
-//! queue serves the work that is due first. Each piece moves its payer's time on by its cost over the payer's
-//! share. A payer that comes back after a rest is due now, and goes ahead of payers that have had their part.
-//! It gets no more credit for the rest than the queue allows. A little credit preserves the part of a payer
-//! that rests only while its answers travel: its next request comes a moment after its turn.
+//! queue serves the work that is due first. Each piece of work advances its payer's time by its cost divided
+//! by the payer's share. A payer that returns after being idle is due now, ahead of payers that have used
+//! their share. Its credit for the idle time is bounded. A small credit preserves the share of a payer that
+//! is idle only while its answers travel, because its next request arrives shortly after its turn.
 
 mod concurrency;
 
@@ -12,32 +13,32 @@ pub use concurrency::ConcurrencyLimit;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A payer: work is done in its name, and counted against its share.
+/// The party on whose account work is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payer {
-    /// Tells payers apart.
+    /// Identifies the payer.
     pub id: u32,
-    /// How much of the scarce resource it gets, compared with other payers that want it too; at least 1.
+    /// Its weight relative to other payers with waiting work; at least 1.
     pub share: u32,
 }
 
 /// Virtual time of one unit of cost at share 1. Shares up to this value still move the time.
 const UNIT: u64 = 1 << 10;
 
-/// Lines without work are forgotten when there are this many more of them than lines with work.
+/// Slack before idle lines are forgotten, see [`FairQueue::forget_idle`].
 const IDLE_LINES_MAX: usize = 64;
 
 /// Waiting work, of any number of payers.
 #[derive(Debug)]
 pub struct FairQueue<T> {
-    /// Lines by payer. There are few, and each poll of a connection looks here: a tree finds them sooner than
-    /// a table does.
+    /// Lines by payer. There are few, and each poll of a connection looks one up, for which a tree is faster
+    /// than a hash table.
     lines: BTreeMap<u32, Line<T>>,
-    /// Payers with waiting work, the one that is due first in front.
+    /// Payers with waiting work by due time, earliest first.
     due: BTreeSet<(u64, u32)>,
-    /// The virtual time: the latest at which any work that was served was due.
+    /// The virtual time: the latest due time of any work served so far.
     now: u64,
-    /// The cost that a payer may make up for after a rest.
+    /// The maximum cost that a payer may catch up on after being idle.
     credit: u64,
     waiting: usize,
 }
@@ -47,7 +48,7 @@ struct Line<T> {
     due: u64,
     begun: VecDeque<Work<T>>,
     new: VecDeque<Work<T>>,
-    /// Which of the two is next when both have work.
+    /// True if `new` is served before `begun` when both have work.
     new_is_next: bool,
 }
 
@@ -105,7 +106,7 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// A queue in which a payer may make up for a rest by work of cost `credit`.
+    /// Creates a queue in which a payer may catch up on work of cost `credit` after being idle.
     pub fn with_credit(credit: u64) -> Self {
         Self {
             credit,
@@ -118,9 +119,8 @@ impl<T> FairQueue<T> {
         self.line_for_more(payer).new.push_back((payer, cost, item));
     }
 
-    /// Adds work that was served before and holds something that other work waits for. Of the pieces of its
-    /// payer that are served, at least every other one is of this kind; towards other payers it counts like
-    /// any work.
+    /// Adds work that was served before and still holds a resource for which other work waits. At least every
+    /// other piece served for its payer is begun work; relative to other payers it counts like any work.
     pub fn push_begun(&mut self, payer: Payer, cost: u64, item: T) {
         self.line_for_more(payer).begun.push_back((payer, cost, item));
     }
@@ -136,12 +136,12 @@ impl<T> FairQueue<T> {
         line
     }
 
-    /// Takes out the work whose turn it is.
+    /// Removes and returns the work that is due first.
     pub fn pop(&mut self) -> Option<T> {
         self.pop_where(|_, _| true)
     }
 
-    /// Takes out the work whose turn it is, passing over payers whose next piece `may` not be served now.
+    /// As [`FairQueue::pop`], but skips payers for whose next piece `may` returns false.
     pub fn pop_where(&mut self, mut may: impl FnMut(Payer, &T) -> bool) -> Option<T> {
         let lines = &self.lines;
         let may_go = |(_, id): &&(u64, u32)| {
@@ -162,9 +162,10 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
-    /// Charges a payer for a cost that was not known when the work was served.
+    /// Charges a payer for cost that was unknown when the work was served.
     pub fn charge(&mut self, payer: Payer, cost: u64) {
-        // A payer without a line has no work here and was not served lately: no other payer waited for it.
+        // A payer without a line has no waiting work and was not served recently, so no other payer waited
+        // for it.
         let Some(line) = self.lines.get_mut(&payer.id) else {
             return;
         };
@@ -176,22 +177,22 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// The number of pieces of work that wait.
+    /// The number of waiting pieces of work.
     pub fn len(&self) -> usize {
         self.waiting
     }
 
-    /// Whether no work waits.
+    /// Returns true if no work waits.
     pub fn is_empty(&self) -> bool {
         self.waiting == 0
     }
 
-    /// The number of pieces of work of one payer that wait.
+    /// The number of waiting pieces of work of one payer.
     pub fn len_of(&self, id: u32) -> usize {
         self.lines.get(&id).map_or(0, Line::len)
     }
 
-    /// Drops the work of one payer that is no longer wanted.
+    /// Drops the waiting work of one payer for which `wanted` returns false.
     pub fn retain(&mut self, id: u32, mut wanted: impl FnMut(&T) -> bool) {
         let Some(line) = self.lines.get_mut(&id) else {
             return;
@@ -205,8 +206,8 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Forgets idle lines: a line without work is worth keeping only while it shows that its payer has had
-    /// more than others.
+    /// Forgets idle lines once they are the majority. An idle line is kept only while its payer is ahead of
+    /// its share and others wait.
     fn forget_idle(&mut self) {
         if self.lines.len() > self.due.len() * 2 + IDLE_LINES_MAX {
             let (now, contended) = (self.now, !self.due.is_empty());

@@ -1,9 +1,9 @@
-//! Names for blocks that are equally spread over 64 bits, the same on every machine and in every release.
+//! Block names uniformly distributed over 64 bits, the same on every machine and in every release.
 
 use crate::{BlockId, VersionId};
 
-/// 64 bits that stand for a block or for its place, each of them as likely set as not. Two of n share one
-/// with probability n²/2⁶⁵: 10⁻⁷ among two million.
+/// 64 uniformly distributed bits that stand for a block or for its place. Among n blocks, two share a
+/// fingerprint with probability n²/2⁶⁵: 10⁻⁷ among two million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(pub u64);
 
@@ -16,13 +16,13 @@ impl Fingerprint {
 
 /// A key that has a place on rings.
 pub trait Placed {
-    /// The place, from which [`crate::ring`] derives a home. The nodes of a cluster must agree on it: nodes
-    /// send each other the values, and a test pins them.
+    /// The place, from which [`crate::ring`] derives a home. All nodes of a cluster must compute the same
+    /// value, because nodes exchange values; a test pins them.
     fn place(&self) -> Fingerprint;
 }
 
 impl Placed for BlockId {
-    /// By object and index: a block of another version has the same place.
+    /// Depends on object and index only, so that all versions of a block have the same place.
     fn place(&self) -> Fingerprint {
         let mut object = [0; 8];
         object[..VersionId::OF_THE_OBJECT].copy_from_slice(&self.version.0[..VersionId::OF_THE_OBJECT]);

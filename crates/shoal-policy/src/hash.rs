@@ -11,9 +11,9 @@ pub(crate) fn hash(key: &impl Hash) -> u64 {
 
 /// Multiplies each word into the state and folds the product: the same on every machine and in every run.
 ///
-/// It is not keyed. The names of blocks are digests: an attacker who wants many of them to collide has to
-/// search for them, one digest a try, and gains only longer probes for their own blocks. The standard, keyed
-/// hasher costs more than the policy itself.
+/// It is not keyed. Block names are digests: an attacker has to compute one digest per attempt to find
+/// collisions, and gains only longer probes for their own blocks. The standard, keyed hasher costs more than
+/// the policy itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyHasher(u64);
 

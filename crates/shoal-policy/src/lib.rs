@@ -1,4 +1,4 @@
-//! Every decision that a Shoal node makes, as pure code: which block leaves, which may enter, where to look.
+//! The decisions of a Shoal node as pure code: which block to evict, which to admit, where to look for one.
 //!
 //! Nothing in this crate performs I/O, reads a clock, draws a random number or uses async: time and chance
 //! are arguments, so the simulator runs the same code as the node.
@@ -82,7 +82,7 @@ pub struct ObjectId(pub [u8; 16]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
 
-/// How wide a group of nodes caches together: L1 is a single node, L2 the nodes of a cluster, L3 those of a
+/// The scope in which nodes cache together: L1 is a single node, L2 the nodes of a cluster, L3 those of a
 /// data center.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Layer(pub u8);
@@ -94,8 +94,8 @@ impl Layer {
     pub const L2: Self = Self(2);
 }
 
-/// Where the bytes of a block came from. The same three words appear in headers, metric labels, log fields
-/// and legends.
+/// Where the bytes of a block came from. The same words appear in headers, metric labels, log fields and
+/// legends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// This node's own store.
@@ -109,7 +109,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The word used in headers, metric labels and logs.
+    /// The name used in headers, metric labels and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -120,7 +120,7 @@ impl Source {
     }
 }
 
-/// The part of the blocks of a read that was near: on this node, on another one, or in a tier.
+/// How many of the blocks of a read came from a cache: this node, another one, or a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Found {
     /// Every block.
@@ -132,10 +132,10 @@ pub enum Found {
 }
 
 impl Found {
-    /// Every case.
+    /// All variants.
     pub const ALL: [Self; 3] = [Self::Complete, Self::Partial, Self::Nothing];
 
-    /// The word in metrics and `/status`.
+    /// The name in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Complete => "complete",

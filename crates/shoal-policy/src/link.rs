@@ -1,24 +1,24 @@
-//! How transfers share the link to the lake: in classes, the first of which goes before all others.
+//! How transfers share the link to the lake: in priority classes.
 //!
-//! A link has a bandwidth in each direction. A [`Meter`] gives permission to send or to receive some bytes at
-//! a time, so that all classes together stay within it (token buckets, as Netco's metered block transfers,
-//! section 5 of its paper). The rules, in their order:
+//! A link has a bandwidth in each direction. A [`Meter`] grants permission to send or receive a few bytes at
+//! a time, so that all classes together stay within the bandwidth (token buckets, as Netco's metered block
+//! transfers, section 5 of its paper). The rules, in order of priority:
 //!
-//! 1. **Guarantees.** Planned transfers, and clients' reads to which a plan promises a rate, get the rate
-//!    that the plan reserves, and cleaning gets a twentieth of the bandwidth, if they wait. All reservations
-//!    together are at most four fifths of the bandwidth.
-//! 2. **Clients.** A transfer that a client waits for goes as soon as the link has any room.
-//! 3. **Planned** transfers go within their own rate, which they never exceed.
+//! 1. **Guarantees.** Waiting planned transfers, and client reads to which a plan promises a rate, get the
+//!    rate that the plan reserves, and waiting cleaning gets a twentieth of the bandwidth. The sum of all
+//!    reservations is capped at four fifths of the bandwidth.
+//! 2. **Clients.** A transfer for which a client waits proceeds as soon as the link has any room.
+//! 3. **Planned** transfers proceed at their own rate, which they never exceed.
 //! 4. **Prefetch**, and then
-//! 5. **cleaning** get the rest, all of it, at once.
+//! 5. **cleaning** get all of the remaining bandwidth at once.
 //!
-//! Transfers of the classes after the clients go only when the link has room for a whole quantum. So they
-//! leave no debt: a client never waits for them, except for the bytes that are on their way, and of those
-//! there are few ([`ahead_bytes`]). While a client's first bytes are expected they hold back, for a twelfth
-//! of the time at most. Within a class, payers take turns by bytes ([`fair`](crate::fair)).
+//! Transfers of the classes below clients proceed only if the link has room for a whole quantum. So they
+//! leave no debt: a client waits only for their bytes in flight, which are few ([`ahead_bytes`]). They are
+//! held back while a client's first bytes are expected, for at most a twelfth of the time. Within a class,
+//! payers take turns by bytes ([`fair`](crate::fair)).
 //!
-//! Prefetch has no guarantee: while clients use all of the link it waits, because it is work that may be in
-//! vain. Cleaning has one, because dirty objects pile up without it.
+//! Prefetch has no guarantee and waits while clients use the whole link, because nobody may ever read its
+//! bytes. Cleaning has one, because dirty objects would pile up without it.
 
 mod ahead;
 mod bucket;
@@ -34,24 +34,24 @@ pub use meter::{Ask, Granted, Meter};
 pub use news::{Heard, News};
 pub use shares::shares;
 
-/// The purpose of a transfer. The first class goes first.
+/// The purpose of a transfer, highest priority first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// A client waits for it: reads, writes, and all other requests.
     Client,
-    /// A plan says when it happens, and how fast.
+    /// A plan schedules its time and rate.
     Planned,
-    /// A client will probably want it.
+    /// A client will probably read its bytes.
     Prefetch,
-    /// It brings dirty objects to the lake.
+    /// It writes dirty objects to the lake.
     Cleaning,
 }
 
 impl Class {
-    /// Every class, the first one first.
+    /// All classes, highest priority first.
     pub const ALL: [Self; 4] = [Self::Client, Self::Planned, Self::Prefetch, Self::Cleaning];
 
-    /// The word in metrics, on pages and between nodes.
+    /// The name in metrics, on pages and in messages between nodes.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -61,7 +61,7 @@ impl Class {
         }
     }
 
-    /// The class of a word.
+    /// Parses the name of a class.
     pub fn of_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.as_str() == word)
     }
@@ -86,7 +86,7 @@ impl Direction {
     /// Both directions.
     pub const ALL: [Self; 2] = [Self::Down, Self::Up];
 
-    /// The word in metrics and on pages.
+    /// The name in metrics and on pages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Down => "down",

@@ -1,17 +1,17 @@
-//! Which node a client should use: the one that shares most of its place, and among equals always the same
-//! one.
+//! Which node a client should use: the topologically nearest one, and among equally near ones always the
+//! same.
 //!
 //! Places are compared from the outside in: `dc1/cluster-a/rack-1` shares three levels with itself, two with
 //! another rack of the cluster, one with another cluster. Nodes that share equally many levels with a client
 //! are equally near, and a *weighted rendezvous* decides among them (Thaler and Ravishankar 1998). Each pair
-//! of client and node has its own number. So a client stays with one node for as long as the node lives,
-//! clients spread over the nodes by their weights, and a node that goes hands on its own clients and no
-//! others. All callers that see the same nodes decide alike, without talking to each other.
+//! of client and node has its own random number. So a client stays with one node as long as the node lives,
+//! clients spread over the nodes in proportion to their weights, and a node that leaves moves only its own
+//! clients. All callers with the same view of the nodes decide alike, without communication.
 //!
-//! Load moves clients only where it differs. A node whose load is up to [`SIMILAR_LOADS`] above that of the
-//! least loaded of its equals has full weight, so the ups and downs of each second move no client and every
-//! client finds its own blocks again. Beyond that, the weight falls in a straight line to zero at full load,
-//! and clients move in proportion.
+//! Only differences in load move clients. A node whose load is at most [`SIMILAR_LOADS`] above that of the
+//! least loaded of its equals has full weight, so short fluctuations move no client, and clients stay where
+//! their blocks are cached. Beyond that, the weight falls linearly to zero at full load, and clients move in
+//! proportion.
 
 use std::collections::BTreeMap;
 
@@ -21,21 +21,21 @@ use crate::fingerprint::mix;
 /// Loads (0 to 1) that differ by no more than this count as equal.
 pub const SIMILAR_LOADS: f64 = 0.1;
 
-/// A node that could be the answer.
+/// A node that the client could use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate<'a> {
     /// The node.
     pub node: NodeId,
     /// Its place, outermost level first, levels separated by slashes.
     pub topology: &'a str,
-    /// Requests in flight as a share of the most that it takes, 0 to 1.
+    /// Requests in flight as a fraction of the node's limit, 0 to 1.
     pub load: f64,
 }
 
-/// The client that asks.
+/// The client that needs a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client<'a> {
-    /// Its place; `None` when it is unknown, and then all nodes are equally far.
+    /// Its place; if `None`, all nodes are equally far.
     pub topology: Option<&'a str>,
     /// Distinguishes it from other clients, such as a digest of its address.
     pub key: u64,
@@ -48,12 +48,12 @@ pub struct Ranked {
     pub index: usize,
     /// Levels of topology that it shares with the client.
     pub shared_levels: usize,
-    /// Its part in the choice among nodes that share as many levels: 1, or less if it carries more load than
-    /// they do.
+    /// Its weight in the choice among nodes that share as many levels: 1, or less if it carries more load
+    /// than they do.
     pub weight: f64,
 }
 
-/// The candidates in the order in which the client should try them.
+/// Returns the candidates in the order in which the client should try them.
 pub fn rank(client: Client<'_>, candidates: &[Candidate<'_>]) -> Vec<Ranked> {
     let shared_with = |candidate: &Candidate<'_>| {
         client
@@ -100,15 +100,15 @@ fn weight(load: f64, least_load: f64) -> f64 {
     (1.0 - excess.max(0.0) / (1.0 - SIMILAR_LOADS)).max(0.0)
 }
 
-/// A load that is not a number or not a share counts as full: a node that counts wrongly should not draw
-/// clients.
+/// A load that is not a number or outside 0 to 1 counts as full, because a node that reports nonsense should
+/// not attract clients.
 fn within_bounds(load: f64) -> f64 {
     if (0.0..=1.0).contains(&load) { load } else { 1.0 }
 }
 
 /// Nodes race for each client. Arrival times are exponential with the weight as their rate, so a node is
-/// first with the probability of its weight among all weights. A change of weight moves only the clients that
-/// the difference is worth.
+/// first with the probability of its weight among all weights. A change of weight moves only as many clients
+/// as it accounts for.
 fn arrival(client: u64, node: NodeId, weight: f64) -> f64 {
     let bits = mix(mix(client) ^ mix(node.0).rotate_left(32));
     // A float holds 53 bits; the half keeps the share off 0, which has no logarithm.

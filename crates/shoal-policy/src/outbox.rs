@@ -1,10 +1,9 @@
-//! Small messages that wait for others to the same receiver, and which of them are dropped when too many
-//! wait.
+//! Batches small messages by receiver, and drops the least important when too many wait.
 //!
-//! The first message to a receiver waits for [`AGGREGATION`] (C2P 3.2, *Aggregation*), the others go with it:
-//! the cost of sending hardly grows with the load. They go sooner when they fill a batch. When more wait for
-//! a receiver than there is room for, the least important are dropped, the oldest of them first (C2P 3.2,
-//! *Filter*).
+//! The first message to a receiver waits for [`AGGREGATION`] (C2P 3.2, *Aggregation*), and later ones are
+//! sent with it, so that the cost of sending hardly grows with the load. A full batch is sent at once. If
+//! more messages wait for a receiver than there is room for, the least important are dropped, the oldest of
+//! them first (C2P 3.2, *Filter*).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,19 +11,19 @@ use std::time::Duration;
 /// How long a message waits for others to the same receiver.
 pub const AGGREGATION: Duration = Duration::from_millis(200);
 
-/// The number of degrees of importance.
+/// The number of levels of importance.
 pub const DEGREES: usize = 8;
 
 /// A message as an [`Outbox`] sees it.
 pub trait Outgoing {
-    /// The room that it takes in a batch.
+    /// Its size in a batch.
     fn bytes(&self) -> usize;
 
     /// Its importance, below [`DEGREES`]. Under overload the least important messages are dropped first.
     fn importance(&self) -> usize;
 }
 
-/// Outgoing messages by receiver. Each receiver's wait in at most [`Limits::waiting_bytes`].
+/// Outgoing messages by receiver, at most [`Limits::waiting_bytes`] for each.
 #[derive(Debug)]
 pub struct Outbox<N, M> {
     waiting: BTreeMap<N, Waiting<M>>,
@@ -34,9 +33,9 @@ pub struct Outbox<N, M> {
 /// The bounds of an outbox, for each receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most that goes together. A larger message goes alone.
+    /// The maximum size of a batch. A larger message is sent alone.
     pub batch_bytes: usize,
-    /// The most that waits.
+    /// The maximum size of all waiting messages.
     pub waiting_bytes: usize,
 }
 
@@ -44,7 +43,7 @@ pub struct Limits {
 struct Waiting<M> {
     since: Duration,
     bytes: usize,
-    /// The number of messages that have come, by which those of all degrees are put into order.
+    /// The number of messages pushed so far; numbers order the messages of all levels.
     came: u64,
     /// By importance, oldest first.
     messages: [VecDeque<(u64, M)>; DEGREES],
@@ -56,12 +55,12 @@ struct Waiting<M> {
 pub struct Pushed<M> {
     /// The messages dropped to make room; the new one itself if all others were more important.
     pub dropped: Vec<M>,
-    /// Whether the time at which something is due may have changed.
+    /// True if the next due time may have changed.
     pub hastens: bool,
 }
 
 impl<N: Copy + Ord, M: Outgoing> Outbox<N, M> {
-    /// An empty outbox.
+    /// Creates an empty outbox.
     pub const fn new(limits: Limits) -> Self {
         Self {
             waiting: BTreeMap::new(),
@@ -69,8 +68,8 @@ impl<N: Copy + Ord, M: Outgoing> Outbox<N, M> {
         }
     }
 
-    /// Queues a message for a receiver. When there is no room, the least important of those that wait are
-    /// dropped, the oldest first; the new one is dropped if that does not make enough room for it.
+    /// Queues a message for a receiver. If there is no room, the least important waiting messages are
+    /// dropped, oldest first; the new one is dropped if that does not make enough room.
     pub fn push(&mut self, message: M, to: N, now: Duration) -> Pushed<M> {
         let Limits {
             batch_bytes,
@@ -100,9 +99,8 @@ impl<N: Copy + Ord, M: Outgoing> Outbox<N, M> {
         }
     }
 
-    /// Removes the messages that are due for receivers that are `ready`: one batch for each of them, in the
-    /// order in which the messages came. Messages that do not fit wait for the next batch, which is due at
-    /// once.
+    /// Removes the due messages for receivers that are `ready`: one batch each, in the order in which they
+    /// were pushed. Messages that do not fit wait for the next batch, which is due at once.
     pub fn take_due(&mut self, now: Duration, ready: impl Fn(N) -> bool) -> Vec<(N, Vec<M>)> {
         let batch_bytes = self.limits.batch_bytes;
         let mut due = Vec::new();
@@ -115,7 +113,7 @@ impl<N: Copy + Ord, M: Outgoing> Outbox<N, M> {
         due
     }
 
-    /// When [`Outbox::take_due`] next has something to return; `None` while nothing waits.
+    /// The time at which [`Outbox::take_due`] next has something to return; `None` while nothing waits.
     pub fn next_due(&self, ready: impl Fn(N) -> bool) -> Option<Duration> {
         let waiting = self.waiting.iter().filter(|(to, _)| ready(**to));
         waiting
@@ -123,7 +121,7 @@ impl<N: Copy + Ord, M: Outgoing> Outbox<N, M> {
             .min()
     }
 
-    /// Forgets the messages to receivers that are not to be `kept`, and returns them.
+    /// Removes and returns the messages to receivers for which `kept` returns false.
     pub fn retain(&mut self, kept: impl Fn(N) -> bool) -> Vec<M> {
         let gone = self.waiting.extract_if(.., |to, _| !kept(*to));
         gone.flat_map(|(_, mut waiting)| waiting.take(usize::MAX))
@@ -173,7 +171,7 @@ impl<M: Outgoing> Waiting<M> {
         Some(message)
     }
 
-    /// Takes the oldest messages, at least one and otherwise as many as fit.
+    /// Removes the oldest messages: as many as fit, but at least one.
     fn take(&mut self, batch_bytes: usize) -> Vec<M> {
         let (mut batch, mut bytes) = (Vec::new(), 0_usize);
         loop {

@@ -1,12 +1,12 @@
-//! How fast a transfer of many blocks goes: no faster than its rate, and just fast enough for its deadline.
+//! The rate of a transfer of many blocks: at most its maximum rate, and just fast enough for its deadline.
 //!
-//! A transfer with a deadline takes as much of the link as it needs and leaves the rest: its rate is the
-//! bytes that are left, divided by the time that is left. A tenth of that time is kept in hand, so that a
-//! transfer that was held up catches up before the deadline and not at it.
+//! A transfer with a deadline uses only as much of the link as it needs: its rate is the remaining bytes
+//! divided by the remaining time. A tenth of that time is kept in reserve, so that a delayed transfer catches
+//! up before the deadline.
 
 use std::time::Duration;
 
-/// The part of the time left in which a transfer with a deadline is to be over, in percent.
+/// A transfer with a deadline aims to finish within this percentage of the remaining time.
 const PLANNED_PERCENT: u128 = 90;
 
 /// The pace of one transfer. Times are counted from an origin of the caller's choice.
@@ -14,23 +14,24 @@ const PLANNED_PERCENT: u128 = 90;
 pub struct Pace {
     rate_max: Option<u64>,
     deadline: Option<Duration>,
-    /// When the next block may go.
+    /// When the next block may be transferred.
     next: Duration,
 }
 
-/// Whether a transfer will be over in time.
+/// Whether a transfer will meet its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlook {
     /// It has no deadline, or will meet it.
     InTime,
-    /// It is slower than it would have to be, or may not be as fast.
+    /// It is slower than the deadline requires, or its maximum rate is.
     AtRisk,
-    /// The deadline is over.
+    /// The deadline has passed.
     Late,
 }
 
 impl Pace {
-    /// The pace of a transfer of at most `rate_max` bytes a second that should be over by `deadline`.
+    /// Creates the pace of a transfer of at most `rate_max` bytes per second that should finish by
+    /// `deadline`.
     pub const fn new(rate_max: Option<u64>, deadline: Option<Duration>) -> Self {
         Self {
             rate_max,
@@ -39,8 +40,8 @@ impl Pace {
         }
     }
 
-    /// The rate to go at in bytes a second; `None`: as fast as the link allows. `left_bytes` are the bytes
-    /// that are left, once their number is known.
+    /// The rate to use in bytes per second; `None` means as fast as the link allows. `left_bytes` is the
+    /// number of remaining bytes, once known.
     pub fn rate(&self, now: Duration, left_bytes: Option<u64>) -> Option<u64> {
         let needed = left_bytes.and_then(|left| self.needed(now, left, PLANNED_PERCENT));
         match (needed, self.rate_max) {
@@ -50,10 +51,10 @@ impl Pace {
         }
     }
 
-    /// Takes the turn of a block of `bytes`. Returns how long it has to wait before it goes.
+    /// Schedules a block of `bytes`, and returns how long it has to wait.
     pub fn take(&mut self, now: Duration, bytes: u64, left_bytes: Option<u64>) -> Duration {
         let starts = self.next.max(now);
-        // Fewer bytes were counted than there are: objects have grown since.
+        // If there are fewer bytes left than in this block, objects have grown since they were counted.
         let left_bytes = left_bytes.filter(|left| *left >= bytes);
         let until = |rate: Option<u64>| {
             let nanos = rate.map_or(0, |rate| {
@@ -62,14 +63,14 @@ impl Pace {
             starts.saturating_add(Duration::from_nanos(nanos.try_into().unwrap_or(u64::MAX)))
         };
         let next = until(self.rate(now, left_bytes));
-        // Beyond its deadline, only its rate holds a transfer up.
+        // Past its deadline, only its maximum rate limits a transfer.
         let next = self.deadline.map_or(next, |deadline| next.min(deadline));
         self.next = next.max(until(self.rate_max));
         starts.saturating_sub(now)
     }
 
-    /// Whether the transfer will be over in time if it goes on at `speed` bytes a second. Neither that nor
-    /// the bytes that are left are known at first.
+    /// Predicts whether the transfer will finish in time if it continues at `speed` bytes per second. The
+    /// speed and the number of remaining bytes are unknown at first.
     pub fn outlook(&self, now: Duration, left_bytes: Option<u64>, speed: Option<u64>) -> Outlook {
         let Some(deadline) = self.deadline.filter(|_| left_bytes != Some(0)) else {
             return Outlook::InTime;
@@ -87,7 +88,8 @@ impl Pace {
         }
     }
 
-    /// The rate that brings `left_bytes` in a part of the time left; `None` without a deadline, and after it.
+    /// The rate that transfers `left_bytes` in `percent` of the remaining time; `None` without a deadline or
+    /// after it.
     fn needed(&self, now: Duration, left_bytes: u64, percent: u128) -> Option<u64> {
         let left = self.deadline?.checked_sub(now)?.as_nanos() * percent / 100;
         let rate = (u128::from(left_bytes) * 1_000_000_000).checked_div(left)?;

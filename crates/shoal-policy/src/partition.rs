@@ -6,19 +6,20 @@
 //!
 //! `docs/explanation/partition.md` explains the reasons for this algorithm and its benefit. In short:
 //!
-//! - **The listing's s is s'.** The listing predicts with the present sizes on each turn of its loop, so all
-//!   candidates cost the same. It means the candidate's sizes. And among equals it takes the first, the
-//!   smallest L1: an idle node would lose its L1. Here the sizes nearest to the present ones win.
-//! - **It looks as far as the curves reach, and goes no further than the paper at once.** The paper tries
-//!   sizes within q = 5%. Files that are read whole, one after the other, are loops: a little more room saves
-//!   nothing, and enough of it saves everything.
-//! - mₗ are counts in one period, not ratios: the two layers have streams of different rates, and a seldom
-//!   used layer must not weigh as much as a busy one.
-//! - **A miss costs the time that room would save**: at the home only the way to the lake, at the reader all
-//!   of the wait. Misses are timed only for blocks that the shadow list knows: first uses miss at any size.
-//! - **Unanswered misses count**, for as long as they have waited. Otherwise the misses over a link that has
-//!   just broken down would count only when the breakdown is over.
-//! - Layers do not overlap, and each is taken to be independent of the others.
+//! - **The listing's s is s'.** The listing predicts with the present sizes in each iteration of its loop, so
+//!   all candidates cost the same. It means the candidate's sizes. Among equals it takes the first, which has
+//!   the smallest L1, so an idle node would lose its L1. Here the sizes nearest to the present ones win.
+//! - **It searches the whole range of the curves, but moves no further per period than the paper.** The paper
+//!   tries sizes within q = 5%. Files that are read whole, one after the other, are loops: a little more room
+//!   saves nothing, and enough of it saves everything.
+//! - mₗ are counts in one period, not ratios: the two layers have different request rates, and a rarely used
+//!   layer must not weigh as much as a busy one.
+//! - **A miss costs the time that room would save**: at the home only the round trip to the lake, at the
+//!   reader the whole wait. Only misses of blocks on the shadow list are timed, because first uses miss at
+//!   any size.
+//! - **Unanswered misses count**, for as long as they have waited. Otherwise misses over a broken link would
+//!   count only once the link is repaired.
+//! - Layers do not overlap, and are assumed to be independent of each other.
 
 #[cfg(test)]
 mod tests;
@@ -29,8 +30,8 @@ use crate::Layer;
 use crate::fingerprint::Fingerprint;
 use crate::mrc::{MissCurve, ReuseDistances, STEPS};
 
-/// How the layers of a node share its room, with the measurements that keep the split right. The node asks
-/// about every request, times the misses worth timing, and adapts once a period.
+/// How the layers of a node share its room, with the measurements that keep the split right. The node records
+/// every request, times the misses worth timing, and adapts once per period.
 #[derive(Debug)]
 pub struct Partition {
     /// From L1 outwards.
@@ -45,7 +46,8 @@ struct Share {
 }
 
 impl Partition {
-    /// Layers of equal size, one for each of `distances`, which reach to the capacity; the remainder is L1's.
+    /// Creates layers of equal size, one for each of `distances`, which cover the capacity; the remainder
+    /// goes to L1.
     pub fn even(capacity_bytes: u64, distances: Vec<ReuseDistances>) -> Self {
         assert!(!distances.is_empty(), "a node has an L1");
         let layers = distances.len() as u64;
@@ -65,22 +67,22 @@ impl Partition {
         self.layers[place(layer)].size_bytes
     }
 
-    /// Records a request to a layer for a block of `bytes`, which the layer may or may not hold. If it
-    /// misses, and only if this returns true, report the answer to [`Partition::missed`] when it is there: a
+    /// Records a request to a layer for a block of `bytes`, which the layer may or may not hold. If this
+    /// returns true and the request misses, report the answer to [`Partition::missed`] when it arrives: a
     /// larger layer would have had the block.
     pub fn requested(&mut self, layer: Layer, block: Fingerprint, bytes: u64) -> bool {
         self.layers[place(layer)].distances.record(block, bytes).is_some()
     }
 
-    /// Records that a miss of a layer was answered, `latency` after it was found to be one.
+    /// Records that a miss of a layer was answered `latency` after it was detected.
     pub fn missed(&mut self, layer: Layer, latency: Duration) {
         self.layers[place(layer)].miss_latency.record(latency);
     }
 
-    /// Ends a period: brings each layer nearer to the size that would have served the last periods best, see
-    /// [`adapt`]. The holder of the blocks shrinks a layer before another grows. `pace` says how far layers
-    /// move, and how fast periods are forgotten. `unanswered` gives, from L1 outwards, the total time that
-    /// the misses that are worth timing and still unanswered have waited by now.
+    /// Ends a period: moves each layer towards the size that would have served the last periods best, see
+    /// [`adapt`]. `pace` determines how far layers move, and how fast earlier periods fade. `unanswered` is,
+    /// from L1 outwards, the total time that timed misses without an answer have waited so far. The caller
+    /// must shrink layers before others grow.
     pub fn adapt(&mut self, pace: Pace, unanswered: &[Duration]) {
         let curves: Vec<MissCurve> = self.layers.iter().map(|layer| layer.distances.curve()).collect();
         let layers = self.layers.iter().zip(&curves).zip(unanswered);
@@ -116,7 +118,7 @@ pub struct Demand<'a> {
     pub size_bytes: u64,
 }
 
-/// The latency of the misses of a layer: a moving average over periods, as old as the curves are.
+/// The latency of the misses of a layer: a moving average over periods, with the same decay as the curves.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MissLatency {
     misses: f64,
@@ -130,8 +132,8 @@ impl MissLatency {
         self.waited_seconds += latency.as_secs_f64();
     }
 
-    /// Ends a period: scales the records by `kept`, until little more than nothing is left. That rest stays:
-    /// otherwise a layer without misses would be taken for one whose misses cost nothing, and be emptied
+    /// Ends a period: scales the records by `kept`, but never below the weight of half a miss. Otherwise the
+    /// misses of a layer without recent misses would seem to cost nothing, and the layer would be emptied
     /// until it has some.
     pub fn decay(&mut self, kept: f64) {
         if self.misses > 1.0 {
@@ -141,12 +143,11 @@ impl MissLatency {
         }
     }
 
-    /// The mean; zero as long as there was no miss. Misses that are still unanswered have waited `unanswered`
-    /// by now, all together.
+    /// The mean latency; zero until the first miss. `unanswered` is the total time that misses without an
+    /// answer have waited so far.
     ///
-    /// This is all the waiting over the misses that ended: if waits were memoryless, it would be their
-    /// likeliest mean. Without the unanswered ones, a link that lets nothing pass would look as fast as it
-    /// was before.
+    /// This divides all waiting by the number of answered misses: the maximum-likelihood estimate of the mean
+    /// if waits were memoryless. Without the unanswered ones, a dead link would look as fast as before.
     pub fn mean(&self, unanswered: Duration) -> Duration {
         let waited_seconds = self.waited_seconds + unanswered.as_secs_f64();
         let ended = if self.misses == 0.0 { 1.0 } else { self.misses };
@@ -154,18 +155,17 @@ impl MissLatency {
     }
 }
 
-/// How fast layers follow the demand on them.
+/// How fast layers follow their demand.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// How far a layer may grow or shrink in one period. It bounds how much must be evicted at once.
+    /// The maximum change of a layer's size in one period, which bounds how much must be evicted at once.
     pub limit_bytes: u64,
-    /// The part of the counts up to now that remains after the period, from 0 to 1.
+    /// The factor by which earlier counts are scaled after the period, from 0 to 1.
     pub kept: f64,
 }
 
 impl Pace {
-    /// The paper's pace: q is 5% of the room that the layers share (Algorithm 2), and counts are halved (its
-    /// footnote 4).
+    /// The paper's pace: q is 5% of the capacity (Algorithm 2), and counts are halved (its footnote 4).
     pub const fn published(capacity_bytes: u64) -> Self {
         Self {
             limit_bytes: capacity_bytes / 20,
@@ -174,9 +174,9 @@ impl Pace {
     }
 }
 
-/// One step towards the sizes at which requests would have waited least in total. Returns the sizes in the
-/// order of the layers, with the same sum; none differs by more than `limit_bytes` from its present size.
-/// Call it once a period.
+/// Computes one step towards the sizes at which requests would have waited least in total. Returns the sizes
+/// in the order of the layers, with the same sum; none differs by more than `limit_bytes` from its present
+/// size. Call it once per period.
 ///
 /// Sizes are searched in steps of a thousandth of the sum, the resolution of the curves. Where nothing is
 /// better by more than rounding (an idle node, a flat stretch of a curve), sizes stay as they are.
@@ -196,7 +196,7 @@ pub fn waiting(layers: &[Demand], sizes_bytes: &[u64]) -> f64 {
     layers.map(|(layer, &size_bytes)| layer.waiting(size_bytes)).sum()
 }
 
-/// Sums of the same numbers in another order differ by less than this part.
+/// Relative rounding error of sums of the same numbers in a different order.
 const ROUNDING: f64 = 1e-9;
 
 impl Demand<'_> {
@@ -205,14 +205,15 @@ impl Demand<'_> {
     }
 }
 
-/// Goes from `now` to `best` in a straight line, as far as the layer with the longest way may go.
+/// Moves from `now` towards `best` in a straight line, until the layer with the largest change reaches
+/// `limit_bytes`.
 fn towards(best: &[u64], now: &[u64], limit_bytes: u64) -> Vec<u64> {
     let ways = best.iter().zip(now).map(|(best, now)| best.abs_diff(*now));
     let longest_bytes = ways.max().unwrap_or(0);
     if longest_bytes <= limit_bytes {
         return best.to_vec();
     }
-    // Rounded up: a layer that has a way to go moves, however short its part of it is.
+    // Rounded up, so that every layer that should move does.
     let part = |way: u64| {
         let scaled = (u128::from(way) * u128::from(limit_bytes)).div_ceil(u128::from(longest_bytes));
         scaled as u64
@@ -234,10 +235,9 @@ fn towards(best: &[u64], now: &[u64], limit_bytes: u64) -> Vec<u64> {
 
 /// The sizes with the least waiting, and of those the nearest to the present ones.
 ///
-/// Layers do not influence each other, so this is a knapsack: the cheapest way in which the first n layers
-/// take up a given number of steps extends the cheapest ways of the first n - 1. It is exact for curves of
-/// any shape, in time steps² × layers. It climbs no hills, so it cannot get stuck on one where curves are not
-/// convex.
+/// Layers are independent, so this is a knapsack: the cheapest way for the first n layers to use a given
+/// number of steps extends the cheapest ways of the first n - 1. It is exact for curves of any shape, convex
+/// or not, in time O(steps² × layers).
 fn best(layers: &[Demand]) -> Vec<u64> {
     let capacity_bytes: u64 = layers.iter().map(|layer| layer.size_bytes).sum();
     let step_bytes = (capacity_bytes / STEPS as u64).max(1);
@@ -248,7 +248,7 @@ fn best(layers: &[Demand]) -> Vec<u64> {
         let costs: Vec<Cost> = (0..=all_steps)
             .map(|steps| layer.cost(steps, step_bytes))
             .collect();
-        // Sums that leave steps unused after the last layer are of no interest.
+        // The last layer has to use up all steps, so smaller sums need not be computed.
         let first = if number == layers.len() { all_steps } else { 0 };
         let (sums, places) = (0..=all_steps)
             .map(|sum| {
@@ -285,15 +285,14 @@ struct Cost {
 }
 
 impl Cost {
-    /// A derived order has to check whether each `waiting` is a number; with it, adapting takes nine times as
-    /// long.
+    /// `partial_cmp` has to check for NaN, which makes adapting nine times slower.
     const fn is_less(self, other: Self) -> bool {
         self.waiting < other.waiting || (self.waiting <= other.waiting && self.way < other.way)
     }
 }
 
-/// The least cost when the layers of `least` and one more, of `costs`, have `sum` steps, and how many of them
-/// the latter has.
+/// Returns the least cost of distributing `sum` steps over the layers of `least` and one more with `costs`,
+/// and the number of steps of the latter.
 fn cheapest(least: &[Cost], costs: &[Cost], sum: usize) -> (Cost, usize) {
     let fewest = (sum + 1).saturating_sub(least.len());
     let others = least[..=sum - fewest].iter().rev();
@@ -321,7 +320,7 @@ impl Demand<'_> {
         (self.size_bytes / step_bytes) as usize
     }
 
-    /// The size of the layer at `steps`. The remainder of its present size stays as it is.
+    /// The size of the layer with `steps` steps, keeping the remainder of its present size.
     const fn size_at(&self, steps: usize, step_bytes: u64) -> u64 {
         self.size_bytes % step_bytes + steps as u64 * step_bytes
     }

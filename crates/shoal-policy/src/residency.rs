@@ -1,11 +1,11 @@
-//! The keys that a cache holds, the room that they take, and which of them leave to make room for others.
+//! The keys that a cache holds, the room that they take, and their eviction.
 //!
 //! Room is a promise: `used + reserved + leaving <= capacity` after every step. It is taken *before* bytes
 //! are written ([`Residency::reserve`]) and given back only *after* they are gone ([`Residency::left`]), so
-//! the promise also holds while many blocks come and go at once.
+//! the promise also holds while many blocks are written and removed concurrently.
 //!
-//! A *pinned* key is no policy's business: the policy forgets it, so that no search for a victim meets it,
-//! and gets it back as one just used when the pin ends ([`Residency::pin`]).
+//! A *pinned* key is set aside by the policy, so that no search for a victim finds it, and returns as just
+//! used when the pin ends ([`Residency::pin`]).
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::admission::Refusal;
 use crate::eviction::Eviction;
 
-/// The keys that a cache holds and the room that they take; `P` decides which leaves first.
+/// The keys that a cache holds and the room that they take; `P` decides which is evicted first.
 #[derive(Debug)]
 pub struct Residency<K, P> {
     policy: P,
@@ -26,15 +26,15 @@ pub struct Residency<K, P> {
     reserved_bytes: u64,
     /// Taken by keys that are forgotten but not yet gone.
     leaving_bytes: u64,
-    /// The held keys that the policy does not know of, with their bytes.
+    /// The pinned keys, which the policy has set aside, with their sizes.
     pinned: HashMap<K, u64>,
-    /// Taken by them.
+    /// Taken by pinned keys.
     pinned_bytes: u64,
-    /// The most that they may take.
+    /// The maximum that pinned keys may take.
     pinned_bytes_max: u64,
 }
 
-/// Where eviction ahead of need starts and where it stops, in bytes.
+/// The bounds between which eviction ahead of demand runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
     /// Eviction starts above it.
@@ -43,14 +43,15 @@ pub struct Watermarks {
     pub low_bytes: u64,
 }
 
-/// Room for a key that is about to be written. Give it back: [`Residency::commit`] or [`Residency::cancel`].
+/// Room for a key that is about to be written. Must be passed to [`Residency::commit`],
+/// [`Residency::restore`] or [`Residency::cancel`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "room that is not given back is lost"]
 pub struct Reservation {
     bytes: u64,
 }
 
-/// A key that no longer counts as held and whose room is not yet free. Give it back: [`Residency::left`] or
+/// A key that is no longer held but whose room is not yet free. Must be passed to [`Residency::left`] or
 /// [`Residency::retake`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "room that is not given back is lost"]
@@ -61,8 +62,8 @@ pub struct Leaving<K> {
 }
 
 impl Watermarks {
-    /// Eviction starts when the last twentieth of the room is touched and stops when a tenth is free: enough
-    /// that a burst of fills finds room at once, little enough not to empty a small cache.
+    /// Eviction starts when less than a twentieth of the room is free and stops when a tenth is free: enough
+    /// for a burst of fills, little enough not to empty a small cache.
     pub const fn of(capacity_bytes: u64) -> Self {
         Self {
             high_bytes: capacity_bytes - capacity_bytes / 20,
@@ -72,21 +73,21 @@ impl Watermarks {
 }
 
 impl Reservation {
-    /// The room that is reserved.
+    /// The reserved room in bytes.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
 impl<K> Leaving<K> {
-    /// The room that becomes free when the key is gone.
+    /// The room in bytes that becomes free when the key is gone.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
 impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
-    /// An empty cache with room for `capacity_bytes`, in which nothing can be pinned.
+    /// Creates an empty cache of `capacity_bytes`, in which nothing can be pinned.
     pub fn new(capacity_bytes: u64, watermarks: Watermarks, policy: P) -> Self {
         assert!(watermarks.low_bytes <= watermarks.high_bytes && watermarks.high_bytes <= capacity_bytes);
         assert!(policy.is_empty(), "a new cache holds nothing");
@@ -103,7 +104,7 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         }
     }
 
-    /// The same cache, in which pinned keys take at most `bytes_max`.
+    /// Allows pinned keys to take up to `bytes_max`.
     #[must_use]
     pub fn with_pins(self, bytes_max: u64) -> Self {
         Self {
@@ -112,7 +113,7 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         }
     }
 
-    /// Takes room for `bytes` that are about to be written, if there is enough.
+    /// Reserves room for `bytes` that are about to be written, if there is enough.
     ///
     /// # Errors
     ///
@@ -124,7 +125,7 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         Ok(reservation)
     }
 
-    /// Takes more room for the same reservation; on refusal, the room that it has stays reserved.
+    /// Extends the reservation by `bytes`; on refusal, its present room stays reserved.
     ///
     /// # Errors
     ///
@@ -149,22 +150,22 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         self.policy.insert(key, bytes);
     }
 
-    /// Turns the reservation into a held key, whose bytes were there before a restart.
+    /// Turns the reservation into a held key, whose bytes were written before a restart.
     pub fn restore(&mut self, room: Reservation, key: K) {
         let bytes = self.hold(room, &key);
         self.policy.bring(key, bytes);
     }
 
-    /// Gives back a reservation of which nothing is left on the medium.
+    /// Releases a reservation, none of whose bytes are left on disk.
     pub fn cancel(&mut self, Reservation { bytes }: Reservation) {
         self.reserved_bytes -= bytes;
     }
 
-    /// Checks whether `bytes` more can be pinned.
+    /// Checks that `bytes` more can be pinned.
     ///
     /// # Errors
     ///
-    /// Fails with [`Refusal::PinsFull`] if pinned keys would take more than they may.
+    /// Fails with [`Refusal::PinsFull`] if pinned keys would exceed their limit.
     pub fn pins_admit(&self, bytes: u64) -> Result<(), Refusal> {
         if self.pinned_bytes.saturating_add(bytes) > self.pinned_bytes_max {
             return Err(Refusal::PinsFull);
@@ -172,16 +173,17 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         Ok(())
     }
 
-    /// Keeps a held key from being evicted. Returns its bytes if it was not pinned before.
+    /// Prevents a held key from being evicted. Returns its size if it was not pinned before.
     ///
     /// # Errors
     ///
-    /// Fails with [`Refusal::PinsFull`] if pinned keys would take more than they may. The key stays held.
+    /// Fails with [`Refusal::PinsFull`] if pinned keys would exceed their limit. The key stays held.
     pub fn pin(&mut self, key: &K) -> Result<Option<u64>, Refusal> {
         if self.pinned.contains_key(key) {
             return Ok(None);
         }
-        // It comes back if there is no room for the pin: a policy tells the size of a key only when it goes.
+        // Set aside first, because a policy returns the size of a key only when it gives it up; taken back
+        // below if there is no room for the pin.
         let Some(bytes) = self.policy.set_aside(key) else {
             return Ok(None);
         };
@@ -194,8 +196,7 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         Ok(Some(bytes))
     }
 
-    /// Ends the pin of a key, which was used just now as far as the policy can tell. Returns its bytes if it
-    /// was pinned.
+    /// Ends the pin of a key, which counts as just used. Returns its size if it was pinned.
     pub fn unpin(&mut self, key: &K) -> Option<u64> {
         let bytes = self.pinned.remove(key)?;
         self.pinned_bytes -= bytes;
@@ -203,12 +204,12 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         Some(bytes)
     }
 
-    /// Whether `key` is held and pinned.
+    /// Returns true if `key` is held and pinned.
     pub fn is_pinned(&self, key: &K) -> bool {
         self.pinned.contains_key(key)
     }
 
-    /// The bytes of a key that is held and pinned.
+    /// The size of a pinned key; `None` if it is not pinned.
     pub fn pinned_bytes_of(&self, key: &K) -> Option<u64> {
         self.pinned.get(key).copied()
     }
@@ -223,27 +224,27 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         self.policy.advance(now);
     }
 
-    /// The policy, which decides which key leaves first, and its knowledge.
+    /// The eviction policy.
     pub const fn policy(&self) -> &P {
         &self.policy
     }
 
-    /// The policy, for facts that only this policy takes. Held and leaving keys go through the cache, which
-    /// counts them.
+    /// The eviction policy, for methods that only it has. Keys must be added and removed through `self`,
+    /// which counts their bytes.
     pub const fn policy_mut(&mut self) -> &mut P {
         &mut self.policy
     }
 
-    /// Chooses the key that leaves to make room, among those that `may_leave` allows.
+    /// Evicts a key that `may_leave` allows; `None` if there is none.
     pub fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Leaving<K>> {
         let (key, bytes) = self.policy.evict(may_leave)?;
         Some(self.leave(key, bytes))
     }
 
-    /// Chooses the keys that leave ahead of need: none while there is enough room, at most `most` at once.
+    /// Evicts up to `most` keys ahead of demand; none while there is enough room.
     ///
-    /// `started` tells whether the caller is in the middle of making room: between the watermarks eviction
-    /// goes on, but does not begin.
+    /// `started` is true if the caller is already making room: between the watermarks eviction continues, but
+    /// does not start.
     pub fn evict_ahead(
         &mut self,
         started: bool,
@@ -263,7 +264,7 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         victims
     }
 
-    /// The room to make ahead of need: none while there is enough. `started` as in
+    /// The bytes to evict ahead of demand; 0 while there is enough room. `started` is as in
     /// [`Residency::evict_ahead`].
     pub const fn excess_bytes(&self, started: bool) -> u64 {
         if started || self.is_crowded() {
@@ -274,7 +275,7 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         }
     }
 
-    /// Removes `key`, which is no longer valid, whatever the policy thinks of it.
+    /// Removes `key` because it is no longer valid, pinned or not.
     pub fn remove(&mut self, key: &K) -> Option<Leaving<K>> {
         let bytes = match self.pinned.remove(key) {
             Some(bytes) => {
@@ -287,20 +288,19 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         Some(self.leave(*key, bytes))
     }
 
-    /// Frees the room of a key that is gone from the medium.
+    /// Frees the room of a key whose bytes are gone from disk.
     pub fn left(&mut self, Leaving { bytes, .. }: Leaving<K>) {
         self.leaving_bytes -= bytes;
     }
 
-    /// Reserves the room of a leaving key whose bytes stay on the medium, to be held under another name.
+    /// Reserves the room of a leaving key whose bytes stay on disk under another name.
     pub fn retake(&mut self, Leaving { bytes, .. }: Leaving<K>) -> Reservation {
         self.leaving_bytes -= bytes;
         self.reserved_bytes += bytes;
         Reservation { bytes }
     }
 
-    /// Changes the capacity to `capacity_bytes`. Evict before it becomes less: room that is taken stays
-    /// taken.
+    /// Changes the capacity. Before reducing it, the caller must evict: taken room stays taken.
     pub fn resize(&mut self, capacity_bytes: u64, watermarks: Watermarks) {
         assert!(watermarks.low_bytes <= watermarks.high_bytes && watermarks.high_bytes <= capacity_bytes);
         self.capacity_bytes = capacity_bytes;
@@ -308,7 +308,7 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         self.assert_promise();
     }
 
-    /// Whether `key` is held.
+    /// Returns true if `key` is held, pinned or not.
     pub fn contains(&self, key: &K) -> bool {
         self.policy.contains(key) || self.pinned.contains_key(key)
     }
@@ -318,7 +318,7 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         self.policy.len() + self.pinned.len()
     }
 
-    /// Whether no key is held.
+    /// Returns true if no key is held.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -338,27 +338,27 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         self.used_bytes
     }
 
-    /// All the room that is taken: held, reserved and leaving.
+    /// All room taken by held, reserved and leaving keys.
     pub const fn taken_bytes(&self) -> u64 {
         self.used_bytes + self.reserved_bytes + self.leaving_bytes
     }
 
-    /// All the room there is.
+    /// The capacity in bytes.
     pub const fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
     }
 
-    /// Whether eviction ahead of need should start.
+    /// Returns true if eviction ahead of demand should start.
     pub const fn is_crowded(&self) -> bool {
         self.used_bytes + self.reserved_bytes > self.watermarks.high_bytes
     }
 
-    /// The room that nothing takes.
+    /// The free room in bytes.
     pub const fn free_bytes(&self) -> u64 {
         self.capacity_bytes - self.taken_bytes()
     }
 
-    /// Counts reserved room as that of a held key. Returns how much it is.
+    /// Moves reserved room to a held key, and returns its size.
     fn hold(&mut self, Reservation { bytes }: Reservation, key: &K) -> u64 {
         assert!(!self.contains(key), "a key is admitted once");
         self.reserved_bytes -= bytes;

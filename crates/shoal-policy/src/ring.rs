@@ -1,16 +1,16 @@
-//! A block's home among the nodes of a layer: the same on every node that sees the same nodes.
+//! A block's home among the nodes of a layer: the same on every node with the same view of the nodes.
 //!
 //! Multi-probe consistent hashing (Appleton and O'Reilly 2015) over weighted points: each node owns points on
 //! a circle, each block probes the circle at several places, and the probe that comes closest to a point
 //! behind it wins. So
 //!
 //! - **movement is minimal**: a new point takes only the blocks that it wins, and a removed point gives up
-//!   only the blocks that it had won. A node that joins or leaves moves its own share and nothing else;
+//!   only the blocks that it had won. A node that joins or leaves moves only its own share;
 //! - **there is no state to remember**: homes follow from the present nodes and weights, not from the order
-//!   in which nodes came;
-//! - **shares are even**: with 512 points and 8 probes the share of a node differs from its due by 1.1% (one
-//!   standard deviation), 4.2% at most among 1,000 nodes; plain consistent hashing takes 8,000 points a node
-//!   for that.
+//!   in which nodes joined;
+//! - **shares are even**: with 512 points and 8 probes the share of a node differs from its weight by 1.1%
+//!   (one standard deviation), at most 4.2% among 1,000 nodes; plain consistent hashing needs 8,000 points
+//!   per node for that.
 //!
 //! | nodes | a home | construction | memory | deviation of shares, largest | fullest node of 10⁵ blocks |
 //! |---|---|---|---|---|---|
@@ -22,30 +22,29 @@
 //! | 1,000 | 155 ns | 18 ms | 6.2 MB | 1.1%, 4.2% | +43% |
 //!
 //! The last column is chance: n blocks on N nodes differ by √(N/n) from the mean (one standard deviation). A
-//! rule that looks at one block at a time cannot change that, because it does not know which blocks there
-//! are. 10⁵ blocks stay within 5% on up to about 30 nodes; on 1,000 nodes they are 100 blocks each, ±10%. A
-//! full cache of 10⁶ blocks a node deviates by 0.1%, and then the shares decide.
-//! (`cargo bench -p shoal-policy --bench layers`; processor time on a busy machine.)
+//! rule that looks at one block at a time cannot change that, because it does not know the set of blocks. 10⁵
+//! blocks stay within 5% on up to about 30 nodes; on 1,000 nodes they are 100 blocks each, ±10%. With full
+//! caches of 10⁶ blocks per node chance adds 0.1%, and the deviation of shares dominates. (`cargo bench -p
+//! shoal-policy --bench layers`; processor time on a busy machine.)
 
 use std::collections::BTreeMap;
 
 use crate::NodeId;
 use crate::fingerprint::{Fingerprint, mix};
 
-/// The weight of a typical node: the number of points that it owns. A node of weight w is home to w / Σw of
-/// the blocks.
+/// The weight of a typical node: the number of points that it owns. A node of weight w is home to a fraction
+/// w / Σw of the blocks.
 pub const ORDINARY_WEIGHT: u32 = 512;
 
-/// The number of places at which a block probes the circle. The variance of a share goes with
-/// 1 / (2 × probes - 1).
+/// The number of places at which a block probes the circle. The variance of a share is proportional to 1 / (2
+/// × probes - 1).
 const PROBES: u64 = 8;
 
-/// The number of points that are looked at from the start of a probe's arc, whether needed or not. One in a
-/// thousand probes lies behind all of them. The processor cannot guess behind which point a probe lies, and
-/// this way it need not.
+/// The number of points compared from the start of a probe's arc, needed or not, to avoid a mispredicted
+/// branch. One in a thousand probes lies behind all of them.
 const GLANCE: usize = 4;
 
-/// The nodes of a layer, arranged to find homes.
+/// The nodes of a layer, indexed to find homes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ring {
     weights: BTreeMap<NodeId, u32>,
@@ -55,15 +54,15 @@ pub struct Ring {
     /// The owner of the point at the same index, as an index into `nodes`.
     owners: Box<[u32]>,
     nodes: Box<[NodeId]>,
-    /// The circle in arcs of equal length, about as many as points: for each arc, the index of the first
-    /// point on it or behind it.
+    /// The circle is divided into arcs of equal length, about as many as points: for each arc, the index of
+    /// the first point on it or behind it.
     arcs: Box<[u32]>,
     /// The number of bits by which a place is shifted to get its arc.
     arc_shift: u32,
 }
 
 impl Ring {
-    /// The ring of these nodes. A node of weight 0 is home to nothing.
+    /// Creates the ring of these nodes. A node of weight 0 is home to no block.
     pub fn new(weights: BTreeMap<NodeId, u32>) -> Self {
         let mut points: Vec<(u32, u32)> = weights
             .iter()
@@ -97,8 +96,8 @@ impl Ring {
         points.min().map(|(_, point)| self.owner(point))
     }
 
-    /// The home that `block` would have if the ring had only the nodes that `accepts` allows. All callers
-    /// that miss the same nodes get the same answer; a caller that misses none gets [`Ring::home`].
+    /// The home that `block` would have if the ring had only the nodes that `accepts` allows. Callers that
+    /// exclude the same nodes get the same answer; without exclusions it equals [`Ring::home`].
     pub fn home_among(&self, block: Fingerprint, accepts: impl Fn(NodeId) -> bool) -> Option<NodeId> {
         let home = self.home(block)?;
         if accepts(home) {
@@ -119,12 +118,12 @@ impl Ring {
         &self.weights
     }
 
-    /// The part of all possible blocks to which each node is home; exact, not sampled.
+    /// The exact fraction of all possible blocks to which each node is home.
     ///
-    /// The winning probe has the least distance to its point. A probe is further than d from any point with
-    /// the probability S(d), which is the sum of the gaps between points after each is shortened by d. So the
-    /// point behind a gap g wins with ∫ k S(d)ᵏ⁻¹ dd from 0 to g; between one gap and the next longer one, S
-    /// is a straight line.
+    /// The winning probe has the least distance to its point. The probability that a probe is further than d
+    /// from its point is S(d), the sum of the gaps between points after each is shortened by d. So the point
+    /// behind a gap g wins with ∫ k S(d)ᵏ⁻¹ dd from 0 to g; between one gap and the next longer one, S is a
+    /// straight line.
     pub fn shares(&self) -> BTreeMap<NodeId, f64> {
         let mut shares: BTreeMap<NodeId, f64> = self.nodes.iter().map(|&node| (node, 0.0)).collect();
         let places = &self.places[..self.owners.len()];

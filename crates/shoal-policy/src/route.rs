@@ -1,28 +1,29 @@
 //! Where to look for a block, best first.
 //!
 //! In a hierarchy (D3N III, dissertation 4.4.1) a request climbs: the client's node, the block's home among
-//! the nodes of the cluster (L2), its home among those of the data center (L3), the lake. Each asks the next
-//! to *serve* the block, which then fetches and keeps it. So a route lists the places that one node tries in
-//! turn, and each node that it asks has its own route.
+//! the nodes of the cluster (L2), its home among those of the data center (L3), the lake. Each requests the
+//! block from the next, which fetches it if necessary and caches it. So a route lists the places that one
+//! node tries in turn, and each node on it has its own route.
 //!
-//! **Requests end, whatever nodes believe.** A node that is asked in one layer asks only homes of wider
-//! layers, so a request passes each layer once even while two nodes consider each other the home. Former
-//! homes are asked for the blocks that they hold and ask no other node.
+//! **Requests terminate, whatever the nodes' views are.** A node that serves a request in one layer forwards
+//! it only to homes of wider layers, so a request passes each layer once even while two nodes consider each
+//! other the home. Former homes return only blocks that they hold and forward nothing.
 
 use crate::fingerprint::Fingerprint;
 use crate::ring::Ring;
 use crate::{Layer, NodeId, Source};
 
-/// One place to look.
+/// A place to look for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The node's own store.
     Local,
-    /// The block's home in this layer: it serves the block, from further away if it must, and keeps it.
+    /// The block's home in this layer: it serves the block, fetching it from further away if necessary, and
+    /// caches it.
     Home(NodeId, Layer),
-    /// The home before the ring changed: it is asked for the block only if it holds it.
+    /// The home before the ring changed: it serves the block only if it holds it.
     FormerHome(NodeId),
-    /// The lake, which has everything.
+    /// The lake, which has every block.
     Lake,
 }
 
@@ -49,17 +50,16 @@ impl Stop {
 pub struct Neighbourhood {
     /// The nodes of the layer.
     pub ring: Ring,
-    /// The ring before the last change, kept until blocks have found their new homes: its owner forgets it
-    /// after a while.
+    /// The ring before the last change, kept for a while until blocks have reached their new homes.
     pub former: Option<Ring>,
 }
 
 /// The layers around one node.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
-    /// The node in the middle.
+    /// This node.
     pub node: NodeId,
-    /// From L2 outwards. A node that caches alone has none.
+    /// The layers from L2 outwards; empty on a node that caches alone.
     pub layers: Vec<Neighbourhood>,
 }
 
@@ -81,8 +81,8 @@ impl Hierarchy {
         let mut stops = vec![Stop::Local];
         for (layer, neighbourhood) in self.layers().filter(|(layer, _)| *layer >= asked) {
             let worth_asking = |node: &NodeId| *node != self.node && reachable(*node);
-            // When the home is unreachable, every node turns to the same other node, so the block still comes
-            // once.
+            // If the home is unreachable, all nodes fail over to the same replacement, so the block is still
+            // fetched only once.
             let here_or_reachable = |node| node == self.node || reachable(node);
             let home = neighbourhood.ring.home_among(block, here_or_reachable);
             let home = home.filter(|home| *home != self.node);
@@ -93,12 +93,12 @@ impl Hierarchy {
             let former = former.filter(worth_asking);
             match home {
                 Some(home) if layer > asked => add(&mut stops, Stop::Home(home, layer)),
-                // The asking node has seen a change that this node has not: the home here is a former home
-                // there.
+                // The requesting node has seen a change that this node has not: this node's home is a former
+                // home in its view.
                 Some(home) => add(&mut stops, Stop::FormerHome(home)),
                 None => {}
             }
-            // If the home can be asked, it asks the former home itself.
+            // If the home is reachable, it requests the block from the former home itself.
             if let Some(former) = former.filter(|_| home.is_none() || layer == asked) {
                 add(&mut stops, Stop::FormerHome(former));
             }
@@ -107,11 +107,11 @@ impl Hierarchy {
         stops
     }
 
-    /// The nodes that take a block over when this node goes: in each layer in which this node is the home,
+    /// The nodes that take over a block when this node leaves: in each layer in which this node is the home,
     /// the home without it. A block whose home is elsewhere goes to its innermost home, which may have lost
-    /// it. Empty when no node is `reachable`.
+    /// it. Empty if no node is `reachable`.
     ///
-    /// Call it on the layers as they were before this node announced its departure.
+    /// Call it on the hierarchy as it was before this node announced its departure.
     pub fn successors(&self, block: Fingerprint, reachable: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
         let stays = |node: NodeId| node != self.node && reachable(node);
         let successor = |neighbourhood: &Neighbourhood| neighbourhood.ring.home_among(block, stays);
@@ -156,7 +156,7 @@ impl Hierarchy {
     }
 }
 
-/// Adds a stop unless its node is one already.
+/// Adds a stop unless its node is already listed.
 fn add(stops: &mut Vec<Stop>, stop: Stop) {
     if stops.iter().all(|other| other.node() != stop.node()) {
         stops.push(stop);

@@ -1,14 +1,16 @@
-//! How fast a cluster of caches serves, by how well it caches (dissertation 2.4, equation 2.1; D3N, eq. 1).
+//! The throughput of a cluster of caches as a function of its miss ratios (dissertation 2.4, equation 2.1;
+//! D3N, eq. 1).
 //!
 //! Each node caches for its own clients (L1) with one part of its room and for all nodes together (L2) with
-//! the rest. A byte takes 1/r, where r is the rate of its source, so the overall rate is the harmonic mean of
-//! the sources' rates, weighted by the part that each serves.
+//! the rest. A byte takes time 1/r, where r is the rate of its source, so the overall rate is the harmonic
+//! mean of the sources' rates, weighted by the fraction that each serves.
 //!
 //! **As printed, the equation is wrong in its second term.** It is 1/((1 - m1)/rL1 + (1 - m1 - m2)/rL2 +
 //! m2/rDL), where m1 is the part of requests that a cache of L1's size misses and m2 the part that a cache of
-//! the size of all L2s misses. L2 serves the requests that L1 misses and L2 does not, m1 - m2: then the parts
-//! add up to 1, as printed to 2 - 2m1. The two agree only where m1 is a half. For requests of which nine in
-//! ten are for something read before (the curve in the tests), eight nodes and the published rates:
+//! the size of all L2s misses. L2 serves the requests that L1 misses and L2 does not, m1 - m2: then the
+//! fractions add up to 1; as printed they add up to 2 - 2m1. The two agree only where m1 is a half. For
+//! requests of which nine in ten are for something read before (the curve in the tests), eight nodes and the
+//! published rates:
 //!
 //! | | all room for L1 | half each | all room for L2 | the best |
 //! |---|---|---|---|---|
@@ -21,12 +23,12 @@
 //! m2). Without this correction, the left end of the figure, all room for L1, would be below the rate of the
 //! lake.
 //!
-//! As the paper says, the model leaves out two things: the rates do not depend on load, and the nodes read
-//! the same data, with no preference of a rack for some of it.
+//! As the paper says, the model ignores two things: that rates depend on load, and that racks may prefer
+//! different data.
 
 use crate::mrc::MissCurve;
 
-/// How fast each source delivers, in any one unit.
+/// The rate of each source, all in the same unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
     /// The reader's own node.
@@ -47,7 +49,7 @@ impl Rates {
     };
 }
 
-/// The part of all bytes that each source serves; the parts add up to 1.
+/// The fraction of all bytes that each source serves; the fractions add up to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Served {
     /// The reader's own node.
@@ -59,8 +61,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// The part that each source serves when L1 alone would miss the part `l1_missed` of requests, and L2
-    /// alone `l2_missed`.
+    /// Computes the fractions from the miss ratios that L1 and L2 would each have alone.
     pub const fn of(l1_missed: f64, l2_missed: f64) -> Self {
         let lake = l1_missed.min(l2_missed);
         Self {
@@ -70,11 +71,12 @@ impl Served {
         }
     }
 
-    /// The part that each source serves when each of `nodes` gives `l1_bytes` of its `node_bytes` to L1, by
-    /// the miss ratio of the requests of all nodes together. The curve must reach to the room of all nodes.
+    /// Computes the fractions for `nodes` nodes that each give `l1_bytes` of their `node_bytes` to L1, from
+    /// the miss-ratio curve of the requests of all nodes together. The curve must cover the room of all
+    /// nodes.
     ///
-    /// L1 goes from all of the room, where each node caches for itself, down to one part in `nodes`, where
-    /// all room is shared: a node is home to that part of the blocks, and serves them to its own clients as
+    /// L1 ranges from all of the room, where each node caches for itself, down to 1/`nodes` of it, where all
+    /// room is shared: a node is home to that fraction of the blocks, and serves them to its own clients as
     /// L1 would.
     pub fn by(curve: &MissCurve, node_bytes: u64, l1_bytes: u64, nodes: u64) -> Self {
         Self::of(
@@ -83,7 +85,7 @@ impl Served {
         )
     }
 
-    /// The average rate at which bytes come, in the unit of `rates`.
+    /// The average rate in the unit of `rates`.
     pub fn rate(self, rates: Rates) -> f64 {
         1.0 / (self.l1 / rates.l1 + self.l2 / rates.l2 + self.lake / rates.lake)
     }

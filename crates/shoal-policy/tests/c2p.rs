@@ -79,7 +79,7 @@ fn object_of(seed: u64, read: u64, exponent: f64) -> u32 {
     (fraction(scatter(seed + 1_000) ^ read).powf(1.0 / exponent) * f64::from(OBJECTS)) as u32
 }
 
-/// A cache of a node, and the events that it tells and hears.
+/// The cache of a node, and the events that it sends and receives.
 trait Node: Eviction<Segment> {
     fn take_events(&mut self) -> Vec<Event<Segment>> {
         Vec::new()
@@ -132,7 +132,7 @@ fn run<P: Node>(exponent: f64, empty: impl Fn() -> P) -> Counts {
                 node.insert(key, 1 << 20);
                 node.observe(key);
             }
-            // A second passes before the next read: every node has heard by then.
+            // A second passes before the next read, so every node has received the events by then.
             for place in 0..NODES {
                 for event in nodes[place].take_events() {
                     let others = nodes.iter_mut().enumerate().filter(|(other, _)| *other != place);

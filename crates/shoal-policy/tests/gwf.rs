@@ -5,7 +5,7 @@
 //! for a cache that always replicates (All-AR), 1.6 for D4N. We find 3.0 for All-AR and 1.00 for GWF in
 //! either reading, with as many local hits but for 3% (with the age added, in the text's reading alone): a
 //! copy of a peer's block weighs nothing until it is used again, and nearly all victims are such copies.
-//! Algorithm 3 says so; the dissertation does not tell how the prototype differed.
+//! Algorithm 3 says so; the dissertation does not explain how the prototype differed.
 
 use std::collections::HashMap;
 

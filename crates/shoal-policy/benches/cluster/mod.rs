@@ -156,7 +156,7 @@ struct CacheLayer {
 
 struct Looked {
     hit: bool,
-    /// Whether a larger layer would have had it.
+    /// True if a larger layer would have held the block.
     known: bool,
 }
 
@@ -196,7 +196,7 @@ impl CacheLayer {
     }
 }
 
-/// Chance: a number below `bound`, each as likely.
+/// Returns a uniformly random number below `bound`.
 pub(crate) fn below(bound: u64, seed: u64) -> u64 {
     ((u128::from(Fingerprint::of_number(seed).0) * u128::from(bound)) >> 64) as u64
 }

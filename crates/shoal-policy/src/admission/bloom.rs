@@ -1,14 +1,14 @@
-//! Remembers which keys were seen lately, in bounded memory and with few mistakes.
+//! Remembers recently seen keys in bounded memory, with a low false-positive rate.
 
 use std::hash::Hash;
 
 use crate::hash::hash;
 
-/// Two generations of a Bloom filter: keys are added to the younger, both are asked, and when the younger is
-/// full the older is forgotten.
+/// Two generations of a Bloom filter: keys are added to the younger, lookups check both, and when the younger
+/// is full the older is discarded.
 ///
-/// The filter remembers at least the last `keys` different keys, and at most twice as many. It takes one
-/// unseen key in 200 for a seen one (measured with both generations full), and needs 3 bytes a key.
+/// The filter remembers at least the last `keys` different keys, and at most twice as many. Its
+/// false-positive rate is 1 in 200 (measured with both generations full), and it needs 3 bytes per key.
 #[derive(Debug)]
 pub(super) struct RotatingBloom {
     younger: Vec<u64>,
@@ -20,8 +20,8 @@ pub(super) struct RotatingBloom {
 
 const BITS_PER_KEY: usize = 12;
 
-/// The number of bits set for each key. 0.7 times [`BITS_PER_KEY`] errs least; fewer bits need fewer look-ups
-/// and err hardly more.
+/// The number of bits set for each key. 0.7 times [`BITS_PER_KEY`] minimises false positives; fewer bits need
+/// fewer look-ups and add hardly any false positives.
 const PROBES: u64 = 6;
 
 impl RotatingBloom {

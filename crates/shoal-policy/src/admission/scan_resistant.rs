@@ -1,4 +1,4 @@
-//! Keeps a long read from end to end from washing out the cache.
+//! Keeps a long sequential read from flushing the cache.
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -7,29 +7,29 @@ use super::bloom::RotatingBloom;
 use super::{Admission, Arrival, Refusal};
 use crate::PartOf;
 
-/// Admits the part of a sequential run of misses beyond `cutoff_bytes` only on the second miss in a while;
-/// admits everything else at once.
+/// Admits blocks beyond the first `cutoff_bytes` of a sequential run of misses only on their second recent
+/// miss; admits everything else at once.
 ///
-/// A run is a sequence of misses of neighbouring blocks of one object, in ascending order. The policy knows
-/// the [`RUNS_MAX`] runs that moved last, so it tells many readers apart, even readers of parts of the same
-/// object. The form is that of bcache's `sequential_cutoff`, which bypasses the cache beyond 4 MiB and for
-/// good. Admitting a second pass is our addition, because data-parallel jobs do read the same inputs from end
-/// to end again and again.
+/// A run is a sequence of misses of neighbouring blocks of one object, in ascending order. The policy tracks
+/// the [`RUNS_MAX`] runs that advanced most recently, so it distinguishes many readers, even readers of
+/// different parts of the same object. It is modelled on bcache's `sequential_cutoff`, which always bypasses
+/// the cache beyond 4 MiB. Admitting a second pass is our addition, because data-parallel jobs read the same
+/// inputs sequentially many times.
 #[derive(Debug)]
 pub struct ScanResistant<K: PartOf> {
-    /// The run that moved last is at the back.
+    /// Ordered by last advance, the most recent at the back.
     runs: VecDeque<Run<K::Whole>>,
     refused: RotatingBloom,
     cutoff_bytes: u64,
 }
 
-/// The number of runs that are told apart at a time, the same as in bcache.
+/// The number of runs tracked at a time, as in bcache.
 pub const RUNS_MAX: usize = 128;
 
 #[derive(Clone, Copy, Debug)]
 struct Run<W> {
     whole: W,
-    /// The position of the block that would continue it.
+    /// The index of the block that would continue the run.
     next: u32,
     bytes: u64,
 }

@@ -5,18 +5,20 @@ use std::hash::Hash;
 use super::bloom::RotatingBloom;
 use super::{Admission, Arrival, Refusal};
 
-/// Admits a block when it is missed for the second time in a while. Three quarters of the objects that a
-/// content delivery network serves are requested once (Maggs and Sitaraman, *Algorithmic Nuggets in Content
-/// Delivery*, 2015). Every block that is kept costs one more fetch.
+/// Admits a block on its second recent miss. Three quarters of the objects that a content delivery network
+/// serves are requested once (Maggs and Sitaraman, *Algorithmic Nuggets in Content Delivery*, 2015). Every
+/// cached block costs one extra fetch.
 ///
-/// The policy remembers keys in a filter of 3 bytes a key, which admits one in 200 too early.
+/// The policy remembers keys in a Bloom filter of 3 bytes per key, which admits one key in 200 on its first
+/// miss.
 #[derive(Debug)]
 pub struct SecondMiss {
     missed: RotatingBloom,
 }
 
 impl SecondMiss {
-    /// Remembers at least the last `keys` different keys missed; as many as the cache holds is a good start.
+    /// Remembers at least the last `keys` distinct keys missed; the number of keys in the cache is a good
+    /// start.
     pub fn new(keys: usize) -> Self {
         Self {
             missed: RotatingBloom::new(keys),

@@ -37,7 +37,7 @@ fn after_deaths(kind: Kind, ages: impl Iterator<Item = Duration> + Clone) -> Cle
     cleaning
 }
 
-/// Whether two ages differ by less than a rounding error.
+/// Returns true if two ages differ by less than a rounding error.
 fn close(left: Duration, right: Duration) -> bool {
     left.abs_diff(right) < Duration::from_micros(1)
 }

@@ -1,4 +1,5 @@
-//! The key that is needed last leaves first: the bound for policies, which takes knowledge of the future.
+//! Evicts the key whose next use is farthest away: the bound for policies, which requires knowledge of the
+//! future.
 
 use std::cmp::Reverse;
 use std::hash::Hash;
@@ -7,7 +8,7 @@ use super::Eviction;
 use super::ranked::Ranked;
 use super::slab::Slab;
 
-/// Belady's MIN: the key whose next use is farthest away leaves. It is built from the future, so it is for
+/// Belady's MIN: evicts the key whose next use is farthest away. It needs all future uses, so it is for
 /// simulation only.
 ///
 /// If all keys have the same size, MIN misses least among all policies that admit every miss. With different
@@ -16,11 +17,11 @@ use super::slab::Slab;
 #[derive(Debug)]
 pub struct Belady<K> {
     by_next_use: Ranked<K, Reverse<u32>>,
-    /// For each key of the future, the position of its first use that is not known to be over.
+    /// For each future key, the position of its first use that is not known to have passed.
     uses: Slab<K, u32>,
     /// For each position of the future, the position of the same key's next use.
     next: Vec<u32>,
-    /// Every position before this one is over.
+    /// Every position before this one has passed.
     now: u32,
 }
 
@@ -28,8 +29,8 @@ pub struct Belady<K> {
 const NEVER: u32 = u32::MAX;
 
 impl<K: Copy + Eq + Hash> Belady<K> {
-    /// A policy for the uses to come, in order. `insert` or `touch` announces each use. Uses that are not
-    /// announced (a key refused admission) are passed over when a later one is announced.
+    /// Creates a policy for the given sequence of future uses. `insert` or `touch` announces each use. Uses
+    /// that are not announced (a key refused admission) are skipped when a later one is announced.
     pub fn new(future: impl IntoIterator<Item = K>) -> Self {
         let (mut next, mut first) = (Vec::new(), Slab::default());
         let mut last: Slab<K, u32> = Slab::default();

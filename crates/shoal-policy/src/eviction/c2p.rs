@@ -1,4 +1,4 @@
-//! Blocks of objects that other nodes have begun to forget leave first.
+//! Evicts blocks of objects that other nodes have begun to evict.
 
 mod closeness;
 mod compare;
@@ -26,34 +26,33 @@ use crate::{NodeId, PartOf};
 
 /// C2P (Nadgowda et al., *Co-operative Caching in Distributed Storage Systems*): a reader waits for the last
 /// block of an object, so an object cached in part on several nodes is hardly better than one that is not
-/// cached at all. Nodes tell each other the events of their blocks ([`C2p::take_events`], gathered in a
-/// [`crate::outbox`]), and all of them let go of the same objects.
+/// cached at all. Nodes send each other the events of their blocks ([`C2p::take_events`], gathered in a
+/// [`crate::outbox`]), so that all of them evict the same objects.
 ///
-/// The victim (C2P comparator, Algorithm 2) is a block of the object that is *complete* to the least part
-/// ([`Completeness`]). Among equals the policy below decides: the paper's own comparator ([`Closeness`]), or
-/// any [`Ranking`].
+/// The victim (C2P comparator, Algorithm 2) is a block of the least *complete* object ([`Completeness`]).
+/// Among equals the policy below decides: the paper's own comparator ([`Closeness`]), or any [`Ranking`].
 ///
 /// The paper sorts all blocks for each victim. Here incomplete objects are kept in the order of their
 /// completeness and of the last use of their least recently used block, O(log n) for n objects. The victim is
-/// sought among the first [`CANDIDATES`] of the least complete, each represented by that block. Where all
-/// objects are complete, the policy below chooses as if it were alone.
+/// chosen among the [`CANDIDATES`] least complete objects, each represented by that block. If all objects are
+/// complete, the policy below chooses alone.
 ///
-/// Objects of more than [`GROUP_BLOCKS`] blocks are judged in groups of so many blocks. The paper derives the
-/// size of an object from the ratio of global to local hits; here the caller tells it to [`C2p::observe`].
-/// Global metadata is kept for groups of which a block is here, and for at most as many others: those whose
-/// last block left here, and those that other nodes told of.
+/// Objects of more than [`GROUP_BLOCKS`] blocks are split into groups of that size, which are judged
+/// separately. The paper derives the size of an object from the ratio of global to local hits; here the
+/// caller passes it to [`C2p::observe`]. Global metadata is kept for groups with a block on this node and for
+/// at most as many others: those whose last local block left, and those known only from other nodes' events.
 #[derive(Debug)]
 pub struct C2p<K: PartOf, B = Closeness<K>> {
     below: B,
     /// The held blocks by group, each with the time of its last use.
     groups: Grouped<InGroup<K>, Duration, Standing>,
     global: HashMap<Group<K::Whole>, Known, BuildHasherDefault<KeyHasher>>,
-    /// Groups of which nothing is held here, in the order in which they came to be so.
+    /// Groups without a block on this node, oldest first.
     absent: BTreeMap<u64, Group<K::Whole>>,
     absences: u64,
     completeness: Completeness,
     now: Duration,
-    /// Whether events are kept for other nodes.
+    /// True if events are kept for other nodes.
     is_telling: bool,
     waiting: VecDeque<(Duration, K, EventKind)>,
     lost: u64,
@@ -62,21 +61,21 @@ pub struct C2p<K: PartOf, B = Closeness<K>> {
 /// The meaning of a complete object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Completeness {
-    /// As in the paper, for objects that are read whole: every block counts. A block that comes in anywhere
-    /// makes the object complete, because all of them will come. Each block that leaves takes its part away.
+    /// As in the paper, for objects that are read whole: every block counts. When any node caches a block the
+    /// object counts as complete, because the rest will follow. Each evicted block reduces the count.
     Whole,
-    /// For objects of which readers may want a part: the blocks count that readers used lately, on any node.
-    /// A block that comes in makes the object complete, as above, and so does a reader that uses one. A block
-    /// that leaves takes its part away unless another node holds it, too, however many do.
+    /// For objects that may be read in part: only blocks that readers on any node used recently count. When a
+    /// block is cached or used by a reader, the object counts as complete, as above. An evicted block reduces
+    /// the count unless another node still holds it; copies on several nodes count once.
     #[default]
     Read,
 }
 
 impl Completeness {
-    /// Every one.
+    /// All variants.
     pub const ALL: [Self; 2] = [Self::Read, Self::Whole];
 
-    /// The word in settings.
+    /// The name in settings.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Whole => "whole",
@@ -99,11 +98,11 @@ pub struct Group<W> {
 #[derive(Clone, Debug, Default)]
 struct Known {
     global: Global,
-    /// Its number among the groups of which nothing is held here.
+    /// Its sequence number among the groups without a block on this node.
     absence: Option<u64>,
 }
 
-/// The completeness of a group of which a block is here.
+/// The completeness of a group with a block on this node.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
     presence: Presence,
@@ -115,25 +114,25 @@ struct Rank {
     used_at: Duration,
 }
 
-/// Stands for all other nodes together, of which a directory tells ([`C2p::learn`]).
+/// The pseudo-node for all other nodes, as reported by a directory ([`C2p::learn`]).
 pub const DIRECTORY: NodeId = NodeId(u64::MAX);
 
-/// The most events that wait to be taken. The oldest are lost.
+/// The maximum number of queued events. Beyond it the oldest are dropped.
 const WAITING_MAX: usize = 4096;
 
-/// The part of an object that has to be there for the rest to be worth fetching before a reader asks.
+/// The presence from which the rest of an object is worth prefetching.
 const NEARLY_WHOLE: Presence = Presence::of(3, 4);
 
-/// The number of groups without a block here that are remembered in any case.
+/// The minimum number of groups without a local block that may be remembered.
 const ABSENT_MIN: usize = 16;
 
-/// The number of blocks of a group of an object that has so many blocks.
+/// Returns the number of blocks in group `number` of an object with `blocks` blocks.
 fn of_group(number: u32, blocks: u32) -> u32 {
     let before = number.saturating_mul(GROUP_BLOCKS);
     blocks.saturating_sub(before).min(GROUP_BLOCKS)
 }
 
-/// The first blocks of a group, a bit for each.
+/// Returns a bit mask of the first `blocks` blocks of a group.
 const fn all_of(blocks: u32) -> u64 {
     match blocks {
         GROUP_BLOCKS.. => u64::MAX,
@@ -154,7 +153,7 @@ impl WholeState<Duration> for Standing {
 
     fn rank(&self, _held: u32, oldest: &Duration) -> Rank {
         let presence = self.presence;
-        // The policy below puts the complete ones in order.
+        // The policy below orders complete groups.
         let used_at = if presence == Presence::WHOLE {
             Duration::ZERO
         } else {
@@ -180,7 +179,7 @@ impl<K: PartOf> PartOf for InGroup<K> {
 }
 
 impl<K: PartOf> InGroup<K> {
-    /// The block's place in a set of blocks of its group.
+    /// The bit of the block in a set of its group.
     fn bit(&self) -> u64 {
         1 << self.index()
     }
@@ -193,7 +192,7 @@ impl<K: PartOf, B: Default> Default for C2p<K, B> {
 }
 
 impl<K: PartOf, B> C2p<K, B> {
-    /// An empty policy above an empty one.
+    /// Creates an empty policy above `below`, which must be empty too.
     pub fn above(below: B, completeness: Completeness) -> Self {
         Self {
             below,
@@ -214,24 +213,25 @@ impl<K: PartOf, B> C2p<K, B> {
         &self.below
     }
 
-    /// The policy below, for facts that only this policy takes. Keys come and go through this one.
+    /// The policy below, for methods that only it has. Keys must be added and removed through `self`.
     pub const fn below_mut(&mut self) -> &mut B {
         &mut self.below
     }
 
-    /// Sets whether events are kept for other nodes, as they are at first. Those that wait are forgotten.
+    /// Enables or disables the recording of events for other nodes (initially enabled), and drops queued
+    /// events.
     pub fn set_telling(&mut self, is_telling: bool) {
         self.is_telling = is_telling;
         while self.forget_oldest() {}
     }
 
-    /// The number of events that were lost because they were not taken in time.
+    /// The number of events dropped because they were not taken in time.
     pub const fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Forgets the event that has waited for longest. Returns whether there was one. The next event of its
-    /// group is told, even one that says nothing new.
+    /// Drops the oldest queued event and returns true if there was one. The next event of its group is then
+    /// sent even if it adds nothing new.
     fn forget_oldest(&mut self) -> bool {
         let Some((_, key, _)) = self.waiting.pop_front() else {
             return false;
@@ -255,7 +255,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         }
     }
 
-    /// Notes that a block that has just come in was not fetched for a reader.
+    /// Marks a block that was just inserted as not fetched for a reader.
     pub fn added(&mut self, key: &K) {
         let of_key = |(_, other, kind): &&mut (Duration, K, EventKind)| {
             other == key && matches!(kind, EventKind::Miss | EventKind::Add)
@@ -265,32 +265,32 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         }
     }
 
-    /// Notes that the object of a held block is gone for good. The caller removes its blocks.
+    /// Records that the object of a held block was deleted. The caller removes its blocks.
     pub fn deleted(&mut self, key: &K) {
         self.happened(*key, EventKind::Delete);
     }
 
-    /// Takes in an event of a block on another node.
+    /// Applies an event received from another node.
     pub fn hear(&mut self, node: NodeId, event: &Event<K>) {
         let (group, now) = (InGroup(event.key).whole(), self.now);
         self.known(group).global.hear(node, event, now);
         self.judge(group);
     }
 
-    /// Takes in which of some blocks of the group of a block other nodes hold, as a directory tells: a bit
-    /// for each block.
+    /// Applies a directory's answer about the group of `key`: of the blocks in the mask `of`, other nodes
+    /// hold those in `held`.
     pub fn learn(&mut self, key: &K, of: u64, held: u64) {
         let (group, now) = (InGroup(*key).whole(), self.now);
         self.known(group).global.learn_some(DIRECTORY, of, held, now);
         self.judge(group);
     }
 
-    /// The groups of which something is known, for [`C2p::forget`].
+    /// The groups with global metadata, for [`C2p::forget`].
     pub fn groups(&self) -> impl Iterator<Item = Group<K::Whole>> {
         self.global.keys().copied()
     }
 
-    /// Forgets the blocks of a group that nodes hold which are not to be `kept`.
+    /// Forgets the blocks of a group on nodes that are not in `kept`.
     pub fn forget(&mut self, group: Group<K::Whole>, kept: &HashSet<NodeId>) {
         let known = self.global.get_mut(&group);
         if known.is_some_and(|known| known.global.forget(kept)) {
@@ -298,8 +298,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         }
     }
 
-    /// Removes the events that have not been told, in the order in which they happened, each with the blocks
-    /// of the group that this node has by now.
+    /// Takes the queued events, oldest first, each with the blocks of its group that this node holds now.
     pub fn take_events(&mut self) -> Vec<Event<K>> {
         let now = self.now;
         let waiting = std::mem::take(&mut self.waiting).into_iter();
@@ -317,11 +316,11 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         events.collect()
     }
 
-    /// The blocks of the group of an event that are worth fetching before a reader asks, a bit for each: none
-    /// that some node holds. It goes beyond the paper, whose outlook (section 6) names it.
+    /// Returns a bit mask of the blocks in the event's group that are worth prefetching, excluding blocks
+    /// that any node holds. This goes beyond the paper, which mentions it as future work (section 6).
     ///
-    /// Where objects are read whole, a miss of one block means that all `blocks` of its object are wanted.
-    /// Else an object has to be nearly complete, three quarters at least, and in use.
+    /// With [`Completeness::Whole`], a miss of one block means that all `blocks` of its object are wanted.
+    /// With [`Completeness::Read`], the object has to be in use and at least three quarters present.
     pub fn missing(&self, event: &Event<K>, blocks: u32) -> u64 {
         let all = all_of(of_group(InGroup(event.key).whole().number, blocks));
         let Some(Known { global, .. }) = self.global.get(&InGroup(event.key).whole()) else {
@@ -343,20 +342,20 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         }
     }
 
-    /// The number of blocks of the group of a block; 0 if it is not known.
+    /// The number of blocks in the group of `key`; 0 if unknown.
     pub fn group_blocks(&self, key: &K) -> u32 {
         let known = self.global.get(&InGroup(*key).whole());
         known.map_or(0, |known| known.global.blocks())
     }
 
-    /// How complete the group of a block is, as far as this node knows; `None` if it knows nothing of it.
+    /// The completeness of the group of `key`, as far as this node knows; `None` if the group is unknown.
     pub fn presence(&self, key: &K) -> Option<Presence> {
         let known = self.global.get(&InGroup(*key).whole())?;
         Some(known.global.presence(self.completeness))
     }
 
-    /// The blocks of the group of a block that readers used lately, those that are here, and those that each
-    /// other node holds: a bit for each block. Empty if nothing is known of the group.
+    /// For the group of `key`, the bit masks of the blocks that readers used recently, of those on this node,
+    /// and of those on each other node. Empty if the group is unknown.
     pub fn knowledge(&self, key: &K) -> (u64, u64, Vec<(NodeId, u64)>) {
         let known = self.global.get(&InGroup(*key).whole());
         known.map_or((0, 0, Vec::new()), |Known { global, .. }| {
@@ -364,8 +363,8 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         })
     }
 
-    /// The blocks of incomplete objects that `may_leave` allows, the least complete first: they leave before
-    /// all others.
+    /// The blocks of incomplete objects that `may_leave` allows, the least complete object first: they are
+    /// evicted before all others.
     pub fn incomplete_first(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> Vec<K> {
         let incomplete = self.incomplete().take(CANDIDATES);
         let blocks = incomplete.flat_map(|(_, group)| self.groups.parts_of(group));
@@ -392,7 +391,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
             })
             .peekable();
         let &(least, _) = candidates.peek()?;
-        // Start from the least recently used: not every ranking is an order.
+        // Start from the least recently used, because not every ranking is transitive.
         let victim = candidates
             .take(CANDIDATES)
             .take_while(|(presence, _)| *presence == least)
@@ -400,7 +399,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         victim.map(|(_, key)| key)
     }
 
-    /// The state of a group. The group is remembered from now on.
+    /// Returns the state of a group, adding the group if it is unknown.
     fn known(&mut self, group: Group<K::Whole>) -> &mut Known {
         if let Entry::Vacant(unknown) = self.global.entry(group) {
             unknown.insert(Known::default());
@@ -409,8 +408,8 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         self.global.get_mut(&group).expect("it is there by now")
     }
 
-    /// Remembers a group of which nothing is held here, and forgets the one that has been so for longest if
-    /// there are too many.
+    /// Marks a group as having no block on this node, and forgets the group marked earliest if there are too
+    /// many.
     fn is_absent(&mut self, group: Group<K::Whole>) {
         let Some(known) = self.global.get_mut(&group) else {
             return;
@@ -428,7 +427,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         }
     }
 
-    /// Remembers a group of which a block is here now.
+    /// Marks a group as having a block on this node.
     fn is_present(&mut self, group: Group<K::Whole>) -> &mut Global {
         let known = self.global.entry(group).or_default();
         if let Some(absence) = known.absence.take() {
@@ -437,7 +436,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         &mut known.global
     }
 
-    /// Gives the blocks of a group the rank that its completeness means.
+    /// Updates the rank of a group's blocks from its completeness.
     fn judge(&mut self, group: Group<K::Whole>) {
         let Some(known) = self.global.get(&group) else {
             return;
@@ -461,7 +460,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         }
     }
 
-    /// Notes that a reader uses a block that is here.
+    /// Records that a reader used a block on this node.
     fn used(&mut self, key: K) {
         let (part, now) = (InGroup(key), self.now);
         let Some(known) = self.global.get_mut(&part.whole()) else {
@@ -473,14 +472,14 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         self.judge(part.whole());
     }
 
-    /// Whether a block is here and has no rank.
+    /// Returns true if a block is on this node but has been set aside, so that it has no rank.
     fn is_aside(&self, key: &K) -> bool {
         let part = InGroup(*key);
         let known = self.global.get(&part.whole());
         !self.groups.contains(&part) && known.is_some_and(|known| known.global.here() & part.bit() != 0)
     }
 
-    /// Notes that a block has left.
+    /// Records that a block has left this node.
     fn left(&mut self, key: K, kind: EventKind) {
         let part = InGroup(key);
         let group = part.whole();
@@ -515,7 +514,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> Eviction<K> for C2p<K, B> {
         global.came(part.bit(), false, now);
         let is_told_anyway = global.is_waiting();
         self.judge(part.whole());
-        // One event tells of all blocks of the group, and a node may bring a million blocks at once.
+        // One event carries the state of the whole group, and a node may bring a million blocks at once.
         if !is_told_anyway {
             self.happened(key, EventKind::Add);
         }
@@ -541,7 +540,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> Eviction<K> for C2p<K, B> {
     }
 
     fn set_aside(&mut self, key: &K) -> Option<u64> {
-        // The block is here for the completeness of its object, at any rank of its own.
+        // The block still counts towards the completeness of its object, although it has no rank.
         let bytes = self.below.set_aside(key)?;
         self.groups.remove(&InGroup(*key), |_, _| ());
         Some(bytes)

@@ -1,4 +1,4 @@
-//! Two policies look on, and the one that would have missed less lately decides.
+//! Runs two policies side by side; the one that would have missed less recently chooses the victims.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
@@ -10,21 +10,22 @@ use super::slot::Slot;
 use super::{Eviction, Lru, Ranking, S3Fifo};
 use crate::hash::hash;
 
-/// A duel of LRU, which is best where use is a matter of time, with S3-FIFO, which is best where use is a
-/// matter of popularity and where much is read once. `docs/explanation/default-policy.md` explains the choice
-/// of these two.
+/// A duel between LRU, which is best where recency predicts use, and S3-FIFO, which is best where popularity
+/// predicts use and where much is read once. `docs/explanation/default-policy.md` explains the choice of
+/// these two.
 ///
 /// Both keep all held keys in their order. One key in eight is sampled. Two shadows, each with an eighth of
-/// the room and no data, show how much each policy would have missed had it decided alone. The policy that
-/// lately missed fewer bytes decides for the whole cache. One number between two bounds sums up the misses,
-/// as in set dueling (Qureshi et al., *Adaptive Insertion Policies for High Performance Caching*, ISCA 2007).
-/// Every operation takes O(1); eviction is amortised.
+/// the room and no data, measure how much each policy would have missed on its own. The policy that missed
+/// fewer bytes recently decides for the whole cache. One number between two bounds sums up the misses, as in
+/// set dueling (Qureshi et al., *Adaptive Insertion Policies for High Performance Caching*, ISCA 2007). Every
+/// operation takes O(1); eviction is amortised.
 ///
 /// S3-FIFO remembers only the keys that it chose to evict: while LRU decides, the S3-FIFO of the whole cache
 /// gets no new ghosts, but its shadow does.
 #[derive(Debug)]
 pub struct Duel<K> {
-    /// The held keys in S3-FIFO's order and, by the second chain, in LRU's: a use takes one look-up for both.
+    /// The held keys in S3-FIFO's order and, in the second chain, in LRU's, so that a use takes one look-up
+    /// for both.
     s3_fifo: Queues<K, 2>,
     by_use: List<1>,
     held_bytes: u64,
@@ -39,8 +40,8 @@ pub struct Duel<K> {
 /// One key in this many is sampled.
 const SAMPLE: u64 = 8;
 
-/// The bounds of the balance are a shadow's room divided by this. When the workload changes, as many bytes
-/// have to speak for the other policy before it decides.
+/// The balance is bounded by a shadow's room divided by this. After a change of workload, the other policy
+/// decides once it has won back that many bytes.
 const BALANCE: u64 = 4;
 
 /// The keys that one policy alone would hold.
@@ -159,7 +160,7 @@ impl<K: Copy + Eq + Hash> Duel<K> {
         self.balance_bytes = (self.balance_bytes + difference_bytes).clamp(-bound_bytes, bound_bytes);
     }
 
-    /// Takes a slot that is about to be forgotten out of LRU's order.
+    /// Unlinks a slot that is about to be removed from LRU's order.
     fn leave(&mut self, slot: Slot) {
         self.held_bytes -= self.s3_fifo.keys[slot].bytes;
         self.s3_fifo.keys.unlink(&mut self.by_use, slot);

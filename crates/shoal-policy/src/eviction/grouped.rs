@@ -1,5 +1,4 @@
-//! Held parts by the whole to which they belong, and the wholes in the order of a rank: the common part of
-//! LIFE and C2P.
+//! Held parts grouped by their whole, and the wholes ordered by rank: the common part of LIFE and C2P.
 
 use std::hash::Hash;
 
@@ -12,12 +11,11 @@ use crate::PartOf;
 pub(super) trait WholeState<P>: Copy + Default {
     type Rank: Copy + Ord + Hash;
 
-    /// The rank of a whole of which `held` parts are here; `oldest` is the least recently used of them.
+    /// The rank of a whole with `held` held parts; `oldest` is the value of the least recently used one.
     fn rank(&self, held: u32, oldest: &P) -> Self::Rank;
 }
 
-/// Held parts and their wholes. Wholes of which no part is held are forgotten, so memory is bounded by the
-/// parts.
+/// Held parts and their wholes. A whole without held parts is forgotten, so memory is bounded by the parts.
 #[derive(Debug)]
 pub(super) struct Grouped<K: PartOf, P, S: WholeState<P>> {
     parts: Slab<K, Part<P>>,
@@ -56,7 +54,7 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: WholeState<P>> Grouped<K, P, S> {
         self.parts.len()
     }
 
-    /// The number of wholes of which a part is held.
+    /// The number of wholes with a held part.
     pub(super) fn wholes(&self) -> usize {
         self.known.len()
     }
@@ -102,8 +100,8 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: WholeState<P>> Grouped<K, P, S> {
         self.change_slot(whole, |_, _| ());
     }
 
-    /// Changes the state of a whole; `change` also gets the number of its held parts. Ignored if none is
-    /// held.
+    /// Changes the state of a whole; `change` also receives the number of its held parts. Ignored if no part
+    /// is held.
     pub(super) fn change(&mut self, whole: &K::Whole, change: impl FnOnce(&mut S, u32)) {
         if let Some(slot) = self.known.slot(whole) {
             self.change_slot(slot, change);

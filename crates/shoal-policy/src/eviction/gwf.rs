@@ -1,4 +1,4 @@
-//! The block of least worth leaves first; nodes share worth, and it ages with all of them.
+//! Evicts the block of least worth; the age by which worth is measured is common to all nodes.
 
 mod decision;
 mod weight;
@@ -15,17 +15,17 @@ pub use worth::{Ageing, Worth};
 use super::ranked::Ranked;
 use super::{Eviction, Ranking};
 
-/// Globally weighted frequency, D4N's policy (dissertation 4.5.3, Algorithm 3): the part that a node plays by
-/// itself.
+/// Globally weighted frequency, D4N's policy (dissertation 4.5.3, Algorithm 3): the part that a node computes
+/// alone.
 ///
-/// A block has a local weight, to which each use on this node adds. The block of least [`Worth`] leaves, and
-/// its rank becomes the age. The age is common to all nodes, so ranks on different nodes compare:
-/// [`Gwf::learn_age`] takes in the ages that other nodes reached. [`Ageing`] decides how the age enters: as
-/// in LFUDA, which this policy is on a single node, or as printed.
+/// Each use on this node adds to a block's local weight. The block of least [`Worth`] is evicted, and its
+/// rank becomes the age. The age is common to all nodes, so that ranks on different nodes are comparable:
+/// [`Gwf::learn_age`] applies the ages that other nodes reached. [`Ageing`] decides how the age enters: as in
+/// LFUDA, which this policy is on a single node, or as printed.
 ///
-/// The part that nodes play together needs the directory and is a function: ask for a [`Gwf::candidate`], let
-/// [`decide`] choose an action, and carry that out. [`Gain::of`] gives the weights that a read adds to a
-/// block. `evict` is for a node that cannot reach the directory.
+/// The cooperative part needs the directory and is a function: get a [`Gwf::candidate`], let [`decide`]
+/// choose the actions, and carry them out. [`Gain::of`] gives the weights that a read adds to a block.
+/// `evict` is for a node that cannot reach the directory.
 #[derive(Debug)]
 pub struct Gwf<K> {
     ageing: Ageing,
@@ -35,16 +35,16 @@ pub struct Gwf<K> {
     age: Weight,
 }
 
-/// The block that a node would give up first.
+/// The block that a node would evict first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate<K> {
     /// Names the block.
     pub key: K,
-    /// Its worth here, the least of those that may leave.
+    /// Its worth on this node, the least of the evictable blocks.
     pub local: Worth,
-    /// How many bytes it takes.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// The least rank of the others that may leave; `None` when there is none.
+    /// The least rank of the other evictable blocks; `None` if there is none.
     pub next_rank: Option<Weight>,
 }
 
@@ -55,7 +55,7 @@ impl<K> Default for Gwf<K> {
 }
 
 impl<K> Gwf<K> {
-    /// An empty node.
+    /// Creates an empty policy.
     pub fn new(ageing: Ageing) -> Self {
         Self {
             ageing,
@@ -68,7 +68,7 @@ impl<K> Gwf<K> {
 }
 
 impl<K: Copy + Eq + Hash> Gwf<K> {
-    /// The greatest rank of a victim that this node knows of, its own or another node's.
+    /// The greatest rank of any victim that this node knows of, on any node.
     pub const fn age(&self) -> Weight {
         self.age
     }
@@ -93,24 +93,24 @@ impl<K: Copy + Eq + Hash> Gwf<K> {
         self.by_worth.rank(key)
     }
 
-    /// How many bytes a held block takes.
+    /// The size of a held block in bytes.
     pub fn bytes(&self, key: &K) -> Option<u64> {
         self.by_worth.bytes(key)
     }
 
-    /// Gives a held block another worth: that of a new copy, of a last copy that stays, or of a pushed block.
-    /// An absent block is ignored.
+    /// Replaces the worth of a held block: a new copy, a last copy that stays, or a pushed block. An absent
+    /// block is ignored.
     pub fn weigh(&mut self, key: &K, worth: Worth) {
         self.change(key, |_| worth);
     }
 
-    /// The average rank of the blocks here. A peer compares a block with it before it pushes the block. Zero
-    /// when there are no blocks.
+    /// The average rank of the held blocks; zero if there are none. A peer compares a block's rank with it
+    /// before pushing the block to this node.
     pub fn average_rank(&self) -> Weight {
         self.sum.average(self.by_worth.len())
     }
 
-    /// The block to give up first among those that `may_leave` allows, and the rank of the one after it.
+    /// The block to evict first among those that `may_leave` allows, with the rank of the next one.
     pub fn candidate(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Candidate<K>> {
         let mut least = self.by_worth.least_first(may_leave);
         least.next().map(|(key, local, bytes)| Candidate {
@@ -121,8 +121,7 @@ impl<K: Copy + Eq + Hash> Gwf<K> {
         })
     }
 
-    /// The blocks to give up first among those that `may_leave` allows, their worth and their bytes, least
-    /// first.
+    /// The blocks that `may_leave` allows with their worth and size, least worth first.
     pub fn least_first(
         &self,
         may_leave: &mut dyn FnMut(&K) -> bool,

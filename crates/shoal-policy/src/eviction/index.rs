@@ -13,7 +13,7 @@ pub(super) struct Index {
 
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
-    /// Tells most other keys apart without a look at them, and gives the bucket's home position.
+    /// Rules out most other keys without reading them, and gives the bucket's home position.
     hash: u32,
     /// `NONE` in an empty bucket.
     slot: Slot,
@@ -29,7 +29,7 @@ impl Index {
         self.len
     }
 
-    /// The slot with this hash for which `is_it` holds.
+    /// Returns the slot with this hash for which `is_it` returns true.
     pub(super) fn find(&self, hash: u32, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
         self.position(hash, is_it)
             .map(|position| self.buckets[position].slot)
@@ -49,8 +49,8 @@ impl Index {
         let mut hole = self
             .position(hash, |other| other == slot)
             .expect("a held key is in the index");
-        // Each following bucket moves up into the hole unless the hole lies before its home, so no probe ends
-        // at the hole too early.
+        // Each following bucket moves up into the hole unless the hole lies before its home position, so that
+        // no probe stops early at the hole.
         let mut next = self.after(hole);
         while self.buckets[next].slot != NONE {
             let home = self.home(self.buckets[next].hash);

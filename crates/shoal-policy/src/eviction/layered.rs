@@ -1,21 +1,21 @@
-//! One policy for each layer of a node, over one room (the unified cache of D3N, dissertation 4.4.1).
+//! One policy per layer of a node, sharing one capacity (the unified cache of D3N, dissertation 4.4.1).
 //!
 //! A key is held once, in the layer to which it belongs on this node ([`Hierarchy::layer_here`]). Every layer
-//! has a target. When room is needed, the fill of the layers decides which one gives, and that layer's policy
-//! chooses the victim.
+//! has a target. When room is needed, the fill of the layers decides which one evicts, and that layer's
+//! policy chooses the victim.
 //!
-//! **A target is a claim, not a wall.** The layer that fills most of its target gives: one above its target
-//! before one below. Among layers below their targets, which all are while eviction runs ahead of need, each
-//! keeps the same part of its target. So a layer may use room that no other layer needs at the time. A layer
-//! whose target has shrunk loses blocks as fast as others come and no faster. Nothing is thrown away for an
-//! empty place.
+//! **A target is a claim, not a limit.** The layer with the highest ratio of used bytes to target evicts, so
+//! layers above their targets evict before layers below. While eviction runs ahead of demand all layers are
+//! below their targets, and each keeps the same fraction of its target. A layer may therefore use room that
+//! no other layer needs. A layer whose target has shrunk loses blocks only as fast as other layers gain them;
+//! no block is evicted to leave room empty.
 //!
-//! **A layer whose target is 0 takes nothing in** ([`Layered::admits`]). Blocks that a change of the
-//! hierarchy moved there are the first to leave, but stay until their room is needed: their new home will ask
-//! for them ([`crate::route::Stop::FormerHome`]).
+//! **A layer whose target is 0 admits nothing** ([`Layered::admits`]). Blocks that a change of the hierarchy
+//! moved into it are evicted first, but not before their room is needed, because their new home will request
+//! them ([`crate::route::Stop::FormerHome`]).
 //!
-//! A key that comes into a layer from another is the newest there. A policy's memory of keys (uses, ranks)
-//! stays behind, and policies that age do so each at the pace of its layer.
+//! A key that moves into another layer is the newest in it. What the old layer's policy recorded about the
+//! key (uses, ranks) is lost, and each layer's policy ages independently.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use crate::admission::Refusal;
 use crate::fingerprint::Placed;
 use crate::route::Hierarchy;
 
-/// The most layers of a node, more than a data center has.
+/// The maximum number of layers of a node, more than a data center has.
 pub const LAYERS_MAX: usize = 8;
 
-/// Layers with a policy each. An operation asks one layer after the other for its key, which takes less
-/// memory than recording where each key is: with a million keys a use costs 280 ns in three layers of LRU and
-/// 146 ns in one (`cargo bench`).
+/// Layers with one policy each. An operation looks for its key in one layer after the other, which takes less
+/// memory than recording the layer of each key: with a million keys a use costs 280 ns in three layers of LRU
+/// and 146 ns in one (`cargo bench`).
 #[derive(Debug)]
 pub struct Layered<K, P> {
     /// From L1 outwards.
@@ -53,9 +53,9 @@ struct Share<P> {
 pub struct LayerRoom {
     /// The layer.
     pub layer: Layer,
-    /// The room that it may count on.
+    /// Its target in bytes.
     pub target_bytes: u64,
-    /// The room that it takes.
+    /// The bytes that it holds.
     pub used_bytes: u64,
     /// The number of keys that it holds.
     pub keys: usize,
@@ -76,8 +76,8 @@ pub fn divide<P: Copy + Into<u64>>(capacity_bytes: u64, parts: &[P]) -> Vec<u64>
 }
 
 impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
-    /// Empty layers from L1 outwards, each with its policy and its target; `hierarchy` says where keys
-    /// belong.
+    /// Creates empty layers from L1 outwards, each with its policy and target; `hierarchy` maps keys to
+    /// layers.
     pub fn new(layers: impl IntoIterator<Item = (P, u64)>, hierarchy: Arc<Hierarchy>) -> Self {
         let share = |(policy, target_bytes)| Share {
             policy,
@@ -98,8 +98,8 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         layered
     }
 
-    /// Replaces the hierarchy, which says where keys belong. Held keys stay where they are until they are
-    /// settled.
+    /// Replaces the hierarchy, which maps keys to layers. Held keys stay in their layers until
+    /// [`Layered::settle`] moves them.
     pub fn set_hierarchy(&mut self, hierarchy: Arc<Hierarchy>) {
         assert!(
             hierarchy.layers.len() < self.shares.len(),
@@ -108,12 +108,12 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         self.hierarchy = hierarchy;
     }
 
-    /// The layer to which a key belongs, whether it is held or not.
+    /// The layer to which a key belongs, held or not.
     pub fn layer_of(&self, key: K) -> Layer {
         self.hierarchy.layer_here(key.place())
     }
 
-    /// Checks whether the layer of a key takes it in.
+    /// Checks that the layer of a key admits it.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         }
     }
 
-    /// Moves a held key to the layer to which it belongs; returns whether it moved.
+    /// Moves a held key to the layer to which it belongs; returns true if it moved.
     pub fn settle(&mut self, key: K) -> bool {
         let target = place(self.layer_of(key));
         if self.shares[target].policy.contains(&key) {
@@ -138,7 +138,7 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         true
     }
 
-    /// Replaces the targets, from L1 outwards. Nothing leaves before its room is needed.
+    /// Replaces the targets, from L1 outwards. Nothing is evicted before its room is needed.
     pub fn resize(&mut self, targets_bytes: &[u64]) {
         assert_eq!(targets_bytes.len(), self.shares.len(), "every layer has a target");
         for (share, &target_bytes) in self.shares.iter_mut().zip(targets_bytes) {
@@ -146,12 +146,13 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         }
     }
 
-    /// The policy of L1, for facts that only this policy takes.
+    /// The policy of L1, for methods specific to it.
     pub fn innermost(&self) -> &P {
         &self.shares[place(Layer::L1)].policy
     }
 
-    /// As [`Layered::innermost`], to change it. Keys come and go through the layers, which count them.
+    /// As [`Layered::innermost`], mutable. Keys must be added and removed through `self`, which counts their
+    /// bytes.
     pub fn innermost_mut(&mut self) -> &mut P {
         &mut self.shares[place(Layer::L1)].policy
     }
@@ -162,7 +163,7 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         self.shares.get(usize::from(place)).map(|share| &share.policy)
     }
 
-    /// As [`Layered::policy`], to change it.
+    /// As [`Layered::policy`], mutable.
     pub fn policy_mut(&mut self, layer: Layer) -> Option<&mut P> {
         let place = layer.0.checked_sub(Layer::L1.0)?;
         self.shares
@@ -170,7 +171,7 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
             .map(|share| &mut share.policy)
     }
 
-    /// The policies of all layers, from L1 outwards, to change them.
+    /// The policies of all layers, mutable, from L1 outwards.
     pub fn policies_mut(&mut self) -> impl Iterator<Item = (Layer, &mut P)> {
         let policies = self.shares.iter_mut().map(|share| &mut share.policy);
         (Layer::L1.0..).map(Layer).zip(policies)
@@ -188,8 +189,8 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         layers.map(room).collect()
     }
 
-    /// Of the layers that hold something and are not `spared`, the one that fills most of its target; of
-    /// equals the inner one, whose blocks are also held elsewhere.
+    /// Among nonempty layers that are not `spared`, the one with the highest ratio of used bytes to target;
+    /// of equals the inner one, because its blocks are also held elsewhere.
     fn fullest(&self, spared: [bool; LAYERS_MAX]) -> Option<usize> {
         let giving = |&place: &usize| !spared[place] && !self.shares[place].policy.is_empty();
         (0..self.shares.len()).filter(giving).reduce(|fullest, place| {
@@ -260,7 +261,7 @@ impl<K: Copy + Placed, P: Eviction<K>> Eviction<K> for Layered<K, P> {
     }
 
     fn take_back(&mut self, key: K, bytes: u64) {
-        // The block may belong to another layer by now.
+        // The block may belong to a different layer than when it was set aside.
         let place = place(self.layer_of(key));
         for (other, share) in self.shares.iter_mut().enumerate() {
             if other != place {

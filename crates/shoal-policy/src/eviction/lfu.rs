@@ -1,4 +1,4 @@
-//! The least frequently used leaves first.
+//! Evicts the least frequently used key.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
@@ -7,7 +7,7 @@ use std::hash::Hash;
 use super::ranked::Ranked;
 use super::{Eviction, Ranking};
 
-/// Least frequently used since it came; among equals, the key that has been at its count for longest leaves
+/// Evicts the key with the fewest uses since its insertion; among equals, the key that reached its count
 /// first.
 ///
 /// Counts are forgotten when a key leaves and never age, so a key that was popular once stays.

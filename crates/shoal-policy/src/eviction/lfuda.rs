@@ -1,4 +1,4 @@
-//! The least frequently used leaves first, and keys that were popular once age.
+//! Evicts the least frequently used key, and ages keys that were popular once.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
@@ -60,7 +60,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Lfuda<K> {
 
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
         let (key, bytes, rank) = self.by_rank.take_least(may_leave)?;
-        // Victims need not come in the order of rank: some of the least may not be allowed to leave.
+        // Victims need not come in rank order: `may_leave` may have excluded lesser keys earlier.
         self.age = self.age.max(rank.uses_plus_age);
         Some((key, bytes))
     }

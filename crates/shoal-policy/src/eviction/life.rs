@@ -1,4 +1,4 @@
-//! Blocks of objects that are here only in part leave before blocks of whole ones.
+//! Evicts blocks of incomplete objects before blocks of complete ones.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -10,20 +10,20 @@ use super::grouped::{Grouped, WholeState};
 use crate::PartOf;
 
 /// LIFE of PACMan (Ananthanarayanan et al., NSDI 2012, 4.2): a job that reads all blocks of an input in
-/// parallel is as fast as its slowest read, so an input is worth keeping if all of it is here. Objects not
-/// used for a window of time leave first, the longest unused one before the others; then the largest
-/// incomplete object; then the largest complete one. Within an object the least recently used block leaves.
-/// O(log n) for n objects.
+/// parallel is as fast as its slowest read, so an input is worth keeping only if all of it is cached. Objects
+/// unused for longer than a time window are evicted first, the longest unused one before the others; then the
+/// largest incomplete object; then the largest complete one. Within an object the least recently used block
+/// is evicted. O(log n) for n objects.
 ///
-/// An object is complete when as many of its blocks are here as [`Life::observe`] reported; an object about
-/// which nothing was reported counts as incomplete. "Here" is this node: PACMan's coordinator knows which
-/// objects are complete across nodes.
+/// An object is complete when the number of its held blocks equals the number reported to [`Life::observe`];
+/// without a report it counts as incomplete. Only blocks on this node count, whereas PACMan's coordinator
+/// tracks completeness across nodes.
 #[derive(Debug)]
 pub struct Life<K: PartOf> {
     /// Each block with its bytes.
     blocks: Grouped<K, u64, Input>,
-    /// The uses of objects, in order of time. Only the last use of an object counts; earlier ones are dropped
-    /// when they are the majority. Empty where there is no window.
+    /// The uses of objects in time order. Only the last use of an object counts; outdated ones are dropped
+    /// when they are the majority. Empty without a window.
     uses: VecDeque<(Duration, K::Whole)>,
     window: Duration,
     now: Duration,
@@ -31,7 +31,7 @@ pub struct Life<K: PartOf> {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Input {
-    /// The number of blocks of the object; 0 when it is not known.
+    /// The number of blocks of the object; 0 if unknown.
     blocks: u32,
     used_at: Duration,
 }
@@ -54,8 +54,8 @@ impl WholeState<u64> for Input {
 }
 
 impl<K: Copy + Eq + Hash + PartOf> Life<K> {
-    /// An empty policy. Objects that are not used for longer than `window` leave first, whatever their size.
-    /// [`Duration::MAX`] is no window.
+    /// Creates an empty policy. Objects unused for longer than `window` are evicted first, whatever their
+    /// size; [`Duration::MAX`] disables the window.
     pub fn new(window: Duration) -> Self {
         Self {
             blocks: Grouped::default(),
@@ -70,7 +70,7 @@ impl<K: Copy + Eq + Hash + PartOf> Life<K> {
         self.blocks.change(whole, |input, _| input.blocks = blocks);
     }
 
-    /// Records that `whole` is used now; `before` is its previous use, if it was here.
+    /// Records that `whole` is used now; `before` is the time of its previous use, if any of it was held.
     fn used(&mut self, whole: K::Whole, before: Option<Duration>) {
         if before == Some(self.now) || self.window == Duration::MAX {
             return;
@@ -97,10 +97,10 @@ impl<K: Copy + Eq + Hash + PartOf> Life<K> {
     }
 }
 
-/// The number of uses that never triggers a search for outdated ones.
+/// Outdated uses are not searched for below this number of uses.
 const USES_MIN: usize = 16;
 
-/// Whether the object was not used again since, and is still here.
+/// Returns true if this was the last use of the object and a block of it is still held.
 fn is_last<K: Copy + Eq + Hash + PartOf>(
     blocks: &Grouped<K, u64, Input>,
     (used_at, whole): &(Duration, K::Whole),

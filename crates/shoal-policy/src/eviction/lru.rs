@@ -1,4 +1,4 @@
-//! The least recently used leaves first.
+//! Evicts the least recently used key.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
@@ -25,7 +25,7 @@ impl<K> Default for Lru<K> {
 }
 
 impl<K: Copy + Eq + Hash> Lru<K> {
-    /// Every key, from the one that leaves first to the one used last.
+    /// All keys, least recently used first.
     pub fn oldest_first(&self) -> impl Iterator<Item = K> {
         self.keys
             .oldest_first(self.by_use)

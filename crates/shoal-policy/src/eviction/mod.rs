@@ -1,15 +1,15 @@
-//! Eviction policies: which block leaves when room is needed. Each policy has its own file.
+//! Eviction policies: which block to evict when room is needed. Each policy has its own file.
 //!
-//! A policy knows keys and their sizes, the time if the caller tells it ([`Eviction::advance`]), and nothing
-//! else: no capacity, no disk, no clock. [`crate::residency`] asks it for a victim when room is short. A
+//! A policy knows keys and their sizes, the time that the caller sets ([`Eviction::advance`]), and nothing
+//! else: no capacity, no disk, no clock. [`crate::residency`] requests a victim from it when room is short. A
 //! policy that needs to know more (a directory's weights, the size of an object, other nodes' events) has
 //! additional methods for that.
 //!
 //! Every policy runs the suite in `conformance.rs`; adding one takes one line there. `tests/golden.rs` counts
 //! misses on a real trace.
 //!
-//! The table gives the cost of a use and of a victim in steps; `bench/results/policies.md` has nanoseconds
-//! and bytes, by `cargo bench -p shoal-policy --bench eviction`.
+//! The table gives the time complexity of a use and of an eviction; `bench/results/policies.md` has
+//! nanoseconds and bytes, by `cargo bench -p shoal-policy --bench eviction`.
 //!
 //! | policy | a use, a victim |
 //! |---|---|
@@ -63,34 +63,34 @@ pub use ranking::Ranking;
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
 
-/// The order in which keys should leave a cache.
+/// The order in which keys are evicted from a cache.
 pub trait Eviction<K> {
     /// Adds a key that was absent and takes `bytes`.
     fn insert(&mut self, key: K, bytes: u64);
 
-    /// Adds a key that was absent here and that the cache holds already, in another layer or since before a
-    /// restart. No reader asks for it now.
+    /// Adds a key that this policy did not hold but the cache already does, in another layer or since before
+    /// a restart. No reader has requested it.
     fn bring(&mut self, key: K, bytes: u64) {
         self.insert(key, bytes);
     }
 
-    /// Records a use of a held key. An absent key is ignored: the notice of a use may arrive after the key
-    /// has left.
+    /// Records a use of a held key. An absent key is ignored, because uses are reported late and the key may
+    /// have left.
     fn touch(&mut self, key: &K);
 
-    /// Forgets `key` because it is no longer valid, and returns how many bytes it took.
+    /// Removes `key` because it is no longer valid, and returns its size in bytes.
     ///
     /// This is not a decision of the policy and must not age it: an invalidated block says nothing about how
     /// long blocks live here.
     fn remove(&mut self, key: &K) -> Option<u64>;
 
-    /// Takes a held key out of the order although it stays in the cache, and returns how many bytes it takes.
-    /// [`Eviction::take_back`] or [`Eviction::left_aside`] ends that.
+    /// Exempts a held key from eviction while it stays in the cache, and returns its size in bytes.
+    /// [`Eviction::take_back`] or [`Eviction::left_aside`] ends the exemption.
     fn set_aside(&mut self, key: &K) -> Option<u64> {
         self.remove(key)
     }
 
-    /// Puts a key that was set aside back into the order, as one just used.
+    /// Makes a key that was set aside evictable again, as if it was just used.
     fn take_back(&mut self, key: K, bytes: u64)
     where
         K: Copy,
@@ -99,26 +99,26 @@ pub trait Eviction<K> {
         self.touch(&key);
     }
 
-    /// Notes that a key that was set aside is no longer in the cache.
+    /// Records that a key that was set aside has left the cache.
     fn left_aside(&mut self, _key: &K) {}
 
-    /// Chooses a victim to make room, among the keys that `may_leave` allows, and forgets it; a policy that
-    /// ages does so here. `None` when no key may leave.
+    /// Chooses a victim among the keys that `may_leave` allows, and removes it; a policy that ages does so
+    /// here. Returns `None` if no key may leave.
     ///
-    /// `may_leave` may be asked about several keys, and about one key more than once.
+    /// `may_leave` may be called for several keys, and more than once for the same key.
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)>;
 
-    /// Sets the time to `now`, counted from an origin of the caller's choice. Time never goes back. Policies
-    /// that do not need it ignore it.
+    /// Sets the time to `now`, counted from an origin of the caller's choice. Time never goes backwards.
+    /// Policies that do not need it ignore it.
     fn advance(&mut self, _now: Duration) {}
 
-    /// Whether `key` is held.
+    /// Returns true if `key` is held.
     fn contains(&self, key: &K) -> bool;
 
     /// The number of held keys.
     fn len(&self) -> usize;
 
-    /// Whether no key is held.
+    /// Returns true if no key is held.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

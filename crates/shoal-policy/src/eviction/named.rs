@@ -1,4 +1,4 @@
-//! The policies that a store can be told to follow, by their common names.
+//! The eviction policies that can be configured for a store, by name.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,28 +10,28 @@ use super::gwf::Ageing;
 use super::{C2p, Duel, Eviction, Gwf, Lfu, Lfuda, Lru, Ranking, S3Fifo, Sieve};
 use crate::PartOf;
 
-/// A policy of a store.
+/// The eviction policy of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PolicyName {
-    /// The least recently used leaves first.
+    /// Evicts the least recently used block.
     Lru,
-    /// The least often used leaves first.
+    /// Evicts the least frequently used block.
     Lfu,
-    /// LFU whose counts age.
+    /// LFU with dynamic ageing.
     Lfuda,
-    /// FIFO that spares keys used since the hand last passed.
+    /// FIFO with a hand that skips keys used since it last passed.
     Sieve,
     /// Three FIFO queues, for keys used once and keys used again.
     S3Fifo,
-    /// LRU or S3-FIFO, whichever would have missed less lately. `docs/explanation/default-policy.md` says why
-    /// it is the default.
+    /// LRU or S3-FIFO, whichever would have missed less recently. `docs/explanation/default-policy.md` says
+    /// why it is the default.
     #[default]
     Duel,
-    /// By a worth that nodes with a directory share, see [`Gwf`]. A node by itself is better served by
+    /// Evicts by worth, which nodes share through a directory, see [`Gwf`]. For a single node use
     /// [`PolicyName::Lfuda`], which is the same without other nodes.
     Gwf,
-    /// Blocks of objects that are not complete on all nodes together leave first, then as the paper says, see
-    /// [`C2p`].
+    /// Evicts blocks of objects that are incomplete across all nodes first, then by the paper's own
+    /// comparator, see [`C2p`].
     C2p,
     /// C2P above [`PolicyName::Lru`].
     C2pLru,
@@ -90,14 +90,14 @@ impl PolicyName {
         }
     }
 
-    /// The policy with this name, in upper or lower case.
+    /// Parses the name of a policy, ignoring case.
     pub fn of(name: &str) -> Option<Self> {
         let named = |policy: &&Self| policy.as_str().eq_ignore_ascii_case(name);
         Self::ALL.iter().find(named).copied()
     }
 
-    /// The policy without C2P above it: for blocks that no other node holds parts of the same object of. It
-    /// is LRU where C2P is by itself.
+    /// The policy without C2P above it, for blocks of objects that are not spread over nodes. LRU for
+    /// [`PolicyName::C2p`].
     #[must_use]
     pub const fn alone(self) -> Self {
         match self {
@@ -112,17 +112,17 @@ impl PolicyName {
         }
     }
 
-    /// Whether C2P stands above the rest of the policy.
+    /// Returns true if the policy is C2P, alone or above another.
     pub fn is_c2p(self) -> bool {
         self.alone() != self
     }
 
-    /// Whether blocks leave by a worth that nodes with a directory share.
+    /// Returns true if the policy is GWF, with or without C2P above it.
     pub fn is_gwf(self) -> bool {
         self.alone() == Self::Gwf
     }
 
-    /// Builds the policy, empty.
+    /// Builds an empty policy.
     pub fn build<K: Copy + Eq + Hash + fmt::Debug + PartOf + Send + 'static>(self) -> Named<K> {
         self.build_by(Completeness::default())
     }
@@ -143,7 +143,7 @@ impl PolicyName {
         }
     }
 
-    /// Builds the policy as one that C2P stands above, empty. C2P by itself stands above its own comparator.
+    /// Builds only the policy below C2P, empty. For [`PolicyName::C2p`] that is the paper's own comparator.
     pub fn build_below<K: Copy + Eq + Hash + fmt::Debug + Send + 'static>(self) -> Below<K> {
         match self {
             Self::C2p => Below::ByUse(Box::new(Closeness::default())),
@@ -182,17 +182,17 @@ enum Policy<K: PartOf> {
     Above(Box<C2p<K, Below<K>>>),
 }
 
-/// A policy that C2P may stand above.
+/// A policy that may be used below C2P.
 #[derive(Debug)]
 pub enum Below<K> {
-    /// It learns only the keys that are held and used.
+    /// Needs only the keys that are held and used.
     ByUse(Box<dyn Ranking<K> + Send>),
-    /// It also learns facts of other nodes.
+    /// Also needs information from other nodes.
     ByWorth(Gwf<K>),
 }
 
 impl<K: PartOf> Named<K> {
-    /// GWF, for facts that only this policy takes; `None` if another policy was chosen.
+    /// The GWF policy, for methods that only it has; `None` for any other policy.
     pub fn gwf(&self) -> Option<&Gwf<K>> {
         match self.below() {
             Below::ByUse(_) => None,
@@ -200,7 +200,7 @@ impl<K: PartOf> Named<K> {
         }
     }
 
-    /// As [`Named::gwf`], to change it.
+    /// As [`Named::gwf`], mutable.
     pub fn gwf_mut(&mut self) -> Option<&mut Gwf<K>> {
         let below = match &mut self.policy {
             Policy::Alone(below) => below,
@@ -212,7 +212,7 @@ impl<K: PartOf> Named<K> {
         }
     }
 
-    /// C2P, for facts that only this policy takes; `None` if another policy was chosen.
+    /// The C2P policy, for methods that only it has; `None` for any other policy.
     pub fn c2p(&self) -> Option<&C2p<K, Below<K>>> {
         match &self.policy {
             Policy::Alone(_) => None,
@@ -220,7 +220,7 @@ impl<K: PartOf> Named<K> {
         }
     }
 
-    /// As [`Named::c2p`], to change it.
+    /// As [`Named::c2p`], mutable.
     pub fn c2p_mut(&mut self) -> Option<&mut C2p<K, Below<K>>> {
         match &mut self.policy {
             Policy::Alone(_) => None,
@@ -258,7 +258,7 @@ impl<K> Below<K> {
     }
 }
 
-/// Passes every method on to the policy that `$of` and `$of_mut` return.
+/// Implements every method by delegating to the policy that `$of` and `$of_mut` return.
 macro_rules! pass_on {
     ($of:ident, $of_mut:ident) => {
         fn insert(&mut self, key: K, bytes: u64) {

@@ -1,4 +1,4 @@
-//! Entries of a slab in the order of a rank; entries of equal rank in the order they got it.
+//! Slab entries ordered by rank; entries of equal rank in the order in which they reached it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -8,30 +8,30 @@ use super::slab::{List, Slab};
 use super::slot::Slot;
 use crate::hash::KeyHasher;
 
-/// Names a rank: one that some entry has, or one that lost its last entry and is kept for the next.
+/// Identifies a rank, in use or vacant. A vacant rank lost its last entry and is kept for reuse.
 pub(super) type RankId = u32;
 
 /// One list for each rank. The list of a rank is found by hashing, so an entry changes its rank in O(1). Only
-/// the least rank is ever asked for, which a heap of the ranks knows. Where ranks count uses, many entries
+/// the least rank is ever needed, which a heap of the ranks yields. Where ranks count uses, many entries
 /// share one rank and the heap is small.
 ///
-/// A rank that no entry has any longer keeps its id, because an entry may soon have it again. It loses the
-/// id when it is the least, or when such ranks are the majority: memory is bounded by the ranks in use.
+/// A rank that becomes vacant keeps its id, because an entry may soon reach it again. It is dropped when it
+/// is the least rank, or when most ranks are vacant, so memory is bounded by the ranks in use.
 #[derive(Debug)]
 pub(super) struct Order<R> {
     /// Each rank with its entries.
     lists: Vec<(R, List)>,
     /// The id of each rank in `lists`.
     ids: HashMap<R, RankId, BuildHasherDefault<KeyHasher>>,
-    /// Every rank of `ids`, the least on top; the top rank has entries.
+    /// Every rank of `ids`, the least on top; the top rank is not vacant.
     ranks: BinaryHeap<Reverse<(R, RankId)>>,
-    /// The ids that no rank has, for reuse.
+    /// Unused ids.
     free: Vec<RankId>,
-    /// The number of ranks of `ids` that no entry has.
+    /// The number of vacant ranks in `ids`.
     vacant: usize,
 }
 
-/// The number of vacant ranks that never triggers a search for them.
+/// Vacant ranks are not searched for below this number of them.
 const VACANT_MIN: usize = 16;
 
 impl<R> Default for Order<R> {
@@ -47,7 +47,7 @@ impl<R> Default for Order<R> {
 }
 
 impl<R: Copy + Ord + Hash> Order<R> {
-    /// Adds a slot that is in no list behind those of the same rank; returns its id.
+    /// Appends a slot that is in no list to the list of `rank`; returns the rank's id.
     pub(super) fn insert<K, V>(&mut self, slab: &mut Slab<K, V>, rank: R, slot: Slot) -> RankId {
         let id = self.id_of(rank);
         let list = &mut self.lists[id as usize].1;
@@ -82,7 +82,7 @@ impl<R: Copy + Ord + Hash> Order<R> {
         })
     }
 
-    /// The id of `rank`, which is vacant if no entry had the rank.
+    /// Returns the id of `rank`, adding it as vacant if it is new.
     fn id_of(&mut self, rank: R) -> RankId {
         let Self { lists, ids, free, .. } = self;
         let id = ids.entry(rank).or_insert_with(|| {
@@ -98,11 +98,11 @@ impl<R: Copy + Ord + Hash> Order<R> {
         *id
     }
 
-    /// Every id that is on the heap. The children of a rank follow once the rank has been passed, so only
-    /// the ranks that are looked at are sorted.
+    /// All ids on the heap, least rank first. The children of a rank are queued only after the rank was
+    /// returned, so only the ranks that are consumed get sorted.
     fn ids_least_first(&self) -> impl Iterator<Item = RankId> {
         let heap = self.ranks.as_slice();
-        // Nothing is allocated for a caller that asks only for the least.
+        // Allocates nothing for a caller that takes only the least.
         let (mut next, mut passed) = (BinaryHeap::new(), None);
         std::iter::from_fn(move || {
             let (Reverse((_, id)), position) = match passed {
@@ -118,7 +118,7 @@ impl<R: Copy + Ord + Hash> Order<R> {
         })
     }
 
-    /// Drops vacant ranks from the top until a rank with entries is there.
+    /// Drops vacant ranks from the top of the heap until the top has entries.
     fn forget_least(&mut self) {
         while let Some(&Reverse((rank, id))) = self.ranks.peek() {
             if self.lists[id as usize].1.oldest().is_some() {

@@ -6,8 +6,9 @@ use super::order::{Order, RankId};
 use super::slab::Slab;
 use super::slot::Slot;
 
-/// The held keys in the order of rank; keys of equal rank in the order they got it. A key changes its rank in
-/// O(1), unless the new one is less than most; the least leaves in O(log d) for d different ranks.
+/// The held keys ordered by rank; keys of equal rank in the order in which they reached it. Changing a rank
+/// takes O(1) unless the new rank is lower than most; removing the least takes O(log d) for d different
+/// ranks.
 #[derive(Debug)]
 pub(super) struct Ranked<K, R> {
     keys: Slab<K, Entry>,
@@ -53,8 +54,7 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
         self.keys.slot(key).map(|slot| self.keys[slot].bytes)
     }
 
-    /// Gives a held key the rank that `next` makes of its present one; returns the rank before and the rank
-    /// after.
+    /// Replaces the rank of a held key by `next(rank)`; returns the old and the new rank.
     pub(super) fn rank_anew(&mut self, key: &K, next: impl FnOnce(R) -> R) -> Option<(R, R)> {
         let slot = self.keys.slot(key)?;
         let rank_id = self.keys[slot].rank_id;
@@ -65,14 +65,14 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
         Some((before, after))
     }
 
-    /// Forgets `key`; returns its bytes and its rank.
+    /// Removes `key`; returns its size and its rank.
     pub(super) fn remove(&mut self, key: &K) -> Option<(u64, R)> {
         let slot = self.keys.slot(key)?;
         let (_, bytes, rank) = self.take(slot);
         Some((bytes, rank))
     }
 
-    /// Forgets the key of the least rank among those that `may_leave` allows; returns it, its bytes and its
+    /// Removes the key of the least rank among those that `may_leave` allows; returns it with its size and
     /// rank.
     pub(super) fn take_least(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64, R)> {
         let slot = self
@@ -83,7 +83,7 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
         Some(self.take(slot))
     }
 
-    /// The keys that `may_leave` allows, their ranks and their bytes, least first.
+    /// The keys that `may_leave` allows, with their ranks and sizes, least rank first.
     pub(super) fn least_first(
         &self,
         may_leave: &mut dyn FnMut(&K) -> bool,

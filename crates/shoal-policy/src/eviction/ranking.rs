@@ -1,18 +1,18 @@
-//! Comparison of two keys by a policy, for a rule that stands above it.
+//! Comparison of two keys by a policy, for a rule above it.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
 
 use super::Eviction;
 
-/// A policy below another rule, such as C2P: that rule names the keys that are to leave first, and this
-/// policy decides among them, and about all keys where the rule is silent.
+/// A policy below another rule, such as C2P. The rule selects the keys to evict first, and this policy
+/// chooses among them, or among all keys if the rule selects none.
 pub trait Ranking<K>: Eviction<K> + Debug {
-    /// Compares two held keys: this policy would rather evict the lesser. Equal if it can tell the keys apart
-    /// only by the time of their last use.
+    /// Compares two held keys: this policy prefers to evict the lesser. Returns `Equal` if only the time of
+    /// the last use distinguishes them.
     fn compare(&self, one: &K, other: &K) -> Ordering;
 
-    /// Evicts a held key that the rule above has chosen, and returns how many bytes it took. As in
+    /// Evicts a held key that the rule above has chosen, and returns its size in bytes. As in
     /// [`Eviction::evict`], a policy that ages does so here.
     fn evict_key(&mut self, key: &K) -> Option<u64>;
 }

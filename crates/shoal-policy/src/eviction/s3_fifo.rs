@@ -1,4 +1,5 @@
-//! Three queues: a small one in which keys prove themselves, a main one, and ghosts of the keys that did not.
+//! Three queues: a small one for new keys, a main one for keys that were used again, and ghosts of the
+//! others.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
@@ -8,19 +9,20 @@ use super::slab::{List, Slab};
 use super::slot::Slot;
 use super::{Eviction, Ranking};
 
-/// S3-FIFO (Yang et al., SOSP 2023). New keys enter a small queue. Keys used twice there move on to the main
-/// queue; the others leave and are remembered as ghosts. A ghost that returns enters the main queue at once.
-/// The main queue gives a used key another round. Every operation takes O(1); eviction is amortised.
+/// S3-FIFO (Yang et al., SOSP 2023). New keys enter a small queue. Keys used twice in it move to the main
+/// queue; the others are evicted and remembered as ghosts. A ghost that returns enters the main queue at
+/// once. The main queue reinserts a used key for another round. Every operation takes O(1); eviction is
+/// amortised.
 ///
 /// The paper gives the small queue a tenth of the capacity. A policy here does not know the capacity and
-/// takes a tenth of the bytes held, which is the same when the cache is full. There are nine ghosts for ten
-/// keys held.
+/// takes a tenth of the bytes held, which is the same when the cache is full. It keeps up to nine ghosts per
+/// ten held keys.
 #[derive(Debug)]
 pub struct S3Fifo<K> {
     queues: Queues<K>,
 }
 
-/// The queues of [`S3Fifo`], by slot. A second chain through the held keys belongs to the owner, for another
+/// The queues of [`S3Fifo`], by slot. The owner may use a second chain through the held keys for another
 /// order.
 #[derive(Debug)]
 pub(super) struct Queues<K, const CHAINS: usize = 1> {
@@ -113,7 +115,7 @@ impl<K: Copy + Eq + Hash + Debug> Ranking<K> for S3Fifo<K> {
 }
 
 impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
-    /// Keys that have not proved themselves before others, and less used ones before more used ones.
+    /// Orders unproven keys before proven ones, and then by number of uses.
     pub(super) fn compare(&self, one: &K, other: &K) -> Ordering {
         let rank = |key| {
             let entry = self.keys[self.keys.slot(key)?];
@@ -150,7 +152,7 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
             .or_else(|| self.least_of_main(may_leave))
     }
 
-    /// Forgets the least key, except for its ghost if it did not prove itself.
+    /// Removes the key of `slot`, and keeps a ghost of it if it was unproven.
     pub(super) fn evict(&mut self, slot: Slot) -> (K, u64) {
         let ghosts_max = self.keys.len() * 9 / 10;
         let is_in_main = self.keys[slot].is_in_main;
@@ -161,14 +163,14 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
         (key, bytes)
     }
 
-    /// Forgets a key.
+    /// Removes the key of `slot` without leaving a ghost.
     pub(super) fn remove(&mut self, slot: Slot) -> (K, u64) {
         self.leave(slot);
         let (key, Entry { bytes, .. }) = self.keys.remove(slot);
         (key, bytes)
     }
 
-    /// Forgets the ghost of `key`; returns whether it had one, that is, left without having proved itself.
+    /// Removes the ghost of `key`; returns true if it had one, that is, if it was evicted unproven.
     pub(super) fn forget_ghost(&mut self, key: &K) -> bool {
         let Some(slot) = self.ghosts.slot(key) else {
             return false;
@@ -178,8 +180,7 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
         true
     }
 
-    /// The oldest key of the small queue that may leave; keys that proved themselves move on to the main
-    /// queue.
+    /// The oldest key of the small queue that may leave. Moves proven keys on the way to the main queue.
     fn least_of_small(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Slot> {
         let mut next = self.small.list.oldest();
         while let Some(slot) = next {
@@ -196,8 +197,8 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
         None
     }
 
-    /// The oldest unused key of the main queue that may leave; a used key goes another round, so the walk
-    /// meets it again.
+    /// The oldest unused key of the main queue that may leave. Used keys on the way are reinserted with one
+    /// use less, so the walk meets them again.
     fn least_of_main(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Slot> {
         let mut next = self.main.list.oldest();
         while let Some(slot) = next {

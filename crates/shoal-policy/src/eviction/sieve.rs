@@ -1,4 +1,4 @@
-//! New keys that are not requested again leave first, without moving anything on a hit.
+//! Evicts new keys that are not requested again first, and moves nothing on a hit.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
@@ -59,7 +59,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Sieve<K> {
     }
 
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-        // The first round clears every bit, the second finds a key that may leave.
+        // The first round clears every bit, the second finds an evictable key if there is one.
         for _ in 0..2 * self.keys.len() {
             let slot = self.hand.or(self.by_age.oldest())?;
             let was_used = std::mem::take(&mut self.keys[slot].is_used);

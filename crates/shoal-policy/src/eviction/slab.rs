@@ -1,8 +1,9 @@
 //! Keyed entries in one vector, threaded into doubly linked lists by index.
 //!
-//! It needs no allocation per key and no unsafe code. Its links have 32 bits, which bounds it to four billion
-//! keys. One slab serves any number of lists; an entry is in one of them at a time. A slab of two chains
-//! keeps two orders of its keys: a list belongs to one of the chains, and an entry is in one list of each.
+//! It needs no allocation per key and no unsafe code. Its links have 32 bits, which limits it to four billion
+//! keys. One slab serves any number of lists; an entry is in one of them at a time. A slab with two chains
+//! keeps two orders of its keys: each list belongs to one chain, and an entry is in at most one list per
+//! chain.
 
 use std::hash::Hash;
 use std::ops;
@@ -61,7 +62,7 @@ impl<const CHAIN: usize> List<CHAIN> {
     }
 }
 
-/// The part of the hash that a table of at most four billion keys needs.
+/// The low half of the hash, enough for a table of at most four billion keys.
 fn half_hash(key: &impl Hash) -> u32 {
     hash(key) as u32
 }
@@ -144,7 +145,7 @@ impl<K, V, const CHAINS: usize> Slab<K, V, CHAINS> {
         some(self.nodes[slot as usize].links[CHAIN].newer)
     }
 
-    /// Puts an entry that is in no list of its chain at the newest end of one.
+    /// Adds an entry that is in no list of this chain at the newest end of `list`.
     pub(super) fn link_newest<const CHAIN: usize>(&mut self, list: &mut List<CHAIN>, slot: Slot) {
         let second = std::mem::replace(&mut list.newest, slot);
         *self.links::<CHAIN>(slot) = Links {

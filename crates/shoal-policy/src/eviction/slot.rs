@@ -1,6 +1,6 @@
-//! Names of the entries of a slab, which its index and its lists share.
+//! Handles of slab entries, shared by the slab's index and lists.
 
-/// Names an entry while its key is held.
+/// Identifies a slab entry while its key is held.
 pub(super) type Slot = u32;
 
 /// Ends a chain of nodes.

@@ -1,31 +1,31 @@
-//! How many requests a store gets at a time: as few as it needs to be busy.
+//! Limits concurrent requests to a store to the fewest that keep it busy.
 //!
-//! A store with room to spare answers twice as many requests a second when it gets twice as many at a time. A
-//! store without spare room answers as many as before, each in twice the time: the additional requests wait
-//! at the store, where no turns are taken. So while requests wait here, the limit tries half and double of
-//! its present value from time to time, and it moves when the rate of answers favours that. No latency has to
-//! be known or compared.
+//! A store with spare capacity answers twice as many requests per second when it gets twice as many at a
+//! time. A saturated store answers as many as before, each in twice the time: the additional requests queue
+//! at the store, where there is no fair queueing. So while requests wait here, the limit probes half and
+//! double its present value from time to time, and moves there if the rate of answers justifies it. No
+//! latency has to be known or compared.
 
 use std::time::Duration;
 
-/// A window ends after this many answers and this many rounds of the limit, or after its time, whichever
-/// comes first.
+/// A measuring window ends after this many answers and this many rounds of the limit, or after
+/// [`WINDOW_TIME`], whichever comes first.
 const WINDOW_ANSWERS: usize = 150;
 const WINDOW_ROUNDS: usize = 4;
 const WINDOW_TIME: Duration = Duration::from_secs(1);
-/// A window with fewer answers than this says nothing.
+/// A window with fewer answers than this is ignored.
 const ANSWERS_MIN: usize = 20;
 
-/// Half of the limit is enough when it gives this part of the rate.
+/// Half the limit is enough if it yields this fraction of the rate.
 const ENOUGH: f64 = 0.9;
-/// Double the limit is worth it when it gives this many times the rate.
+/// Double the limit is worth it if it yields this multiple of the rate.
 const WORTH_IT: f64 = 1.2;
 
-/// The pause between two tries in the same direction; doubled after each try that was in vain.
+/// The pause between two probes in the same direction; doubled after each probe that did not pay off.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// The fewest requests at a time: one may always be on its way while another is answered.
+/// The minimum limit, so that one request may be in transit while another is answered.
 const LIMIT_MIN: usize = 2;
 
 /// A limit that follows the capacity of the store.
@@ -34,14 +34,14 @@ pub struct ConcurrencyLimit {
     present: usize,
     max: usize,
     phase: Phase,
-    /// Answers a second at the present limit, as last seen.
+    /// Answers per second at the present limit, as last measured.
     rate: f64,
-    /// The best rate lately: steps down must not add up to a loss.
+    /// The best recent rate, so that repeated steps down do not add up to a loss.
     best: f64,
     down: Probe,
     up: Probe,
     window: Option<Window>,
-    /// Answers that still belong to the limit before.
+    /// Answers still due to requests sent under the previous limit.
     settling: usize,
 }
 
@@ -81,7 +81,7 @@ struct Window {
 }
 
 impl ConcurrencyLimit {
-    /// Begins at `start` and never goes above `max`.
+    /// Creates a limit that begins at `start` and never exceeds `max`.
     pub fn new(start: usize, max: usize) -> Self {
         let max = max.max(LIMIT_MIN);
         Self {
@@ -97,7 +97,7 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// The number of requests that may be at the store now.
+    /// The number of requests that may be in flight to the store now.
     pub fn limit(&self) -> usize {
         match self.phase {
             Phase::Present => self.present,
@@ -107,11 +107,11 @@ impl ConcurrencyLimit {
         .clamp(LIMIT_MIN, self.max)
     }
 
-    /// Records that the store has answered at `now`, counted from any moment; `waiting` says whether other
-    /// requests wait for their turn.
+    /// Records that the store has answered at `now`, counted from any moment; `waiting` is true if other
+    /// requests are queued.
     pub fn answered(&mut self, waiting: bool, now: Duration) {
         if !waiting {
-            // The rate is the demand of the clients, not the capacity of the store.
+            // The rate shows the demand of the clients, not the capacity of the store.
             self.window = None;
             self.phase = Phase::Present;
             return;
@@ -165,8 +165,7 @@ impl ConcurrencyLimit {
         self.settling = if self.limit() == before { 0 } else { before };
     }
 
-    /// Settles after a successful probe: its limit becomes the present one, and the next step in the same
-    /// direction is tried at once.
+    /// Adopts the limit of a successful probe, and probes the next step in the same direction at once.
     fn settle_at(&mut self, limit: usize, rate: f64) {
         self.present = limit;
         self.rate = rate;

@@ -1,32 +1,32 @@
-//! How many bytes may be on their way to transfers that no client waits for.
+//! Bounds the bytes in flight of transfers for which no client waits.
 //!
-//! Such bytes cannot be called back: a client's bytes queue behind them. But a store answers some time after
-//! it is asked, and in that time the link would rest if nothing else was on its way. So enough for that time
-//! is permitted, and not much more.
+//! Such bytes cannot be recalled, and a client's bytes queue behind them. But a store takes some time to
+//! answer, during which the link would be idle if nothing else was in flight. So about as many bytes are
+//! permitted as the link carries in that time.
 
 use std::time::Duration;
 
 use super::whole;
 
-/// The time of an answer is the shortest that was seen within this time, or twice it.
+/// The response time is the shortest one seen within the last one to two periods of this length.
 const FLOOR_LASTS: Duration = Duration::from_secs(10);
 
-/// The link has work for so long beyond the time of an answer: timers and tasks are late.
+/// Extra time for which the link is kept busy beyond the response time, because timers and tasks are late.
 const SLACK: Duration = Duration::from_micros(500);
 
-/// While no answer was seen, it is taken to need this time.
+/// The response time assumed until the first answer.
 const AT_FIRST: Duration = Duration::from_millis(2);
 
-/// The shortest time from a request to its answer, of late. Longer times are those of queues.
+/// The shortest recent time from a request to its answer. Longer times include queueing.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerTime {
-    /// Of the present period, and of the one before.
+    /// The minima of the present and of the previous period.
     floors: [Option<Duration>; 2],
     began: Duration,
 }
 
 impl AnswerTime {
-    /// No answer was seen at `now`.
+    /// Starts at `now`, without an answer so far.
     pub const fn new(now: Duration) -> Self {
         Self {
             floors: [None; 2],
@@ -34,7 +34,7 @@ impl AnswerTime {
         }
     }
 
-    /// Notes an answer that came at `now`, and `took` so long.
+    /// Records an answer at `now` that took `took`.
     pub fn answered(&mut self, took: Duration, now: Duration) {
         if now.saturating_sub(self.began) >= FLOOR_LASTS {
             self.floors = [None, self.floors[0]];
@@ -44,14 +44,14 @@ impl AnswerTime {
         *present = Some(present.map_or(took, |floor| floor.min(took)));
     }
 
-    /// The shortest time of late.
+    /// The shortest recent response time.
     pub fn floor(&self) -> Duration {
         self.floors.into_iter().flatten().min().unwrap_or(AT_FIRST)
     }
 }
 
-/// A transfer begins if fewer bytes of its class than this are on their way over a link of `bandwidth` to a
-/// store that takes `answer_time`, or half as long again.
+/// Computes the limit of bytes in flight per class below which another transfer may begin, for a link of
+/// `bandwidth` bytes per second and a store with a response time of up to 1.5 times `answer_time`.
 pub fn ahead_bytes(bandwidth: u64, answer_time: Duration) -> u64 {
     let time = answer_time.saturating_add(answer_time / 2).saturating_add(SLACK);
     whole(bandwidth as f64 * time.as_secs_f64()).max(1)

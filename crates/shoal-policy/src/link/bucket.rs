@@ -1,24 +1,24 @@
-//! A token bucket: a rate, and how far it may be exceeded for a moment. Time is an argument.
+//! A token bucket: a rate and a burst. Time is an argument.
 
 use std::time::Duration;
 
 use super::whole;
 
-/// Tokens for bytes. They come at a rate, up to a limit, and transfers take them.
+/// Tokens for bytes. They accumulate at a rate up to a burst, and transfers consume them.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
-    /// Bytes a second.
+    /// Bytes per second.
     rate: f64,
-    /// The most tokens that may be there.
+    /// The maximum number of tokens.
     burst: f64,
-    /// The tokens that are there; below zero after a transfer that was let go early.
+    /// The number of tokens at `at`; negative after a transfer took more than there were.
     level: f64,
-    /// When `level` was right.
+    /// The time of `level`.
     at: Duration,
 }
 
 impl Bucket {
-    /// A full bucket at `now`.
+    /// Creates a bucket that is full at `now`.
     pub fn new(rate: u64, burst: u64, now: Duration) -> Self {
         Self {
             rate: rate as f64,
@@ -35,52 +35,52 @@ impl Bucket {
         self.level = self.level.min(self.burst);
     }
 
-    /// Bytes a second.
+    /// Bytes per second.
     pub fn rate(&self) -> u64 {
         whole(self.rate)
     }
 
-    /// Adds the tokens that came until `now`. Time that runs backwards adds none.
+    /// Adds the tokens accumulated until `now`. A `now` in the past adds none.
     pub(super) fn refill(&mut self, now: Duration) {
         let elapsed = now.saturating_sub(self.at);
         self.level = (self.level + self.rate * elapsed.as_secs_f64()).min(self.burst);
         self.at = self.at.max(now);
     }
 
-    /// Whether more tokens than `least` were there at the last refill.
+    /// Returns true if there were more than `least` tokens at the last refill.
     pub(super) fn exceeds(&self, least: u64) -> bool {
-        // Without this bound a bucket would be empty one rounding error before it has a token.
+        // The margin keeps rounding errors from counting as a token.
         self.level > least as f64 + 1e-3
     }
 
-    /// Takes tokens, even if they are not there.
+    /// Takes tokens, going into debt if there are too few.
     pub(super) fn take(&mut self, bytes: u64) {
         self.level -= bytes as f64;
     }
 
-    /// Takes as many tokens as are there.
+    /// Takes up to `bytes` tokens, without going into debt.
     pub(super) fn take_at_most(&mut self, bytes: u64) {
         self.level = (self.level - bytes as f64).max(self.level.min(0.0));
     }
 
-    /// Gives back tokens that were taken and not used.
+    /// Returns tokens that were taken but not used.
     pub fn give_back(&mut self, bytes: u64) {
         self.level = (self.level + bytes as f64).min(self.burst);
     }
 
-    /// When the bucket will have more tokens than `least`; `None` for never.
+    /// The time at which the bucket will have more than `least` tokens; `None` if it never will.
     pub(super) fn exceeds_at(&self, least: u64) -> Option<Duration> {
         if self.exceeds(least) {
             return Some(self.at);
         }
         let enough = least as f64 + 1.0;
         let wait = Duration::try_from_secs_f64((enough - self.level) / self.rate).ok()?;
-        // Rounded up, so that a bucket that is asked again then has the tokens.
+        // Rounded up, so that the bucket really has the tokens at that time.
         (enough <= self.burst).then_some(self.at + wait + Duration::from_nanos(1))
     }
 
-    /// Takes tokens at `now` for a transfer that waits until they are paid for. Returns how long: transfers
-    /// that share the bucket wait one behind the other.
+    /// Takes tokens at `now` and returns the time that the transfer has to wait until the debt is paid.
+    /// Transfers that share the bucket queue behind each other.
     pub fn take_and_wait(&mut self, bytes: u64, now: Duration) -> Duration {
         self.refill(now);
         self.take(bytes);
@@ -88,7 +88,7 @@ impl Bucket {
         wait.unwrap_or(Duration::MAX)
     }
 
-    /// Takes tokens at `now` if there are any; the bucket may then owe some.
+    /// Takes tokens at `now` if there are any, possibly going into debt. Returns true if it took them.
     pub fn take_if_there(&mut self, bytes: u64, now: Duration) -> bool {
         self.refill(now);
         let has_any = self.exceeds(0);

@@ -1,27 +1,26 @@
-//! The demand of a node for the link: the bytes that it moves, and those that it would move if there were
-//! room.
+//! The demand of a node for the link: the rate at which it moves bytes, or would if there were room.
 
 use std::time::Duration;
 
 use super::{Class, whole};
 
-/// Rates follow the bytes moved in about this time.
+/// Time constant of the moving averages of rates.
 const MEMORY: Duration = Duration::from_secs(1);
 
-/// A class that did not wait gets this much more than it used, so that it can grow.
+/// The demand of a class that did not wait, as a multiple of its rate, so that it can grow.
 const HEADROOM: f64 = 1.25;
 
-/// A class that waited wants this many times its rate.
+/// The demand of a class that waited, as a multiple of its rate.
 const GROWTH: f64 = 2.0;
 
-/// A part of a demand. The first one is satisfied first.
+/// A part of a demand, highest priority first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
     /// Planned transfers within their reservation.
     Reserved,
     /// Clients.
     Client,
-    /// Planned transfers beyond it.
+    /// Planned transfers beyond their reservation.
     Planned,
     /// Prefetch.
     Prefetch,
@@ -30,7 +29,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// Every part, the first one first.
+    /// All parts, highest priority first.
     pub const ALL: [Self; 5] = [
         Self::Reserved,
         Self::Client,
@@ -40,12 +39,12 @@ impl Need {
     ];
 }
 
-/// The demand of one node for one direction of the link, in bytes a second by [`Need`].
+/// The demand of one node for one direction of the link, in bytes per second by [`Need`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand(pub [u64; Need::ALL.len()]);
 
 impl Demand {
-    /// The demand of a node whose classes want these rates, and whose plans reserve `reserved`.
+    /// Creates the demand from the rates that each class wants and the rate that plans reserve.
     pub(super) fn new(wanted: [u64; Class::ALL.len()], reserved: u64) -> Self {
         let [client, planned, prefetch, cleaning] = wanted;
         let reserved = planned.min(reserved);
@@ -57,28 +56,28 @@ impl Demand {
         self.0[need as usize]
     }
 
-    /// The rate of all parts; at most the greatest number.
+    /// The sum of all parts, saturating.
     pub fn total(&self) -> u64 {
         self.0.iter().fold(0, |sum, rate| sum.saturating_add(*rate))
     }
 
-    /// The smaller of two demands, in each part.
+    /// The element-wise minimum of two demands.
     #[must_use]
     pub fn least(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|need| self.0[need].min(other.0[need])))
     }
 
-    /// Whether any part is larger than in `other` by a tenth, and by more than `least` bytes a second.
+    /// Returns true if any part exceeds that of `other` by more than a tenth plus `least` bytes per second.
     pub fn exceeds(&self, other: &Self, least: u64) -> bool {
         let mut pairs = self.0.iter().zip(&other.0);
         pairs.any(|(mine, theirs)| *mine > (theirs / 10).saturating_add(*theirs).saturating_add(least))
     }
 }
 
-/// The rate at which a class has moved bytes lately.
+/// The recent rate of a class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Usage {
-    /// Bytes a second, weighed by age: after [`MEMORY`], a byte counts 1/e.
+    /// Bytes per second, exponentially weighted: a byte counts 1/e after [`MEMORY`].
     rate: f64,
     at: Duration,
     waited_at: Option<Duration>,
@@ -98,7 +97,7 @@ impl Usage {
         self.at = self.at.max(now);
     }
 
-    /// Takes back bytes that were counted too early.
+    /// Subtracts bytes that were counted but not moved.
     pub(super) fn moved_less(&mut self, bytes: u64, now: Duration) {
         self.rate = (self.rate_at(now) - bytes as f64 / MEMORY.as_secs_f64()).max(0.0);
         self.at = self.at.max(now);

@@ -7,12 +7,12 @@ use super::demand::Usage;
 use super::{Bucket, Class, Demand, whole};
 use crate::fair::{FairQueue, Payer};
 
-/// The bandwidth of this time is one quantum: so long a transfer that no client waits for has the link.
+/// The time for which a transfer without a waiting client may occupy the link; a quantum is the bandwidth
+/// times this.
 const QUANTUM_TIME: Duration = Duration::from_micros(500);
 
-/// The same for a transfer that goes first: a client's, or a planned one. When one such quantum is given the
-/// next one is asked for, and that must be before the link has room for others again, although timers are
-/// late.
+/// As [`QUANTUM_TIME`], for client and planned transfers. They request the next quantum when one is granted,
+/// and the request has to arrive before the link has room for others again, although timers are late.
 const FIRST_QUANTUM_TIME: Duration = Duration::from_millis(3);
 
 /// The bounds of a quantum. A smaller one costs more processor time than it saves waiting; a larger one fills
@@ -21,56 +21,54 @@ const QUANTUM_MIN: u64 = 16 << 10;
 const QUANTUM_MAX: u64 = 256 << 10;
 const FIRST_QUANTUM_MIN: u64 = 64 << 10;
 
-/// The bandwidth of this time may go at once after a rest. Timers are a millisecond late at times, and the
-/// link must not stand still meanwhile.
+/// The burst after an idle time is the bandwidth times this. Timers may be a millisecond late, and the link
+/// must not be idle until then.
 const BURST_TIME: Duration = Duration::from_millis(5);
 
-/// Cleaning has this part of the bandwidth at least.
+/// The guaranteed share of cleaning in the bandwidth.
 const CLEANING_PART: f64 = 0.05;
 
-/// All reservations together are at most this part of the bandwidth.
+/// The maximum share of all reservations in the bandwidth.
 const RESERVED_PART_MAX: f64 = 0.8;
 
-/// Other classes are held back for clients that are expected for at most this part of the time, in percent,
-/// so that clients that ask often and move little do not stop all others.
+/// Other classes are held back for expected clients for at most this percentage of the time, so that clients
+/// that send many small requests do not stop all others.
 const HELD_PERCENT: u64 = 8;
 
-/// And for so long at once, at most.
+/// The maximum time for which they are held back at once.
 const HELD_MAX: Duration = Duration::from_millis(20);
 
-/// The requests of one payer that wait are looked through each time when there are so many more of them, and
-/// those that were given up are removed.
+/// Cancelled requests of a payer are removed whenever the length of its queue is a multiple of this.
 const GIVEN_UP_MAX: usize = 256;
 
-/// Gives permission to move bytes over one direction of a link. A `T` stands for a transfer that waits.
+/// Grants permission to move bytes over one direction of a link. `T` identifies a waiting transfer.
 ///
-/// In any time `t`, the permissions are for no more than `bandwidth * t` bytes, one burst and one quantum of
-/// a client. The burst is 5 ms of the bandwidth, and two such quanta at least.
+/// In any time `t`, it grants at most `bandwidth * t` bytes plus one burst plus one client quantum. The burst
+/// is 5 ms of bandwidth, but at least two client quanta.
 #[derive(Debug)]
 pub struct Meter<T> {
     total: Bucket,
     quantum: u64,
     first_quantum: u64,
-    /// The sum of the rates that plans reserve, in bytes a second.
+    /// The sum of the rates that plans reserve, in bytes per second, before it is capped.
     asked_reserved: u64,
     reserved: Bucket,
     cleaning: Bucket,
     waiting: [FairQueue<Place<T>>; Class::ALL.len()],
-    /// Transfers that wait to begin, until fewer bytes of their class are on their way.
+    /// Transfers that wait to begin until fewer bytes of their class are in flight.
     beginning: [FairQueue<Place<T>>; Class::ALL.len()],
-    /// Promised bytes of clients, by their numbers.
+    /// Waiting requests for promised bytes, by number.
     promised: HashMap<u64, Waiting<T>>,
-    /// The order in which they go by the reservation. Some of these have gone in the turn of a client.
+    /// The order in which they use the reservation. Some have already been granted in their client's turn.
     promised_order: VecDeque<u64>,
     promised_number: u64,
-    /// Bytes of each class that were permitted to transfers that no client waits for, and have not arrived.
-    /// Each class is bounded for itself: bytes of one may stay where they are until another has moved its
-    /// own.
+    /// Bytes in flight by class, for transfers without a waiting client: granted, but not yet arrived. Each
+    /// class has its own bound, because the bytes of one may be stuck until another has moved its own.
     ahead: [u64; Class::ALL.len()],
     ahead_max: u64,
-    /// Classes below the clients are held back until then.
+    /// Classes below clients are held back until this time.
     held_until: Duration,
-    /// Microseconds for which they may be held back.
+    /// Tokens are microseconds for which they may be held back.
     may_hold: Bucket,
     now: Duration,
     usage: [Usage; Class::ALL.len()],
@@ -82,14 +80,14 @@ pub struct Meter<T> {
 pub struct Ask {
     /// Its class.
     pub class: Class,
-    /// The payer in whose turn it goes.
+    /// The payer that is charged.
     pub payer: Payer,
     /// Bytes to move.
     pub bytes: u64,
-    /// Whether nothing of it is on its way. A client's transfer may begin at any time.
+    /// True if none of its bytes are in flight yet. A client's transfer may begin at any time.
     pub begins: bool,
-    /// Whether a plan has promised these bytes to the client. They go by the reservation or in the client's
-    /// turn, whichever comes first, and use up both.
+    /// True if a plan has promised these bytes to the client. They are granted from the reservation or in the
+    /// client's turn, whichever comes first, and count against both.
     pub is_promised: bool,
 }
 
@@ -111,27 +109,27 @@ struct Waiting<T> {
 #[derive(Debug)]
 enum Place<T> {
     Own(Waiting<T>),
-    /// That of promised bytes; empty if they have gone.
+    /// A request for promised bytes, by number; void if it was granted already.
     Promised(u64),
 }
 
 /// The kind of transfer that goes next.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
-    /// A transfer of the class, which begins or not.
+    /// A transfer of the class; true if it is one that begins.
     Of(Class, bool),
-    /// Promised bytes of a client, by the reservation.
+    /// Promised bytes of a client, from the reservation.
     Promise,
 }
 
-/// A transfer that may go on.
+/// A transfer that was granted permission.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Granted<T> {
     /// The transfer.
     pub item: T,
     /// Its class when it asked.
     pub class: Class,
-    /// The class in whose turn it goes; that of planned transfers for bytes that go by a promise.
+    /// The class that is charged: [`Class::Planned`] for promised bytes granted from the reservation.
     pub goes_as: Class,
     /// The bytes that it may move.
     pub bytes: u64,
@@ -140,7 +138,7 @@ pub struct Granted<T> {
 }
 
 impl<T> Meter<T> {
-    /// A meter of `bandwidth` bytes a second; at least one.
+    /// Creates a meter for `bandwidth` bytes per second; 0 counts as 1.
     pub fn new(bandwidth: u64, now: Duration) -> Self {
         let bandwidth = bandwidth.max(1);
         let quantum = quantum(bandwidth);
@@ -171,7 +169,7 @@ impl<T> Meter<T> {
         self.total.rate()
     }
 
-    /// The bytes that a transfer should ask for at a time, at most. A client's transfer should ask for the
+    /// The maximum bytes that a transfer should request at a time. A client's transfer should request the
     /// next ones when it has moved half of them.
     pub fn quantum(&self, class: Class) -> u64 {
         match class {
@@ -191,8 +189,8 @@ impl<T> Meter<T> {
         self.set_reserved(self.asked_reserved, now);
     }
 
-    /// Changes the rate that all planned transfers and promised bytes together have before clients, as far as
-    /// the bandwidth allows.
+    /// Sets the rate reserved for planned transfers and promised bytes together, ahead of clients; capped at
+    /// four fifths of the bandwidth.
     pub fn set_reserved(&mut self, rate: u64, now: Duration) {
         self.asked_reserved = rate;
         let most = part(self.bandwidth(), RESERVED_PART_MAX);
@@ -200,15 +198,15 @@ impl<T> Meter<T> {
         self.reserved.set(rate.min(most), burst, now);
     }
 
-    /// Changes how many bytes of a class may be on their way to transfers that no client waits for before
-    /// another one of the class begins. At first there is no bound.
+    /// Sets the bound of bytes in flight per class, for transfers without a waiting client; another transfer
+    /// of the class may begin only below it. Initially unbounded.
     pub fn set_ahead_max(&mut self, bytes: u64) {
         self.ahead_max = bytes;
     }
 
-    /// Holds the classes below the clients back for some time, because a client's bytes are expected: a
-    /// client whose connection has just begun cannot fill the link, and would be slower with a queue on it.
-    /// Guarantees are not held back.
+    /// Holds back the classes below clients for a time because a client's bytes are expected: a connection
+    /// that has just started cannot fill the link, and would be slowed down by a queue on it. Guarantees are
+    /// not held back.
     pub fn expect_client(&mut self, within: Duration, now: Duration) {
         self.refill(now);
         let until = now.saturating_add(within);
@@ -219,7 +217,7 @@ impl<T> Meter<T> {
         }
     }
 
-    /// Takes permission if it can be had at once. Returns the class that the bytes go as.
+    /// Grants permission if it is available at once, and returns the class that is charged.
     pub fn try_take(&mut self, ask: Ask, now: Duration) -> Option<Class> {
         self.refill(now);
         let Ask { class, bytes, .. } = ask;
@@ -244,7 +242,8 @@ impl<T> Meter<T> {
         })
     }
 
-    /// Lets a transfer wait for permission. `is_wanted` tells transfers that were given up.
+    /// Queues a transfer for permission. `is_wanted` returns false for cancelled transfers, which are
+    /// removed.
     pub fn ask(&mut self, ask: Ask, item: T, now: Duration, is_wanted: impl Fn(&T) -> bool) {
         let Ask {
             class,
@@ -289,7 +288,7 @@ impl<T> Meter<T> {
         self.usage[class as usize].waited(now);
     }
 
-    /// The next transfer that may go on at `now`.
+    /// Grants permission to the next transfer at `now`; `None` if none may proceed.
     pub fn next(&mut self, now: Duration, is_wanted: impl Fn(&T) -> bool) -> Option<Granted<T>> {
         self.refill(now);
         loop {
@@ -323,7 +322,7 @@ impl<T> Meter<T> {
         }
     }
 
-    /// When [`Meter::next`] should be asked again; `None` while no transfer waits for that.
+    /// The time at which to call [`Meter::next`] again; `None` while no transfer waits for room.
     pub fn next_at(&self) -> Option<Duration> {
         let early = self.total.exceeds_at(0);
         let guaranteed = |bucket: &Bucket| Some(bucket.exceeds_at(0)?.max(early?));
@@ -339,44 +338,45 @@ impl<T> Meter<T> {
         times.into_iter().flatten().min()
     }
 
-    /// Gives back permission that a transfer did not use, of bytes that went as those of a class.
+    /// Returns permission that a transfer did not use to the class that was charged.
     pub fn give_back(&mut self, class: Class, bytes: u64, now: Duration) {
         self.refill(now);
         self.total.give_back(bytes);
         self.usage[class as usize].moved_less(bytes, now);
     }
 
-    /// Pays for bytes that a transfer moved beyond its permission.
+    /// Charges bytes that a transfer moved beyond its permission.
     pub fn pay(&mut self, class: Class, bytes: u64, now: Duration) {
         self.refill(now);
         self.take(class, bytes, now);
     }
 
-    /// Notes that bytes which were permitted to a transfer that no client waited for, as one of `class`, are
-    /// no longer on their way. Returns whether another transfer may begin now.
+    /// Records that bytes granted to a transfer of `class` without a waiting client are no longer in flight.
+    /// Returns true if another waiting transfer of the class may begin now.
     pub fn arrived(&mut self, class: Class, bytes: u64) -> bool {
         let ahead = &mut self.ahead[class as usize];
         *ahead = ahead.saturating_sub(bytes);
         self.may_begin(class) && !self.beginning[class as usize].is_empty()
     }
 
-    /// The number of transfers of a class that wait, including some that were given up, or went by a promise.
+    /// The number of waiting transfers of a class, including some that were cancelled or granted from the
+    /// reservation.
     pub fn waiting(&self, class: Class) -> usize {
         self.waiting[class as usize].len() + self.beginning[class as usize].len()
     }
 
-    /// Bytes a second that a class has moved lately.
+    /// The recent rate of a class in bytes per second.
     pub fn rate(&self, class: Class, now: Duration) -> u64 {
         self.usage[class as usize].rate(now)
     }
 
-    /// Promised bytes of clients that went as those of planned transfers.
+    /// Promised bytes of clients that were charged as planned.
     pub fn promised_bytes(&self) -> u64 {
         self.promised_bytes
     }
 
-    /// The rates that this direction would use, if the link had room. A class that waited lately wants twice
-    /// its rate, and `fair` at least.
+    /// The rates that this direction would use if the link had room. A class that waited recently wants twice
+    /// its rate, but at least `fair`.
     pub fn demand(&self, fair: u64, now: Duration) -> Demand {
         let of = |class: Class| self.usage[class as usize].demand(self.waits(class), fair, now);
         Demand::new(
@@ -398,7 +398,7 @@ impl<T> Meter<T> {
         self.cleaning.refill(now);
     }
 
-    /// The next turn that may go on now.
+    /// The next turn that may be granted now.
     fn next_turn(&self) -> Option<Turn> {
         if !self.total.exceeds(0) {
             return None;
@@ -421,7 +421,7 @@ impl<T> Meter<T> {
         may_go.then(|| of(class))
     }
 
-    /// Takes the transfer that goes next from its queue. Returns the class in whose turn it goes.
+    /// Removes the next transfer of `turn` from its queue, and returns it with the class to charge.
     fn pop(&mut self, turn: Turn) -> (Class, Place<T>) {
         let (class, begins) = match turn {
             Turn::Promise => {
@@ -440,7 +440,7 @@ impl<T> Meter<T> {
         (class, place.expect("the class was chosen because it waits"))
     }
 
-    /// Lets promised bytes wait for the reservation; returns their place among clients.
+    /// Queues promised bytes for the reservation; returns their place in the queue of clients.
     fn promise(&mut self, waiting: Waiting<T>) -> Place<T> {
         while let Some(first) = self.promised_order.front()
             && !self.promised.contains_key(first)
@@ -454,19 +454,18 @@ impl<T> Meter<T> {
         Place::Promised(number)
     }
 
-    /// Whether the reservation has room for promised bytes. Planned transfers go before them: where
-    /// reservations are larger than the link, promised bytes go in the turns of their clients, as without a
-    /// plan.
+    /// Returns true if the reservation has room for promised bytes. Planned transfers come first: if
+    /// reservations exceed the link, promised bytes are granted in their clients' turns, as without a plan.
     fn has_room_for_promises(&self) -> bool {
         self.reserved.exceeds(0) && !self.may_go_on(Class::Planned)
     }
 
-    /// The first class with a transfer that may go on once there is room.
+    /// The highest class with a transfer that waits only for room.
     fn first_waiting(&self) -> Option<Class> {
         Class::ALL.into_iter().find(|class| self.may_go_on(*class))
     }
 
-    /// Whether a transfer of the class waits for nothing but room.
+    /// Returns true if a transfer of the class waits only for room.
     fn may_go_on(&self, class: Class) -> bool {
         let begins = self.may_begin(class) && !self.beginning[class as usize].is_empty();
         begins || !self.waiting[class as usize].is_empty()
@@ -480,13 +479,13 @@ impl<T> Meter<T> {
         self.ahead[class as usize] < self.ahead_max
     }
 
-    /// Whether a transfer waits that goes before clients, and may go now.
+    /// Returns true if a transfer with a guarantee waits and may proceed now, before clients.
     fn has_due_guarantee(&self) -> bool {
         (self.may_go_on(Class::Planned) || !self.promised.is_empty()) && self.reserved.exceeds(0)
             || self.may_go_on(Class::Cleaning) && self.cleaning.exceeds(0)
     }
 
-    /// Counts the bytes of a transfer of one class that goes in the turn of another.
+    /// Charges the bytes of a transfer of `class` to `goes_as`, and counts them as in flight.
     fn charge(&mut self, (class, goes_as): (Class, Class), bytes: u64, now: Duration) {
         self.take(goes_as, bytes, now);
         if class != Class::Client {
@@ -497,7 +496,7 @@ impl<T> Meter<T> {
         }
     }
 
-    /// Takes the room for bytes of a class, whether it is there or not.
+    /// Charges bytes to a class and the link, going into debt if there is too little room.
     fn take(&mut self, class: Class, bytes: u64, now: Duration) {
         self.total.take(bytes);
         self.usage[class as usize].moved(bytes, now);
@@ -506,8 +505,8 @@ impl<T> Meter<T> {
             Class::Cleaning => &mut self.cleaning,
             Class::Client | Class::Prefetch => return,
         };
-        // A transfer that goes by its guarantee may exceed it for a moment, and pays. Bytes that it got from
-        // the rest of the link use up its guarantee, but leave no debt.
+        // A transfer within its guarantee may exceed it briefly, which leaves a debt. Bytes beyond the
+        // guarantee use up what is left of it, but leave no debt.
         if guarantee.exceeds(0) {
             guarantee.take(bytes);
         } else {
@@ -524,7 +523,7 @@ fn first_quantum(bandwidth: u64) -> u64 {
     bytes_in(bandwidth, FIRST_QUANTUM_TIME).max(FIRST_QUANTUM_MIN)
 }
 
-/// The bytes that a guarantee may save up: no fewer than come in while a client has its quantum.
+/// The burst of a guarantee: at least what it accumulates while a client uses its quantum.
 fn guarantee_burst(bandwidth: u64) -> u64 {
     2 * first_quantum(bandwidth)
 }

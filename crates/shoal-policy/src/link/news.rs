@@ -1,21 +1,22 @@
-//! The demands that nodes tell each other, and the share that follows.
+//! The demands that nodes broadcast to each other, and the share of bandwidth that follows.
 //!
-//! Each node computes its own share from the demands that it knows, by [`shares()`]. Nodes know them at
-//! different times. So that their shares add up to the bandwidth nevertheless, a node **rises late and falls
-//! at once**: its own demand counts as the least that it has told within [`RISES_AFTER`]. If every message
-//! arrives within this time, each node knows at least the part of a demand that its node uses, and a share
-//! does not rise with another's demand, so all shares together never exceed the bandwidth.
+//! Each node computes its own share from the demands that it has received, by [`shares()`]. Demands arrive at
+//! different times at different nodes. So that the shares still add up to the bandwidth, a node **rises late
+//! and falls at once**: its own demand counts as the minimum of those it has sent within [`RISES_AFTER`]. If
+//! every message arrives within this time, every node has received at least the demand that the sender itself
+//! uses. A share never rises with another node's demand, so the sum of all shares never exceeds the
+//! bandwidth.
 //!
-//! Beyond it they are bounded as follows:
+//! If messages are lost or late, the following bounds hold:
 //!
-//! - A message that is lost is told again each second. Until then the node that missed it may use the
-//!   difference, at most for [`FORGOTTEN_AFTER`].
-//! - A node that was not heard of for that long keeps `bandwidth / nodes`, and the others divide the rest. A
-//!   node that hears of no other has `bandwidth / nodes` itself.
-//! - A node that joins uses at most its equal part until the others know of it. A node that dies keeps its
-//!   share until the others know that.
-//! - A demand counts up to the bandwidth, even if a node tells more.
-//! - A cluster that is cut in two is two clusters, and each uses the bandwidth.
+//! - A lost message is replaced by the next one within a second. Until then the node that missed it may use
+//!   the difference, for at most [`FORGOTTEN_AFTER`].
+//! - If no message arrives from a node for that long, `bandwidth / nodes` is set aside for it, and the others
+//!   divide the rest. A node that receives no messages uses `bandwidth / nodes` itself.
+//! - A node that joins uses at most its equal part until the others know of it. The share of a node that dies
+//!   stays unused until the others know that.
+//! - A demand is capped at the bandwidth, even if a node sends more.
+//! - A partitioned cluster is two clusters, each of which uses the whole bandwidth.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -23,19 +24,19 @@ use std::time::Duration;
 use super::{Demand, shares};
 use crate::NodeId;
 
-/// A rise of a node's demand counts so long after the others were told.
+/// Delay before an increase of a node's own demand takes effect, so that the other nodes receive it first.
 pub(super) const RISES_AFTER: Duration = Duration::from_millis(300);
 
-/// A demand that was not told again for so long is no longer believed.
+/// How long a received demand stays valid.
 pub(super) const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
 
-/// Demands are told so often.
+/// How often each node broadcasts its demand.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
-/// A demand that has risen is told at once, but not within this time after the last message.
+/// Minimum time between two messages. An increased demand is otherwise sent at once.
 const TOLD_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// A rise of less than this part of the bandwidth can wait.
+/// An increase of less than the bandwidth divided by this can wait.
 const RISE_PART: u64 = 200;
 
 /// The demands of the nodes that share a bandwidth in one direction, as one of them knows them.
@@ -43,25 +44,25 @@ const RISE_PART: u64 = 200;
 pub struct News {
     me: NodeId,
     bandwidth: u64,
-    /// The demands that this node told, and their times; the latest is last.
+    /// The demands that this node sent, with their times, latest last.
     told: VecDeque<(Duration, Demand)>,
-    /// The other nodes, and their latest messages.
+    /// The other nodes with their latest messages.
     others: BTreeMap<NodeId, Option<Heard>>,
 }
 
-/// A message in which another node tells its demand.
+/// A demand received from another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// Orders the messages of one node.
     pub sequence: u64,
-    /// Its demand.
+    /// The sender's demand.
     pub demand: Demand,
-    /// When it was heard.
+    /// When it was received.
     pub at: Duration,
 }
 
 impl News {
-    /// The node `me`, which knows no other yet.
+    /// Creates the state of node `me`, without other nodes.
     pub fn new(me: NodeId, bandwidth: u64) -> Self {
         Self {
             me,
@@ -76,7 +77,7 @@ impl News {
         self.others.len() + 1
     }
 
-    /// The equal part of one node, in bytes a second.
+    /// The equal part of one node, in bytes per second.
     pub fn equal_part(&self) -> u64 {
         self.bandwidth / self.nodes() as u64
     }
@@ -86,15 +87,15 @@ impl News {
         self.bandwidth = bandwidth;
     }
 
-    /// Takes over the living nodes. The demands of others are forgotten.
+    /// Replaces the set of living nodes. The demands of nodes outside it are forgotten.
     pub fn set_nodes(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
         let mut known = std::mem::take(&mut self.others);
         let others = nodes.into_iter().filter(|node| *node != self.me);
         self.others = others.map(|node| (node, known.remove(&node).flatten())).collect();
     }
 
-    /// Takes in a message. Returns whether it counts: its sender is a living node, and it is not older than
-    /// one that was heard before.
+    /// Stores a received message. Returns true if it was accepted: its sender is a living node, and it is
+    /// newer than the stored one.
     pub fn hear(&mut self, node: NodeId, heard: Heard) -> bool {
         let Some(known) = self.others.get_mut(&node) else {
             return false;
@@ -106,8 +107,8 @@ impl News {
         is_new
     }
 
-    /// Whether this node should tell the others now that its demand is `demand`: it was not told for a
-    /// second, or has risen.
+    /// Returns true if this node should broadcast `demand` now: its last message is a second old, or the
+    /// demand has increased.
     pub fn should_tell(&self, demand: &Demand, now: Duration) -> bool {
         let Some((at, told)) = self.told.back() else {
             return true;
@@ -116,7 +117,7 @@ impl News {
         age >= TOLD_EVERY || age >= TOLD_AGAIN_AFTER && demand.exceeds(told, self.bandwidth / RISE_PART)
     }
 
-    /// Notes that this node tells the others its demand at `now`.
+    /// Records that this node broadcasts its demand at `now`.
     pub fn tell(&mut self, demand: Demand, now: Duration) {
         // The last message before the window counts until the window has passed over the next one.
         while self
@@ -129,7 +130,7 @@ impl News {
         self.told.push_back((now, demand));
     }
 
-    /// The share of this node at `now`, in bytes a second, while its demand is `demand`.
+    /// Computes the share of this node at `now`, in bytes per second, while its demand is `demand`.
     pub fn share(&self, demand: &Demand, now: Duration) -> u64 {
         let is_believed = |heard: &&Heard| now.saturating_sub(heard.at) < FORGOTTEN_AFTER;
         let heard = self.others.values().flatten().filter(is_believed);
@@ -141,14 +142,14 @@ impl News {
         shares(rest, &demands)[0]
     }
 
-    /// The demand of this node that counts: the least that the others may know of.
+    /// The effective demand of this node: the minimum that other nodes may have received.
     fn own(&self, demand: &Demand, now: Duration) -> Demand {
         let before = self
             .told
             .iter()
             .rposition(|(at, _)| now.saturating_sub(*at) >= RISES_AFTER);
         let Some(before) = before else {
-            // The others may not have heard of any demand.
+            // The others may not have received any demand yet.
             return Demand::default();
         };
         let told = self.told.range(before..);

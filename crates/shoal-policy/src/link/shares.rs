@@ -1,20 +1,20 @@
-//! Each node's share of a bandwidth that belongs to all of them.
+//! Each node's share of a common bandwidth.
 
 use super::demand::Need;
 use super::{Demand, whole};
 
-/// Each node has this part of an equal share for any demands: its clients can use it at once, while the
-/// others do not know of them.
+/// Each node always has this fraction of an equal share, which new clients can use before other nodes know of
+/// their demand.
 const FLOOR_PART: f64 = 0.1;
 
-/// Reservations of all nodes together get at most this part of the bandwidth.
+/// The reservations of all nodes together get at most this fraction of the bandwidth.
 const RESERVED_PART_MAX: f64 = 0.8;
 
-/// Divides `bandwidth` among nodes with these demands: max-min fair in each part of the demands, the first
-/// part first. Bandwidth that no node wants is divided equally.
+/// Divides `bandwidth` among nodes with these demands: max-min fair in each part of the demands, in order of
+/// priority. Bandwidth that no node wants is divided equally.
 ///
-/// The shares add up to the bandwidth, up to rounding down. A node's share does not fall when its own demand
-/// rises, and does not rise when another's does.
+/// The shares add up to the bandwidth, up to rounding down. A node's share never falls when its own demand
+/// rises, and never rises when another's does.
 pub fn shares(bandwidth: u64, demands: &[Demand]) -> Vec<u64> {
     let nodes = demands.len();
     if nodes == 0 {
@@ -30,7 +30,7 @@ pub fn shares(bandwidth: u64, demands: &[Demand]) -> Vec<u64> {
             .iter()
             .zip(&mut spare)
             .map(|(demand, spare)| {
-                // No node can use more than there is.
+                // No node can use more than the whole bandwidth.
                 let wanted = demand.of(need).min(bandwidth) as f64;
                 let covered = wanted.min(*spare);
                 *spare -= covered;
@@ -52,7 +52,7 @@ pub fn shares(bandwidth: u64, demands: &[Demand]) -> Vec<u64> {
     shares.into_iter().map(|share| whole(share + equal)).collect()
 }
 
-/// The largest amount such that `room` suffices if every node gets its demand, up to that amount.
+/// Computes the largest cap such that `room` suffices if every node gets its demand, up to the cap.
 fn water_level(wanted: &[f64], room: f64) -> f64 {
     let mut wanted = wanted.to_vec();
     wanted.sort_unstable_by(f64::total_cmp);

@@ -1,7 +1,7 @@
 //! Miss-ratio curves: how many requests a cache of each size would have missed.
 
-/// Sizes at which a curve is known exactly: each thousandth of the capacity. Between them it is a straight
-/// line.
+/// The number of sizes, evenly spaced up to the capacity, at which a curve is known exactly. It is linear
+/// between them.
 pub const STEPS: usize = 1000;
 
 /// The number of observed requests that an LRU cache of a given size would have missed, for each size from 0
@@ -10,8 +10,8 @@ pub const STEPS: usize = 1000;
 /// The paper's MR (dissertation 4.4.3, Algorithm 2, line 8), with two differences. The paper sums from k = i,
 /// this code from k = i + 1, as the text beside the listing has it ("the sum of all HC\[i\] for i > s"): a
 /// block found at place i is a hit in a cache of size i. And the curve includes requests for blocks that were
-/// not on the list at all, which miss at every size: they change nothing about the best split, but without
-/// them the curve would not be a miss ratio.
+/// not on the list at all, which miss at every size: they do not change the best split, but without them the
+/// curve would not be a miss ratio.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MissCurve {
     capacity_bytes: u64,
@@ -21,7 +21,7 @@ pub struct MissCurve {
 }
 
 impl MissCurve {
-    /// The curve of a known function: `ratio(size_bytes)` is the part of `accesses` that misses.
+    /// Creates a curve from a function: `ratio(size_bytes)` is the fraction of `accesses` that misses.
     pub fn of(capacity_bytes: u64, accesses: f64, ratio: impl Fn(u64) -> f64) -> Self {
         let size = |step: usize| (u128::from(capacity_bytes) * step as u128 / STEPS as u128) as u64;
         Self {
@@ -50,8 +50,7 @@ impl MissCurve {
         self.accesses
     }
 
-    /// The number of requests that a cache of `size_bytes` would have missed. Beyond the capacity, as many as
-    /// at the capacity.
+    /// The number of requests that a cache of `size_bytes` would have missed; constant beyond the capacity.
     pub fn misses(&self, size_bytes: u64) -> f64 {
         if size_bytes >= self.capacity_bytes {
             return self.misses[STEPS];
@@ -63,8 +62,7 @@ impl MissCurve {
         left + (right - left) * beyond
     }
 
-    /// The part of requests that a cache of `size_bytes` would have missed, from 0 to 1; 1 when there were
-    /// none.
+    /// The fraction of requests that a cache of `size_bytes` would have missed; 1 if there were no requests.
     pub fn ratio(&self, size_bytes: u64) -> f64 {
         if self.accesses == 0.0 {
             return 1.0;
@@ -107,7 +105,7 @@ impl Histogram {
         self.accesses += 1.0;
         self.counted += 1.0;
         if let Some(distance) = distance {
-            // Up to and including the upper edge: a block at the place where a cache ends is still in it.
+            // A bin includes its upper edge: a block at the place where a cache ends is still in it.
             let bin = (u64::from(distance - 1) * STEPS as u64) / u64::from(self.distance_max);
             self.hits[bin as usize] += 1.0;
         }

@@ -14,10 +14,10 @@
 //! which a random read of 10 MB takes 74 ns).
 //!
 //! **Unit.** Distances are in bytes, with each block rounded up to 1/128 of a full one: a list counted in
-//! blocks would take the many small objects of a lake for as many full blocks, and see a miss where the cache
-//! has room for all of them. Where all blocks are full this is the paper's count of blocks. LRU over blocks
-//! of different sizes is a stack except for the last block, which may not fit: a curve is off its size by
-//! that much.
+//! blocks would count the many small objects of a lake as full blocks, and predict misses where the cache has
+//! room for all of them. Where all blocks are full this is the paper's count of blocks. LRU over blocks of
+//! different sizes is a stack algorithm except for the last block, which may not fit; the sizes of a curve
+//! are inexact by that much.
 
 mod curve;
 mod positions;
@@ -30,7 +30,7 @@ use crate::fingerprint::Fingerprint;
 use curve::Histogram;
 use shadow::ShadowList;
 
-/// The weight of a full block: sizes are told apart to 1/128 of it.
+/// The weight of a full block: sizes are rounded to 1/128 of it.
 const FULL_BLOCK: u64 = 128;
 
 /// The number of blocks that a sample tracks.
@@ -44,15 +44,15 @@ pub struct Reach {
     pub capacity_bytes: u64,
     /// The size of a full block; none is larger.
     pub block_bytes: u64,
-    /// The number of blocks that are remembered, however small they are; this decides the memory taken.
+    /// The number of blocks on the list, of whatever size; this determines the memory taken.
     ///
-    /// `capacity_bytes / block_bytes` is enough when all are full. With smaller blocks than it allows for,
-    /// the list ends before the capacity does, and blocks used longer ago count as misses at every size.
+    /// `capacity_bytes / block_bytes` is enough when all are full. If blocks are smaller than assumed, the
+    /// list ends before the capacity does, and blocks used longer ago count as misses at every size.
     pub blocks_max: usize,
 }
 
 impl Reach {
-    /// Room for as many full blocks as fit into `capacity_bytes`.
+    /// Covers as many full blocks as fit into `capacity_bytes`.
     pub const fn of_full_blocks(capacity_bytes: u64, block_bytes: u64) -> Self {
         Self {
             capacity_bytes,
@@ -64,7 +64,7 @@ impl Reach {
 
 /// Measures how far back the blocks of one layer's requests were used before.
 ///
-/// Show it every request to the layer, hits and misses alike.
+/// Record every request to the layer, hits and misses alike.
 #[derive(Debug)]
 pub struct ReuseDistances {
     list: ShadowList,
@@ -81,12 +81,12 @@ impl ReuseDistances {
         Self::new(reach, reach.blocks_max)
     }
 
-    /// Tracks a fixed part of the blocks, chosen by fingerprint, so that the list holds 32,768 of them: each
-    /// stands for `blocks_max` / 32,768 (fixed-rate spatial sampling, SHARDS, Waldspurger et al. 2015). Exact
-    /// when there are no more.
+    /// Tracks a fixed sample of the blocks, chosen by fingerprint, so that the list holds 32,768 of them:
+    /// each stands for `blocks_max` / 32,768 (fixed-rate spatial sampling, SHARDS, Waldspurger et al. 2015).
+    /// Exact if `blocks_max` is not larger.
     ///
-    /// As in SHARDS-adj, misses are related to all requests and not to the sampled ones, so it does not move
-    /// the curve whether a few very hot blocks are in the sample.
+    /// As in SHARDS-adj, misses are divided by all requests and not by the sampled ones, so a few very hot
+    /// blocks do not shift the curve, in the sample or not.
     pub fn sampled(reach: Reach) -> Self {
         Self::new(reach, reach.blocks_max.min(SAMPLED_BLOCKS))
     }
@@ -124,7 +124,7 @@ impl ReuseDistances {
         distance.map(|distance| (u64::from(distance) << 32) / self.threshold * self.unit_bytes)
     }
 
-    /// The curve of the misses that each size of the layer would have had up to now.
+    /// The misses that each size of the layer would have had up to now.
     pub fn curve(&self) -> MissCurve {
         self.histogram
             .curve(self.reach.capacity_bytes, self.blocks_per_tracked())
@@ -132,14 +132,14 @@ impl ReuseDistances {
 
     /// Ends a period: scales all counts by `kept`, so that the curve is a moving average.
     ///
-    /// With one half, the counts of a steady layer approach twice those of one period, in every layer alike
-    /// (the paper's footnote 4). The paper decays when sizes have changed. Here every period decays;
-    /// otherwise a layer that was steady for a day would need another day to be moved.
+    /// With one half, the counts of a steady layer approach twice those of one period, in all layers (the
+    /// paper's footnote 4). The paper decays when sizes have changed. Here every period decays; otherwise a
+    /// layer that was steady for a day would take another day to adapt.
     pub fn decay(&mut self, kept: f64) {
         self.histogram.scale(kept);
     }
 
-    /// The memory taken, in bytes. All of it is taken at the start.
+    /// The memory taken, in bytes, all of it allocated at the start.
     pub const fn memory_bytes(&self) -> usize {
         self.list.bytes() + self.histogram.bytes() + size_of::<Self>()
     }

@@ -1,13 +1,13 @@
-//! Where in the order of accesses each block of a list was last used: eight bytes a slot.
+//! The position of each block's last use in the order of accesses: eight bytes per slot.
 
-/// Slots of one cache line. A block is looked up in the bucket to which it hashes, and further only where
-/// buckets overflowed.
+/// Slots of one cache line. A look-up reads the bucket to which the block hashes, and further buckets only if
+/// that one overflowed.
 const BUCKET: usize = 8;
 
 /// Slots for each 100 blocks: with fewer, more buckets overflow.
 const SLOTS_PER_100_BLOCKS: usize = 125;
 
-/// Buckets behind the last one to which a block hashes, for blocks that overflow there.
+/// Extra buckets behind the last home bucket, for blocks that overflow.
 const SPARE_BUCKETS: usize = 64;
 
 /// A slot without a block. No access has position 0.
@@ -16,12 +16,12 @@ const FREE: u64 = 0;
 /// A hash table from fingerprint to position.
 ///
 /// A slot holds a position in its low bits and the high bits of the fingerprint in the rest; the home bucket
-/// follows from these. Blocks that fall off the list are not looked up and taken out: an entry whose position
-/// lies before the oldest living one is dead, and its slot counts as free.
+/// follows from these. Blocks that fall off the list are not removed: an entry whose position is before the
+/// oldest living one is dead, and its slot counts as free.
 #[derive(Debug)]
 pub(super) struct Positions {
     buckets: Box<[Bucket]>,
-    /// A bit for each bucket, set if some block that hashes to it, or passed it, is in a later one.
+    /// A bit per bucket, set if a block that hashes to it or was passed on by it is in a later bucket.
     overflowed: Box<[u64]>,
     position_bits: u32,
 }
@@ -31,7 +31,7 @@ pub(super) struct Positions {
 struct Bucket([u64; BUCKET]);
 
 impl Positions {
-    /// A table for `blocks_max` living blocks and positions below `positions`.
+    /// Creates a table for `blocks_max` living blocks and positions below `positions`.
     pub(super) fn new(blocks_max: usize, positions: usize) -> Self {
         let buckets = (blocks_max * SLOTS_PER_100_BLOCKS).div_ceil(100 * BUCKET) + SPARE_BUCKETS;
         Self {
@@ -61,10 +61,10 @@ impl Positions {
         }
     }
 
-    /// Forgets the dead and gives each living block the position that `renumbered` returns for its old one.
+    /// Drops dead entries and replaces each living block's position by `renumbered(position)`.
     ///
-    /// This works in place, from the first bucket to the last: all room found before a bucket has already
-    /// been processed, so nothing moves further from home.
+    /// This works in place, from the first bucket to the last: all buckets before the current one have been
+    /// processed, so no block moves further from home.
     pub(super) fn renumber(&mut self, oldest: u32, renumbered: impl Fn(u32) -> u32) {
         self.overflowed.fill(0);
         for bucket in 0..self.buckets.len() {
@@ -83,8 +83,8 @@ impl Positions {
         size_of_val(&*self.buckets) + size_of_val(&*self.overflowed)
     }
 
-    /// Puts `entry` into the first slot from its home on that is free or dead. A block that finds no slot to
-    /// the end of the table is not remembered: its next use looks like its first.
+    /// Stores `entry` in the first free or dead slot from its home bucket on. If there is none up to the end
+    /// of the table, the block is dropped, and its next use looks like its first.
     fn insert(&mut self, entry: u64, oldest: u32) {
         let home = self.home(entry >> self.position_bits);
         for bucket in home..self.buckets.len() {

@@ -1,14 +1,14 @@
-//! The weight used since a given access: the order-statistics structure of the list.
+//! The total weight used since a given access: the order-statistics structure of the list.
 
 /// The number of positions whose weights are summed one by one; the tree keeps the sums of whole lines.
 const LINE: usize = 64;
 
-/// The weight of the block last used at each position; 0 where that block has been used again or has fallen
-/// off the list.
+/// The weight of the block last used at each position; 0 if that block was used again or has fallen off the
+/// list.
 ///
-/// The sum over any prefix takes one line of 64 weights, which the processor adds side by side, and a walk up
-/// a Fenwick tree over the lines. This takes a byte and half a bit for each position; a tree over positions
-/// would take four bytes.
+/// The sum over a prefix takes one line of 64 weights, which the processor adds with SIMD, and a walk up a
+/// Fenwick tree over the lines. This takes a byte and half a bit per position; a tree over positions would
+/// take four bytes.
 #[derive(Debug)]
 pub(super) struct Recency {
     weights: Box<[u8]>,
@@ -63,7 +63,7 @@ impl Recency {
     }
 
     /// Closes the gaps: the n-th position with a weight moves to n, counted from 1. `moved` is called once
-    /// with the new numbering, while both old and new numbers are known. Returns the first unused position.
+    /// with a function from old to new positions. Returns the first unused position.
     pub(super) fn compact(&mut self, moved: impl FnOnce(&dyn Fn(u32) -> u32)) -> u32 {
         let ranks = Ranks::of(&self.weights);
         moved(&|position| 1 + ranks.used_before(position));

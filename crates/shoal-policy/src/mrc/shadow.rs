@@ -1,4 +1,4 @@
-//! The shadow list: which blocks were used last, and how much has been used since each of them.
+//! The shadow list: blocks by last use, and the weight used since each of them.
 
 use super::positions::Positions;
 use super::recency::Recency;
@@ -8,15 +8,15 @@ const POSITIONS_PER_100_BLOCKS: usize = 160;
 
 /// The paper's SL: blocks in the order of their last use, without their data, with weights from 1 to 255.
 ///
-/// Each access takes the next position; a block is known by its latest one. The distance of a block is the
-/// weight at and after its position. When positions run out, the living blocks are renumbered, at most once
-/// in 0.6 × `blocks_max` accesses.
+/// Each access takes the next position, which replaces the block's earlier one. The distance of a block is
+/// the total weight at and after its position. When positions run out, the living blocks are renumbered, at
+/// most once per 0.6 × `blocks_max` accesses.
 #[derive(Debug)]
 pub(super) struct ShadowList {
     positions: Positions,
     recency: Recency,
     next: u32,
-    /// No block on the list was used before this position.
+    /// No block on the list has a position before this one.
     oldest: u32,
     blocks: usize,
     blocks_max: usize,
@@ -40,7 +40,7 @@ impl ShadowList {
         }
     }
 
-    /// Moves a block to the front, or inserts it there if it is absent. Returns the weight from the front up
+    /// Moves a block to the front, inserting it if it is absent. Returns the total weight from the front up
     /// to and including its former place: the least size of a cache that would have held it.
     pub(super) fn touch(&mut self, fingerprint: u64, weight: u8) -> Option<u32> {
         if self.next as usize == self.recency.positions() {

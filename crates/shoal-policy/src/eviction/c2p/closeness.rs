@@ -1,4 +1,4 @@
-//! C2P's own ranking of blocks: by time or by number of uses, whichever the closeness rule says.
+//! C2P's own ranking of blocks: by time or by number of uses, depending on the closeness rule.
 
 use std::cmp::Ordering;
 use std::hash::Hash;
@@ -11,8 +11,8 @@ use crate::eviction::{Eviction, Ranking};
 /// The paper's LRU (Algorithm 1, see [`compare()`]): the policy of its nodes without co-operation, and that
 /// of C2P among objects of equal completeness.
 ///
-/// The paper sorts all blocks for each victim. Here the victim is sought among the [`CANDIDATES`] least
-/// recently used, which are all blocks in the paper's set-up.
+/// The paper sorts all blocks for each victim. Here the victim is chosen among the [`CANDIDATES`] least
+/// recently used blocks; in the paper's set-up these are all blocks.
 #[derive(Debug)]
 pub struct Closeness<K> {
     keys: Slab<K, Entry>,
@@ -21,7 +21,7 @@ pub struct Closeness<K> {
     now: Duration,
 }
 
-/// The most keys that are compared for one victim.
+/// The maximum number of keys compared for one victim.
 pub const CANDIDATES: usize = 128;
 
 /// How uses are compared.
@@ -96,7 +96,8 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Closeness<K> {
 
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
         let keys = &self.keys;
-        // Start from the least recently used: the comparator is not an order, see its documentation.
+        // Start from the least recently used, because the comparator is not transitive, see its
+        // documentation.
         let victim = keys
             .oldest_first(self.by_use)
             .filter(|&slot| may_leave(&keys.key(slot)))

@@ -3,10 +3,10 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-/// How to read C2P's Algorithm 1, the *LRU comparator*. It chooses between time of use and number of uses by
-/// how far apart two uses lie. Text and listing agree but look inverted: the algorithm goes by time where
-/// times hardly differ. With a short affinity it is LFU with decay as printed, and LRU inverted; with a long
-/// affinity it is the reverse.
+/// How to read C2P's Algorithm 1, the *LRU comparator*. It compares by time or by number of uses, depending
+/// on how far apart two uses lie. Text and listing agree but look inverted: the algorithm compares by time
+/// where times hardly differ. With a short affinity it is LFU with decay as printed, and LRU inverted; with a
+/// long affinity it is the reverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// As printed: by time when the uses are close to each other, by number when they are far apart.
@@ -24,11 +24,11 @@ pub struct Uses {
     pub number: f32,
 }
 
-/// The number of uses of an unused block decays once in this time.
+/// The number of uses of an unused block decays once per period.
 const DECAY_PERIOD_SECS: u64 = 60;
 
-/// The part of a number of uses that is left after each number of periods without a use. Beyond the table
-/// nothing is left.
+/// The fraction of the number of uses that remains after each number of periods without a use; 0 beyond the
+/// table.
 const DECAY: [f32; 64] = {
     let mut left = [1.0; 64];
     let mut periods = 1;
@@ -54,8 +54,8 @@ impl Uses {
         }
     }
 
-    /// The number of uses, which falls to 0.8 of itself with each minute without a use (C2P 3.3, *Hitcount
-    /// Decay*).
+    /// The number of uses at `now`, which decays by a factor of 0.8 per minute without a use (C2P 3.3,
+    /// *Hitcount Decay*).
     pub fn number_at(self, now: Duration) -> f32 {
         let periods = now.saturating_sub(self.at).as_secs() / DECAY_PERIOD_SECS;
         let left = usize::try_from(periods)
@@ -67,8 +67,8 @@ impl Uses {
 
 /// C2P's Algorithm 1: the lesser leaves first. Uses that lie less than `affinity` apart are close.
 ///
-/// This is not an order: of three blocks each may be less than the next, in a circle. A caller that looks for
-/// the least goes through the candidates in one order, keeps the lesser, and documents which order that is.
+/// This is not a total order: it is not transitive, and three blocks may form a cycle. A caller that looks
+/// for the least iterates over the candidates in a fixed, documented order and keeps the lesser.
 pub fn compare(a: Uses, b: Uses, affinity: Duration, reading: Reading, now: Duration) -> Ordering {
     let by_time = a.at.cmp(&b.at);
     let by_number = a.number_at(now).total_cmp(&b.number_at(now));

@@ -6,9 +6,9 @@ use crate::outbox::Outgoing;
 
 /// Something that happened to one block on one node (C2P, table 2a), and that node's blocks of the object.
 ///
-/// The paper sends the event alone, so that a lost one leaves its receivers wrong. Here each event also tells
-/// the blocks of the object that the node holds, and those that its readers used: one that comes makes up for
-/// those that did not, and one that comes twice or too late changes nothing.
+/// The paper sends the event alone, so a lost one leaves its receivers with a wrong view. Here each event
+/// also carries the blocks of the group that the node holds, and those that its readers used: a delivered
+/// event makes up for lost ones, and a duplicate or late one changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<K> {
     /// The time, on the clock of the node where it happened.
@@ -17,9 +17,9 @@ pub struct Event<K> {
     pub key: K,
     /// The kind of event.
     pub kind: EventKind,
-    /// The blocks of its group that the node holds, a bit for each.
+    /// Bit mask of the blocks in its group that the node holds.
     pub held: u64,
-    /// The blocks of its group that readers used on that node lately.
+    /// Bit mask of the blocks in its group that readers used on that node recently.
     pub read: u64,
 }
 
@@ -27,18 +27,18 @@ pub struct Event<K> {
 /// first.
 ///
 /// A lost hit changes no presence. A lost add or miss makes an object look less present than it is, until its
-/// next event. A lost delete or replacement makes blocks stay that are of no use, for as long.
+/// next event. A lost delete or replacement keeps useless blocks cached until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
     /// The block was read from the cache.
     Hit,
-    /// The block is in the cache, and was not fetched for a reader: perhaps it was here before a restart.
+    /// The block is in the cache but was not fetched for a reader; it may date from before a restart.
     Add,
     /// The block was fetched for a read and is in the cache.
     Miss,
-    /// The block is gone for good, not only from the cache.
+    /// The object was deleted, so the block is invalid everywhere.
     Delete,
-    /// The block left the cache to make room.
+    /// The block was evicted to make room.
     Replace,
 }
 
@@ -46,7 +46,7 @@ impl EventKind {
     /// Every kind.
     pub const ALL: [Self; 5] = [Self::Hit, Self::Add, Self::Miss, Self::Delete, Self::Replace];
 
-    /// The word for people.
+    /// The name shown to operators.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -59,7 +59,7 @@ impl EventKind {
 }
 
 impl<K> Outgoing for Event<K> {
-    /// A place in a queue that is counted in events.
+    /// The queue is bounded by the number of events.
     fn bytes(&self) -> usize {
         1
     }

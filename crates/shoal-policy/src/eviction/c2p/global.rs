@@ -7,42 +7,43 @@ use super::Completeness;
 use super::events::{Event, EventKind};
 use crate::NodeId;
 
-/// The most blocks of an object that are judged together, one bit each.
+/// The maximum number of blocks in a group, one bit each.
 pub const GROUP_BLOCKS: u32 = u64::BITS;
 
-/// The most nodes whose blocks of a group are remembered. One more takes the place of the node that was not
-/// heard of for the longest time.
+/// The maximum number of other nodes remembered per group. A further one replaces the node with the oldest
+/// event.
 const OTHERS_MAX: usize = GROUP_BLOCKS as usize;
 
-/// Blocks count as used lately if a reader used them in this minute of the object's use or in the one before.
-/// Minutes in which no reader uses the object do not count.
+/// Length of an epoch. Blocks count as used recently if a reader used them in the current or the previous
+/// epoch of the object. A new epoch begins with the first use after the current one has ended, so idle time
+/// starts none.
 const EPOCH: Duration = Duration::from_mins(1);
 
-/// A hit that says nothing new is told once in this time, so that a lost event is made up for within an
-/// epoch.
+/// Minimum interval between hits that report nothing new. They are sent so that a lost event is made up for
+/// within an epoch.
 const HIT_PAUSE: Duration = Duration::from_secs(EPOCH.as_secs() / 2);
 
 /// The metadata of one group of blocks. A set of blocks has a bit for each, by position in the group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Global {
-    /// The number of blocks of the group; 0 when it is not known.
+    /// The number of blocks in the group; 0 if unknown.
     blocks: u32,
     here: u64,
     others: Vec<Other>,
-    /// The number of blocks that are in a cache, as the paper counts them.
+    /// The number of cached blocks, as the paper counts them.
     counted: u32,
-    /// The blocks that readers used, on any node: in this epoch and in the one before.
+    /// The blocks that readers used on any node, in the current and in the previous epoch.
     read: [u64; 2],
-    /// The blocks that left a cache since a reader was last seen at the object.
+    /// The blocks that left any cache since a reader last used the object.
     gone: u64,
-    /// Those that they used here.
+    /// As `read`, for readers on this node only.
     read_here: [u64; 2],
     epoch_at: Duration,
     is_deleted: bool,
     told_at: Option<Duration>,
-    /// The blocks used here that the other nodes know of.
+    /// The blocks used on this node that have been reported to other nodes.
     told: u64,
-    /// Whether an event waits to be told, with which the state of the group goes.
+    /// True if an event of the group is queued, which will carry the group's state.
     is_waiting: bool,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct Global {
 struct Other {
     node: NodeId,
     held: u64,
-    /// On its clock.
+    /// Time of the node's latest event, on its clock.
     at: Duration,
 }
 
@@ -63,7 +64,7 @@ impl Presence {
     /// Every block is there.
     pub const WHOLE: Self = Self(1 << 32);
 
-    /// So many blocks out of so many. Of none, all are there.
+    /// The presence of `present` out of `blocks` blocks; an empty group is whole.
     pub const fn of(present: u32, blocks: u32) -> Self {
         if blocks == 0 {
             return Self::WHOLE;
@@ -86,12 +87,12 @@ impl Global {
         self.counted = self.counted.min(blocks);
     }
 
-    /// The number of blocks of the group; 0 when it is not known.
+    /// The number of blocks in the group; 0 if unknown.
     pub(super) fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Notes that a block is here, and whether a reader uses it.
+    /// Records that a block is on this node now; `is_read` is true if a reader asked for it.
     pub(super) fn came(&mut self, bit: u64, is_read: bool, now: Duration) {
         self.here |= bit;
         self.comes_whole();
@@ -100,7 +101,7 @@ impl Global {
         }
     }
 
-    /// Notes that a reader used a block that is here. Returns whether the other nodes are to hear of it.
+    /// Records that a reader used a block on this node. Returns true if the other nodes should be notified.
     pub(super) fn hit(&mut self, bit: u64, now: Duration) -> bool {
         self.used(bit, now);
         self.gone = 0;
@@ -109,25 +110,24 @@ impl Global {
     }
 
     fn used(&mut self, bit: u64, now: Duration) {
-        // Even if another node has told that the object is deleted: readers get only versions that the lake
-        // has.
+        // Even if another node reported the object as deleted: readers get only versions that the lake has.
         self.is_deleted = false;
         self.turn(now);
         self.read[0] |= bit;
         self.read_here[0] |= bit;
     }
 
-    /// Notes that a block is no longer here.
+    /// Records that a block has left this node.
     pub(super) fn left(&mut self, bit: u64) {
         self.here &= !bit;
         self.gone |= bit;
         self.count_one_less();
     }
 
-    /// Takes in an event of another node.
+    /// Applies an event received from another node.
     pub(super) fn hear<K>(&mut self, node: NodeId, event: &Event<K>, now: Duration) {
         let read = event.read;
-        // Blocks that readers used lately on that node and that are no longer there.
+        // Blocks that readers on that node used recently and that it no longer holds.
         let left = read & !event.held;
         match event.kind {
             EventKind::Hit => {
@@ -150,7 +150,7 @@ impl Global {
         self.learn(node, event.held, event.at);
     }
 
-    /// Notes the blocks that another node holds, unless something later is known of it.
+    /// Sets the blocks that another node holds, unless a later report from that node is known.
     pub(super) fn learn(&mut self, node: NodeId, held: u64, at: Duration) {
         let known = self.others.iter().position(|other| other.node == node);
         if known.is_some_and(|place| self.others[place].at > at) {
@@ -162,19 +162,18 @@ impl Global {
         if self.others.len() == OTHERS_MAX {
             self.others.remove(0);
         }
-        // A node that holds nothing is remembered, too: an older event of it may come later.
+        // A node without blocks is remembered too, because an older event from it may arrive later.
         self.others.push(Other { node, held, at });
     }
 
-    /// As [`Global::learn`], of some blocks; of the others as before.
+    /// As [`Global::learn`], but only for the blocks in `of`; the others are unchanged.
     pub(super) fn learn_some(&mut self, node: NodeId, of: u64, held: u64, at: Duration) {
         let known = self.others.iter().find(|other| other.node == node);
         let before = known.map_or(0, |other| other.held);
         self.learn(node, (before & !of) | (held & of), at);
     }
 
-    /// Forgets nodes that are not to be `kept`, with the blocks that they hold. Returns whether there was
-    /// any.
+    /// Forgets nodes that are not in `kept`, with their blocks. Returns true if there were any.
     pub(super) fn forget(&mut self, kept: &HashSet<NodeId>) -> bool {
         let before = self.others.len();
         let gone = self.others.extract_if(.., |other| !kept.contains(&other.node));
@@ -196,12 +195,12 @@ impl Global {
         }
     }
 
-    /// The blocks that readers used lately.
+    /// The blocks that readers on any node used recently.
     pub(super) fn read(&self) -> u64 {
         self.read[0] | self.read[1]
     }
 
-    /// The blocks that some node holds. One that several nodes hold counts once.
+    /// The blocks that at least one node holds.
     pub(super) fn present(&self) -> u64 {
         self.others
             .iter()
@@ -218,23 +217,23 @@ impl Global {
         self.here
     }
 
-    /// The other nodes that hold blocks of the group, and which.
+    /// The other known nodes, each with the blocks that it holds.
     pub(super) fn others(&self) -> impl Iterator<Item = (NodeId, u64)> {
         self.others.iter().map(|other| (other.node, other.held))
     }
 
-    /// Notes whether an event of the group waits to be told.
+    /// Sets whether an event of the group is queued.
     pub(super) fn waits(&mut self, is_waiting: bool) {
         self.is_waiting = is_waiting;
     }
 
-    /// Whether an event of the group waits to be told.
+    /// Returns true if an event of the group is queued.
     pub(super) fn is_waiting(&self) -> bool {
         self.is_waiting
     }
 
-    /// Returns the state that the other nodes are told now: the blocks that are here, and those that readers
-    /// used here.
+    /// Returns the state to send to other nodes, which counts as sent at `now`: the blocks on this node, and
+    /// those that readers used here.
     pub(super) fn tell(&mut self, now: Duration) -> (u64, u64) {
         let read = self.read_here[0] | self.read_here[1];
         self.is_waiting = false;
@@ -243,8 +242,8 @@ impl Global {
         (self.here, read)
     }
 
-    /// Notes that a reader is at the object: the missing blocks come with it, too, and count until they
-    /// leave.
+    /// Counts all blocks as present because a reader is using the object: it will fetch the missing ones too.
+    /// They count until they leave.
     fn comes_whole(&mut self) {
         self.counted = self.blocks;
         self.gone = 0;

@@ -172,7 +172,7 @@ fn a_part_that_readers_no_longer_use_stops_counting_after_two_minutes_of_use() {
     for (minutes_of_use, expected) in [(0, QUARTER), (1, QUARTER), (2, WHOLE)] {
         let mut policy = holding(Completeness::Read, &[0]);
         policy.hear(A, &event(Miss, 1, (0b1110, 0b1110)));
-        // That the object is left alone for an hour says nothing about which part is wanted.
+        // An hour without any use does not show which part is wanted.
         for minute in 0..minutes_of_use {
             policy.advance(Duration::from_mins(60 + minute));
             policy.touch(&0);
@@ -204,7 +204,7 @@ fn what_was_lost_is_learned_with_the_next_event_and_what_is_late_is_ignored() {
         at: Duration::from_secs(secs),
         ..event
     };
-    // Misses of 1 and 2 got lost; the hit of 3 tells of all three.
+    // Misses of 1 and 2 were lost; the hit of 3 reports all three.
     policy.hear(A, &at(5, event(Hit, 3, (0b1110, 0b1110))));
     assert_eq!(presence(&policy, 0), WHOLE);
     policy.hear(A, &at(9, event(Replace, 1, (0b1100, 0b1110))));
@@ -476,8 +476,8 @@ proptest! {
     }
 
     /// Three nodes hold blocks of the same objects. Events between them are lost, repeated or late, and a
-    /// fourth node makes events up. Each node knows its own blocks all the time. Once everything is told
-    /// again and nothing is lost, all agree about every object.
+    /// fourth node makes events up. Each node knows its own blocks all the time. Once every state was sent
+    /// again and no event was lost, all nodes agree about every object.
     #[test]
     fn nodes_agree_after_a_quiet_moment_whatever_happened_to_their_events(
         steps in vec((0..8u8, 0..3usize, 0..12u32, any::<u64>()), 0..200)

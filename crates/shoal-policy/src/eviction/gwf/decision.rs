@@ -1,4 +1,4 @@
-//! Decides about the least block of a node, given the directory's knowledge of it.
+//! Decides what to do with a node's least block, given the directory's record of it.
 
 use super::{Weight, Worth};
 use crate::Source;
@@ -6,38 +6,38 @@ use crate::Source;
 /// How to read Algorithm 3 where its listing and the text around it differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reading {
-    /// As the text has it. The last copy of a block stays if its two weights together are no longer the least
-    /// on the node. The local weight of a victim goes to the global weight for the remaining copies, and only
-    /// if there are any: a last copy takes its weight along.
+    /// As the text has it. The last copy of a block stays if the sum of its two weights is no longer the
+    /// least on the node. The local weight of a victim is added to the global weight for the remaining
+    /// copies; if there are none, it is discarded with the last copy.
     #[default]
     Text,
-    /// As the listing has it. The last copy leaves anyway, once its weights have decided whether it is
-    /// pushed. Its weight also stays in the directory (lines 28–38 have no else): if the block was pushed,
-    /// the weight counts a second time there; if not, it is the memory of the block.
+    /// As the listing has it. The last copy always leaves; its weights only decide whether it is pushed. Its
+    /// weight also stays in the directory (lines 28–38 have no else): if the block was pushed, the weight
+    /// counts twice; if not, the directory remembers the weight of an uncached block.
     Listing,
 }
 
-/// The facts at the time a node has to give up its block of least local weight.
+/// The inputs of a decision: a node has to evict its block of least worth.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a, N> {
     /// The worth of the block on this node.
     pub local: Worth,
     /// Its weight in the directory.
     pub global_weight: Weight,
-    /// Whether no other node holds it.
+    /// True if no other node holds the block.
     pub is_last_copy: bool,
     /// The least rank among the other blocks of this node that may leave; `None` when there is none.
     pub next_rank: Option<Weight>,
     /// The age as this node knows it.
     pub age: Weight,
-    /// The other nodes. Among equally valued ones the first is the least.
+    /// The other nodes. Among peers of equal average rank the first is chosen.
     pub peers: &'a [Peer<N>],
 }
 
 /// A node to which a block could be pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer<N> {
-    /// Names the node.
+    /// The node's key.
     pub node: N,
     /// The average rank of its blocks.
     pub average_rank: Weight,
@@ -46,23 +46,22 @@ pub struct Peer<N> {
 /// A step to carry out. A list of them ends with exactly one `Keep` or `Drop`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action<N> {
-    /// The global weight given in the facts has become a part of the local weight: subtract it in the
-    /// directory.
+    /// The global weight in the facts was added to the local weight: subtract it in the directory.
     TakeGlobalWeight(Weight),
     /// Add to the global weight in the directory, for the copies on other nodes.
     AddGlobalWeight(Weight),
-    /// Send the block to a node that holds less valuable ones.
+    /// Send the block to the peer whose blocks are worth least.
     Push {
-        /// The least valued node.
+        /// The peer with the lowest average rank.
         to: N,
-        /// The worth of the block there.
+        /// The worth of the block on that peer.
         local: Worth,
     },
-    /// The age of all nodes is now at least this.
+    /// Raise the common age to at least this.
     RaiseAge(Weight),
-    /// The block stays and has this worth. Choose another.
+    /// The block stays with a new worth. Choose another victim.
     Keep {
-        /// More than the least on this node.
+        /// Its new worth, which is no longer the least on this node.
         local: Worth,
     },
     /// The block leaves this node.
@@ -80,9 +79,9 @@ pub struct Gain {
 }
 
 impl Gain {
-    /// D4N's `GetBlock` (Algorithm 3, lines 9–24). A block that another node's cache served stays that
-    /// node's: the new copy weighs nothing until it is used again, and as printed it is the first to leave.
-    /// `use_weight` is the weight that a use adds now ([`super::Gwf::use_weight`]).
+    /// D4N's `GetBlock` (Algorithm 3, lines 9–24). A block served by another node's cache is credited to that
+    /// node: the new copy weighs nothing until it is used again, and under the printed rule it is the first
+    /// to leave. `use_weight` is the weight that a use adds now ([`super::Gwf::use_weight`]).
     pub const fn of(source: Source, use_weight: Weight) -> Self {
         match source {
             Source::Local | Source::Tier | Source::Lake => Self {
@@ -103,8 +102,8 @@ impl Gain {
 /// [`Action::RaiseAge`] to the directory and to [`super::Gwf::learn_age`].
 ///
 /// A node that makes room for a block pushed to it gives no peers, so a push ends where it arrives. A node
-/// also leaves out peers to which it is already sending as much as it may: a block that has arrived raises a
-/// peer's average, a block on its way does not. D4N does not cover this.
+/// also omits peers to which its pushes in flight have reached their limit, because a block raises a peer's
+/// average only once it has arrived. D4N does not cover this.
 pub fn decide<N: Copy>(facts: &Facts<N>, reading: Reading) -> Vec<Action<N>> {
     let mut actions = Vec::new();
     let mut local = facts.local;

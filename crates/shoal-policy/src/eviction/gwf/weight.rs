@@ -1,18 +1,17 @@
-//! The weight of a block: a number without an upper end.
+//! The weight of a block: an unbounded number.
 
 use std::ops::{Add, Sub};
 
 /// A sum of ages. Exact below 2⁶⁴; beyond, the 64 highest bits of it.
 ///
-/// GWF adds the age at each use and makes the weight of a victim the age, so weights grow geometrically. When
-/// each block is used twice while it is here, the age doubles with every turnover of the cache: 64 turnovers
+/// GWF adds the age at each use and makes the weight of a victim the age, so weights grow geometrically. If
+/// each block is used twice while cached, the age doubles with every turnover of the cache: 64 turnovers
 /// exhaust an integer, about a thousand a double-precision number. (In five million accesses of a storage
 /// trace, with room for a hundredth of its blocks, the age reached 2¹⁴².) Only proportions matter to the
 /// policy, and this type keeps them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Weight {
-    /// Above 0 only when the highest bit of `mantissa` is set, so that the derived order is that of the
-    /// numbers.
+    /// Nonzero only if the highest bit of `mantissa` is set, so that the derived order is the numeric one.
     exponent: u32,
     mantissa: u64,
 }
@@ -34,7 +33,7 @@ impl Weight {
         }
     }
 
-    /// The average weight of `number` blocks that weigh this together. Zero for no blocks.
+    /// Divides the total weight of `number` blocks by their number; zero if there are none.
     ///
     /// Rounded down: an integer is greater than the average if and only if it is greater than this.
     #[must_use]

@@ -1,4 +1,4 @@
-//! How uses become worth, and how worth ages.
+//! How uses add worth, and how the age enters it.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use super::Weight;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ageing {
     /// A use adds 1, and the age at the last use on this node is added once, as in LFUDA. The weight is a
-    /// number of uses and may go from node to node; the age stays with the copy.
+    /// number of uses and may move between nodes; the age stays with the copy.
     Added,
     /// A use adds the age (Algorithm 3, lines 9–24). Weights grow geometrically.
     #[default]
@@ -39,17 +39,17 @@ impl Ageing {
     }
 }
 
-/// The worth of a copy of a block on its node. Ordered by rank; of two equals the one of less weight is less.
+/// The worth of a copy of a block on its node. Ordered by rank, then by weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Worth {
     /// The weight that uses added to it. It can move to other nodes.
     pub weight: Weight,
-    /// The age from which it counts.
+    /// The age added to the weight.
     pub since: Weight,
 }
 
 impl Worth {
-    /// The number by which blocks compare, also between nodes, and which becomes the age.
+    /// The number by which blocks are compared, also across nodes; the rank of a victim becomes the age.
     #[must_use]
     pub fn rank(self) -> Weight {
         self.weight + self.since

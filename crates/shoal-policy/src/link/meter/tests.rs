@@ -22,7 +22,7 @@ const fn ask_of((class, payer): (Class, Payer), bytes: u64) -> Ask {
     }
 }
 
-/// A transfer that nothing of is on its way.
+/// A transfer without bytes in flight.
 const fn beginning(class: Class, bytes: u64) -> Ask {
     Ask {
         begins: true,
@@ -34,7 +34,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Transfers that have more to move at once after each grant.
+/// Transfers that request more at once after each grant.
 struct Busy {
     meter: Meter<usize>,
     sources: Vec<(Class, Payer)>,
@@ -114,8 +114,8 @@ fn a_client_does_not_wait_for_classes_below_it_without_a_guarantee() {
     }
 }
 
-/// A transfer notices its permission, moves its bytes and asks for more only after the dispatcher is done,
-/// and the dispatcher is late.
+/// A transfer receives its grant, moves its bytes and requests more only after the dispatcher is done, and
+/// the dispatcher is late.
 #[test]
 fn a_client_has_the_link_although_it_asks_a_moment_after_each_grant() {
     for bandwidth in [GBIT / 10, GBIT, 10 * GBIT] {

@@ -163,7 +163,7 @@ impl Cluster {
         nodes.map(|(node, wants)| node.share(wants, self.now)).collect()
     }
 
-    /// Whether each node has the share that follows from all demands.
+    /// Returns true if each node has the share that follows from all demands.
     fn agrees(&self) -> bool {
         let all = shares(B, &self.wants);
         let mut pairs = self.shares().into_iter().zip(all);
