@@ -55,7 +55,7 @@ async fn measure(store: &Arc<Store>, size_bytes: u64, count: u32) {
             hit(store, &blocks[..1], hits);
         });
     });
-    // Longer than a mapping is trusted to be in memory: every hit asks the kernel.
+    // Longer than a mapping is assumed to stay in memory, so that every hit calls `mincore`.
     std::thread::sleep(Duration::from_millis(60));
     let asking = timed(|| hit(store, &blocks, count));
     println!(
@@ -114,7 +114,8 @@ fn version(number: u32, etag: &str, size_bytes: u64) -> Arc<Version> {
     })
 }
 
-/// Processor time this thread spends on `work`: others may use the machine too.
+/// Returns the processor time that this thread spends on `work`, because other processes may use the machine
+/// too.
 fn timed(work: impl FnOnce()) -> Duration {
     let before = processor_time();
     work();

@@ -1,6 +1,6 @@
 //! Work that may wait for the disk, off the threads that serve requests.
 
-/// Runs `work` on a thread where waiting does no harm. Returns `None` only when the runtime is shutting down.
+/// Runs `work` on the blocking pool. Returns `None` only when the runtime is shutting down.
 ///
 /// # Panics
 ///

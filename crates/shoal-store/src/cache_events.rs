@@ -1,4 +1,4 @@
-//! Events of blocks that nodes exchange, so that objects stay complete on all of them together
+//! Block events that nodes exchange to keep objects complete across the cluster
 //! ([`shoal_policy::eviction::C2p`]).
 
 use std::collections::HashSet;
@@ -9,14 +9,14 @@ use shoal_policy::{BlockId, Layer, NodeId};
 
 use super::ledger::{CacheEvent, GroupKnowledge, LayerGroup, Ledger};
 
-/// The events of the blocks of a store, and those of other nodes. Under a policy without C2P nothing happens
-/// here.
+/// The events of a store's blocks, and those received from other nodes. All methods are no-ops under a policy
+/// without C2P.
 pub struct CacheEvents {
     ledger: Arc<Ledger>,
 }
 
-/// The work of forgetting nodes that are gone. There may be a million groups, so readers get the lock in
-/// between.
+/// Removes nodes that are gone, in steps: there may be a million groups, so readers get the lock between
+/// steps.
 #[must_use = "nothing is forgotten before it goes on"]
 pub struct Forgetting {
     ledger: Arc<Ledger>,
@@ -25,11 +25,11 @@ pub struct Forgetting {
     kept: HashSet<NodeId>,
 }
 
-/// Number of groups examined in one turn, under one lock.
+/// Number of groups examined per acquisition of the lock.
 const BATCH: usize = 256;
 
 impl Forgetting {
-    /// Examines some groups. Returns whether there is more to do.
+    /// Examines the next groups. Returns true if there are more.
     pub fn go_on(&mut self) -> bool {
         self.ledger.forget_nodes(&mut self.groups, BATCH, &self.kept);
         !self.groups.is_empty()
@@ -43,34 +43,32 @@ impl CacheEvents {
         }
     }
 
-    /// Keeps events for [`CacheEvents::take`] from now on. Returns whether there can be any under the policy
-    /// of this store.
+    /// Starts recording events for [`CacheEvents::take`]. Returns true if the store's policy produces events.
     pub fn keep(&self) -> bool {
         self.ledger.keep_cache_events()
     }
 
-    /// Removes the events that have not been told, in the order in which they happened in each layer. Times
-    /// count from 1970.
+    /// Takes the recorded events, in order within each layer. Times are since 1970.
     pub fn take(&self) -> Vec<CacheEvent> {
         self.ledger.take_cache_events()
     }
 
-    /// The number of events that were lost because they were not taken in time.
+    /// The number of events dropped because they were not taken in time.
     pub fn lost(&self) -> u64 {
         self.ledger.lost_cache_events()
     }
 
-    /// Takes in events of another node.
+    /// Applies events received from another node.
     pub fn hear(&self, node: NodeId, events: &[CacheEvent]) {
         self.ledger.hear(node, events);
     }
 
-    /// Whether the policy of this store keeps objects complete.
+    /// Returns true if the store's policy uses C2P.
     pub fn are_of_use(&self) -> bool {
         self.ledger.has_c2p()
     }
 
-    /// Learns from a directory which blocks of a version other nodes hold: `elsewhere` has a bit for each
+    /// Applies a directory's answer about the blocks that other nodes hold: `elsewhere` has a bit for each
     /// block from `first` on.
     pub fn learn(&self, first: BlockId, elsewhere: u32) {
         let place = first.index % GROUP_BLOCKS;
@@ -78,7 +76,7 @@ impl CacheEvents {
             .learn(first, u64::from(u32::MAX) << place, u64::from(elsewhere) << place);
     }
 
-    /// Begins to forget the blocks of all nodes but those that are `kept`: the others are gone.
+    /// Starts removing the blocks of all nodes that are not in `kept`, because those nodes are gone.
     pub fn forget(&self, kept: HashSet<NodeId>) -> Forgetting {
         Forgetting {
             ledger: Arc::clone(&self.ledger),
@@ -87,18 +85,18 @@ impl CacheEvents {
         }
     }
 
-    /// Notes that a block that has just come in was not fetched for a reader.
+    /// Marks a block that was just stored as not fetched for a reader.
     pub fn added(&self, block: BlockId) {
         self.ledger.added(block);
     }
 
-    /// The blocks of the group of an event that are worth fetching because of it, a bit for each. Their
-    /// version has so many blocks.
+    /// Returns a bit mask of the blocks in the event's group that are worth prefetching. `blocks` is the
+    /// number of blocks of the version.
     pub fn missing(&self, layer: Layer, event: &Event<BlockId>, blocks: u32) -> u64 {
         self.ledger.missing(layer, event, blocks)
     }
 
-    /// Knowledge about the group of a block in a layer. `None` if there is none, or under another policy.
+    /// The state of a block's group in a layer; `None` if the group is unknown or the policy is not C2P.
     pub fn knowledge(&self, layer: Layer, block: BlockId) -> Option<GroupKnowledge> {
         self.ledger.group_knowledge(layer, block)
     }

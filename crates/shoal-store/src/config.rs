@@ -5,25 +5,25 @@ use std::path::PathBuf;
 use shoal_policy::eviction::PolicyName;
 use shoal_policy::eviction::c2p::Completeness;
 
-/// Where blocks are kept, how many bytes they may take, and which of them leave first.
+/// Where blocks are stored, how many bytes they may take, and which eviction policy applies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreConfig {
     /// A folder that only this node uses.
     pub path: PathBuf,
-    /// Bytes on disk never exceed this.
+    /// Upper bound of the bytes on disk.
     pub capacity_bytes: u64,
-    /// The policy that chooses which blocks leave when room is needed. `None`: the default policy, or
-    /// another one where the node knows better.
+    /// The eviction policy. `None` selects the default policy, or the one that suits the node's
+    /// configuration.
     pub policy: Option<PolicyName>,
     /// Definition of a complete object, for a policy that keeps objects complete.
     pub completeness: Completeness,
-    /// The part of the room that pinned blocks may take.
+    /// The share of the room that pinned blocks may take.
     pub pinned_share: Share,
-    /// Size of a block; changing it makes the stored blocks useless, but no answer wrong.
+    /// Size of a block. After a change, stored blocks of another size are discarded.
     pub block_bytes: u64,
 }
 
-/// A part of the room.
+/// A share of the room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// In percent.
@@ -31,10 +31,10 @@ pub struct Share {
 }
 
 impl Share {
-    /// The largest part that pinned blocks may take: the rest is for blocks that come and go.
+    /// The largest share that pinned blocks may take, so that room for other blocks remains.
     pub const MAX: Self = Self { percent: 80 };
 
-    /// The part of so many bytes.
+    /// Returns this share of `bytes`.
     pub const fn of(self, bytes: u64) -> u64 {
         (bytes as u128 * self.percent as u128 / 100) as u64
     }

@@ -1,4 +1,4 @@
-//! Counts that the store keeps. They are not metrics: the admin page turns a snapshot into metrics.
+//! The store's counters. The admin page exports a snapshot of them as metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,17 +12,18 @@ use super::pinning::PinCounts;
 pub enum RemovalReason {
     /// It was evicted to make room.
     Room,
-    /// It made room because other nodes have copies, which keep its weight.
+    /// It was evicted to make room; other nodes have copies, to which its weight was added.
     Copied,
-    /// It made room, and another node was sent it because it is worth more than that node's blocks.
+    /// It was evicted to make room and sent to another node, because it is worth more than that node's
+    /// blocks.
     Pushed,
     /// Its version was invalidated.
     Invalidated,
-    /// An operator wanted it gone.
+    /// An operator requested its removal.
     Ordered,
-    /// Its bytes are not those that were written.
+    /// Its bytes differ from those written.
     Corrupt,
-    /// Its file could not be read, or was gone.
+    /// Its file could not be read, or was missing.
     Unreadable,
 }
 
@@ -38,7 +39,7 @@ impl RemovalReason {
         Self::Unreadable,
     ];
 
-    /// The word used in metric labels and logs.
+    /// The name used in metric labels and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Room => "room",
@@ -52,23 +53,23 @@ impl RemovalReason {
     }
 }
 
-/// A snapshot of everything the store counts. Counts start with the process, except those of resident blocks.
+/// A snapshot of the store's counters. Counts start with the process, except those of resident blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
-    /// Room that blocks take on the disk, in bytes.
+    /// Disk space of resident blocks, in bytes.
     pub resident_bytes: u64,
-    /// Room taken on the disk in all: blocks, files being written, files being removed, the quarantine, the
+    /// Total disk space in bytes: blocks, files being written, files being removed, the quarantine, the
     /// folders.
     pub taken_bytes: u64,
     /// The configured capacity, in bytes.
     pub capacity_bytes: u64,
-    /// Blocks here.
+    /// Resident blocks.
     pub blocks: u64,
     /// Blocks mapped for hits.
     pub mapped_blocks: u64,
     /// Bytes mapped for hits.
     pub mapped_bytes: u64,
-    /// Pinned objects, and the room that their blocks take.
+    /// Pinned objects, and the disk space of their blocks.
     pub pins: PinCounts,
     /// Blocks written.
     pub stored_blocks: u64,
@@ -76,7 +77,7 @@ pub struct Counters {
     pub evictions: Vec<(RemovalReason, u64)>,
     /// Blocks not stored, by reason.
     pub refusals: Vec<(Refusal, u64)>,
-    /// Blocks whose bytes were not those that were written, found when loaded, described or scrubbed.
+    /// Corrupt blocks, found when loaded, described or scrubbed.
     pub corrupt_blocks: u64,
     /// Files moved to quarantine, including those found at start.
     pub quarantined: u64,
@@ -84,7 +85,7 @@ pub struct Counters {
     pub io_errors: u64,
     /// Blocks that the scrub has read.
     pub scrubbed_blocks: u64,
-    /// Number of times that the scrub has gone through the whole store.
+    /// Completed scrub passes.
     pub scrub_passes: u64,
     /// Progress of the scrub in its present pass, in percent.
     pub scrub_percent: u64,
@@ -104,7 +105,7 @@ pub(super) struct LiveCounters {
     refusals: [Count; Refusal::ALL.len()],
 }
 
-/// A number that several threads count up.
+/// A counter shared by threads.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicU64);
 
@@ -123,7 +124,8 @@ impl Count {
 }
 
 impl LiveCounters {
-    /// Returns a snapshot of all counts. Room beyond `usage` and up to `capacity_bytes` is taken by folders.
+    /// Returns a snapshot of all counters. The difference between `capacity_bytes` and the room in `usage` is
+    /// taken by folders.
     pub(super) fn snapshot(&self, usage: &Usage, capacity_bytes: u64) -> Counters {
         let folder_bytes = capacity_bytes - usage.room_bytes;
         Counters {

@@ -1,4 +1,4 @@
-//! The files of the store: their layout, and how they are written, read and removed.
+//! The files of the store: layout, writing, reading and removal.
 //!
 //! ```text
 //! shoal-store            marker that identifies the folder; locked while a node uses it
@@ -8,9 +8,9 @@
 //! node/                  files of the node that are no blocks; their room counts
 //! ```
 //!
-//! Apart from the marker's, every read, write, rename and removal of a file of the store is here and calls
-//! [`Disk::check`] first, where tests inject failures. Listings of folders and mappings are elsewhere,
-//! without that check.
+//! Every read, write, rename and removal of a store file, except for the marker, is in this module and calls
+//! [`Disk::check`] first, where tests inject failures. Directory listings and mappings are elsewhere, without
+//! that check.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -27,30 +27,30 @@ use shoal_policy::{BlockId, VersionId};
 use super::folder::{self, FolderLock, MARKER, StoreError};
 use super::footer::{Checksum, Footer, FooterError, Tail};
 
-/// Number of folders that blocks are spread over.
+/// Number of folders over which blocks are distributed.
 pub(super) const FOLDERS: u16 = 256;
 
 /// Number of locks on file names.
 const NAME_LOCKS: usize = 64;
 
-/// Room that a file's name takes in its folder: file systems keep folders about half full.
+/// Estimated disk space of a directory entry: file systems keep directories about half full.
 const NAME_BYTES: u64 = 128;
 
-/// Files of up to this many disk blocks need no extra block that lists their blocks.
+/// Files of up to this many disk blocks need no indirect block.
 const DIRECT_BLOCKS: u64 = 4;
 
-/// Size of one read: enough to keep a disk busy, little enough to stay in the processor's cache.
+/// Size of one read: large enough to keep a disk busy, small enough for the processor's cache.
 const READ_BYTES: usize = 256 << 10;
 
-/// Number of bytes read from the end of a file, in the hope that the whole footer is in them.
+/// Number of bytes read first from the end of a file; most footers fit.
 const FOOTER_GUESS_BYTES: u64 = 4096;
 
-/// An operation on the disk, named before it is done.
+/// A disk operation, passed to [`DiskFault`] before it is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskOp {
     /// Write a block's bytes to a file under a temporary name.
     Write,
-    /// Give a written file its name.
+    /// Rename a written file to its final name.
     Publish,
     /// Read a footer or a block.
     Read,
@@ -60,7 +60,7 @@ pub enum DiskOp {
     Probe,
 }
 
-/// Decides whether an operation fails before it reaches the disk. Tests use it to make disks fail.
+/// Called before each operation, which fails if this returns an error. Tests use it to inject disk failures.
 pub type DiskFault = dyn Fn(DiskOp) -> io::Result<()> + Send + Sync;
 
 /// The folder of a store.
@@ -71,16 +71,16 @@ pub(super) struct Disk {
     fault: Option<Arc<DiskFault>>,
     /// Publishing and unlinking the same name must not overlap.
     names: [Mutex<()>; NAME_LOCKS],
-    /// The last field, so that the folder is free only when nothing works in it any more.
+    /// The last field, so that the folder is unlocked only after everything else was dropped.
     _lock: FolderLock,
 }
 
-/// A file that does not have its final name yet.
+/// A file that still has a temporary name.
 #[derive(Debug)]
 pub(super) struct TempFile {
     pub(super) number: u64,
     pub(super) file: File,
-    /// Room that the file takes on the disk.
+    /// Disk space of the file.
     pub(super) allocated_bytes: u64,
 }
 
@@ -98,7 +98,7 @@ pub(super) enum ReadError {
 }
 
 impl Disk {
-    /// Locks the folder `root` and creates what is missing in it. Operations fail when `fault` says so.
+    /// Locks the folder `root` and creates missing subfolders. Operations fail if `fault` returns an error.
     ///
     /// # Errors
     ///
@@ -117,20 +117,20 @@ impl Disk {
         })
     }
 
-    /// Keeps other threads from publishing or unlinking this block.
+    /// Locks the name of this block against publishing and unlinking by other threads.
     pub(super) fn lock_name(&self, block: BlockId) -> MutexGuard<'_, ()> {
         self.names[usize::from(folder_of(block)) % NAME_LOCKS].lock()
     }
 
-    /// Returns the most room that a file of this length takes: its disk blocks, one block that lists them,
-    /// and its name.
+    /// Returns an upper bound of the disk space of a file of this length: its disk blocks, an indirect block
+    /// and its directory entry.
     pub(super) fn charge_bytes(&self, file_bytes: u64) -> u64 {
         let blocks = file_bytes.div_ceil(self.unit_bytes);
         let listing = u64::from(blocks > DIRECT_BLOCKS);
         (blocks + listing) * self.unit_bytes + NAME_BYTES
     }
 
-    /// Returns the room taken by files that always exist: folders, the marker, and occasionally a probe.
+    /// Returns the disk space of files that always exist: folders, the marker, and occasionally a probe.
     pub(super) fn fixed_bytes(&self) -> io::Result<u64> {
         let named = ["", MARKER, "aside", "quarantine", "blocks", "node"].map(String::from);
         let numbered = (0..FOLDERS).map(|number| format!("blocks/{number:02x}"));
@@ -169,7 +169,7 @@ impl Disk {
         (&file.file).write_all(bytes)
     }
 
-    /// Gives a written block its final name, and replaces any file of that name.
+    /// Renames a written block to its final name, replacing any file of that name.
     pub(super) fn publish(&self, file: &TempFile, block: BlockId) -> io::Result<()> {
         self.check(DiskOp::Publish)?;
         fs::rename(self.temp_path(file.number), self.block_path(block))
@@ -198,7 +198,8 @@ impl Disk {
     /// Reads the data of an open block, which fills the page cache, and compares it with its checksum.
     pub(super) fn verify(&self, file: &File, footer: &Footer) -> Result<(), ReadError> {
         self.check(DiskOp::Read)?;
-        // The hint asks the disk for all of it at once. A failed hint is no error: the reads below decide.
+        // Starts reading the whole file ahead. A failed hint is ignored, because the reads below report
+        // errors.
         let _ = fadvise(file, 0, None, Advice::WillNeed);
         let mut buffer = vec![0; READ_BYTES.min(footer.data_bytes as usize)];
         let mut checksum = Checksum::new();
@@ -216,7 +217,7 @@ impl Disk {
         }
     }
 
-    /// Moves a damaged or strange file of the store out of the way.
+    /// Moves a damaged or unrecognised file of the store into the quarantine folder.
     pub(super) fn move_to_quarantine(&self, path: &Path, name: &str) -> io::Result<()> {
         self.check(DiskOp::Remove)?;
         fs::rename(path, self.quarantine_path(name))
@@ -226,14 +227,14 @@ impl Disk {
         self.unlink(&self.quarantine_path(name))
     }
 
-    /// Checks that the disk accepts and keeps a few bytes. Creates missing folders again.
+    /// Checks that the disk accepts and keeps a few bytes. Recreates missing folders.
     pub(super) fn probe(&self) -> io::Result<()> {
         self.check(DiskOp::Probe)?;
         create_folders(&self.root)?;
         let path = self.root.join("aside/probe");
         let result = File::create(&path).and_then(|mut file| {
             file.write_all(&vec![0x5a; self.unit_bytes as usize])?;
-            // A failing disk shows only when the bytes are really written to it.
+            // Sync, because a failing disk reports errors only when the bytes are really written.
             file.sync_data()
         });
         match (result, fs::remove_file(&path)) {
@@ -245,7 +246,7 @@ impl Disk {
     pub(super) fn unlink(&self, path: &Path) -> io::Result<()> {
         self.check(DiskOp::Remove)?;
         match fs::remove_file(path) {
-            // A folder does not belong to the store, and stays where it is.
+            // A missing file is no error. A directory does not belong to the store and is left alone.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -266,12 +267,12 @@ impl Disk {
         self.root.join("aside")
     }
 
-    /// Where an earlier build kept the records of dirty objects.
+    /// The folder in which an earlier build kept records of dirty objects.
     pub(super) fn unflushed_folder(&self) -> PathBuf {
         self.root.join("dirty")
     }
 
-    /// Where files of the node are that are no blocks.
+    /// The folder for the node's files other than blocks.
     pub(super) fn node_folder(&self) -> PathBuf {
         self.root.join("node")
     }
@@ -297,7 +298,7 @@ impl Disk {
     }
 }
 
-/// Returns the room that a file really takes.
+/// Returns the allocated disk space of a file.
 pub(super) fn allocated_bytes(metadata: &Metadata) -> u64 {
     // POSIX counts in units of 512 bytes, whatever the disk's own unit is.
     metadata.blocks() * 512
@@ -322,7 +323,7 @@ pub(super) fn parse_file_name(name: &OsStr) -> Option<BlockId> {
         version,
         index: u32::from_str_radix(index, 16).ok()?,
     };
-    // Only one spelling is valid: capital digits or a sign would name the block a second time.
+    // Only the canonical spelling is valid: capital digits or a sign would give a block a second name.
     (file_name(block) == name).then_some(block)
 }
 
@@ -341,7 +342,7 @@ fn parse_digest(digits: &str) -> Option<VersionId> {
     Some(VersionId(digest))
 }
 
-/// Opens a regular file for reading. Never waits for a pipe and never follows a link out of the folder.
+/// Opens a regular file for reading. Does not block on a pipe and does not follow symbolic links.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     OpenOptions::new()

@@ -1,5 +1,5 @@
-//! Blocks whose version is not known yet because it has not been committed. They are written as they arrive
-//! and named afterwards.
+//! Blocks of a version that is not committed yet, so that its ID is unknown. They are written as they arrive
+//! and named later.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use super::publish::Publisher;
 use super::staging::{StagedFile, Staging};
 use super::writers::{Urgency, Writers};
 
-/// Room reserved for a footer that is not known yet. Most footers are far shorter; a longer one reserves
-/// more.
+/// Room reserved for the footer, whose length is unknown yet. Most footers are far shorter; a longer one
+/// reserves more.
 const FOOTER_BYTES: u64 = 1024;
 
 /// Writes drafts.
@@ -49,7 +49,7 @@ impl Drafts {
         }
     }
 
-    /// Writes the bytes of a block to disk, where they wait for their name.
+    /// Writes the bytes of a block to disk under a temporary name.
     pub(super) async fn draft(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
         let drafted = self.write(pieces).await;
         drafted.inspect_err(|&refusal| self.counters.refused(refusal))
@@ -83,7 +83,7 @@ impl Draft {
     ///
     /// # Errors
     ///
-    /// Refuses as [`Store::put`](super::Store::put) does; then the bytes are removed from the disk.
+    /// Fails as [`Store::put`](super::Store::put) does, and removes the bytes from the disk.
     pub async fn name(self, version: Arc<Version>, index: u32) -> Result<(), Refusal> {
         let counters = Arc::clone(&self.drafts.counters);
         let named = run_blocking(move || self.name_now(&version, index)).await;
@@ -98,7 +98,7 @@ impl Draft {
             index,
             data_bytes: self.data_bytes,
             data_checksum: self.data_checksum,
-            // Taken now, as it tells which version of an object was stored last.
+            // Assigned now, because sequence numbers determine which version of an object was stored last.
             sequence: self.drafts.staging.next_sequence(),
             version: version.clone(),
         };

@@ -1,5 +1,5 @@
-//! Why a block that was here, or was offered, is not here now. The store counts every case and remembers the
-//! last few thousand.
+//! Why a block is not in the store. Every removal and refusal is counted, and the last few thousand are
+//! remembered.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use super::watch::{BlockEvent, Watch};
 /// Number of blocks remembered, at about 100 bytes each.
 const REMEMBERED: usize = 16 << 10;
 
-/// Why a block is not here.
+/// Why a block is not in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
-    /// It was here and was removed.
+    /// It was stored and then removed.
     Removed(RemovalReason),
     /// It was offered and not admitted.
     Refused(Refusal),
 }
 
-/// The last absences, and the counts of all.
+/// The latest removals and refusals, and the counts of all.
 #[derive(Debug)]
 pub(super) struct EvictionLog {
     counters: Arc<LiveCounters>,
@@ -55,7 +55,7 @@ impl EvictionLog {
         self.last.lock().put(block, Absence::Refused(refusal));
     }
 
-    /// Returns why a block is not here. `None` if the log does not remember it.
+    /// Returns why a block is not in the store; `None` if the log has no entry for it.
     pub(super) fn why(&self, block: BlockId) -> Option<Absence> {
         self.last.lock().peek(&block).copied()
     }

@@ -1,4 +1,4 @@
-//! Makes room on the disk: for a block that is about to be written, and ahead of need.
+//! Makes room on the disk: for a block that is about to be written, and ahead of demand.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,25 +12,25 @@ use super::ledger::{Attempt, Ledger};
 use super::removal::Removal;
 use super::signal::Signal;
 
-/// Number of blocks evicted ahead of need in one turn. Between turns, other threads get the locks.
+/// Number of blocks evicted ahead of demand per acquisition of the locks.
 const BATCH: usize = 16;
 
-/// How long a block that is written waits for the room that a keeper makes: as long as it may wait for a
-/// burst to be over. No reader waits meanwhile.
+/// How long the write of a block waits for the keeper to make room: as long as it may wait for the end of a
+/// burst. No reader waits for it.
 const KEEPER_PATIENCE: Duration = super::writers::PATIENCE;
 
-/// Is told that room has to be made ahead of need.
+/// Called when room has to be made ahead of demand.
 type Keeper = Box<dyn Fn() + Send + Sync>;
 
-/// Reserves room, and evicts blocks where there is none.
+/// Reserves room, evicting blocks if necessary.
 pub(super) struct Evictor {
     ledger: Arc<Ledger>,
     removal: Arc<Removal>,
-    /// Wakes the thread that evicts ahead of need, and tells when it has to end.
+    /// Wakes and stops the thread that evicts ahead of demand.
     maintenance: Arc<Signal>,
-    /// Makes room ahead of need in place of this.
+    /// If set, makes room ahead of demand instead of this evictor.
     keeper: OnceLock<Keeper>,
-    /// Whether a block has waited for the keeper in vain, and there has not been enough room since.
+    /// True if a block timed out waiting for the keeper, until there is enough room again.
     keeper_is_late: AtomicBool,
 }
 
@@ -45,17 +45,17 @@ impl Evictor {
         }
     }
 
-    /// Leaves eviction ahead of need to `keeper`. Only the first one counts.
+    /// Delegates eviction ahead of demand to `keeper`. Later calls have no effect.
     pub(super) fn leave_to(&self, keeper: Keeper) {
         let _ = self.keeper.set(keeper);
     }
 
-    /// Reserves room, and evicts if there is none: the watermarks keep some room free, but a burst may outrun
-    /// them. A keeper is given a moment to make room first.
+    /// Reserves room, evicting blocks if there is none: the watermarks keep some room free, but a burst may
+    /// use it up. If there is a keeper, waits up to [`KEEPER_PATIENCE`] for it first.
     ///
     /// # Errors
     ///
-    /// Refuses if no block may leave, or if `bytes` exceed the store.
+    /// Fails if no block can be evicted, or if `bytes` exceed the store's capacity.
     pub(super) fn reserve(&self, bytes: u64) -> Result<Reservation, Refusal> {
         let mut uses = self.ledger.take_uses();
         let mut until = None;
@@ -76,8 +76,8 @@ impl Evictor {
         }
     }
 
-    /// Waits for the keeper, if there is one. Once it was late no block waits until there is enough room
-    /// again: writing would come to a halt behind a keeper that cannot decide.
+    /// Waits for the keeper, if there is one, and returns true if it made room by `until`. After a timeout no
+    /// block waits until there is enough room again, so that a stuck keeper does not stop all writes.
     fn keeper_makes_room(&self, bytes: u64, until: Instant) -> bool {
         if self.keeper.get().is_none() || self.keeper_is_late.load(Ordering::Relaxed) {
             return false;
@@ -89,7 +89,7 @@ impl Evictor {
         in_time
     }
 
-    /// Has room made ahead of need, by the keeper if there is one.
+    /// Evicts ahead of demand, through the keeper if there is one.
     pub(super) fn make_room_ahead(&self) {
         match self.keeper.get() {
             None => self.evict_ahead(),
@@ -98,7 +98,7 @@ impl Evictor {
         }
     }
 
-    /// Evicts down to the low mark, if the high one is passed.
+    /// Evicts down to the low watermark if the high one is exceeded.
     pub(super) fn evict_ahead(&self) {
         let mut started = false;
         loop {

@@ -1,4 +1,4 @@
-//! Room for files of the node that are no blocks, such as journals.
+//! Room for files of the node other than blocks, such as journals.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::disk::Disk;
 use super::evictor::Evictor;
 use super::ledger::Ledger;
 
-/// Room is taken in steps of so many bytes.
+/// Room is reserved in multiples of this.
 const STEP_BYTES: u64 = 16 << 10;
 
-/// The room of one file, given back when it is dropped. The file is then to be gone.
+/// The room reserved for one file. Dropping it releases the room, so the file must be removed first.
 pub struct FileRoom(Option<Held>);
 
 struct Held {
@@ -34,17 +34,16 @@ impl FileRoom {
         }))
     }
 
-    /// No room: of a file that is not in the folder of a store.
+    /// For a file that is not in the folder of a store: reserves nothing.
     pub const fn none() -> Self {
         Self(None)
     }
 
-    /// Takes room for a file of `bytes`, or gives back what it does not need any more. Blocks leave for it.
-    /// May wait for the disk.
+    /// Adjusts the reserved room to a file of `bytes`, evicting blocks if necessary. May block on the disk.
     ///
     /// # Errors
     ///
-    /// Refuses if no block may leave.
+    /// Fails if there is no room and no block can be evicted.
     pub fn hold(&mut self, bytes: u64) -> Result<(), Refusal> {
         let Some(held) = &mut self.0 else { return Ok(()) };
         let steps = if bytes == 0 {
@@ -80,14 +79,14 @@ impl std::fmt::Debug for FileRoom {
     }
 }
 
-/// Files of the node that are no blocks.
+/// Files of the node other than blocks.
 impl Store {
-    /// The folder for files of the node. Room for them is taken from that of the blocks.
+    /// The folder for the node's other files, which share the capacity with blocks.
     pub fn node_folder(&self) -> PathBuf {
         self.disk.node_folder()
     }
 
-    /// Room for one file in that folder; none at first.
+    /// Creates the room for one file in that folder, initially empty.
     pub fn file_room(&self) -> FileRoom {
         FileRoom::new(&self.disk, &self.ledger, &self.evictor)
     }

@@ -1,4 +1,5 @@
-//! Ownership of the store's folder: it must be ours alone, of a known format, and used by one node at a time.
+//! Ownership of the store's folder: it belongs to Shoal alone, has a known format, and is used by one node at
+//! a time.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -11,7 +12,7 @@ use super::journal::JournalError;
 /// The file that marks the folder as a store. It is locked while a process uses the folder.
 pub(super) const MARKER: &str = "shoal-store";
 
-/// Why a store cannot be opened. Each error says what to do about it.
+/// Why a store cannot be opened. Each message includes a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process uses the folder.
@@ -20,7 +21,7 @@ pub enum StoreError {
         /// The folder.
         path: PathBuf,
     },
-    /// The folder holds files, and no marker that says that they are a store.
+    /// The folder is not empty and has no marker file.
     #[error(
         "store {}: the folder is not empty and holds no store\nhint: set [store] path to a new or empty folder; nothing in this one was touched",
         path.display()
@@ -37,17 +38,17 @@ pub enum StoreError {
         /// The format that its marker names.
         found: String,
     },
-    /// The capacity does not even hold the folders and a few blocks.
+    /// The capacity is too small for the folders and a few blocks.
     #[error("store {}: a capacity of {capacity_bytes} bytes is too small\nhint: set [store] capacity to {least_bytes} bytes or more", path.display())]
     TooSmall {
         /// The folder.
         path: PathBuf,
         /// The configured capacity.
         capacity_bytes: u64,
-        /// The least capacity that suffices.
+        /// The minimum capacity.
         least_bytes: u64,
     },
-    /// The journal of pins cannot be read, or takes more than the capacity.
+    /// The journal of pins cannot be read, or exceeds the capacity.
     #[error("store {}: the journal of pins cannot be opened: {error}\nhint: the node needs to read and write node/pins there; without that file nothing is pinned", path.display())]
     Journal {
         /// The folder.
@@ -61,7 +62,7 @@ pub enum StoreError {
     Io {
         /// The folder.
         path: PathBuf,
-        /// The operation that was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The error of the file system.
         #[source]
@@ -70,7 +71,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Describes an error of the file system: what was tried, and in which folder.
+    /// Wraps an error of the file system with the operation and the folder.
     pub(super) fn io(path: &Path, action: &'static str) -> impl Fn(io::Error) -> Self {
         move |error| Self::Io {
             path: path.into(),
@@ -80,7 +81,7 @@ impl StoreError {
     }
 }
 
-/// Returns the hint for an operator whose file system refuses an operation.
+/// Returns the remedy to show to operators for an error of the file system.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => {
@@ -95,22 +96,21 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Keeps other processes from using the folder, which is a store of ours, until it is dropped.
+/// Locks a store's folder against other processes until dropped.
 #[derive(Debug)]
 pub(super) struct FolderLock {
-    /// Closing the file ends the lock; so does the end of the process, however it ends.
+    /// The lock is released when the file is closed or the process ends, even by a crash.
     marker: File,
 }
 
 impl Drop for FolderLock {
-    /// Unlocks the folder in so many words: a child that this process starts at the moment holds the file
-    /// open as well, until it runs its own program.
+    /// Unlocks explicitly, because a child process between `fork` and `exec` still holds the file open.
     fn drop(&mut self) {
         let _ = self.marker.unlock();
     }
 }
 
-/// Creates or recognises the folder, and locks it.
+/// Creates the folder or checks its marker, and locks it.
 ///
 /// # Errors
 ///
@@ -155,7 +155,7 @@ pub(super) fn lock(path: &Path) -> Result<FolderLock, StoreError> {
     Ok(FolderLock { marker })
 }
 
-/// Checks that a folder has our marker, or is empty apart from files that file systems create themselves.
+/// Returns true if a folder has the marker, or is empty apart from files that file systems create themselves.
 fn is_lockable(path: &Path) -> io::Result<bool> {
     let mut empty = true;
     for entry in fs::read_dir(path)? {

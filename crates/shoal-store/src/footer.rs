@@ -1,13 +1,13 @@
-//! The footer of a block file: the bytes behind its data that describe it.
+//! The footer of a block file: the bytes after its data that describe it.
 //!
 //! ```text
 //! | data | description | tail                                              |
 //! |      |             | description length u32 | format u32 | CRC u64 | magic 8 |
 //! ```
 //!
-//! Fields are written as [`shoal_base::encoding`] says. The CRC covers the description and the tail before
-//! it. A file is exactly this long, so a file that was cut anywhere, or that grew, has no tail at its end.
-//! Footer and file name together are all that recovery needs.
+//! Fields are encoded as in [`shoal_base::encoding`]. The CRC covers the description and the part of the tail
+//! before it. The tail ends the file, so a truncated or extended file has no valid tail at its end. Recovery
+//! needs nothing but footer and file name.
 
 use std::ops::Range;
 
@@ -17,18 +17,18 @@ use shoal_base::encoding::{Malformed, Reader};
 use shoal_policy::BlockId;
 use shoal_s3::object::Version;
 
-/// Increases when the layout changes. A store of another format is refused as a whole, see `folder`.
+/// Increased when the layout changes. A store of another format is rejected as a whole, see `folder`.
 pub(super) const FORMAT: u32 = 3;
 
 /// Length of the tail in bytes.
 pub(super) const TAIL_BYTES: usize = 24;
 
-/// The length of the longest footer that is written or accepted: HTTP heads are far shorter.
+/// The maximum length of a footer. HTTP heads are far shorter.
 pub(super) const FOOTER_BYTES_MAX: usize = 1 << 20;
 
 const MAGIC: [u8; 8] = *b"shoalblk";
 
-/// A block file's description of itself.
+/// The footer of a block file.
 #[derive(Clone, Debug)]
 pub(super) struct Footer {
     /// Position of the block in its version.
@@ -37,14 +37,14 @@ pub(super) struct Footer {
     pub(super) data_bytes: u64,
     /// CRC-64/NVME of the data.
     pub(super) data_checksum: u64,
-    /// Increases with every block that this store writes. Orders the versions of an object, and blocks by
-    /// age.
+    /// Assigned in increasing order to every block that this store writes. Orders blocks, and the versions of
+    /// an object, by age.
     pub(super) sequence: u64,
     /// The lake's description of the version.
     pub(super) version: Version,
 }
 
-/// Why bytes are not a footer.
+/// Why bytes are not a valid footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FooterError {
     #[error("no block ends here")]
@@ -69,7 +69,7 @@ pub(super) struct Tail {
     checksum: u64,
 }
 
-/// The checksum of a block's data, computed piece by piece.
+/// The checksum of a block's data, computed incrementally.
 pub(super) struct Checksum(Digest);
 
 impl Checksum {
@@ -85,7 +85,7 @@ impl Checksum {
         self.0.finalize()
     }
 
-    /// Returns the checksum of data that is in memory.
+    /// Returns the checksum of data in memory.
     pub(super) fn of(pieces: &[Bytes]) -> u64 {
         let mut checksum = Self::new();
         for piece in pieces {
@@ -121,7 +121,7 @@ impl Footer {
         Some(out)
     }
 
-    /// Reads a footer from the end of `bytes`, which may begin anywhere before it.
+    /// Decodes the footer at the end of `bytes`, which may start anywhere before it.
     pub(super) fn decode(bytes: &[u8], tail: Tail) -> Result<Self, FooterError> {
         let start = bytes
             .len()
@@ -154,7 +154,7 @@ impl Footer {
         })
     }
 
-    /// Checks that index and length follow from the version, as they did when `encode` wrote them.
+    /// Returns true if index and length are consistent with the version.
     fn is_consistent(&self) -> bool {
         self.index < self.version.block_count() && self.data_bytes == self.version.block_len(self.index)
     }

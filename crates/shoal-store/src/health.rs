@@ -1,4 +1,4 @@
-//! Whether the disk takes new blocks. A failed operation pauses writing until a probe succeeds.
+//! Tracks whether the disk accepts new blocks. A failed operation pauses writing until a probe succeeds.
 
 use std::io;
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use shoal_policy::admission::Refusal;
 use super::counters::LiveCounters;
 use super::disk::Disk;
 
-/// Whether the disk takes new blocks.
+/// Whether the disk accepts new blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It takes blocks.
+    /// It accepts blocks.
     Serving,
-    /// It failed or is full: blocks are still read, none are written until a probe succeeds.
+    /// It failed or is full: blocks are still read, but none are written until a probe succeeds.
     Paused {
         /// The error of the disk.
         why: String,
     },
 }
 
-/// Learns from failed operations whether the disk works.
+/// Derives the health of the disk from failed operations and probes.
 pub(super) struct DiskHealth {
     disk: Arc<Disk>,
     counters: Arc<LiveCounters>,
     health: Mutex<Health>,
-    /// Whether `health` is [`Health::Paused`], without its lock.
+    /// True if `health` is [`Health::Paused`]; read without the lock.
     paused: AtomicBool,
 }
 
@@ -49,13 +49,13 @@ impl DiskHealth {
         self.paused.load(Ordering::Acquire)
     }
 
-    /// Counts a failed operation that does not tell against the disk.
+    /// Counts a failed operation that does not indicate a failing disk.
     pub(super) fn exhausted(&self) {
         self.counters.io_errors.add(1);
     }
 
     /// Marks the disk as failed: writing pauses until [`DiskHealth::probe`] succeeds. The first failure is
-    /// the reason that is shown; later ones often follow from it.
+    /// reported as the reason, because later ones often follow from it.
     pub(super) fn failed(&self, action: &str, error: &io::Error) {
         self.counters.io_errors.add(1);
         let mut health = self.health.lock();
@@ -70,7 +70,7 @@ impl DiskHealth {
         }
     }
 
-    /// Judges a failed write, and returns why the block is not stored.
+    /// Records a failed write, and returns why the block is not stored.
     pub(super) fn write_failed(&self, action: &str, error: &io::Error) -> Refusal {
         if is_exhaustion(error) {
             self.exhausted();
@@ -80,7 +80,7 @@ impl DiskHealth {
         Refusal::Paused
     }
 
-    /// If writing is paused, asks the disk whether it works again. Blocks.
+    /// If writing is paused, probes the disk and resumes if it works again. Blocks.
     pub(super) fn probe(&self) -> Health {
         if self.is_paused() {
             match self.disk.probe() {
@@ -96,7 +96,7 @@ impl DiskHealth {
     }
 }
 
-/// Whether the process, rather than the disk, lacks something.
+/// Returns true if the process, rather than the disk, has run out of a resource.
 pub(super) fn is_exhaustion(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -1,11 +1,11 @@
-//! Index of the blocks that are here, by version and by object.
+//! Index of resident blocks by version and by object.
 
 use std::collections::HashMap;
 
 use shoal_policy::{BlockId, ObjectId, VersionId};
 use shoal_s3::object::Extent;
 
-/// The versions that have a block here, by version ID and by object.
+/// The versions with resident blocks, by version ID and by object.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     versions: HashMap<VersionId, Held>,
@@ -15,14 +15,14 @@ pub(super) struct Index {
 #[derive(Debug)]
 struct Held {
     object: ObjectId,
-    /// The sequence number of the block that was stored last. Orders the versions of an object.
+    /// The sequence number of the version's latest stored block. Orders the versions of an object.
     sequence: u64,
     extent: Extent,
     blocks: BlockSet,
 }
 
-/// A set of block indexes, 64 to a word. A whole object takes two bits a block, a lone block of a large
-/// object takes one word.
+/// A set of block indexes, 64 per word. A whole object takes two bits per block, a single block of a large
+/// object one entry.
 #[derive(Debug, Default)]
 struct BlockSet(Vec<(u32, u64)>);
 
@@ -42,7 +42,7 @@ impl Index {
         held.blocks.insert(block.index);
     }
 
-    /// Removes a block. Returns whether it was here.
+    /// Removes a block. Returns true if it was in the index.
     pub(super) fn remove(&mut self, block: BlockId) -> bool {
         let Some(held) = self.versions.get_mut(&block.version) else {
             return false;
@@ -56,7 +56,7 @@ impl Index {
         was_here
     }
 
-    /// Returns the version of `object` that was stored last, among those that are here.
+    /// Returns the latest stored version of `object` that has a resident block.
     pub(super) fn newest(&self, object: ObjectId) -> Option<VersionId> {
         self.objects
             .get(&object)?
@@ -65,19 +65,19 @@ impl Index {
             .max_by_key(|version| self.versions[version].sequence)
     }
 
-    /// Returns the versions of `object` that are here.
+    /// Returns the versions of `object` that have resident blocks.
     pub(super) fn versions_of(&self, object: ObjectId) -> Vec<VersionId> {
         self.objects.get(&object).cloned().unwrap_or_default()
     }
 
-    /// Whether several versions of `object` are here.
+    /// Returns true if several versions of `object` have resident blocks.
     pub(super) fn has_older(&self, object: ObjectId) -> bool {
         self.objects
             .get(&object)
             .is_some_and(|versions| versions.len() > 1)
     }
 
-    /// Returns the indexes of the blocks of `version` that are here, ascending.
+    /// Returns the indexes of the resident blocks of `version`, ascending.
     pub(super) fn blocks_of(&self, version: VersionId) -> Vec<u32> {
         self.versions
             .get(&version)
@@ -85,19 +85,19 @@ impl Index {
             .unwrap_or_default()
     }
 
-    /// Returns the number of blocks of a version, here or not; 0 if none is here.
+    /// Returns the total number of blocks of a version; 0 if none of them is resident.
     pub(super) fn blocks_in_all(&self, version: VersionId) -> u32 {
         let held = self.versions.get(&version);
         held.map_or(0, |held| held.extent.block_count())
     }
 
-    /// Returns the length of a block that is here, in bytes; 0 if none of its version is.
+    /// Returns the length of a block in bytes; 0 if no block of its version is resident.
     pub(super) fn block_len(&self, block: BlockId) -> u64 {
         let held = self.versions.get(&block.version);
         held.map_or(0, |held| held.extent.block_len(block.index))
     }
 
-    /// Returns all versions, each with the sequence number of its block that was stored last.
+    /// Returns all versions, each with the sequence number of its latest stored block.
     pub(super) fn versions(&self) -> Vec<(u64, VersionId)> {
         let numbered = self
             .versions
@@ -106,7 +106,7 @@ impl Index {
         numbered.collect()
     }
 
-    /// Returns any block of `version`.
+    /// Returns a resident block of `version`, if there is one.
     pub(super) fn any_block_of(&self, version: VersionId) -> Option<BlockId> {
         let index = self.versions.get(&version)?.blocks.iter().next()?;
         Some(BlockId { version, index })
@@ -140,7 +140,7 @@ impl BlockSet {
         }
     }
 
-    /// Returns whether the index was in the set.
+    /// Returns true if the index was in the set.
     fn remove(&mut self, index: u32) -> bool {
         let Ok(position) = self.0.binary_search_by_key(&(index / 64), |(word, _)| *word) else {
             return false;

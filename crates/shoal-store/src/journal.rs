@@ -1,11 +1,11 @@
-//! A file that grows by whole records, and is written anew when most of it is out of date.
+//! An append-only file of records that is rewritten when most of it is obsolete.
 //!
 //! ```text
 //! | length u32 | CRC u64 | record | length u32 | ...
 //! ```
 //!
-//! Nothing is flushed, as for blocks: what a power failure tears off is not read. A record is read as a whole
-//! or, with all that follow it, not at all.
+//! Nothing is synced, as for blocks, so a power failure may lose the end of the file. Reading stops at the
+//! first record that is incomplete or fails its checksum.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Write as _};
@@ -24,10 +24,10 @@ pub const RECORD_BYTES_MAX: usize = 4 << 20;
 /// Bytes before each record.
 const HEAD_BYTES: usize = 12;
 
-/// A journal is not written anew before it has so many bytes.
+/// Smaller journals are not rewritten.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// A journal that is open for more records.
+/// A journal that is open for appending.
 pub struct Journal {
     path: PathBuf,
     file: File,
@@ -35,23 +35,23 @@ pub struct Journal {
     room: FileRoom,
 }
 
-/// Why a record is not written.
+/// Why a record was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// The store has no room for it.
     #[error("there is no room on the disk: {}", .0.as_str())]
     NoRoom(Refusal),
-    /// The disk fails.
+    /// The disk failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl Journal {
-    /// Opens the journal at `path`, or begins it, and hands each of its records to `each`.
+    /// Opens or creates the journal at `path`, and calls `each` for each of its records.
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be read or has no room.
+    /// Fails if the file cannot be read or the store has no room for it.
     pub fn open(path: &Path, mut room: FileRoom, mut each: impl FnMut(&[u8])) -> Result<Self, JournalError> {
         remove_aside(&aside(path));
         let file = OpenOptions::new()
@@ -81,18 +81,18 @@ impl Journal {
         })
     }
 
-    /// Adds a record.
+    /// Appends a record.
     ///
     /// # Errors
     ///
-    /// Fails if there is no room, or if the disk fails. The journal is as before then.
+    /// Fails if there is no room or the disk fails. The journal is then unchanged.
     pub fn append(&mut self, record: &[u8]) -> Result<(), JournalError> {
         let framed = framed(record);
         self.room
             .hold(self.bytes + framed.len() as u64)
             .map_err(JournalError::NoRoom)?;
         if let Err(error) = (&self.file).write_all(&framed) {
-            // A record that was written in part would hide all later ones.
+            // Truncate, because a partial record would hide all later ones.
             self.file.set_len(self.bytes)?;
             self.room.hold(self.bytes).map_err(JournalError::NoRoom)?;
             return Err(error.into());
@@ -101,16 +101,16 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether it should be written anew, if `live_bytes` of it are not out of date.
+    /// Returns true if the journal should be rewritten, given that only `live_bytes` of it are current.
     pub const fn is_mostly_dead(&self, live_bytes: u64) -> bool {
         self.bytes > SMALL_BYTES && self.bytes / 2 > live_bytes
     }
 
-    /// Writes it anew with these records only.
+    /// Replaces the contents by these records.
     ///
     /// # Errors
     ///
-    /// Fails if there is no room, or if the disk fails. The journal is as before then.
+    /// Fails if there is no room or the disk fails. The journal is then unchanged.
     pub fn rewrite(&mut self, records: impl IntoIterator<Item = Vec<u8>>) -> Result<(), JournalError> {
         let aside = aside(&self.path);
         let written = self.write_aside(&aside, records);
@@ -122,12 +122,12 @@ impl Journal {
         if ended.is_err() {
             remove_aside(&aside);
         }
-        // One of the two files is gone.
+        // Only one of the two files is left.
         let room = self.room.hold(self.bytes).map_err(JournalError::NoRoom);
         ended.and(room)
     }
 
-    /// Writes these records into another file. Returns it and its size.
+    /// Writes these records to a new file. Returns it and its size.
     fn write_aside(
         &mut self,
         aside: &Path,
@@ -143,7 +143,7 @@ impl Journal {
         for record in records {
             let framed = framed(&record);
             bytes += framed.len() as u64;
-            // Both files exist for a moment.
+            // Both files exist until the rename.
             self.room.hold(self.bytes + bytes).map_err(JournalError::NoRoom)?;
             file.write_all(&framed)?;
         }
@@ -151,12 +151,12 @@ impl Journal {
     }
 }
 
-/// The file that takes the place of the journal at `path`.
+/// Returns the path of the new file that will replace the journal at `path`.
 fn aside(path: &Path) -> PathBuf {
     path.with_extension("new")
 }
 
-/// Removes what a rewrite that did not come to its end has left. If that fails, the next one tries again.
+/// Removes the remains of an interrupted rewrite. On failure the next rewrite tries again.
 fn remove_aside(aside: &Path) {
     if let Err(error) = fs::remove_file(aside)
         && error.kind() != io::ErrorKind::NotFound
@@ -183,7 +183,7 @@ fn framed(record: &[u8]) -> Vec<u8> {
     framed
 }
 
-/// Reads a record of which at most `left` bytes can be there. Returns `false` if no whole record follows.
+/// Reads a record of at most `left` bytes, head included. Returns `false` if no complete record follows.
 fn read_record(reader: &mut impl io::Read, record: &mut Vec<u8>, left: u64) -> io::Result<bool> {
     let mut head = [0; HEAD_BYTES];
     if left < HEAD_BYTES as u64 {

@@ -1,5 +1,4 @@
-//! The layer of this node that each block belongs to, and how that changes: off the request path, a few
-//! blocks at a time.
+//! Assigns blocks to the layers of this node. After a change, blocks move in the background, a few at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,29 +12,30 @@ use shoal_policy::{BlockId, Layer, VersionId};
 use super::ledger::Ledger;
 use super::signal::Signal;
 
-/// Number of blocks examined in one turn, under one lock. All blocks of a version are examined together.
+/// Minimum number of blocks examined per acquisition of the lock. All blocks of a version are examined
+/// together.
 const BATCH: usize = 256;
 
 /// The layers, and the hierarchy that assigns blocks to them.
 pub(super) struct Layers {
     ledger: Arc<Ledger>,
-    /// The same hierarchy as the ledger's, for lookups without its lock.
+    /// A copy of the ledger's hierarchy, for look-ups without its lock.
     hierarchy: ArcSwap<Hierarchy>,
-    /// Whether blocks may lie in layers that they do not belong to.
+    /// True if blocks may be in layers to which they do not belong.
     misplaced: AtomicBool,
     /// Wakes the thread that moves blocks.
     maintenance: Arc<Signal>,
 }
 
-/// Work that is left after the hierarchy has changed.
+/// The remaining moves after a change of the hierarchy.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
-    /// Versions not yet examined, the one stored last first.
+    /// Versions not yet examined, latest stored first; taken from the end.
     versions: Vec<VersionId>,
 }
 
 impl Layers {
-    /// `hierarchy` is the one that the ledger was created with.
+    /// `hierarchy` must be the one with which the ledger was created.
     pub(super) fn new(ledger: &Arc<Ledger>, hierarchy: &Arc<Hierarchy>, maintenance: &Arc<Signal>) -> Self {
         Self {
             ledger: Arc::clone(ledger),
@@ -45,7 +45,7 @@ impl Layers {
         }
     }
 
-    /// Assigns blocks to layers as `hierarchy` says, from now on.
+    /// Replaces the hierarchy, and starts moving blocks to their new layers.
     pub(super) fn set_hierarchy(&self, hierarchy: Arc<Hierarchy>) {
         self.hierarchy.store(Arc::clone(&hierarchy));
         self.ledger.set_hierarchy(hierarchy);
@@ -53,7 +53,7 @@ impl Layers {
         self.maintenance.wake();
     }
 
-    /// Returns the layer that a block belongs to. Takes no lock.
+    /// Returns the layer to which a block belongs. Takes no lock.
     pub(super) fn layer_of(&self, block: BlockId) -> Layer {
         self.hierarchy.load().layer_here(block.place())
     }
@@ -66,7 +66,7 @@ impl Layers {
         self.ledger.layer_rooms()
     }
 
-    /// Moves some blocks to the layers that they belong to. Returns whether there is more to do.
+    /// Moves the next blocks to the layers to which they belong. Returns true if there are more.
     pub(super) fn move_misplaced(&self, moves: &mut Moves) -> bool {
         if self.misplaced.swap(false, Ordering::AcqRel) {
             *moves = Moves::of(self.ledger.versions());
@@ -79,8 +79,7 @@ impl Layers {
 }
 
 impl Moves {
-    /// A moved block becomes the newest of its new layer, so blocks move in the order in which they were
-    /// stored and keep that order.
+    /// A moved block becomes the newest of its new layer, so blocks move oldest first to keep their order.
     fn of(mut versions: Vec<(u64, VersionId)>) -> Self {
         versions.sort_unstable_by(|one, other| other.cmp(one));
         Self {

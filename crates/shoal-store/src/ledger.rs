@@ -1,8 +1,8 @@
-//! The state in memory: which blocks are here, how much room they take, which are mapped, which must stay.
+//! The in-memory state: resident blocks, the room that they take, mappings, readers and pins.
 //!
-//! One lock guards all of it but the mappings, which have locks of their own so that a hit does not meet this
-//! one. Nothing here touches the disk. A block that leaves comes out as a [`Victim`], and its room is free
-//! when the caller has removed the file and said so ([`Ledger::left`]).
+//! One lock guards everything except the mappings, which have their own locks so that a hit does not contend
+//! for this one. Nothing here accesses the disk. A removed block is returned as a [`Victim`], whose room is
+//! free once the caller has removed the file and called [`Ledger::left`].
 
 mod c2p;
 mod gwf;
@@ -39,11 +39,11 @@ use super::readers::Readers;
 
 type Resident = Residency<BlockId, Layered<BlockId, Named<BlockId>>>;
 
-/// Everything the store knows about its blocks. A hit takes the lock of one shard of the mappings and, once
-/// in many hits, this one.
+/// The in-memory state of all blocks. A hit takes the lock of one shard of the mappings and, once in many
+/// hits, that of the ledger.
 pub(super) struct Ledger {
     state: Mutex<State>,
-    /// Notified when there is more room than before.
+    /// Notified when room is freed.
     freed: Condvar,
     mappings: Mappings,
 }
@@ -59,14 +59,15 @@ struct State {
     event_times: EventTimes,
 }
 
-/// The time as policies see it: since 1970, so that it goes on after a restart, and never back.
+/// The policies' time: since 1970, so that it continues across restarts, but monotonic while the process
+/// runs.
 #[derive(Clone, Copy, Debug)]
 struct PolicyTime {
     at_start: Duration,
     started: Instant,
 }
 
-/// A block on its way out, with its mapping, if it had one.
+/// A block that was removed from the ledger, with its mapping, if any.
 #[derive(Debug)]
 pub(super) struct Victim {
     pub(super) leaving: Leaving<BlockId>,
@@ -77,13 +78,13 @@ pub(super) struct Victim {
 
 /// The answer to a request for room.
 pub(super) struct Attempt {
-    /// The room, or why there is none.
+    /// The reservation, or why there is none.
     pub(super) room: Result<Reservation, Refusal>,
-    /// Whether room has to be made ahead of need.
+    /// True if room has to be made ahead of demand.
     pub(super) is_crowded: bool,
 }
 
-/// How much of everything is here, at one moment.
+/// A consistent snapshot of the amounts in the ledger.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Usage {
     pub(super) room_bytes: u64,
@@ -95,7 +96,7 @@ pub(super) struct Usage {
     pub(super) pins: PinCounts,
 }
 
-/// A block that must not leave while it is read.
+/// Protects a block from eviction while it is read.
 pub(super) struct BlockRead<'a> {
     ledger: &'a Ledger,
     block: BlockId,
@@ -108,8 +109,8 @@ impl Drop for BlockRead<'_> {
 }
 
 impl Ledger {
-    /// Creates `layers` layers of equal size, each with a policy of this name, which is above no other in L1
-    /// of several. Blocks belong where `hierarchy` says. Pinned blocks take at most `pinned_bytes_max`.
+    /// Creates `layers` layers of equal size, each with a policy of this name; in L1 of several layers, C2P
+    /// is left out. `hierarchy` assigns blocks to layers. Pinned blocks take at most `pinned_bytes_max`.
     pub(super) fn new(
         room_bytes: u64,
         pinned_bytes_max: u64,
@@ -120,8 +121,8 @@ impl Ledger {
     ) -> Self {
         let targets = divide(room_bytes, &vec![1_u64; layers]);
         let with_policy = |(place, target_bytes)| {
-            // Of several layers the first has copies of what this node reads, and objects are spread over
-            // nodes in the others.
+            // Of several layers, L1 holds copies of the blocks that this node reads, and only the others
+            // spread objects over nodes.
             let is_spread = layers == 1 || place > 0;
             let policy = if is_spread { policy } else { policy.alone() };
             (policy.build_by(completeness), target_bytes)
@@ -150,12 +151,12 @@ impl Ledger {
 
 /// Reads.
 impl Ledger {
-    /// Returns the block, if it is mapped and all of it is in memory. The policy hears of no use.
+    /// Returns the block if it is mapped and all of it is in memory. Does not count as a use.
     pub(super) fn peek_resident(&self, block: BlockId) -> Option<Bytes> {
         self.mappings.peek(block, clock::instant())
     }
 
-    /// Returns the block, if it is mapped and all of it is in memory.
+    /// Returns the block if it is mapped and all of it is in memory.
     pub(super) fn get_resident(&self, block: BlockId) -> Option<Bytes> {
         let hit = self.mappings.get(block, clock::instant())?;
         if let Some(uses) = hit.uses {
@@ -164,7 +165,7 @@ impl Ledger {
         Some(hit.bytes)
     }
 
-    /// Whether room has to be made ahead of need.
+    /// Returns true if room has to be made ahead of demand.
     pub(super) fn is_crowded(&self) -> bool {
         self.state.lock().residency.is_crowded()
     }
@@ -177,7 +178,7 @@ impl Ledger {
         self.mappings.contains(block)
     }
 
-    /// Keeps a block from leaving until the read is dropped. `None` if it is not here.
+    /// Protects a block from eviction until the returned value is dropped. `None` if it is not resident.
     pub(super) fn begin_read(&self, block: BlockId) -> Option<BlockRead<'_>> {
         let mut state = self.state.lock();
         if !state.residency.contains(&block) {
@@ -187,18 +188,18 @@ impl Ledger {
         Some(BlockRead { ledger: self, block })
     }
 
-    /// Returns the mapping of a block, for reading its pages in.
+    /// Returns the mapping of a block, to read its pages in.
     pub(super) fn mapping(&self, block: BlockId) -> Option<Arc<Mapping>> {
         self.mappings.mapping(block)
     }
 
-    /// Returns a mapped block whose pages have just been read again.
+    /// Returns a mapped block whose pages have just been read in again.
     pub(super) fn refreshed(&self, block: BlockId) -> Option<Bytes> {
         self.mappings.refreshed(block, clock::instant())
     }
 
-    /// Keeps a mapping for later hits, and counts a use if `is_used`. Returns `None` if the block was
-    /// invalidated in the meantime: its room may already belong to other blocks.
+    /// Keeps a mapping for later hits, and counts a use if `is_used`. Returns `None` if the block has been
+    /// removed, because its room may already belong to other blocks.
     pub(super) fn keep_mapped(&self, block: BlockId, mapping: Mapping, is_used: bool) -> Option<Bytes> {
         let data_bytes = mapping.as_ref().len() as u64;
         let mut state = self.state.lock();
@@ -211,40 +212,40 @@ impl Ledger {
         }
         let unmapped = state.mapped.insert(block, data_bytes, &self.mappings);
         drop(state);
-        // Unmapping takes a while; no other thread should wait for it.
+        // Unmapping is slow, so it happens outside the lock.
         drop(unmapped);
         Some(bytes)
     }
 
-    /// Returns the version of `object` that was stored last, among those that still have a block here.
+    /// Returns the latest stored version of `object` that still has a resident block.
     pub(super) fn newest(&self, object: ObjectId) -> Option<VersionId> {
         self.state.lock().index.newest(object)
     }
 
-    /// Returns any block of the version that [`Ledger::newest`] names.
+    /// Returns a resident block of the version that [`Ledger::newest`] returns.
     pub(super) fn any_block_of(&self, object: ObjectId) -> Option<BlockId> {
         let state = self.state.lock();
         state.index.any_block_of(state.index.newest(object)?)
     }
 
-    /// Returns the versions of `object` that are here.
+    /// Returns the versions of `object` that have resident blocks.
     pub(super) fn versions_of(&self, object: ObjectId) -> Vec<VersionId> {
         self.state.lock().index.versions_of(object)
     }
 
-    /// Returns the indexes of the blocks of `version` that are here, ascending.
+    /// Returns the indexes of the resident blocks of `version`, ascending.
     pub(super) fn blocks_of(&self, version: VersionId) -> Vec<u32> {
         self.state.lock().index.blocks_of(version)
     }
 
-    /// Returns all versions, each with the sequence number of its block that was stored last.
+    /// Returns all versions, each with the sequence number of its latest stored block.
     pub(super) fn versions(&self) -> Vec<(u64, VersionId)> {
         self.state.lock().index.versions()
     }
 
-    /// Returns every block that is here. Mapped blocks come first, the one used last first: a use maps a
-    /// block, so these were used after all others. The others follow, ordered by when their version was
-    /// stored, the last one first. Shorter ones than `data_bytes_min` are left out.
+    /// Returns the resident blocks of at least `data_bytes_min`, most recently used first: mapped blocks by
+    /// last use (a use maps a block, so these were used after all others), then the others by the time at
+    /// which their version was stored.
     pub(super) fn blocks_by_use(&self, data_bytes_min: u64) -> Vec<BlockId> {
         let uses = self.mappings.take_uses();
         let (mut blocks, mut versions) = {
@@ -257,7 +258,8 @@ impl Ledger {
         let mapped: HashSet<BlockId> = blocks.iter().copied().collect();
         versions.sort_unstable_by(|one, other| other.cmp(one));
         for (_, version) in versions {
-            // One lock a version: the list is long, and readers wait for none of it.
+            // The lock is taken per version, because the list is long and readers must not wait for all of
+            // it.
             let state = self.state.lock();
             let all = state.index.blocks_of(version).into_iter();
             let all = all.map(|index| BlockId { version, index });
@@ -285,7 +287,7 @@ impl Ledger {
 
 /// Room, and the blocks that take it.
 impl Ledger {
-    /// Checks that the policy would take this block. Pinned objects do not need it.
+    /// Checks that the policy would admit this block. Blocks of pinned objects are always admitted.
     pub(super) fn admits(&self, object: ObjectId, block: BlockId) -> Result<(), Refusal> {
         let state = self.state.lock();
         if state.pins.contains(object) {
@@ -294,7 +296,7 @@ impl Ledger {
         state.residency.policy().admits(block)
     }
 
-    /// Takes the uses that the policy does not know of, for the next call of [`Ledger::reserve`].
+    /// Takes the uses not yet reported to the policy, for the next call of [`Ledger::reserve`].
     pub(super) fn take_uses(&self) -> Vec<BlockId> {
         self.mappings.take_uses()
     }
@@ -309,7 +311,7 @@ impl Ledger {
         }
     }
 
-    /// Waits until there is room for `bytes`. Returns whether there was before `until`.
+    /// Waits until there is room for `bytes`, at most until `until`. Returns true if there is.
     pub(super) fn await_room(&self, bytes: u64, until: Instant) -> bool {
         let mut state = self.state.lock();
         while state.residency.free_bytes() < bytes {
@@ -320,17 +322,17 @@ impl Ledger {
         true
     }
 
-    /// Forgets the block that leaves first. `None` if none may leave.
+    /// Evicts one block. `None` if none may leave.
     pub(super) fn evict(&self) -> Option<Victim> {
         self.state.lock().evict(&self.mappings)
     }
 
-    /// Reserves room only if it is free now.
+    /// Reserves room if it is free now, without evicting.
     pub(super) fn reserve_free(&self, bytes: u64) -> Result<Reservation, Refusal> {
         self.state.lock().residency.reserve(bytes)
     }
 
-    /// Extends a reservation until it is `bytes` large, if it is smaller. On refusal it stays as it is.
+    /// Extends a reservation to at least `bytes`. On refusal it is unchanged.
     pub(super) fn extend_to(&self, room: &mut Reservation, bytes: u64) -> Result<(), Refusal> {
         let beyond = bytes.saturating_sub(room.bytes());
         self.state.lock().residency.extend(room, beyond)?;
@@ -338,25 +340,25 @@ impl Ledger {
         Ok(())
     }
 
-    /// Gives back reserved room of which nothing is left on the disk.
+    /// Releases a reservation whose file is gone from the disk.
     pub(super) fn cancel(&self, room: Reservation) {
         self.state.lock().residency.cancel(room);
         self.freed.notify_all();
     }
 
-    /// Gives back the room of a block that is gone from the disk.
+    /// Releases the room of a block that is gone from the disk.
     pub(super) fn left(&self, leaving: Leaving<BlockId>) {
         self.state.lock().residency.left(leaving);
         self.freed.notify_all();
     }
 
-    /// Reserves the room of a leaving block for its file, which stays under another name.
+    /// Reserves the room of a leaving block whose file stays under another name.
     pub(super) fn retake(&self, leaving: Leaving<BlockId>) -> Reservation {
         self.state.lock().residency.retake(leaving)
     }
 
-    /// Admits a block that has its name and its room, and keeps it mapped. Returns its bytes, and the
-    /// mappings that give way to it, for the caller to drop when it holds no lock.
+    /// Admits a block whose file has its final name, and keeps it mapped. Returns its bytes, and the mappings
+    /// displaced by it, which the caller must drop outside all locks.
     pub(super) fn admit(
         &self,
         room: Reservation,
@@ -376,7 +378,7 @@ impl Ledger {
         (bytes, unmapped)
     }
 
-    /// Admits a block that an earlier process left on the disk. Returns `false` if there is no room for it.
+    /// Admits a block stored by an earlier process. Returns `false` if there is no room for it.
     pub(super) fn restore(
         &self,
         bytes: u64,
@@ -394,12 +396,12 @@ impl Ledger {
         true
     }
 
-    /// Forgets a block. `None` if it is not here.
+    /// Removes a block. `None` if it is not resident.
     pub(super) fn remove(&self, block: BlockId) -> Option<Victim> {
         self.state.lock().remove(block, &self.mappings)
     }
 
-    /// Forgets blocks ahead of need, at most `most`.
+    /// Evicts up to `most` blocks ahead of demand; `started` as in [`Residency::evict_ahead`].
     pub(super) fn evict_ahead(&self, started: bool, most: usize) -> Vec<Victim> {
         let uses = self.mappings.take_uses();
         let mut state = self.state.lock();
@@ -422,8 +424,8 @@ impl Ledger {
         self.state.lock().residency.policy().rooms()
     }
 
-    /// Moves the blocks of versions to the layers that they belong to, under one lock, until at least `most`
-    /// blocks were examined. Takes the versions that it examines from the end of `versions`.
+    /// Moves blocks to the layers to which they belong, under one lock, until at least `most` blocks were
+    /// examined. Pops the examined versions from the end of `versions`.
     pub(super) fn move_to_layers(&self, versions: &mut Vec<VersionId>, most: usize) {
         let mut state = self.state.lock();
         state.advance();
@@ -442,13 +444,13 @@ impl Ledger {
         }
     }
 
-    /// Has the policy's time run ahead, as if the clock had been so when the store opened.
+    /// Sets the policy's time ahead, as if the clock had been ahead when the store was opened.
     #[cfg(test)]
     pub(super) fn started_ahead(&self, by: Duration) {
         self.state.lock().time.at_start += by;
     }
 
-    /// Asserts that index, layers and room tell the same story. True at any moment.
+    /// Asserts that index, layers and residency agree, as they must whenever the lock is free.
     #[cfg(test)]
     pub(super) fn assert_consistent(&self) {
         let state = &*self.state.lock();
@@ -474,7 +476,7 @@ impl Ledger {
 }
 
 impl State {
-    /// Notes that blocks were used, perhaps a while ago.
+    /// Reports uses of blocks, perhaps late, to the policy.
     fn touch(&mut self, uses: &[BlockId]) {
         self.advance();
         for block in uses {
@@ -483,14 +485,14 @@ impl State {
         }
     }
 
-    /// Notes that a block is resident now.
+    /// Updates index, policy and pins for a block that became resident.
     fn has_come(&mut self, object: ObjectId, (block, extent): (BlockId, Extent), sequence: u64) {
         self.index.insert(object, (block, extent), sequence);
         self.observe(block);
         self.pin_arrived(object, block);
     }
 
-    /// Tells the policy what time it is.
+    /// Sets the policy's time to now.
     fn advance(&mut self) {
         self.residency.advance(self.time.now());
     }
@@ -547,7 +549,7 @@ impl PolicyTime {
     }
 }
 
-/// The time by the clock of this node, which may be set at any moment.
+/// The wall-clock time since 1970, which may jump when the clock is set.
 fn since_1970() -> Duration {
     let since_1970 = clock::utc_now().duration_since(SystemTime::UNIX_EPOCH);
     since_1970.unwrap_or_default()

@@ -1,34 +1,33 @@
 //! Blocks on this node's disk: files, index, checksums, recovery.
 //!
 //! One file holds one block and describes itself (`footer`): the data come first, so that a mapped block
-//! starts on a page, then a footer. The file is written under a temporary name and renamed, so a block's name
-//! always stands for a whole block. No code outside this module knows about files: a block goes in as pieces
-//! and comes out as [`Bytes`].
+//! starts on a page, then a footer. The file is written under a temporary name and renamed, so that a block's
+//! name always refers to a complete block. No code outside this crate deals with block files: a block goes in
+//! as pieces and comes out as [`Bytes`].
 //!
-//! **A hit costs no I/O and no copy.** [`Store::get_resident`] hands out slices of kept mappings whose pages
+//! **A hit costs no I/O and no copy.** [`Store::get_resident`] returns slices of kept mappings whose pages
 //! are in memory. Operations that might wait for the disk ([`Store::load`], [`Store::put`],
 //! [`Store::describe`]) run on the blocking pool or on the threads of the writers.
 //!
 //! **Bytes are checked** when they come from the disk: every load and the scrub compare them with a checksum
-//! taken from the pieces before they were written. A block just written is served from the very pages that
-//! the kernel copied those pieces into, so it needs no second check. A mismatch is a miss: the file goes to
-//! quarantine and is counted, and the block is fetched again.
+//! that was computed from the pieces before they were written. A block just written is served from the pages
+//! into which the kernel copied those pieces, so it needs no second check. A mismatch is a miss: the file
+//! goes to quarantine and is counted, and the block is fetched again.
 //!
 //! **Capacity is a promise** about disk blocks, kept by [`shoal_policy::residency`]. Room is reserved before
-//! a file is created and given back when the file is gone from the disk; an unlinked file that readers still
-//! hold is gone when the last of them is done. The folders, the files' names, files being written and the
-//! quarantine count too.
+//! a file is created and released when the file is gone from the disk; an unlinked file is gone when its last
+//! reader is done. The folders, the files' names, files being written and the quarantine count too.
 //!
-//! **Nothing is flushed.** A cache may forget: blocks torn by a power failure are recognised by footer or
-//! checksum, and fetched again. For the same reason no code may ever shorten or rewrite a block's data in
-//! place, see `mapping`; the folder is locked.
+//! **Nothing is synced.** A cache may lose data: blocks torn by a power failure are detected by footer or
+//! checksum, and fetched again. No code may ever truncate or rewrite a block's data in place, see `mapping`;
+//! the folder is locked.
 //!
-//! **Memory.** The index takes about 100 bytes a block and about 170 bytes a version; a kept mapping takes
+//! **Memory.** The index takes about 100 bytes per block and 170 bytes per version; a kept mapping takes
 //! about 300 bytes, a pinned object about 100 bytes.
 //!
 //! # Parts
 //!
-//! Each part works with those above it.
+//! Each part uses those above it.
 //!
 //! | part | job |
 //! |---|---|
@@ -135,7 +134,7 @@ use self::writers::Writers;
 
 /// The blocks of this node.
 ///
-/// The store puts its parts together and hands each call to one of them. A part owns its fields and its
+/// The store assembles its parts and delegates each call to one of them. A part owns its fields and its
 /// locks.
 ///
 /// Locks are taken in this order, and at most one of each: the journal of pins (`pinning`), a block's name
@@ -165,25 +164,26 @@ pub struct Store {
 
 /// Watching and closing.
 impl Store {
-    /// Calls `watcher` for each block that is stored or removed from now on, with its length in bytes. It is
-    /// called by the threads that change the store, so it must not wait. Only the first watcher counts.
+    /// Calls `watcher` for each block that is stored or removed from now on, with its length in bytes. It
+    /// runs on the threads that change the store, so it must not block. Later calls of `watch` have no
+    /// effect.
     pub fn watch(&self, watcher: impl Fn(BlockId, u64, BlockEvent) + Send + Sync + 'static) {
         self.watch.set(Box::new(watcher));
     }
 
-    /// Events of blocks that nodes exchange, under a policy that keeps objects complete.
+    /// Block events to exchange with other nodes under C2P.
     pub fn cache_events(&self) -> &CacheEvents {
         &self.cache_events
     }
 
-    /// Ends the background work; stored blocks stay. The folder is free for another node once the last `Arc`,
-    /// the last [`Draft`] and the last call are gone.
+    /// Stops the background threads; stored blocks stay. The folder is unlocked once the last `Arc`, the last
+    /// [`Draft`] and the last call are gone.
     pub async fn shutdown(&self) {
         let threads = self.stop();
         run_blocking(move || threads.into_iter().for_each(maintenance::join)).await;
     }
 
-    /// Tells the threads to end, and returns them so that the caller can wait for them.
+    /// Signals the threads to stop, and returns them so that the caller can join them.
     fn stop(&self) -> Vec<JoinHandle<()>> {
         self.maintenance.stop();
         self.writers.stop();
@@ -193,17 +193,17 @@ impl Store {
 
 /// Reading.
 impl Store {
-    /// Returns the block, if its bytes can be had without waiting for the disk. Never blocks on I/O.
+    /// Returns the block if its bytes are mapped and in memory. Never blocks on I/O.
     pub fn get_resident(&self, block: BlockId) -> Option<Bytes> {
         self.ledger.get_resident(block)
     }
 
-    /// As [`Store::get_resident`], for a use that counts elsewhere: the policy does not hear of it.
+    /// As [`Store::get_resident`], without reporting a use to the policy, because the use counts elsewhere.
     pub fn peek_resident(&self, block: BlockId) -> Option<Bytes> {
         self.ledger.peek_resident(block)
     }
 
-    /// As [`Store::load`], for a use that counts elsewhere: the policy does not hear of it.
+    /// As [`Store::load`], without reporting a use to the policy, because the use counts elsewhere.
     pub async fn peek(&self, block: BlockId) -> Option<Bytes> {
         if !self.contains(block) {
             return None;
@@ -212,7 +212,7 @@ impl Store {
         run_blocking(move || loader.peek(block)).await.flatten()
     }
 
-    /// Returns the block, read from disk, verified and mapped. `None` if it is not here or is damaged.
+    /// Reads the block from disk, verifies and maps it. `None` if it is not stored or is damaged.
     pub async fn load(&self, block: BlockId) -> Option<Bytes> {
         if !self.contains(block) {
             return None;
@@ -221,23 +221,23 @@ impl Store {
         run_blocking(move || loader.load(block)).await.flatten()
     }
 
-    /// Whether the block is here.
+    /// Returns true if the block is stored.
     pub fn contains(&self, block: BlockId) -> bool {
         self.ledger.contains(block)
     }
 
-    /// Whether the block is here and mapped, so that it can be a hit.
+    /// Returns true if the block is mapped, so that it can be a hit.
     pub fn is_mapped(&self, block: BlockId) -> bool {
         self.ledger.is_mapped(block)
     }
 
-    /// Returns the version of `object` that was stored last, among those that still have a block here.
+    /// Returns the latest stored version of `object` that still has a block in the store.
     fn newest_version(&self, object: ObjectId) -> Option<VersionId> {
         self.ledger.newest(object)
     }
 
-    /// Returns the lake's description of the version of `object` that was stored last, among those that
-    /// still have a block here. It is read from the footer of one of its blocks.
+    /// Returns the lake's description of the latest stored version of `object`, read from the footer of one
+    /// of its blocks.
     pub async fn describe(&self, object: ObjectId) -> Option<Arc<Version>> {
         self.newest_version(object)?;
         let loader = Arc::clone(&self.loader);
@@ -245,15 +245,15 @@ impl Store {
     }
 
     /// Returns the lake's description of the version that a block belongs to, read from the block's footer.
-    /// `None` if the block is not here.
+    /// `None` if the block is not stored.
     pub async fn version_of(&self, block: BlockId) -> Option<Arc<Version>> {
         let loader = Arc::clone(&self.loader);
         run_blocking(move || loader.version_of(block)).await.flatten()
     }
 
-    /// Returns every block that is here. Mapped blocks come first, the one used last first: a use maps a
-    /// block, so these were used after all others. The others follow, ordered by when their version was
-    /// stored, the last one first. Shorter ones than `data_bytes_min` are left out.
+    /// Returns the stored blocks of at least `data_bytes_min`, most recently used first: mapped blocks by
+    /// last use (a use maps a block, so these were used after all others), then the others by the time at
+    /// which their version was stored.
     pub async fn blocks_by_use(&self, data_bytes_min: u64) -> Vec<BlockId> {
         let ledger = Arc::clone(&self.ledger);
         run_blocking(move || ledger.blocks_by_use(data_bytes_min))
@@ -261,12 +261,12 @@ impl Store {
             .unwrap_or_default()
     }
 
-    /// Returns the indexes of the blocks of `version` that are here, ascending.
+    /// Returns the indexes of the stored blocks of `version`, ascending.
     pub fn blocks_of(&self, version: VersionId) -> Vec<u32> {
         self.ledger.blocks_of(version)
     }
 
-    /// Returns why a block is not here. `None` if the store does not remember it.
+    /// Returns why a block is not stored; `None` if the store has no record of it.
     pub fn absence(&self, block: BlockId) -> Option<Absence> {
         self.eviction_log.why(block)
     }
@@ -276,13 +276,13 @@ impl Store {
 impl Store {
     /// Stores a block and returns it mapped.
     ///
-    /// The `pieces` together are the whole block. If the block is already here, `put` does nothing and
-    /// returns the stored one. `put` returns when the block is on disk: soon, or when readers leave time for
-    /// it, depending on `urgency`.
+    /// The `pieces` together are the whole block. If the block is already stored, `put` does nothing and
+    /// returns the stored one. `put` returns when the block is on disk. Depending on `urgency`, it is written
+    /// at once or when readers leave time for it.
     ///
     /// # Errors
     ///
-    /// A refusal is no failure: the block is not cached, and the name of the refusal says why.
+    /// Fails with the [`Refusal`] that explains why the block was not cached.
     pub async fn put(
         &self,
         block: BlockId,
@@ -293,8 +293,8 @@ impl Store {
         self.publisher.put(block, version, pieces, urgency).await
     }
 
-    /// Like [`Store::put`], for callers that do not wait. `then` receives the outcome on the thread that
-    /// wrote the block. It is dropped without a call if the threads have stopped.
+    /// As [`Store::put`], without waiting. `then` is called with the outcome on the thread that wrote the
+    /// block, or dropped without a call if the threads have stopped.
     pub fn put_then(
         &self,
         block: BlockId,
@@ -306,57 +306,57 @@ impl Store {
         self.publisher.put_then(block, version, pieces, urgency, then);
     }
 
-    /// Writes the bytes of a block to disk, where they wait for their name. The `pieces` together are the
-    /// whole block.
+    /// Writes the bytes of a block to disk under a temporary name. The `pieces` together are the whole block.
     ///
     /// # Errors
     ///
-    /// Refuses if there is no room, if the disk fails, or if the store has stopped.
+    /// Fails if there is no room, if the disk fails, or if the store has stopped.
     pub async fn draft(&self, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
         self.drafts.draft(pieces).await
     }
 
-    /// Removes all blocks of an object, because an operator wants it. Returns how many there were, and their
-    /// room in bytes.
+    /// Removes all blocks of an object at an operator's request. Returns their number and their disk space in
+    /// bytes.
     pub fn remove_object(&self, object: ObjectId) -> (u64, u64) {
         self.removal.remove_object(object)
     }
 
-    /// Invalidates a version: its blocks are forgotten at once and their files unlinked.
+    /// Invalidates a version: its blocks are removed from the index at once and their files unlinked.
     pub fn remove_version(&self, version: VersionId) {
         self.removal.invalidate_version(version);
     }
 }
 
-/// Globally weighted eviction: decisions about room ahead of need, and worths and ages for the policy.
+/// Globally weighted eviction: eviction ahead of demand by the node, and worths and ages for the policy.
 /// Under a policy other than [`PolicyName::Gwf`](shoal_policy::eviction::PolicyName::Gwf) these do nothing.
 impl Store {
-    /// Leaves eviction ahead of need to `keeper`: it is called, by a thread of the store and more than once,
-    /// while room is short. A block that finds no room waits for it for a moment, and then evicts others
-    /// itself.
+    /// Delegates eviction ahead of demand to `keeper`, which a thread of the store calls repeatedly while
+    /// room is short. If there is no room for a new block, its write waits briefly for the keeper and then
+    /// evicts other blocks itself.
     pub fn keep_room_by(&self, keeper: impl Fn() + Send + Sync + 'static) {
         self.evictor.leave_to(Box::new(keeper));
     }
 
-    /// The blocks of least worth, least first: as many as make room for a while, and at most `most`. None
-    /// while there is enough room. `started` tells whether the caller is in the middle of making room; those
-    /// that are `spared` are leaving already, and take so many bytes.
+    /// The blocks to evict ahead of demand, least worth first: enough to reach the low watermark, but at most
+    /// `most`; none while there is enough room. `started` is true if the caller is already making room.
+    /// Blocks in `spared` are being evicted already, and their bytes count as freed.
     pub fn least(&self, started: bool, most: usize, spared: &HashMap<BlockId, u64>) -> Vec<Least> {
         self.ledger.least(started, most, spared)
     }
 
-    /// The block that would leave next, except those that are `spared`.
+    /// The block that would be evicted next, excluding those in `spared`.
     pub fn candidate(&self, spared: &HashMap<BlockId, u64>) -> Option<NextToLeave> {
         self.ledger.candidate(spared)
     }
 
-    /// Makes room ahead of need by the policy of this node alone.
+    /// Evicts ahead of demand by this node's policy alone.
     pub async fn evict_ahead(&self) {
         let evictor = Arc::clone(&self.evictor);
         run_blocking(move || evictor.evict_ahead()).await;
     }
 
-    /// Removes blocks that the node has decided about, except those that readers hold. Returns these.
+    /// Removes blocks that the node chose for eviction. Returns those that stay because readers hold them or
+    /// they were pinned.
     pub async fn part_with(&self, blocks: Vec<(BlockId, RemovalReason)>) -> Vec<BlockId> {
         let (ledger, removal) = (Arc::clone(&self.ledger), Arc::clone(&self.removal));
         let parting = move || {
@@ -378,25 +378,25 @@ impl Store {
         self.ledger.ranks()
     }
 
-    /// The worth of a block that is here.
+    /// The worth of a stored block.
     pub fn worth(&self, block: BlockId) -> Option<Worth> {
         self.ledger.worth(block)
     }
 
-    /// Gives a block that is here another worth.
+    /// Replaces the worth of a stored block.
     pub fn weigh(&self, block: BlockId, worth: Worth) {
         self.ledger.weigh(block, |_| worth);
     }
 
-    /// Notes that a block that is here came from another node's cache. The node where it was keeps its
-    /// weight; here it weighs nothing until it is used.
+    /// Records that a stored block came from another node's cache. Its weight stays with that node; the copy
+    /// here weighs nothing until it is used.
     pub fn weigh_as_copy(&self, block: BlockId) {
         self.ledger.weigh(block, |gwf| {
             gwf.worth_now(Gain::of(Source::Peer, gwf.use_weight()).local)
         });
     }
 
-    /// Learns the age that another node has reached.
+    /// Raises the age to that of another node.
     pub fn learn_age(&self, age: Weight) {
         self.ledger.learn_age(age);
     }
@@ -404,21 +404,21 @@ impl Store {
 
 /// Layers.
 impl Store {
-    /// Assigns blocks to layers as `hierarchy` says, from now on. It has at most as many layers as the store
+    /// Replaces the hierarchy, which assigns blocks to layers. It must not have more layers than the store
     /// was opened with.
     ///
-    /// New blocks are placed by it at once. Blocks that are here move in the background: nothing is read,
-    /// written or evicted for it, and reads find the blocks all the time.
+    /// It applies to new blocks at once. Stored blocks move in the background, without I/O or eviction, and
+    /// stay readable.
     pub fn set_hierarchy(&self, hierarchy: Arc<Hierarchy>) {
         self.layers.set_hierarchy(hierarchy);
     }
 
-    /// Returns the layer that a block belongs to, whether it is here or not. Takes no lock.
+    /// Returns the layer to which a block belongs, stored or not. Takes no lock.
     pub fn layer_of(&self, block: BlockId) -> Layer {
         self.layers.layer_of(block)
     }
 
-    /// Sets the targets of the layers, from L1 outwards. A layer above its target gives way when room is
+    /// Sets the targets of the layers, from L1 outwards. Layers above their targets evict first when room is
     /// needed.
     pub fn resize_layers(&self, targets_bytes: &[u64]) {
         self.layers.resize(targets_bytes);
@@ -437,23 +437,24 @@ impl Store {
 
 /// Operation.
 impl Store {
-    /// Whether the disk takes new blocks.
+    /// Returns whether the disk accepts new blocks.
     pub fn health(&self) -> Health {
         self.health.current()
     }
 
-    /// If writing is paused, asks the disk whether it works again. Blocks; the background work calls it
-    /// regularly.
+    /// If writing is paused, probes the disk and resumes if it works again. Blocks; a background thread calls
+    /// it regularly.
     pub fn probe(&self) -> Health {
         self.health.probe()
     }
 
-    /// Verifies every block now, as fast as the disk allows. Returns how many were read. Blocks the caller.
+    /// Verifies every block now, as fast as the disk allows. Returns the number of blocks read. Blocks the
+    /// caller.
     pub fn scrub(&self) -> u64 {
         self.scrub.pass()
     }
 
-    /// Returns a snapshot of all counts.
+    /// Returns a snapshot of all counters.
     pub fn counters(&self) -> Counters {
         self.counters.snapshot(&self.ledger.usage(), self.capacity_bytes)
     }
@@ -473,9 +474,9 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// Returns the room for files: the capacity without the files that always exist.
+/// Returns the room for files: the capacity minus the files that always exist.
 fn room_bytes(config: &StoreConfig, disk: &Disk) -> Result<u64, StoreError> {
-    // Room to write one block while another one is read, and a third one leaves.
+    // Room to write one block while another one is read and a third one is evicted.
     const BLOCKS_LEAST: u64 = 4;
     let fixed_bytes = disk
         .fixed_bytes()

@@ -1,4 +1,4 @@
-//! Reads blocks and their descriptions from the disk, and judges failed reads.
+//! Reads blocks and their descriptions from the disk, and handles failed reads.
 
 use std::io;
 use std::sync::Arc;
@@ -37,12 +37,12 @@ impl Loader {
         }
     }
 
-    /// Returns the block, verified and mapped. `None` if it is not here or is damaged.
+    /// Returns the block, verified and mapped. `None` if it is not stored or is damaged.
     pub(super) fn load(&self, block: BlockId) -> Option<Bytes> {
         self.open(block, true)
     }
 
-    /// As [`Loader::load`], and counts no use.
+    /// As [`Loader::load`], without counting a use.
     pub(super) fn peek(&self, block: BlockId) -> Option<Bytes> {
         self.open(block, false)
     }
@@ -67,14 +67,14 @@ impl Loader {
         }
     }
 
-    /// Returns the lake's description of the version of `object` that was stored last, read from the footer
-    /// of one of its blocks.
+    /// Returns the lake's description of the latest stored version of `object`, read from the footer of one
+    /// of its blocks.
     pub(super) fn describe(&self, object: ObjectId) -> Option<Arc<Version>> {
         loop {
             let block = self.ledger.any_block_of(object)?;
             match self.disk.open_block(block) {
                 Ok((_, footer)) => return Some(Arc::new(footer.version)),
-                // The failed block left the index, so the next round tries another one.
+                // The failed block was removed from the index, so the next iteration tries another one.
                 Err(error) if self.read_failed(block, &error) => {}
                 Err(_) => return None,
             }
@@ -82,7 +82,7 @@ impl Loader {
     }
 
     /// Returns the lake's description of the version that a block belongs to. `None` if the block is not
-    /// here.
+    /// stored.
     pub(super) fn version_of(&self, block: BlockId) -> Option<Arc<Version>> {
         let _read = self.ledger.begin_read(block)?;
         match self.disk.open_block(block) {
@@ -94,8 +94,8 @@ impl Loader {
         }
     }
 
-    /// Records what a failed read says about the block and about the disk. Returns `true` if the block was
-    /// removed for it.
+    /// Handles a failed read: removes the block or marks the disk as failed, depending on the error. Returns
+    /// true if the block was removed.
     pub(super) fn read_failed(&self, block: BlockId, error: &ReadError) -> bool {
         let reason = match error {
             ReadError::Io(error) if is_exhaustion(error) => {
@@ -103,7 +103,7 @@ impl Loader {
                 tracing::warn!(?block, %error, "a block could not be read for a reason other than the disk");
                 return false;
             }
-            // The disk works, and has another file there, or none.
+            // The disk works, but the file is missing or a directory.
             ReadError::Io(error)
                 if matches!(
                     error.kind(),
@@ -124,8 +124,8 @@ impl Loader {
         true
     }
 
-    /// Reads a block through the page cache, where a failing disk is an error, and only then through a
-    /// mapping.
+    /// Reads a block with `pread`, where a failing disk returns an error, before mapping it, where it would
+    /// raise a signal.
     fn read_in(&self, block: BlockId, is_used: bool) -> Result<Option<Bytes>, ReadError> {
         let (file, footer) = self.disk.open_block(block)?;
         self.disk.verify(&file, &footer)?;

@@ -1,5 +1,5 @@
-//! The store's background threads. One keeps room free, ends pins, moves blocks between layers and asks a
-//! failed disk whether it works again; one scrubs; some write ([`super::writers`]).
+//! The store's background threads. One keeps room free, expires pins, moves blocks between layers and probes
+//! a failed disk; one scrubs; some write ([`super::writers`]).
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -24,13 +24,13 @@ const IDLE: Duration = Duration::from_secs(1);
 /// How often the thread checks whether readers have released the files that were removed.
 const REMOVALS: Duration = Duration::from_millis(50);
 
-/// How long the thread leaves the locks to others between moves of blocks from layer to layer.
+/// How long the thread releases the locks between batches of moves from layer to layer.
 const MOVES: Duration = Duration::from_millis(1);
 
 /// How often the thread probes a failed disk.
 const PROBE: Duration = Duration::from_secs(5);
 
-/// The threads, and the signals that reach them.
+/// The threads and their signals.
 #[derive(Default)]
 pub(super) struct Maintenance {
     room: Arc<Signal>,
@@ -74,11 +74,11 @@ impl Maintenance {
         }
     }
 
-    /// Starts the threads. They hold their work weakly, and end with it.
+    /// Starts the threads. They hold their work by weak references, and end when it is dropped.
     ///
     /// # Errors
     ///
-    /// Fails if the system starts no more threads. Those that were started run until [`Maintenance::stop`].
+    /// Fails if a thread cannot be started. Those already started run until [`Maintenance::stop`].
     pub(super) fn start(
         &self,
         housekeeping: &Arc<Housekeeping>,
@@ -100,7 +100,7 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Tells the threads to end, except those of the writers.
+    /// Signals the threads to stop, except those of the writers.
     pub(super) fn stop(&self) {
         self.room.stop();
         self.scrub.stop();
@@ -112,7 +112,7 @@ impl Maintenance {
     }
 }
 
-/// Waits for a thread that was told to end.
+/// Waits for a thread that was signalled to stop.
 ///
 /// # Panics
 ///
@@ -143,7 +143,7 @@ fn keep_room(work: &Weak<Housekeeping>, signal: &Signal) {
     }
 }
 
-/// Returns when the disk was last probed.
+/// Probes a failed disk if the last probe is old enough. Returns the time of the last probe.
 fn probe_now_and_then(health: &DiskHealth, probed: Instant, now: Instant) -> Instant {
     if now.saturating_duration_since(probed) < PROBE {
         return probed;

@@ -1,9 +1,9 @@
-//! Finds the file that the bytes at an address are pages of.
+//! Maps addresses of mapped bytes back to their files.
 //!
 //! A hit leaves this process as bytes of a mapped file, and the kernel copies them into the socket. For
-//! middling sizes it is cheaper to hand the kernel the file instead: then it sends the pages themselves, and
-//! the client's kernel makes the only copy. For large sizes the copy is cheaper. The socket sees only
-//! addresses, and an address means one thing in the whole process, so there is one table for the process.
+//! medium sizes it is cheaper to pass the file to the kernel instead (`sendfile`), which then sends the pages
+//! without copying them. For large sizes the copy is cheaper. The socket code sees only addresses, which are
+//! unique in the process, so there is one table for the process.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,16 +13,15 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustix::process::{Resource, getrlimit};
 
-/// The sizes, in bytes, at which pages are sent and not copied. Two sizes were measured: 64 KiB, where it
-/// takes a third off the server's processor time, and 4 MiB, where the copy is cheaper. The bounds lie around
-/// the first and below the second and were not measured.
+/// The sizes, in bytes, for which pages are sent instead of copied. Two sizes were measured: 64 KiB, where it
+/// saves a third of the server's processor time, and 4 MiB, where the copy is cheaper. The bounds themselves
+/// were not measured.
 pub const SENDFILE_BYTES: RangeInclusive<usize> = 32 << 10..=512 << 10;
 
-/// The maximum number of files that are kept open for this.
+/// The maximum number of files kept open for this.
 const FILES_MAX: u64 = 1024;
 
-/// Files take at most one in this many of the descriptors that the process may have: the rest are for
-/// clients.
+/// Files take at most one in this many of the process's file descriptors; the rest are for clients.
 const DESCRIPTORS_A_FILE: u64 = 8;
 
 /// Mapped files by their first address.
@@ -39,8 +38,8 @@ pub struct MappedFile {
     address: usize,
 }
 
-/// Adds a mapping whose `bytes` are the first bytes of `file`, if that is worth a descriptor. Otherwise the
-/// bytes are copied, which is no error.
+/// Registers a mapping whose `bytes` are the first bytes of `file`. Returns `None` if the size or the number
+/// of descriptors does not allow it; the bytes are then copied.
 ///
 /// The bytes must be those of a mapping that outlives the returned value.
 pub fn register(bytes: &[u8], file: &File) -> Option<MappedFile> {
@@ -68,7 +67,7 @@ fn files_max() -> u64 {
     })
 }
 
-/// The file that `bytes` are pages of, and where in it they begin.
+/// Returns the file that contains `bytes`, and their offset in it.
 pub fn find(bytes: &[u8]) -> Option<(Arc<File>, u64)> {
     if !SENDFILE_BYTES.contains(&bytes.len()) {
         return None;

@@ -1,4 +1,4 @@
-//! Which mappings are kept: the blocks used last, within bounds on their number and their bytes.
+//! Bounds the number and the bytes of kept mappings, evicting the least recently used.
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ impl MappedLru {
         }
     }
 
-    /// Notes that a block of `bytes` was mapped. Returns the mappings that give way to it, for the caller to
+    /// Adds a block of `bytes` that was mapped. Returns the mappings displaced by it, which the caller must
     /// drop outside the lock.
     ///
-    /// The bounds yield to readers: mappings that readers hold are kept.
+    /// Mappings that readers hold are kept even beyond the bounds.
     pub(super) fn insert(&mut self, block: BlockId, bytes: u64, mappings: &Mappings) -> Vec<Arc<Mapping>> {
         if !self.blocks.contains(&block) {
             self.blocks.insert(block, bytes);
@@ -64,7 +64,7 @@ impl MappedLru {
         );
     }
 
-    /// Returns the blocks, the one used last first.
+    /// Returns the blocks, most recently used first.
     pub(super) fn newest_first(&self) -> Vec<BlockId> {
         let mut blocks: Vec<_> = self.blocks.oldest_first().collect();
         blocks.reverse();

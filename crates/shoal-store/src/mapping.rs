@@ -1,9 +1,9 @@
 //! A block's data as pages of its file. This is the only unsafe code of the store.
 //!
-//! A mapping is sound as long as nothing shortens or rewrites the part of the file that it maps. The store
-//! never does: a block's data are written once, under another name, before they are mapped. Afterwards the
-//! file is only renamed or unlinked, and an unlinked file lives until it is unmapped. The store's folder is
-//! locked against other nodes.
+//! A mapping is sound as long as nothing truncates or rewrites the mapped part of the file. The store never
+//! does: a block's data are written once, under another name, before they are mapped. Afterwards the file is
+//! only renamed or unlinked, and an unlinked file lives until it is unmapped. The store's folder is locked
+//! against other nodes.
 //!
 //! **The remaining risk.** A page that was dropped from memory and can no longer be read from the disk raises
 //! SIGBUS when this process touches it. Pages are therefore read with `pread` first, where a failing disk is
@@ -11,8 +11,8 @@
 //! still be reclaimed between that check and its use. When the kernel touches the page, it answers `EFAULT`,
 //! and one connection breaks: `writev` to a plain socket, which is how hits leave, and the copy by the kernel
 //! that the node makes before TLS. Two cases are left: bytes between nodes that are authenticated and not
-//! encrypted, and the bodies of dirty objects on their way to the lake. Touched at the very moment their disk
-//! fails, they would end the process.
+//! encrypted, and the bodies of dirty objects on their way to the lake. If their disk fails at the moment
+//! when they are touched, the process is killed.
 #![allow(unsafe_code)] // mmap, madvise and mincore take addresses; each call says why it is sound
 
 use std::fs::File;
@@ -43,7 +43,7 @@ impl Mapping {
         })
     }
 
-    /// Whether every page is in memory, so that reading it does not wait for a disk.
+    /// Returns true if every page is in memory, so that reading it does not wait for a disk.
     ///
     /// Costs a system call: 0.2 µs for 4 KiB, about 1.5 µs for 4 MiB.
     pub(super) fn is_resident(&self) -> bool {
@@ -66,7 +66,7 @@ impl Mapping {
         })
     }
 
-    /// Reads pages that left memory back in, as far as the kernel can.
+    /// Reads evicted pages back into memory, as far as the kernel can.
     pub(super) fn populate(&self) -> io::Result<()> {
         let advice = rustix::mm::Advice::LinuxPopulateRead;
         // SAFETY: the range is our mapping; reading pages in has no observable effect.

@@ -1,4 +1,4 @@
-//! The mapped blocks. Hits are served from them, without a copy and without asking the disk.
+//! The mapped blocks, from which hits are served without a copy and without disk access.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use shoal_policy::BlockId;
 
 use super::mapping::Mapping;
 
-/// Number of locks that the table is spread over, so that readers of different blocks seldom meet.
+/// Number of shards, each with its own lock, so that readers of different blocks rarely contend.
 const SHARDS: usize = 64;
 
 /// Number of uses reported to the policy in one batch: one lock for this many hits.
@@ -18,13 +18,12 @@ const USES: usize = 64;
 
 /// How long a block found in memory is assumed to stay there.
 ///
-/// The kernel drops pages that were not used for long, and it has to go through everything colder first to
-/// reach a page used a moment ago. If it does drop one, one reader's thread waits for a disk once. A check on
-/// every hit would cost a hit of 4 KiB as much as all the rest of it, and a small range of a large block
-/// more.
+/// The kernel drops the least recently used pages first, so a page used a moment ago is the last to go. If it
+/// is dropped anyway, one reader's thread blocks on the disk once. A check on every hit would double the cost
+/// of a hit of 4 KiB, and cost more than that for a small range of a large block.
 const RETEST_AFTER: Duration = Duration::from_millis(50);
 
-/// Mapped blocks by name.
+/// Mapped blocks by ID.
 pub(super) struct Mappings {
     shards: Box<[Mutex<Shard>]>,
 }
@@ -38,20 +37,20 @@ struct Shard {
 
 struct Mapped {
     mapping: Arc<Mapping>,
-    /// The bytes that readers hold clones of. Created once and not for each hit. Dropped to find out whether
-    /// any reader still holds a clone.
+    /// The bytes of which readers hold clones, created once and not per hit. Dropped to find out whether any
+    /// reader still holds a clone.
     lease: Option<Bytes>,
     /// When all pages were last seen in memory.
     tested: Instant,
 }
 
-/// Keeps a mapping alive for as long as a reader holds bytes of it.
+/// Keeps a mapping alive while a reader holds bytes of it.
 struct Lease(Arc<Mapping>);
 
 /// A block served from memory.
 pub(super) struct Hit {
     pub(super) bytes: Bytes,
-    /// From time to time: the uses that the policy does not know of yet.
+    /// Once per [`USES`] hits: the uses to report to the policy.
     pub(super) uses: Option<Vec<BlockId>>,
 }
 
@@ -62,7 +61,7 @@ impl Mappings {
         }
     }
 
-    /// Returns the block, if it is mapped and all of it is in memory.
+    /// Returns the block if it is mapped and all of it is in memory.
     pub(super) fn get(&self, block: BlockId, now: Instant) -> Option<Hit> {
         let mut shard = self.shard(block);
         let bytes = shard.blocks.get_mut(&block)?.resident(now)?;
@@ -72,18 +71,18 @@ impl Mappings {
         Some(Hit { bytes, uses })
     }
 
-    /// As [`Mappings::get`], and counts no use.
+    /// As [`Mappings::get`], without counting a use.
     pub(super) fn peek(&self, block: BlockId, now: Instant) -> Option<Bytes> {
         self.shard(block).blocks.get_mut(&block)?.resident(now)
     }
 
-    /// Whether the block is mapped, in memory or not.
+    /// Returns true if the block is mapped, in memory or not.
     pub(super) fn contains(&self, block: BlockId) -> bool {
         self.shard(block).blocks.contains_key(&block)
     }
 
-    /// Keeps a mapping whose pages are in memory. A block that is already mapped keeps the mapping that its
-    /// readers hold.
+    /// Keeps a mapping whose pages are in memory. If the block is already mapped, its existing mapping is
+    /// kept.
     pub(super) fn insert(&self, block: BlockId, mapping: Mapping, now: Instant) -> Bytes {
         let mut shard = self.shard(block);
         let fresh = || Mapped {
@@ -94,7 +93,7 @@ impl Mappings {
         shard.blocks.entry(block).or_insert_with(fresh).lease()
     }
 
-    /// Returns the mapping of a block whose pages have just been read again.
+    /// Returns the bytes of a block whose pages have just been read in again.
     pub(super) fn refreshed(&self, block: BlockId, now: Instant) -> Option<Bytes> {
         let mut shard = self.shard(block);
         let mapped = shard.blocks.get_mut(&block)?;
@@ -102,7 +101,7 @@ impl Mappings {
         Some(mapped.lease())
     }
 
-    /// Returns the mapping of a block, for reading its pages in.
+    /// Returns the mapping of a block, to read its pages in.
     pub(super) fn mapping(&self, block: BlockId) -> Option<Arc<Mapping>> {
         self.shard(block)
             .blocks
@@ -110,13 +109,13 @@ impl Mappings {
             .map(|mapped| Arc::clone(&mapped.mapping))
     }
 
-    /// Forgets a block. The mapping lives on while readers hold bytes of it.
+    /// Removes a block. The mapping stays alive while readers hold bytes of it.
     pub(super) fn remove(&self, block: BlockId) -> Option<Arc<Mapping>> {
         let removed = self.shard(block).blocks.remove(&block);
         removed.map(|mapped| mapped.mapping)
     }
 
-    /// Whether a reader holds bytes of the block.
+    /// Returns true if a reader holds bytes of the block.
     pub(super) fn is_in_use(&self, block: BlockId) -> bool {
         self.shard(block).blocks.get_mut(&block).is_some_and(|mapped| {
             mapped.lease = None;
@@ -124,7 +123,7 @@ impl Mappings {
         })
     }
 
-    /// Takes the uses that were not reported to the policy.
+    /// Takes the uses not yet reported to the policy.
     pub(super) fn take_uses(&self) -> Vec<BlockId> {
         self.shards
             .iter()
@@ -133,8 +132,8 @@ impl Mappings {
     }
 
     fn shard(&self, block: BlockId) -> MutexGuard<'_, Shard> {
-        // The name is a digest, so any of its bytes is as good as random. The index spreads the blocks of one
-        // object.
+        // The version ID is a digest, so any of its bytes is uniformly distributed. The index spreads the
+        // blocks of one object.
         let position = block.version.0[1] as usize + block.index as usize;
         self.shards[position % SHARDS].lock()
     }

@@ -1,4 +1,4 @@
-//! How the store is opened: its parts are put together, and find out what is on the disk.
+//! Opens the store: assembles its parts and recovers the blocks on the disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,8 +48,8 @@ impl Store {
         Self::open_with(config, mapped_bytes, layers, None, writers::PATIENCE)
     }
 
-    /// Opens the store on a disk that fails when `fault` says so, with writers that wait up to `patience` for
-    /// a burst to be over.
+    /// As [`Store::open`], with disk operations that fail if `fault` returns an error, and writers that wait
+    /// up to `patience` for the end of a burst.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl Store {
         let failed = |action| StoreError::io(&config.path, action);
         let disk = Arc::new(Disk::open(&config.path, fault)?);
         let room_bytes = room_bytes(config, &disk)?;
-        // The hierarchy of a lone node, until another one is set.
+        // The hierarchy of a single node, until another one is set.
         let hierarchy = Arc::new(Hierarchy::alone(NodeId(0)));
         let ledger = Ledger::new(
             room_bytes,
@@ -99,8 +99,7 @@ impl Store {
         Ok((Arc::new(store), recovery))
     }
 
-    /// Puts the parts together, each above those that it works with. Returns the part that numbers files,
-    /// too.
+    /// Assembles the parts, each after those that it uses.
     fn assemble(
         config: &StoreConfig,
         disk: &Arc<Disk>,

@@ -1,7 +1,7 @@
-//! Pins and unpins objects, and remembers across restarts which are pinned.
+//! Pins and unpins objects, and persists the pins across restarts.
 //!
-//! The journal comes first: an object that it lacks is not pinned. While its lock is held, other locks of the
-//! store may be taken; while they are held, its lock may not.
+//! Pins are written to the journal first, so an object that is not in it is not pinned. The journal's lock
+//! must be taken before all other locks of the store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use super::journal::{Journal, JournalError};
 use super::ledger::{Kept, Ledger};
 use super::pins::PinOrder;
 
-/// The number of objects that are unpinned under one lock.
+/// The number of objects unpinned per acquisition of the lock.
 const BATCH: usize = 256;
 
-/// The most objects in one record of the journal.
+/// The maximum number of objects in one record of the journal.
 const RECORD_OBJECTS: usize = 4096;
 
-/// Bytes of one pair of an object and an order in the journal.
+/// Bytes per pair of object and order in the journal.
 const PAIR_BYTES: u64 = 16;
 
 /// Pins objects.
@@ -41,15 +41,15 @@ pub(super) struct Pinning {
 /// The pins of a store, for operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PinCounts {
-    /// Objects that are pinned, whether they have blocks here or not.
+    /// Pinned objects, with stored blocks or without.
     pub objects: u64,
-    /// Room that pinned blocks take, in bytes.
+    /// Disk space of pinned blocks in bytes.
     pub bytes: u64,
-    /// Room that they may take.
+    /// The maximum disk space of pinned blocks in bytes.
     pub bytes_max: u64,
 }
 
-/// A line of the journal.
+/// A record of the journal.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Pinned {
@@ -78,7 +78,7 @@ impl Pinning {
         }
     }
 
-    /// Opens the journal, and takes the pins of earlier processes that have not ended.
+    /// Opens the journal, and restores the pins that have not expired.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Pinning {
                 objects,
             }) if until_ms > now_ms => {
                 for object in objects {
-                    // One that is too many is refused as it was then.
+                    // A pin beyond the limit is refused again.
                     let _ = ledger.add_pin(order, until_ms, object);
                 }
             }
@@ -109,11 +109,12 @@ impl Pinning {
         Ok(())
     }
 
-    /// Pins objects until the end of their order, and those of their blocks that are here.
+    /// Pins objects and their stored blocks until their order expires.
     ///
     /// # Errors
     ///
-    /// Refuses if the journal cannot be written. An object whose blocks are not all pinned says so itself.
+    /// Fails if the journal cannot be written. An object whose blocks were not all pinned has
+    /// [`Kept::refusal`] set.
     pub(super) fn pin(
         &self,
         order: PinOrder,
@@ -147,11 +148,12 @@ impl Pinning {
         Ok(kept)
     }
 
-    /// Ends the pins of objects by orders before this one. Returns what was kept of each until now.
+    /// Removes the pins of objects by orders before `before`. Returns the blocks of each that are no longer
+    /// pinned.
     ///
     /// # Errors
     ///
-    /// Refuses if the journal cannot be written.
+    /// Fails if the journal cannot be written.
     pub(super) fn unpin(&self, before: PinOrder, objects: &[ObjectId]) -> Result<Vec<Kept>, Refusal> {
         let mut journal = self.journal.lock();
         let mut freed = Vec::with_capacity(objects.len());
@@ -168,31 +170,31 @@ impl Pinning {
         Ok(freed)
     }
 
-    /// Ends all pins of an order. If the journal cannot be written, they come back with the next start, until
-    /// the order's end.
+    /// Removes all pins of an order. If the journal cannot be written, they return with the next start unless
+    /// the order has expired by then.
     pub(super) fn end(&self, order: PinOrder) {
         if !self.ledger.has_order(order) {
             return;
         }
         let mut journal = self.journal.lock();
         let _ = self.write(&mut journal, &Line::Ended(order));
-        // Between parts, other threads get the locks.
+        // Other threads get the lock between batches.
         while !self.ledger.end_pins(order, BATCH) {}
         self.compact(&mut journal);
     }
 
-    /// Ends the orders whose time has come.
+    /// Removes the pins of expired orders.
     pub(super) fn end_due(&self) {
         while let Some(order) = self.ledger.due_pins(millis(clock::utc_now())) {
             self.end(order);
         }
     }
 
-    /// Checks whether a block of `bytes` would be kept if its object was pinned.
+    /// Checks that a block of `bytes` could be pinned, and logs a refusal.
     ///
     /// # Errors
     ///
-    /// Refuses if pinned blocks take all the room that they may.
+    /// Fails if pinned blocks would exceed their limit.
     pub(super) fn admits(&self, block: BlockId, bytes: u64) -> Result<(), Refusal> {
         let admitted = self.ledger.pins_admit(bytes);
         admitted.inspect_err(|refusal| self.eviction_log.refused(block, *refusal))
@@ -206,7 +208,7 @@ impl Pinning {
         })
     }
 
-    /// Writes the journal anew if most of it is out of date.
+    /// Rewrites the journal if most of it is obsolete.
     fn compact(&self, journal: &mut Option<Journal>) {
         let Some(journal) = journal else { return };
         if !journal.is_mostly_dead(self.ledger.pin_pairs() as u64 * PAIR_BYTES) {
@@ -298,14 +300,15 @@ fn millis(time: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Pins: objects whose blocks stay, whatever the policy thinks of them.
+/// Pins: objects whose blocks are exempt from eviction.
 impl Store {
-    /// Pins objects until the end of their order, which is one for all of its objects: blocks of their newest
-    /// versions that are here, and those that come. Returns what is kept of each now.
+    /// Pins objects until `until`, which applies to all objects of `order`. All blocks of their newest
+    /// versions are pinned, stored ones and later ones. Returns the blocks of each that are pinned now.
     ///
     /// # Errors
     ///
-    /// Refuses if the pins cannot be written down. An object whose blocks are not all pinned says so itself.
+    /// Fails if the journal of pins cannot be written. An object whose blocks were not all pinned has
+    /// [`Kept::refusal`] set.
     pub async fn pin(
         &self,
         order: PinOrder,
@@ -317,51 +320,51 @@ impl Store {
         pinned.unwrap_or(Err(Refusal::Exhausted))
     }
 
-    /// Ends the pins of objects before their time, if they are of orders before this one. Returns what is no
-    /// longer kept of each.
+    /// Removes the pins of objects by orders before `before`. Returns the blocks of each that are no longer
+    /// pinned.
     ///
     /// # Errors
     ///
-    /// Refuses if that cannot be written down.
+    /// Fails if the journal of pins cannot be written.
     pub async fn unpin(&self, before: PinOrder, objects: Vec<ObjectId>) -> Result<Vec<Kept>, Refusal> {
         let pinning = Arc::clone(&self.pinning);
         let unpinned = run_blocking(move || pinning.unpin(before, &objects)).await;
         unpinned.unwrap_or(Err(Refusal::Exhausted))
     }
 
-    /// Ends all pins of an order before their time.
+    /// Removes all pins of an order before it expires.
     pub async fn end_pins(&self, order: PinOrder) {
         let pinning = Arc::clone(&self.pinning);
         run_blocking(move || pinning.end(order)).await;
     }
 
-    /// The orders whose pins are here, each with its end.
+    /// All orders of this node, each with its expiry.
     pub fn pin_orders(&self) -> Vec<(PinOrder, SystemTime)> {
         let orders = self.ledger.pin_orders();
         orders.into_iter().map(with_time).collect()
     }
 
-    /// The orders that pin an object, each with its end.
+    /// The orders that pin an object, each with its expiry.
     pub fn pins_of(&self, object: ObjectId) -> Vec<(PinOrder, SystemTime)> {
         let orders = self.ledger.pin_orders_of(object);
         orders.into_iter().map(with_time).collect()
     }
 
-    /// Whether an object is pinned.
+    /// Returns true if an object is pinned.
     pub fn has_pin(&self, object: ObjectId) -> bool {
         self.ledger.has_pin(object)
     }
 
-    /// Whether a block is here and pinned.
+    /// Returns true if a block is stored and pinned.
     pub fn is_pinned(&self, block: BlockId) -> bool {
         self.ledger.is_pinned(block)
     }
 
-    /// Checks whether a block of `bytes` that is to come could be pinned. A refusal is remembered.
+    /// Checks that a new block of `bytes` could be pinned. A refusal is logged for [`Store::absence`].
     ///
     /// # Errors
     ///
-    /// Refuses if pinned blocks take all the room that they may.
+    /// Fails if pinned blocks would exceed their limit.
     pub fn admits_pinned(&self, block: BlockId, bytes: u64) -> Result<(), Refusal> {
         self.pinning.admits(block, bytes)
     }

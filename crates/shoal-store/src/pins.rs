@@ -1,31 +1,31 @@
-//! The objects whose blocks stay until a time, because an operator wants it.
+//! The objects that operators have pinned, by order.
 //!
-//! An order pins objects until its end; an object may be pinned by several orders. Names only: which blocks
-//! that concerns, and whether there is room for them, the ledger knows.
+//! An order pins objects until it expires; an object may be pinned by several orders. This module tracks only
+//! names; the ledger knows the blocks and their room.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use shoal_policy::ObjectId;
 use shoal_policy::admission::Refusal;
 
-/// The most objects pinned on a node, at about 100 bytes each.
+/// The maximum number of pinned objects, at about 100 bytes each.
 const OBJECTS_MAX: usize = 1 << 19;
 
-/// Names an order that pins objects.
+/// The ID of an order that pins objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PinOrder(pub u128);
 
 /// The pinned objects of a node.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
-    /// The order that pinned an object first.
+    /// The first order that pinned each object.
     objects: HashMap<ObjectId, PinOrder>,
-    /// The further orders of objects that have several.
+    /// Further orders of objects with several.
     further: HashMap<ObjectId, Vec<PinOrder>>,
     orders: HashMap<PinOrder, Pinned>,
-    /// When orders end, in milliseconds since 1970.
+    /// The expiry of each order in milliseconds since 1970, earliest first.
     ends: BTreeSet<(u64, PinOrder)>,
-    /// Pairs of an object and an order.
+    /// The number of pairs of object and order.
     pairs: usize,
 }
 
@@ -36,12 +36,12 @@ struct Pinned {
 }
 
 impl Pins {
-    /// Pins an object until `until_ms`, which is the end of all pins of this order. Returns whether anything
-    /// has changed.
+    /// Pins an object, and sets the expiry of the whole order to `until_ms`. Returns true if anything
+    /// changed.
     ///
     /// # Errors
     ///
-    /// Refuses if as many objects are pinned as a node keeps in mind.
+    /// Fails if [`OBJECTS_MAX`] objects are pinned.
     pub(super) fn add(&mut self, order: PinOrder, until_ms: u64, object: ObjectId) -> Result<bool, Refusal> {
         let is_known = self
             .orders
@@ -78,8 +78,8 @@ impl Pins {
             .collect()
     }
 
-    /// Ends the pins of an object by orders before this one. Returns whether the object was pinned and is no
-    /// longer.
+    /// Removes the pins of an object by orders before `before`. Returns true if the object was pinned and no
+    /// longer is.
     pub(super) fn remove_object(&mut self, object: ObjectId, before: PinOrder) -> bool {
         let was_pinned = self.contains(object);
         for (order, _) in self.orders_of(object) {
@@ -90,8 +90,8 @@ impl Pins {
         was_pinned && !self.contains(object)
     }
 
-    /// Takes up to `most` objects out of an order. Returns those that are no longer pinned, and whether the
-    /// order is gone.
+    /// Removes up to `most` objects from an order. Returns those that are no longer pinned, and true if the
+    /// order is now empty.
     pub(super) fn take(&mut self, order: PinOrder, most: usize) -> (Vec<ObjectId>, bool) {
         let pinned = self.orders.get(&order).map(|pinned| &pinned.objects);
         let objects: Vec<ObjectId> = pinned.into_iter().flatten().copied().take(most).collect();
@@ -102,12 +102,12 @@ impl Pins {
         (free.collect(), !self.orders.contains_key(&order))
     }
 
-    /// Whether an order pins anything.
+    /// Returns true if an order pins any object.
     pub(super) fn has_order(&self, order: PinOrder) -> bool {
         self.orders.contains_key(&order)
     }
 
-    /// An order whose end has come.
+    /// An expired order, if there is one.
     pub(super) fn due(&self, now_ms: u64) -> Option<PinOrder> {
         self.ends
             .first()
@@ -115,7 +115,7 @@ impl Pins {
             .map(|(_, order)| *order)
     }
 
-    /// All orders with their ends and their objects.
+    /// All orders with their expiry and their objects.
     pub(super) fn all(&self) -> impl Iterator<Item = (PinOrder, u64, impl Iterator<Item = ObjectId>)> {
         self.orders
             .iter()
@@ -127,12 +127,12 @@ impl Pins {
         self.objects.len()
     }
 
-    /// The number of pairs of an object and an order.
+    /// The number of pairs of object and order.
     pub(super) const fn pairs(&self) -> usize {
         self.pairs
     }
 
-    /// Returns whether the end has changed.
+    /// Sets the expiry of an order. Returns true if it changed.
     fn set_end(&mut self, order: PinOrder, until_ms: u64) -> bool {
         let pinned = self.orders.entry(order).or_insert_with(|| Pinned {
             until_ms: 0,

@@ -1,4 +1,4 @@
-//! How a block gets into the store: it is checked, given room, written, mapped, renamed, admitted.
+//! Stores a block: checks it, reserves room, writes, maps and renames the file, and admits the block.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    /// Only blocks of versions that are cut into `block_bytes` are stored.
+    /// Creates a publisher that accepts only versions with blocks of `block_bytes`.
     pub(super) fn new(
         ledger: &Arc<Ledger>,
         staging: &Arc<Staging>,
@@ -59,13 +59,13 @@ impl Publisher {
     ) -> Result<Bytes, Refusal> {
         let (done, outcome) = oneshot::channel();
         self.put_then(block, version, pieces, urgency, move |stored| {
-            // The caller may be gone; the block was stored for later readers, too.
+            // The caller may be gone, but the block was also stored for later readers.
             let _ = done.send(stored);
         });
         outcome.await.unwrap_or(Err(Refusal::Exhausted))
     }
 
-    /// Like [`Publisher::put`], for callers that do not wait.
+    /// As [`Publisher::put`], without waiting.
     pub(super) fn put_then(
         self: &Arc<Self>,
         block: BlockId,
@@ -82,7 +82,7 @@ impl Publisher {
         let publisher = Arc::clone(self);
         let submitted = self.writers.submit(urgency, data_bytes, move || {
             let stored = publisher.put_now(block, &version, &pieces);
-            // The callback gives back the room in memory that the pieces took.
+            // Drop the pieces first, because the callback releases their share of the memory window.
             drop(pieces);
             then(stored.inspect_err(|&refusal| publisher.eviction_log.refused(block, refusal)));
         });
@@ -91,7 +91,7 @@ impl Publisher {
         }
     }
 
-    /// Checks that these bytes can be this block, and that the store takes blocks.
+    /// Checks that `data_bytes` of `version` can be this block, and that the store accepts blocks.
     pub(super) fn check(&self, block: BlockId, version: &Version, data_bytes: u64) -> Result<(), Refusal> {
         let is_block = version.id == block.version
             && version.id == Version::id_of(version.object, &version.etag, version.size_bytes)
@@ -104,7 +104,8 @@ impl Publisher {
         self.staging.accepts()
     }
 
-    /// Makes a file whose data and footer are written a block. Returns the block that is stored in the end.
+    /// Publishes a file with data and footer as a block. Returns the bytes of the stored block, which may be
+    /// one that another task stored first.
     pub(super) fn publish(
         &self,
         footer: &Footer,

@@ -1,7 +1,7 @@
 //! The last few damaged or strange files, kept for operators who want to find the cause.
 //!
-//! They are bounded in number and in bytes, the oldest is deleted first, and the room that they take counts
-//! as taken.
+//! They are bounded in number and bytes, the oldest is deleted first, and their disk space counts towards the
+//! capacity.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -19,7 +19,7 @@ use super::ledger::Ledger;
 /// Maximum number of files kept.
 const FILES_MAX: usize = 32;
 
-/// The files may take this fraction of the store's capacity: one divided by this number.
+/// The files may take the store's room divided by this.
 const SHARE: u64 = 16;
 
 /// The quarantine folder, and the room that it takes.
@@ -38,12 +38,12 @@ struct Files {
     oldest_first: VecDeque<Quarantined>,
     bytes: u64,
     bytes_max: u64,
-    /// Part of the next file's name; increases across restarts.
+    /// The sequence number in the next file's name; increases across restarts.
     next: u64,
 }
 
 impl Quarantine {
-    /// Creates an empty quarantine that may take its share of `room_bytes`.
+    /// Creates an empty quarantine, bounded by its share of `room_bytes`.
     pub(super) fn new(disk: &Arc<Disk>, ledger: &Arc<Ledger>, room_bytes: u64) -> Self {
         Self {
             disk: Arc::clone(disk),
@@ -73,17 +73,18 @@ impl Quarantine {
         Ok(files)
     }
 
-    /// Takes in a file that is in the folder. Returns the oldest files, which have to be removed for it.
+    /// Adds a file that is already in the folder. Returns the oldest files, which the caller has to remove
+    /// for it.
     pub(super) fn keep(&self, name: String, room: Reservation) -> Vec<Quarantined> {
         self.files.lock().push(name, room)
     }
 
-    /// Moves the file of a forgotten block into the folder. Returns the oldest files, which have to be
-    /// removed for it.
+    /// Moves the file of a removed block into the folder. Returns the oldest files, which the caller has to
+    /// remove for it.
     ///
     /// # Errors
     ///
-    /// Hands the room back if the file stays where it is.
+    /// Returns the room to the caller if the file was not moved.
     pub(super) fn take_block(&self, leaving: Leaving<BlockId>) -> Result<Vec<Quarantined>, Leaving<BlockId>> {
         let block = leaving.key;
         let Some(name) = self.name_for(Some(block), leaving.bytes()) else {
@@ -91,7 +92,7 @@ impl Quarantine {
         };
         let is_moved = {
             let _name = self.disk.lock_name(block);
-            // If the block is here again, the file of this name is the new one.
+            // If the block was stored again, the file of this name is the new one.
             !self.ledger.contains(block)
                 && self
                     .disk
@@ -105,7 +106,7 @@ impl Quarantine {
     }
 
     /// Moves a strange file into the folder, or removes it if the quarantine or the store has no room for it.
-    /// Returns the oldest files, which have to be removed for it.
+    /// Returns the oldest files, which the caller has to remove for it.
     ///
     /// # Errors
     ///
@@ -136,8 +137,8 @@ impl Quarantine {
 }
 
 impl Files {
-    /// Returns a name for the next file: its sequence number, so that names sort by age, and the block that
-    /// it was.
+    /// Returns the name of the next file: its sequence number, so that names sort by age, and its former
+    /// block.
     fn next_name(&mut self, block: Option<BlockId>) -> String {
         let turn = self.next;
         self.next += 1;
@@ -147,7 +148,7 @@ impl Files {
         )
     }
 
-    /// Whether a file of this size may be kept at all.
+    /// Returns true if a file of this size may be kept at all.
     const fn takes(&self, bytes: u64) -> bool {
         bytes <= self.bytes_max
     }
@@ -174,7 +175,7 @@ impl Files {
     }
 }
 
-/// Returns the room that a strange file takes.
+/// Returns the disk space that is charged for an unrecognised file.
 fn charge_bytes(disk: &Disk, metadata: &fs::Metadata) -> u64 {
     disk.charge_bytes(metadata.len().min(disk::allocated_bytes(metadata)))
         .max(disk::allocated_bytes(metadata))

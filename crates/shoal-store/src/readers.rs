@@ -1,11 +1,11 @@
-//! The blocks that must not leave to make room, because they are being read from the disk.
+//! The blocks that must not be evicted because they are being read from the disk.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use shoal_policy::BlockId;
 
-/// Counts of readers. A block is kept until its last reader leaves it.
+/// Reader counts by block. A block is protected until its last reader leaves.
 #[derive(Debug, Default)]
 pub(super) struct Readers(HashMap<BlockId, u32>);
 

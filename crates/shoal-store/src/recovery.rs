@@ -1,7 +1,8 @@
-//! Recovery when a store opens: the index is rebuilt from the footers on the disk, so that a restart is warm.
+//! Recovery: rebuilds the index from the footers on the disk when a store opens, so that the cache is warm
+//! after a restart.
 //!
-//! Only footers are read; data are verified when a block is first loaded, and by the scrub. Nothing found
-//! here is fatal.
+//! Only footers are read; data is verified when a block is first loaded, and by the scrub. No file found here
+//! is a fatal error.
 
 use std::fs::{self, DirEntry};
 use std::io;
@@ -18,20 +19,21 @@ use super::removal::Removal;
 use super::staging::Staging;
 use super::unflushed::Unflushed;
 
-/// Number of footers read at once. More than processors, because a cold disk answers many reads as fast as
-/// one.
+/// Number of footers read concurrently. More than processors, because a cold disk serves many reads as fast
+/// as one.
 const THREADS: usize = 8;
 
 /// The result of opening a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Blocks that are here again.
+    /// Recovered blocks.
     pub blocks: u64,
-    /// Room they take on the disk, in bytes.
+    /// Their disk space in bytes.
     pub bytes: u64,
     /// Files that were being written when the node stopped; removed.
     pub half_written: u64,
-    /// Files that are not blocks, or no longer are: cut, overwritten, misnamed, strange; moved to quarantine.
+    /// Files that are not valid blocks: truncated, overwritten, misnamed or unrecognised; moved to
+    /// quarantine.
     pub quarantined: u64,
     /// Blocks of another block size; removed.
     pub other_block_size: u64,
@@ -39,7 +41,7 @@ pub struct Recovery {
     pub over_capacity: u64,
     /// Files that could not be read or removed; left alone.
     pub unreadable: u64,
-    /// Versions that an earlier build did not bring to the lake; their files are left alone.
+    /// Versions that an earlier build did not flush to the lake; their files are left alone.
     pub unflushed: u64,
 }
 
@@ -56,11 +58,11 @@ struct Found {
 #[derive(Debug)]
 struct FoundBlock {
     block: BlockId,
-    /// That of its version.
+    /// The extent of its version.
     extent: Extent,
     object: ObjectId,
     sequence: u64,
-    /// Room that the block takes.
+    /// Disk space charged for the block.
     charge_bytes: u64,
 }
 
@@ -70,7 +72,7 @@ enum Kind {
     Strange,
 }
 
-/// The parts of a store that recovery fills, before any of them is used.
+/// The parts of a store that recovery initialises.
 pub(super) struct Recoverer<'a> {
     pub(super) disk: &'a Disk,
     pub(super) ledger: &'a Ledger,
@@ -81,7 +83,7 @@ pub(super) struct Recoverer<'a> {
 }
 
 impl Recoverer<'_> {
-    /// Puts the blocks on the disk into the index, and all other files out of the way.
+    /// Adds the blocks on the disk to the index, and removes or quarantines all other files.
     ///
     /// # Errors
     ///
@@ -115,15 +117,15 @@ impl Recoverer<'_> {
         }
     }
 
-    /// Takes the blocks of an earlier build's dirty objects out of `found`, and keeps their room taken.
-    /// Returns how many versions there are.
+    /// Removes the blocks of an earlier build's dirty objects from `found`, and reserves their room. Returns
+    /// the number of such versions.
     fn keep_unflushed(&self, found: &mut Found) -> io::Result<u64> {
         let unflushed = Unflushed::find(self.disk)?;
         let is_unflushed = |block: BlockId| unflushed.versions.contains(&block.version);
         found.other_block_size.retain(|block| !is_unflushed(*block));
         let blocks = found.blocks.extract_if(.., |found| is_unflushed(found.block));
         let blocks_bytes: u64 = blocks.map(|block| block.charge_bytes).sum();
-        // Never given back: the files stay as long as this build runs.
+        // Never released, because this build does not remove the files.
         if let Err(refusal) = self.ledger.reserve_free(unflushed.charge_bytes + blocks_bytes) {
             tracing::warn!(
                 ?refusal,
@@ -141,8 +143,8 @@ impl Recoverer<'_> {
         Ok(unflushed.versions.len() as u64)
     }
 
-    /// Admits the blocks stored last, as many as there is room for, in the order in which they were stored.
-    /// Those of pinned objects come first.
+    /// Admits the latest stored blocks for which there is room, oldest first. Blocks of pinned objects take
+    /// precedence.
     fn restore_blocks(&self, recovery: &mut Recovery, mut blocks: Vec<FoundBlock>) {
         let newest = blocks.iter().map(|block| block.sequence).max();
         self.staging.start_at(newest.map_or(0, |newest| newest + 1));
@@ -178,7 +180,7 @@ impl Recoverer<'_> {
     }
 }
 
-/// Reads every footer.
+/// Reads the footers of all blocks.
 fn scan(disk: &Disk, block_bytes: u64) -> Found {
     let next = AtomicU16::new(0);
     let work = || {
@@ -200,8 +202,8 @@ fn scan(disk: &Disk, block_bytes: u64) -> Found {
     })
 }
 
-/// Removes the files that were being written when the node stopped. Returns how many files it removed, and
-/// how many it could not.
+/// Removes the files that were being written when the node stopped. Returns how many were removed, and how
+/// many could not be.
 fn remove_temporary(disk: &Disk) -> io::Result<(u64, u64)> {
     let (mut removed, mut stuck) = (0, 0);
     for entry in fs::read_dir(disk.temp_folder())? {
@@ -257,7 +259,7 @@ fn classify(disk: &Disk, folder: u16, entry: &DirEntry, block_bytes: u64) -> io:
         Ok((_, footer)) if footer.version.block_bytes != block_bytes => Ok(Kind::OtherBlockSize(block)),
         Ok((file, footer)) => {
             let metadata = file.metadata()?;
-            // The larger of the room that it may take and the room that it does take.
+            // The larger of the estimated and the allocated disk space.
             let charge_bytes = disk
                 .charge_bytes(metadata.len())
                 .max(disk::allocated_bytes(&metadata));

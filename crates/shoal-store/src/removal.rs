@@ -1,4 +1,4 @@
-//! Removal of files: a file is unlinked first, and its room is given back when no reader holds it any more.
+//! Removal of files: a file is unlinked first, and its room is released when no reader holds it any more.
 
 use std::io;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::mapping::Mapping;
 use super::quarantine::{Quarantine, Quarantined};
 use super::signal::Signal;
 
-/// Takes blocks out of the store, and their files off the disk.
+/// Removes blocks from the store and their files from the disk.
 pub(super) struct Removal {
     disk: Arc<Disk>,
     ledger: Arc<Ledger>,
@@ -25,18 +25,18 @@ pub(super) struct Removal {
     counters: Arc<LiveCounters>,
     eviction_log: Arc<EvictionLog>,
     quarantine: Quarantine,
-    /// Files that wait for readers, or for the disk.
+    /// Files not yet gone because readers hold them or unlinking failed.
     pending: Mutex<Vec<PendingRemoval>>,
     /// Wakes the thread that calls [`Removal::retry`].
     maintenance: Arc<Signal>,
 }
 
-/// A file whose room is taken until it is gone from the disk.
+/// A file whose room stays reserved until it is gone from the disk.
 #[derive(Debug)]
 struct PendingRemoval {
     file: FileName,
     room: Room,
-    /// Readers keep an unlinked file on the disk for as long as they hold its mapping.
+    /// Readers keep an unlinked file on the disk while they hold its mapping.
     mapping: Option<Weak<Mapping>>,
     unlinked: bool,
 }
@@ -102,7 +102,7 @@ impl Removal {
         }
     }
 
-    /// Invalidates a version: its blocks are forgotten at once and their files unlinked.
+    /// Invalidates a version: its blocks are removed from the index at once and their files unlinked.
     pub(super) fn invalidate_version(&self, version: VersionId) {
         let indexes = self.ledger.blocks_of(version);
         self.ledger.deleted(version, &indexes);
@@ -112,7 +112,7 @@ impl Removal {
         }
     }
 
-    /// Removes all blocks of an object. Returns how many there were, and their room in bytes.
+    /// Removes all blocks of an object. Returns their number and their disk space in bytes.
     pub(super) fn remove_object(&self, object: ObjectId) -> (u64, u64) {
         let (mut blocks, mut bytes) = (0, 0);
         for version in self.ledger.versions_of(object) {
@@ -133,13 +133,13 @@ impl Removal {
         self.remove_all(victims, RemovalReason::Room);
     }
 
-    /// Removes the file of a block that a directory's keeper decided about.
+    /// Removes the file of a block that the GWF keeper evicted.
     pub(super) fn parted_with(&self, victim: Victim, reason: RemovalReason) {
         self.remove_all([victim], reason);
     }
 
-    /// Removes a block that cannot be read or is damaged. Its file goes to the quarantine, unless readers
-    /// still hold it.
+    /// Removes a block that is unreadable or damaged. Its file is moved to quarantine unless readers still
+    /// hold it.
     pub(super) fn condemn(&self, block: BlockId, reason: RemovalReason, error: &ReadError) {
         let Some(victim) = self.ledger.remove(block) else {
             return;
@@ -152,7 +152,7 @@ impl Removal {
         let Victim { leaving, mapping, .. } = victim;
         let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
         let is_held = mapping.as_ref().is_some_and(|held| held.strong_count() > 0);
-        // A file that readers still hold is unlinked, so that its room is free when they are done.
+        // A file that readers still hold is unlinked, so that its room is released when they are done.
         let leaving = if is_held {
             leaving
         } else {
@@ -188,13 +188,13 @@ impl Removal {
         self.pending.lock().append(&mut still);
     }
 
-    /// Whether files still wait for readers, or for the disk, before they are gone.
+    /// Returns true if there are pending removals.
     pub(super) fn has_pending(&self) -> bool {
         !self.pending.lock().is_empty()
     }
 
-    /// Takes in the files that an earlier process left in the quarantine. Returns how many could be neither
-    /// kept nor removed.
+    /// Adds the files that an earlier process left in the quarantine. Returns how many could be neither kept
+    /// nor removed.
     ///
     /// # Errors
     ///
@@ -202,7 +202,7 @@ impl Removal {
     pub(super) fn restore_quarantine(&self) -> io::Result<u64> {
         let mut stuck = 0;
         for (name, charge_bytes) in self.quarantine.earlier()? {
-            // A file without room for it is not kept.
+            // A file for which there is no room is removed.
             match self.ledger.reserve_free(charge_bytes) {
                 Ok(room) => self.remove_quarantined(self.quarantine.keep(name, room)),
                 Err(_) => stuck += u64::from(self.disk.remove_quarantined(&name).is_err()),
@@ -211,11 +211,11 @@ impl Removal {
         Ok(stuck)
     }
 
-    /// Moves a strange file out of the way.
+    /// Moves an unrecognised file to quarantine.
     ///
     /// # Errors
     ///
-    /// Fails if the file stays where it is.
+    /// Fails if the file can be neither moved nor removed.
     pub(super) fn quarantine_strange(&self, path: &Path) -> io::Result<()> {
         let surplus = self.quarantine.take_strange(path)?;
         self.remove_quarantined(surplus);
@@ -236,7 +236,7 @@ impl Removal {
         }
     }
 
-    /// Unlinks a file and gives its room back, now or as soon as that is possible.
+    /// Unlinks a file and releases its room, now or as soon as possible.
     fn remove_file(&self, removal: PendingRemoval) {
         if let Some(removal) = self.try_remove(removal) {
             self.pending.lock().push(removal);
@@ -274,8 +274,8 @@ impl Removal {
 
     fn unlink_block(&self, block: BlockId) -> io::Result<()> {
         let _name = self.disk.lock_name(block);
-        // The block was stored again in the meantime: the rename replaced the old file, and the name belongs
-        // to the new one.
+        // If the block was stored again, the rename replaced the old file, and the name belongs to the new
+        // one.
         if self.ledger.contains(block) {
             return Ok(());
         }

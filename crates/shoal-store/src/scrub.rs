@@ -1,4 +1,4 @@
-//! A slow walk over all blocks that finds decayed ones before a reader does.
+//! Verifies all blocks slowly in the background, to find decayed ones before a reader does.
 
 use std::fs;
 use std::sync::{Arc, Weak};
@@ -14,10 +14,10 @@ use super::ledger::Ledger;
 use super::loader::Loader;
 use super::signal::Signal;
 
-/// The read rate of the scrub: 100 GiB in under four hours, and less than a hundredth of an SSD's rate.
+/// The read rate of the scrub: 100 GiB in under four hours, less than 1% of an SSD's bandwidth.
 const BYTES_PER_SECOND: u64 = 8 << 20;
 
-/// Rest after each folder, so that a pass over an almost empty store is slow too.
+/// Pause before each folder, so that a pass over an almost empty store is slow too.
 const FOLDER_REST: Duration = Duration::from_secs(1);
 
 /// Verifies blocks on the disk.
@@ -29,7 +29,7 @@ pub(super) struct Scrub {
     counters: Arc<LiveCounters>,
 }
 
-/// Scrubs until the signal says stop, or until the scrub is dropped.
+/// Scrubs until `signal` is stopped or the scrub is dropped.
 pub(super) fn run(scrub: &Weak<Scrub>, signal: &Signal) {
     for folder in (0..FOLDERS).cycle() {
         if !signal.sleep(FOLDER_REST) {
@@ -69,7 +69,8 @@ impl Scrub {
         }
     }
 
-    /// Verifies every block now, as fast as the disk allows. Returns how many were read. Blocks the caller.
+    /// Verifies every block now, as fast as the disk allows. Returns the number of blocks read. Blocks the
+    /// caller.
     pub(super) fn pass(&self) -> u64 {
         let before = self.counters.scrubbed_blocks.get();
         for folder in 0..FOLDERS {
@@ -104,7 +105,7 @@ impl Scrub {
         }
     }
 
-    /// Verifies one block. Returns how many bytes were read.
+    /// Verifies one block. Returns the number of bytes read.
     fn verify(&self, block: BlockId) -> u64 {
         let Some(_read) = self.ledger.begin_read(block) else {
             return 0;
@@ -123,9 +124,9 @@ impl Scrub {
 
     fn reread(&self, block: BlockId) -> Result<u64, ReadError> {
         let (file, footer) = self.disk.open_block(block)?;
-        // The scrub has to ask the disk, so pages in memory are dropped first, and again afterwards, to leave
-        // memory to readers. Mapped pages stay, as a reader wants them. A failure to drop pages makes the
-        // check less deep, and is no error.
+        // The scrub has to read from the disk, so cached pages are dropped first, and again afterwards to
+        // leave memory to readers. Mapped pages stay, because readers use them. If pages cannot be dropped,
+        // the check covers only memory, which is no error.
         let _ = fadvise(&file, 0, None, Advice::DontNeed);
         self.disk.verify(&file, &footer)?;
         let _ = fadvise(&file, 0, None, Advice::DontNeed);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Lets a thread sleep until a time has passed, until it is woken, or until it is stopped.
+/// Lets a thread sleep until a timeout, a wake-up or a stop.
 #[derive(Debug, Default)]
 pub(super) struct Signal {
     state: Mutex<State>,
@@ -18,7 +18,7 @@ struct State {
 }
 
 impl Signal {
-    /// Sleeps for `time` or until woken. Returns `false` when the thread has to end.
+    /// Sleeps for `time` or until woken. Returns `false` if the thread has to stop.
     pub(super) fn sleep(&self, time: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.woken && !state.stopped {
@@ -28,13 +28,13 @@ impl Signal {
         !state.stopped
     }
 
-    /// Wakes the thread, or keeps it from its next sleep.
+    /// Wakes the thread, or makes its next sleep return at once.
     pub(super) fn wake(&self) {
         self.state.lock().woken = true;
         self.changed.notify_one();
     }
 
-    /// Tells the thread to end.
+    /// Signals the thread to stop.
     pub(super) fn stop(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_one();

@@ -1,4 +1,4 @@
-//! Files that are being written: each has its room and a temporary name until it is published.
+//! Files being written: each has a reservation and a temporary name until it is published.
 
 use std::io;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct Staging {
     evictor: Arc<Evictor>,
     removal: Arc<Removal>,
     counters: Arc<LiveCounters>,
-    /// Tells when the store has stopped.
+    /// Signals that the store has stopped.
     maintenance: Arc<Signal>,
     /// Sequence number of the next file written.
     sequence: AtomicU64,
@@ -39,15 +39,16 @@ pub(super) struct Staging {
 /// A file under its temporary name, with its room. Dropping it removes it from the disk.
 pub(super) struct StagedFile {
     staging: Arc<Staging>,
-    /// Both are taken when the file is published.
+    /// `None` once the file is published.
     staged: Option<(TempFile, Reservation)>,
 }
 
 /// The outcome of publishing a file as a block.
 pub(super) enum Published {
-    /// It is the block. The bytes are mapped.
+    /// The file was published. The bytes are mapped.
     Stored(Bytes),
-    /// Another task stored the block first. That one stays, as readers may hold it, and this file is removed.
+    /// Another task stored the block first. Its file stays, because readers may hold it, and this one is
+    /// removed.
     AlreadyHere,
 }
 
@@ -79,7 +80,7 @@ impl Staging {
         debug_assert_eq!(before, 0, "sequence numbers never decrease");
     }
 
-    /// Checks that the disk takes files and that the store has not stopped.
+    /// Checks that the disk accepts files and that the store has not stopped.
     pub(super) fn accepts(&self) -> Result<(), Refusal> {
         if self.health.is_paused() || self.maintenance.is_stopped() {
             return Err(Refusal::Paused);
@@ -92,11 +93,12 @@ impl Staging {
         self.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Writes `pieces` and `footer` to a file that has room for `file_bytes` bytes, now or later.
+    /// Reserves room for `file_bytes`, and writes `pieces` and `footer` to a temporary file, to which more
+    /// may be appended.
     ///
     /// # Errors
     ///
-    /// Refuses if there is no room, or if the disk fails; then nothing is left of the file.
+    /// Fails if there is no room or the disk fails; the file is then removed.
     pub(super) fn write(
         self: &Arc<Self>,
         number: u64,
@@ -110,7 +112,7 @@ impl Staging {
             .write_temp(number, pieces, footer)
             .map_err(|error| self.health.write_failed("write a block", &error))
             .and_then(|file| {
-                // Unusual file systems may take more room than the common ones.
+                // Some file systems allocate more than the estimate.
                 self.ledger.extend_to(&mut room, file.allocated_bytes)?;
                 Ok(file)
             });
@@ -144,11 +146,11 @@ impl Staging {
 }
 
 impl StagedFile {
-    /// Appends `footer` behind `data_bytes` of data, and extends the room for it.
+    /// Appends `footer` after `data_bytes` of data, and extends the reservation if necessary.
     ///
     /// # Errors
     ///
-    /// Refuses if there is no room, or if the disk fails.
+    /// Fails if there is no room or the disk fails.
     pub(super) fn append(&mut self, data_bytes: u64, footer: &[u8]) -> Result<(), Refusal> {
         let staging = &self.staging;
         let (file, room) = self.staged.as_mut().expect(STAGED);
@@ -164,19 +166,19 @@ impl StagedFile {
     ///
     /// # Errors
     ///
-    /// Refuses if the kernel or the disk does.
+    /// Fails if the file cannot be mapped.
     pub(super) fn map(&self, data_bytes: u64) -> Result<Mapping, Refusal> {
         let (file, _) = self.staged.as_ref().expect(STAGED);
         Mapping::of(&file.file, data_bytes as usize)
             .map_err(|error| self.staging.health.write_failed("map a block", &error))
     }
 
-    /// Gives the file the name of the block that `footer` describes, and admits the block. `mapping` maps its
-    /// data.
+    /// Renames the file to the name of the block that `footer` describes, and admits the block. `mapping`
+    /// must map its data.
     ///
     /// # Errors
     ///
-    /// Refuses if the file cannot be renamed.
+    /// Fails if the file cannot be renamed.
     pub(super) fn publish(mut self, footer: &Footer, mapping: Mapping) -> Result<Published, Refusal> {
         let staging = Arc::clone(&self.staging);
         let block = footer.block();
@@ -197,7 +199,7 @@ impl StagedFile {
             .ledger
             .admit(room, object, (block, extent), footer.sequence, mapping);
         drop(name);
-        // Unmapping takes a while; no other thread should wait for it.
+        // Unmapping is slow, so it happens outside the locks.
         drop(unmapped);
         staging.counters.stored_blocks.add(1);
         Ok(Published::Stored(bytes))

@@ -1,8 +1,8 @@
-//! Objects that an earlier build wrote back and did not bring to the lake.
+//! Dirty objects that an earlier build stored and did not flush to the lake.
 //!
 //! That build kept dirty objects in the stores of nodes: for each version or part, its blocks, and a record
-//! in the folder `dirty` with the version's ID as its name. This build cannot read the records. It leaves
-//! them and these blocks as they are, out of the index, so that the earlier build still finds them.
+//! in the folder `dirty` with the version's ID as its name. This build cannot read the records. It leaves the
+//! records and their blocks untouched and unindexed, so that the earlier build still finds them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,14 +15,14 @@ use super::disk::{self, Disk};
 /// The files that an earlier build left behind.
 #[derive(Debug, Default)]
 pub(super) struct Unflushed {
-    /// The versions that have a record.
+    /// The versions with a record.
     pub(super) versions: HashSet<VersionId>,
-    /// Room that the folder and the records take.
+    /// Disk space of the folder and the records.
     pub(super) charge_bytes: u64,
 }
 
 impl Unflushed {
-    /// Looks for records. Removes their folder if it is empty.
+    /// Lists the records, and removes their folder if it is empty.
     ///
     /// # Errors
     ///
@@ -39,7 +39,7 @@ impl Unflushed {
             found.charge_bytes += disk.charge_bytes(entry.metadata()?.len());
             found.versions.extend(disk::parse_version(&entry.file_name()));
         }
-        // The folder stays if anything is in it.
+        // Removing the folder fails if it is not empty.
         if fs::remove_dir(&folder).is_err() {
             found.charge_bytes += disk::allocated_bytes(&fs::metadata(&folder)?);
         }

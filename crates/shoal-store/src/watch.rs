@@ -1,4 +1,4 @@
-//! Tells the node which blocks come and go, for a directory of them.
+//! Notifies the node of stored and removed blocks, for its reports to a directory.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -8,20 +8,20 @@ use shoal_policy::BlockId;
 /// A change of the blocks that a store holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockEvent {
-    /// The block is on disk from now on.
+    /// The block was stored.
     Stored,
-    /// The block is not here any more.
+    /// The block was removed.
     Removed,
 }
 
 type Watcher = Box<dyn Fn(BlockId, u64, BlockEvent) + Send + Sync>;
 
-/// Passes events on to the watcher, once there is one.
+/// Forwards events to the watcher, if one is set.
 #[derive(Default)]
 pub(super) struct Watch(OnceLock<Watcher>);
 
 impl Watch {
-    /// Sets the watcher; only the first one counts.
+    /// Sets the watcher. Later calls have no effect.
     pub(super) fn set(&self, watcher: Watcher) {
         let _ = self.0.set(watcher);
     }

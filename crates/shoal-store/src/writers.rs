@@ -1,11 +1,10 @@
-//! The threads that write blocks: few of them, late, and last in the queue for the processors.
+//! The threads that write blocks: few, delayed, and of low priority.
 //!
-//! A block is written beside the answers that it is already part of. Copying it into the page cache costs
-//! more processor time than sending it. So on a busy node, writing waits for readers and not the other way
-//! round: a burst is answered first and written when it is over, except for blocks that a caller needs on
-//! disk. Blocks cannot wait for ever. Each one that is not on disk holds its share of the read path's memory
-//! window, and fetches wait when that is full. So a block waits a moment at most, and not at all behind many
-//! others.
+//! A block is written while it is already being sent to clients, and copying it into the page cache costs
+//! more processor time than sending it. So on a busy node writes yield to readers: a burst is answered first
+//! and written afterwards, except for blocks that a caller needs on disk. The delay is bounded, because each
+//! block not yet on disk holds its share of the read path's memory window, and fetches wait when that is
+//! full: a block waits at most [`PATIENCE`], and not at all while more than [`WAITING_BYTES`] are waiting.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,29 +20,30 @@ use tokio::sync::oneshot;
 /// Enough threads to keep a disk busy while one of them waits for it.
 const THREADS: usize = 2;
 
-/// The niceness of the threads. Each gets about a tenth of the share of a thread that answers, when there is
-/// not enough for both.
+/// The niceness of the threads. Under contention each gets about a tenth of the processor time of a thread
+/// that serves requests.
 const NICENESS: i32 = 10;
 
-/// How long a block waits for a burst to be over. A cold object of 64 MiB takes 264 ms when its first blocks
-/// are written while the last ones arrive (10 ms), and 144 ms when they wait this long.
+/// How long a block waits for the end of a burst. A read of a cold object of 64 MiB takes 264 ms if its first
+/// blocks are written while the last ones arrive (delay 10 ms), and 144 ms with this delay.
 pub(super) const PATIENCE: Duration = Duration::from_millis(250);
 
-/// No block waits while more than this many bytes do: a quarter of the default memory window.
+/// Blocks are written without delay while more than this many bytes wait: a quarter of the default memory
+/// window.
 const WAITING_BYTES: u64 = 64 << 20;
 
-/// Whether a block may wait for a burst to be over.
+/// Whether a block may wait for the end of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// Readers have the block in memory: it may wait.
+    /// It may wait, because readers have the block in memory.
     Late,
-    /// A caller waits until the block is on disk.
+    /// It is written at once, because a caller waits for it.
     Now,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Hands work to the threads.
+/// Submits work to the threads.
 #[derive(Debug)]
 pub(super) struct Writers {
     queue: Arc<Queue>,
@@ -59,10 +59,10 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    /// Ordered by the moment they are due, and within one moment by arrival.
+    /// Ordered by due time, then by arrival.
     waiting: BTreeMap<(Instant, u64), Waiting>,
     waiting_bytes: u64,
-    /// Number of jobs that were ever submitted.
+    /// Number of jobs submitted so far.
     arrivals: u64,
     threads: usize,
     stopped: bool,
@@ -76,13 +76,13 @@ struct Waiting {
 /// The next step of a thread.
 enum Next {
     Work(Job),
-    /// Wait until this moment, if there is one, or until something changes.
+    /// Wait until this time, if any, or until something changes.
     Wait(Option<Instant>),
     End,
 }
 
 impl Writers {
-    /// Creates writers whose work waits up to `patience` for a burst to be over.
+    /// Creates writers whose work waits up to `patience` for the end of a burst.
     pub(super) fn new(patience: Duration) -> Self {
         Self {
             queue: Arc::default(),
@@ -90,7 +90,7 @@ impl Writers {
         }
     }
 
-    /// Starts the threads. They end when [`Writers::stop`] was called and the last job is done.
+    /// Starts the threads. They end after [`Writers::stop`] when the last job is done.
     pub(super) fn start(&self) -> io::Result<Vec<JoinHandle<()>>> {
         let threads = (0..THREADS).map(|_| {
             let queue = Arc::clone(&self.queue);
@@ -102,13 +102,13 @@ impl Writers {
         threads.collect()
     }
 
-    /// Accepts no more work, and lets none of it wait.
+    /// Rejects further work, and makes all waiting work due.
     pub(super) fn stop(&self) {
         self.queue.state.lock().stopped = true;
         self.queue.changed.notify_all();
     }
 
-    /// Does `work`, which writes `bytes` bytes, on one of the threads. Returns `None` if the threads have
+    /// Runs `work`, which writes `bytes` bytes, on one of the threads. Returns `None` if the threads have
     /// stopped or the work panicked.
     pub(super) async fn run<T: Send + 'static>(
         &self,
@@ -118,14 +118,14 @@ impl Writers {
     ) -> Option<T> {
         let (done, outcome) = oneshot::channel();
         self.submit(urgency, bytes, move || {
-            // The caller may be gone; the work was done for the store.
+            // The caller may be gone, but the work is done.
             let _ = done.send(work());
         })?;
         outcome.await.ok()
     }
 
-    /// Like [`Writers::run`], for callers that do not wait. Returns `None` if the threads have stopped: the
-    /// job is dropped.
+    /// As [`Writers::run`], without waiting. Returns `None` if the threads have stopped; the job is then
+    /// dropped.
     pub(super) fn submit(
         &self,
         urgency: Urgency,
@@ -147,8 +147,8 @@ impl Writers {
 }
 
 impl QueueState {
-    /// Queues a job. Returns whether a waiting thread has to look again: while a burst is answered, no thread
-    /// is woken only to see that it is not over yet. Returns `None` if no thread works any longer.
+    /// Queues a job. Returns true if a waiting thread has to be woken, so that threads are not woken during a
+    /// burst just to wait again. Returns `None` if no threads are left.
     fn push(&mut self, due: Instant, waiting: Waiting) -> Option<bool> {
         if self.stopped || self.threads == 0 {
             return None;
@@ -198,7 +198,7 @@ impl Queue {
                         if leaves_some {
                             self.changed.notify_one();
                         }
-                        // The panic has been printed; the next block is not to blame.
+                        // The panic was logged; continue with the next block.
                         drop(catch_unwind(AssertUnwindSafe(job)));
                     });
                 }

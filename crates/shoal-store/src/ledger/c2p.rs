@@ -1,5 +1,5 @@
-//! Events of blocks, which a node whose policy keeps objects complete exchanges with other nodes
-//! ([`shoal_policy::eviction::C2p`]). Under another policy there are none, and nothing changes.
+//! Block events that nodes exchange under [`shoal_policy::eviction::C2p`]. Under any other policy there are
+//! none, and these methods do nothing.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,36 +17,36 @@ pub struct CacheEvent {
     pub layer: Layer,
     /// The event.
     pub event: Event<BlockId>,
-    /// The number of blocks of the block's group; 0 if it is not known.
+    /// The number of blocks in the block's group; 0 if unknown.
     pub group_blocks: u32,
 }
 
-/// A node's knowledge about the blocks of one group on all nodes. A set of blocks has a bit for each.
+/// What this node knows about the blocks of one group on all nodes. Sets of blocks are bit masks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupKnowledge {
     /// How complete the group is.
     pub presence: Presence,
-    /// The blocks that readers used lately.
+    /// The blocks that readers used recently.
     pub read: u64,
     /// The blocks that this node holds.
     pub here: u64,
-    /// The other nodes, each with the blocks that it holds as far as it has told.
+    /// The other nodes, each with the blocks that it last reported.
     pub others: Vec<(NodeId, u64)>,
 }
 
-/// Blocks of a version that are judged together in a layer.
+/// A group of a version's blocks in one layer.
 pub type LayerGroup = (Layer, Group<VersionId>);
 
-/// The times of events for other nodes, which compare them with each other and with their own clocks. The
-/// policy's time does not follow when the clock of this node is set.
+/// Timestamps of events for other nodes, which compare them with each other and with their own clocks. They
+/// follow the wall clock, unlike the policy's time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EventTimes {
     last: Duration,
 }
 
 impl EventTimes {
-    /// The time since 1970 of an event of this age: not before that of the event taken last, unless that
-    /// lies in the future, as the clock was ahead then.
+    /// Returns the time since 1970 of an event of this age: not before that of the previous event, unless
+    /// that is in the future because the clock was ahead.
     fn of(&mut self, age: Duration, utc_now: Duration) -> Duration {
         let at = utc_now.saturating_sub(age);
         self.last = if self.last <= utc_now {
@@ -60,7 +60,7 @@ impl EventTimes {
 
 type Whole = C2p<BlockId, Below<BlockId>>;
 
-/// Sets whether events are kept for other nodes.
+/// Enables or disables the recording of events in all layers.
 pub(super) fn keep_events(layers: &mut Layered<BlockId, Named<BlockId>>, are_kept: bool) {
     for (_, policy) in layers.policies_mut() {
         if let Some(c2p) = policy.c2p_mut() {
@@ -70,7 +70,7 @@ pub(super) fn keep_events(layers: &mut Layered<BlockId, Named<BlockId>>, are_kep
 }
 
 impl Ledger {
-    /// Keeps events from now on. Returns whether the policy has any.
+    /// Starts recording events. Returns true if the policy produces any.
     pub(crate) fn keep_cache_events(&self) -> bool {
         let mut state = self.state.lock();
         let layers = state.residency.policy_mut();
@@ -78,7 +78,7 @@ impl Ledger {
         layers.policies_mut().any(|(_, policy)| policy.c2p().is_some())
     }
 
-    /// Removes the events of all layers that have not been told.
+    /// Takes the recorded events of all layers.
     pub(crate) fn take_cache_events(&self) -> Vec<CacheEvent> {
         let uses = self.mappings.take_uses();
         let state = &mut *self.state.lock();
@@ -99,7 +99,7 @@ impl Ledger {
         taken
     }
 
-    /// The number of events that were lost because they were not taken in time.
+    /// The number of events dropped because they were not taken in time.
     pub(crate) fn lost_cache_events(&self) -> u64 {
         let mut state = self.state.lock();
         let policies = state.residency.policy_mut().policies_mut();
@@ -109,7 +109,7 @@ impl Ledger {
             .sum()
     }
 
-    /// Takes in events of another node.
+    /// Applies events received from another node.
     pub(crate) fn hear(&self, node: NodeId, events: &[CacheEvent]) {
         let mut state = self.state.lock();
         state.advance();
@@ -120,15 +120,15 @@ impl Ledger {
         }
     }
 
-    /// Whether objects are kept complete.
+    /// Returns true if the policy uses C2P.
     pub(crate) fn has_c2p(&self) -> bool {
         let mut state = self.state.lock();
         let mut policies = state.residency.policy_mut().policies_mut();
         policies.any(|(_, policy)| policy.c2p().is_some())
     }
 
-    /// Learns which of some blocks other nodes hold: `held` among `of`, both sets of blocks of the group of
-    /// `block`.
+    /// Applies a directory's answer: of the blocks in `of`, other nodes hold those in `held`. Both are bit
+    /// masks of the group of `block`.
     pub(crate) fn learn(&self, block: BlockId, of: u64, held: u64) {
         let mut state = self.state.lock();
         state.advance();
@@ -139,7 +139,7 @@ impl Ledger {
         }
     }
 
-    /// The groups of which something is known.
+    /// The groups with global metadata.
     pub(crate) fn groups(&self) -> Vec<LayerGroup> {
         let mut state = self.state.lock();
         let policies = state.residency.policy_mut().policies_mut();
@@ -149,8 +149,8 @@ impl Ledger {
             .collect()
     }
 
-    /// Forgets the blocks of all nodes but those that are `kept`, under one lock, in at most `most` groups
-    /// from the end of `groups`.
+    /// Removes the blocks of nodes that are not in `kept` from up to `most` groups, popped from the end of
+    /// `groups`, under one lock.
     pub(crate) fn forget_nodes(&self, groups: &mut Vec<LayerGroup>, most: usize, kept: &HashSet<NodeId>) {
         let mut state = self.state.lock();
         for (layer, group) in groups.drain(groups.len().saturating_sub(most)..) {
@@ -160,7 +160,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that a block that has just come in was not fetched for a reader.
+    /// Marks a block that was just stored as not fetched for a reader.
     pub(crate) fn added(&self, block: BlockId) {
         let mut state = self.state.lock();
         for (_, policy) in state.residency.policy_mut().policies_mut() {
@@ -172,7 +172,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that a version is gone for good, whose blocks are about to be removed.
+    /// Records that a version was deleted; its blocks are about to be removed.
     pub(crate) fn deleted(&self, version: VersionId, indexes: &[u32]) {
         let mut state = self.state.lock();
         for (_, policy) in state.residency.policy_mut().policies_mut() {
@@ -188,14 +188,14 @@ impl Ledger {
         }
     }
 
-    /// The blocks that are worth fetching because of an event of another node, see
-    /// [`shoal_policy::eviction::C2p::missing`]. The version has so many blocks.
+    /// Returns the blocks worth prefetching after another node's event, see
+    /// [`shoal_policy::eviction::C2p::missing`]. `blocks` is the number of blocks of the version.
     pub(crate) fn missing(&self, layer: Layer, event: &Event<BlockId>, blocks: u32) -> u64 {
         let state = self.state.lock();
         state.c2p(layer).map_or(0, |c2p| c2p.missing(event, blocks))
     }
 
-    /// Knowledge about the group of a block in a layer. `None` if there is none, or under another policy.
+    /// The state of a block's group in a layer; `None` if the group is unknown or the policy is not C2P.
     pub(crate) fn group_knowledge(&self, layer: Layer, block: BlockId) -> Option<GroupKnowledge> {
         let state = self.state.lock();
         let c2p = state.c2p(layer)?;
@@ -211,8 +211,8 @@ impl Ledger {
 }
 
 impl State {
-    /// Tells the policy of a block's layer how many blocks its version has. To be called whenever a block has
-    /// come into a layer.
+    /// Passes the number of blocks of the block's version to the policy. Must be called whenever a block
+    /// enters a layer.
     pub(super) fn observe(&mut self, block: BlockId) {
         let blocks = self.index.blocks_in_all(block.version);
         for (_, policy) in self.residency.policy_mut().policies_mut() {

@@ -1,5 +1,5 @@
-//! Ranks and worths of blocks, for a node that follows GWF ([`shoal_policy::eviction::Gwf`]). Under another
-//! policy there are none, and nothing changes.
+//! Ranks and worths of blocks under [`shoal_policy::eviction::Gwf`]. Under any other policy there are none,
+//! and these methods do nothing.
 
 use std::collections::HashMap;
 
@@ -9,36 +9,36 @@ use shoal_policy::eviction::gwf::{Candidate, Weight, Worth};
 
 use super::{Ledger, State, Victim, may_leave};
 
-/// The ranks of a node's blocks, all together.
+/// Aggregates of the ranks of a node's blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ranks {
-    /// The greatest rank of a block that left, here or on another node.
+    /// The greatest rank of any evicted block, on this or another node.
     pub age: Weight,
-    /// The average rank of the blocks here.
+    /// The average rank of resident blocks.
     pub average: Weight,
 }
 
-/// A block of little worth.
+/// A candidate for eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Least {
     /// The block.
     pub block: BlockId,
-    /// Its worth here.
+    /// Its worth on this node.
     pub worth: Worth,
     /// Length of its data in bytes.
     pub data_bytes: u64,
-    /// The room that it takes, in bytes.
+    /// Its disk space in bytes.
     pub bytes: u64,
 }
 
-/// The block that would leave next.
+/// The block that would be evicted next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextToLeave {
-    /// The block, with its worth and that of the one after it.
+    /// The block, its worth, and the rank of the next one.
     pub candidate: Candidate<BlockId>,
     /// Length of its data in bytes.
     pub data_bytes: u64,
-    /// Whether it leaves because its object is not complete, regardless of its worth (C2P above GWF).
+    /// True if it is evicted because its object is incomplete, regardless of its worth (C2P above GWF).
     pub is_of_incomplete: bool,
 }
 
@@ -52,14 +52,14 @@ impl Ledger {
         })
     }
 
-    /// The worth of a block that is here.
+    /// The worth of a resident block.
     pub(crate) fn worth(&self, block: BlockId) -> Option<Worth> {
         self.state.lock().gwf()?.worth(&block)
     }
 
-    /// The blocks that would leave first if room were made ahead of need, and their worth: as many as make
-    /// enough room, and at most `most`. None while there is enough. Those that are `spared` are leaving
-    /// already, with so many bytes.
+    /// The blocks to evict ahead of demand, least worth first: enough to reach the low watermark, but at most
+    /// `most`; none while there is enough room. Blocks in `spared` are being evicted already, and their bytes
+    /// count as freed.
     pub(crate) fn least(&self, started: bool, most: usize, spared: &HashMap<BlockId, u64>) -> Vec<Least> {
         let uses = self.mappings.take_uses();
         let mut state = self.state.lock();
@@ -92,7 +92,7 @@ impl Ledger {
         least
     }
 
-    /// The block that would leave next, except those that are `spared`.
+    /// The block that would be evicted next, excluding those in `spared`.
     pub(crate) fn candidate(&self, spared: &HashMap<BlockId, u64>) -> Option<NextToLeave> {
         let state = self.state.lock();
         let (readers, mappings) = (&state.readers, &self.mappings);
@@ -110,7 +110,7 @@ impl Ledger {
         })
     }
 
-    /// Gives a block that is here another worth.
+    /// Replaces the worth of a resident block.
     pub(crate) fn weigh(&self, block: BlockId, worth: impl FnOnce(&Gwf<BlockId>) -> Worth) {
         if let Some(gwf) = self.state.lock().gwf_mut() {
             let worth = worth(gwf);
@@ -118,24 +118,24 @@ impl Ledger {
         }
     }
 
-    /// Learns the age that another node has reached.
+    /// Raises the age to that of another node.
     pub(crate) fn learn_age(&self, age: Weight) {
         if let Some(gwf) = self.state.lock().gwf_mut() {
             gwf.learn_age(age);
         }
     }
 
-    /// Takes out a block that was decided about, unless a reader came in the meantime.
+    /// Removes a block that was chosen for eviction, unless a reader holds it or it was pinned since.
     pub(crate) fn part_with(&self, block: BlockId) -> Option<Victim> {
         let mut state = self.state.lock();
-        // It may have been pinned since it was decided about.
+        // It may have been pinned since it was chosen.
         let is_free = !state.residency.is_pinned(&block) && may_leave(block, &state.readers, &self.mappings);
         is_free.then(|| state.remove(block, &self.mappings)).flatten()
     }
 }
 
 impl State {
-    /// The blocks of incomplete objects, which leave before others if C2P stands above GWF.
+    /// The blocks of incomplete objects, which are evicted before others if C2P is above GWF.
     fn incomplete(&self, may_leave: &mut dyn FnMut(&BlockId) -> bool) -> Vec<BlockId> {
         let policy = self.residency.policy().innermost();
         policy

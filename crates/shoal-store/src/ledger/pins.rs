@@ -1,7 +1,7 @@
-//! The pins of objects, as the blocks that are here follow them.
+//! Applies the pins of objects to resident blocks.
 //!
-//! A pin names an object and holds the blocks of its newest version: those that are here, and those that
-//! come. Blocks of an older version are of no use any more.
+//! A pin names an object and applies to all blocks of its newest version, resident ones and later ones.
+//! Blocks of older versions are unpinned.
 
 use shoal_policy::admission::Refusal;
 use shoal_policy::{BlockId, ObjectId, VersionId};
@@ -15,9 +15,9 @@ use crate::pins::PinOrder;
 pub struct Kept {
     /// Blocks that are pinned.
     pub blocks: u64,
-    /// The room that they take, in bytes.
+    /// Their disk space in bytes.
     pub bytes: u64,
-    /// Why not all of its blocks that are here are pinned.
+    /// Set if not all of its resident blocks could be pinned.
     pub refusal: Option<Refusal>,
 }
 
@@ -34,12 +34,12 @@ impl Ledger {
         }
     }
 
-    /// Notes the pin of an object whose blocks will be restored later.
+    /// Records the pin of an object whose blocks will be restored later.
     pub(crate) fn add_pin(&self, order: PinOrder, until_ms: u64, object: ObjectId) -> Result<bool, Refusal> {
         self.state.lock().pins.add(order, until_ms, object)
     }
 
-    /// Ends the pins of an object by orders before this one. Returns the blocks that are no longer pinned.
+    /// Removes the pins of an object by orders before `before`. Returns the blocks that are no longer pinned.
     pub(crate) fn unpin(&self, object: ObjectId, before: PinOrder) -> Kept {
         let mut state = self.state.lock();
         if state.pins.remove_object(object, before) {
@@ -49,7 +49,7 @@ impl Ledger {
         }
     }
 
-    /// Ends the pins of up to `most` objects of an order. Returns whether all of them have ended.
+    /// Removes the pins of up to `most` objects of an order. Returns true if none are left.
     pub(crate) fn end_pins(&self, order: PinOrder, most: usize) -> bool {
         let mut state = self.state.lock();
         let (free, is_gone) = state.pins.take(order, most);
@@ -59,39 +59,39 @@ impl Ledger {
         is_gone
     }
 
-    /// An order whose end has come.
+    /// An expired order, if there is one.
     pub(crate) fn due_pins(&self, now_ms: u64) -> Option<PinOrder> {
         self.state.lock().pins.due(now_ms)
     }
 
-    /// Whether an object is pinned by this order until this end.
+    /// Returns true if this order pins an object until this time.
     pub(crate) fn is_pinned_by(&self, object: ObjectId, order: PinOrder, until_ms: u64) -> bool {
         self.pin_orders_of(object).contains(&(order, until_ms))
     }
 
-    /// The orders that pin an object, each with its end.
+    /// The orders that pin an object, each with its expiry.
     pub(crate) fn pin_orders_of(&self, object: ObjectId) -> Vec<(PinOrder, u64)> {
         self.state.lock().pins.orders_of(object)
     }
 
-    /// Whether an order before this one pins an object.
+    /// Returns true if an order before `before` pins an object.
     pub(crate) fn is_pinned_before(&self, object: ObjectId, before: PinOrder) -> bool {
         self.pin_orders_of(object)
             .iter()
             .any(|(order, _)| *order < before)
     }
 
-    /// Whether an object is pinned.
+    /// Returns true if an object is pinned.
     pub(crate) fn has_pin(&self, object: ObjectId) -> bool {
         self.state.lock().pins.contains(object)
     }
 
-    /// Whether an order pins anything.
+    /// Returns true if an order pins any object.
     pub(crate) fn has_order(&self, order: PinOrder) -> bool {
         self.state.lock().pins.has_order(order)
     }
 
-    /// All orders, with their ends and their objects.
+    /// All orders with their expiry and their objects.
     pub(crate) fn pinned_by_order(&self) -> Vec<(PinOrder, u64, Vec<ObjectId>)> {
         let state = self.state.lock();
         let orders = state.pins.all();
@@ -100,7 +100,7 @@ impl Ledger {
             .collect()
     }
 
-    /// All orders with their ends.
+    /// All orders with their expiry.
     pub(crate) fn pin_orders(&self) -> Vec<(PinOrder, u64)> {
         let state = self.state.lock();
         state
@@ -115,24 +115,24 @@ impl Ledger {
         self.state.lock().pins.pairs()
     }
 
-    /// Whether a block is here and pinned.
+    /// Returns true if a block is resident and pinned.
     pub(crate) fn is_pinned(&self, block: BlockId) -> bool {
         self.state.lock().residency.is_pinned(&block)
     }
 
-    /// Checks whether `bytes` more can be pinned.
+    /// Checks that `bytes` more can be pinned.
     pub(crate) fn pins_admit(&self, bytes: u64) -> Result<(), Refusal> {
         self.state.lock().residency.pins_admit(bytes)
     }
 }
 
 impl State {
-    /// Follows the pin of an object when a block of it has come.
+    /// Pins a new block if its object is pinned and it belongs to the newest version; unpins older versions.
     pub(super) fn pin_arrived(&mut self, object: ObjectId, block: BlockId) {
         if !self.pins.contains(object) || self.index.newest(object) != Some(block.version) {
             return;
         }
-        // If there is no room for the pin, the block stays like any other.
+        // If there is no room for the pin, the block is an ordinary one.
         let _ = self.residency.pin(&block);
         if self.index.has_older(object) {
             self.unpin_blocks(object, Some(block.version));
@@ -147,7 +147,7 @@ impl State {
         }
     }
 
-    /// Pins the blocks of the newest version of an object, as many as there is room for.
+    /// Pins the resident blocks of an object's newest version, as far as there is room.
     fn pin_blocks(&mut self, object: ObjectId) -> Kept {
         let mut kept = Kept::default();
         let Some(version) = self.index.newest(object) else {
@@ -156,7 +156,7 @@ impl State {
         for index in self.index.blocks_of(version) {
             let block = BlockId { version, index };
             if let Err(refusal) = self.residency.pin(&block) {
-                // It may have come back into another layer than it left.
+                // It may have been put back into a different layer.
                 self.observe(block);
                 kept.refusal = Some(refusal);
                 break;
@@ -170,7 +170,7 @@ impl State {
         }
     }
 
-    /// Gives the blocks of an object back to the policy, except those of the version `but`.
+    /// Unpins the blocks of an object, except those of version `but`.
     fn unpin_blocks(&mut self, object: ObjectId, but: Option<VersionId>) -> Kept {
         let mut freed = Kept::default();
         for version in self.index.versions_of(object) {

@@ -1,4 +1,4 @@
-//! What a node tells others of its blocks when they move between layers, and what it hears of theirs.
+//! The events that a node sends when its blocks move between layers, and those that it receives.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -37,7 +37,7 @@ fn at_home(store: &Store, version: &Version) -> u64 {
         .fold(0, |blocks, index| blocks | (1 << index))
 }
 
-/// Waits until the blocks that are at home here are in L2. Returns what the others are told then.
+/// Waits until the blocks with this node as home are in L2. Returns the events sent for them.
 async fn told_of_moves(store: &Store, version: &Version) -> Vec<CacheEvent> {
     let expected = at_home(store, version).count_ones() as usize;
     assert!(expected > 1, "some blocks are at home here");
@@ -45,7 +45,7 @@ async fn told_of_moves(store: &Store, version: &Version) -> Vec<CacheEvent> {
     store.cache_events().take()
 }
 
-/// Asserts that the others are told, once, which blocks of 20 are here, and of no reader.
+/// Asserts that the node reports once which of 20 blocks it holds, and no reads.
 fn assert_tells_once_what_is_here(told: &[CacheEvent], here: u64) {
     let told: Vec<_> = told
         .iter()

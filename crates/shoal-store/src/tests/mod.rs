@@ -70,7 +70,7 @@ impl Lab {
         let mut lab = Self::new(ROOMY);
         let (store, _) = lab.open();
         let fixed_bytes = store.counters().taken_bytes;
-        // Its threads may hold the folder a moment longer than the test does.
+        // The store's threads may hold the folder slightly longer than the test does.
         store.stop().into_iter().for_each(maintenance::join);
         drop(store);
         let disk = Disk::open(&lab.config.path, None).unwrap();
