@@ -1,4 +1,4 @@
-//! Sizes and numbers of things, in words for people.
+//! Formats sizes and counts for human readers.
 
 const UNITS: [(&str, f64); 5] = [
     ("TiB", (1_u64 << 40) as f64),
@@ -8,7 +8,7 @@ const UNITS: [(&str, f64); 5] = [
     ("B", 1.0),
 ];
 
-/// Formats bytes with three digits and a binary unit.
+/// Formats a size with three significant digits and a binary unit.
 pub fn human_bytes(bytes: u64) -> String {
     let (name, scale) = UNITS
         .into_iter()
@@ -25,7 +25,7 @@ pub fn human_bytes(bytes: u64) -> String {
     format!("{count:.digits$} {name}")
 }
 
-/// Formats a number of things: `1 block`, `2 blocks`.
+/// Formats a count with its noun: `1 block`, `2 blocks`.
 pub fn counted(count: u64, thing: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {thing}{plural}")

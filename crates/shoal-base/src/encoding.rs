@@ -1,9 +1,8 @@
-//! Encodes numbers, texts, times and headers as bytes, for footers on disk and for the records of dirty
+//! Encodes numbers, strings, times and headers as bytes, for footers on disk and for the records of dirty
 //! objects in a registry.
 //!
-//! All numbers are little-endian; a field of variable length is preceded by its length. Reading does not
-//! trust its input: any bytes give a value or [`Malformed`], and take no more memory than the bytes
-//! themselves.
+//! All numbers are little-endian; a field of variable length is preceded by its length. Decoding does not
+//! trust its input: any bytes yield a value or [`Malformed`], and take no more memory than the input.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 #[error("these bytes are not what they should be")]
 pub struct Malformed;
 
-/// Writes bytes with their length.
+/// Writes the length of `bytes`, then the bytes.
 pub fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(bytes);
@@ -29,8 +28,8 @@ pub fn write_headers(out: &mut Vec<u8>, headers: &HeaderMap) {
     }
 }
 
-/// Writes a time: one byte says whether there is one and on which side of the epoch it is, then seconds and
-/// nanoseconds from the epoch.
+/// Writes a time: one byte (0: none, 1: since the epoch, 2: before the epoch), then the distance from the
+/// epoch in seconds and nanoseconds.
 pub fn write_time(out: &mut Vec<u8>, time: Option<SystemTime>) {
     let (kind, distance) = match time.map(|time| time.duration_since(SystemTime::UNIX_EPOCH)) {
         None => (0, Duration::ZERO),
@@ -42,7 +41,7 @@ pub fn write_time(out: &mut Vec<u8>, time: Option<SystemTime>) {
     out.extend_from_slice(&distance.subsec_nanos().to_le_bytes());
 }
 
-/// Takes fields off the front of untrusted bytes.
+/// Decodes fields from the front of untrusted bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
@@ -76,7 +75,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     ///
-    /// Fails with [`Malformed`] if the bytes end too early or name no time that this system can represent.
+    /// Fails with [`Malformed`] if the bytes end too early or encode no time that this system can represent.
     pub fn time(&mut self) -> Result<Option<SystemTime>, Malformed> {
         let [kind] = self.array()?;
         let (seconds, nanos) = (self.u64()?, self.u32()?);
@@ -93,7 +92,7 @@ impl<'a> Reader<'a> {
         time.map(Some).ok_or(Malformed)
     }
 
-    /// Reads a text that [`write_bytes`] wrote.
+    /// Reads a string that [`write_bytes`] wrote.
     ///
     /// # Errors
     ///

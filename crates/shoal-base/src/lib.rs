@@ -1,4 +1,4 @@
-//! Ten small modules that crates of Shoal share. An eleventh needs as good a reason as these have.
+//! Ten small modules that crates of Shoal share. An eleventh needs an equally good reason.
 
 pub mod amount;
 pub mod chance;

@@ -1,11 +1,11 @@
-//! Buffers bytes in the pieces in which they arrive, without a copy of large ones.
+//! Buffers bytes in the pieces in which they arrive, without copying large ones.
 
 use bytes::{Bytes, BytesMut};
 
-/// Smaller pieces are joined: each could hold a whole buffer of the connection it came from.
+/// Smaller pieces are joined, because each could keep a whole buffer of its connection alive.
 const SMALL_BYTES: usize = 4096;
 
-/// Bytes in order, kept as they came except for small pieces.
+/// Bytes in order, in their original pieces except for small ones.
 #[derive(Debug, Default)]
 pub struct PieceBuffer {
     whole: Vec<Bytes>,
@@ -13,7 +13,7 @@ pub struct PieceBuffer {
 }
 
 impl PieceBuffer {
-    /// Adds bytes behind the others.
+    /// Appends bytes.
     pub fn push(&mut self, piece: Bytes) {
         if piece.len() < SMALL_BYTES {
             self.small.extend_from_slice(&piece);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A secret key or token. Only [`Secret::expose`] gives the text.
+/// A secret key or token. Only [`Secret::expose`] returns the text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -12,7 +12,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text itself, for signing and nothing else.
+    /// Returns the text, for signing and nothing else.
     pub fn expose(&self) -> &str {
         &self.0
     }

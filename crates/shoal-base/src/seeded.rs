@@ -26,7 +26,8 @@ impl Chance {
         }
     }
 
-    /// The stream number `stream` of `seed`. Adding a client does not change the numbers that others draw.
+    /// The stream number `stream` of `seed`. Streams are independent, so adding one does not change the
+    /// numbers of others.
     pub fn stream(seed: u64, stream: u64) -> Self {
         Self::new(split_mix(seed) ^ split_mix(!stream))
     }
@@ -51,7 +52,7 @@ impl Chance {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Whether an event of probability `p` happens.
+    /// Returns true with probability `p`.
     pub fn happens(&mut self, p: f64) -> bool {
         self.unit() < p
     }

@@ -1,7 +1,7 @@
-//! Reads files that people write, such as settings, keys and tokens: within a bound of bytes and of time.
+//! Reads small files such as settings, keys and tokens, with bounds on size and time.
 //!
-//! The path may lead to a device that never ends or to a pipe that sends nothing. A node that reads it while
-//! it serves must neither run out of memory nor wait for it.
+//! The path may lead to an endless device or a silent pipe, and a serving node must neither run out of memory
+//! nor block on it.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read as _};
@@ -9,10 +9,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// The most bytes of such a file.
+/// The maximum size of such a file.
 pub const BYTES_MAX: usize = 4 << 20;
 
-/// How often a pipe is looked at that has sent nothing, and the pause between two looks: two seconds in all.
+/// The number of reads from a silent pipe, and the pause between two: two seconds in all.
 const LOOKS_MAX: u32 = 200;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// ([`UnexpectedEof`](ErrorKind::UnexpectedEof)), or is a pipe that does not send its bytes in time.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
-    // Otherwise a pipe without a writer would not even be opened.
+    // Otherwise opening a pipe without a writer would block.
     let file = options
         .read(true)
         .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())

@@ -1,6 +1,6 @@
-//! The known name that a misspelled one stands for.
+//! Suggests the known name for a misspelled one.
 
-/// The likeness, from 0 to 1, above which a name is worth a hint.
+/// The minimum similarity, from 0 to 1, for a suggestion.
 const LIKENESS_MIN: f64 = 0.8;
 
 /// Returns the known name most similar to `given`, if any is similar.

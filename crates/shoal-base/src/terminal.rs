@@ -1,19 +1,19 @@
-//! Text that came from elsewhere, as it may be shown on a terminal.
+//! Escapes untrusted text for display on a terminal.
 //!
-//! Names of objects, nodes and jobs, answers of servers and lines of logs may hold characters that a terminal
-//! obeys or that reorder the text around them. Each is shown as its escape, as JSON and TOML write it: a
-//! document in either of them means the same with escapes as without.
+//! Names of objects, nodes and jobs, answers of servers and lines of logs may contain characters that control
+//! a terminal or reorder the text around them. Each is replaced by its escape in the syntax of JSON and TOML,
+//! which does not change the meaning of a document in either.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// The text in one line: each control character and each character that changes the direction of text is
+/// Returns the text in one line: each control character and each character that changes the text direction is
 /// replaced by its escape, such as `\u001b`.
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_harmful)
 }
 
-/// The text with its line ends and tabs; all else as in [`line()`].
+/// As [`line()`], but keeps line feeds and tabs.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| !matches!(c, '\n' | '\t') && is_harmful(c))
 }
@@ -39,9 +39,9 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Returns whether a terminal may do something else with a character than show it: C0, DEL and C1 controls,
-/// line and paragraph separators, marks, embeddings, overrides and isolates of direction, and tags, which are
-/// not visible.
+/// Returns true if a terminal may do something else with a character than display it: C0, DEL and C1
+/// controls, line and paragraph separators, marks, embeddings, overrides and isolates of direction, and tags,
+/// which are not visible.
 fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(
