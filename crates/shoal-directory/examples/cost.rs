@@ -1,8 +1,8 @@
 //! Measures what the directory costs a node: `cost REDIS_URL EVENTS_A_SECOND BLOCKS_AN_OBJECT SECONDS`.
 //!
-//! Half of the events are blocks that arrive, every second of them from another node's cache; half are blocks
-//! that leave, asked about as a node does that makes room. Prints the processor time of this process, in
-//! percent of one processor.
+//! Half of the events are blocks that arrive, every second one from another node's cache; half are blocks
+//! that leave, with the requests that a node sends when it makes room. Prints the processor time of this
+//! process, in percent of one processor.
 
 use std::collections::VecDeque;
 use std::env;
@@ -24,7 +24,7 @@ const ME: NodeId = NodeId(7);
 /// Events come in steps of this time.
 const STEP: Duration = Duration::from_millis(10);
 
-/// The blocks that the directory is asked about at a time before they leave.
+/// The number of leaving blocks per request to the directory.
 const BATCH: usize = 64;
 
 /// The blocks that the node holds before any of them leaves.
@@ -124,7 +124,7 @@ async fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Asks about blocks and drops them, as a node that makes room.
+/// Announces and drops blocks, as a node does that makes room.
 async fn leave(guard: &Guard, reporter: &Reporter, blocks: impl Iterator<Item = BlockId>) {
     let mut groups = std::collections::BTreeMap::<Group, Vec<(u32, u64)>>::new();
     for block in blocks {

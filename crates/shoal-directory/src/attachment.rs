@@ -1,8 +1,8 @@
-//! When a node may believe the tokens of a directory, and when it may change a name at the lake.
+//! When a node may rely on a directory's tokens, and when it may change a name at the lake.
 //!
-//! A directory may lose what it was told, and a node may be cut off from it. A node is **attached** while it
-//! can tell the directory of its changes, and says so once a second. It believes tokens only while every
-//! other node is attached:
+//! A directory may lose its entries, and a node may be disconnected from it. A node is **attached** while it
+//! can report its changes to the directory, and announces that once a second. A node relies on tokens only
+//! while every node is attached:
 //!
 //! ```text
 //!            a change cannot be told                    others have noticed
@@ -11,7 +11,8 @@
 //!     └────────── every change was told for 30 s ────────────────┘
 //! ```
 //!
-//! Only this module knows the times, and they depend on each other (the assertions below). It reads no clock.
+//! All timeouts are defined here, because they depend on each other (see the assertions below). This module
+//! reads no clock.
 
 #[cfg(test)]
 mod model;
@@ -23,54 +24,54 @@ use shoal_policy::NodeId;
 
 use crate::names::{CHANGE_LIFE, DirectoryTime, PRESENCE_LIFE, Presence, Promoted, Roll, SETTLING};
 
-/// The pause between two words of a node about its presence.
+/// Interval at which a node announces its presence.
 pub const ATTEND_PAUSE: Duration = Duration::from_secs(1);
 
-/// The pause between two renewals of the changes under way.
+/// Interval at which changes under way are renewed.
 pub const RENEWAL_PAUSE: Duration = Duration::from_secs(3);
 
-/// A change is told within this time, or its node is detached.
+/// Timeout for reporting a change. If it is exceeded, the node is detached.
 pub const TELL_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The directory's answer about the presence of nodes counts for this time after the node has asked.
+/// How long the directory's answer about the presence of nodes is valid, from the time of the request.
 pub const HEARD_LIFE: Duration = Duration::from_secs(3);
 
-/// After this time no other node believes tokens, because this one is detached.
+/// After a node has been detached for this time, no other node relies on tokens.
 pub const NOTICED: Duration = Duration::from_secs(10);
 
-/// The lake's answer is used for this time, however the name's token is.
+/// Upper bound for the use of an answer of the lake, whatever the name's token.
 pub const ANSWER_LIFE: Duration = Duration::from_secs(10);
 
-/// A detached node attaches again when it has not failed to tell a change for this time.
+/// A detached node attaches again after this time without a failed report.
 const PROBATION: Duration = Duration::from_secs(30);
 
 const _: () = {
-    // The last word of a detached node is forgotten, and so is what others have heard of it.
+    // By then the last announcement of a detached node has expired, at the directory and at other nodes.
     assert!(PRESENCE_LIFE.as_secs() + HEARD_LIFE.as_secs() < NOTICED.as_secs());
-    // A change that a directory has forgotten is told again, or all have noticed that it cannot be, before a
-    // name that it takes for new is settled.
+    // A change that a directory has forgotten is reported again, or all nodes have noticed that it cannot be,
+    // before the directory settles the name as new.
     assert!(RENEWAL_PAUSE.as_secs() + TELL_PATIENCE.as_secs() + NOTICED.as_secs() < SETTLING.as_secs());
     assert!(SETTLING.as_secs() < CHANGE_LIFE.as_secs());
-    // A node that attaches has told all changes that are under way.
+    // A node that attaches has reported all changes under way.
     assert!((RENEWAL_PAUSE.as_secs() + TELL_PATIENCE.as_secs()) * 2 < PROBATION.as_secs() / 2);
-    // No answer from before a node was detached is used after it is attached again.
+    // No answer from before a detachment is used after the node has attached again.
     assert!(ANSWER_LIFE.as_secs() <= NOTICED.as_secs());
     assert!(ANSWER_LIFE.as_secs() + HEARD_LIFE.as_secs() < PROBATION.as_secs());
 };
 
-/// How a node stands with the directory.
+/// The state of a node with respect to the directory.
 #[derive(Debug)]
 pub struct Attachment {
     me: NodeId,
-    /// Stands for the rules by which this node tells changes. Not zero.
+    /// Identifies the rules by which this node reports changes. Not zero.
     rules: u64,
     standing: Standing,
-    /// When a change could not be told last.
+    /// When a change could last not be reported.
     failed_at: Option<Instant>,
     heard: Option<Heard>,
-    /// The other nodes that did not tell changes by the rules of this one when it heard of them last.
+    /// The other nodes that did not report changes by the same rules, according to the last answer.
     absent: Vec<NodeId>,
-    /// When this node first heard of a promoted server.
+    /// When this node first learned of each promoted server.
     promoted: HashMap<Promoted, Instant>,
 }
 
@@ -85,12 +86,13 @@ struct Heard {
     asked_at: Instant,
     answered_at: Instant,
     directory_time: DirectoryTime,
-    /// Whether this node and all others were attached, by the same rules.
+    /// True if this node and all others were attached, by the same rules.
     all_attached: bool,
 }
 
 impl Attachment {
-    /// A node that begins at `now`, detached. `rules` stands for the rules by which it tells changes.
+    /// Creates the state of a node that starts at `now`, detached. `rules` identifies the rules by which it
+    /// reports changes.
     pub fn new(me: NodeId, rules: u64, now: Instant) -> Self {
         Self {
             me,
@@ -103,13 +105,13 @@ impl Attachment {
         }
     }
 
-    /// Whether this node tells the directory of its changes.
+    /// Returns true if this node reports its changes to the directory.
     pub fn is_attached(&self) -> bool {
         self.standing == Standing::Attached
     }
 
-    /// Presence of this node, and the directory's time at which it is true: `None` before the node has heard
-    /// that time.
+    /// The presence to announce, and the directory's time at which it is valid: `None` until the first answer
+    /// of the directory.
     pub fn presence(&self, now: Instant) -> (Presence, Option<DirectoryTime>) {
         let rules = if self.is_attached() { self.rules } else { 0 };
         let at = self.heard.as_ref().map(|heard| {
@@ -119,9 +121,9 @@ impl Attachment {
         (Presence { node: self.me, rules }, at)
     }
 
-    /// Notes the directory's answer to a word that was sent at `asked_at`, when these were the `others`. A
-    /// node that has not failed to tell a change for a while attaches: it has renewed every change under
-    /// way meanwhile.
+    /// Records the directory's answer to an announcement sent at `asked_at`, when the other nodes were
+    /// `others`. Attaches the node if no report has failed for a while, because it has renewed every change
+    /// under way since.
     pub fn heard(
         &mut self,
         roll: &Roll,
@@ -148,7 +150,7 @@ impl Attachment {
         });
     }
 
-    /// Notes that a change could not be told.
+    /// Records that a change could not be reported, and detaches the node.
     pub fn failed(&mut self, now: Instant) {
         self.failed_at = Some(now);
         if self.is_attached() {
@@ -156,8 +158,8 @@ impl Attachment {
         }
     }
 
-    /// Whether tokens can be believed: this node has just heard that it and all others are attached, by the
-    /// same rules.
+    /// Returns true if tokens are reliable: according to a recent answer this node and all others are
+    /// attached, by the same rules.
     pub fn believes(&self, now: Instant) -> bool {
         let just_heard = self
             .heard
@@ -165,13 +167,13 @@ impl Attachment {
         self.is_attached() && just_heard
     }
 
-    /// The other nodes that do not tell changes by the rules of this one, as far as it has heard.
+    /// The other nodes that do not report changes by the same rules, according to the last answer.
     pub fn absent(&self) -> &[NodeId] {
         &self.absent
     }
 
-    /// From when on a change that the directory has noted may take effect. A server that has just been
-    /// promoted may not be the only one that answers.
+    /// The earliest time at which a change recorded by the directory may take effect. Later than `now` after
+    /// a promotion, because the replaced server may still answer.
     pub fn may_change_at(&mut self, server: Option<Promoted>, now: Instant) -> Instant {
         match server {
             Some(server) => *self.promoted.entry(server).or_insert(now) + SETTLING,
@@ -179,8 +181,8 @@ impl Attachment {
         }
     }
 
-    /// Whether a change may take effect before the directory was told of it: all other nodes have noticed
-    /// that this one is detached, and it stays so for as long as it takes to tell.
+    /// Returns true if a change may take effect before it is reported: all other nodes have noticed that this
+    /// one is detached, and it stays detached for longer than a report takes.
     pub fn need_not_tell_first(&self, now: Instant) -> bool {
         let is_noticed = match self.standing {
             Standing::Detached { since } => since + NOTICED <= now,
@@ -189,8 +191,8 @@ impl Attachment {
         is_noticed && self.failed_at.is_some_and(|at| now < at + PROBATION / 2)
     }
 
-    /// From when on a change that the directory has not noted may take effect: all other nodes have noticed
-    /// by then that this one is detached.
+    /// The earliest time at which a change not recorded by the directory may take effect: all other nodes
+    /// have noticed by then that this one is detached.
     pub fn may_change_untold_at(&self, now: Instant) -> Instant {
         match self.standing {
             Standing::Detached { since } => since + NOTICED,

@@ -19,13 +19,13 @@ use crate::{
     MARKER_LIFE, NodeState, STATE_LIFE, Silent, WEIGHT_MAX,
 };
 
-/// The number of parts that are locked one by one.
+/// The number of shards, each with its own lock.
 const SHARDS: usize = 16;
 
-/// The number of changes of a part between two looks for entries to forget.
+/// The number of changes of a shard between two sweeps for expired entries.
 const CHANGES_PER_LOOK: u32 = 4096;
 
-/// Entries in memory. They end with the process, as the blocks' readers do.
+/// Entries in memory, for nodes in the same process.
 #[derive(Debug, Default)]
 pub struct Embedded {
     shards: [Mutex<Shard>; SHARDS],
@@ -68,7 +68,7 @@ impl BlockEntry {
             .map(|claim| claim.node)
     }
 
-    /// Removes a holder. Without any, the block has no weight.
+    /// Removes a holder. Without holders the block loses its weight.
     fn remove_holder(&mut self, node: NodeId) {
         self.holders.retain(|holder| *holder != node);
         if self.holders.is_empty() {
@@ -100,7 +100,7 @@ impl BlockEntry {
 }
 
 impl Shard {
-    /// Changes entries of a group, which live on from `now`.
+    /// Changes entries of a group, and restarts their life at `now`.
     fn change(&mut self, group: Group, now: Instant, change: impl FnOnce(&mut GroupEntry)) {
         let entry = self.groups.entry(group).or_insert_with(|| GroupEntry {
             blocks: HashMap::default(),

@@ -1,8 +1,8 @@
-//! Notes of features about blocks, such as that an object is short-lived: the extensible state of a directory
+//! Annotations of blocks, such as that an object is short-lived: the extensible state of a directory
 //! (dissertation 4.5.1), beside the holders.
 //!
-//! An extension belongs to a [`Group`] of blocks, has a name and a value, and is forgotten after a time of
-//! its own. As all entries it is soft: features do without the extensions that a directory has lost.
+//! An extension belongs to a [`Group`] of blocks, has a name and a value, and expires after its own lifetime.
+//! Like all entries it is soft: features must work without extensions that a directory has lost.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 
 use crate::{ENTRY_LIFE, Group, Silent};
 
-/// The number of extensions of a group. More are not kept.
+/// The maximum number of extensions of a group. Further ones are rejected.
 pub const EXTENSIONS_MAX: usize = 16;
 
 /// The longest name, in bytes.
@@ -22,17 +22,17 @@ pub const VALUE_BYTES_MAX: usize = 256;
 /// Marks blocks of an object that its writer expects to be removed soon.
 pub const SHORT: &str = "short";
 
-/// A note of a feature about a group: a name and a value.
+/// An annotation of a group: a name and a value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Extension {
     name: String,
     value: Vec<u8>,
 }
 
-/// Why something is no [`Extension`].
+/// Why an [`Extension`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidExtension {
-    /// The name is not what names are made of.
+    /// The name is empty, too long, or contains other characters than `a-z`, `0-9`, `.` and `-`.
     #[error("a name has 1 to {NAME_BYTES_MAX} of the characters a-z, 0-9, '.' and '-'")]
     Name,
     /// The value is too long.
@@ -41,11 +41,11 @@ pub enum InvalidExtension {
 }
 
 impl Extension {
-    /// An extension of this name.
+    /// Creates an extension.
     ///
     /// # Errors
     ///
-    /// The name or the value is not one that directories keep.
+    /// Fails if the name or the value is invalid.
     pub fn new(name: &str, value: &[u8]) -> Result<Self, InvalidExtension> {
         let is_of_names = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-');
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_of_names) {
@@ -71,12 +71,12 @@ impl Extension {
     }
 }
 
-/// Keeps extensions of groups.
+/// Stores extensions of groups.
 ///
-/// Methods may be called at the same time. A future that is dropped may have had its effect.
+/// Methods may be called concurrently. A future that is dropped may have taken effect.
 pub trait Extensions {
-    /// Notes an extension for `life`, at most [`ENTRY_LIFE`], in place of an earlier one of that name.
-    /// Returns whether it is kept: a group has [`EXTENSIONS_MAX`] at most.
+    /// Stores an extension for `life`, at most [`ENTRY_LIFE`], replacing an earlier one of that name. Returns
+    /// false if it was rejected because the group already has [`EXTENSIONS_MAX`] extensions.
     fn extend<'a>(
         &'a self,
         group: Group,
@@ -84,14 +84,14 @@ pub trait Extensions {
         life: Duration,
     ) -> BoxFuture<'a, Result<bool, Silent>>;
 
-    /// Forgets the extension of this name.
+    /// Removes the extension of this name.
     fn retract<'a>(&'a self, group: Group, name: &'a str) -> BoxFuture<'a, Result<(), Silent>>;
 
     /// Returns the extensions of a group, in no particular order.
     fn extensions(&self, group: Group) -> BoxFuture<'_, Result<Vec<Extension>, Silent>>;
 }
 
-/// The time for which a directory keeps an extension.
+/// The lifetime of an extension, capped at [`ENTRY_LIFE`].
 pub(crate) fn bounded(life: Duration) -> Duration {
     life.min(ENTRY_LIFE)
 }

@@ -1,4 +1,4 @@
-//! Bounds the time that a directory may take, and leaves one that does not answer alone.
+//! Bounds the response time of a directory, and stops sending requests to one that does not answer.
 
 mod extensions;
 mod looks;
@@ -19,29 +19,29 @@ use tokio::time::timeout;
 use self::looks::{Looks, Part};
 use crate::{Directory, Entry, Group, Left, Located, NodeState, Silent};
 
-/// The longest pause between two probes of a directory that does not answer. Shorter than that of a peer:
-/// all nodes meet at one directory, and each block that they fetch apart costs the lake.
+/// The maximum pause between two probes of a directory that does not answer. Shorter than for a peer, because
+/// all nodes share one directory, and without it several nodes may fetch the same block from the lake.
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// The time that an answer may take if no reader waits for it.
+/// The timeout of requests for which no reader waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A directory that answers within a bounded time, or at once that it does not.
+/// A directory with a timeout and a circuit breaker.
 #[derive(Debug)]
 pub struct Guard {
     directory: Arc<dyn Directory>,
     timeout: Duration,
     breaker: Mutex<CircuitBreaker>,
-    /// Whether the last answer did not come.
+    /// True if the last request was not answered.
     is_silent: AtomicBool,
-    /// Whether reports may have been lost since a node last told the directory everything.
+    /// True if reports may have been lost since the node last started to report everything.
     has_lost_reports: AtomicBool,
     counters: [Counters; Kind::ALL.len()],
     looks: Looks,
     presence: OnceLock<Listener>,
 }
 
-/// Hears of the blocks of a group that other nodes hold.
+/// Called with the blocks of a group that other nodes hold.
 struct Listener(Box<dyn Fn(Group, u32) + Send + Sync>);
 
 impl fmt::Debug for Listener {
@@ -55,26 +55,26 @@ impl fmt::Debug for Listener {
 pub enum Kind {
     /// A reader waits for the answer.
     Look,
-    /// A node tells what it holds, or repairs an entry.
+    /// A node reports the blocks that it holds, or repairs an entry.
     Report,
     /// A node renews a marker.
     Mark,
-    /// A node asks before it gives copies up.
+    /// A node asks before it evicts copies.
     Leave,
-    /// A node tells its state and hears of the others'.
+    /// A node sends its state and receives those of the others.
     Exchange,
     /// A reader asks whether a name may have changed.
     Token,
-    /// A node tells of a change of a name.
+    /// A node reports a change of a name.
     Change,
-    /// A node says that it tells of all its changes, and hears which others do.
+    /// A node announces that it reports all its changes, and learns which others do.
     Attend,
-    /// A node notes an extension, or asks for those that were noted.
+    /// A node stores or removes an extension, or reads the stored ones.
     Extension,
 }
 
 impl Kind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::Look,
         Self::Report,
@@ -87,12 +87,12 @@ impl Kind {
         Self::Extension,
     ];
 
-    /// Whether a longer wait costs less than no answer: no reader waits for it.
+    /// Returns true if a longer timeout applies, because no reader waits for the answer.
     const fn is_patient(self) -> bool {
         matches!(self, Self::Change | Self::Attend | Self::Extension)
     }
 
-    /// The word in metrics and `/status`.
+    /// The name in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Look => "look",
@@ -123,14 +123,14 @@ pub struct Counts {
     pub answered: u64,
     /// Requests that failed, or were not answered in time.
     pub silent: u64,
-    /// Requests that were not sent, because earlier ones had not been answered.
+    /// Requests that were not sent because the circuit breaker was open.
     pub held_back: u64,
-    /// The time that answers took, all together.
+    /// The total time of answered requests.
     pub answer_time: Duration,
 }
 
 impl Guard {
-    /// Guards a directory, each of whose answers may take `timeout`.
+    /// Wraps a directory; requests for which a reader waits time out after `timeout`.
     pub fn new(directory: Arc<dyn Directory>, timeout: Duration) -> Self {
         Self {
             directory,
@@ -144,8 +144,8 @@ impl Guard {
         }
     }
 
-    /// Has `listener` hear which blocks of a group nodes other than the asking one hold, whenever an answer
-    /// tells. It must not wait. Only the first listener counts.
+    /// Calls `listener` for each answer that reports which blocks of a group other nodes hold. It must not
+    /// block. Later calls of `listen` have no effect.
     pub fn listen(&self, listener: impl Fn(Group, u32) + Send + Sync + 'static) {
         let _ = self.presence.set(Listener(Box::new(listener)));
     }
@@ -156,12 +156,12 @@ impl Guard {
         }
     }
 
-    /// Whether the directory answered the last time.
+    /// Returns true if the directory answered the last request.
     pub fn answers(&self) -> bool {
         !self.is_silent.load(Ordering::Relaxed)
     }
 
-    /// The requests of each kind until now.
+    /// The requests of each kind so far.
     pub fn counts(&self) -> [(Kind, Counts); Kind::ALL.len()] {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Kind::ALL.map(|kind| {
@@ -176,8 +176,8 @@ impl Guard {
         })
     }
 
-    /// As [`Directory::locate`], about one block. Looks of a node at blocks of one group that begin at the
-    /// same moment are one request.
+    /// As [`Directory::locate`], for one block. Concurrent look-ups of a node in one group are combined into
+    /// one request.
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl Guard {
         loop {
             match self.looks.join(me, group, block.index) {
                 Part::Follower(answer) => {
-                    // If the leader was dropped, this look begins anew.
+                    // If the leader was dropped, this look-up starts again.
                     if let Ok(answer) = answer.await {
                         return answer;
                     }
@@ -223,12 +223,12 @@ impl Guard {
         }
     }
 
-    /// Claims blocks of a group again that `node` is fetching, by their index in the version. Another node
-    /// may have claimed one of them in between: then both fetch it.
+    /// Renews the claims of `node` to blocks of a group that it is fetching, given by their index in the
+    /// version. If another node has claimed one of them since, both fetch it.
     ///
     /// # Errors
     ///
-    /// The directory does not answer. It is told everything again once it does.
+    /// The directory does not answer. The node reports everything again once it does.
     pub async fn claim(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
         let claimed = self.directory.locate(node, group, indexes, &[]);
         let claimed = self.ask(Kind::Report, claimed).await;
@@ -239,7 +239,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// The directory does not answer. It is told everything again once it does.
+    /// The directory does not answer. The node reports everything again once it does.
     pub async fn held(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
         let report = self.directory.held(node, group, indexes);
         let reported = self.ask(Kind::Report, report).await;
@@ -269,7 +269,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// The directory does not answer, or not about each copy.
+    /// The directory does not answer, or not for every copy.
     pub async fn leave(
         &self,
         node: NodeId,
@@ -290,7 +290,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// The directory does not answer. The weights may count twice, here and there.
+    /// The directory does not answer. The weights may then count twice, on the node and in the directory.
     pub async fn take(&self, group: Group, weights: &[(u32, u64)]) -> Result<(), Silent> {
         self.ask(Kind::Leave, self.directory.take(group, weights)).await
     }
@@ -322,12 +322,12 @@ impl Guard {
         self.ask(Kind::Mark, self.directory.mark(node, marker)).await
     }
 
-    /// Notes that a report did not reach the directory.
+    /// Records that a report did not reach the directory.
     pub(crate) fn lost_report(&self) {
         self.has_lost_reports.store(true, Ordering::Relaxed);
     }
 
-    /// Whether reports were lost since the last call.
+    /// Returns true if reports were lost since the last call.
     pub(crate) fn take_lost_reports(&self) -> bool {
         self.has_lost_reports.swap(false, Ordering::Relaxed)
     }

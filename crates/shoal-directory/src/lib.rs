@@ -1,17 +1,19 @@
-//! Which nodes hold a block, which node fetches it, and what it is worth to all of them: the directory of D4N
-//! (dissertation 4.5.1 and 4.5.3).
+//! The directory of D4N: which nodes hold a block, which node fetches it, and its global weight (dissertation
+//! 4.5.1 and 4.5.3).
 //!
-//! Every entry is **soft**. A directory may answer late, wrongly or not at all, forget entries and bring old
-//! ones back: that costs a hop or a fetch, and never a byte. So nothing here is awaited for correctness, and
-//! a node that gets no answer goes on without one (decision 0029).
+//! Every entry is **soft**. A directory may answer late, wrongly or not at all, lose entries and restore old
+//! ones: that costs a hop or a fetch, but never a wrong byte. So correctness never depends on an answer, and
+//! a node without one proceeds without the directory (decision 0029).
 //!
-//! - [`Directory`]: what nodes ask of a directory, and the two that ship: [`embedded`] for the nodes of one
-//!   process, [`redis`] for those of a cluster. Both pass one conformance suite, `tests/conformance.rs`.
-//! - [`names`]: whether a name may have changed, which every directory knows as well, and [`attachment`]:
-//!   when a node may believe that.
-//! - [`extensions`]: notes of features about blocks.
-//! - [`guard`]: bounds the time that a directory may take, and leaves one that does not answer alone.
-//! - [`reporter`]: tells a directory what a node holds, in batches that no reader waits for.
+//! - [`Directory`]: the requests of nodes to a directory, and its two implementations: [`embedded`] for the
+//!   nodes of one process, [`redis`] for those of a cluster. Both pass one conformance suite,
+//!   `tests/conformance.rs`.
+//! - [`names`]: whether a name may have changed, which every directory tracks as well, and [`attachment`]:
+//!   when a node may rely on that.
+//! - [`extensions`]: annotations of blocks.
+//! - [`guard`]: bounds the response time of a directory, and stops sending requests to one that does not
+//!   answer.
+//! - [`reporter`]: reports the blocks of a node to a directory, in batches for which no reader waits.
 
 pub mod attachment;
 pub mod embedded;
@@ -30,31 +32,30 @@ use shoal_policy::{BlockId, NodeId, VersionId};
 /// The number of consecutive blocks of a version that share an entry.
 pub const GROUP_BLOCKS: u32 = 32;
 
-/// An entry that no node has changed for so long is forgotten. Nodes report what they hold again within
-/// this time.
+/// An entry expires after this time without a change. Nodes report their blocks again within it.
 pub const ENTRY_LIFE: Duration = Duration::from_hours(1);
 
-/// A claim ends after this time, so that a node that dies while it fetches a block does not keep others from
-/// fetching it.
+/// A claim expires after this time, so that a node that dies while fetching a block does not prevent others
+/// from fetching it.
 pub const CLAIM_LIFE: Duration = Duration::from_secs(10);
 
-/// The number of nodes that an entry names as holders of a block. A node beyond them holds its copy unseen.
+/// The maximum number of holders in an entry. Copies on further nodes are not recorded.
 pub const HOLDERS_MAX: usize = 32;
 
-/// The number of markers of a node, see [`Directory::mark`]. The markers of a node lie on different members
-/// of a directory that has several.
+/// The number of markers of a node, see [`Directory::mark`]. If the directory has several servers, the
+/// markers are spread over them.
 pub const MARKERS: u16 = 16;
 
-/// A marker that its node has not renewed for so long is forgotten.
+/// A marker expires after this time without renewal.
 pub const MARKER_LIFE: Duration = Duration::from_mins(1);
 
-/// The state that a node has not told again for so long is forgotten. Nodes tell it once a second.
+/// The state of a node expires after this time. Nodes send it once a second.
 pub const STATE_LIFE: Duration = Duration::from_secs(5);
 
-/// No global weight is greater. Every directory counts exactly up to it.
+/// The maximum global weight. Every directory counts exactly up to it.
 pub const WEIGHT_MAX: u64 = 1 << 53;
 
-/// Consecutive blocks of one version whose entries are together.
+/// Consecutive blocks of one version that share an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Group {
     /// The version.
@@ -64,7 +65,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// The group that a block belongs to.
+    /// The group of a block.
     pub const fn of(block: BlockId) -> Self {
         Self {
             version: block.version,
@@ -73,80 +74,81 @@ impl Group {
     }
 }
 
-/// Where a block is that the asking node lacks.
+/// The location of a block that the requesting node lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Located {
-    /// These nodes hold it, in no particular order. Never empty, and without the asking node and those that
-    /// do not count.
+    /// These nodes hold it, in no particular order. Never empty; excludes the requesting node and those in
+    /// `without`.
     Held(Vec<NodeId>),
-    /// No node holds it, and this one is about to: it fetches the block.
+    /// No node holds it, but this node is fetching it.
     Claimed(NodeId),
-    /// No node holds it, and the asking node is to fetch it: others are sent to the asking node for
+    /// No node holds it, and the requesting node must fetch it: other nodes are directed to it for
     /// [`CLAIM_LIFE`].
     Yours,
 }
 
-/// Outcome of [`Directory::leave`] for a copy that a node is about to give up (Algorithm 3, lines 26-42).
+/// Outcome of [`Directory::leave`] for a copy that a node is about to evict (Algorithm 3, lines 26-42).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// Other nodes hold the block. The asking node is no longer among them, and the weight of its copy was
-    /// added to the block's global weight.
+    /// Other nodes hold the block. The requesting node was removed from the holders, and the weight of its
+    /// copy was added to the block's global weight.
     Copied,
-    /// No other node holds it, so the asking node decides what its weights together are worth. The entry
-    /// stays, with this global weight. If the node makes that a part of the copy's weight, it takes it out
-    /// ([`Directory::take`]); if the block leaves, its entry ends anyway.
+    /// No other node holds it, so the requesting node decides by the sum of both weights. The entry stays,
+    /// with this global weight. If the node adds it to the copy's weight, it subtracts it here
+    /// ([`Directory::take`]); if the block is evicted, its entry is removed anyway.
     Last(u64),
 }
 
-/// Answers about blocks of one group, and what came along with them.
+/// Answers for blocks of one group, and the holders of the rest of the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answers<T> {
-    /// An answer for each block that was asked about, in the same order.
+    /// An answer for each requested block, in the same order.
     pub each: Vec<T>,
-    /// The blocks of the group that nodes other than the asking one hold, a bit for each by its place in the
-    /// group. A node learns from it how complete an object is, without a question of its own.
+    /// Bit mask of the blocks in the group that nodes other than the requesting one hold. It shows a node how
+    /// complete an object is, without a separate request.
     pub elsewhere: u32,
 }
 
-/// All that a directory knows about a block.
+/// Everything that a directory knows about a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The nodes that hold it, in no particular order.
     pub holders: Vec<NodeId>,
-    /// The node that is about to fetch it.
+    /// The node that is fetching it.
     pub claimant: Option<NodeId>,
-    /// The uses of its copies by nodes that did not hold it, and those of copies that have left.
+    /// Uses by nodes that did not hold a copy, and the weights of evicted copies.
     pub global_weight: u64,
 }
 
-/// State that a node shares with the others: its ranks, and whether it takes pushes (dissertation 4.5.3).
+/// The state that a node shares with the others: its ranks, and whether it accepts pushes (dissertation
+/// 4.5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeState {
     /// The node.
     pub node: NodeId,
-    /// The greatest rank of a block that left a node, as far as this one knows.
+    /// The greatest rank of a block evicted on any node, as far as this one knows.
     pub age: u64,
     /// The average rank of its blocks.
     pub average_rank: u64,
-    /// Whether it takes blocks that no reader of it waits for.
+    /// True if it accepts pushed blocks.
     pub takes_pushes: bool,
 }
 
-/// The directory gives no answer that can be used. A node goes on without it.
+/// The directory gave no usable answer. A node proceeds without it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the directory does not answer: {0}")]
 pub struct Silent(pub String);
 
-/// Knows which nodes hold which blocks, as far as they have told.
+/// Knows which nodes hold which blocks, according to their reports.
 ///
-/// Methods may be called at the same time. A future that is dropped may have had its effect.
+/// Methods may be called concurrently. A future that is dropped may have taken effect.
 pub trait Directory: names::Names + extensions::Extensions + fmt::Debug + Send + Sync {
-    /// Says where blocks of a group are, each given by its index in the version, for a node that lacks them;
-    /// the answers come in the same order. If no node holds a block, and no other node claims it, the asking
-    /// node does from now on. The copies and claims of the nodes in `without` do not count: the asking node
-    /// has tried them in vain. Their entries stay.
+    /// Locates blocks of a group, each given by its index in the version, for node `me`, which lacks them;
+    /// answers are in the same order. If no node holds a block and no other node has claimed it, `me` claims
+    /// it. The copies and claims of the nodes in `without` are ignored, because `me` failed to get the block
+    /// from them, but not removed.
     ///
-    /// Of all nodes that ask at the same time about a block that no node holds, one gets
+    /// Of all nodes that concurrently look up a block that no node holds, exactly one gets
     /// [`Located::Yours`].
     fn locate<'a>(
         &'a self,
@@ -156,8 +158,8 @@ pub trait Directory: names::Names + extensions::Extensions + fmt::Debug + Send +
         without: &'a [NodeId],
     ) -> BoxFuture<'a, Result<Answers<Located>, Silent>>;
 
-    /// Notes that `node` holds these blocks of a group, by their index in the version. Its claims to them
-    /// end.
+    /// Records that `node` holds these blocks of a group, given by their index in the version, and ends its
+    /// claims to them.
     fn held<'a>(
         &'a self,
         node: NodeId,
@@ -165,8 +167,8 @@ pub trait Directory: names::Names + extensions::Extensions + fmt::Debug + Send +
         indexes: &'a [u32],
     ) -> BoxFuture<'a, Result<(), Silent>>;
 
-    /// Notes that `node` does not hold these blocks of a group, by their index in the version, and fetches
-    /// none of them.
+    /// Records that `node` neither holds nor fetches these blocks of a group, given by their index in the
+    /// version.
     fn dropped<'a>(
         &'a self,
         node: NodeId,
@@ -174,14 +176,14 @@ pub trait Directory: names::Names + extensions::Extensions + fmt::Debug + Send +
         indexes: &'a [u32],
     ) -> BoxFuture<'a, Result<(), Silent>>;
 
-    /// Adds uses to the global weights of blocks of a group, each given by its index in the version: other
-    /// nodes' caches served it so many times. A block that no node holds has no weight.
+    /// Adds weights to the global weights of blocks of a group, each given by its index in the version, for
+    /// uses served from other nodes' caches. Blocks that no node holds are ignored.
     fn used<'a>(&'a self, group: Group, uses: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>>;
 
-    /// Notes that `node` is about to give up copies of blocks of a group, each given by its index in the
-    /// version and the weight of the copy. The answers come in the same order.
+    /// Announces that `node` is about to evict copies of blocks of a group, each given by its index in the
+    /// version and the weight of the copy. Answers are in the same order.
     ///
-    /// Of the nodes that hold a block and leave it at the same time, one gets [`Left::Last`].
+    /// If all holders of a block announce this concurrently, exactly one gets [`Left::Last`].
     fn leave<'a>(
         &'a self,
         node: NodeId,
@@ -189,19 +191,17 @@ pub trait Directory: names::Names + extensions::Extensions + fmt::Debug + Send +
         leaving: &'a [(u32, u64)],
     ) -> BoxFuture<'a, Result<Answers<Left>, Silent>>;
 
-    /// Takes weights out of the global weights of blocks of a group, each given by its index in the version:
-    /// a last copy has them now, or takes them along to another node. What was added since the node asked
-    /// stays.
+    /// Subtracts weights from the global weights of blocks of a group, each given by its index in the
+    /// version, because they were added to a last copy. Weight added since the answer to `leave` stays.
     fn take<'a>(&'a self, group: Group, weights: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>>;
 
-    /// Shows the entry of a block. Empty if the directory knows nothing of it.
+    /// Returns the entry of a block; empty if the directory has none.
     fn entry(&self, block: BlockId) -> BoxFuture<'_, Result<Entry, Silent>>;
 
-    /// Tells the state of a node. Returns those of all nodes that have told theirs within [`STATE_LIFE`].
+    /// Sends the state of a node. Returns those of all nodes that have sent theirs within [`STATE_LIFE`].
     fn exchange(&self, mine: NodeState) -> BoxFuture<'_, Result<Vec<NodeState>, Silent>>;
 
-    /// Renews a marker of `node`, below [`MARKERS`]. Returns whether the directory still has all that it had
-    /// when the marker was renewed last. If not, it may have lost entries of the node: the node reports what
-    /// it holds again.
+    /// Renews a marker of `node`, below [`MARKERS`]. Returns true if the marker still existed. If not, the
+    /// directory may have lost entries of the node, which then reports its blocks again.
     fn mark(&self, node: NodeId, marker: u16) -> BoxFuture<'_, Result<bool, Silent>>;
 }

@@ -11,8 +11,8 @@
 //!
 //! The keys about names are in [`names`], those about extensions in [`extensions`].
 //!
-//! Each request is one script on one key, so it has one slot of a cluster, and the time is that of its
-//! server.
+//! Each request is one script on one key, so it uses one slot of a cluster, and its times are by that
+//! server's clock.
 
 mod bounded;
 mod extensions;
@@ -52,7 +52,7 @@ pub struct Redis {
     scripts: Scripts,
     names: NameScripts,
     extensions: ExtensionScripts,
-    /// Whether a server that was replaced may answer on unless it refuses writes without replicas.
+    /// True if a replaced server may continue to answer unless it rejects writes without replicas.
     needs_replicas: bool,
 }
 
@@ -70,11 +70,12 @@ struct Scripts {
 }
 
 impl Redis {
-    /// The Redis of `settings`. It is connected to by the first request, within a runtime of tokio.
+    /// Creates a directory in the Redis of `settings`. The first request, which needs a Tokio runtime,
+    /// connects to it.
     ///
     /// # Errors
     ///
-    /// Fails if the settings lead to no Redis. It need not answer yet.
+    /// Fails if the settings are invalid. Redis need not be reachable yet.
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
         let script = |code: &str| Script::new(&[include_str!("redis/entries.lua"), code].concat());
         Ok(Self {
@@ -97,7 +98,7 @@ impl Redis {
         })
     }
 
-    /// A request about a group.
+    /// Prepares a request about a group.
     fn about<'a>(&self, script: &'a Script, group: Group) -> ScriptInvocation<'a> {
         let Group { version, number } = group;
         script.key(format!("{}:b:{version}:{number}", self.prefix))
@@ -121,7 +122,7 @@ impl Redis {
     }
 }
 
-/// Reads the answer about one block.
+/// Parses the answer about one block.
 fn located(answer: &[u8]) -> Result<Located, Silent> {
     match answer.split_first() {
         Some((b'y', [])) => Ok(Located::Yours),
@@ -209,7 +210,7 @@ impl Directory for Redis {
                 request.arg(index).arg(weight);
             }
             let (answer, elsewhere): (Vec<i64>, u32) = self.link.run(&request).await?;
-            // A negative number stands for a block that other nodes hold.
+            // A negative number means that other nodes hold the block.
             let left = |number: i64| u64::try_from(number).map_or(Left::Copied, Left::Last);
             Ok(Answers {
                 each: answer.into_iter().map(left).collect(),
@@ -268,7 +269,7 @@ fn bytes(node: NodeId) -> [u8; NODE_BYTES] {
     node.0.to_be_bytes()
 }
 
-/// The nodes of a list. Bytes that are no whole node are left out.
+/// The nodes of a list. An incomplete node at the end is ignored.
 fn nodes(list: &[u8]) -> Vec<NodeId> {
     let (nodes, _rest) = list.as_chunks::<NODE_BYTES>();
     nodes
@@ -287,7 +288,7 @@ fn to_text(state: NodeState) -> String {
     format!("{age} {average_rank} {}", u8::from(takes_pushes))
 }
 
-/// Reads what [`to_text`] wrote. `None` if it did not.
+/// Inverse of [`to_text`]; `None` if the text is malformed.
 fn of_text(node: NodeId, told: &[u8]) -> Option<NodeState> {
     let mut words = std::str::from_utf8(told).ok()?.split(' ');
     let state = NodeState {

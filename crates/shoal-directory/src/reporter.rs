@@ -1,10 +1,10 @@
-//! Tells a directory what a node holds, in batches that no reader waits for.
+//! Reports the blocks of a node to a directory, in batches for which no reader waits.
 //!
-//! Each change of the node's store is a report, and so is each use of another node's copy. Reports of 10 ms
-//! go together, one request for each group of blocks and each kind. A report may get lost: the directory was
-//! silent, or the node had too many of them. So the node tells everything that it holds again after a loss,
-//! when the directory has lost one of the node's markers, and in any case twice within the life of an entry.
-//! Of everything, the blocks that it fetches come first, and then those that were used last.
+//! Each change of the node's store is a report, and so is each use of another node's copy. Reports are
+//! batched for 10 ms, with one request per group of blocks and kind. A report may be lost if the directory
+//! does not answer or too many reports are queued. So the node reports all its blocks again after a loss,
+//! when the directory has lost one of the node's markers, and at least twice within the life of an entry:
+//! first the blocks that it is fetching, then the most recently used ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,48 +19,49 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use crate::guard::Guard;
 use crate::{ENTRY_LIFE, Group, MARKERS, Silent};
 
-/// The time for which reports wait for each other.
+/// How long reports are collected into a batch.
 const BATCH_TIME: Duration = Duration::from_millis(10);
 
-/// The number of reports that go together at most.
+/// The maximum number of reports in a batch.
 const BATCH_MAX: usize = 1024;
 
-/// The number of reports that wait at most. At 5,000 changes of the store a second these are three seconds.
+/// The maximum number of queued reports: three seconds' worth at 5,000 changes of the store per second.
 const WAITING_MAX: usize = 16 << 10;
 
-/// The number of requests under way.
+/// The maximum number of concurrent requests.
 const REQUESTS: usize = 8;
 
-/// The number of requests under way that tell claims. Until they are told, other nodes fetch the same blocks.
+/// The maximum number of concurrent requests that report claims. Until they arrive, other nodes fetch the
+/// same blocks.
 const CLAIM_REQUESTS: usize = 64;
 
-/// The pause between the renewals of two markers: a directory that has lost everything is noticed within this
-/// time, and one that has lost a sixteenth within two seconds.
+/// The interval between renewals of single markers: the loss of all entries is noticed within this time, and
+/// that of a sixteenth within two seconds.
 const MARKER_PAUSE: Duration = Duration::from_millis(100);
 
-/// The pause after some groups while a node tells everything: 1,000 groups a second at most. A node that is
-/// busy wakes late from each pause, so there are few of them.
+/// The pause after [`RETELL_GROUPS`] groups while a node reports everything, which limits it to 1,000 groups
+/// per second. A busy node wakes late from each pause, so there are few of them.
 const RETELL_PAUSE: Duration = Duration::from_millis(10);
 
-/// The number of groups that are told between two pauses.
+/// The number of groups reported between two pauses.
 const RETELL_GROUPS: usize = 10;
 
-/// Entries are renewed at this interval.
+/// The interval at which entries are renewed.
 const RENEWAL: Duration = Duration::from_mins(30);
 const _: () = assert!(RENEWAL.as_secs() * 2 <= ENTRY_LIFE.as_secs());
 
-/// A change of what a node holds.
+/// A change of a block on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Change {
-    /// The node holds the block from now on.
+    /// The node now holds the block.
     Held,
-    /// The node holds it no longer, or does not fetch it after all.
+    /// The node no longer holds the block, or has given up fetching it.
     Dropped,
 }
 
-/// The blocks that a node holds or fetches, for a directory that has forgotten them.
+/// The blocks that a node holds or fetches, to report them again.
 pub trait Inventory: Send + Sync {
-    /// The blocks that the node has claimed and does not hold yet.
+    /// The blocks that the node has claimed but does not hold yet.
     fn claims(&self) -> Vec<BlockId>;
 
     /// All blocks that the node holds, the most useful ones first.
@@ -74,7 +75,7 @@ enum Report {
     Used(u64),
 }
 
-/// Takes the reports of a node.
+/// Accepts the reports of a node.
 #[derive(Clone, Debug)]
 pub struct Reporter {
     reports: mpsc::Sender<(BlockId, Report)>,
@@ -89,7 +90,7 @@ pub struct Reporting {
     reports: mpsc::Receiver<(BlockId, Report)>,
 }
 
-/// A request to the directory about one group: blocks by their index, for uses with the weights to add.
+/// A request to the directory about one group: blocks by index, for uses with the weight to add.
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
     Held(Vec<u32>),
@@ -98,7 +99,7 @@ enum Request {
 }
 
 impl Reporter {
-    /// Reports of `node` to a directory, and the task that sends them.
+    /// Creates the reporter of `node`, and the task that sends its reports.
     pub fn new(node: NodeId, guard: &Arc<Guard>) -> (Self, Reporting) {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
         let reporting = Reporting {
@@ -113,22 +114,23 @@ impl Reporter {
         (reporter, reporting)
     }
 
-    /// Reports a change. Never waits: a report that finds no room is lost, and made up for later.
+    /// Reports a change. Never blocks: if the queue is full, the report is lost, and the node later reports
+    /// everything again.
     pub fn report(&self, block: BlockId, change: Change) {
         if self.reports.try_send((block, Report::Changed(change))).is_err() {
             self.guard.lost_report();
         }
     }
 
-    /// Reports that another node's copy of a block was used, and what that adds to the block's global weight.
-    /// Never waits: a use that finds no room is not counted.
+    /// Reports a use of another node's copy, which adds `weight` to the block's global weight. Never blocks:
+    /// if the queue is full, the use is not counted.
     pub fn used(&self, block: BlockId, weight: u64) {
         let _ = self.reports.try_send((block, Report::Used(weight)));
     }
 }
 
 impl Reporting {
-    /// Sends reports, and keeps the directory true, until `stopping` ends.
+    /// Sends reports, and keeps the directory's entries up to date, until `stopping` ends.
     pub async fn run(self, inventory: impl Inventory, stopping: impl Future<Output = ()>) {
         let Self { node, guard, reports } = self;
         tokio::select! {
@@ -152,7 +154,7 @@ async fn send_reports(node: NodeId, guard: &Guard, mut reports: mpsc::Receiver<(
         let requests = requests_of(waiting.drain(..)).into_iter();
         stream::iter(requests)
             .for_each_concurrent(REQUESTS, |(group, request)| async move {
-                // The guard remembers a loss.
+                // The guard records a loss.
                 let _ = match request {
                     Request::Held(indexes) => guard.held(node, group, &indexes).await,
                     Request::Dropped(indexes) => guard.dropped(node, group, &indexes).await,
@@ -163,7 +165,7 @@ async fn send_reports(node: NodeId, guard: &Guard, mut reports: mpsc::Receiver<(
     }
 }
 
-/// The requests that tell some reports: the last change of each block, and the sum of its uses.
+/// Combines reports into requests: the last change of each block, and the sum of its uses.
 fn requests_of(reports: impl Iterator<Item = (BlockId, Report)>) -> Vec<(Group, Request)> {
     let (mut last, mut uses) = (HashMap::new(), HashMap::<BlockId, u64>::new());
     for (block, report) in reports {
@@ -193,7 +195,7 @@ fn requests_of(reports: impl Iterator<Item = (BlockId, Report)>) -> Vec<(Group, 
     changed.chain(used).collect()
 }
 
-/// Renews the markers of this node, and tells the directory everything when it may lack something.
+/// Renews the markers of this node, and reports all blocks when the directory may have lost entries.
 async fn keep_true(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
     let mut pause = interval(MARKER_PAUSE);
     pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -206,8 +208,8 @@ async fn keep_true(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
         let now = tokio::time::Instant::now();
         let is_old = told_at.is_none_or(|told: tokio::time::Instant| now >= told + RENEWAL);
         if is_old || !is_there || guard.take_lost_reports() {
-            // Markers that were lost together are renewed together, and before everything is told: what is
-            // lost from then on is noticed.
+            // All markers are renewed at once, and before everything is reported, so that a loss from then on
+            // is noticed.
             join_all((0..MARKERS).map(|marker| guard.mark(node, marker))).await;
             told_at = Some(now);
             tell_everything(node, guard, inventory).await;
@@ -215,20 +217,20 @@ async fn keep_true(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
     }
 }
 
-/// Claims first, and all at once: a block on its way from the lake is the one that other nodes are about to
-/// fetch, too.
+/// Reports all claims and blocks. Claims come first and without pauses, because other nodes are about to
+/// fetch the same blocks from the lake.
 async fn tell_everything(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
     let claims = stream::iter(grouped(inventory.claims())).map(Ok);
     let claimed = claims.try_for_each_concurrent(CLAIM_REQUESTS, |(group, indexes)| async move {
         guard.claim(node, group, &indexes).await
     });
     if claimed.await.is_err() {
-        // The guard remembers the loss; the next marker that is renewed begins anew.
+        // The guard records the loss; the next renewal of a marker starts again.
         return;
     }
     let blocks = inventory.blocks().await;
     let count = blocks.len();
-    // The directory may be far away, or busy: no request waits for the answer to the one before.
+    // The directory may be far away or busy, so requests are sent concurrently.
     let told = paced(grouped(blocks)).try_for_each_concurrent(REQUESTS, |(group, indexes)| async move {
         guard.held(node, group, &indexes).await
     });
@@ -237,7 +239,7 @@ async fn tell_everything(node: NodeId, guard: &Guard, inventory: &impl Inventory
     }
 }
 
-/// Blocks by their group, in the order in which the groups come first.
+/// Groups blocks, in the order of each group's first block.
 fn grouped(blocks: Vec<BlockId>) -> Vec<(Group, Vec<u32>)> {
     let mut place: HashMap<Group, usize> = HashMap::new();
     let mut groups: Vec<(Group, Vec<u32>)> = Vec::new();

@@ -20,7 +20,7 @@ const NAME: ObjectId = ObjectId([7; 16]);
 const LENGTH: Duration = Duration::from_mins(6);
 /// A replaced server answers for this long at most.
 const REPLACED_ANSWERS: Duration = Duration::from_secs(10);
-/// The lake carries a request out within this time of the node's last word about it, or never.
+/// The lake executes a request within this time after the node's last renewal, or never.
 const LATE_EFFECT: Duration = Duration::from_secs(40);
 const READER_PATIENCE: Duration = Duration::from_millis(20);
 const NODE_PATIENCE: Duration = TELL_PATIENCE;
@@ -29,13 +29,13 @@ const NODE_PATIENCE: Duration = TELL_PATIENCE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
     Nothing,
-    /// Tokens are believed although another node is detached.
+    /// Nodes rely on tokens although another node is detached.
     IgnoresOthers,
     /// A detached node changes names at once.
     ChangesUntoldAtOnce,
     /// A name that the directory has forgotten is settled at once.
     SettlesAtOnce,
-    /// A change is told once, and not renewed.
+    /// A change is reported once, and not renewed.
     NeverRenews,
     /// An answer is kept with the token that the name has after the lake was asked.
     TokenAfterAnswer,
@@ -170,7 +170,8 @@ impl World {
         }));
     }
 
-    /// Sends a request to the directory. It may be lost, carried out late, or answered in vain.
+    /// Sends a request to the directory. The request may be lost or executed late, and its answer may be
+    /// lost.
     fn ask<R: 'static>(
         &mut self,
         node: usize,
@@ -234,7 +235,7 @@ impl World {
         self.after(ATTEND_PAUSE, move |world| world.attend(node));
     }
 
-    /// Tells the directory of every change under way.
+    /// Reports every change under way to the directory.
     fn renew(&mut self, node: usize) {
         let now = self.now;
         let under_way = &mut self.nodes[node].under_way;

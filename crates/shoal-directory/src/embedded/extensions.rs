@@ -12,7 +12,7 @@ use super::{CHANGES_PER_LOOK, Embedded};
 use crate::extensions::{EXTENSIONS_MAX, Extension, Extensions, bounded};
 use crate::{Group, Silent};
 
-/// Extensions, each with the moment until which it lasts.
+/// Extensions, each with its expiry.
 type Lasting = Vec<(Extension, Instant)>;
 
 /// The extensions of groups.
@@ -26,7 +26,7 @@ struct Entries {
 }
 
 impl Entries {
-    /// Forgets the groups whose extensions are over, once in many changes.
+    /// Removes the groups whose extensions have expired, once in many changes.
     fn changed(&mut self, now: Instant) {
         self.changes += 1;
         if self.changes >= CHANGES_PER_LOOK {

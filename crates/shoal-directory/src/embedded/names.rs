@@ -34,7 +34,7 @@ struct Entries {
 struct NameEntry {
     token: Token,
     settled_at: Instant,
-    /// Changes under way, and until when.
+    /// Changes under way, with their expiry.
     changes: Vec<(Change, Instant)>,
     used_at: Instant,
 }
@@ -50,7 +50,7 @@ impl Default for KnownNames {
 }
 
 impl Entries {
-    /// The entry of a name, without changes that are over.
+    /// Returns the entry of a name without expired changes, creating it with token `fresh` if it is new.
     fn entry(&mut self, name: ObjectId, fresh: Token, now: Instant) -> &mut NameEntry {
         self.looks += 1;
         if self.looks >= CHANGES_PER_LOOK {
@@ -107,7 +107,7 @@ impl KnownNames {
         }
     }
 
-    /// Forgets everything, as a server does that is flushed.
+    /// Removes everything, as flushing a server does.
     #[cfg(test)]
     pub(crate) fn forget(&self) {
         self.names.lock().by_name.clear();

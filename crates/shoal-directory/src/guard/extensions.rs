@@ -11,7 +11,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// The directory does not answer. It may have noted the extension.
+    /// The directory does not answer. It may have stored the extension.
     pub async fn extend(&self, group: Group, extension: &Extension, life: Duration) -> Result<bool, Silent> {
         let noted = self.directory.extend(group, extension, life);
         self.ask(Kind::Extension, noted).await
@@ -21,7 +21,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// The directory does not answer. It forgets the extension when its time is over.
+    /// The directory does not answer. The extension expires by itself.
     pub async fn retract(&self, group: Group, name: &str) -> Result<(), Silent> {
         let forgotten = self.directory.retract(group, name);
         self.ask(Kind::Extension, forgotten).await

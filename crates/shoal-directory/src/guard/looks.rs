@@ -1,7 +1,7 @@
-//! Looks at blocks of one group that begin at the same moment: the first one asks for all.
+//! Combines concurrent look-ups of blocks in one group: the first one sends the request for all.
 //!
-//! A response that reads ahead looks for several blocks at once, and they are often of one group. The first
-//! look lets the others of its moment join, and then asks. A look whose leader was dropped begins anew.
+//! A response that reads ahead looks up several blocks at once, often in one group. The first look-up yields
+//! once to let others join, and then sends the request. If it is dropped before that, the others start again.
 
 use std::collections::HashMap;
 
@@ -13,33 +13,33 @@ use crate::{Group, Located, Silent};
 
 type Answer = Result<Located, Silent>;
 
-/// The looks that others may still join.
+/// The look-ups that others may still join.
 #[derive(Debug, Default)]
 pub(super) struct Looks(Mutex<HashMap<(NodeId, Group), Look>>);
 
-/// One request: the blocks that it is about, the leader's first, and the other looks that wait for it.
+/// One request: its blocks, the leader's first, and the other look-ups that wait for it.
 #[derive(Debug)]
 pub(super) struct Look {
     indexes: Vec<u32>,
     followers: Vec<oneshot::Sender<Answer>>,
 }
 
-/// The role of one look.
+/// The role of one look-up.
 pub(super) enum Part<'a> {
-    /// It asks for all.
+    /// It sends the request for all.
     Leader(Leader<'a>),
     /// It waits for the leader. An error if the leader was dropped.
     Follower(oneshot::Receiver<Answer>),
 }
 
-/// The right to ask. Dropped, it lets the looks that have joined begin anew.
+/// The right to send the request. If it is dropped, the look-ups that joined start again.
 pub(super) struct Leader<'a> {
     looks: &'a Looks,
     key: Option<(NodeId, Group)>,
 }
 
 impl Looks {
-    /// Joins the look of this moment, or begins one.
+    /// Joins the open look-up of this group, or opens one.
     pub(super) fn join(&self, me: NodeId, group: Group, index: u32) -> Part<'_> {
         let key = (me, group);
         let mut looks = self.0.lock();
@@ -62,7 +62,7 @@ impl Looks {
 }
 
 impl Leader<'_> {
-    /// Ends the moment: later looks are another request.
+    /// Closes the look-up to others; later ones form another request.
     pub(super) fn close(mut self) -> Look {
         let key = self.key.take().expect("a look is closed once");
         self.looks
@@ -82,7 +82,7 @@ impl Drop for Leader<'_> {
 }
 
 impl Look {
-    /// The blocks to ask about, by their index in the version.
+    /// The blocks to look up, by their index in the version.
     pub(super) fn indexes(&self) -> &[u32] {
         &self.indexes
     }

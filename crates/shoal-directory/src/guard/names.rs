@@ -20,7 +20,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// The directory does not answer. It may have noted the change.
+    /// The directory does not answer. It may have recorded the change.
     pub async fn begin(
         &self,
         name: ObjectId,
@@ -35,7 +35,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// The directory does not answer. The change ends by itself.
+    /// The directory does not answer. The change expires by itself.
     pub async fn end(&self, name: ObjectId, change: Change) -> Result<(), Silent> {
         self.ask(Kind::Change, self.directory.end(name, change)).await
     }

@@ -1,7 +1,7 @@
-//! A stream of replies of Redis that ends with an error before a reply becomes too large.
+//! A stream of Redis replies that fails before a reply becomes too large.
 //!
-//! The client keeps a reply in memory until it is whole. A server may be broken, or another one than it is
-//! taken for: a line or an array without an end must not fill the memory of a node.
+//! The client keeps a reply in memory until it is complete. The server may be broken or not a Redis at all,
+//! and an endless line or array must not fill the memory of a node.
 
 use std::io;
 use std::pin::Pin;
@@ -9,13 +9,13 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most bytes of a reply: all nodes of a large cluster have some hundred kilobytes.
+/// The maximum size of a reply. The states of all nodes of a large cluster take a few hundred kilobytes.
 const REPLY_BYTES_MAX: u64 = 8 << 20;
 
-/// The most values of a reply that may be announced before they come.
+/// The maximum number of announced values of a reply.
 const VALUES_MAX: u64 = 1 << 20;
 
-/// The longest line of a reply: a length, an error, or a short value.
+/// The maximum length of a line of a reply: a length, an error, or a short value.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// A stream whose replies are bounded.
@@ -24,14 +24,14 @@ pub(super) struct Bounded<S> {
     scanner: Scanner,
 }
 
-/// Follows the bytes of replies.
+/// Parses the framing of replies.
 #[derive(Debug, Default)]
 struct Scanner {
-    /// Bytes of the reply so far, those of announced texts included.
+    /// Bytes of the reply so far, including announced strings.
     bytes: u64,
-    /// Values of the reply that are still to come.
+    /// Remaining values of the reply.
     pending: u64,
-    /// Bytes of a text that are still to come, with its line end.
+    /// Remaining bytes of a string, including its line end.
     text: u64,
     /// The line so far.
     line: Vec<u8>,
@@ -47,7 +47,7 @@ impl<S> Bounded<S> {
 }
 
 impl Scanner {
-    /// Takes the next bytes.
+    /// Scans the next bytes.
     fn take(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
         while !bytes.is_empty() {
             if self.text > 0 {
@@ -77,13 +77,13 @@ impl Scanner {
         Ok(())
     }
 
-    /// Reads a line, which is a value or announces one.
+    /// Parses a line, which is a value or announces one.
     fn line_ends(&mut self) -> Result<(), &'static str> {
         self.bytes += self.line.len() as u64;
         let (kind, rest) = self.line.split_first().expect("a line has its end");
         let number = || {
             let text = std::str::from_utf8(rest).unwrap_or_default().trim_ascii();
-            // -1 is the absence of a value.
+            // -1 means null.
             text.parse::<i64>().map(|number| u64::try_from(number).ok())
         };
         let unreadable = "a reply cannot be read";
@@ -99,7 +99,7 @@ impl Scanner {
                 let pairs = number().map_err(|_| unreadable)?.unwrap_or_default();
                 values = pairs.saturating_mul(2);
             }
-            // Attributes stand before a value.
+            // Attributes precede a value.
             b'|' => {
                 let attributes = number().map_err(|_| unreadable)?.unwrap_or_default();
                 values = attributes.saturating_mul(2).saturating_add(1);

@@ -73,7 +73,7 @@ impl Extensions for Redis {
         async move {
             let request = self.about_extensions(&self.extensions.extensions, group);
             let answer: Vec<(Vec<u8>, Vec<u8>)> = self.link.run(&request).await?;
-            // A field that no node of this build has written is none.
+            // Fields that are not valid extensions are ignored.
             let extensions = answer.iter().filter_map(|(name, value)| {
                 let name = std::str::from_utf8(name).ok()?;
                 Extension::new(name, value).ok()

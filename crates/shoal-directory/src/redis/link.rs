@@ -1,4 +1,4 @@
-//! The connection to Redis: made in the background, and made anew when it does not bring answers.
+//! The connection to Redis: established in the background, and replaced when it no longer yields answers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::sentinel::Sentinels;
 use super::settings::PATIENCE;
 use crate::Silent;
 
-/// The pause between two tries to connect.
+/// The minimum pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The servers, as they are connected to.
+/// How to connect to the servers.
 pub(super) enum Connector {
     Single(ConnectionInfo),
     Cluster(Box<ClusterClient>),
@@ -50,16 +50,17 @@ struct Shared {
 #[derive(Default)]
 struct State {
     connection: Option<Connection>,
-    /// Counts connections, so that an old request says nothing about a new one.
+    /// Counts connections, so that the outcome of a request on an old connection is not attributed to a new
+    /// one.
     number: u64,
     tried_at: Option<Instant>,
-    /// Since when requests have got no answer.
+    /// When requests began to go unanswered.
     silent_since: Option<Instant>,
     /// Why there is no connection.
     why: Option<String>,
 }
 
-/// A request on its way. If it is dropped without an answer, the link learns that.
+/// A request in flight. If it is dropped without an answer, the link counts that as silence.
 struct Pending<'a> {
     link: &'a Link,
     number: u64,
@@ -86,7 +87,8 @@ impl Link {
         }))
     }
 
-    /// Runs a script. Fails at once without a connection, and has one made; waits for the very first one.
+    /// Runs a script. Without a connection it fails at once and starts connecting, except that it waits for
+    /// the very first connection.
     pub(super) async fn run<A: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<A, Silent> {
         let (connection, number) = self.first_connection().await?;
         let mut pending = Pending {
@@ -102,7 +104,7 @@ impl Link {
         answer
             .inspect(|_| self.0.state.lock().silent_since = None)
             .map_err(|error: RedisError| {
-                // A connection to a cluster follows its members itself.
+                // A cluster connection follows changes of its members itself.
                 if !follows && is_over(&error) {
                     self.disconnect(number, &error.to_string());
                 }
@@ -110,8 +112,7 @@ impl Link {
             })
     }
 
-    /// The connection. While the first one is being made, no request has failed yet, and each may wait for
-    /// it.
+    /// Returns the connection, waiting for it only during the first attempt to connect.
     async fn first_connection(&self) -> Result<(Connection, u64), Silent> {
         let mut tried = std::pin::pin!(self.0.tried.notified());
         tried.as_mut().enable();
@@ -160,7 +161,7 @@ impl Link {
         self.0.tried.notify_waiters();
     }
 
-    /// Gives a connection up, unless it has been replaced.
+    /// Drops a connection unless it has been replaced.
     fn disconnect(&self, number: u64, why: &str) {
         let mut state = self.0.state.lock();
         if state.number == number {
@@ -187,8 +188,8 @@ impl Drop for Pending<'_> {
     }
 }
 
-/// Returns whether a connection brings no more answers, or leads to a server that is no master any more, or
-/// may not be: one that has lost its replicas.
+/// Returns true if a connection is broken, or leads to a server that is no longer master, or may not be
+/// because it has lost its replicas.
 fn is_over(error: &RedisError) -> bool {
     let is_elsewhere = matches!(
         error.code(),

@@ -46,7 +46,7 @@ impl Redis {
         script.key(format!("{}:o:{}", self.prefix, hex(&name.0)))
     }
 
-    /// A request that gives the name a token if it has none.
+    /// Prepares a request that gives the name the token `fresh` if it has none.
     fn settling<'a>(&self, script: &'a Script, name: ObjectId, fresh: Token) -> ScriptInvocation<'a> {
         let mut request = self.about_name(script, name);
         request

@@ -31,7 +31,7 @@ pub(super) struct Node {
     _driver: Arc<Driver>,
 }
 
-/// The task that moves the bytes of a connection. A server that sends nothing must not keep it.
+/// The task that drives a connection, aborted on drop because a silent server would keep it alive.
 struct Driver(AbortHandle);
 
 impl Drop for Driver {
@@ -40,13 +40,13 @@ impl Drop for Driver {
     }
 }
 
-/// Has connections by TLS trust servers so from now on.
+/// Sets the trust of all further TLS connections.
 pub(super) fn trust(tls: TlsConnector) {
     *TRUST.lock() = Some(tls);
 }
 
 impl Node {
-    /// Connects to a server, and proves the identity of this node to it.
+    /// Connects to a server and authenticates.
     pub(super) async fn connect(info: &ConnectionInfo, within: Duration) -> RedisResult<Self> {
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
         let connecting = Self::connect_now(info, config);

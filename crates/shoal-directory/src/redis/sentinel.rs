@@ -1,4 +1,4 @@
-//! The master that Sentinels watch: each is asked in turn, and the server that one names has to be a master.
+//! Finds the master through Sentinels: queries them in turn, and checks that the named server is a master.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use redis::{ConnectionInfo, ErrorKind, RedisError, RedisResult, cmd};
 
 use super::node::Node;
 
-/// A Sentinel that takes longer is passed over.
+/// Timeout after which a Sentinel is skipped.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The Sentinels, and the name of the master that they watch.
 pub(super) struct Sentinels {
-    /// Where they are.
+    /// The addresses of the Sentinels.
     pub(super) hosts: Vec<ConnectionInfo>,
     /// The name of the master.
     pub(super) name: String,
-    /// How the master is reached, but for its address.
+    /// Builds the connection settings of the master from its address.
     pub(super) master: Box<dyn Fn(String, u16) -> RedisResult<ConnectionInfo> + Send + Sync>,
 }
 

@@ -1,4 +1,4 @@
-//! Where Redis is, and how a node proves its identity to it.
+//! The address of Redis, and the credentials of a node.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,30 +18,29 @@ use super::link::Connector;
 use super::node;
 use super::sentinel::Sentinels;
 
-/// A connection must be made within this time, and one that brings no answer for so long is given up.
+/// Timeout for connecting, and time without an answer after which a connection is dropped.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where Redis is, and how a node proves its identity to it.
+/// The address of Redis, and the credentials of a node.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `redis://host:port`, `redis-cluster://host:port,…` or `redis-sentinel://host:port,…/name`; with
-    /// `rediss` in place of `redis` for TLS. A port may be left out: it is 6379 then, and 26379 of a
-    /// Sentinel.
+    /// `rediss` in place of `redis` for TLS. The default port is 6379, for Sentinels 26379.
     pub url: String,
-    /// The user, where Redis has users.
+    /// The user, if Redis uses ACLs.
     pub user: Option<String>,
-    /// Its password, or that of all clients.
+    /// The password of the user, or the one shared by all clients.
     pub password: Option<Secret>,
-    /// The certificates, in PEM, that sign those of the servers; `None` for those that the system trusts.
+    /// PEM file of the certificate authorities for the servers; `None` for those that the system trusts.
     pub ca_file: Option<PathBuf>,
-    /// Keys begin with this and a colon.
+    /// Prefix of all keys, followed by a colon.
     pub prefix: String,
 }
 
-/// The settings do not lead to a Redis. No message contains a password.
+/// Why the settings are invalid. No message contains a password.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// The URL is none of a Redis.
+    /// The URL is not a Redis URL.
     #[error(
         "`{0}` is not a URL of Redis\nhint: write redis://HOST:PORT, redis-cluster://HOST:PORT,... or redis-sentinel://HOST:PORT,.../NAME, with rediss for TLS"
     )]
@@ -60,7 +59,7 @@ pub enum SettingsError {
         /// The reason.
         error: io::Error,
     },
-    /// The client cannot be set up.
+    /// The client cannot be created.
     #[error("the connection to Redis cannot be set up: {0}")]
     Client(#[from] RedisError),
 }
@@ -81,7 +80,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// Fails if it does not lead to a Redis.
+    /// Fails if the URL is invalid, or a certificate file is set for a connection without TLS.
     pub fn check(&self) -> Result<(), SettingsError> {
         let (_, is_tls) = parse(&self.url)?;
         if self.ca_file.is_some() && !is_tls {
@@ -90,17 +89,17 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether Sentinels say which server to ask.
+    /// Returns true if the URL names Sentinels.
     pub(super) fn is_sentinel(&self) -> bool {
         matches!(parse(&self.url), Ok((Servers::Sentinel(..), _)))
     }
 
-    /// The servers to connect to. Reads the certificates.
+    /// Creates the connector for the servers. Reads the certificate file.
     pub(super) fn connector(&self) -> Result<Connector, SettingsError> {
         self.check()?;
         let (servers, is_tls) = parse(&self.url)?;
         if is_tls {
-            // The client takes the provider of the process. It may have one already.
+            // The client uses the process-wide provider, which may be installed already.
             let _ = rustls::crypto::ring::default_provider().install_default();
             node::trust(self.trust()?);
         }
@@ -150,7 +149,7 @@ impl Settings {
                     return Err(failed(io::Error::other("it holds no certificate")));
                 }
             }
-            // Some of a system may be unreadable, which costs the servers that they sign.
+            // Unreadable system certificates are ignored; servers that depend on them will be rejected.
             None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
         }
         let config = ClientConfig::builder().with_root_certificates(roots);
@@ -183,7 +182,7 @@ fn address((host, port): Host, is_tls: bool) -> ConnectionAddr {
     }
 }
 
-/// The servers of a URL, and whether they are reached by TLS.
+/// Parses a URL into its servers, and true if they use TLS.
 fn parse(url: &str) -> Result<(Servers, bool), SettingsError> {
     if url.contains('@') {
         return Err(SettingsError::Credentials);
@@ -221,7 +220,7 @@ fn parse(url: &str) -> Result<(Servers, bool), SettingsError> {
     Ok((servers, is_tls))
 }
 
-/// A host and a port: a name, an IPv4 address, or an IPv6 address in brackets.
+/// Parses a host with an optional port: a name, an IPv4 address, or an IPv6 address in brackets.
 fn parse_host(text: &str, default_port: u16) -> Option<Host> {
     let (host, rest) = match text.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
