@@ -1,5 +1,4 @@
-//! The name server's admin listener: is the server running, does it know a living node, what has it counted?
-//! Never DNS.
+//! The name server's admin listener: liveness, readiness and metrics over HTTP, not DNS.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -17,8 +16,7 @@ use tokio::net::TcpListener;
 
 use super::Shared;
 
-/// The part that is missing while no living node is known, and every question would be answered with
-/// SERVFAIL.
+/// The part reported as missing while no living node is known and every question is answered with SERVFAIL.
 const NODES: &str = "nodes";
 
 /// Serves until `shutdown` begins.

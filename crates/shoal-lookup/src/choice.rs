@@ -1,4 +1,4 @@
-//! Chooses the living nodes that a client gets, and gives the reason why it does not get the others.
+//! Chooses the living nodes to answer a client with, and gives a reason for each node that is left out.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::client::Client;
 use super::live_nodes::LiveNode;
 use super::places::Location;
 
-/// The kind of addresses that are asked for.
+/// The requested address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// A records.
@@ -19,16 +19,16 @@ pub enum Family {
     V6,
 }
 
-/// Whether a client gets a living node.
+/// Whether the answer to a client contains a living node, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligibility {
     /// The answer contains the node.
     Answered,
-    /// The node is as near as those in the answer, which are enough.
+    /// The node is as near as those in the answer, but the answer has enough nodes.
     Surplus,
     /// Another node is nearer.
     Farther,
-    /// The node leaves, and others do not.
+    /// The node is draining, and others are not.
     Draining,
     /// The address at which clients reach the node is unknown.
     NoAddress,
@@ -41,7 +41,7 @@ pub struct Choice {
     pub live: Arc<LiveNode>,
     /// The number of topology levels that the node shares with the client.
     pub shared_levels: usize,
-    /// The node's part in the choice among equally near nodes, 0 to 1.
+    /// The node's weight in the choice among equally near nodes, 0 to 1.
     pub weight: f64,
     /// Whether the answer contains the node, and why.
     pub eligibility: Eligibility,
@@ -54,7 +54,7 @@ impl Family {
 }
 
 impl Eligibility {
-    /// The reason in words.
+    /// The reason as text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -68,8 +68,9 @@ impl Eligibility {
 
 /// All living nodes in the order in which the client should try them; nodes that it should not try come last.
 ///
-/// An answer contains addresses of one distance only: resolvers and clients shuffle them, and half of the
-/// requests would go farther than they need. The next distance is used only if no nearer node is alive.
+/// An answer contains addresses of one distance only: resolvers and clients shuffle them, so with two
+/// distances half of the requests would go farther than necessary. The next distance is used only if no
+/// nearer node is alive.
 pub fn choose(
     client: &Client,
     location: Location<'_>,
@@ -99,7 +100,7 @@ pub fn choose(
     choices
 }
 
-/// The living nodes that clients may be sent to and that have addresses of the family.
+/// The living nodes to which clients may be directed and which have an address of the family.
 pub fn reachable_by(family: Family, live: &[Arc<LiveNode>]) -> Vec<Arc<LiveNode>> {
     let excluded = exclusion(live);
     let reachable = |live: &&Arc<LiveNode>| live.address.is_some_and(|address| family.has(address));
@@ -110,7 +111,8 @@ pub fn reachable_by(family: Family, live: &[Arc<LiveNode>]) -> Vec<Arc<LiveNode>
         .collect()
 }
 
-/// Returns a function that gives the reason why no client should be sent to a node, if there is one.
+/// Returns a function that gives the reason for which no client should be directed to a node, if there is
+/// one.
 fn exclusion(live: &[Arc<LiveNode>]) -> impl Fn(&Arc<LiveNode>) -> Option<Eligibility> {
     let serving = |live: &Arc<LiveNode>| live.member.state == MemberState::Serving;
     let someone_serves = live.iter().any(|live| serving(live) && live.address.is_some());
@@ -131,7 +133,7 @@ fn by_distance(client: &Client, location: Location<'_>, live: &[&Arc<LiveNode>])
         .map(|live| Candidate {
             node: live.id,
             topology: &live.member.topology,
-            // Nothing is known against a node that was not asked itself.
+            // A node that was not polled itself has an unknown load, which counts as none.
             load: live.member.load.unwrap_or(0.0),
         })
         .collect();

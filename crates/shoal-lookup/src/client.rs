@@ -1,41 +1,40 @@
-//! Finds the client that a question is asked for: the client that a trusted resolver names, or else the
-//! sender.
+//! Determines the client of a question: the one that a trusted resolver names, or else the sender.
 
 use std::net::IpAddr;
 
 use hickory_proto::rr::rdata::opt::ClientSubnet;
 use ipnet::IpNet;
 
-/// The client that a question is asked for.
+/// The client on whose behalf a question is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// The client's address, or the network that it is in.
+    /// The client's address or network.
     pub network: IpNet,
-    /// Whether a resolver named it (EDNS Client Subnet, RFC 7871). If so, the answer says which clients it is
-    /// valid for.
+    /// True if a resolver named it (EDNS Client Subnet, RFC 7871). The answer then states the clients for
+    /// which it is valid.
     pub told: bool,
 }
 
 /// A Client Subnet option that RFC 7871, section 6, does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubnetError {
-    /// A question that gives a scope, which only an answer may do.
+    /// The question has a scope, which only an answer may have.
     #[error("a question has a scope")]
     Scope,
-    /// A prefix longer than an address.
+    /// The prefix is longer than an address.
     #[error("the prefix is longer than the address")]
     Prefix,
-    /// More bits of the address than the prefix covers.
+    /// The address has nonzero bits beyond the prefix.
     #[error("the address has bits beyond its prefix")]
     Address,
 }
 
 impl Client {
-    /// The client of a question that comes from `source`.
+    /// Determines the client of a question from `source`.
     ///
-    /// Any sender can claim to ask for any client: only `trusted` resolvers are believed. A prefix of no bits
-    /// stands for a client that does not want to be known; then the resolver's own address is used (RFC 7871,
-    /// section 7.1.2).
+    /// Any sender can claim any client, so the option is honoured only from `trusted` resolvers. A prefix of
+    /// length 0 means that the client does not want to be identified; then the resolver's own address is used
+    /// (RFC 7871, section 7.1.2).
     ///
     /// # Errors
     ///
@@ -53,8 +52,8 @@ impl Client {
         })
     }
 
-    /// A number that tells the client from other clients. Two clients with the same number would share a
-    /// node, nothing more.
+    /// A number that identifies the client. If two clients have the same number, they merely use the same
+    /// node.
     pub fn key(&self) -> u64 {
         let bits = match self.network.network() {
             IpAddr::V4(address) => u128::from(address.to_ipv6_mapped()),

@@ -1,4 +1,4 @@
-//! Explains which nodes a client would get and why, for people and for scripts.
+//! Explains the nodes in the answer to a client, as text and as JSON.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -12,22 +12,22 @@ use super::choice::{Choice, Eligibility};
 use super::client::Client;
 use super::places::Location;
 
-/// All facts that decide about an answer.
+/// The inputs and the result of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
-    /// The client or the network it is in.
+    /// The client's address or network.
     pub client: String,
     /// The client's place, outermost first; `null` if it is unknown.
     pub topology: Option<String>,
-    /// The configured network that the place comes from.
+    /// The configured network that determines the place.
     pub network: Option<String>,
-    /// The name that is asked for.
+    /// The requested name.
     pub name: String,
     /// How long the answer would be valid, in seconds.
     pub ttl_seconds: u64,
     /// All living nodes in the order in which the client should try them.
     pub nodes: Vec<Explained>,
-    /// Nodes that were asked for the members and did not answer.
+    /// Polled nodes that did not answer.
     pub silent: Vec<SilentNode>,
 }
 
@@ -40,26 +40,26 @@ pub struct Explained {
     pub topology: String,
     /// The address at which clients reach the node.
     pub address: Option<SocketAddr>,
-    /// Whether clients should be sent to the node.
+    /// Whether clients should be directed to the node.
     pub state: MemberState,
-    /// Requests in flight as a share of those that the node takes, 0 to 1.
+    /// Requests in flight as a fraction of the node's limit, 0 to 1.
     pub load: Option<f64>,
     /// The number of topology levels that the node shares with the client.
     pub shared_levels: usize,
-    /// The node's part in the choice among equally near nodes, 0 to 1.
+    /// The node's weight in the choice among equally near nodes, 0 to 1.
     pub weight: f64,
-    /// Whether the answer contains the node.
+    /// True if the answer contains the node.
     pub answered: bool,
-    /// The reason why it does, or does not.
+    /// Why it does or does not.
     pub why: &'static str,
 }
 
-/// A node that was asked for the members and did not answer.
+/// A polled node that did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SilentNode {
-    /// The URL that was asked.
+    /// The polled URL.
     pub url: String,
-    /// The reason why there was no answer.
+    /// Why there was no answer.
     pub why: String,
 }
 
@@ -97,12 +97,12 @@ impl Explanation {
         }
     }
 
-    /// Whether the answer would contain any node.
+    /// Returns true if the answer would contain any node.
     pub fn has_answer(&self) -> bool {
         self.nodes.iter().any(|node| node.answered)
     }
 
-    /// The explanation as text for people.
+    /// Formats the explanation as text.
     pub fn to_text(&self) -> String {
         let place = match (&self.topology, &self.network) {
             (Some(place), Some(network)) => format!("{place}  ([[lookup.place]] {network})"),

@@ -1,11 +1,10 @@
-//! The name server that leads each client to the nearest living node.
+//! The name server that directs each client to the nearest living node.
 //!
-//! `poll` asks nodes every second which nodes are alive, `live_nodes` keeps the answers that are recent
-//! enough, `client` finds the client behind a question, `places` its place, `choice` the nearest nodes,
-//! `responder` puts them into a message, `listener` carries messages within the bounds of `rate_limit`,
-//! `admin` shows the counts of `metrics` and the state in `poll_status`. Nothing is shared with other name
-//! servers and nothing is remembered beyond seconds, so any number of them can stand behind one anycast
-//! address (docs/how-to/lookup.md).
+//! `poll` asks nodes every second which nodes are alive, `live_nodes` keeps recent answers, `client`
+//! determines the client of a question, `places` its place, `choice` the nearest nodes, `responder` builds
+//! the response, `listener` receives and sends messages within the limits of `rate_limit`, `admin` serves
+//! `metrics` and the state in `poll_status`. Name servers share no state and keep none for longer than
+//! seconds, so any number of them can run behind one anycast address (docs/how-to/lookup.md).
 
 mod admin;
 mod choice;
@@ -55,13 +54,13 @@ use poll_status::PollStatus;
 use rate_limit::{Allowance, RateLimiter};
 use responder::{Responder, Transport, can_answer};
 
-/// How often each node is asked.
+/// The interval at which each node is polled.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why the name server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    /// The service name is no domain name.
+    /// The service name is not a domain name.
     #[error("{name:?} is not a domain name")]
     Name {
         /// The name as configured.
@@ -70,19 +69,19 @@ pub enum LookupError {
         #[source]
         source: ProtoError,
     },
-    /// The URL of a node to ask is wrong.
+    /// The URL of a node to poll is invalid.
     #[error("{url:?} names no node")]
     Node {
         /// The URL as configured.
         url: String,
-        /// The explanation, with the form that is expected.
+        /// The reason, with the expected form.
         #[source]
         source: InvalidAdminUrl,
     },
-    /// A file that is shown to nodes, or checks theirs, cannot be used.
+    /// A file with credentials for the nodes, or for verifying them, cannot be used.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// A port cannot be listened on.
+    /// The server cannot listen on an address.
     #[error("cannot listen on {address}")]
     Listen {
         /// The address as configured.
@@ -91,7 +90,7 @@ pub enum LookupError {
         #[source]
         source: io::Error,
     },
-    /// The admin port cannot be listened on.
+    /// The server cannot listen on the admin address.
     #[error(transparent)]
     Admin(#[from] ListenError),
 }
@@ -106,7 +105,7 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// Listens on every address and begins to ask nodes. Until the first node has answered, the server
+    /// Listens on every address and begins to poll nodes. Until the first node has answered, the server
     /// answers SERVFAIL.
     ///
     /// # Errors
@@ -148,7 +147,7 @@ impl Lookup {
         })
     }
 
-    /// The addresses it listens on, in the order of the configuration.
+    /// The addresses on which it listens, in the order of the configuration.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -158,14 +157,14 @@ impl Lookup {
         self.admin
     }
 
-    /// Waits until one of its tasks ends by itself, which only a fault causes. A name server that answers on
-    /// one address and not on another, or with the nodes of an hour ago, is worse than none: its route would
-    /// stay.
+    /// Waits until one of its tasks ends by itself, which only a bug causes. The process should then exit,
+    /// because a name server that answers on only one address, or with outdated nodes, keeps attracting
+    /// clients by its anycast route.
     pub async fn ended(&mut self) {
         self.tasks.join_next().await;
     }
 
-    /// Stops. A client whose question is lost asks another server, or asks again.
+    /// Stops the server. A client whose question is lost retries or uses another server.
     pub async fn shutdown(mut self) {
         self.stop.begin();
         while let Some(ended) = self.tasks.join_next().await {
@@ -176,7 +175,7 @@ impl Lookup {
     }
 }
 
-/// Asks each configured node once, and says which nodes a client would get and why.
+/// Polls each configured node once, and explains the answer that a client would get.
 ///
 /// # Errors
 ///
@@ -227,7 +226,7 @@ struct Shared {
     responder: Responder,
     live_nodes: Mutex<LiveNodes>,
     poll_status: Mutex<PollStatus>,
-    /// Resolvers that ask for many clients, and are answered as often as they ask.
+    /// Trusted resolvers, which are exempt from the rate limit.
     trusted: Vec<IpNet>,
     sources: Mutex<RateLimiter>,
     metrics: LookupMetrics,
@@ -262,7 +261,7 @@ impl Shared {
         can_answer(&self.live())
     }
 
-    /// The current metrics.
+    /// Renders the current metrics.
     fn counted(&self) -> String {
         let living: Vec<_> = self.live().iter().map(|live| live.member.state).collect();
         let poll_status = self.poll_status.lock().states(clock::instant());
@@ -279,7 +278,7 @@ impl Answers for Shared {
     }
 
     fn allow(&self, source: SocketAddr) -> Allowance {
-        // Resolvers that the operator knows ask for many clients.
+        // Trusted resolvers ask for many clients, so they are exempt.
         if self.trusted.iter().any(|network| network.contains(&source.ip())) {
             return Allowance::Whole;
         }
@@ -289,7 +288,7 @@ impl Answers for Shared {
     }
 }
 
-/// Asks a node again and again. Only changes are logged: a node that is down stays down for many seconds.
+/// Polls a node repeatedly. Logs only changes, because a node that is down fails many polls.
 async fn keep_asking(poller: Poller, place: usize, shared: Arc<Shared>, stopping: Shutdown) {
     let mut ticks = interval(POLL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

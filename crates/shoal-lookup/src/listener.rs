@@ -1,7 +1,7 @@
-//! Carries questions over UDP and TCP.
+//! Serves questions over UDP and TCP.
 //!
-//! A question costs some microseconds and no I/O, so the task that received a datagram answers it before it
-//! takes the next one: datagrams queue only in the kernel's buffer, which drops the excess.
+//! A question takes a few microseconds and no I/O, so the task that receives a datagram answers it before it
+//! receives the next one: datagrams queue only in the kernel's buffer, which drops the excess.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,23 +20,23 @@ use tokio::time::{sleep, timeout};
 use super::rate_limit::{Allowance, Network, truncated};
 use super::responder::Transport;
 
-/// The maximum of connections on one listener; those beyond wait in the kernel's queue.
+/// The maximum number of connections on one listener; further ones wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 256;
-/// The maximum of connections from one network; those beyond are closed at once, so that no network takes all
-/// connections.
+/// The maximum number of connections from one network; further ones are closed at once, so that no network
+/// uses up all connections.
 const CONNECTIONS_OF_NETWORK_MAX: usize = 32;
-/// A connection that asks nothing, or does not take its answer, for this long is closed (RFC 7766, section
-/// 6.2.3).
+/// A connection that sends no question, or does not read its answer, is closed after this time (RFC 7766,
+/// section 6.2.3).
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause after an error of the operating system, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers the bytes of a message; `None` sends no answer.
+/// Produces the answers of the server.
 pub trait Answers: Send + Sync + 'static {
-    /// The answer.
+    /// Returns the answer to a message; `None` sends no answer.
     fn answer(&self, bytes: &[u8], source: SocketAddr, transport: Transport) -> Option<Vec<u8>>;
 
-    /// How the answer is sent, if it goes by UDP.
+    /// Decides how an answer over UDP is sent.
     fn allow(&self, source: SocketAddr) -> Allowance;
 }
 
@@ -48,7 +48,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Binds both. Port 0 stands for a port that is free for both.
+    /// Binds both. Port 0 selects a port that is free for both.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Sockets {
             let udp = UdpSocket::bind(address).await?;
             match TcpListener::bind(udp.local_addr()?).await {
                 Ok(tcp) => return Ok(Self { udp, tcp }),
-                // A port that is free for datagrams may be taken for connections.
+                // A port that is free for UDP may be in use for TCP.
                 Err(error)
                     if error.kind() == io::ErrorKind::AddrInUse
                         && address.port() == 0
@@ -73,11 +73,11 @@ impl Sockets {
         }
     }
 
-    /// The address they listen on.
+    /// The address on which they listen.
     ///
     /// # Errors
     ///
-    /// Fails if the operating system does not tell the address of the socket.
+    /// Fails if the operating system does not return the address of the socket.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.udp.local_addr()
     }
@@ -187,8 +187,8 @@ impl Drop for OfNetwork {
     }
 }
 
-/// Exchanges questions and answers, each behind its length, until the client closes or is silent for too
-/// long.
+/// Exchanges questions and answers, each preceded by its length, until the client closes the connection or a
+/// timeout.
 async fn converse(mut stream: TcpStream, source: SocketAddr, answers: &impl Answers) -> io::Result<()> {
     loop {
         let question = timeout(IDLE_TIMEOUT, read_message(&mut stream)).await??;

@@ -1,4 +1,4 @@
-//! The nodes that are alive: the answers of polled nodes, for as long as they count. The time is an argument.
+//! The living nodes, according to recent answers of polled nodes. Time is an argument.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,8 +9,8 @@ use shoal_node::admin::members::{Member, Members};
 use shoal_node::node_id;
 use shoal_policy::NodeId;
 
-/// A node that no answer has listed for this long is taken to be gone. With a poll a second it has been
-/// missed three times.
+/// A node that no answer has listed for this time counts as gone. At one poll per second that is three missed
+/// polls.
 pub const SEEN_WINDOW: Duration = Duration::from_secs(3);
 
 /// A living node.
@@ -18,10 +18,10 @@ pub const SEEN_WINDOW: Duration = Duration::from_secs(3);
 pub struct LiveNode {
     /// The description of the node.
     pub member: Member,
-    /// The node's number, where a number is needed.
+    /// The node's numeric ID, derived from its name.
     pub id: NodeId,
-    /// The address at which clients reach the node; `None` if it listens on every address and has not told
-    /// any.
+    /// The address at which clients reach the node; `None` if it listens on every address and no specific one
+    /// is known.
     pub address: Option<SocketAddr>,
 }
 
@@ -41,8 +41,8 @@ struct Entry {
 }
 
 impl LiveNodes {
-    /// Takes in the answer of a node that was reached at `reached`. A node knows best about itself: for as
-    /// long as its own answer counts, answers of others keep it alive and change nothing else.
+    /// Applies the answer of a node that was reached at `reached`. A node is authoritative about itself:
+    /// while its own answer is recent, the answers of others only keep it alive.
     pub fn hear(&mut self, said: Members, reached: IpAddr, now: Instant) {
         for member in said.members {
             let own = member.name == said.speaker;
@@ -80,8 +80,8 @@ fn counts(seen: Instant, now: Instant) -> bool {
     now.saturating_duration_since(seen) <= SEEN_WINDOW
 }
 
-/// The address at which clients reach a node. A node that serves S3 on every address is reached at the
-/// address where peers or operators reach it, or at `reached`.
+/// The address at which clients reach a node. If a node serves S3 on every address, it is reached at its peer
+/// or admin address, or at `reached`.
 fn client_address(member: &Member, reached: Option<IpAddr>) -> Option<SocketAddr> {
     let told = [Some(member.s3), member.peer, Some(member.admin)];
     let told = told.into_iter().flatten().map(|address| address.ip());

@@ -78,7 +78,7 @@ impl Default for LookupMetrics {
 }
 
 impl LookupMetrics {
-    /// Counts a message that was answered with this code; `None` if it got no answer.
+    /// Counts a message by the code of its answer; `None` if it was not answered.
     pub fn answered(&self, transport: Transport, code: Option<ResponseCode>) {
         let transport = match transport {
             Transport::Udp => "udp",
@@ -100,8 +100,7 @@ impl LookupMetrics {
         self.limited.get_or_create(&LimitLabel { allowance }).inc();
     }
 
-    /// All metrics in the text format of `OpenMetrics`, with the states of the living nodes and of the polled
-    /// ones.
+    /// Renders all metrics in the text format of `OpenMetrics`, with the states of living and polled nodes.
     pub fn render(&self, living: &[MemberState], poll_status: &[PollState]) -> String {
         for (state, word) in [
             (MemberState::Serving, "serving"),
@@ -122,7 +121,7 @@ impl LookupMetrics {
     }
 }
 
-/// Tenths are enough for nodes that are asked each second.
+/// Rounds to tenths, enough for nodes that are polled each second.
 fn seconds(age: Duration) -> f64 {
     (age.as_secs_f64() * 10.0).round() / 10.0
 }

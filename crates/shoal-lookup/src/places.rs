@@ -1,5 +1,4 @@
-//! The places of clients: networks and their places; the longest prefix that contains all of a client's
-//! network wins.
+//! Maps client networks to places, by the longest prefix that contains the whole network.
 
 use std::cmp::Reverse;
 
@@ -14,17 +13,17 @@ pub struct Places {
     elsewhere: Option<String>,
 }
 
-/// The known facts about a client's place.
+/// A client's place, and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location<'a> {
     /// The place, outermost first; `None` if it is unknown.
     pub topology: Option<&'a str>,
-    /// The network that the place comes from; `None` if it comes from this server's own place, or is unknown.
+    /// The configured network that determines the place; `None` if it is this server's own place, or unknown.
     pub network: Option<IpNet>,
 }
 
 impl Places {
-    /// As configured.
+    /// Creates the map from the configuration.
     pub fn new(lookup: &Lookup) -> Self {
         let mut known = lookup.places.clone();
         known.sort_by_key(|place| Reverse(place.network.prefix_len()));
@@ -45,9 +44,9 @@ impl Places {
         }
     }
 
-    /// How many leading bits of an address decide about the place, at least those of `clients`. If a longer
-    /// prefix lies inside, clients of this network may be in several places and should be asked for one by
-    /// one.
+    /// The number of leading address bits for which the place is valid, at least those of `clients`. If
+    /// `clients` contains a configured network, its clients may be in several places, and a resolver has to
+    /// ask with more bits.
     pub fn scope(&self, clients: IpNet) -> u8 {
         let inside = self
             .known

@@ -7,10 +7,10 @@ use shoal_node::admin::client::{
 };
 use shoal_node::admin::members::Members;
 
-/// A node that takes longer does not count; others are asked at the same time.
+/// Timeout of a poll. Nodes are polled concurrently.
 const DEADLINE: Duration = Duration::from_millis(500);
 
-/// Asks one node, on one connection for as long as the connection lasts.
+/// Polls one node, reusing its connection.
 #[derive(Debug)]
 pub struct Poller {
     url: AdminUrl,
@@ -18,7 +18,7 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// Makes a poller for the node whose admin port is at `url`, to which it shows what `access` says.
+    /// Creates a poller for the node with the admin port at `url`, with the credentials of `access`.
     ///
     /// # Errors
     ///
@@ -28,16 +28,17 @@ impl Poller {
         Ok(Self { url, client })
     }
 
-    /// The URL of the node that it asks.
+    /// The URL of the polled node.
     pub fn url(&self) -> &AdminUrl {
         &self.url
     }
 
-    /// Asks once.
+    /// Polls the node once.
     ///
     /// # Errors
     ///
-    /// Fails if the node does not answer in time, refuses the request, or answers with another document.
+    /// Fails if the node does not answer in time, rejects the request, or answers with an unexpected
+    /// document.
     pub async fn ask(&self) -> Result<AdminResponse<Members>, AdminErrorKind> {
         self.client.ask(&self.url, "/members").await
     }

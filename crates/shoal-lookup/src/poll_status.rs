@@ -1,8 +1,8 @@
-//! How polling of each configured node went, for operators. The time is an argument.
+//! The outcome of polling each configured node, for operators. Time is an argument.
 
 use std::time::{Duration, Instant};
 
-/// The nodes that are asked for the members.
+/// The polled nodes.
 #[derive(Debug)]
 pub struct PollStatus {
     nodes: Vec<PolledNode>,
@@ -22,14 +22,14 @@ struct PolledNode {
 pub struct PollState {
     /// The node's admin URL.
     pub url: String,
-    /// Whether the node answered when it was last asked.
+    /// True if the node answered the last poll.
     pub answers: bool,
-    /// How long ago the node last answered; the time since the beginning, if it never has.
+    /// The time since the node last answered, or since the start if it never has.
     pub age: Duration,
 }
 
 impl PollStatus {
-    /// Starts at `now` with nodes that have not been asked.
+    /// Starts at `now` with nodes that have not been polled.
     pub fn new(urls: impl Iterator<Item = String>, now: Instant) -> Self {
         let node = |url| PolledNode {
             url,
@@ -42,7 +42,7 @@ impl PollStatus {
         }
     }
 
-    /// Notes at `now` whether the node at this place of the configuration has answered.
+    /// Records at `now` whether the node at this index of the configuration has answered.
     pub fn asked(&mut self, place: usize, answered: bool, now: Instant) {
         let node = self.nodes.get_mut(place).expect("each poller has a place");
         node.answers = answered;

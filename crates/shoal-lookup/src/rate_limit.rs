@@ -1,25 +1,24 @@
-//! Bounds the answers that one network of clients gets from the name server, so that no network can use it
-//! against another or shut others out.
+//! Limits the answers per client network, so that the name server cannot be used to attack another network or
+//! be monopolised by one.
 //!
-//! A datagram's source can be forged: then the answer goes to a victim, and it may be many times as long as
-//! the question. So the answers to one network are bounded; beyond the bound the network is told to ask over
-//! TCP, in as few bytes as it asked.
+//! A datagram's source can be forged: then the answer goes to a victim, and may be many times longer than the
+//! question. So the answers to one network are limited; beyond the limit they are truncated to the size of
+//! the question, which makes clients retry over TCP.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// The number of networks that are remembered at a time. Networks that have not asked lately are forgotten
-/// first.
+/// The maximum number of tracked networks. Idle ones are forgotten first.
 const NETWORKS_MAX: usize = 16_384;
 
-/// A network that was quiet may ask for this many seconds' worth of answers at once.
+/// The burst of an idle network, in seconds' worth of answers.
 const BURST_SECONDS: u32 = 2;
 
-/// Beyond its answers, a network is told to ask over TCP this many times as often; then it gets no answer.
+/// The number of truncated answers beyond the limit, as a multiple of it; further questions get no answer.
 const TRUNCATED_TIMES: u32 = 5;
 
-/// The addresses that are counted together: a /24, or a /56, as one site usually has.
+/// The addresses that share a limit: a /24 or a /56, the usual size of one site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network(u128);
 
@@ -39,7 +38,7 @@ impl Network {
 pub enum Allowance {
     /// The answer is sent.
     Whole,
-    /// Its head is sent, marked as truncated: the client asks again over TCP.
+    /// Only header and question are sent, marked as truncated, so that the client retries over TCP.
     Truncated,
     /// Nothing is sent.
     Silence,
@@ -54,13 +53,13 @@ pub struct RateLimiter {
 
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
-    /// Answers left, in thousandths; below zero they are truncated ones.
+    /// Remaining answers, in thousandths; when negative, answers are truncated.
     left: i64,
     filled_at: Instant,
 }
 
 impl RateLimiter {
-    /// Allows each network `answers_per_second`.
+    /// Creates a limiter of `answers_per_second` for each network.
     pub fn new(answers_per_second: u32) -> Self {
         Self {
             answers_per_second,
@@ -105,8 +104,8 @@ impl RateLimiter {
         }
     }
 
-    /// Forgets networks that would have all of their answers again, which are as good as new. A flood from
-    /// more networks than are remembered begins anew with each: it cannot be told from that many clients.
+    /// Forgets networks whose buckets are full again. If there are still too many, forgets all of them,
+    /// because such a flood is indistinguishable from that many clients.
     fn forget_rested(&mut self, now: Instant) {
         let rest = Duration::from_secs(u64::from(BURST_SECONDS + TRUNCATED_TIMES));
         self.buckets
@@ -117,7 +116,7 @@ impl RateLimiter {
     }
 }
 
-/// The head and the question of `answer`, with the mark that the rest is missing.
+/// Returns the header and the question of `answer`, with the truncation bit set.
 pub fn truncated(answer: &[u8]) -> Option<Vec<u8>> {
     const HEAD_BYTES: usize = 12;
     const TRUNCATED: u8 = 0b10;

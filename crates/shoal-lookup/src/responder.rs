@@ -36,17 +36,18 @@ use super::zone::{Subject, Zone};
 /// The largest datagram that reaches every client in one piece, in bytes (DNS Flag Day 2020); the server
 /// neither asks for nor sends more over UDP.
 const DATAGRAM_BYTES: u16 = 1232;
-/// The size that a client takes if it does not give one (RFC 1035, section 4.2.1).
+/// The datagram size that a client accepts if it does not state one (RFC 1035, section 4.2.1).
 const PLAIN_DATAGRAM_BYTES: u16 = 512;
-/// The number of nodes in an SRV answer: as many as fit with their addresses if names are of ordinary length.
+/// The maximum number of nodes in an SRV answer: as many as fit with their addresses if names are of ordinary
+/// length.
 const SRV_RECORDS_MAX: usize = 8;
 
-/// How a question came.
+/// How a question arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// In a datagram, and the answer has to fit into one.
+    /// In a datagram, into which the answer has to fit as well.
     Udp,
-    /// On a connection.
+    /// On a TCP connection.
     Tcp,
 }
 
@@ -77,7 +78,7 @@ struct AnswerRecords {
     records: Vec<Record>,
     /// Addresses of the names in `records`.
     beside: Vec<Record>,
-    /// Whether another client could get other records.
+    /// True if another client could get other records.
     tailored: bool,
 }
 
@@ -98,7 +99,7 @@ impl AnswerRecords {
 }
 
 impl Responder {
-    /// Makes an answerer as configured; `name` is the name that clients ask for.
+    /// Creates a responder from the configuration; `name` is the service name.
     ///
     /// # Errors
     ///
@@ -114,8 +115,7 @@ impl Responder {
         })
     }
 
-    /// The answer to the bytes of one message; `None` if it is no question, as any answer to it could begin
-    /// an endless conversation.
+    /// Answers one message; `None` if it is not a question, because answering it could start an endless loop.
     pub fn answer(
         &self,
         bytes: &[u8],
@@ -137,7 +137,7 @@ impl Responder {
         Some(Reply { bytes, code })
     }
 
-    /// The choice among the living nodes for a client, with reasons, addresses of both families together.
+    /// Chooses among the living nodes for a client, with reasons, ignoring address families.
     pub fn explain(&self, client: &Client, live: &[Arc<LiveNode>]) -> Vec<Choice> {
         choose(client, self.places.locate(client.network), live, self.answers)
     }
@@ -147,7 +147,7 @@ impl Responder {
         &self.places
     }
 
-    /// The response to one message, and the size of a datagram that its sender takes, in bytes.
+    /// Returns the response to one message, and the size of a datagram that its sender accepts, in bytes.
     fn respond(
         &self,
         header: &Header,
@@ -160,7 +160,7 @@ impl Responder {
         if header.metadata.op_code != OpCode::Query {
             return refuse(ResponseCode::NotImp);
         }
-        // Checked before anything is decoded: decoding would at once allocate room for 65,535 questions.
+        // Checked before decoding, which would allocate room for up to 65,535 questions.
         if header.counts.queries != 1 {
             return refuse(ResponseCode::FormErr);
         }
@@ -211,7 +211,7 @@ impl Responder {
             edns.options_mut().insert(EdnsOption::Subnet(option));
         }
         if ours && answer.records.is_empty() {
-            // The authority says for how long the absence may be remembered (RFC 2308).
+            // The authority section states how long the absence may be cached (RFC 2308).
             response.add_authority(self.start_of_authority());
         }
         response.add_answers(answer.records);
@@ -228,7 +228,7 @@ impl Responder {
             return AnswerRecords::of(ResponseCode::ServFail);
         }
         match (subject, query.query_type()) {
-            // A name has records or it has none; clients that ask for all of them want to amplify (RFC 8482).
+            // ANY is mostly used for amplification, so it gets a minimal answer (RFC 8482).
             (Subject::Service, RecordType::ANY) => {
                 let minimal = HINFO::new("RFC8482".into(), String::new());
                 AnswerRecords::with(vec![self.record(query.name(), RData::HINFO(minimal))])
@@ -252,7 +252,7 @@ impl Responder {
         }
     }
 
-    /// The addresses of the nearest nodes; no records of another kind.
+    /// The addresses of the nearest nodes of the requested family.
     fn nearest(
         &self,
         name: &Name,
@@ -279,7 +279,7 @@ impl Responder {
         }
     }
 
-    /// The nodes to try one after the other, and their addresses.
+    /// SRV records for the nodes in the order in which to try them, and their addresses.
     fn services(&self, name: &Name, client: &Client, live: &[Arc<LiveNode>]) -> AnswerRecords {
         let choices = self.explain(client, live).into_iter();
         let fit = choices
@@ -294,8 +294,8 @@ impl Responder {
             ..AnswerRecords::default()
         };
         for ((target, port, choice), priority) in named.take(SRV_RECORDS_MAX).zip(0..) {
-            // The priority alone gives the order: weights would let each client draw anew, and no client
-            // would come back to its blocks.
+            // The order is given by priority alone: with weights each client would choose at random every
+            // time, and not return to the node that caches its blocks.
             let service = SRV::new(priority, 0, port, target.clone());
             answer.records.push(self.record(name, RData::SRV(service)));
             answer.beside.extend(self.address(&target, &choice.live));
@@ -322,8 +322,8 @@ impl Responder {
         Record::from_rdata(name.clone(), self.ttl_seconds, data)
     }
 
-    /// This zone is not copied by other servers, so only the last of its numbers matters: how long "there is
-    /// none" is valid.
+    /// There are no secondary servers for this zone, so only the last number matters: how long negative
+    /// answers are valid.
     fn start_of_authority(&self) -> Record {
         const HOUR_SECONDS: i32 = 3600;
         let name = self.zone.name();
@@ -341,13 +341,13 @@ impl Responder {
     }
 }
 
-/// Whether clients can be led to one of these nodes.
+/// Returns true if clients can be directed to one of these nodes.
 pub fn can_answer(live: &[Arc<LiveNode>]) -> bool {
     live.iter().any(|live| live.address.is_some())
 }
 
-/// The answer if no living node has the name. A name without records above a name with some exists all the
-/// same (RFC 8020).
+/// The answer if no living node has the name. A name without records exists if a name below it does (RFC
+/// 8020).
 fn absent(name: &str, live: &[Arc<LiveNode>]) -> AnswerRecords {
     let ending = format!(".{name}");
     let below = |live: &Arc<LiveNode>| live.member.name.to_lowercase().ends_with(&ending);
@@ -375,13 +375,13 @@ fn client_subnet(request: &Message) -> Option<ClientSubnet> {
 fn response_edns(request: &Edns) -> Edns {
     let mut edns = Edns::new();
     edns.set_max_payload(DATAGRAM_BYTES);
-    // A client that asks for signatures learns that its wish was read (RFC 3225); there are none.
+    // The DO bit is copied from the question (RFC 3225), although there are no signatures.
     edns.set_dnssec_ok(request.flags().dnssec_ok);
     edns
 }
 
-/// Encodes the response and drops parts that do not fit: first the addresses beside, which only save a
-/// question, then everything, so that the client asks again over TCP.
+/// Encodes the response and drops parts that do not fit: first the additional addresses, which only save a
+/// question, then all records, so that the client retries over TCP.
 fn encode(mut response: Message, limit_bytes: usize) -> Result<Vec<u8>, ProtoError> {
     let whole = response.to_vec()?;
     if whole.len() <= limit_bytes {

@@ -1,9 +1,9 @@
-//! The zone of the name server: which names there are, and what a question is about.
+//! The zone of the name server: the meaning of each name.
 
 use hickory_proto::ProtoError;
 use hickory_proto::rr::Name;
 
-/// The labels that clients put before the name when they look for a service by RFC 2782.
+/// The labels before the service name in SRV questions (RFC 2782).
 const SERVICE: [&str; 2] = ["_s3", "_tcp"];
 
 /// The service name and the names below it.
@@ -19,7 +19,7 @@ pub enum Subject {
     Service,
     /// `_s3._tcp` below it, which has only SRV records.
     ServiceRecords,
-    /// `_tcp` below it, which has no records, but has a name below it.
+    /// `_tcp` below it, which has no records itself but a name below it.
     Empty,
     /// A name that a node could have, in lower case.
     Node(String),
@@ -28,7 +28,7 @@ pub enum Subject {
 }
 
 impl Zone {
-    /// The zone of a service name.
+    /// Creates the zone of a service name.
     ///
     /// # Errors
     ///
@@ -44,12 +44,12 @@ impl Zone {
         &self.name
     }
 
-    /// Returns what `name` stands for.
+    /// Returns the meaning of `name`.
     pub fn subject(&self, name: &Name) -> Subject {
         if !self.name.zone_of(name) {
             return Subject::Outside;
         }
-        // Counted by hand, as the library does not count a `*`.
+        // Counted here because the library does not count a `*`.
         let below = name.iter().len() - self.name.iter().len();
         let labels: Vec<String> = name
             .iter()
