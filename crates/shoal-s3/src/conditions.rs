@@ -1,7 +1,7 @@
 //! Conditional requests: evaluating `If-Match` and its kin (RFC 9110, section 13.2.2).
 //!
-//! A node evaluates what all stores read in one way: one entity tag, and dates in the past. AWS, `MinIO`,
-//! Ceph and versitygw differ on everything else that RFC 9110 allows, and on what it does not allow.
+//! A node evaluates only conditions that all stores interpret alike: one entity tag, and dates in the past.
+//! AWS, `MinIO`, Ceph and versitygw differ on everything else, valid in RFC 9110 or not.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ pub struct Conditions {
     known: Option<String>,
     modified_since: Option<SystemTime>,
     unmodified_since: Option<SystemTime>,
-    /// True if there is a condition that stores read in different ways.
+    /// True if there is a condition that stores interpret differently.
     is_odd: bool,
 }
 
@@ -41,7 +41,7 @@ pub const CONDITIONAL_HEADERS: [HeaderName; 5] = [
 ];
 
 impl Conditions {
-    /// Reads the conditions.
+    /// Parses the conditions.
     pub fn parse(headers: &HeaderMap) -> Self {
         let mut read = Self::default();
         read.wanted = read.one(headers, &header::IF_MATCH, tag);
@@ -51,7 +51,7 @@ impl Conditions {
         read
     }
 
-    /// Reads one condition. One that is repeated, or that `parse` does not understand, is odd.
+    /// Parses one condition, and sets `is_odd` if it is repeated or `parse` fails.
     fn one<T>(&mut self, headers: &HeaderMap, name: &HeaderName, parse: fn(&str) -> Option<T>) -> Option<T> {
         let mut values = headers.get_all(name).iter();
         let value = values.next()?;
@@ -64,7 +64,7 @@ impl Conditions {
         read
     }
 
-    /// Whether there is any condition.
+    /// Returns true if there is no condition.
     pub fn is_empty(&self) -> bool {
         !self.is_odd
             && self.wanted.is_none()
@@ -73,16 +73,16 @@ impl Conditions {
             && self.unmodified_since.is_none()
     }
 
-    /// Returns whether S3 stores differ on these conditions, so that only the lake can evaluate them. An
+    /// Returns true if S3 stores differ on these conditions, so that only the lake can evaluate them. An
     /// empty `If-Match` is no condition or one that never holds, a list is read from its beginning, as one
-    /// tag or as a list, `*` and weak tags match or do not, a text that is no date is passed over or refused,
-    /// and RFC 9110 does not count a date in the future as a condition at all.
+    /// tag or as a list, `*` and weak tags match or do not, an invalid date is ignored or rejected, and RFC
+    /// 9110 ignores dates in the future.
     pub fn is_dialect(&self, now: SystemTime) -> bool {
         let to_come = |date: Option<SystemTime>| date.is_some_and(|date| date > now);
         self.is_odd || to_come(self.modified_since) || to_come(self.unmodified_since)
     }
 
-    /// Judges a version that exists, if this is no [dialect](Self::is_dialect).
+    /// Evaluates the conditions for an existing version. They must not be a [dialect](Self::is_dialect).
     pub fn evaluate(&self, etag: &str, last_modified: Option<SystemTime>) -> Evaluation {
         let is_named = |named: &String| etag::bare(named) == etag::bare(etag);
         match (&self.wanted, self.unmodified_since) {
@@ -102,7 +102,7 @@ impl Conditions {
     }
 }
 
-/// Reads one strong entity tag, quoted or not: Hadoop's S3A before 3.4 leaves the quotes out.
+/// Parses one strong entity tag, quoted or not, because Hadoop's S3A before 3.4 omits the quotes.
 fn tag(text: &str) -> Option<String> {
     let text = text.trim();
     etag::names_version(text).then(|| text.to_owned())

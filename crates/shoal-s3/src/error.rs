@@ -4,25 +4,26 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 
-/// An answer in the S3 error vocabulary. Clients see the code and the message; nothing secret goes in.
+/// An answer in the S3 error vocabulary. Clients see the code and the message, so neither may contain
+/// secrets.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}: {message}", code.as_str())]
 pub struct S3Error {
     /// The error as an S3 code.
     pub code: ErrorCode,
-    /// The text for a person to read.
+    /// The human-readable message.
     pub message: Cow<'static, str>,
     /// Further elements of the XML body by name, such as `AWSAccessKeyId`, in the order in which S3 writes
     /// them.
     pub details: Vec<(&'static str, String)>,
-    /// The connection must not carry another request: its framing can no longer be trusted.
+    /// True if the connection must be closed, because its framing can no longer be trusted.
     pub close: bool,
-    /// It is certain that the store behind this node has not carried the request out, and will not.
+    /// True if the store behind this node certainly has not executed the request and will not.
     pub is_undone: bool,
 }
 
 impl S3Error {
-    /// An error with its own message.
+    /// Creates an error with this message.
     pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             code,
@@ -33,21 +34,21 @@ impl S3Error {
         }
     }
 
-    /// The same error with one more element in its XML body.
+    /// Adds an element to the XML body.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.details.push((name, value.into()));
         self
     }
 
-    /// The same error of a request that the store has certainly not carried out.
+    /// Marks the request as certainly not executed by the store.
     #[must_use]
     pub fn undone(mut self) -> Self {
         self.is_undone = true;
         self
     }
 
-    /// The same error, after which the connection is closed.
+    /// Requests that the connection is closed after this error.
     #[must_use]
     pub fn closing(mut self) -> Self {
         self.close = true;
@@ -62,7 +63,7 @@ macro_rules! error_codes {
         pub enum ErrorCode { $($(#[$doc])* $name,)* }
 
         impl ErrorCode {
-            /// Every code, for tests and documentation.
+            /// All codes, for tests and documentation.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// The code as S3 spells it.
@@ -70,7 +71,7 @@ macro_rules! error_codes {
                 match self { $(Self::$name => $code,)* }
             }
 
-            /// The code that S3 spells so, if this node knows it.
+            /// Parses a code as S3 spells it; `None` if this node does not know it.
             pub fn named(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|code| code.as_str() == name)
             }
@@ -93,7 +94,7 @@ error_codes! {
     AuthorizationQueryParametersError = 400 "AuthorizationQueryParametersError",
     /// 400: a checksum or Content-MD5 that the body does not have
     BadDigest = 400 "BadDigest",
-    /// 409: another request changes the object on which a condition is set
+    /// 409: a conditional request conflicts with a concurrent change of the object
     ConditionalRequestConflict = 409 "ConditionalRequestConflict",
     /// 400
     EntityTooLarge = 400 "EntityTooLarge",

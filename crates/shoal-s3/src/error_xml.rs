@@ -1,11 +1,11 @@
-//! The XML body of an error answer, as S3 writes it.
+//! The XML body of an error response, in the form of S3.
 
 use bytes::Bytes;
 
 use crate::error::S3Error;
 use crate::xml::{Element, ErrorDocument, shown};
 
-/// Renders an error. `resource` is the path as the client sent it; `request_id` is the id in the headers.
+/// Renders an error. `resource` is the path as the client sent it; `request_id` is the one in the headers.
 pub fn error_xml(error: &S3Error, resource: &str, request_id: RequestId) -> Bytes {
     let details = error.details.iter();
     let details = details.map(|(name, value)| Element::leaf(name, &shown(value)));
@@ -16,12 +16,12 @@ pub fn error_xml(error: &S3Error, resource: &str, request_id: RequestId) -> Byte
     Bytes::from(document.to_document())
 }
 
-/// The name of a request in its answer and in the logs: sixteen random hexadecimal digits.
+/// The ID of a request in its response and in the logs: sixteen random hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId([u8; 16]);
 
 impl RequestId {
-    /// Makes a name from these bits.
+    /// Creates an ID from random bits.
     pub fn new(bits: u64) -> Self {
         let digit = |at: usize| b"0123456789ABCDEF"[(bits >> (60 - 4 * at)) as usize & 15];
         Self(std::array::from_fn(digit))

@@ -19,15 +19,15 @@ pub fn of_parts<M: AsRef<[u8]>>(md5s: impl IntoIterator<Item = M>) -> String {
     format!("\"{}-{parts}\"", hex::text(&whole.finalize()))
 }
 
-/// The ETag without its quotes.
+/// Removes the quotes from an ETag.
 pub fn bare(etag: &str) -> &str {
     etag.strip_prefix('"')
         .and_then(|rest| rest.strip_suffix('"'))
         .unwrap_or(etag)
 }
 
-/// Returns whether an ETag names one version for certain, so that a condition can ask for it: it is neither
-/// empty nor weak, and no store can take it for `*` or for a list.
+/// Returns true if an ETag identifies one version unambiguously in a condition: it is neither empty nor weak,
+/// and no store can interpret it as `*` or as a list.
 pub fn names_version(etag: &str) -> bool {
     let bare = bare(etag);
     !bare.is_empty() && bare != "*" && !bare.starts_with("W/") && !bare.contains(['"', ','])

@@ -1,11 +1,12 @@
-//! The boundaries of each HTTP/1.1 request on a connection, decided before the HTTP library sees a byte.
+//! Determines the boundaries of each HTTP/1.1 request on a connection before the HTTP library sees a byte.
 //!
-//! Two parsers that disagree about the end of a request are a smuggling hole, so this one accepts only
-//! requests that every parser reads alike: CRLF line ends, one length, one `Host`, `chunked` and nothing
-//! else. The HTTP library frames accepted requests in the same way, and never sees refused ones.
+//! Two parsers that disagree about the end of a request allow request smuggling, so this one accepts only
+//! requests that every parser interprets alike: CRLF line ends, one length, one `Host`, no transfer encoding
+//! other than `chunked`. The HTTP library frames accepted requests in the same way, and never sees rejected
+//! ones.
 //!
-//! It is a pure state machine: bytes in, outcome out. It does no I/O, reads no clock, and allocates nothing
-//! while nothing is wrong.
+//! It is a pure state machine: bytes in, outcome out. It does no I/O, reads no clock, and allocates only for
+//! errors.
 
 mod chunked;
 mod head;
@@ -21,7 +22,7 @@ use head::{BodyLength, HeadScan};
 /// The longest request head: request line, fields and the empty line, in bytes.
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
 
-/// The most fields that a head or a trailer section may have: the number that the HTTP library keeps on its
+/// The maximum number of fields in a head or a trailer section: the number that the HTTP library keeps on its
 /// stack.
 pub const MAX_FIELDS: usize = 100;
 
@@ -29,23 +30,23 @@ pub const MAX_FIELDS: usize = 100;
 #[derive(Debug, Default)]
 pub struct Framing {
     state: State,
-    /// The number of heads that have passed. The message being read has this number once its head has passed.
+    /// The number of heads passed so far, which is also the number of the message whose head passed last.
     heads: u64,
 }
 
 /// The outcome of [`Framing::follow`].
 #[derive(Debug)]
 pub struct FramingOutcome {
-    /// This many bytes from the start are whole, unambiguous pieces of requests and may go on.
+    /// The number of bytes from the start that are unambiguous and may be passed on.
     pub pass_bytes: usize,
-    /// Set if the bytes after those are refused; nothing that follows them can be trusted.
+    /// Set if the bytes after those are rejected; nothing after them can be trusted.
     pub refusal: Option<S3Error>,
 }
 
-/// The part of a request that the next byte on the connection belongs to.
+/// The part of a request to which the next byte on the connection belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// Nothing: no request has begun.
+    /// No request has begun.
     BetweenRequests,
     /// A head whose end has not arrived.
     InHead,
@@ -55,7 +56,7 @@ pub enum Position {
 
 #[derive(Debug)]
 enum State {
-    /// A head, or the silence before it.
+    /// Inside or before a head.
     Head(HeadScan),
     /// The number of bytes left of a body with `Content-Length`.
     Length(u64),
@@ -73,11 +74,10 @@ impl Default for State {
 }
 
 impl Framing {
-    /// Judges the bytes of the connection that have not passed.
+    /// Checks the bytes of the connection that have not passed yet.
     ///
-    /// `window` begins with the first byte that has not passed: bytes that an earlier call left behind are
-    /// shown again, followed by more. How the bytes are split over calls changes neither what passes nor the
-    /// refusal.
+    /// `window` begins with the first byte that has not passed: bytes that an earlier call did not pass must
+    /// be given again, followed by more. The outcome does not depend on how bytes are split over calls.
     pub fn follow(&mut self, window: &[u8]) -> FramingOutcome {
         let mut passed = 0;
         loop {
@@ -132,7 +132,8 @@ impl Framing {
         }
     }
 
-    /// The part that the next byte belongs to; after a refusal, the part that the refused byte belonged to.
+    /// The part to which the next byte belongs; after a refusal, the part to which the rejected byte
+    /// belonged.
     pub fn position(&self) -> Position {
         match &self.state {
             State::Head(scan) if scan.is_untouched() => Position::BetweenRequests,
@@ -141,7 +142,7 @@ impl Framing {
         }
     }
 
-    /// The number of heads that have passed.
+    /// The number of heads passed so far.
     pub fn heads(&self) -> u64 {
         self.heads
     }
@@ -155,12 +156,12 @@ fn body_state(length: BodyLength) -> State {
     }
 }
 
-/// A refusal of bytes whose framing cannot be trusted.
+/// The error for bytes whose framing cannot be trusted.
 fn bad_request(message: &'static str) -> S3Error {
     S3Error::new(ErrorCode::BadRequest, message).closing()
 }
 
-/// A refusal of a head or trailer section beyond its bounds.
+/// The error for a head or trailer section that exceeds its bounds.
 fn too_large(message: &'static str) -> S3Error {
     S3Error::new(ErrorCode::RequestHeaderSectionTooLarge, message).closing()
 }

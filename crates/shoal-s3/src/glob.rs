@@ -1,4 +1,4 @@
-//! Patterns of keys, as a shell would write them: `t/dt=2026-11-*/*.parquet`.
+//! Shell-style patterns of keys: `t/dt=2026-11-*/*.parquet`.
 //!
 //! | in a pattern | matches |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | `[abc]`, `[a-z]`, `[!a-z]` | one byte of a set, or none of it; never `/` |
 //! | `\x` | `x` itself |
 //!
-//! A pattern without any of these stands for all keys that begin with it. Matching takes time proportional to
-//! the key times the number of stars at most, whatever the pattern.
+//! A pattern without any of these matches all keys that begin with it. Matching takes time proportional at
+//! most to the length of the key times the number of stars.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub struct KeyPattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Byte(u8),
-    /// One character but `/`.
+    /// One character except `/`.
     One,
     Set {
         ranges: Vec<(u8, u8)>,
@@ -37,13 +37,13 @@ enum Token {
     },
 }
 
-/// Why a text is not a [`KeyPattern`].
+/// Why a [`KeyPattern`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyPatternError {
     /// A `[` without its `]`.
     #[error("a [ has no ]\nhint: write \\[ for the character itself")]
     OpenSet,
-    /// Nothing in the brackets, or a range that ends before it begins.
+    /// An empty set, or a range that ends before it begins.
     #[error(
         "a set [...] is empty, or a range in it ends before it begins\nhint: write \\[ for the character itself"
     )]
@@ -100,12 +100,12 @@ impl KeyPattern {
         })
     }
 
-    /// The bytes with which every key that matches begins.
+    /// The bytes with which every matching key begins.
     pub fn prefix(&self) -> &[u8] {
         &self.prefix
     }
 
-    /// Whether a key matches.
+    /// Returns true if a key matches.
     pub fn matches(&self, key: &[u8]) -> bool {
         let Some(rest) = key.strip_prefix(&*self.prefix) else {
             return false;
@@ -113,7 +113,7 @@ impl KeyPattern {
         self.tokens.as_ref().is_none_or(|tokens| matches(tokens, rest))
     }
 
-    /// Whether every key that `other` matches is certain to match here, too.
+    /// Returns true if every key that `other` matches certainly matches this pattern too.
     pub fn covers(&self, other: &Self) -> bool {
         match &self.tokens {
             None => other.prefix.starts_with(&self.prefix),
@@ -128,7 +128,7 @@ impl fmt::Debug for KeyPattern {
     }
 }
 
-/// Parses what follows a `[`. Returns the bytes after the `]`, too.
+/// Parses a set after its `[`. Returns it and the bytes after the `]`.
 fn set(text: &[u8]) -> Result<(Token, &[u8]), KeyPatternError> {
     let (is_negated, mut rest) = match text {
         [b'!' | b'^', tail @ ..] => (true, tail),
@@ -137,7 +137,7 @@ fn set(text: &[u8]) -> Result<(Token, &[u8]), KeyPatternError> {
     let mut ranges = Vec::new();
     loop {
         let (from, tail) = match rest {
-            // A bracket that comes first is a member.
+            // A `]` that comes first is a member.
             [b']', tail @ ..] if !ranges.is_empty() => return Ok((Token::Set { ranges, is_negated }, tail)),
             [b'\\', byte, tail @ ..] | [byte, tail @ ..] => (*byte, tail),
             [] => return Err(KeyPatternError::OpenSet),
@@ -158,8 +158,8 @@ fn set(text: &[u8]) -> Result<(Token, &[u8]), KeyPatternError> {
 /// The token after a star, and the first byte of the key that the star has not taken.
 type Star = (usize, usize);
 
-/// Matches with one position to return to for each kind of star: the last one of its kind. A later `**`
-/// makes all earlier stars final, and a later `*` the earlier `*`.
+/// Matches with one backtracking position per kind of star, the last one of its kind. A later `**` makes all
+/// earlier stars final, and a later `*` the earlier `*`.
 fn matches(tokens: &[Token], key: &[u8]) -> bool {
     let (mut token, mut at) = (0, 0);
     let (mut within, mut across): (Option<Star>, Option<Star>) = (None, None);
@@ -184,7 +184,7 @@ fn matches(tokens: &[Token], key: &[u8]) -> bool {
             }
             None => {}
         }
-        // The innermost star that can take one byte more does.
+        // Backtrack: the innermost star that can take one more byte does.
         if let Some((after, taken)) =
             within.filter(|(_, taken)| key.get(*taken).is_some_and(|byte| *byte != b'/'))
         {
@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// Whether the tokens match the whole key: the simplest matcher, and a slow one.
+    /// Returns true if the tokens match the whole key: the simplest matcher, and a slow one.
     fn plainly(tokens: &[Token], key: &[u8]) -> bool {
         match tokens {
             [] => key.is_empty(),

@@ -1,4 +1,4 @@
-//! The headers that belong to a message, and those that belong to one hop of it.
+//! Separates end-to-end headers from hop-by-hop headers.
 
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderMap, HeaderName,
@@ -6,7 +6,7 @@ use http::header::{
 };
 
 /// Headers of one connection (RFC 9110, 7.6.1), and `Content-Length`, which like `Transfer-Encoding` frames a
-/// message on its connection and is written anew for the next one.
+/// message on one connection and is set again for the next one.
 const HOP_BY_HOP: [HeaderName; 7] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -17,8 +17,8 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     CONTENT_LENGTH,
 ];
 
-/// Headers that name the sender, the receiver or the time, or say which encodings the sender can read: a
-/// forwarded request gets its own.
+/// Headers with the sender, the receiver, the time, or the encodings that the sender accepts: a forwarded
+/// request has its own.
 const OF_THE_SENDER: [HeaderName; 8] = [
     ACCEPT_ENCODING,
     HOST,
@@ -30,22 +30,23 @@ const OF_THE_SENDER: [HeaderName; 8] = [
     HeaderName::from_static("x-amz-security-token"),
 ];
 
-/// The header with the mode of one write. It is for this node alone: the lake never sees it.
+/// The header with the mode of one write. It is not forwarded to the lake.
 pub const MODE_HEADER: HeaderName = HeaderName::from_static("x-shoal-write");
 
-/// The header that says how long an object is expected to live. It is for this node alone, too.
+/// The header with the expected lifetime of an object. It is not forwarded to the lake.
 pub const LIFETIME_HEADER: HeaderName = HeaderName::from_static("x-shoal-lifetime");
 
-/// The header with the name of the job that a request is of, for the access log. It is for this node alone,
-/// too.
+/// The header with the name of the job that sent a request, for the access log. It is not forwarded to the
+/// lake.
 pub const JOB_HEADER: HeaderName = HeaderName::from_static("x-shoal-job");
 
-/// Headers that are for this node alone.
+/// Headers for this node, which are not forwarded.
 const OF_THE_NODE: [HeaderName; 3] = [MODE_HEADER, LIFETIME_HEADER, JOB_HEADER];
 
-/// The headers of a client's request that go on to the endpoint, in their order and number.
+/// The headers of a client's request that are forwarded to the endpoint, in their order and number.
 ///
-/// Framing (`Content-Length`, `Transfer-Encoding`) is left out: the request to the lake says its own length.
+/// Framing (`Content-Length`, `Transfer-Encoding`) is left out, because the request to the lake is framed
+/// separately.
 pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let named = named_by_connection(headers);
     retain(headers, |name| {
@@ -56,9 +57,9 @@ pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     })
 }
 
-/// The headers of the endpoint's response that go on to the client, in their order and number.
+/// The headers of the endpoint's response that are returned to the client, in their order and number.
 ///
-/// `Content-Length` stays, because a HEAD asks for it. `Date` stays too, as the time of the answer.
+/// `Content-Length` is kept, because HEAD responses need it, and so is `Date`.
 pub fn end_to_end_of_response(headers: &HeaderMap) -> HeaderMap {
     let named = named_by_connection(headers);
     retain(headers, |name| {
@@ -70,8 +71,8 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
     HOP_BY_HOP.contains(name) || name.as_str().starts_with("proxy-")
 }
 
-/// The headers that `Connection` declares to be of this hop only. It cannot name headers that have a meaning
-/// in S3: otherwise a client that says `Connection: x-amz-acl` would remove a header after it was authorised.
+/// The headers that `Connection` declares as hop-by-hop. Headers with a meaning in S3 are ignored: otherwise
+/// `Connection: x-amz-acl` would remove a header after the request was authorised.
 fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
     headers
         .get_all(CONNECTION)

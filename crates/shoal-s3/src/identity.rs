@@ -22,11 +22,11 @@ pub struct Account {
 /// A client known to this node by its access key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Identity {
-    /// Names the identity cheaply in grants. [`Identities`] assigns it, and never to two identities.
+    /// Identifies the identity in grants. Assigned by [`Identities`], never twice.
     pub index: u32,
-    /// The access key that the client signs with.
+    /// The access key with which the client signs.
     pub access_key: String,
-    /// The secret that the client signs with.
+    /// The secret with which the client signs.
     pub secret_key: Secret,
     /// Its share of scarce resources, relative to other identities.
     pub share: u32,
@@ -37,22 +37,21 @@ pub struct Identity {
 /// The sender of a request, after its signature was verified.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    /// Sent without credentials; the lake decides what strangers may do.
+    /// Without credentials; the lake decides what anonymous callers may do.
     Anonymous,
     /// Signed by a known identity.
     Identity(Arc<Identity>),
 }
 
-/// Names a caller in grants and per-identity limits.
+/// Identifies a caller in grants and per-identity limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallerId(pub u32);
 
-/// The payers of work that belongs to no client, and of clients without a verified request. No identity has
-/// so high a number.
+/// Payer IDs of work without a client, and of clients without a verified request; higher than any identity's.
 const OF_THE_NODE: u32 = u32::MAX - 1;
 const NOT_VERIFIED: u32 = u32::MAX - 2;
 
-/// The node itself, for example when it brings written-back objects to the lake.
+/// The node itself, for example when it flushes dirty objects to the lake.
 pub const NODE: Payer = Payer {
     id: OF_THE_NODE,
     share: 1,
@@ -65,7 +64,7 @@ pub const NEWCOMERS: Payer = Payer {
 };
 
 impl Caller {
-    /// A small number that stands for the caller while the process lives.
+    /// The caller's ID, valid while the process runs.
     pub fn id(&self) -> CallerId {
         match self {
             Self::Anonymous => CallerId(u32::MAX),
@@ -81,7 +80,7 @@ impl Caller {
         }
     }
 
-    /// The payer in whose turn the caller's work is done: all strangers together count as one identity.
+    /// The payer that is charged for the caller's work: all anonymous callers together count as one identity.
     pub fn payer(&self) -> Payer {
         Payer {
             id: self.id().0,
@@ -101,20 +100,19 @@ pub struct Identities {
     next_index: AtomicU32,
 }
 
-/// Clients name access keys but add none, so the hash need not resist chosen keys.
+/// Clients cannot add keys, so the hash need not resist chosen keys.
 type Known = HashMap<String, Arc<Identity>, foldhash::fast::RandomState>;
 
 impl Identities {
-    /// Indexes the identities; the configuration has already refused duplicates.
+    /// Creates the index; the configuration has already rejected duplicates.
     pub fn new(identities: impl IntoIterator<Item = Identity>) -> Self {
         let known = Self::default();
         known.replace(identities);
         known
     }
 
-    /// Makes these the only known identities. An unchanged identity keeps its index, and with it the lake's
-    /// grants to it. An identity that differs in anything gets an index that none has had, so that no grant
-    /// of an earlier identity applies to it.
+    /// Replaces all identities. An unchanged identity keeps its index, and with it the lake's grants to it. A
+    /// changed identity gets a new index, so that no grant of an earlier identity applies to it.
     pub fn replace(&self, identities: impl IntoIterator<Item = Identity>) {
         let before = self.known.load();
         let known = identities.into_iter().map(|identity| {
@@ -136,7 +134,7 @@ impl Identities {
         self.known.load().get(access_key).cloned()
     }
 
-    /// All identities, in no order.
+    /// All identities, in no particular order.
     pub fn all(&self) -> Vec<Arc<Identity>> {
         self.known.load().values().cloned().collect()
     }
@@ -146,14 +144,14 @@ impl Identities {
         self.known.load().len()
     }
 
-    /// Whether every client is a stranger.
+    /// Returns true if there are no identities, so that every client is anonymous.
     pub fn is_empty(&self) -> bool {
         self.known.load().is_empty()
     }
 }
 
 impl Identity {
-    /// Whether nothing but the index differs.
+    /// Returns true if nothing but the index differs.
     fn is_the_same_as(&self, other: &Self) -> bool {
         let other = Self {
             index: self.index,

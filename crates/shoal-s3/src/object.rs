@@ -1,4 +1,4 @@
-//! The names of things in a lake: objects, versions, blocks, and the lake's description of a version.
+//! Identifiers of objects, versions and blocks in a lake, and the lake's description of a version.
 
 mod headers;
 
@@ -43,7 +43,7 @@ impl ObjectName {
 
 impl fmt::Debug for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // For logs and status pages: no byte of a name begins a line there or moves the cursor of a terminal.
+        // Escaped for logs and status pages: a name must not start a new line or control a terminal.
         let key = String::from_utf8_lossy(&self.key);
         write!(f, "s3://{}/{}", self.bucket.escape_debug(), key.escape_debug())?;
         self.version.as_deref().map_or(Ok(()), |version| {
@@ -55,7 +55,7 @@ impl fmt::Debug for ObjectName {
 /// The lake's description of one immutable version of an object.
 #[derive(Clone, Debug)]
 pub struct Version {
-    /// Names the version: digest of the object, its ETag and its size.
+    /// The version's ID: a digest of the object, its ETag and its size.
     pub id: VersionId,
     /// The object that this is a version of.
     pub object: ObjectId,
@@ -118,7 +118,7 @@ impl Version {
         .verified()
     }
 
-    /// Returns the version as a node may believe it that was told of it, by its own disk or by another node.
+    /// Validates a version that was read from disk or received from another node.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl Extent {
 }
 
 fn digest(parts: &[&[u8]]) -> [u8; 16] {
-    // Hashed in one go: filling the hash function's own buffer bit by bit costs more than the hash.
+    // Hashed in one call, because many small updates cost more than the hash itself.
     let mut text = Vec::with_capacity(256);
     for part in parts {
         text.extend_from_slice(&(part.len() as u64).to_le_bytes());
@@ -190,31 +190,31 @@ fn digest(parts: &[&[u8]]) -> [u8; 16] {
     full[..16].try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// The reason why a response cannot be cached: the word in `X-Cache-Reason`.
+/// Why a response cannot be cached, shown in `X-Cache-Reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Uncacheable {
-    /// The lake names no ETag that a condition can ask for (none, a weak one, `*`), so a version cannot be
-    /// pinned.
+    /// The lake sends no ETag that a condition can use (none, a weak one, `*`), so reads cannot be bound to
+    /// one version.
     NoEtag,
-    /// The lake does not say how long the object is.
+    /// The lake does not send the length of the object.
     NoLength,
     /// Encrypted with a key that only the client has.
     SseC,
     /// `partNumber`: only the lake knows the parts.
     PartNumber,
-    /// The client asked not to store.
+    /// The client sent `no-store`.
     NoStore,
     /// A range, condition or parameter on which S3 stores differ (several ranges, `If-Range`, an empty
     /// condition, several ETags, `*`, future dates, an empty `response-*`, any range of an empty object): the
     /// lake's own answer is the right one.
     Dialect,
-    /// `response-*` on an unsigned request: the lake refuses it, and so must a hit.
+    /// `response-*` on an unsigned request: the lake rejects it, and so must a hit.
     UnsignedOverride,
     /// A GET with a body.
     RequestBody,
     /// The object has more blocks than an index can count.
     TooLarge,
-    /// The bytes that came for the cache are not the object that the lake describes.
+    /// The received bytes are not the object that the lake describes.
     Mismatch,
 }
 
@@ -251,8 +251,8 @@ impl Uncacheable {
 }
 
 impl Version {
-    /// The version that a write made, as far as the lake's `answer` to the write tells. This suffices to name
-    /// its blocks. Of the headers of a read it has the ETag alone, so it must not answer a read.
+    /// Creates the version made by a write from the lake's `answer` to it. This suffices to name its blocks,
+    /// but of the headers of a read it has only the ETag, so it must not be used to answer a read.
     ///
     /// # Errors
     ///
@@ -273,7 +273,7 @@ impl Version {
         })
     }
 
-    /// The version without its checksums: those in the answer to a range may be of the range.
+    /// Removes the checksums, because those in the answer to a range request may be of the range.
     #[must_use]
     pub fn without_checksums(mut self) -> Self {
         self.headers = headers::without_checksums(&self.headers);

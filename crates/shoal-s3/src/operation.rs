@@ -1,9 +1,8 @@
-//! The operation that a request asks for: a pure function from its head to an `Operation` and the object it
-//! names.
+//! Classifies a request: a pure function from its head to an `Operation` and the object that it names.
 //!
 //! Path and query are percent-decoded here, once. Nothing downstream decodes again, and no part of the raw
-//! target goes to the lake: the node writes the lake's target anew from what it understood, so the lake
-//! cannot understand the request differently.
+//! target goes to the lake: the node builds the lake's target from the parsed request, so the lake cannot
+//! interpret the request differently.
 
 mod addressing;
 mod copy_source;
@@ -65,7 +64,7 @@ pub enum Operation {
     OtherWrite,
 }
 
-/// The scope of an operation's changes at the lake, and so of what this node must forget.
+/// The scope of an operation's changes at the lake, which this node must invalidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing that a cached answer depends on.
@@ -95,7 +94,7 @@ impl Operation {
         Self::OtherWrite,
     ];
 
-    /// Whether the operation brings an object, or a part of one, to the lake.
+    /// Returns true if the operation uploads an object or a part of one.
     pub const fn is_upload(self) -> bool {
         matches!(
             self,
@@ -103,7 +102,7 @@ impl Operation {
         )
     }
 
-    /// The word in metrics and logs.
+    /// The name in metrics and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::GetObject => "get_object",
@@ -127,7 +126,7 @@ impl Operation {
 /// A classified request.
 #[derive(Clone, Debug)]
 pub struct Classified {
-    /// The operation that the request asks for.
+    /// The requested operation.
     pub operation: Operation,
     /// The bucket, if the request names one.
     pub bucket: Option<Arc<str>>,
@@ -141,12 +140,12 @@ pub struct Classified {
 }
 
 impl Classified {
-    /// The scope of what this node must forget once the request has been forwarded.
+    /// The scope that this node must invalidate once the request has been forwarded.
     pub fn effect(&self) -> Effect {
         self.effect
     }
 
-    /// The same request with other parameters for the lake.
+    /// Replaces the query parameters.
     #[must_use]
     pub fn with_query(&self, query: Query) -> Self {
         Self {
@@ -155,14 +154,14 @@ impl Classified {
         }
     }
 
-    /// The path of the bucket or object that the request names, as the lake gets it.
+    /// The path of the bucket or object for the request to the lake.
     pub fn path(&self) -> String {
         let key = self.object.as_ref().map(|name| &*name.key);
         target::path(self.bucket.as_deref(), key)
     }
 
-    /// The target of the request to the lake, path style. The credentials of a presigned URL stay here, where
-    /// they were verified.
+    /// The target of the request to the lake, path style, without the credentials of a presigned URL, which
+    /// were verified here.
     ///
     /// # Errors
     ///
@@ -187,8 +186,8 @@ impl Classified {
 ///
 /// # Errors
 ///
-/// Fails with S3's error for a request that names a key without a bucket, or names anything in a way that
-/// lakes read differently.
+/// Fails with S3's error for a request that names a key without a bucket, or is ambiguous because lakes
+/// interpret it differently.
 pub fn classify(
     method: &Method,
     target: &PathAndQuery,
@@ -209,8 +208,8 @@ pub fn classify(
     let operation = shape.operation();
     let effect = shape.effect(operation);
     let version = match query.get("versionId").filter(|_| key.is_some()) {
-        // SDKs ask in this way for the lock of the current version. The lake judges the request; the node
-        // keeps nothing of the answer, and a write voids every version of the object.
+        // SDKs send an empty version to query the lock of the current version. The lake decides; the node
+        // caches nothing of the answer, and a write invalidates every version of the object.
         Some("") if shape.is_of_sub_resource(operation) => None,
         Some(version) => Some(version_id(version)?.into()),
         None => None,
@@ -219,7 +218,7 @@ pub fn classify(
         .clone()
         .zip(key)
         .map(|(bucket, key)| ObjectName { bucket, key, version });
-    // A read spells out the name only when it is too late to refuse it.
+    // Checked now, because a read builds the target only when it is too late to reject the request.
     if object.as_ref().is_some_and(|name| !target::is_sayable(name)) {
         return Err(too_long(TooLong));
     }
@@ -257,9 +256,9 @@ struct RequestShape<'a> {
 }
 
 impl RequestShape<'_> {
-    /// The operation. A request counts as an operation only with the parameters of that operation and no
-    /// others: lakes differ in which of two sub-resources they look for first, and take a part without a
-    /// number or without an upload for a whole object.
+    /// The operation. A request counts as an operation only if it has the parameters of that operation and no
+    /// others: lakes differ in which of two sub-resources takes precedence, and treat a part without a number
+    /// or an upload as a whole object.
     fn operation(&self) -> Operation {
         use Operation as O;
         let query = self.query;
@@ -296,7 +295,7 @@ impl RequestShape<'_> {
         }
     }
 
-    /// Returns whether the request reads rows of an object. Its body is the question.
+    /// Returns true if the request is `SelectObjectContent`, whose body is the query.
     fn is_select(&self) -> bool {
         let is_of_it = self.has_only(&["select", "select-type", "versionId"]);
         let is_as_s3_writes_it =
@@ -304,13 +303,13 @@ impl RequestShape<'_> {
         self.has_object && is_of_it && is_as_s3_writes_it && self.dialect == Dialect::None
     }
 
-    /// Whether the request asks for something that belongs to an object, and not for the object.
+    /// Returns true if the request is for a sub-resource of an object, and not for the object itself.
     fn is_of_sub_resource(&self, operation: Operation) -> bool {
         matches!(operation, Operation::OtherRead | Operation::OtherWrite) && !self.has_only(&["versionId"])
     }
 
-    /// Whether the request names an upload, perhaps with the parameter `beside`, and has no parameter of
-    /// another operation.
+    /// Returns true if the request names an upload, optionally with the parameter `beside`, and has no
+    /// parameter of another operation.
     fn is_of_upload(&self, beside: &str) -> bool {
         let is_known = |name: &str| ["uploadId", beside, "x-id"].contains(&name) || is_header(name);
         self.query.says("uploadId") && self.query.has_only(is_known)
@@ -321,7 +320,7 @@ impl RequestShape<'_> {
             .has_only(|name| names.contains(&name) || name == "x-id")
     }
 
-    /// The objects that the lake may change when it gets this request.
+    /// The scope of objects that the lake may change on this request.
     fn effect(&self, operation: Operation) -> Effect {
         use Operation as O;
         match operation {
@@ -340,8 +339,8 @@ impl RequestShape<'_> {
         }
     }
 
-    /// Whether a write that the node does not understand changes nothing but the object that it names. A form
-    /// may name another object in its body, and an unknown method in a header.
+    /// Returns true if an unknown write changes only the object that it names. A form may name another object
+    /// in its body, and an unknown method may do so in a header.
     fn is_about_one_object(&self) -> bool {
         let is_of_s3 = match self.method.as_str() {
             "PUT" | "DELETE" => true,

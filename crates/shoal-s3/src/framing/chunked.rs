@@ -55,14 +55,15 @@ enum State {
 /// The number of bytes that may pass.
 #[derive(Debug)]
 pub(super) enum Progress {
-    /// The body continues after them; zero means that more bytes must be shown.
+    /// The body continues after them; zero means that more input is needed.
     More(usize),
     /// The body ends with them.
     Complete(usize),
 }
 
 impl ChunkedBody {
-    /// Takes one piece off the front of `window`: a size line, data, the line end after it or a trailer line.
+    /// Consumes one piece from the front of `window`: a size line, data, the line end after it or a trailer
+    /// line.
     pub(super) fn advance(&mut self, window: &[u8]) -> Result<Progress, S3Error> {
         match self.state {
             State::SizeLine => self.size_line(window),

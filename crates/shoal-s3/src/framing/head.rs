@@ -1,5 +1,5 @@
-//! A request head, line by line as it arrives: whether it is well formed, and the length of the body after
-//! it.
+//! Parses a request head incrementally, line by line: checks that it is well formed, and determines the
+//! length of the body.
 
 use crate::error::{ErrorCode, S3Error};
 
@@ -23,8 +23,8 @@ pub(super) enum BodyLength {
 
 /// The progress of reading a head, and the facts from its lines.
 ///
-/// Each line is judged once, when it is complete, so a head that trickles in costs no more than one that
-/// arrives whole.
+/// Each line is parsed once, when it is complete, so a head that arrives byte by byte costs no more than one
+/// that arrives at once.
 #[derive(Debug, Default)]
 pub(super) struct HeadScan {
     /// Number of bytes searched for the end of a line.
@@ -51,7 +51,7 @@ struct Facts {
 }
 
 impl HeadScan {
-    /// Whether no byte of a head has arrived.
+    /// Returns true if no byte of a head has arrived.
     pub(super) fn is_untouched(&self) -> bool {
         self.scanned == 0
     }
@@ -83,7 +83,7 @@ impl HeadScan {
         Ok(None)
     }
 
-    /// Judges the line that ends at `newline`; the empty line gives the length of the body.
+    /// Parses the line that ends at `newline`; the empty line completes the head.
     fn take_line(
         &mut self,
         window: &[u8],
@@ -164,7 +164,7 @@ fn authority_of<'target>(method: &[u8], target: &'target [u8]) -> Result<Option<
         .iter()
         .position(|byte| matches!(byte, b'/' | b'?'))
         .unwrap_or(rest.len());
-    // Such targets are rare enough to leave the last word to the HTTP library's own type.
+    // Such targets are rare, so the HTTP library's own type does the rest of the check.
     if target.contains(&b'#') || http::Uri::try_from(target).is_err() {
         return Err(invalid());
     }
@@ -177,7 +177,7 @@ impl Facts {
         if self.fields > MAX_FIELDS {
             return Err(too_large("The request has more than 100 header fields."));
         }
-        // The length of a name tells almost every field apart from the three that matter here.
+        // The length of its name rules out almost every field but the three that matter here.
         match field.name.len() {
             4 if field.name.eq_ignore_ascii_case(b"host") => self.take_host(field.value, request),
             14 if field.name.eq_ignore_ascii_case(b"content-length") => self.take_content_length(field.value),
@@ -231,7 +231,7 @@ impl Facts {
         Ok(())
     }
 
-    /// Concludes at the end of the head how long the body is.
+    /// Determines the length of the body at the end of the head.
     fn conclude(&self, request: &RequestLine) -> Result<BodyLength, S3Error> {
         if !self.has_host && (!request.is_http_10 || request.authority.is_some()) {
             return Err(bad_request("The request has no Host."));

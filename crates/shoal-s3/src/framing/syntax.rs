@@ -1,4 +1,4 @@
-//! The grammar of lines, names, values and hosts: which bytes are allowed where.
+//! The grammar of lines, names, values and hosts.
 
 use crate::error::S3Error;
 
@@ -31,7 +31,7 @@ const fn classes() -> [u8; 256] {
         if matches!(byte, b'-' | b'.' | b'_' | b'~') {
             class |= HOST;
         }
-        // The two sets of the HTTP library's URI type, without the `#` at which it would silently cut the
+        // The two sets of the HTTP library's URI type, without `#`, at which it would silently truncate the
         // target.
         if matches!(byte, b'!' | b'"' | 0x24..=0x3b | b'=' | b'?' | 0x40..=0x5f | 0x61..=0x7e | 0x80..=0xff) {
             class |= PATH;
@@ -49,27 +49,26 @@ fn all_of(bytes: &[u8], class: u8) -> bool {
     bytes.iter().all(|&byte| CLASSES[usize::from(byte)] & class != 0)
 }
 
-/// Whether `bytes` is a token: a method or a field name.
+/// Returns true if `bytes` is a token: a method or a field name.
 pub(super) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all_of(bytes, TOKEN)
 }
 
-/// Whether a request may begin with this byte.
+/// Returns true if a request may begin with this byte.
 pub(super) fn may_begin_head(byte: u8) -> bool {
     byte == b'\r' || CLASSES[usize::from(byte)] & TOKEN != 0
 }
 
-/// Whether the HTTP library's URI type accepts `target`, which begins with `/`, whole and unchanged.
+/// Returns true if the HTTP library's URI type accepts `target`, which begins with `/`, unchanged.
 pub(super) fn is_origin_form(target: &[u8]) -> bool {
     let query = memchr::memchr(b'?', target).unwrap_or(target.len());
     let (path, query) = target.split_at(query);
     all_of(path, PATH) && all_of(query, QUERY) && (target.is_ascii() || std::str::from_utf8(target).is_ok())
 }
 
-/// Whether every byte may stand in a field value: no control bytes except the tab.
+/// Returns true if every byte is allowed in a field value: no control bytes except the tab.
 pub(super) fn is_field_value(bytes: &[u8]) -> bool {
-    // A fold, not a search: without an early exit, the loop over a long signature takes sixteen bytes at a
-    // time.
+    // A fold without an early exit, so that the compiler vectorises the loop over a long signature.
     let is_control = |byte: u8| (byte < b' ' && byte != b'\t') || byte == 0x7f;
     bytes
         .iter()
@@ -77,7 +76,7 @@ pub(super) fn is_field_value(bytes: &[u8]) -> bool {
         == 0
 }
 
-/// Whether `host` is a name or address with an optional port, as a `Host` field may carry it.
+/// Returns true if `host` is a name or address with an optional port, as in a `Host` field.
 pub(super) fn is_host(host: &[u8]) -> bool {
     let (is_named, port) = if let Some(bracketed) = host.strip_prefix(b"[") {
         let Some(end) = memchr::memchr(b']', bracketed) else {
@@ -117,7 +116,7 @@ pub(super) fn field(line: &[u8]) -> Result<Field<'_>, S3Error> {
     if matches!(line.first(), Some(b' ' | b'\t')) {
         return Err(bad_request("A header line must not be folded."));
     }
-    // The first byte that cannot be part of a name ends it: white space before the colon is refused here too.
+    // The first byte that cannot be part of a name ends it, so white space before the colon is rejected too.
     let end = line
         .iter()
         .position(|&byte| CLASSES[usize::from(byte)] & TOKEN == 0);

@@ -1,8 +1,8 @@
-//! The headers of the lake's answer that describe the version, and those meant for one caller alone.
+//! Separates the headers of the lake's answer that describe the version from those for one caller.
 //!
-//! All callers who may read a version share it, so it keeps only the headers on a list. Everything else
-//! (tags, locks, replication, CORS, cookies, headers that the node has never heard of) reaches only the
-//! caller whose request the lake answered.
+//! All callers with read permission share a version, so it keeps only headers on an allow list. All others
+//! (tags, locks, replication, CORS, cookies, unknown headers) are passed only to the caller whose request the
+//! lake answered.
 
 use http::{HeaderMap, HeaderName, header};
 
@@ -27,7 +27,7 @@ pub(super) fn without_checksums(headers: &HeaderMap) -> HeaderMap {
     chosen(headers, |name| !name.as_str().starts_with(CHECKSUM))
 }
 
-/// The headers of `answer` that the lake gave this caller alone.
+/// The headers of `answer` for this caller only.
 pub fn of_caller(answer: &HeaderMap) -> HeaderMap {
     end_to_end_of_response(&chosen(answer, |name| {
         !is_of_version(name) && !OF_THE_EXCHANGE.contains(&name.as_str())
@@ -45,8 +45,8 @@ fn chosen(headers: &HeaderMap, belongs: impl Fn(&HeaderName) -> bool) -> HeaderM
 /// The prefix of the names of checksums.
 const CHECKSUM: &str = "x-amz-checksum-";
 
-/// Whether one immutable version has this header in every answer, to every caller (AWS's `GetObject`, and
-/// Ceph RGW's own headers).
+/// Returns true if an immutable version has this header in every answer, to every caller (AWS's `GetObject`,
+/// and Ceph RGW's own headers).
 fn is_of_version(name: &HeaderName) -> bool {
     const OF_S3: [&str; 9] = [
         "x-amz-missing-meta",
@@ -76,7 +76,7 @@ fn is_of_version(name: &HeaderName) -> bool {
     }
 }
 
-/// Headers between the node and the lake: the node's own answer has its own values, or none.
+/// Headers of the exchange between node and lake: the node's answer sets its own values, or none.
 const OF_THE_EXCHANGE: [&str; 10] = [
     "age",
     "alt-svc",

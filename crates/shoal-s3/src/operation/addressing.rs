@@ -16,7 +16,7 @@ pub(super) struct Resource {
 }
 
 impl Resource {
-    /// Reads the path, and the host where `domain` enables virtual-host style.
+    /// Parses the path, and the host if `domain` enables virtual-host style.
     pub(super) fn of(path: &str, host: Option<&str>, domain: Option<&str>) -> Result<Self, S3Error> {
         let hosted = domain.and_then(|domain| bucket_of_host(host?, domain));
         // `*`, like any other target that is not a path, names nothing in S3.
@@ -63,7 +63,7 @@ pub(crate) fn path_style(
     PathAndQuery::try_from(format!("/{bucket}{target}")).map_err(|_| no_path())
 }
 
-/// Whether the host names a bucket.
+/// Returns true if the host names a bucket.
 pub fn is_in_host(host: &str, domain: &str) -> bool {
     bucket_of_host(host, domain).is_some()
 }
@@ -79,7 +79,7 @@ fn bucket_of_host<'a>(host: &'a str, domain: &str) -> Option<&'a str> {
     (rest.eq_ignore_ascii_case(domain) && !bucket.is_empty()).then_some(bucket)
 }
 
-/// Decodes a part of a path, in which a `+` is a `+`. Fails with `InvalidURI` for a percent sign that is not
+/// Decodes a part of a path, in which `+` is literal. Fails with `InvalidURI` for a percent sign that is not
 /// followed by two hexadecimal digits.
 fn decode(text: &str) -> Result<Cow<'_, [u8]>, S3Error> {
     decode_path(text.as_bytes()).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! The object that a request copies: read once, and written anew for the lake.
+//! The source of a copy: parsed once, and encoded again for the lake.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -15,17 +15,16 @@ pub static COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source"
 /// The source of a copy, as far as this node understands it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopySource {
-    /// An object by its name.
+    /// One object.
     Object(ObjectName),
-    /// A name with a literal `+`. Some lakes read a blank there, as in a form, so the source is one of these
-    /// two objects.
+    /// A name with a literal `+`. Some lakes decode it as a space, so the source is one of these two objects.
     Either(ObjectName, ObjectName),
     /// An Amazon Resource Name. Only the lake knows which bucket is behind an access point.
     Arn,
 }
 
 impl CopySource {
-    /// Reads the source that a header names, or the query of a presigned URL in its place.
+    /// Parses the source from the header, or from the query of a presigned URL.
     ///
     /// Fails with `InvalidArgument`, as AWS does, for two sources, for no object, for a wrongly encoded name,
     /// and for parameters other than one `versionId`.
@@ -62,7 +61,7 @@ impl CopySource {
         Ok(Self::Either(name, object(&as_form, version.as_deref())?))
     }
 
-    /// The objects that the request may mean.
+    /// The objects to which the source may refer.
     pub fn objects(&self) -> impl Iterator<Item = &ObjectName> {
         let (one, other) = match self {
             Self::Object(name) => (Some(name), None),

@@ -5,7 +5,7 @@ use http::HeaderMap;
 use super::query::Query;
 use crate::error::{ErrorCode, S3Error};
 
-/// The way in which a request differs from the operation that it looks like.
+/// How a request differs from the operation that it looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Dialect {
     /// It does not differ.
@@ -16,11 +16,11 @@ pub(super) enum Dialect {
     OfBucket,
 }
 
-/// Headers by which some programs take one method for another, whatever the lake makes of them.
+/// Headers by which some programs override the method, whether or not the lake does.
 const OTHER_METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
 
 impl Dialect {
-    /// Reads the key and the headers, which presigned URLs may carry in their query. Fails with
+    /// Checks the key and the headers, which presigned URLs may carry in their query. Fails with
     /// `NotImplemented` for a header that names another method.
     pub(super) fn of(headers: &HeaderMap, query: &Query, key: Option<&[u8]>) -> Result<Self, S3Error> {
         let mut dialect = Self::None;

@@ -57,13 +57,13 @@ pub(super) fn is_of_uploads(name: &str) -> bool {
     OF_UPLOADS.contains(&name)
 }
 
-/// Whether this node gives the parameter a meaning. Such a parameter must not appear twice, because lakes
-/// differ in which of the two values they believe. The gate checks the parameters of presigned URLs.
+/// Returns true if the parameter has a meaning for this node. Such a parameter must not appear twice, because
+/// lakes differ in which of the two values they use. The gate checks the parameters of presigned URLs.
 pub(super) fn is_known(name: &str) -> bool {
     is_of_reads(name) || is_of_lists(name) || is_of_uploads(name) || OTHERS.contains(&name)
 }
 
-/// Whether the parameter stands for a header, as presigned URLs may carry them. The source of a copy does not
+/// Returns true if the parameter stands for a header, as in presigned URLs. The source of a copy does not
 /// count: a copied part has bytes that do not come with the request.
 pub(super) fn is_header(name: &str) -> bool {
     let has_prefix = name

@@ -57,7 +57,7 @@ impl Query {
         Ok(())
     }
 
-    /// Whether the parameter is present, with or without a value.
+    /// Returns true if the parameter is present, with or without a value.
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|parameter| parameter.name == name)
     }
@@ -67,12 +67,12 @@ impl Query {
         self.iter().find(|(n, _)| *n == name).map(|(_, value)| value)
     }
 
-    /// Whether the parameter is present with a value.
+    /// Returns true if the parameter is present with a nonempty value.
     pub(super) fn says(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| !value.is_empty())
     }
 
-    /// Whether every parameter is `known` or belongs to a presigned URL's credentials.
+    /// Returns true if every parameter is `known` or belongs to a presigned URL's credentials.
     pub(super) fn has_only(&self, known: impl Fn(&str) -> bool) -> bool {
         let is_version2 = self.is_presigned_by_version2();
         self.iter()
@@ -87,7 +87,7 @@ impl Query {
         })
     }
 
-    /// The query with these values at its end in place of earlier ones. `None` removes a parameter.
+    /// Replaces parameters, appending their new values at the end; `None` removes a parameter.
     #[must_use]
     pub fn with(mut self, values: &[(&str, Option<&[u8]>)]) -> Self {
         self.0

@@ -25,14 +25,14 @@ use crate::sigv4::SeedSignature;
 pub struct Outcome(Arc<OnceLock<S3Error>>);
 
 impl Outcome {
-    /// The error to tell the client in place of the lake's answer.
+    /// The error to return to the client instead of the lake's answer.
     pub fn error(&self) -> Option<&S3Error> {
         self.0.get()
     }
 }
 
-/// Passes a body on and completes it only if it is right. Otherwise it ends in an error, so that the lake
-/// sees a request that breaks off.
+/// Forwards a body and completes it only if it passes all checks. Otherwise it ends in an error, so that the
+/// lake receives an aborted request.
 #[derive(Debug)]
 pub struct CheckedBody<B> {
     inner: B,
@@ -44,7 +44,7 @@ pub struct CheckedBody<B> {
     outcome: Outcome,
     /// Gets a copy of the data.
     tap: Option<Tap>,
-    /// Whether to yield the data without its framing in place of the wire form.
+    /// True to yield the data without its framing instead of the wire form.
     decodes: bool,
 }
 
@@ -58,7 +58,7 @@ impl fmt::Debug for Tap {
 }
 
 impl<B> CheckedBody<B> {
-    /// Makes a body that is checked against the head of its request. An empty body is checked at once,
+    /// Creates a body that is checked against the head of its request. An empty body is checked at once,
     /// because it may never be polled.
     ///
     /// # Errors
@@ -85,8 +85,8 @@ impl<B> CheckedBody<B> {
         })
     }
 
-    /// Makes a body that this node consumes itself: it yields the data without its framing, as it comes. The
-    /// caller must forget the data if the body ends in an error.
+    /// Creates a body that this node consumes itself: it yields the data without its framing, as it arrives.
+    /// The caller must discard the data if the body ends in an error.
     ///
     /// # Errors
     ///
@@ -104,8 +104,7 @@ impl<B> CheckedBody<B> {
         Ok(body)
     }
 
-    /// Gives the data, without its framing, also to `tap`. Only the end of the body tells whether the data
-    /// was right.
+    /// Also passes the data, without its framing, to `tap`. The data is verified only at the end of the body.
     #[must_use]
     pub fn tapped_by(mut self, tap: impl FnMut(Vec<Bytes>) + Send + Sync + 'static) -> Self {
         self.checker.keep_data();
@@ -117,8 +116,8 @@ impl<B> CheckedBody<B> {
     ///
     /// # Errors
     ///
-    /// Fails with S3's error if the body is wrong, if the node has no memory for it, or if it is longer, with
-    /// `too_long` as the message for the client.
+    /// Fails with S3's error if the body is invalid, if the node has no memory for it, or if it is longer,
+    /// with `too_long` as the message for the client.
     pub async fn collect_at_most(mut self, bytes_max: usize, too_long: &'static str) -> Result<Bytes, S3Error>
     where
         Self: Body<Data = Bytes, Error = S3Error> + Unpin,
@@ -146,8 +145,8 @@ impl<B> CheckedBody<B> {
         self.outcome.clone()
     }
 
-    /// Signs chunks anew, beginning at the signature of the request to the lake. Must be called before the
-    /// first poll if the client signed its chunks; other bodies are unaffected.
+    /// Signs the chunks for the lake, starting from the signature of the request to the lake. Must be called
+    /// before the first poll if the client signed its chunks; other bodies are unaffected.
     pub fn resign(&mut self, seed: SeedSignature) {
         self.checker.resign(seed);
     }
@@ -183,7 +182,7 @@ where
                 return Poll::Ready(None);
             }
             let checked = match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
-                // HTTP trailers mean nothing to S3 and stop here.
+                // HTTP trailers have no meaning in S3 and are dropped.
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => {
                         let checked = this.checker.push(data, &mut this.ready);

@@ -1,4 +1,4 @@
-//! Decides which bytes of a body may go on to the lake, and when. Pure: frames in, frames out.
+//! Decides which bytes of a body may be forwarded to the lake, and when. Pure: frames in, frames out.
 
 use std::collections::VecDeque;
 
@@ -25,10 +25,10 @@ pub(super) struct Checker {
     digests: Digests,
     expected: Vec<Expected>,
     shape: Shape,
-    /// The last frame that may go on. It waits for the next one, or for the verdict: otherwise the lake could
-    /// have all bytes of a body before it is cut short, and take it for whole.
+    /// The last frame that may be forwarded, held back until the next one or the final check: otherwise the
+    /// lake could receive all bytes of an invalid body before it is aborted, and accept it as complete.
     last: Option<Bytes>,
-    /// Last chunk and trailer of an aws-chunked body, which wait for the verdict.
+    /// Last chunk and trailer of an aws-chunked body, held back until the final check.
     end: VecDeque<Bytes>,
     /// The data without its framing since it was last taken, if it is kept at all.
     data: Option<Vec<Bytes>>,
@@ -102,7 +102,7 @@ impl Checker {
         }
     }
 
-    /// Takes the next frame and appends the bytes that may go on to `out`.
+    /// Checks the next frame and appends the bytes that may be forwarded to `out`.
     pub(super) fn push(&mut self, frame: Bytes, out: &mut VecDeque<Bytes>) -> Result<(), PayloadError> {
         if let Some(left) = &mut self.length_left {
             *left = left
@@ -135,7 +135,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Ends the body: if all of it is right, the held bytes go on too.
+    /// Ends the body: if all checks pass, appends the held bytes to `out`.
     pub(super) fn finish(&mut self, out: &mut VecDeque<Bytes>) -> Result<(), PayloadError> {
         if self.length_left.is_some_and(|left| left > 0) {
             return Err(PayloadError::WrongLength);

@@ -1,4 +1,4 @@
-//! The announcements of a request's head about its body.
+//! What a request's head announces about its body.
 
 use http::request::Parts;
 use http::{HeaderMap, Method};
@@ -28,7 +28,7 @@ pub(super) struct Announced {
 pub(super) struct Expected {
     pub(super) algorithm: Algorithm,
     pub(super) digest: Vec<u8>,
-    /// `None` for the hash in the signature: then the client is told both hashes.
+    /// `None` for the hash in the signature, whose error contains both hashes.
     pub(super) otherwise: Option<PayloadError>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Trailer {
 }
 
 impl Announced {
-    /// Reads the head, and finds its errors before a byte of the body is read.
+    /// Parses the head, and reports its errors before the body is read.
     pub(super) fn read(parts: &Parts, payload: Payload) -> Result<Self, PayloadError> {
         let headers = &parts.headers;
         let hash = payload.hash;
@@ -89,8 +89,8 @@ impl Announced {
     }
 }
 
-/// Whether checksums in the headers are of the body. Completing a multipart upload names the checksum of the
-/// object, not of the list of parts that is sent; a copy has no body at all.
+/// Returns true if checksums in the headers are of the body. Completing a multipart upload names the checksum
+/// of the object, not of the list of parts that is sent; a copy has no body at all.
 fn checksums_are_of_the_body(parts: &Parts) -> bool {
     let query = parts.uri.query().unwrap_or_default();
     let has_upload_id = query

@@ -5,8 +5,8 @@
 //! x-amz-checksum-crc32c:<base 64>CRLF   x-amz-trailer-signature:<64 digits>CRLF   CRLF
 //! ```
 //!
-//! Every event carries the bytes that it was read from, so that the wire form can be passed on; all of them
-//! joined are the input. The split of the input into frames makes no difference.
+//! Every event carries its original bytes, so that the wire form can be forwarded; together they are the
+//! input. How the input is split into frames makes no difference.
 
 use std::ops::Range;
 
@@ -88,7 +88,7 @@ pub enum ChunkError {
         "A chunk must begin with its size in hexadecimal and, if chunks are signed, its chunk-signature."
     )]
     MalformedSize,
-    /// A line that does not end within its bound.
+    /// A line longer than its bound.
     #[error("A line of the aws-chunked framing is too long.")]
     LineTooLong,
     /// LF without CR.
@@ -134,7 +134,7 @@ enum State {
 }
 
 impl Decoder {
-    /// A parser for a body that decodes to exactly `decoded_length` bytes.
+    /// Creates a parser for a body that decodes to exactly `decoded_length` bytes.
     pub fn new(framing: Framing, decoded_length: u64) -> Self {
         let line = BytesMut::new();
         Self {
@@ -241,8 +241,7 @@ impl Decoder {
         TrailerLine::parse(wire).map(|line| Some(Event::Trailer(line)))
     }
 
-    /// Takes a line with its CRLF; returns `None` if its end is still to come, and keeps the part that is
-    /// there.
+    /// Takes a line with its CRLF; returns `None` and buffers the input if the line is incomplete.
     fn take_line(&mut self, input: &mut Bytes, max_bytes: usize) -> Result<Option<Bytes>, ChunkError> {
         loop {
             let room = max_bytes - self.line.len();
