@@ -1,11 +1,11 @@
-//! Percent-decoding, once, of paths and of queries. Signatures and operations decode here, so that both read
+//! Percent-decoding, once, of paths and of queries. Signatures and operations both use it, so that they see
 //! the same name.
 
 use std::borrow::Cow;
 
 use crate::sigv4::hex;
 
-/// Decodes a part of a path, in which a `+` is a `+`. `None` for a `%` that encodes nothing.
+/// Decodes a part of a path, in which `+` is literal. `None` for an invalid escape.
 pub fn decode_path(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
     let Some(first) = memchr::memchr(b'%', bytes) else {
         return Some(Cow::Borrowed(bytes));
@@ -23,8 +23,7 @@ pub fn decode_path(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned(decoded))
 }
 
-/// Decodes a name or a value of a query, in which a `+` is a blank. A `%` that encodes nothing stands for
-/// itself.
+/// Decodes a name or a value of a query, in which `+` is a space. The `%` of an invalid escape is literal.
 pub fn decode_query(component: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'%', b'+', component).is_none() {
         return Cow::Borrowed(component);
@@ -34,7 +33,7 @@ pub fn decode_query(component: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(decoded)
 }
 
-/// Hands out the bytes of a name or a value of a query, decoded as by [`decode_query`].
+/// Calls `each` for each byte of a name or a value of a query, decoded as by [`decode_query`].
 pub fn each_of_query(component: &[u8], mut each: impl FnMut(u8)) {
     let mut rest = component;
     while let [byte, tail @ ..] = rest {
@@ -53,7 +52,7 @@ pub fn each_of_query(component: &[u8], mut each: impl FnMut(u8)) {
     }
 }
 
-/// Returns the byte that the two digits behind a `%` encode, and the bytes after them.
+/// Returns the byte encoded by the two digits after a `%`, and the rest.
 pub fn decode_escape(after_percent: &[u8]) -> Option<(u8, &[u8])> {
     let [high, low, tail @ ..] = after_percent else {
         return None;

@@ -1,11 +1,11 @@
-//! Values by prefix; the longest prefix that fits wins.
+//! Values by prefix; the longest matching prefix wins.
 
 use crate::object::ObjectName;
 
 /// A default, and exceptions by prefix.
 #[derive(Clone, Debug)]
 pub struct ByPrefix<T> {
-    /// Longest first, so that the first match is the right one.
+    /// Longest first, so that the first match wins.
     rules: Vec<(Vec<u8>, T)>,
     default: T,
 }
@@ -27,7 +27,7 @@ impl<T: Copy> ByPrefix<T> {
 }
 
 impl<T: Copy> ByPrefix<T> {
-    /// Whether some object may have a value that `is_wanted` accepts.
+    /// Returns true if any object may have a value that `is_wanted` accepts.
     pub fn any(&self, is_wanted: impl Fn(T) -> bool) -> bool {
         is_wanted(self.default) || self.rules.iter().any(|(_, value)| is_wanted(*value))
     }
@@ -57,7 +57,7 @@ impl<T: Copy> ByPrefix<T> {
     }
 }
 
-/// Whether `bucket/key` starts with `prefix`, without joining the two.
+/// Returns true if `bucket/key` starts with `prefix`, without joining the two.
 fn starts_with(name: &ObjectName, prefix: &[u8]) -> bool {
     let mut path = name.bucket.bytes().chain([b'/']).chain(name.key.iter().copied());
     prefix.iter().all(|byte| path.next() == Some(*byte))

@@ -1,8 +1,8 @@
-//! Byte ranges as S3 understands them: one range, or the whole object.
+//! Byte ranges of S3: one range, or the whole object.
 
 use std::fmt;
 
-/// The bytes that a `Range` header asks for.
+/// The bytes requested by a `Range` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeRequest {
     /// No range.
@@ -30,7 +30,7 @@ impl ByteRange {
         self.end - self.start
     }
 
-    /// Whether the range has no bytes (an empty object, read whole).
+    /// Returns true if the range has no bytes (an empty object, read whole).
     pub fn is_empty(self) -> bool {
         self.start == self.end
     }
@@ -41,7 +41,7 @@ impl ByteRange {
 pub struct Unsatisfiable;
 
 impl fmt::Display for RangeRequest {
-    /// Writes the range as the header that asks for it.
+    /// Formats the range as a header value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole => f.write_str("bytes=0-"),
@@ -53,8 +53,8 @@ impl fmt::Display for RangeRequest {
 }
 
 impl RangeRequest {
-    /// Reads a `Range` header. Returns `None` for several ranges, another unit, blanks, numbers past 63 bits,
-    /// and a header that is not well-formed. AWS then answers with the whole object, other stores with `416`.
+    /// Parses a `Range` header. Returns `None` for several ranges, other units, blanks, numbers beyond 63
+    /// bits, and malformed headers, to which AWS answers with the whole object, other stores with `416`.
     pub fn parse(header: Option<&str>) -> Option<Self> {
         header.map_or(Some(Self::Whole), Self::parse_one)
     }
@@ -94,7 +94,7 @@ impl RangeRequest {
     }
 }
 
-/// Reads digits only, and no number beyond a signed 64-bit one: stores do not honour larger ones.
+/// Accepts only digits, and only numbers that fit a signed 64-bit integer, because stores ignore larger ones.
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = digits.then(|| text.parse::<i64>().ok()).flatten()?;

@@ -16,7 +16,7 @@ const PLAIN_AMZ_HEADERS: [&str; 7] = [
     "x-amz-te",
 ];
 
-/// Other headers that change neither: those of the connection and of tracing.
+/// Other headers that change neither: connection and tracing headers.
 const PLAIN_HEADERS: [&str; 9] = [
     "b3",
     "dnt",
@@ -29,53 +29,53 @@ const PLAIN_HEADERS: [&str; 9] = [
     "x-request-id",
 ];
 
-/// How a client wants to read.
+/// The options of a read.
 #[derive(Debug)]
 pub struct ReadHead {
-    /// The bytes to read. `None` for several ranges, for one that is not well-formed, and for `If-Range`,
-    /// because stores treat those differently.
+    /// The bytes to read. `None` for several ranges, a malformed range, and `If-Range`, because stores treat
+    /// those differently.
     pub range: Option<RangeRequest>,
     /// The conditions of the read.
     pub conditions: Conditions,
-    /// The client's wishes about caches in general.
+    /// The `Cache-Control` directives of the client.
     pub cache_control: CacheControl,
     /// `x-amz-checksum-mode: ENABLED`
     pub checksum_mode: bool,
-    /// Whether the object is encrypted with a key that the client brings along.
+    /// True if the object is encrypted with a key that the client provides (SSE-C).
     pub sse_c: bool,
-    /// How far the headers let the lake's answers to other reads answer this one.
+    /// Whether, according to the headers, the lake's answers to other reads also apply to this one.
     pub question: Question,
 }
 
-/// How far the lake's answer to one read also answers another. Headers can only make a question less plain.
+/// How far the lake's answer to one read also applies to another. Each header can only make a read less
+/// plain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Question {
     /// Every header is known to change neither the permission to read nor the answer.
     Plain,
-    /// The same except for a `Referer`. It changes nothing for a caller that signs its headers, who could
-    /// write any.
+    /// The same except for a `Referer`, which changes nothing for a caller that signs its requests, because
+    /// it could send any.
     Referred,
     /// A header unknown to the node may change the permission to read: `X-Forwarded-For` and its like appear
     /// in bucket policies.
     Particular,
-    /// A header asks for something that only the lake can tell: one of S3's own that the node does not know,
-    /// or a web page's `Origin`.
+    /// A header requires an answer of the lake: an S3 header unknown to the node, or a web page's `Origin`.
     Foreign,
 }
 
 /// A client's wishes about caches in general.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheControl {
-    /// Ask the lake, whatever the node remembers.
+    /// `no-cache`: revalidate with the lake, whatever is cached.
     pub no_cache: bool,
-    /// Keep nothing of the answer.
+    /// `no-store`: cache nothing of the answer.
     pub no_store: bool,
-    /// Do not ask the lake.
+    /// `only-if-cached`: do not contact the lake.
     pub only_if_cached: bool,
 }
 
 impl ReadHead {
-    /// Reads the headers.
+    /// Parses the headers.
     pub fn parse(headers: &HeaderMap) -> Self {
         let mut head = Self {
             range: Some(RangeRequest::Whole),
@@ -85,8 +85,8 @@ impl ReadHead {
             sse_c: false,
             question: Question::Plain,
         };
-        // Most reads carry none of these, and seeing that a name is another one is cheaper than searching the
-        // map for it.
+        // Most reads have none of these headers, and one pass over the names is cheaper than several look-ups
+        // in the map.
         let (mut has_range, mut has_condition, mut has_cache_control) = (false, false, false);
         for (name, value) in headers {
             match *name {
@@ -173,7 +173,7 @@ impl CacheControl {
     }
 }
 
-/// The `Range` header; a header that is not text counts as not well-formed.
+/// The `Range` header; a header that is not text counts as malformed.
 fn range(headers: &HeaderMap) -> Option<&str> {
     headers
         .get(header::RANGE)

@@ -1,8 +1,7 @@
-//! Targets of requests to the lake, written from their decoded parts.
+//! Encodes targets of requests to the lake from their decoded parts.
 //!
-//! There is one spelling: each byte that RFC 3986 does not call unreserved is percent-encoded, upper-case,
-//! once. No byte of a target means one thing to a lake that decodes before it splits and another to one that
-//! splits first.
+//! The encoding is canonical: each byte that is not unreserved by RFC 3986 is percent-encoded once, in upper
+//! case. So a target means the same to a lake that decodes before it splits and to one that splits first.
 
 use http::uri::PathAndQuery;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
@@ -27,7 +26,7 @@ const BYTES_MAX: usize = u16::MAX as usize - 1;
 #[error("the target is too long")]
 pub struct TooLong;
 
-/// A key as it is written in a path.
+/// Encodes a key for a path.
 pub fn key(key: &[u8]) -> String {
     percent_encode(key, KEY).to_string()
 }
@@ -94,14 +93,14 @@ pub fn of_object(name: &ObjectName) -> Result<PathAndQuery, TooLong> {
     with_query(path(Some(&name.bucket), Some(&name.key)), version)
 }
 
-/// Whether an object's target is short enough. For almost every name the lengths alone show that it is.
+/// Returns true if an object's target is short enough, which the lengths alone show for almost every name.
 pub fn is_sayable(name: &ObjectName) -> bool {
     let version_bytes = name.version.as_deref().map_or(0, str::len);
     let bytes = name.bucket.len() + name.key.len() + version_bytes;
     3 * bytes + "//?versionId=".len() <= BYTES_MAX || of_object(name).is_ok()
 }
 
-/// The object that a target names, if [`of_object`] wrote it.
+/// Inverse of [`of_object`]; `None` for a target that it did not write.
 pub fn object(target: &PathAndQuery) -> Option<ObjectName> {
     let (bucket, key) = target.path().strip_prefix('/')?.split_once('/')?;
     let text = |encoded: &str| String::from_utf8(decode_path(encoded.as_bytes())?.into_owned()).ok();

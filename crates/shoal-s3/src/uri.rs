@@ -1,4 +1,4 @@
-//! `s3://bucket/key` as people write it in commands and rules.
+//! `s3://bucket/key`, as used in commands and rules.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ pub struct S3Uri {
     pub key: String,
 }
 
-/// The reason why a text is not an [`S3Uri`].
+/// Why an [`S3Uri`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum S3UriError {
     /// The text does not begin with `s3://`.

@@ -1,4 +1,4 @@
-//! The hashes and checksums that a body can be checked against.
+//! The hashes and checksums of a body.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -46,7 +46,7 @@ impl Algorithm {
         }
     }
 
-    /// The header that gives the checksum of a body.
+    /// The header with the checksum of a body.
     pub const fn header(self) -> Option<&'static str> {
         match self {
             Self::Crc32 => Some("x-amz-checksum-crc32"),
@@ -77,8 +77,8 @@ impl Algorithm {
         }
     }
 
-    /// The digest of bytes whose parts have these digests and lengths, one after the other. `None` for an
-    /// algorithm whose digests cannot be combined: all but the CRCs.
+    /// Combines the digests and lengths of consecutive parts into the digest of the whole. `None` for
+    /// algorithms whose digests cannot be combined: all but the CRCs.
     pub fn combine<'a>(self, parts: impl IntoIterator<Item = (&'a [u8], u64)>) -> Option<Vec<u8>> {
         let crc = self.crc()?;
         let number = |digest: &[u8]| {
@@ -102,7 +102,7 @@ impl Algorithm {
         }
     }
 
-    /// The bytes of a digest that a header gives in base 64.
+    /// Decodes a base64 digest from a header; `None` if it is malformed or of the wrong length.
     pub fn parse(self, value: &[u8]) -> Option<Vec<u8>> {
         STANDARD
             .decode(value)
@@ -111,7 +111,7 @@ impl Algorithm {
     }
 }
 
-/// Digests computed together while a body passes.
+/// Digests computed together while a body is streamed.
 #[derive(Debug, Default)]
 pub struct Digests {
     running: Vec<(Algorithm, Running)>,
@@ -154,7 +154,7 @@ impl Digests {
         }
     }
 
-    /// Whether the bytes added have this digest; the algorithm must have been added.
+    /// Returns true if the bytes added have this digest. The algorithm must have been added.
     pub fn matches(&self, algorithm: Algorithm, expected: &[u8]) -> bool {
         self.of(algorithm) == expected
     }

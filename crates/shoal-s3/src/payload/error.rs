@@ -6,10 +6,10 @@ use super::memory_limit::NoRoom;
 use crate::error::{ErrorCode, S3Error};
 use crate::sigv4::hex;
 
-/// The reason why a body is not passed on to its end.
+/// Why a body was aborted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
-    /// The connection ended first, or the body has another length than announced.
+    /// The connection ended early, or the body's length differs from the announced one.
     #[error("You did not provide the number of bytes specified by the Content-Length HTTP header")]
     WrongLength,
     /// `Content-Length` or `x-amz-decoded-content-length` is not a number.
@@ -65,13 +65,13 @@ pub enum PayloadError {
     /// The node already holds too many bytes.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
-    /// An error of the node: a signed body was sent on without the lake's key.
+    /// A bug of the node: a signed body was forwarded without the lake's key.
     #[error("We encountered an internal error. Please try again.")]
     NotResigned,
 }
 
 impl PayloadError {
-    /// The S3 code that the client is told.
+    /// The S3 code for the client.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::WrongLength => ErrorCode::IncompleteBody,

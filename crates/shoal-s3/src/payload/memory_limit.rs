@@ -1,20 +1,19 @@
-//! Memory for bodies that must be held before they can be used.
+//! Bounds the memory for bodies that must be buffered before they can be used.
 //!
-//! A signed chunk is held until its signature is verified, and a list of keys until it can be read. The bytes
-//! held in this way are bounded for the whole process and all senders, because the memory is the process's,
-//! too.
+//! A signed chunk is buffered until its signature is verified, and a list of keys until it can be parsed. The
+//! bound applies to the whole process, across all senders.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
-/// The most that is held at a time, in bytes.
+/// The maximum buffered bytes in the process.
 const ROOM_BYTES: usize = 64 << 20;
 
 /// The step by which a reservation grows, in bytes.
 const STEP_BYTES: usize = 64 << 10;
 
-/// The bytes held leave no room for more.
+/// There is no memory left for more buffered bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Too many bytes of requests are held; please reduce your rate.")]
 pub struct NoRoom;
@@ -22,7 +21,7 @@ pub struct NoRoom;
 /// The bytes of all reservations.
 static TAKEN_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes reserved of the room, returned on drop.
+/// Reserved bytes, released on drop.
 #[derive(Debug)]
 pub struct MemoryReservation(usize);
 
@@ -32,11 +31,11 @@ impl MemoryReservation {
         Self(0)
     }
 
-    /// Makes this reservation large enough for `bytes`.
+    /// Grows this reservation to at least `bytes`.
     ///
     /// # Errors
     ///
-    /// [`NoRoom`] if the room has too little left; the reservation stays as it was.
+    /// Fails with [`NoRoom`] if too little memory is left; the reservation is then unchanged.
     pub fn grow_to(&mut self, bytes: usize) -> Result<(), NoRoom> {
         let wanted = bytes.checked_next_multiple_of(STEP_BYTES).ok_or(NoRoom)?;
         let missing = wanted.saturating_sub(self.0);
@@ -50,7 +49,7 @@ impl MemoryReservation {
         Ok(())
     }
 
-    /// Makes these bytes keep their reservation for as long as any of them is held.
+    /// Attaches the reservation to `bytes`, so that it is released when the last clone is dropped.
     pub(super) fn keep_with(self, bytes: Vec<u8>) -> Bytes {
         Bytes::from_owner(Kept {
             bytes,

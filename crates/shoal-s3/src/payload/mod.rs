@@ -1,9 +1,8 @@
-//! Bodies on their way to the lake: passed on in their wire form, and completed only if they are right.
+//! Bodies on their way to the lake: forwarded in their wire form, and completed only if they pass all checks.
 //!
-//! [`CheckedBody`] gives the lake the bytes that the client sent, with chunk signatures replaced by the
-//! node's, and holds back the end until length, hash, signatures and checksums are known to be right. If
-//! something is wrong, the body breaks off, the lake stores nothing, and [`Outcome`] holds the error for the
-//! client.
+//! [`CheckedBody`] forwards the bytes that the client sent, with chunk signatures replaced by the node's, and
+//! holds back the end until length, hash, signatures and checksums are verified. If a check fails, the body
+//! is aborted, the lake stores nothing, and [`Outcome`] holds the error for the client.
 
 mod body;
 mod checker;

@@ -1,8 +1,8 @@
-//! The list of parts that turns an upload into an object, and a lake's answer to it.
+//! The list of parts that completes a multipart upload, and the lake's answer.
 
 use super::{Document, Element, Malformed, Reader, set};
 
-/// The highest number of a part in S3.
+/// The highest part number in S3.
 pub const PARTS_MAX: usize = 10_000;
 
 /// The parts that a request lists, in its order.
@@ -17,21 +17,21 @@ pub struct Completion {
 pub struct ListedPart {
     /// Its number.
     pub number: u16,
-    /// Its ETag as the client spells it, with or without quotes.
+    /// Its ETag as the client sent it, with or without quotes.
     pub etag: String,
-    /// Element and text of the checksum that is listed with it: `ChecksumCRC32`.
+    /// Element name (such as `ChecksumCRC32`) and text of its checksum, if listed.
     pub checksum: Option<(String, String)>,
 }
 
-/// A lake's description of an object that it has made of parts.
+/// The lake's description of an object that was assembled from parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// Its ETag; empty if the lake names none.
+    /// Its ETag; empty if the lake sent none.
     pub etag: String,
 }
 
 impl Completion {
-    /// Reads the body of a request.
+    /// Parses the body of a request.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl ListedPart {
 }
 
 impl Completed {
-    /// Reads the answer, to which lakes add further elements.
+    /// Parses the answer, ignoring further elements.
     ///
     /// # Errors
     ///

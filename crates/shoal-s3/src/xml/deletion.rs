@@ -1,8 +1,8 @@
-//! The removal of many objects at once: a client's request, and a lake's answer.
+//! The deletion of many objects at once: the client's request and the lake's answer.
 
 use super::{Document, Element, ErrorDocument, Malformed, Reader, set};
 
-/// The most objects that S3 removes at once.
+/// The maximum number of objects per request in S3.
 pub const KEYS_MAX: usize = 1_000;
 
 /// A client's request to remove objects.
@@ -10,7 +10,7 @@ pub const KEYS_MAX: usize = 1_000;
 pub struct Deletion {
     /// The keys, in the order of the request.
     pub keys: Vec<Key>,
-    /// Whether the client wants to hear only of failures.
+    /// True if the client wants only failures in the answer.
     pub is_quiet: bool,
 }
 
@@ -21,11 +21,11 @@ pub struct Key {
     pub key: String,
     /// The version, if one is named.
     pub version: Option<String>,
-    /// Remove it only if it has this ETag.
+    /// Delete it only if it has this ETag.
     pub etag: Option<String>,
-    /// Remove it only if it was modified at this time.
+    /// Delete it only if it was modified at this time.
     pub last_modified: Option<String>,
-    /// Remove it only if it has this number of bytes.
+    /// Delete it only if it has this size in bytes.
     pub size: Option<String>,
 }
 
@@ -45,19 +45,19 @@ pub struct Deleted {
     pub key: String,
     /// The version that was named.
     pub version: Option<String>,
-    /// Whether it was removed.
+    /// True if it was deleted.
     pub is_deleted: bool,
     /// The lake's own element.
     element: Element,
 }
 
-/// Whether a version is the one that an object has if versions are not kept.
+/// Returns true if a version is the one of an object without versioning.
 fn is_current(version: Option<&str>) -> bool {
     version.is_none_or(|version| version == "null")
 }
 
 impl Deletion {
-    /// Reads the body of a request: at least one key and at most [`KEYS_MAX`].
+    /// Parses the body of a request with at least one key and at most [`KEYS_MAX`].
     ///
     /// # Errors
     ///
@@ -94,12 +94,12 @@ impl Deletion {
 }
 
 impl Key {
-    /// Whether this names the object as it is now, not one of its versions.
+    /// Returns true if this names the current object and not one of its versions.
     pub fn is_current(&self) -> bool {
         is_current(self.version.as_deref())
     }
 
-    /// Whether the object is removed only if it is as the client expects.
+    /// Returns true if the deletion has conditions.
     pub fn is_conditional(&self) -> bool {
         self.etag.is_some() || self.last_modified.is_some() || self.size.is_some()
     }
@@ -144,7 +144,7 @@ impl Key {
 }
 
 impl DeletionResult {
-    /// Reads the answer. Lakes add further elements, which are kept.
+    /// Parses the answer. Further elements are kept.
     ///
     /// # Errors
     ///
@@ -175,12 +175,12 @@ impl DeletionResult {
         Ok(Self { root, results })
     }
 
-    /// Whether the lake says that an object is removed, and nothing else about it.
+    /// Returns true if the answer reports that an object was deleted, and nothing else about it.
     pub fn is_removed(&self, key: &Key) -> bool {
         self.is_told_of(key) && !self.is_refused(key)
     }
 
-    /// Whether the lake says that an object is not removed.
+    /// Returns true if the answer reports that an object was not deleted.
     pub fn is_refused(&self, key: &Key) -> bool {
         let mut about = self.results.iter().filter(|result| result.is_about(key));
         about.any(|result| !result.is_deleted)
