@@ -5,10 +5,10 @@
 //! while every node is attached:
 //!
 //! ```text
-//!            a change cannot be told                    others have noticed
+//!            a change cannot be reported                others have noticed
 //! attached ────────────────────────▶ detached ─ 10 s ─▶ changes need no directory
 //!     ▲                                                          │
-//!     └────────── every change was told for 30 s ────────────────┘
+//!     └────────── every change was reported for 30 s ────────────┘
 //! ```
 //!
 //! All timeouts are defined here, because they depend on each other (see the assertions below). This module

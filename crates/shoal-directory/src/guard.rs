@@ -471,7 +471,7 @@ mod tests {
             indexes: &'a [u32],
             _: &'a [NodeId],
         ) -> BoxFuture<'a, Result<Answers<Located>, Silent>> {
-            // Each answer tells which block it is about.
+            // Each answer identifies its block.
             let each = indexes
                 .iter()
                 .map(|index| Located::Claimed(NodeId((*index).into())));

@@ -5,7 +5,7 @@
 //!   h<index>                       nodes that hold the block, 8 bytes each
 //!   c<index>                       the node that fetches it, 8 bytes, and until when, in ms since 1970
 //!   w<index>                       its global weight, in decimal
-//! <prefix>:n                     a hash for all nodes: what each has told last, and when
+//! <prefix>:n                     a hash for all nodes: the latest state of each, and when it was sent
 //! <prefix>:m:<node>:<marker>     a marker of a node; lives MARKER_LIFE
 //! ```
 //!

@@ -296,7 +296,7 @@ mod tests {
         }
     }
 
-    /// A directory that knew nothing, after the node has told it `here` for `time`.
+    /// A directory that was empty, after the node has reported `here` to it for `time`.
     async fn told_within(time: Duration, here: Here) -> Arc<Embedded> {
         let directory = Arc::new(Embedded::default());
         let guard = Arc::new(Guard::new(Arc::clone(&directory) as _, Duration::from_secs(1)));

@@ -64,7 +64,7 @@ impl Pins {
         Ok(true)
     }
 
-    /// Whether an object is pinned.
+    /// Returns true if an object is pinned.
     pub(super) fn contains(&self, object: ObjectId) -> bool {
         self.objects.contains_key(&object)
     }

@@ -271,7 +271,7 @@ mod tests {
     async fn while_one_thread_works_the_other_takes_what_is_due_next() {
         let writers = Writers::new(Duration::from_millis(5));
         let threads = writers.start().unwrap();
-        // After this pause both threads wait, and only one is told of the first job.
+        // After this pause both threads wait, and only one is woken for the first job.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let (second_done, second_is_done) = std::sync::mpsc::channel();
         let first = writers.run(Urgency::Late, 1, move || {

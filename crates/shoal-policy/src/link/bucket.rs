@@ -168,7 +168,7 @@ mod tests {
     }
 
     proptest! {
-        /// Transfers that wait as they are told get no more than the rate and one burst, in any time.
+        /// Transfers that wait as required get no more than the rate and one burst, in any time.
         #[test]
         fn transfers_that_wait_their_time_keep_the_rate(
             asks in prop::collection::vec((1_u64..5_000, 0_u64..50), 1..200),

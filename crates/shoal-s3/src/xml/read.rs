@@ -310,7 +310,7 @@ fn text_of(bytes: &[u8]) -> Result<&str, Malformed> {
     std::str::from_utf8(bytes).map_err(|_| Malformed)
 }
 
-/// Whether XML 1.0 allows the character. S3 and its clients also name others, by reference.
+/// Returns true if XML 1.0 allows the character. S3 and its clients also use others, as references.
 pub(super) fn is_allowed(character: char) -> bool {
     matches!(character, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..)
 }
@@ -319,7 +319,7 @@ fn is_blank(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' ' | b'\t' | b'\n'))
 }
 
-/// Whether this is a name, with or without a prefix.
+/// Returns true if this is a valid name, with or without a prefix.
 fn is_name(name: &str) -> bool {
     let is_word = |word: &str| {
         let begins = |c: char| c.is_alphabetic() || c == '_';
