@@ -1,8 +1,8 @@
-//! Removes many objects at once: those that the lake has, and those that it does not know yet.
+//! Handles DeleteObjects: removes many objects at once, dirty ones and those that the lake has.
 //!
-//! The node parses the client's request once, and writes the request to the lake from the result. Each name
-//! that may be dirty, and that the lake would let the caller remove, is a change of its own that begins
-//! before the lake is asked. The lake answers key by key, and the changes end by that.
+//! The node parses the client's request and writes a request of its own to the lake. Before it sends that
+//! request, it begins a separate change for each name that may be dirty and that the caller may remove. The
+//! lake reports a result for each key, and each change ends with that result.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use crate::front::body::ResponseBody;
 use crate::front::lake_errors;
 use crate::grants::Grants;
 
-/// A thousand keys of a thousand bytes, and as much again for their encoding.
+/// Limit on the body of a request: a thousand keys of 1,000 bytes, and as much again for their encoding.
 const DELETION_BYTES_MAX: usize = 2 << 20;
 
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
@@ -45,14 +45,14 @@ const TRAILER: HeaderName = HeaderName::from_static("x-amz-trailer");
 /// The changes that have begun, by name.
 type Begun = HashMap<ObjectName, LakeChange>;
 
-/// Keys that are not removed, and why.
+/// Keys that are not removed, each with the error to report for it.
 type Refused = Vec<(Key, S3Error)>;
 
-/// The lake's answer.
+/// The lake's response to a bulk deletion.
 enum Answered {
-    /// The result of each key.
+    /// A result for each key.
     Result(response::Parts, DeletionResult),
-    /// Another answer, for the client, and whether the lake may have removed objects nevertheless.
+    /// Any other response, to pass on to the client; true if the lake may have removed objects nevertheless.
     Other(Response<ResponseBody>, bool),
 }
 
@@ -67,16 +67,17 @@ pub(super) struct BulkDeletions {
     commits: Arc<CommitBound>,
 }
 
-/// A key, and what the registry has under its name.
+/// A key and the state of its name in the registry.
 struct Looked {
     key: Key,
     name: ObjectName,
-    /// `None`: no object under this name may be dirty.
+    /// `None` if no object under this name may be dirty.
     found: Option<Box<Lookup>>,
 }
 
 impl Looked {
-    /// Returns whether the caller needs no permission for a change to begin.
+    /// Returns true if a change may begin without asking the lake: the caller wrote the dirty object, or the
+    /// name cannot be dirty.
     fn is_free_for(&self, asker: Asker<'_>) -> bool {
         let is_own = |lookup: &Lookup| {
             let manifest = lookup.manifest.as_ref();
@@ -86,29 +87,29 @@ impl Looked {
     }
 }
 
-/// What the lake lets the caller remove.
+/// The keys that the lake lets the caller remove.
 enum Permitted {
-    /// These. The others are refused.
+    /// Keys that may be removed, and those that are refused.
     These(Vec<Looked>, Refused),
-    /// Nothing at all: this is its answer.
+    /// No key may be removed; the lake's response to pass on.
     None(Response<ResponseBody>),
 }
 
-/// The beginning of a removal.
+/// Result of beginning a bulk removal.
 enum Begin {
-    /// The keys for the lake, the changes, and the keys that the lake is not asked about.
+    /// The keys to send to the lake, the changes begun for them, and the refused keys.
     Begun(Vec<Key>, Begun, Refused),
-    /// Nothing has begun: this is the lake's answer.
+    /// Nothing has begun; the lake's response to pass on.
     Refused(Response<ResponseBody>),
 }
 
-/// Whether the lake is asked to remove an object.
+/// Decides if the request to the lake includes a key.
 enum Judgement {
-    /// It is: no object under this name may be dirty.
+    /// Included, without a change: no object under this name may be dirty.
     NeverDirty,
-    /// It is. The name was looked up.
+    /// Included, with a change: the name was looked up in the registry.
     Asked(ObjectName, Box<Lookup>),
-    /// It is not.
+    /// Not included.
     Refused(S3Error),
 }
 
@@ -124,7 +125,8 @@ impl BulkDeletions {
         }
     }
 
-    /// Removes many objects, each from wherever it is. The lake says which of them the caller may remove.
+    /// Removes many objects, in the tier and at the lake. The lake decides which of them the caller may
+    /// remove.
     pub(super) async fn delete(&self, admitted: Box<Admitted>, bucket: &str) -> ResponseResult {
         let (opened, body) = admitted.open()?;
         let body = body
@@ -134,7 +136,8 @@ impl BulkDeletions {
         drop(body);
         self.commits.pass(&opened.caller, deletion.keys.len()).await?;
         let (this, bucket) = (self.clone(), bucket.to_owned());
-        // A task of its own: the changes end by what the lake answers, even if the client goes away.
+        // A separate task, because the changes must end with the lake's result even if the client
+        // disconnects.
         let removed = tokio::spawn(async move { this.remove(&opened, &bucket, deletion).await });
         removed.await.unwrap_or_else(|_panicked| Err(unknown()))
     }
@@ -162,7 +165,7 @@ impl BulkDeletions {
                 end_all(begun.into_values(), false).await;
                 return Err(error);
             }
-            // The changes are dropped: their outcome is not known.
+            // The outcome is unknown: dropping the changes leaves them open.
             Err(error) => return Err(error),
         };
         let (mut removed, mut kept) = (Vec::new(), Vec::new());
@@ -173,7 +176,7 @@ impl BulkDeletions {
             if result.is_removed(key) {
                 removed.push((key, change));
             } else if let Some(error) = result.refusal(key) {
-                // A change that may have happened is dropped.
+                // If the lake may have removed the object after all, the change is dropped and stays open.
                 kept.extend((!is_undecided_code(&error.code)).then_some(change));
             } else {
                 let message = "The lake does not report the outcome for this object.";
@@ -197,7 +200,7 @@ impl BulkDeletions {
         Ok(answered_with(&head, result.write(deletion.is_quiet).into()))
     }
 
-    /// Begins a change of each name that may be dirty and that the caller may remove.
+    /// Begins a change for each name that may be dirty and that the caller may remove.
     async fn begin_all(&self, asker: Asker<'_>, bucket: &str, keys: Vec<Key>) -> Result<Begin, S3Error> {
         let looked = stream::iter(keys).map(|key| self.look(bucket, key));
         let looked: Vec<_> = looked.buffered(PARALLEL).try_collect().await?;
@@ -245,7 +248,7 @@ impl BulkDeletions {
         Ok(Begin::Begun(for_lake, changes, refused))
     }
 
-    /// Looks a name up if it may be dirty.
+    /// Looks a name up in the registry if it may be dirty.
     async fn look(&self, bucket: &str, key: Key) -> Result<Looked, S3Error> {
         let name = name_of(bucket, &key);
         let may_be_dirty = key.is_current() && self.flusher.may_be_dirty(&name);
@@ -257,9 +260,10 @@ impl BulkDeletions {
         Ok(Looked { key, name, found })
     }
 
-    /// Finds the keys that the lake would let the caller remove. The caller's own dirty objects, and names
-    /// that are never dirty, are left to the lake. It is asked about one name below each rule; after a no,
-    /// about a name beside each other one, in one request.
+    /// Determines the keys that the caller may remove. The caller's own dirty objects and names that cannot
+    /// be dirty need no check here: the lake checks them itself when it removes them. For the rest, the node
+    /// asks about one name under each rule; where that name is refused, one further request asks about a
+    /// sibling of each remaining name.
     async fn permit_all(&self, asker: Asker<'_>, looked: Vec<Looked>) -> Result<Permitted, S3Error> {
         let mut answers: HashMap<Option<usize>, Option<S3Error>> = HashMap::new();
         let (mut permitted, mut doubtful, mut refused) = (Vec::new(), Vec::new(), Vec::new());
@@ -310,8 +314,8 @@ impl BulkDeletions {
         Ok(Permitted::These(permitted, refused))
     }
 
-    /// Judges the conditions on an object that is dirty. One that meets them goes to the lake, which may
-    /// judge them differently.
+    /// Checks the conditions on a dirty object. If they hold, the key is sent to the lake, which evaluates
+    /// them again and may decide differently.
     async fn judge(&self, asker: Asker<'_>, looked: Looked) -> Result<(Key, Judgement), S3Error> {
         let Looked { mut key, name, found } = looked;
         let Some(lookup) = found else {
@@ -321,7 +325,7 @@ impl BulkDeletions {
             Some(manifest) if key.is_conditional() => {
                 if self.permissions.may_judge(asker, manifest).await? {
                     let judged = Expected::of_key(&key).and_then(|expected| expected.check(manifest));
-                    // At the lake, the object is as old as its flush.
+                    // At the lake, the object's modification time is that of its flush.
                     key.last_modified = None;
                     judged
                 } else {
@@ -337,7 +341,7 @@ impl BulkDeletions {
         Ok((key, judgement))
     }
 
-    /// Asks the lake to remove these objects and to report the result of each.
+    /// Asks the lake to remove `keys` and to report the result of each.
     async fn ask_to_delete(
         &self,
         asker: Asker<'_>,
@@ -348,8 +352,8 @@ impl BulkDeletions {
             return Ok(Answered::Result(nothing_asked(), DeletionResult::default()));
         }
         let bucket = asker.classified.bucket.as_deref().unwrap_or_default();
-        // Not quiet, whatever the client asked for: the node does not remove objects that the lake does not
-        // report.
+        // Never quiet, even if the client asked for that: the node ends changes only for keys whose result
+        // the lake reports.
         let deletion = Deletion {
             keys,
             is_quiet: false,
@@ -389,7 +393,7 @@ impl BulkDeletions {
     }
 }
 
-/// Ends changes, as carried out or as refused. Returns for each whether the registry knows.
+/// Ends changes as done or as refused. Returns, for each, true if the registry has recorded it.
 async fn end_all(changes: impl Iterator<Item = LakeChange>, is_done: bool) -> Vec<bool> {
     let ended = changes.map(|change| async move {
         let ended = if is_done {
@@ -410,7 +414,7 @@ fn name_of(bucket: &str, key: &Key) -> ObjectName {
     }
 }
 
-/// A key beside another one, which nobody has.
+/// Returns a sibling of `key` under which no object exists.
 fn key_beside(key: &Key) -> Key {
     Key {
         key: String::from_utf8_lossy(&beside(key.key.as_bytes())).into_owned(),
@@ -419,8 +423,7 @@ fn key_beside(key: &Key) -> Key {
     }
 }
 
-/// Returns the headers for a body that this node wrote. They include a digest, as S3 wants, if the client
-/// sent one.
+/// Returns the headers for a body that this node wrote, with a digest if the client sent one, as S3 requires.
 fn headers_of(body: &[u8], sent: &HeaderMap) -> HeaderMap {
     let mut headers = without_body(sent);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
@@ -435,7 +438,7 @@ fn headers_of(body: &[u8], sent: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Returns the head of an answer for which the node asked the lake nothing.
+/// Returns the head of a response for which the lake was not asked.
 fn nothing_asked() -> response::Parts {
     let (mut head, ()) = Response::new(()).into_parts();
     head.headers

@@ -1,5 +1,5 @@
-//! Carries a request out at the lake as a change that has begun, so that no other change of the name is on
-//! its way there at the same time.
+//! Sends a request to the lake within a change that has begun, so that no other change of the name is in
+//! flight at the same time.
 
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
@@ -14,26 +14,26 @@ use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
 use crate::tier::TierUnavailable;
 
-/// The answers to writes are short.
+/// Limit on the responses to writes, which are short.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// The lake's treatment of a request.
+/// What the lake did with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::front) enum Verdict {
-    /// It has carried the request out.
+    /// The lake carried the request out.
     Done,
-    /// It has not, and will not.
+    /// The lake did not carry the request out, and will not.
     Refused,
-    /// It may have, or may do so later.
+    /// The lake may have carried the request out, or may still do so.
     Unknown,
 }
 
-/// Sends a request to the lake by `send`, and ends the change by what the lake makes of it. The request goes
-/// on if its client goes away, and breaks off if this node may no longer send.
+/// Sends a request to the lake by `send` and ends the change with the outcome. The request continues if its
+/// client disconnects, and is aborted if this node loses the right to send it.
 ///
 /// # Errors
 ///
-/// As for `send`; or the request was carried out, and the registry does not know.
+/// As for `send`; also if the request was carried out but the registry could not record that.
 pub(super) async fn carry_out<F>(
     change: LakeChange,
     mut admitted: Box<Admitted>,
@@ -54,7 +54,7 @@ where
                     return Err(unknown());
                 }
             }
-            // The registry hears of it later, if not now.
+            // If this fails, the registry learns of it later.
             Verdict::Refused => drop(change.refused().await),
             Verdict::Unknown => drop(change),
         }
@@ -63,8 +63,8 @@ where
     carried.await.unwrap_or_else(|_panicked| Err(unknown()))
 }
 
-/// Waits for the answer to a request, and for all of it if the lake may send its head early. Returns it with
-/// what the lake has made of the request.
+/// Waits for the response to a request, and reads all of it if the lake may send the head early. Returns the
+/// response and the lake's verdict.
 pub(in crate::front) async fn judged(
     operation: Operation,
     request: impl Future<Output = ResponseResult>,
@@ -77,8 +77,9 @@ pub(in crate::front) async fn judged(
     (answered.map(|(response, _)| response), verdict)
 }
 
-/// Whether a lake may send the head of its answer before it has carried the request out: a copy, or the
-/// completion of an upload. The answers to other requests may be long, such as that of a `select`.
+/// Returns true if a lake may send the head of its response before it has carried the request out: for a
+/// copy, or the completion of an upload. Other responses may be long, such as that of a `select`, and are not
+/// read ahead.
 fn is_answered_early(operation: Operation) -> bool {
     matches!(
         operation,
@@ -86,10 +87,10 @@ fn is_answered_early(operation: Operation) -> bool {
     )
 }
 
-/// An answer, and the code of the error in its body, if that was read.
+/// A response, and the error code in its body if the body was read and contains one.
 type Answer = (Response<ResponseBody>, Option<String>);
 
-/// Reads an answer to its end.
+/// Reads a response to its end.
 async fn whole(response: Response<ResponseBody>) -> Result<Answer, S3Error> {
     let (head, body) = response.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
@@ -102,7 +103,7 @@ async fn whole(response: Response<ResponseBody>) -> Result<Answer, S3Error> {
 fn verdict(answered: &Result<Answer, S3Error>) -> Verdict {
     match answered {
         Ok((response, error)) => match (response.status(), error) {
-            // An error behind an early 200.
+            // An error after an early 200.
             (StatusCode::OK, Some(code)) if is_undecided_code(code) => Verdict::Unknown,
             (StatusCode::OK, Some(_)) => Verdict::Refused,
             (status, _) if status.is_success() => Verdict::Done,
@@ -110,13 +111,13 @@ fn verdict(answered: &Result<Answer, S3Error>) -> Verdict {
             _ => Verdict::Refused,
         },
         Err(error) if error.is_undone => Verdict::Refused,
-        // The body of the client was wrong, so the lake saw a request that broke off.
+        // The client's body was invalid, so the lake received an incomplete request.
         Err(error) if error.code.status().is_client_error() => Verdict::Refused,
         Err(_) => Verdict::Unknown,
     }
 }
 
-/// The error when it is not known whether the lake has carried out a request.
+/// Returns the error for a request whose outcome at the lake is unknown.
 pub(super) fn unknown() -> S3Error {
     S3Error::new(
         ErrorCode::ServiceUnavailable,

@@ -1,7 +1,8 @@
-//! Bounds the transactions in the registries of tiers that one payer causes. All strangers are one payer.
+//! Limits the rate of registry transactions that each payer may cause. All anonymous callers count as one
+//! payer.
 //!
-//! A registry orders the names of every client. It is small and slow beside the lake, so one client must not
-//! fill it up, or keep it busy, for the others.
+//! A tier's registry holds the names of all clients, and is small and slow compared with the lake: one client
+//! must neither fill it up nor keep it busy at the expense of the others.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,31 +13,32 @@ use shoal_s3::identity::Caller;
 
 use crate::clock;
 
-/// The changes that an identity begins in a second, on average, for each unit of its share.
+/// Average number of changes per second that an identity may begin, for each unit of its share.
 const OF_IDENTITY: u32 = 2_000;
 
-/// The same for all strangers together.
+/// The same for all anonymous callers together.
 const OF_STRANGERS: u32 = 100;
 
-/// The changes of this time may begin at once.
+/// Changes worth this much time may begin at once.
 const BURST: Duration = Duration::from_secs(10);
 
-/// A request that would wait for longer is refused.
+/// The longest that a request waits; one that would wait longer is refused.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Bounds the changes that callers begin.
+/// Limits the rate of changes, by caller.
 #[derive(Debug, Default)]
 pub(super) struct CommitBound {
-    /// By payer, when all that it has begun is paid for. There are as many as identities, and one.
+    /// For each payer, the time at which all its changes are paid for. At most one entry per identity, and
+    /// one for anonymous callers.
     paid_at: Mutex<HashMap<u32, Instant>>,
 }
 
 impl CommitBound {
-    /// Waits until `caller` may begin so many changes.
+    /// Waits until `caller` may begin `changes` more changes.
     ///
     /// # Errors
     ///
-    /// It has begun too many.
+    /// The caller would have to wait longer than `PATIENCE`.
     pub(super) async fn pass(&self, caller: &Caller, changes: usize) -> Result<(), S3Error> {
         match self.take(caller, changes, clock::instant()) {
             Some(Duration::ZERO) => Ok(()),
@@ -51,7 +53,7 @@ impl CommitBound {
         }
     }
 
-    /// The time to wait for; `None` if that is too long.
+    /// Returns the time to wait, or `None` if it exceeds `PATIENCE`.
     fn take(&self, caller: &Caller, changes: usize, now: Instant) -> Option<Duration> {
         let payer = caller.payer();
         let rate = match caller {

@@ -1,6 +1,5 @@
-//! A copy of a dirty object to a name of the same tier. It costs the store small requests, and the lake only
-//! the question for its permission. Tools that write under temporary names rename in this way when they
-//! commit.
+//! Copies a dirty object to another name in the same tier. The store copies the bytes itself, and the lake is
+//! only asked for permission. Tools that write under temporary names use such a copy to rename on commit.
 
 use std::sync::Arc;
 
@@ -23,10 +22,10 @@ use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
 use crate::front::wanted::precondition_failed;
 
-/// The number of attempts at a source that changes while it is copied.
+/// Number of attempts if the source changes while it is copied.
 const ATTEMPTS: usize = 4;
 
-/// The conditions on the source of a copy, and the headers by which a read says the same.
+/// The conditions on the source of a copy, and the read header that each corresponds to.
 const CONDITIONS: [(&str, HeaderName); 4] = [
     ("x-amz-copy-source-if-match", header::IF_MATCH),
     ("x-amz-copy-source-if-none-match", header::IF_NONE_MATCH),
@@ -42,7 +41,7 @@ pub(super) struct Copies {
     dirty: Arc<DirtyObjects>,
 }
 
-/// A copy that the node may make itself, if its source is dirty.
+/// A copy that the node can make itself if its source is dirty.
 struct Order<'a> {
     source: &'a ObjectName,
     request: CopyRequest,
@@ -56,8 +55,8 @@ impl Copies {
         }
     }
 
-    /// Copies an object to `name`, if the request asks for that. Returns `None` if the lake is to carry the
-    /// request out.
+    /// Copies an object to `name` if the request is a copy of a dirty object. Returns `None` if the request
+    /// must be sent to the lake.
     pub(super) async fn copy(
         &self,
         admitted: &Admitted,
@@ -75,7 +74,7 @@ impl Copies {
             let Some(manifest) = &source.manifest else {
                 return Ok(None);
             };
-            // Only the writer is sure to be allowed to read it.
+            // Only the writer is certain to have permission to read the object.
             if !is_writer(caller, &manifest.writer) {
                 return Ok(None);
             }
@@ -100,7 +99,7 @@ impl Copies {
 }
 
 impl<'a> Order<'a> {
-    /// Reads a request. Returns `None` if only the lake can carry it out.
+    /// Parses a request. Returns `None` if only the lake can carry it out.
     fn of(admitted: &'a Admitted, name: &ObjectName) -> Option<Self> {
         let Admitted {
             parts, classified, ..
@@ -116,7 +115,7 @@ impl<'a> Order<'a> {
             return None;
         }
         let request = CopyRequest::parse(&parts.headers).ok()?;
-        // S3 refuses a copy that changes nothing, in the lake's words.
+        // S3 refuses a copy onto itself that changes nothing; the lake words that refusal.
         if source == name && !request.replaces_metadata {
             return None;
         }
@@ -137,13 +136,13 @@ impl<'a> Order<'a> {
     }
 }
 
-/// Checks that the head of the request announces the empty body that it has.
+/// Verifies that the body is empty and matches the request's headers.
 async fn check_body(admitted: &Admitted) -> Result<(), S3Error> {
     let (_, body) = admitted.without_body().open()?;
     body.collect_at_most(0, "A copy has no body.").await.map(drop)
 }
 
-/// The conditions on the source, as those of a read.
+/// Returns the conditions on the source as the headers of a read.
 pub(super) fn conditions_of_source(sent: &HeaderMap) -> HeaderMap {
     let mut conditions = HeaderMap::new();
     for (name, of_read) in CONDITIONS {

@@ -1,8 +1,9 @@
 //! Removes an object that may be dirty.
 //!
-//! A DELETE is a change of the name at the lake like any other: it begins in the registry, so that neither a
-//! flush nor another write of the name is on its way there. Before it begins, the lake says whether the
-//! caller may remove such a name. Once the lake has removed the object, the dirty one goes with it.
+//! A DELETE is a change of the name at the lake like any other: it begins in the registry, so that no flush
+//! or other write of the name is in flight at the same time. Before it begins, the node asks the lake if the
+//! caller may remove the name, unless the caller wrote the dirty object. Once the lake has removed its
+//! object, the dirty object is removed too.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -26,7 +27,7 @@ use crate::front::wanted::precondition_failed;
 const SIZE: HeaderName = HeaderName::from_static("x-amz-if-match-size");
 const LAST_MODIFIED: HeaderName = HeaderName::from_static("x-amz-if-match-last-modified-time");
 
-/// The conditions under which an object is removed.
+/// The conditions of a conditional DELETE.
 #[derive(Debug)]
 pub(super) struct Expected {
     etag: Option<String>,
@@ -50,7 +51,7 @@ impl Deletions {
         }
     }
 
-    /// Removes an object from wherever it is. The lake decides whether the caller may do so.
+    /// Removes an object, in the tier and at the lake. The lake decides if the caller may do so.
     pub(super) async fn delete(&self, admitted: Box<Admitted>, name: &ObjectName) -> ResponseResult {
         let asked = name;
         let name = &unversioned(name);
@@ -73,8 +74,8 @@ impl Deletions {
         carry_out(change, admitted, send).await
     }
 
-    /// Removes an object if it is as the client believes. Only the lake can say in its own words how it
-    /// judges the condition, so the node brings a dirty object there first.
+    /// Removes an object if it meets the client's conditions. The lake must evaluate them as well, and word
+    /// the refusal, so the node flushes a dirty object first.
     async fn delete_if(
         &self,
         mut admitted: Box<Admitted>,
@@ -86,7 +87,7 @@ impl Deletions {
                 return Err(access_denied());
             }
             Expected::of_headers(&admitted.parts.headers)?.check(manifest)?;
-            // At the lake, the object is as old as its flush.
+            // At the lake, the object's modification time is that of its flush.
             Arc::make_mut(&mut admitted.parts).headers.remove(LAST_MODIFIED);
         }
         let change = self.dirty.begin_at_lake(name).await.map_err(not_begun)?;
@@ -94,7 +95,7 @@ impl Deletions {
     }
 }
 
-/// Returns whether a DELETE has a condition.
+/// Returns true if a DELETE is conditional.
 fn is_conditional(headers: &HeaderMap) -> bool {
     let conditions = [header::IF_MATCH, LAST_MODIFIED, SIZE];
     let is_said = |name| headers.get(name).is_some_and(|value| !value.is_empty());
@@ -102,7 +103,7 @@ fn is_conditional(headers: &HeaderMap) -> bool {
 }
 
 impl Expected {
-    /// Reads the conditions in the headers of a DELETE.
+    /// Parses the conditions in the headers of a DELETE.
     fn of_headers(headers: &HeaderMap) -> Result<Self, S3Error> {
         // An empty header is no condition.
         let said = |name| headers.get(name).filter(|value| !value.is_empty());
@@ -110,7 +111,7 @@ impl Expected {
         Self::parse(text(header::IF_MATCH), text(LAST_MODIFIED), text(SIZE))
     }
 
-    /// Reads the conditions on one of many objects.
+    /// Parses the conditions on one key of a bulk deletion.
     pub(super) fn of_key(key: &Key) -> Result<Self, S3Error> {
         let Key {
             etag,
@@ -158,7 +159,7 @@ impl Expected {
     }
 }
 
-/// Parses a date as HTTP or listings write it.
+/// Parses a date in the format of HTTP or of listings (RFC 3339).
 fn date(text: &str) -> Option<SystemTime> {
     let listed = || time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339);
     httpdate::parse_http_date(text)

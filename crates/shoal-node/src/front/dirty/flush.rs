@@ -1,4 +1,4 @@
-//! Brings dirty objects to the lake before a request that needs them there.
+//! Flushes dirty objects before a request that needs them at the lake.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::front::admission::Admitted;
 use crate::grants::Grants;
 use crate::http::connection::ClientBody;
 
-/// Flushes what a request needs at the lake, if its caller may cause that.
+/// Flushes the objects that a request needs at the lake, if the caller may cause that.
 pub(super) struct Flusher {
     dirty: Arc<DirtyObjects>,
     grants: Arc<Grants>,
@@ -25,7 +25,7 @@ pub(super) struct Flusher {
 }
 
 impl Flusher {
-    /// Flushes `dirty` objects. `grants` forgets what the lake said of them before.
+    /// Flushes `dirty` objects, and invalidates what `grants` remembers of them.
     pub(super) fn new(dirty: Arc<DirtyObjects>, grants: Arc<Grants>, permissions: Arc<Permissions>) -> Self {
         Self {
             dirty,
@@ -34,14 +34,13 @@ impl Flusher {
         }
     }
 
-    /// Returns whether an object of this name may be dirty. If so, the node looks for it before it asks the
-    /// lake.
+    /// Returns true if an object of this name may be dirty; the registry must then be read before the lake.
     pub(super) fn may_be_dirty(&self, name: &ObjectName) -> bool {
         is_current(name) && self.dirty.may_be_dirty(name)
     }
 
-    /// Brings to the lake the object that a request about one object needs there, if the lake lets the caller
-    /// know of it or write it. Otherwise the lake refuses the request itself.
+    /// Flushes the objects that a request about one object needs at the lake, if the caller may read or write
+    /// them there. Otherwise nothing is flushed, and the lake refuses the request.
     pub(super) async fn flush_for_read(&self, admitted: &Admitted, name: &ObjectName) -> Result<(), S3Error> {
         self.flush_related(admitted).await?;
         let operation = admitted.classified.operation;
@@ -55,9 +54,9 @@ impl Flusher {
         Ok(())
     }
 
-    /// Begins a change of the object that a request is about, once the objects that the request needs at the
-    /// lake are there. The caller must be one that the lake would let make the change, or the writer of what
-    /// is dirty there.
+    /// Begins a change of the object that a request names, after flushing the objects that the request needs
+    /// at the lake. The caller must have the lake's permission for the change, or have written the dirty
+    /// object.
     pub(super) async fn begin_change(
         &self,
         admitted: &Admitted,
@@ -77,8 +76,8 @@ impl Flusher {
         self.dirty.begin_at_lake(current).await.map_err(not_begun)
     }
 
-    /// Brings to the lake the other objects that a request concerns: the source of a copy, and all of the
-    /// bucket if a header makes the request reach beyond the object that it names.
+    /// Flushes the other objects that a request needs: the source of a copy, or the whole bucket if a header
+    /// extends the request's effect beyond the object that it names.
     async fn flush_related(&self, admitted: &Admitted) -> Result<(), S3Error> {
         let classified = &admitted.classified;
         let copied = classified.copy_source.iter();
@@ -95,8 +94,8 @@ impl Flusher {
         Ok(())
     }
 
-    /// Brings an object to the lake if it is dirty and the caller may cause that. Otherwise the lake refuses
-    /// the request itself.
+    /// Flushes an object if it is dirty and the caller may cause that. Otherwise the lake refuses the
+    /// request.
     async fn flush_if_allowed(&self, admitted: &Admitted, name: &ObjectName) -> Result<(), S3Error> {
         let name = &unversioned(name);
         let lookup = self.dirty.find(name).await.map_err(try_again)?;
@@ -108,7 +107,7 @@ impl Flusher {
         Ok(())
     }
 
-    /// Brings an object to the lake if it is dirty.
+    /// Flushes an object if it is dirty.
     pub(super) async fn flush(&self, name: &ObjectName) -> Result<(), S3Error> {
         self.dirty
             .flush(name)
@@ -118,7 +117,7 @@ impl Flusher {
         Ok(())
     }
 
-    /// Returns the dirty objects of a bucket below a prefix.
+    /// Returns the dirty objects of `bucket` whose keys begin with `prefix`.
     pub(super) async fn dirty_below(
         &self,
         bucket: &str,
@@ -131,7 +130,7 @@ impl Flusher {
         listed.map_err(try_again)
     }
 
-    /// Brings objects to the lake in parallel.
+    /// Flushes objects in parallel. Fails if the lake refuses one of them.
     pub(super) async fn flush_all(&self, manifests: Vec<Arc<Manifest>>) -> Result<(), S3Error> {
         match self.flush_those_taken(manifests).await?.first() {
             Some((_, error)) => Err(not_flushed(error)),
@@ -139,8 +138,8 @@ impl Flusher {
         }
     }
 
-    /// Brings objects to the lake in parallel. Returns those that the lake refuses until a person or a client
-    /// does something. They hold up no request for which others count.
+    /// Flushes objects in parallel. Returns those that the lake refuses until an operator or a client
+    /// intervenes; they must not block requests about other objects.
     async fn flush_those_taken(&self, manifests: Vec<Arc<Manifest>>) -> Result<Vec<Refused>, S3Error> {
         let flushed = manifests.into_iter().map(|manifest| async move {
             let flushed = self.dirty.flush(&manifest.name).await;
@@ -158,10 +157,11 @@ impl Flusher {
             .await
     }
 
-    /// Brings to the lake the objects that a request about a whole bucket needs there, if the lake shows the
-    /// caller what the request is about. Writes that were acknowledged before a bucket is changed must be at
-    /// the lake: under another policy they would make another object, and their writer may no longer be
-    /// allowed to write. What the lake refuses anyway stays: perhaps it takes it after the change.
+    /// Flushes the bucket's dirty objects before a request that changes the bucket or lists its versions, if
+    /// the lake shows the caller the subject of the request. Acknowledged writes must reach the lake before a
+    /// change of the bucket: under another policy they would produce a different object, or their writer
+    /// might no longer be allowed to write. Objects that the lake refuses stay dirty, because it may accept
+    /// them after the change.
     pub(super) async fn flush_for_bucket(&self, admitted: &mut Admitted) -> Result<(), S3Error> {
         let classified = &admitted.classified;
         let Some(bucket) = classified.bucket.as_deref() else {
@@ -176,7 +176,7 @@ impl Flusher {
             return Ok(());
         }
         let dirty = self.dirty_below(bucket, b"").await?;
-        // The credentials of a form are in its body, which only the lake reads.
+        // The credentials of a form are in its body, which only the lake parses.
         if dirty.is_empty() || !(is_form(admitted) || self.permissions.may_see((&*admitted).into()).await?) {
             return Ok(());
         }
@@ -196,13 +196,13 @@ impl Flusher {
     }
 }
 
-/// A dirty object that the lake refuses.
+/// A dirty object that the lake refuses, and its error.
 type Refused = (Arc<Manifest>, FlushFailed);
 
-/// The fields of a form before its file. S3 takes 20 KB of them.
+/// Limit on the fields of a form before its file. S3 allows 20 KB of them.
 const FORM_BYTES_MAX: usize = 64 << 10;
 
-/// Reads the beginning of a body, which comes again when the body is sent.
+/// Reads the beginning of a body and puts it back, so that it is sent with the rest.
 async fn start_of_body(body: &mut ClientBody) -> Result<Vec<u8>, S3Error> {
     let (mut start, mut read) = (Vec::new(), Vec::new());
     while start.len() < FORM_BYTES_MAX
@@ -219,8 +219,8 @@ async fn start_of_body(body: &mut ClientBody) -> Result<Vec<u8>, S3Error> {
     Ok(start)
 }
 
-/// Returns whether a form that begins so may be for an object of this key. Only the lake reads it for what it
-/// means: a form that has the bytes of the key anywhere, or whose key is not written out, counts as one.
+/// Returns true if a form that begins with `form` may name the object `key`. The node does not parse forms:
+/// it matches the bytes of the key anywhere, and every form whose key may be written otherwise.
 fn may_name(form: &[u8], key: &[u8]) -> bool {
     let has = |text: &[u8]| form.windows(text.len().max(1)).any(|window| window == text);
     let lower = form.to_ascii_lowercase();
@@ -230,19 +230,19 @@ fn may_name(form: &[u8], key: &[u8]) -> bool {
 
 const CODED: &[u8] = b"content-transfer-encoding";
 
-/// Returns whether a request removes the bucket itself.
+/// Returns true if a request removes the bucket itself.
 fn removes_bucket(admitted: &Admitted) -> bool {
     let target = admitted.classified.target();
     admitted.parts.method == Method::DELETE && target.is_ok_and(|target| target.query().is_none())
 }
 
-/// Returns whether a name is that of the current object: without a version, or with the one of unversioned
+/// Returns true if `name` denotes the current object: it has no version, or the version `null` of unversioned
 /// objects.
 pub(super) fn is_current(name: &ObjectName) -> bool {
     name.version.as_deref().is_none_or(|version| version == "null")
 }
 
-/// Returns whether a browser uploads an object by a form.
+/// Returns true if a request is a browser's upload by HTML form.
 pub(super) fn is_form(admitted: &Admitted) -> bool {
     let headers = &admitted.parts.headers;
     let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
@@ -251,7 +251,7 @@ pub(super) fn is_form(admitted: &Admitted) -> bool {
         && kind.is_some_and(|kind| kind.len() >= form.len() && kind[..form.len()].eq_ignore_ascii_case(form))
 }
 
-/// What clients learn while the registry is nearly full. Operators find more in `/status`.
+/// Message to clients while the registry is nearly full. Operators find details in `/status`.
 pub(super) const NEARLY_FULL: &str = "The registry of dirty objects is nearly full, so nothing new begins below this \
                                       rule until it has room; please try again, and tell the operator \
                                       (registry-nearly-full in /status).";
@@ -263,7 +263,7 @@ fn not_flushed(error: &FlushFailed) -> S3Error {
     )
 }
 
-/// The error when a change of a name cannot begin.
+/// Returns the error for a change that could not begin.
 pub(super) fn not_begun(error: NotBegun) -> S3Error {
     match error {
         NotBegun::Flush(error) => not_flushed(&error),

@@ -1,4 +1,4 @@
-//! Listings: the lake's page, merged with the objects and uploads that the lake does not know yet.
+//! Listings: merges the lake's page with the objects and uploads that only the tier has.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
 use crate::front::forward::{Forwarder, relay};
 
-/// A page of a thousand keys of a thousand bytes; each byte may be written as six.
+/// Limit on a page: a thousand keys of 1,000 bytes, each byte escaped to up to six.
 const PAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Lists objects and uploads.
@@ -40,8 +40,8 @@ impl Listings {
         }
     }
 
-    /// Returns the lake's listing, merged with the objects that the lake does not have yet. A caller that may
-    /// list a bucket may see all names in it.
+    /// Returns the lake's listing, merged with the dirty objects. A caller that may list a bucket may see all
+    /// names in it.
     pub(super) async fn list(
         &self,
         mut admitted: Box<Admitted>,
@@ -58,8 +58,8 @@ impl Listings {
         let mut dirty = self.dirty_of(bucket, &listing).await?;
         let query = listing.query(&classified.query);
         if listing.shows_owners && !dirty.is_empty() {
-            // Only the lake knows the owner that it would name for an object. It must let the caller list
-            // first.
+            // Only the lake knows which owner it will report for an object, so the dirty objects are flushed;
+            // before that, the lake must permit the caller to list.
             let target = classified.with_query(query.clone()).target()?;
             let asked = ("list_objects", Method::GET);
             let headers = without_body(&admitted.parts.headers);
@@ -80,15 +80,14 @@ impl Listings {
         self.pass_on_merged(admitted, query, merge).await
     }
 
-    /// Returns the dirty objects that a page may show.
+    /// Returns the dirty objects that may appear on a page.
     async fn dirty_of(&self, bucket: &str, listing: &Listing) -> Result<Vec<Arc<Manifest>>, S3Error> {
         let names = (&*listing.after, listing.names_max());
         let listed = self.dirty.list_page(bucket, &listing.scope, names).await;
         listed.map_err(try_again)
     }
 
-    /// Returns the lake's listing of uploads, merged with those that the caller began and the lake does not
-    /// know of.
+    /// Returns the lake's listing of uploads, merged with those of the caller that a tier keeps.
     pub(super) async fn list_uploads(
         &self,
         admitted: Box<Admitted>,
@@ -110,7 +109,7 @@ impl Listings {
         self.pass_on_merged(admitted, query, merge).await
     }
 
-    /// Returns a caller's uploads that nodes keep. An anonymous caller has none.
+    /// Returns a caller's uploads that a tier keeps. An anonymous caller has none.
     async fn kept_uploads(
         &self,
         bucket: Arc<str>,
@@ -129,8 +128,8 @@ impl Listings {
         self.dirty.list_uploads(&inquiry).await.map_err(try_again)
     }
 
-    /// Asks the lake with another query, and changes the page that it returns. A refusal is the answer as it
-    /// is.
+    /// Sends the listing to the lake with `query` and merges its page by `merge`. A refusal is passed on
+    /// unchanged.
     async fn pass_on_merged(
         &self,
         mut admitted: Box<Admitted>,

@@ -1,5 +1,6 @@
-//! Requests for objects that the lake may not have yet. The node answers where the answer is sure; otherwise
-//! it brings the object to the lake first.
+//! Requests about objects that may be dirty: acknowledged, but not yet at the lake. The node answers a
+//! request itself where the answer is certain; otherwise it flushes the object and sends the request to the
+//! lake.
 
 mod bulk;
 mod carry_out;
@@ -48,7 +49,7 @@ use crate::tier::TierUnavailable;
 
 pub(in crate::front) use self::multipart::upload_named;
 
-/// The number of a bucket's objects that one request handles at the same time.
+/// Number of objects of a bucket that one request handles in parallel.
 const PARALLEL: usize = 8;
 
 /// The response to a request, or the error that becomes one.
@@ -66,7 +67,7 @@ pub(in crate::front) struct Shared {
 }
 
 impl Shared {
-    /// Asks `lake` for its permission, and flushes `dirty` objects before requests that need them there.
+    /// Asks `lake` for permissions, and flushes `dirty` objects before requests that need them at the lake.
     pub(in crate::front) fn new(
         dirty: Arc<DirtyObjects>,
         grants: Arc<Grants>,
@@ -87,7 +88,7 @@ impl Shared {
     }
 }
 
-/// Answers requests for objects that may be dirty: each kind has a part of its own.
+/// Answers requests about objects that may be dirty; delegates each kind of request to its own part.
 pub(in crate::front) struct DirtyFront {
     dirty: Arc<DirtyObjects>,
     flusher: Arc<Flusher>,
@@ -101,8 +102,8 @@ pub(in crate::front) struct DirtyFront {
 }
 
 impl DirtyFront {
-    /// Reads dirty objects by `reader` and others by `reads`, and writes `through` the cache what may not be
-    /// dirty.
+    /// Reads dirty objects by `reader` and others by `reads`. Writes of objects that cannot be written back
+    /// go to `through`.
     pub(in crate::front) fn new(
         shared: Shared,
         (reader, reads): (Arc<ObjectReader>, Arc<Reads>),
@@ -122,13 +123,12 @@ impl DirtyFront {
         }
     }
 
-    /// Returns whether an object of this name may be dirty. If so, the node looks for it before it asks the
-    /// lake.
+    /// Returns true if an object of this name may be dirty; the registry must then be read before the lake.
     pub(in crate::front) fn may_be_dirty(&self, name: &ObjectName) -> bool {
         self.flusher.may_be_dirty(name)
     }
 
-    /// Returns whether an object of `bucket` whose key begins with `prefix` may be dirty.
+    /// Returns true if an object of `bucket` whose key begins with `prefix` may be dirty.
     pub(in crate::front) fn may_be_dirty_below(&self, bucket: &str, prefix: &[u8]) -> bool {
         self.dirty.may_be_dirty_below(bucket, prefix)
     }
@@ -153,7 +153,7 @@ impl DirtyFront {
         self.reads.head(admitted, wanted, record).await
     }
 
-    /// Acknowledges a write before the lake has it, or carries it out through the cache and says why.
+    /// Acknowledges a write before it is at the lake, or writes through the cache and reports why.
     pub(in crate::front) async fn write(
         &self,
         admitted: Box<Admitted>,
@@ -164,7 +164,7 @@ impl DirtyFront {
         self.writes.write(admitted, name, lifetime).await
     }
 
-    /// Removes an object from wherever it is.
+    /// Removes an object, in the tier and at the lake.
     pub(in crate::front) async fn delete(
         &self,
         admitted: Box<Admitted>,
@@ -174,7 +174,7 @@ impl DirtyFront {
         self.deletions.delete(admitted, name).await
     }
 
-    /// Removes many objects, each from wherever it is.
+    /// Removes many objects, in the tier and at the lake.
     pub(in crate::front) async fn delete_many(
         &self,
         admitted: Box<Admitted>,
@@ -197,7 +197,7 @@ impl DirtyFront {
         self.listings.list_uploads(admitted, bucket).await
     }
 
-    /// Begins an upload whose object may be dirty, or has the lake begin it and says why.
+    /// Begins an upload in the tier, or at the lake, and then reports why.
     pub(in crate::front) async fn begin_upload(
         &self,
         admitted: Box<Admitted>,
@@ -208,7 +208,7 @@ impl DirtyFront {
         self.uploads.begin(admitted, name, lifetime).await
     }
 
-    /// Answers a request about an upload that a node of this cluster keeps.
+    /// Answers a request about an upload that a tier keeps.
     pub(in crate::front) async fn of_upload(
         &self,
         admitted: Box<Admitted>,
@@ -221,8 +221,8 @@ impl DirtyFront {
         Box::pin(self.uploads.answer(admitted, name, id)).await
     }
 
-    /// Sends a request about one object to the lake, once the lake has the objects that the request needs. If
-    /// the request changes the object, no other change of it is on its way there.
+    /// Sends a request about one object to the lake, after flushing the objects that the request needs. A
+    /// request that changes the object is sent as a change, so that no other change of it is in flight.
     pub(in crate::front) async fn at_lake<F>(
         &self,
         mut admitted: Box<Admitted>,
@@ -232,7 +232,7 @@ impl DirtyFront {
     where
         F: Future<Output = ResponseResult> + Send + 'static,
     {
-        // The name that a form changes is in its body.
+        // A form carries the name of its object in the body.
         if is_form(&admitted) {
             self.flusher.flush_for_bucket(&mut admitted).await?;
             return request(admitted).await;
@@ -246,18 +246,18 @@ impl DirtyFront {
         carry_out(change, admitted, request).await
     }
 
-    /// Brings to the lake the objects that a request about a whole bucket needs there.
+    /// Flushes the objects that a request about a whole bucket needs at the lake.
     pub(in crate::front) async fn flush_for_bucket(&self, admitted: &mut Admitted) -> Result<(), S3Error> {
         self.flusher.flush_for_bucket(admitted).await
     }
 }
 
-/// Returns whether the caller is the identity with the access key `writer`.
+/// Returns true if the caller is the identity whose access key is `writer`.
 fn is_writer(caller: &Caller, writer: &str) -> bool {
     matches!(caller, Caller::Identity(identity) if *identity.access_key == *writer)
 }
 
-/// The name under which the object may be dirty.
+/// Returns the name without its version, which is the name under which an object may be dirty.
 fn unversioned(name: &ObjectName) -> ObjectName {
     ObjectName {
         version: None,

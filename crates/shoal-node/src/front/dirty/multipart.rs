@@ -1,4 +1,4 @@
-//! Requests about uploads that a tier keeps. The lake hears of their objects when these are flushed.
+//! Requests about uploads that a tier keeps. Their objects reach the lake when they are flushed.
 
 mod copy;
 mod xml;
@@ -34,19 +34,19 @@ use crate::front::respond::{self, X_CACHE_REASON};
 use crate::front::wanted::precondition_failed;
 use crate::grants::Grants;
 
-/// A list of ten thousand parts with their checksums.
+/// Limit on the list of parts in a completion: ten thousand parts with their checksums.
 const LIST_BYTES_MAX: usize = 4 << 20;
 
-/// The number of times that a completion begins anew because a part was uploaded again.
+/// Number of times that a completion restarts because a part was uploaded again.
 const COMPLETIONS: usize = 3;
 
-/// The part numbers of S3.
+/// The part numbers that S3 allows.
 const NUMBERS: std::ops::RangeInclusive<u16> = 1..=10_000;
 
 const OBJECT_SIZE: HeaderName = HeaderName::from_static("x-amz-mp-object-size");
 
-/// Returns the upload that a request names, if a node of this cluster began it. The ids of a lake are
-/// different.
+/// Returns the id of the upload that a request names, if a node of this cluster created it. The ids of lakes
+/// have another form.
 pub(in crate::front) fn upload_named(classified: &Classified) -> Option<UploadId> {
     classified.query.get("uploadId")?.parse().ok()
 }
@@ -63,7 +63,7 @@ pub(super) struct Uploads {
 }
 
 impl Uploads {
-    /// `writes` handles objects that may not be dirty.
+    /// Begins uploads that cannot be written back by `writes`.
     pub(super) fn new(shared: &Shared, writes: Arc<DirtyWrites>) -> Self {
         Self {
             dirty: Arc::clone(&shared.dirty),
@@ -76,7 +76,7 @@ impl Uploads {
         }
     }
 
-    /// Begins an upload whose object may be dirty, or has the lake begin it and says why.
+    /// Begins an upload in the tier, or at the lake, and then reports why.
     pub(super) async fn begin(
         &self,
         admitted: Box<Admitted>,
@@ -92,7 +92,7 @@ impl Uploads {
         }
     }
 
-    /// Answers a request about an upload that a node of this cluster keeps.
+    /// Answers a request about an upload that a tier keeps.
     pub(super) async fn answer(
         &self,
         admitted: Box<Admitted>,
@@ -225,7 +225,7 @@ impl Uploads {
     }
 }
 
-/// Returns the number of a part.
+/// Returns the part number in the query.
 fn number_in(classified: &Classified) -> Result<u16, S3Error> {
     let number = classified.query.get("partNumber");
     let number = number.and_then(|number| number.parse().ok());
@@ -235,7 +235,7 @@ fn number_in(classified: &Classified) -> Result<u16, S3Error> {
     })
 }
 
-/// Returns the length that a part will have.
+/// Returns the length of a part as the headers announce it.
 fn size_in(headers: &HeaderMap) -> Result<u64, S3Error> {
     let number = |name: &HeaderName| headers.get(name)?.to_str().ok()?.parse().ok();
     number(&HeaderName::from_static("x-amz-decoded-content-length"))
@@ -246,8 +246,8 @@ fn size_in(headers: &HeaderMap) -> Result<u64, S3Error> {
         })
 }
 
-/// Returns the headers of a completion that set conditions on the existing object or name checksums of the
-/// new one.
+/// Returns the headers of a completion that are conditions on the existing object or checksums of the new
+/// one.
 fn asked_of_object(headers: &HeaderMap) -> HeaderMap {
     let is_asked = |name: &HeaderName| {
         [header::IF_MATCH, header::IF_NONE_MATCH].contains(name)
@@ -266,7 +266,7 @@ fn check_size(headers: &HeaderMap, size_bytes: u64) -> Result<(), S3Error> {
     })
 }
 
-/// The answer of a request that wrote back.
+/// Returns the response to a request that was written back.
 pub(super) fn answered(root: &Element) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::full(Bytes::from(root.to_document())));
     let headers = response.headers_mut();
@@ -275,7 +275,7 @@ pub(super) fn answered(root: &Element) -> Response<ResponseBody> {
     response
 }
 
-/// Says that an object was written through the cache, and why, if it was.
+/// Adds headers that report that an object was written through the cache, and why, if it was.
 fn tell_if_through(headers: &mut HeaderMap, completed: &Arc<Completed>) {
     if completed.through.is_empty() {
         return;
@@ -326,7 +326,7 @@ fn unlisted(error: ListError) -> S3Error {
 fn incomplete(error: CompletionError) -> S3Error {
     match (error, error.status()) {
         (_, Some(StatusCode::PRECONDITION_FAILED)) => precondition_failed(),
-        // The object that should match does not exist.
+        // `If-Match` names an object that does not exist.
         (_, Some(StatusCode::NOT_FOUND)) => {
             S3Error::new(ErrorCode::NoSuchKey, "The specified key does not exist.")
         }

@@ -1,8 +1,8 @@
-//! Asks for the lake's permission before the node does anything to a dirty object for a caller, and before
-//! it notes anything in a registry for one.
+//! Asks the lake for permission before the node acts on a dirty object for a caller, or records anything in a
+//! registry for one.
 //!
-//! The node cannot ask for the operation itself: the lake does not have the object, or would carry the
-//! operation out. It asks for something harmless that needs the same permission and leaves nothing behind.
+//! The node cannot try the operation itself: the lake does not have the object, or would carry the operation
+//! out. Instead it sends a harmless request that needs the same permission and leaves nothing behind.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::endpoint::{Endpoint, EndpointRequest, LakeBody, RequestBody};
 use crate::front::admission::{Admitted, Opened};
 use crate::front::lake_errors;
 
-/// The caller in whose name the node asks the lake, and its request.
+/// The caller on whose behalf the node asks the lake, and the caller's request.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
     pub(super) headers: &'a HeaderMap,
@@ -50,32 +50,33 @@ impl<'a> From<&'a Opened> for Asker<'a> {
     }
 }
 
-/// Asks the lake what a caller may do.
+/// Asks the lake for callers' permissions.
 pub(super) struct Permissions {
     lake: Arc<Endpoint>,
     dirty: Arc<DirtyObjects>,
 }
 
 impl Permissions {
-    /// Asks `lake`.
+    /// Sends questions about reads to `lake`, and those about changes through `dirty`.
     pub(super) fn new(lake: Arc<Endpoint>, dirty: Arc<DirtyObjects>) -> Self {
         Self { lake, dirty }
     }
 
-    /// Returns whether the lake lets the caller know of an object. The node asks for its head in the caller's
-    /// name; the lake returns it, or says that there is none. S3 does neither for a caller that may not read
-    /// the object or list its bucket.
+    /// Returns true if the lake lets the caller know about an object. The node sends a HEAD on the caller's
+    /// behalf; success and 404 both count as permission, because S3 returns neither to a caller that may not
+    /// read the object or list its bucket.
     pub(super) async fn may_know(&self, asker: Asker<'_>, name: &ObjectName) -> Result<bool, S3Error> {
         let headers = of_permission(asker.headers);
         let question = self.ask_lake(asker, ("head_object", Method::HEAD), path_of(name), headers);
         Ok(is_known(question.await?.status()))
     }
 
-    /// Checks that the lake would let a caller do something with a name that may be dirty. This comes before
-    /// anything is noted in a registry for a caller who has nothing dirty there.
+    /// Checks that the lake would permit an action on a name that may be dirty. Called before anything is
+    /// recorded in a registry for a caller that has nothing dirty under that name.
     ///
     /// # Errors
     ///
+    /// The lake would refuse the action, or does not answer.
     /// The lake would refuse it, or gives no answer.
     pub(super) async fn check(
         &self,
@@ -94,25 +95,25 @@ impl Permissions {
         }
     }
 
-    /// Returns whether the lake would take an object of this name from the caller.
+    /// Returns true if the lake would accept an object of this name from the caller.
     async fn may_write(&self, asker: Asker<'_>, name: &ObjectName) -> bool {
         let headers = of_permission(asker.headers);
         let permission = self.dirty.may((Action::Write, name), headers, asker.caller).await;
         matches!(permission, Ok(Permission::Granted | Permission::OtherEtag))
     }
 
-    /// Returns whether a caller may have a dirty object brought to the lake.
+    /// Returns true if a caller may cause a dirty object to be flushed.
     pub(super) async fn may_flush(&self, asker: Asker<'_>, manifest: &Manifest) -> Result<bool, S3Error> {
         let name = &manifest.name;
         Ok(self.may_judge(asker, manifest).await? || self.may_write(asker, name).await)
     }
 
-    /// Returns whether a caller may know if a dirty object meets its conditions.
+    /// Returns true if a caller may learn whether a dirty object meets conditions.
     pub(super) async fn may_judge(&self, asker: Asker<'_>, manifest: &Manifest) -> Result<bool, S3Error> {
         Ok(is_writer(asker.caller, &manifest.writer) || self.may_know(asker, &manifest.name).await?)
     }
 
-    /// Returns whether the lake shows the caller the subject of a request about a whole bucket, such as its
+    /// Returns true if the lake shows the caller the subject of a request about a whole bucket, such as its
     /// policy or its versions.
     pub(super) async fn may_see(&self, asker: Asker<'_>) -> Result<bool, S3Error> {
         let target = asker.classified.target()?;
@@ -125,7 +126,7 @@ impl Permissions {
         Ok(is_known(answer.status()))
     }
 
-    /// Asks the lake in the caller's name, without a body.
+    /// Sends a request without a body to the lake on the caller's behalf.
     pub(super) async fn ask_lake(
         &self,
         asker: Asker<'_>,
@@ -149,16 +150,17 @@ impl Permissions {
     }
 }
 
-/// Returns whether an answer to a read says that the caller may know what there is, even if there is nothing.
+/// Returns true if a response to a read implies that the caller may know what exists, including that nothing
+/// does.
 fn is_known(status: StatusCode) -> bool {
     status.is_success() || status == StatusCode::NOT_FOUND
 }
 
-/// What a request that its admission understood does to the object that it names.
+/// Returns the permission that a request needs on the object that it names.
 ///
 /// # Errors
 ///
-/// The question would be too long.
+/// The target of the question would be too long.
 pub(super) fn action_of(admitted: &Admitted) -> Result<Action, S3Error> {
     let classified = &admitted.classified;
     Ok(match classified.operation {
@@ -174,7 +176,7 @@ pub(super) fn action_of(admitted: &Admitted) -> Result<Action, S3Error> {
     })
 }
 
-/// The headers of a write that also belong to the creation of an upload.
+/// Returns the headers of a write that also apply to the creation of an upload.
 fn of_write(sent: &HeaderMap) -> HeaderMap {
     let is_of_this_write = |name: &HeaderName| {
         let name = name.as_str();
@@ -189,7 +191,7 @@ fn of_write(sent: &HeaderMap) -> HeaderMap {
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// The headers of a request without those of its body.
+/// Returns the headers of a request without those that describe its body.
 pub(super) fn without_body(sent: &HeaderMap) -> HeaderMap {
     let mut headers = end_to_end(sent);
     let is_of_body = |name: &HeaderName| {

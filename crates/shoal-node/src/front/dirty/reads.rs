@@ -1,7 +1,8 @@
-//! A GET or HEAD of an object that may be dirty.
+//! GET and HEAD of objects that may be dirty.
 //!
-//! The entry of the name is read first, then the lake. If the lake says that there is no object, the entry is
-//! read again: an object may have come and gone to the lake in between, and then the read begins anew.
+//! The node reads the registry entry of the name first, then the lake. If the lake reports that there is no
+//! object, the node checks the entry again: an object may have been written and flushed in between. If the
+//! entry changed, the read starts over.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::front::wanted::Wanted;
 use crate::grants::Grants;
 use crate::read::{GetAnswer, HeadAnswer, ObjectReader};
 
-/// The number of attempts at a name that changes while it is read.
+/// Number of attempts if the name changes while it is read.
 const ATTEMPTS: usize = 4;
 
 /// Answers reads of names that may be dirty.
@@ -101,13 +102,14 @@ impl DirtyReads {
         Err(changes_too_often())
     }
 
-    /// Looks the name up. The object of another identity goes to the lake, if the lake lets the caller know
-    /// of it, and then the lake decides.
+    /// Looks a name up in the registry. A dirty object of another writer is flushed if the lake lets the
+    /// caller know about it; the lake then decides the read.
     async fn look(&self, admitted: &Admitted, wanted: &Wanted) -> Result<Lookup, S3Error> {
         let name: &ObjectName = &unversioned(&wanted.request.name);
         let lookup = self.dirty.find(name).await.map_err(try_again)?;
         if let Some(manifest) = &lookup.manifest {
-            // The lake's earlier answers about the name are out of date, even once the lake has the object.
+            // Remembered answers of the lake about this name are out of date, even once the object is
+            // flushed.
             self.grants.invalidate_object(name);
             let is_own = is_writer(&admitted.verified.caller, &manifest.writer);
             if !is_own && self.permissions.may_know(admitted.into(), name).await? {
@@ -139,7 +141,7 @@ impl DirtyReads {
                 self.flusher.flush(&manifest.name).await?;
                 Ok(None)
             }
-            // The bytes go soon after their object is overwritten, removed or at the lake.
+            // The bytes are removed soon after their object is overwritten, deleted or flushed.
             Err(_) if !self.dirty.is_as_found(lookup).await.map_err(try_again)? => Ok(None),
             Err(error) => {
                 tracing::warn!(%error, "a dirty object cannot be read from its tier");
@@ -151,10 +153,11 @@ impl DirtyReads {
         }
     }
 
-    /// Whether an answer of the lake is the answer. That there is no object is so only if nothing came to the
-    /// lake from the tier in between.
+    /// Returns true if the lake's response is final. A response that there is no object is final only if the
+    /// registry entry has not changed since `lookup`, because otherwise the object may have been flushed in
+    /// between.
     async fn is_final(&self, status: StatusCode, lookup: &Lookup) -> Result<bool, S3Error> {
-        // A lake hides from some callers that there is no object.
+        // A lake hides the absence of an object from some callers behind a 403.
         let is_absence = matches!(status, StatusCode::NOT_FOUND | StatusCode::FORBIDDEN);
         if !is_absence {
             return Ok(true);
@@ -163,14 +166,14 @@ impl DirtyReads {
     }
 }
 
-/// The dirty object, if the caller wrote it. The node then answers, because only the writer is sure to be
-/// allowed.
+/// Returns the dirty object if the caller wrote it. The node answers only its writer, who is certain to have
+/// permission.
 fn of_caller<'a>(admitted: &Admitted, lookup: &'a Lookup) -> Option<&'a Arc<Manifest>> {
     let manifest = lookup.manifest.as_ref();
     manifest.filter(|manifest| is_writer(&admitted.verified.caller, &manifest.writer))
 }
 
-/// The answer to a HEAD of a dirty object. `None`: only the lake can answer.
+/// Returns the response to a HEAD of a dirty object, or `None` if only the lake can answer.
 fn head_dirty(manifest: &Manifest, wanted: &Wanted) -> Option<HeadAnswer> {
     if !wanted.is_understood() {
         return None;

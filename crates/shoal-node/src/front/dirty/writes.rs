@@ -1,4 +1,4 @@
-//! A write that is acknowledged before the lake has it.
+//! Writes that are acknowledged before they are at the lake.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::front::writes::Writes;
 use crate::http::connection::ClientBody;
 use crate::write::{Uncached, WriteMode};
 
-/// Writes back.
+/// Writes objects back: acknowledges them once the tier has them.
 pub(super) struct DirtyWrites {
     dirty: Arc<DirtyObjects>,
     flusher: Arc<Flusher>,
@@ -31,16 +31,16 @@ pub(super) struct DirtyWrites {
     through: Arc<Writes>,
 }
 
-/// A write, once the lake has said what it would make of it.
+/// Destination of a write, once the lake's permission is known.
 enum Taken {
-    /// The tier has the bytes.
+    /// The tier has received the bytes.
     Here(Received),
-    /// The lake must have the object at once.
+    /// The object must be written to the lake at once.
     Through(Box<Admitted>, Uncached),
 }
 
 impl DirtyWrites {
-    /// Writes `through` the cache what may not be dirty.
+    /// Sends writes that cannot be written back to `through`.
     pub(super) fn new(shared: &Shared, through: Arc<Writes>) -> Self {
         Self {
             dirty: Arc::clone(&shared.dirty),
@@ -50,7 +50,7 @@ impl DirtyWrites {
         }
     }
 
-    /// Acknowledges a write before the lake has it, or carries it out through the cache and says why.
+    /// Acknowledges a write before it is at the lake, or writes through the cache and reports why.
     pub(super) async fn write(
         &self,
         admitted: Box<Admitted>,
@@ -99,8 +99,8 @@ impl DirtyWrites {
         Ok(response)
     }
 
-    /// Receives the bytes of a write while the lake is asked whether it would take the object. No read finds
-    /// the bytes, and they are removed if the lake does not say yes.
+    /// Receives the bytes of a write while the lake is asked for permission. The bytes are not visible to
+    /// reads, and are discarded unless the lake grants it.
     async fn receive_and_ask(
         &self,
         write: &PendingWrite,
@@ -131,7 +131,7 @@ impl DirtyWrites {
             Ok(Clearance::Refused(error)) => Err(error),
             Err(error) => Err(lake_errors::no_permission(&error)),
         };
-        // The receiver finds no more bytes. It may be giving the piece its name just now.
+        // The receiver gets no more bytes, but may already be storing a complete piece: wait, and discard it.
         admitted.body = rewind.rewound();
         let (dirty, order) = (Arc::clone(&self.dirty), write.clone());
         tokio::spawn(async move {
@@ -146,7 +146,8 @@ impl DirtyWrites {
         Ok(Taken::Through(admitted, not_here?))
     }
 
-    /// Writes as if the client had asked for `through`, unless the rule says that such a write is refused.
+    /// Writes as if the client had asked for `through`, unless the rule refuses writes that cannot be written
+    /// back.
     pub(super) async fn write_through_instead(
         &self,
         admitted: Box<Admitted>,
@@ -165,7 +166,8 @@ impl DirtyWrites {
         } else {
             self.through.write(admitted, name).await?
         };
-        // The reason why the bytes are not even cached says more than the reason why they are not dirty.
+        // If the bytes are not even cached, that reason is reported in preference to why they were not
+        // written back.
         let is_told = has_bytes && response.headers().contains_key(X_CACHE_REASON);
         if response.status() == StatusCode::OK && !is_told {
             let reason = HeaderValue::from_static(why.as_str());
@@ -190,7 +192,7 @@ pub(super) fn not_written(error: WriteError) -> S3Error {
     }
 }
 
-/// The answer to a write that the tier cannot take now.
+/// Returns the error for a write that the tier cannot accept at present.
 fn refused(why: Uncached) -> S3Error {
     let message = match why {
         Uncached::TooDirty => {

@@ -1,5 +1,5 @@
-//! Parts that are copied from another object. The node takes the lake's bytes of that object as if the client
-//! had sent them.
+//! UploadPartCopy: the node reads the source from the lake and stores its bytes as if the client had sent
+//! them.
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
@@ -56,7 +56,7 @@ impl Uploads {
     }
 }
 
-/// Returns the number of bytes in a range. The range of a copy names both ends; no other spelling is valid.
+/// Returns the number of bytes in a range. A copy must name both ends of its range; other forms are invalid.
 fn bytes_of(range: &HeaderValue) -> Result<u64, S3Error> {
     let ends = || {
         let (first, last) = range.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
@@ -70,7 +70,8 @@ fn bytes_of(range: &HeaderValue) -> Result<u64, S3Error> {
     })
 }
 
-/// Returns the number of bytes that the lake sends, if it sends all that the node asked for.
+/// Returns the number of bytes that the lake will send. Fails unless the lake sends all that the node asked
+/// for.
 fn size_of(source: &Response<LakeBody>, range_bytes: Option<u64>) -> Result<u64, S3Error> {
     let says = |code, message: &'static str| Err(S3Error::new(code, message));
     match source.status() {
@@ -90,7 +91,7 @@ fn size_of(source: &Response<LakeBody>, range_bytes: Option<u64>) -> Result<u64,
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
     match (length, range_bytes) {
         (None, _) => Err(broken_off()),
-        // A read ends with the object, but a copy takes all of the range or nothing.
+        // A read is cut off at the end of the object, but a copy needs the whole range.
         (Some(length), Some(asked)) if length != asked => says(
             ErrorCode::InvalidRange,
             "The range ends behind the object that is copied.",
@@ -106,8 +107,7 @@ fn broken_off() -> S3Error {
     )
 }
 
-/// Returns the source for the node to read. The node does not guess a source that may be either of two
-/// objects.
+/// Returns the request target of the source. Fails if the name is ambiguous: the node does not guess.
 fn target_of(source: Option<&CopySource>) -> Result<PathAndQuery, S3Error> {
     let target = match source {
         Some(CopySource::Object(name)) => target::of_object(name).ok(),
@@ -120,7 +120,7 @@ fn target_of(source: Option<&CopySource>) -> Result<PathAndQuery, S3Error> {
     })
 }
 
-/// The headers about the source of a copy, as those of a read.
+/// Returns the conditions and the range of the source as the headers of a read.
 fn of_source(sent: &HeaderMap) -> HeaderMap {
     let mut asked = conditions_of_source(sent);
     if let Some(range) = sent.get(RANGE) {

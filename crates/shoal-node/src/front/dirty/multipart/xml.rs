@@ -1,4 +1,4 @@
-//! The XML of requests and answers about uploads, as S3 spells it. Pure.
+//! The XML of requests and responses about uploads, as S3 defines it. Pure.
 
 use std::sync::Arc;
 
@@ -11,28 +11,28 @@ use shoal_s3::xml::{self, Completion, Element, Malformed};
 
 use crate::dirty::{Checksum, Completed, ListedPart, Part, Upload, UploadId, described, element_name};
 
-/// The largest number of parts in an S3 page.
+/// The largest number of parts on a page in S3.
 const PAGE_PARTS_MAX: usize = 1000;
 
-/// The parts to show.
+/// The page of a part listing that a request asks for.
 pub(super) struct PartPage {
     marker: u16,
     most: usize,
 }
 
-/// The answer that begins an upload.
+/// Returns the response to CreateMultipartUpload.
 pub(super) fn begun(name: &ObjectName, id: UploadId) -> Element {
     Element::root("InitiateMultipartUploadResult")
         .with_all(named(name))
         .with_leaf("UploadId", id.to_string())
 }
 
-/// The answer to a part that was copied.
+/// Returns the response to UploadPartCopy.
 pub(super) fn copied(part: &Part) -> Element {
     Element::root("CopyPartResult").with_all(told(part))
 }
 
-/// The answer that completes an upload.
+/// Returns the response to CompleteMultipartUpload.
 pub(super) fn completed(name: &ObjectName, location: &str, completed: &Completed) -> Element {
     Element::root("CompleteMultipartUploadResult")
         .with_leaf("Location", location)
@@ -41,7 +41,7 @@ pub(super) fn completed(name: &ObjectName, location: &str, completed: &Completed
         .with_all(checksum_elements(&completed.checksums))
 }
 
-/// The elements that say what the checksum headers of an object do.
+/// Returns an XML element for each checksum header of an object.
 pub(in crate::front::dirty) fn checksum_elements(headers: &HeaderMap) -> Vec<Element> {
     let checksums = headers.iter().filter_map(|(header, value)| {
         let element = match Algorithm::of_header(header.as_str()) {
@@ -61,7 +61,7 @@ fn named(name: &ObjectName) -> [Element; 2] {
     ]
 }
 
-/// Reads the list that completes an upload.
+/// Parses the list of parts in a completion.
 pub(super) fn listed(body: &[u8]) -> Result<Vec<ListedPart>, Malformed> {
     let parts = Completion::read(body)?.parts.into_iter();
     let read = parts.map(
@@ -93,7 +93,7 @@ fn read_checksum(name: &str, text: &str) -> Result<Checksum, Malformed> {
 }
 
 impl PartPage {
-    /// Reads the query. Returns `None` if it makes no sense.
+    /// Parses the query. Returns `None` if a value is not a number.
     pub(super) fn parse(query: &Query) -> Option<Self> {
         let marker = query
             .get("part-number-marker")
@@ -105,7 +105,7 @@ impl PartPage {
         })
     }
 
-    /// Writes the parts after the marker, as many as fit.
+    /// Writes a page of the parts after the marker, with at most the requested number.
     pub(super) fn write(&self, upload: &Upload, uploaded: &[Arc<Part>]) -> Element {
         let behind = uploaded.partition_point(|part| part.number <= self.marker);
         let most = self.most.min(PAGE_PARTS_MAX);
