@@ -1,25 +1,25 @@
-//! The digests of an object as it was acknowledged: they stand in its record, and every byte that leaves the
-//! tier is compared with them.
+//! The digests of an object's bytes at the time of acknowledgement. They are stored in the object's record,
+//! and all bytes that leave the tier are checked against them.
 
 use shoal_base::encoding::{Malformed, Reader};
 use shoal_s3::sigv4::hex;
 
 use crate::tier::{ChunkDigests, chunk_bytes_for, count};
 
-/// The checksums of parts stand in a record up to this many bytes. The flush of an object with more, in
-/// thousands of parts with SHA-256, reads its parts twice.
+/// Limit on the checksums of parts in a record. If an object exceeds it (thousands of parts with SHA-256),
+/// its flush reads each part twice: once to compute the checksum, once to send it.
 const CHECKSUM_BYTES_MAX: usize = 128 << 10;
 
 /// The digests of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Acknowledged {
-    /// Those of the chunks of its pieces. `None`: an earlier build received some of its bytes.
+    /// The digests of the chunks of its pieces; `None` if an earlier build received some of its bytes.
     chunks: Option<Chunks>,
-    /// Those of its parts, in order. Empty if it was written in one piece, where its ETag is the digest.
+    /// The digests of its parts, in order. Empty if it was written in one piece: its ETag is then the digest.
     parts: Vec<PartDigest>,
 }
 
-/// The digests of an object's chunks, those of all pieces in one list.
+/// The digests of an object's chunks, all pieces in one list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Chunks {
     chunk_bytes: u64,
@@ -29,14 +29,14 @@ struct Chunks {
 /// The digests of one part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PartDigest {
-    /// Its MD5.
+    /// The MD5 of the part.
     pub(super) md5: [u8; 16],
-    /// Its checksum, if the upload has one; empty otherwise, and if the record has no room for it.
+    /// The checksum of the part. Empty if the upload has none, or if the record has no room for it.
     pub(super) checksum: Vec<u8>,
 }
 
 impl Acknowledged {
-    /// The digests of an object in these pieces, none of them empty, and parts.
+    /// Collects the digests of an object's pieces, none of them empty, and of its parts.
     pub(super) fn new(pieces: Option<Vec<ChunkDigests>>, mut parts: Vec<PartDigest>) -> Self {
         let length = parts.first().map_or(0, |part| part.checksum.len());
         let fits = length * parts.len() <= CHECKSUM_BYTES_MAX;
@@ -51,7 +51,7 @@ impl Acknowledged {
         }
     }
 
-    /// The digests of each piece; none if the record has none.
+    /// Returns the digests of each piece, `None` where the record has none.
     pub(super) fn of_pieces(&self, sizes: &[u64]) -> Result<Vec<Option<ChunkDigests>>, Malformed> {
         let Some(Chunks { chunk_bytes, digests }) = &self.chunks else {
             return Ok(vec![None; sizes.len()]);
@@ -71,7 +71,7 @@ impl Acknowledged {
         rest.is_empty().then_some(pieces).ok_or(Malformed)
     }
 
-    /// The digests of each part.
+    /// Returns the digests of each part.
     pub(super) fn parts(&self) -> &[PartDigest] {
         &self.parts
     }
@@ -128,7 +128,7 @@ impl Chunks {
     }
 }
 
-/// The MD5 that an ETag names; `None` for an ETag of another form.
+/// Returns the MD5 in an ETag, or `None` if the ETag has another form.
 pub(super) fn md5_in(etag: &str) -> Option<[u8; 16]> {
     let digits: Option<Vec<u8>> = etag.trim_matches('"').bytes().map(hex::digit).collect();
     let (pairs, rest) = digits.as_deref()?.as_chunks();
@@ -136,7 +136,7 @@ pub(super) fn md5_in(etag: &str) -> Option<[u8; 16]> {
     bytes.try_into().ok().filter(|_| rest.is_empty())
 }
 
-/// Encodes the digests of one piece, or that there are none.
+/// Encodes the digests of one piece, or their absence.
 pub(super) fn write_piece(digests: Option<&ChunkDigests>, out: &mut Vec<u8>) {
     Acknowledged::new(digests.map(|digests| vec![digests.clone()]), Vec::new()).write(out);
 }

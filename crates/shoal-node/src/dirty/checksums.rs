@@ -1,5 +1,5 @@
-//! The checksums of multipart uploads: each part has one, and the object has one of those checksums or of all
-//! bytes.
+//! The checksums of multipart uploads: one for each part, and one for the object, computed from those of the
+//! parts or from all bytes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,13 +15,13 @@ const TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 /// A digest and its algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checksum {
-    /// An algorithm that S3 knows.
+    /// The algorithm, one of those that S3 defines.
     pub algorithm: Algorithm,
     /// The bytes of the digest.
     pub digest: Vec<u8>,
 }
 
-/// The input of an object's checksum.
+/// The data that an object's checksum is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumType {
     /// The checksums of the parts.
@@ -35,38 +35,38 @@ pub enum ChecksumType {
 pub struct ChecksumSpec {
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// The input of the object's checksum.
+    /// The data that the object's checksum is computed from.
     pub kind: ChecksumType,
 }
 
 impl Checksum {
-    /// The digest in base 64, as in headers.
+    /// Returns the digest in base64, as in headers.
     pub fn text(&self) -> String {
         STANDARD.encode(&self.digest)
     }
 
-    /// The header of the checksum.
+    /// Returns the header that carries the checksum.
     pub fn header(&self) -> (HeaderName, HeaderValue) {
         (name_of(self.algorithm), text(&self.text()))
     }
 
-    /// The element of the checksum in a list of parts.
+    /// Returns the XML element of the checksum in a list of parts.
     pub fn element(&self) -> Element {
         Element::leaf(&element_name(self.algorithm), &self.text())
     }
 }
 
-/// The name of the XML elements that hold a checksum.
+/// Returns the name of the XML element that holds a checksum.
 pub fn element_name(algorithm: Algorithm) -> String {
     format!("Checksum{}", algorithm.as_str().to_uppercase())
 }
 
 impl ChecksumSpec {
-    /// Parses the headers of the request that creates an upload. Returns `None` if they name no checksum.
+    /// Parses the headers of a CreateMultipartUpload. Returns `None` if they name no checksum.
     ///
     /// # Errors
     ///
-    /// The node does not know the algorithm or the type.
+    /// The node does not support the algorithm or the type.
     pub fn of(headers: &HeaderMap) -> Result<Option<Self>, Uncached> {
         let Some(name) = headers.get(ALGORITHM) else {
             return Ok(None);
@@ -85,7 +85,8 @@ impl ChecksumSpec {
         Ok(Some(Self { algorithm, kind }))
     }
 
-    /// The checksum headers of a read of the object, from the digests and sizes of its parts.
+    /// Returns the checksum headers for reads of the object, computed from the digests and sizes of its
+    /// parts.
     pub fn headers_of_object(self, parts: &[(&[u8], u64)]) -> HeaderMap {
         let (value, kind) = match self.kind {
             ChecksumType::Composite => {
@@ -110,14 +111,15 @@ impl ChecksumSpec {
     }
 }
 
-/// Returns whether the checksum that the completion of an upload names is the one of the object. Lakes take a
-/// checksum of checksums with the number of parts behind it, and without it as minio-go sends it.
+/// Returns true if `named`, the checksum in a completion, is the object's. Lakes accept a composite checksum
+/// with the number of parts appended and, as minio-go sends it, without.
 pub(super) fn is_named(computed: &HeaderValue, named: &HeaderValue) -> bool {
     let digest = computed.as_bytes().split(|byte| *byte == b'-').next();
     named == computed || digest == Some(named.as_bytes())
 }
 
-/// Adds the type of a checksum that was sent with the bytes of an object. Lakes show it beside the checksum.
+/// Adds the type of a checksum that was sent with an object's bytes, because lakes show it beside the
+/// checksum.
 pub(super) fn add_type(headers: &mut HeaderMap) {
     let has_checksum = headers
         .keys()
@@ -129,7 +131,8 @@ pub(super) fn add_type(headers: &mut HeaderMap) {
     }
 }
 
-/// The headers that create an upload at the lake: those of the object, without those about its bytes.
+/// Returns the headers that create an upload at the lake: the object's, without those that describe its
+/// bytes.
 pub(super) fn creation_headers(headers: &HeaderMap) -> HeaderMap {
     let is_of_bytes = |name: &HeaderName| {
         let is_checksum = name.as_str().starts_with("x-amz-checksum-") && ![ALGORITHM, TYPE].contains(name);

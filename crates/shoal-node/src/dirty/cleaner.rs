@@ -1,5 +1,5 @@
-//! Brings the dirty objects of a tier to the lake, and removes bytes that are no longer needed
-//! (dissertation 4.5.2, "Cleaning Dirty Objects"). The registry's worker says which and when.
+//! Flushes the dirty objects of a tier, and removes bytes that are no longer needed (dissertation 4.5.2,
+//! "Cleaning Dirty Objects"). The registry's worker decides which objects are flushed, and when.
 
 use std::sync::Arc;
 
@@ -26,14 +26,14 @@ use crate::log_throttle::LogThrottle;
 use crate::tier::{ByteStore, Damages};
 use crate::write::WriteThrough;
 
-/// The parts of a node that every cleaner uses.
+/// The parts of a node that all cleaners share.
 #[derive(Clone)]
 pub(super) struct CleanerParts {
     pub(super) lake_writer: Arc<LakeWriter>,
     pub(super) through: Arc<WriteThrough>,
     pub(super) grants: Arc<Grants>,
     pub(super) permissions: Arc<Permissions>,
-    /// The writers of objects.
+    /// The identities of the objects' writers.
     pub(super) identities: Arc<Identities>,
     pub(super) outcomes: Arc<Outcomes>,
     pub(super) damages: Arc<Damages>,
@@ -50,8 +50,8 @@ pub(super) struct Cleaner {
 }
 
 impl Cleaner {
-    /// Tells `pacing` how the lake answers, `stored` which bytes are removed, and `flushes` what is on its
-    /// way.
+    /// Reports the lake's responses to `pacing`, removed bytes to `stored`, and flushes under way to
+    /// `flushes`.
     pub(super) fn new(
         store: Arc<dyn ByteStore>,
         (stored, pacing, flushes): (Arc<StoredBytes>, Arc<Pacing>, Arc<FlushTransfers>),
@@ -121,7 +121,7 @@ impl Cleaner {
         }
     }
 
-    /// The lake no longer lets the writer write: an earlier yes holds no more.
+    /// Forgets the remembered permission of the writer if the lake refuses the object for lack of one.
     fn forget_permission(&self, manifest: &Manifest, error: &LakeWriteError) {
         let is_refusal =
             matches!(error, LakeWriteError::Refused(status) if matches!(status.as_u16(), 401 | 403));

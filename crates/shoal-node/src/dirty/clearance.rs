@@ -1,4 +1,4 @@
-//! Decides whether a tier may acknowledge a write: by what the node remembers, else by the lake.
+//! Decides if a tier may acknowledge a write, from remembered answers of the lake or by asking it.
 
 use std::sync::Arc;
 
@@ -16,24 +16,23 @@ use super::permission::{Action, Permission, PermissionError, Question, SILENCE_M
 use super::writing::PendingWrite;
 use crate::write::{Uncached, size_to_copy};
 
-/// What becomes of a write for which a tier has room.
+/// The decision on a write for which a tier has room.
 #[derive(Clone, Debug)]
 pub enum Clearance {
-    /// It may be acknowledged before the lake has it.
+    /// The tier may acknowledge the write before the lake has the object.
     Granted,
-    /// It goes to the lake at once.
+    /// The write must go to the lake at once.
     Through(Uncached),
-    /// The lake would refuse it.
+    /// The lake would refuse the write; its error.
     Refused(S3Error),
 }
 
 impl DirtyObjects {
-    /// Describes a write for which a tier has room. A lifetime that the writer names overrides that of the
-    /// rule.
+    /// Accepts a write if its tier has room. A lifetime named by the writer overrides the rule's.
     ///
     /// # Errors
     ///
-    /// The reason why it goes to the lake at once.
+    /// The reason why the write must go to the lake at once.
     pub fn accept(
         &self,
         name: &ObjectName,
@@ -57,7 +56,7 @@ impl DirtyObjects {
         has_room.then_some(()).ok_or(Uncached::TooDirty)
     }
 
-    /// What the node knows of an accepted write without a question.
+    /// Decides on an accepted write from remembered answers, or returns `None` if the lake must be asked.
     pub fn known_clearance(&self, write: &PendingWrite, caller: &Caller) -> Option<Clearance> {
         let is_versioned = self.known_versioning(&bucket_of(write, caller));
         if is_versioned == Some(true) {
@@ -69,11 +68,11 @@ impl DirtyObjects {
         }
     }
 
-    /// Asks the lake whether it would take an accepted write, and whether the bucket keeps versions.
+    /// Asks the lake if it would accept a write, and if the bucket keeps versions.
     ///
     /// # Errors
     ///
-    /// There is no answer, and so no permission.
+    /// The lake does not answer, so there is no permission.
     pub async fn clear(&self, write: &PendingWrite, caller: &Caller) -> Result<Clearance, PermissionError> {
         let Some(question) = self.question(write, caller) else {
             return Ok(Clearance::Through(Uncached::TierUnavailable));
@@ -89,7 +88,7 @@ impl DirtyObjects {
         })
     }
 
-    /// Checks that there is room for a write, and that the lake would take it from the caller.
+    /// Checks that there is room for a write and that the lake would accept it from the caller.
     pub(super) async fn permit(&self, write: &PendingWrite, caller: &Caller) -> Result<(), Uncached> {
         self.check_room(write)?;
         let known = self.known_clearance(write, caller).map(Ok);
@@ -100,17 +99,17 @@ impl DirtyObjects {
         match clearance {
             Ok(Clearance::Granted) => Ok(()),
             Ok(Clearance::Through(why)) => Err(why),
-            // The lake answers the request itself, in its own words.
+            // The request is sent to the lake, which words its own refusal.
             Ok(Clearance::Refused(_)) | Err(_) => Err(Uncached::NotPermitted),
         }
     }
 
-    /// Asks the lake whether a caller may do something with a name that may be dirty, unless the answer is
-    /// remembered. `headers` are those of the request on which the answer may depend.
+    /// Asks the lake if a caller may do something with a name that may be dirty, unless the answer is
+    /// remembered. `headers` are those of the request that the answer may depend on.
     ///
     /// # Errors
     ///
-    /// There is no answer, and so no permission.
+    /// The lake does not answer, so there is no permission.
     pub async fn may(
         &self,
         (action, name): (Action, &ObjectName),
@@ -130,12 +129,12 @@ impl DirtyObjects {
         self.permissions.ask(question).await
     }
 
-    /// The number of the rule that a name is below.
+    /// Returns the number of the rule that covers a name.
     pub fn rule_number(&self, name: &ObjectName) -> Option<usize> {
         self.rule(name).map(|(rule, _)| rule.number)
     }
 
-    /// Forgets what the lake has permitted a caller in a bucket, because it has refused the caller something.
+    /// Forgets a caller's permissions in a bucket, because the lake has refused the caller something there.
     pub fn refused(&self, caller: &Caller, bucket: &str) {
         self.permissions.forget(caller.id(), bucket);
     }
@@ -151,7 +150,8 @@ impl DirtyObjects {
         })
     }
 
-    /// Returns whether the bucket of a write keeps versions, as the lake said not long ago.
+    /// Returns true if the bucket of a write keeps versions, from memory or by asking the lake. If the lake
+    /// does not answer, the last answer counts for up to [`SILENCE_MAX`], and then false.
     async fn is_versioned(&self, write: &PendingWrite, caller: &Caller) -> bool {
         let key = bucket_of(write, caller);
         if let Some(is_versioned) = self.known_versioning(&key) {
@@ -165,8 +165,8 @@ impl DirtyObjects {
         is_versioned
     }
 
-    /// Returns whether a bucket keeps versions, as far as the node remembers; longer while the lake does not
-    /// answer.
+    /// Returns the remembered answer on a bucket's versioning. Answers are valid longer while the lake is
+    /// silent.
     fn known_versioning(&self, bucket: &(CallerId, Arc<str>)) -> Option<bool> {
         let latest = || self.versioned.get_within(bucket, SILENCE_MAX);
         let known = self.versioned.get(bucket);

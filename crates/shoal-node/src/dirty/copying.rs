@@ -1,8 +1,8 @@
-//! Copies of dirty objects within their tier: the store copies the bytes to new keys, and another name gets
+//! Copies dirty objects within their tier: the store copies the bytes to new keys, and a new entry names
 //! them.
 //!
-//! A copy keeps the parts of its source, as the flush of the source would have made them at the lake. So ETag
-//! and checksums are those of the source. (A copy at S3 is one part.)
+//! A copy keeps the parts of its source, as if the source had been uploaded again, so it has the ETag and
+//! checksums of the source. (At S3 a copy has one part.)
 
 use std::sync::Arc;
 
@@ -21,43 +21,43 @@ use crate::clock;
 use crate::tier::{Piece, StoreError, TierUnavailable};
 use crate::write::Uncached;
 
-/// The number of pieces of one object that the store copies at the same time.
+/// Number of pieces of one object that the store copies in parallel.
 const PARALLEL: usize = 4;
 
 const DIRECTIVE: HeaderName = HeaderName::from_static("x-amz-metadata-directive");
 
-/// The conditions on the source begin so. The front judges them.
+/// Prefix of the headers that are conditions on the source. The front evaluates them.
 const SOURCE_CONDITION: &str = "x-amz-copy-source-if-";
 
 /// The headers of a copy, all of which the node understands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyRequest {
-    /// Whether the metadata of the copy are those of the request, and not those of the source.
+    /// True if the copy gets the metadata of the request instead of the source's.
     pub replaces_metadata: bool,
-    /// Those of a write.
+    /// The headers of the request that apply to a write.
     headers: HeaderMap,
 }
 
-/// The reason why a tier holds no copy.
+/// The reason why a tier did not make a copy.
 #[derive(Debug, thiserror::Error)]
 pub enum NotCopied {
-    /// The lake copies.
+    /// The lake must make the copy.
     #[error("the copy is made at the lake: {}", .0.as_str())]
     AtLake(Uncached),
-    /// The bytes of the source are gone, since it was overwritten, removed or flushed.
+    /// The bytes of the source have been removed, because it was overwritten, deleted or flushed.
     #[error("the source has changed")]
     SourceGone,
-    /// The entry of the copy.
+    /// The copy could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
 impl CopyRequest {
-    /// Reads the headers of a copy.
+    /// Parses the headers of a copy.
     ///
     /// # Errors
     ///
-    /// The node does not understand one of them.
+    /// The node does not support one of them.
     pub fn parse(sent: &HeaderMap) -> Result<Self, Uncached> {
         let mut directives = sent.get_all(DIRECTIVE).iter().map(HeaderValue::as_bytes);
         let replaces_metadata = match (directives.next(), directives.next()) {
@@ -79,7 +79,7 @@ impl CopyRequest {
         })
     }
 
-    /// The headers that the lake gets with the copy of an object that was written with `source`.
+    /// Returns the headers to flush the copy with, given those that the `source` object was written with.
     fn headers_of_copy(&self, source: &HeaderMap) -> HeaderMap {
         let replaces = self.replaces_metadata;
         let kept = source
@@ -97,12 +97,12 @@ impl CopyRequest {
 }
 
 impl DirtyObjects {
-    /// Copies the dirty object that `source` holds to another name of its tier, or to its own, as `caller`,
-    /// who has written it. The lake is asked for its permission.
+    /// Copies the dirty object in `source` to another name of its tier, or to its own name, on behalf of
+    /// `caller`, the writer of the source. The lake is asked for permission.
     ///
     /// # Errors
     ///
-    /// There is no copy, or that is not known.
+    /// No copy was made, or the outcome is unknown.
     pub async fn copy(
         &self,
         (source, request): (&Lookup, &CopyRequest),
@@ -136,7 +136,7 @@ impl DirtyObjects {
     }
 }
 
-/// Copies pieces to new keys. None of the copies stays if one fails.
+/// Copies pieces to new keys. If one fails, all copies are removed.
 async fn copy_pieces(tier: &Tier, pieces: &[Piece]) -> Result<Vec<Arc<str>>, NotCopied> {
     let keys: Vec<_> = pieces.iter().map(|piece| new_key(piece.size_bytes)).collect();
     let copies: Vec<_> = pieces
@@ -159,8 +159,8 @@ async fn copy_pieces(tier: &Tier, pieces: &[Piece]) -> Result<Vec<Arc<str>>, Not
     })
 }
 
-/// Whether a header of a write describes the bytes that come with it. The copy of an object has those of its
-/// source, and a request for it cannot bring others.
+/// Returns true if a header of a write describes the bytes sent with it. A copy has the bytes of its source,
+/// so a request for a copy cannot carry such headers.
 fn is_of_bytes(name: &HeaderName) -> bool {
     let name = name.as_str();
     let of_body = [

@@ -1,4 +1,4 @@
-//! Orders of operators to flush all dirty objects now, or those below a prefix.
+//! Operators' orders to flush all dirty objects, or those below a prefix.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use shoal_s3::uri::S3Uri;
 use super::DirtyObjects;
 use crate::tier::TierUnavailable;
 
-/// The number of objects that an order flushes at the same time.
+/// Number of objects that an order flushes in parallel.
 const PARALLEL: usize = 8;
 
-/// The number of attempts to list the dirty objects, and the pause between two.
+/// Attempts to list the dirty objects, with a pause between them.
 const LOOKS: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Carries out orders. A new order replaces the one under way.
+/// Executes flush orders. A new order replaces the current one.
 #[derive(Default)]
 pub struct FlushOrders {
     dirty: Option<Arc<DirtyObjects>>,
@@ -33,27 +33,27 @@ struct Now {
     progress: FlushProgress,
 }
 
-/// The progress of the last order.
+/// The progress of the latest order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlushProgress {
-    /// The number of the order; orders are counted since the node started.
+    /// The number of the order, counted from the start of the node.
     pub order: u64,
-    /// Whether the order is being carried out.
+    /// True while the order is being executed.
     pub running: bool,
-    /// The prefix below which objects are flushed; `None` stands for all.
+    /// The prefix below which objects are flushed; `None` for all objects.
     pub below: Option<String>,
     /// Objects that are still to be flushed.
     pub left: u64,
-    /// Objects that the lake has now, thanks to this order or before it.
+    /// Objects that are now at the lake, by this order or otherwise.
     pub flushed: u64,
-    /// Objects that could not be flushed. They stay dirty and are tried again.
+    /// Objects that could not be flushed. They stay dirty and are retried.
     pub failed: u64,
-    /// The reason if the dirty objects could not be listed.
+    /// The error, if the dirty objects could not be listed.
     pub error: Option<String>,
 }
 
 impl FlushOrders {
-    /// Orders that flush these dirty objects.
+    /// Creates the executor of orders on these dirty objects.
     pub fn of(dirty: &Arc<DirtyObjects>) -> Self {
         Self {
             dirty: Some(Arc::clone(dirty)),
@@ -61,13 +61,12 @@ impl FlushOrders {
         }
     }
 
-    /// The progress of the last order.
+    /// Returns the progress of the latest order.
     pub fn progress(&self) -> FlushProgress {
         self.now.lock().progress.clone()
     }
 
-    /// Begins to flush what is dirty on any node, in a task of its own. Progress of an earlier order is no
-    /// longer shown.
+    /// Starts a task that flushes what is dirty on any node. The progress of an earlier order is discarded.
     pub fn begin(&self, below: Option<S3Uri>) -> FlushProgress {
         let mut now = self.now.lock();
         now.order += 1;
@@ -113,8 +112,8 @@ async fn carry_out(dirty: &DirtyObjects, now: &Mutex<Now>, order: u64, below: Op
     note(&|progress| progress.running = false);
 }
 
-/// As [`all_below`], with patience while a registry does not answer, because the operator waits for the
-/// result anyway.
+/// As [`all_below`], but retries while a registry does not answer: an order has no client that would time
+/// out.
 async fn all_below_patiently(
     dirty: &DirtyObjects,
     below: Option<&S3Uri>,
@@ -128,7 +127,7 @@ async fn all_below_patiently(
     all_below(dirty, below).await
 }
 
-/// The name of every object that is dirty on any node, or of those below a prefix.
+/// Returns the names of the objects that are dirty on any node, all or those below a prefix.
 async fn all_below(dirty: &DirtyObjects, below: Option<&S3Uri>) -> Result<Vec<ObjectName>, TierUnavailable> {
     let mut names = BTreeMap::new();
     for (bucket, prefix) in dirty.prefixes() {
@@ -143,7 +142,7 @@ async fn all_below(dirty: &DirtyObjects, below: Option<&S3Uri>) -> Result<Vec<Ob
     Ok(names.into_values().collect())
 }
 
-/// The longer of two prefixes, if one contains the other. Returns `None` if no key is below both.
+/// Returns the longer of two prefixes if one contains the other, or `None` if no key has both.
 fn narrowed<'a>((bucket, prefix): (&str, &'a [u8]), below: Option<&'a S3Uri>) -> Option<&'a [u8]> {
     let Some(below) = below else {
         return Some(prefix);

@@ -1,4 +1,4 @@
-//! Flushes on their way over the link, and whether a client waits for them.
+//! The flushes in flight on the link, and the clients that wait for them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ pub(super) struct FlushTransfers(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     under_way: HashMap<Name, Transfer>,
-    /// The number of requests that wait for the flush of a name.
+    /// The number of requests that wait for the flush of each name.
     awaited: HashMap<Name, usize>,
-    /// Whether clients will soon have to wait for all of them, as the tier is nearly full.
+    /// True if the tier is nearly full, so that clients will soon wait for every flush.
     are_urgent: bool,
 }
 
-/// A flush; it is over when this is dropped.
+/// A flush in flight, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct UnderWay<'a> {
     flushes: &'a FlushTransfers,
@@ -29,7 +29,7 @@ pub(super) struct UnderWay<'a> {
     pub(super) transfer: Transfer,
 }
 
-/// A request that waits for a flush, until this is dropped.
+/// Registers a request as waiting for a flush, until dropped.
 #[derive(Debug)]
 pub(super) struct Awaiting {
     flushes: Arc<FlushTransfers>,
@@ -37,7 +37,7 @@ pub(super) struct Awaiting {
 }
 
 impl FlushTransfers {
-    /// Begins a flush. It goes as a client's if a client waits for it.
+    /// Begins a flush, at the priority of a client's transfer if a client waits for it.
     pub(super) fn begin<'a>(&'a self, name: &'a Name) -> UnderWay<'a> {
         let transfer = Purpose::Cleaning
             .transfer()
@@ -55,7 +55,7 @@ impl FlushTransfers {
         }
     }
 
-    /// Notes that a request waits for the flush of a name.
+    /// Registers a request that waits for the flush of `name`, and raises the priority of one in flight.
     pub(super) fn await_flush(self: &Arc<Self>, name: &Name) -> Awaiting {
         let mut state = self.0.lock();
         *state.awaited.entry(name.clone()).or_default() += 1;
@@ -69,7 +69,7 @@ impl FlushTransfers {
         }
     }
 
-    /// Sets whether clients will soon wait for all flushes.
+    /// Sets whether every flush gets the priority of a client's transfer.
     pub(super) fn set_urgent(&self, are_urgent: bool) {
         let mut state = self.0.lock();
         if are_urgent && !state.are_urgent {

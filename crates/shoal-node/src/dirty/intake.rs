@@ -1,4 +1,4 @@
-//! The bytes of a write on their way to a tier's store.
+//! Streams the bytes of a write into a tier's store.
 
 use std::pin::Pin;
 
@@ -14,20 +14,20 @@ use super::writing::ReceiveError;
 use crate::endpoint::BoxError;
 use crate::tier::{ByteStore, ChunkDigester, ChunkDigests, PieceMd5, PutError, StoreError, TierUnavailable};
 
-/// The number of pieces of a body that wait for the store.
+/// Number of frames of a body that may be queued for the store.
 const WAITING: usize = 4;
 
-/// Bytes that a store has, and their digests.
+/// Bytes that the store has written, with their digests.
 pub(super) struct Received {
     pub(super) md5: PieceMd5,
     pub(super) digests: ChunkDigests,
 }
 
-/// Writes a body under a new key. `each` sees every piece as it passes.
+/// Writes a body under a new key. `each` is called with every frame.
 ///
 /// # Errors
 ///
-/// Nothing is kept that a reader could take for the whole body.
+/// The store keeps nothing that could be read as the whole body.
 pub(super) async fn receive<B>(
     store: &dyn ByteStore,
     (key, size_bytes): (&str, u64),
@@ -57,7 +57,7 @@ where
             }
             digester.update(&data);
             each(&data);
-            // The store has failed: its own error says why.
+            // The store has failed and returns its own error below.
             if sender.send(Ok(data)).await.is_err() {
                 break;
             }
@@ -83,7 +83,7 @@ where
 ///
 /// # Errors
 ///
-/// The body is not empty, or not what the head of the request says.
+/// The body is not empty, or does not match the request's headers.
 pub(super) async fn receive_nothing<B>(mut body: Pin<&mut B>) -> Result<(), ReceiveError>
 where
     B: Body<Data = Bytes, Error = S3Error>,
@@ -97,7 +97,7 @@ where
     Ok(())
 }
 
-/// Tells the store that the body broke off, so that it keeps nothing.
+/// Aborts the store's write, so that it keeps nothing of an incomplete body.
 async fn broken_off(
     sender: &mpsc::Sender<Result<Bytes, BoxError>>,
     error: S3Error,
@@ -106,7 +106,7 @@ async fn broken_off(
     Err(error.into())
 }
 
-/// More or fewer bytes came than the head said.
+/// Returns the error for a body whose length differs from the one announced.
 fn wrong_length() -> S3Error {
     S3Error::from(PayloadError::WrongLength).closing()
 }

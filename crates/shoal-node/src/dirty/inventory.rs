@@ -1,4 +1,4 @@
-//! Reads many entries of the registries: all dirty objects below a prefix, or those of a page of a listing.
+//! Reads ranges of registry entries: all dirty objects below a prefix, or those on a page of a listing.
 
 use std::sync::Arc;
 
@@ -12,13 +12,11 @@ use super::objects::DirtyObjects;
 use super::tiers::object_name;
 use crate::tier::TierUnavailable;
 
-/// The number of entries of a registry on one page: those of a page of S3, and one more that shows whether
-/// others follow.
+/// Number of entries on a page of the registry: an S3 page, and one more to show if others follow.
 const PAGE: usize = 1001;
 
 impl DirtyObjects {
-    /// Every dirty object of a bucket whose key begins with `prefix` and follows `after`, in the order of
-    /// keys.
+    /// Returns the dirty objects of a bucket whose keys begin with `prefix` and follow `after`, in key order.
     ///
     /// # Errors
     ///
@@ -39,7 +37,7 @@ impl DirtyObjects {
         Ok(manifests)
     }
 
-    /// The number of dirty objects of a bucket whose keys begin with `prefix` and are `wanted`.
+    /// Counts the dirty objects of a bucket whose keys begin with `prefix` and that are `wanted`.
     ///
     /// # Errors
     ///
@@ -87,8 +85,9 @@ impl DirtyObjects {
         Ok(())
     }
 
-    /// The dirty objects that the next `names` names of a listing may be about, in the order of keys: those
-    /// behind `after`, and of each common prefix some. A registry is not read further.
+    /// Returns the dirty objects that can appear among the next `names` names of a listing after `after`, in
+    /// key order. Of the objects behind a common prefix, some are returned. Reads no more of a registry than
+    /// that.
     ///
     /// # Errors
     ///
@@ -104,7 +103,7 @@ impl DirtyObjects {
             let (mut after, mut left) = (scope.behind(after), names);
             while left > 0 {
                 let limit = if scope.has_groups() { PAGE } else { PAGE.min(left) };
-                // Pages of other moments do as well: so are the pages of the client.
+                // Pages need not show one moment: the pages that the client reads do not either.
                 let range = (&*scope.prefix, &*after);
                 let page = tier.names.list(bucket, range, limit, At::Newest).await?;
                 let mut last_group: Option<Vec<u8>> = None;
@@ -121,7 +120,7 @@ impl DirtyObjects {
                 }
                 match (page.next, last_group) {
                     (None, _) => break,
-                    // The rest of a common prefix shows nothing more.
+                    // The other keys of this common prefix would add nothing to the listing.
                     (Some(_), Some(group)) => after = scope.behind(&group),
                     (Some(next), None) => after = next.parts().1.to_vec(),
                 }

@@ -1,4 +1,4 @@
-//! A multipart upload at the lake, from its creation to its end.
+//! A multipart upload at the lake, from creation to completion or abort.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::endpoint::{
 };
 use crate::link::Transfer;
 
-/// The lake's answers about uploads are short.
+/// Limit on the lake's responses about uploads, which are short.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// An upload that the lake has created.
@@ -33,25 +33,25 @@ pub(super) struct LakeUpload {
     id: Arc<str>,
 }
 
-/// A part that the lake has taken.
+/// A part that the lake has accepted.
 #[derive(Clone, Debug)]
 pub(super) struct LakePart {
     pub(super) number: u16,
     pub(super) etag: HeaderValue,
-    /// The checksum that the lake checked its bytes against.
+    /// The checksum that the lake has verified the part's bytes against.
     pub(super) checksum: Option<Checksum>,
 }
 
-/// The reason why the lake did not do what the node asked.
+/// The reason why a request about an upload failed at the lake.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LakeUploadError {
-    /// The lake refused.
+    /// The lake refused the request.
     #[error("the lake answered {0}")]
     Refused(StatusCode),
-    /// The lake refused because the bytes have another digest than the request says.
+    /// The lake refused the bytes because their digest is not the one in the request; its message.
     #[error("the lake answered {0}")]
     OtherBytes(String),
-    /// The lake's answer lacks what it must contain.
+    /// The lake's response lacks a required field.
     #[error("the lake's answer is not that of an upload")]
     Misunderstood,
     /// The lake did not answer.
@@ -60,7 +60,7 @@ pub(super) enum LakeUploadError {
 }
 
 impl LakeUpload {
-    /// Creates an upload to `target`. Also returns the head of the lake's answer.
+    /// Creates an upload to `target`. Returns it with the head of the lake's response.
     pub(super) async fn create(
         lake: &Arc<Endpoint>,
         target: &PathAndQuery,
@@ -74,7 +74,7 @@ impl LakeUpload {
         Ok((upload, head))
     }
 
-    /// The request that creates an upload to `target`.
+    /// Returns the request that creates an upload to `target`.
     pub(super) fn creation(
         target: &PathAndQuery,
         headers: HeaderMap,
@@ -93,7 +93,7 @@ impl LakeUpload {
         }
     }
 
-    /// The upload to `target` that the lake has created, by its answer.
+    /// Returns the upload that the lake has created, from its response.
     pub(super) fn created(
         lake: &Arc<Endpoint>,
         target: &PathAndQuery,
@@ -108,8 +108,8 @@ impl LakeUpload {
         })
     }
 
-    /// Uploads one part, whose size comes with its bytes. Only a part of an upload that becomes an object
-    /// needs a `permit`. Returns the headers of the answer, which name its ETag.
+    /// Uploads one part; `size_bytes` is the length of its body. `permit` is needed only if the upload is to
+    /// become an object. Returns the headers of the response, with the part's ETag.
     pub(super) async fn put(
         &self,
         number: u16,
@@ -134,7 +134,7 @@ impl LakeUpload {
             .ok_or(LakeUploadError::Misunderstood)
     }
 
-    /// Makes an object of the parts. Returns its ETag; Ceph RGW 16 names none.
+    /// Completes the upload. Returns the object's ETag, which Ceph RGW 16 omits.
     pub(super) async fn complete(
         &self,
         parts: &[LakePart],
@@ -160,7 +160,7 @@ impl LakeUpload {
         };
         let sent = self.lake.send_change(request, Some(permit), None);
         let (_, body) = answer(sent.await?).await?;
-        // A lake may send 200 early, to keep the connection open, and the error in the body.
+        // A lake may send 200 early to keep the connection open, and report an error in the body.
         if let Ok(Some(error)) = ErrorDocument::read(&body) {
             return Err(refused(&error));
         }
@@ -170,8 +170,8 @@ impl LakeUpload {
         Ok((!etag.is_empty()).then_some(etag))
     }
 
-    /// Aborts the upload in a task of its own. The caller does not wait for the result. It may be late: the
-    /// upload is this node's alone, and no object depends on it.
+    /// Aborts the upload in a separate task. Nobody depends on the result: no other node knows the upload,
+    /// and no object comes of it.
     pub(super) fn abort(self) {
         let query = self.query();
         let request = self.request(
@@ -224,7 +224,7 @@ fn with_query(target: &PathAndQuery, query: &str) -> PathAndQuery {
     target.expect("a path with a query is a target")
 }
 
-/// The list of parts that completes an upload.
+/// Returns the list of parts that completes an upload, as XML.
 fn listed(parts: &[LakePart]) -> String {
     let parts = parts.iter().map(|part| xml::ListedPart {
         number: part.number,
@@ -240,7 +240,7 @@ fn listed(parts: &[LakePart]) -> String {
     .write()
 }
 
-/// An error that follows an early 200, as its status would have said it.
+/// Converts an error after an early 200 to the one that its status would have been.
 fn refused(error: &ErrorDocument) -> LakeUploadError {
     let code = ErrorCode::named(&error.code);
     code.map_or(LakeUploadError::Misunderstood, |code| {
@@ -248,11 +248,11 @@ fn refused(error: &ErrorDocument) -> LakeUploadError {
     })
 }
 
-/// Reads an answer to its end, so that its connection can be reused.
+/// Reads a response to its end, so that the connection can be reused.
 pub(super) async fn answer(answer: Response<LakeBody>) -> Result<(response::Parts, Bytes), LakeUploadError> {
     let (head, body) = answer.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    // A body that breaks off tells nothing.
+    // An incomplete body is treated as empty.
     let body = body.map(Collected::to_bytes).unwrap_or_default();
     match head.status {
         StatusCode::OK => Ok((head, body)),
@@ -261,7 +261,7 @@ pub(super) async fn answer(answer: Response<LakeBody>) -> Result<(response::Part
     }
 }
 
-/// The error of a lake that compared the bytes with their digests.
+/// Returns the error if the lake rejected bytes because of their digest.
 fn other_bytes(answer: &[u8]) -> Option<LakeUploadError> {
     let error = ErrorDocument::read(answer).ok()??;
     let codes = ["BadDigest", "XAmzContentChecksumMismatch"];
@@ -270,7 +270,7 @@ fn other_bytes(answer: &[u8]) -> Option<LakeUploadError> {
         .then(|| LakeUploadError::OtherBytes(error.code.clone()))
 }
 
-/// Parses the id that the lake gives to an upload.
+/// Parses the upload's id in the lake's response.
 fn upload_id(answer: &[u8]) -> Result<String, Malformed> {
     let document = Document::of(answer)?;
     let (tag, mut reader) = document.answer()?;

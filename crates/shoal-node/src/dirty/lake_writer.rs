@@ -1,4 +1,4 @@
-//! Writes a dirty object to the lake: the acknowledged write, carried out in its writer's name.
+//! Writes a dirty object to the lake: the acknowledged write, replayed on behalf of its writer.
 
 mod named;
 mod parted;
@@ -38,7 +38,7 @@ use crate::tier::{MEND_TIER, TierBytes, WrongBytes};
 
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
-/// Read-ahead, in blocks, beyond what the lake has taken.
+/// Number of blocks read ahead of what the lake has accepted.
 const AHEAD: usize = 2;
 
 /// Writes dirty objects to the lake.
@@ -47,68 +47,68 @@ pub(super) struct LakeWriter {
     store: Arc<Store>,
     fetcher: Arc<Fetcher>,
     identities: Arc<Identities>,
-    /// True if the lake has named an object in parts by the MD5s of its parts, as S3 does.
+    /// True once the lake has given a multipart object the ETag that S3 defines, the MD5 of its parts' MD5s.
     names_by_parts: AtomicBool,
 }
 
-/// One object on its way to the lake.
+/// The write of one object to the lake.
 #[derive(Clone, Copy)]
 pub(super) struct LakeWrite<'a> {
     pub(super) manifest: &'a Manifest,
-    /// Where its bytes are.
+    /// The object's bytes in the tier.
     pub(super) bytes: &'a TierBytes,
-    /// The conditions that the object at the lake must meet.
+    /// The conditions that the existing object at the lake must meet.
     pub(super) conditions: &'a HeaderMap,
-    /// Whether this node may send to the lake.
+    /// The right of this node to send to the lake.
     pub(super) permit: &'a SendPermit,
-    /// `None` if a client waits for it from the start.
+    /// The background transfer that is charged for the bytes; `None` if a client waits from the start.
     pub(super) transfer: Option<&'a Transfer>,
 }
 
-/// The result of a write that the lake took.
+/// The result of a write that the lake accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Uploaded {
-    /// The lake names the acknowledged ETag.
+    /// The lake returned the acknowledged ETag.
     Same,
-    /// The lake has the acknowledged bytes under a name of its own, as with `SSE-KMS`.
+    /// The lake has the acknowledged bytes, but returned another ETag, as with `SSE-KMS`.
     OtherEtag(Option<HeaderValue>),
 }
 
-/// The lake has not said that it has the object.
+/// The lake has not confirmed the object.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub(super) struct NotWritten {
     #[source]
     pub(super) error: LakeWriteError,
-    /// Whether the lake may have the object, or get it later.
+    /// True if the lake may have the object, or may still get it.
     pub(super) may_exist: bool,
 }
 
-/// The reason why the lake has not said that it has the object.
+/// The reason why the lake has not confirmed an object.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LakeWriteError {
-    /// Another node may already bring the object to the lake.
+    /// This node's session has ended, so another node may already be flushing the object.
     #[error("the session of this node with the registry ended")]
     SessionOver,
-    /// The node that flushes does not know the writer's identity.
+    /// The flushing node does not have the writer's identity.
     #[error("no identity here signs with {0}")]
     UnknownWriter(Arc<str>),
-    /// The lake refused.
+    /// The lake refused the write.
     #[error("the lake answered {0}")]
     Refused(StatusCode),
-    /// The lake's answer lacks what it must contain.
+    /// The lake's response lacks a required field.
     #[error("the lake's answer is not that of an upload")]
     Misunderstood,
-    /// A block cannot be read from the tier.
+    /// A block could not be read from the tier.
     #[error("the object cannot be read: {0}")]
     Unread(FetchError),
-    /// This node holds other bytes than were acknowledged.
+    /// This node read bytes that differ from the acknowledged ones.
     #[error("a block on this node's disk is wrong: {0}")]
     WrongBytes(WrongBytes),
-    /// The bytes of an object that an earlier build wrote have another MD5 than was acknowledged.
+    /// The bytes of an object written by an earlier build do not match its acknowledged MD5.
     #[error("the tier does not hold the acknowledged bytes of the object: they have another MD5")]
     OtherMd5,
-    /// The lake compares bytes with their digests, or names bytes by their MD5, and got other ones.
+    /// The lake reports other bytes: it rejected a digest, or its ETag is another MD5.
     #[error("the lake says that it got other bytes than were acknowledged: it answered {0}")]
     Contradicted(String),
     /// The lake did not answer.
@@ -117,7 +117,7 @@ pub(super) enum LakeWriteError {
 }
 
 impl LakeWriteError {
-    /// Whether the lake is asked too much, or does not answer.
+    /// Returns true if the lake is overloaded or does not answer.
     pub(super) fn is_overload(&self) -> bool {
         match self {
             Self::Refused(status) => {
@@ -138,7 +138,7 @@ impl LakeWriteError {
         }
     }
 
-    /// What to do, if the lake or the tier has other bytes than were acknowledged.
+    /// Returns advice for operators if the lake or the tier has other bytes than were acknowledged.
     pub(super) fn hint_about_bytes(&self) -> Option<&'static str> {
         match self {
             Self::OtherMd5 => Some(MEND_TIER),
@@ -149,7 +149,7 @@ impl LakeWriteError {
         }
     }
 
-    /// What a person can do about a failure that comes back at every try; `None` for one that may pass.
+    /// Returns the remedy to show to operators, or `None` if a retry may succeed.
     pub(super) fn remedy(&self) -> Option<&'static str> {
         match self {
             Self::UnknownWriter(_) => {
@@ -168,10 +168,10 @@ impl LakeWriteError {
         }
     }
 
-    /// Whether the lake may have carried out a request that failed for this reason.
+    /// Returns true if the lake may have carried out a request that failed with this error.
     fn may_be_carried_out(&self) -> bool {
         match self {
-            // A request that was carried out is over. What the lake has is written once more.
+            // Whatever the lake did is finished, and a retry overwrites it.
             Self::SessionOver
             | Self::UnknownWriter(_)
             | Self::Unread(_)
@@ -192,7 +192,7 @@ impl LakeWriteError {
     }
 }
 
-/// Returns whether a refusal comes back at every try, as far as the status says.
+/// Returns true if the status suggests that every retry will be refused, too.
 fn is_lasting(status: StatusCode) -> bool {
     match status.as_u16() {
         408 | 425 | 429 | 499 => false,
@@ -201,7 +201,7 @@ fn is_lasting(status: StatusCode) -> bool {
     }
 }
 
-/// The reason why the body of a write broke off before its last byte.
+/// The reason why the body of a write ended early.
 #[derive(Clone, Default)]
 struct BodyFailure(Arc<Mutex<Option<LakeWriteError>>>);
 
@@ -216,7 +216,7 @@ impl BodyFailure {
 }
 
 impl LakeWriter {
-    /// Writes in the names of `identities`.
+    /// Writes on behalf of `identities`.
     pub(super) fn new(
         lake: Arc<Endpoint>,
         store: Arc<Store>,
@@ -232,17 +232,17 @@ impl LakeWriter {
         }
     }
 
-    /// The lake that it writes to.
+    /// Returns the lake to write to.
     pub(super) fn lake(&self) -> &Arc<Endpoint> {
         &self.lake
     }
 
-    /// Writes the object to the lake as its writer would have: the acknowledged bytes, or none. Wrong blocks
-    /// on this node's disk are removed, and the tier is read instead.
+    /// Writes the object to the lake as its writer would have: all acknowledged bytes, or nothing. Blocks on
+    /// this node's disk that turn out wrong are removed, and the bytes are read from the tier.
     ///
     /// # Errors
     ///
-    /// The lake does not have the object, or that is not known.
+    /// The lake does not have the object, or its state is unknown.
     pub(super) async fn write(&self, write: LakeWrite<'_>) -> Result<Uploaded, NotWritten> {
         let written = self.try_to_write(write).await;
         let wrong = written.as_ref().err().map(|failure| &failure.error);
@@ -318,7 +318,7 @@ impl LakeWriter {
         Ok(Caller::Identity(identity))
     }
 
-    /// A range of the object that is one piece of it.
+    /// Returns the blocks of a range that lies in one piece of the object.
     fn blocks(
         &self,
         LakeWrite { manifest, bytes, .. }: LakeWrite<'_>,
@@ -338,7 +338,7 @@ impl LakeWriter {
         ProvenBlocks::new(blocks, manifest.piece_at(range))
     }
 
-    /// A range of the object as a request body.
+    /// Returns a range of the object as a request body.
     fn body(
         &self,
         write: LakeWrite<'_>,
@@ -365,15 +365,15 @@ impl LakeWriter {
 }
 
 impl LakeWrite<'_> {
-    /// Checks that the node may begin to send a request now. It saves a request; its bytes are checked where
-    /// they leave.
+    /// Checks the right to send before a request begins. This only saves a useless request: the bytes are
+    /// checked as they are sent.
     fn check(&self) -> Result<(), LakeWriteError> {
         let may_send = self.permit.may_send();
         may_send.then_some(()).ok_or(LakeWriteError::SessionOver)
     }
 }
 
-/// The `Content-MD5` of an object whose ETag is the MD5 of its bytes.
+/// Returns the `Content-MD5` of an object whose ETag is the MD5 of its bytes.
 fn content_md5(etag: &str) -> Option<HeaderValue> {
     let value = STANDARD.encode(md5_in(etag)?);
     Some(HeaderValue::try_from(value).expect("base 64 is a header value"))

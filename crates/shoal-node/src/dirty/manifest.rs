@@ -1,5 +1,4 @@
-//! The record of a dirty object: everything that the lake will know of it, and where its bytes are until
-//! then.
+//! The record of a dirty object: all that the lake will be sent, and the location of its bytes until then.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -24,28 +23,28 @@ const YEAR_10000: Duration = Duration::from_hours(70_389_528);
 /// One dirty object.
 #[derive(Clone, Debug)]
 pub struct Manifest {
-    /// Names the write. No two writes share an id.
+    /// Identifies the write; unique.
     pub id: Ulid,
-    /// The name of the object, never with a `versionId`.
+    /// The name of the object, without a `versionId`.
     pub name: ObjectName,
     /// The access key of the identity that wrote the object. Only this identity may read it.
     pub writer: Arc<str>,
-    /// The version that a read finds: its ETag, size and headers are those that the lake will give.
+    /// The version that reads return. Its ETag, size and headers are those that the lake will return.
     pub version: Arc<Version>,
     /// The path of the object at the lake.
     pub target: PathAndQuery,
-    /// The headers that the lake gets with the bytes.
+    /// The headers to send to the lake with the bytes.
     pub headers: HeaderMap,
     /// The parts in which the object was uploaded.
     pub part_layout: PartLayout,
-    /// The digests of the parts, in order. Empty: there are none, or an earlier build wrote the object.
+    /// The digests of the parts, in order. Empty if there are no parts, or an earlier build wrote the object.
     pub(super) part_digests: Vec<PartDigest>,
-    /// Where the bytes are.
+    /// The locations of the bytes in the tier's store.
     pub pieces: Vec<Piece>,
 }
 
-/// The part of a manifest that the registry keeps as opaque bytes. The registry itself knows the name, the
-/// size and the keys of the bytes.
+/// The part of a manifest that the registry stores as opaque bytes. The registry keeps the name, the size and
+/// the keys of the bytes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) writer: Arc<str>,
@@ -55,11 +54,11 @@ pub(super) struct Record {
     /// Headers that a read returns although the writer did not send them.
     pub(super) of_reads: HeaderMap,
     pub(super) part_layout: PartLayout,
-    /// The digests of the bytes. The record of an earlier build ends before them.
+    /// The digests of the bytes. Records of earlier builds end before this field.
     pub(super) acknowledged: Acknowledged,
 }
 
-/// The lake and the block size of this node. They name versions and blocks.
+/// The lake and the block size of this node, which versions and blocks are named by.
 #[derive(Clone, Debug)]
 pub(super) struct Naming {
     pub(super) lake: Arc<str>,
@@ -94,7 +93,7 @@ impl Record {
         if !reader.rest().is_empty() {
             record.acknowledged = Acknowledged::read(&mut reader)?;
         }
-        // HTTP cannot write a later date.
+        // HTTP cannot express a later date.
         let is_dated = record.modified < SystemTime::UNIX_EPOCH + YEAR_10000;
         let is_whole = reader.rest().is_empty() && is_dated;
         is_whole.then_some(record).ok_or(Malformed)
@@ -102,12 +101,12 @@ impl Record {
 }
 
 impl Manifest {
-    /// The manifest of a dirty object under `name`.
+    /// Builds the manifest of the dirty object `name` from its registry entry.
     ///
     /// # Errors
     ///
-    /// Fails with [`Malformed`] if the record contradicts itself, or was written by a build that this one
-    /// does not understand.
+    /// Fails with [`Malformed`] if the record is inconsistent, or was written by a build that this one cannot
+    /// read.
     pub(super) fn of(name: &ObjectName, dirty: &DirtyVersion, naming: &Naming) -> Result<Self, Malformed> {
         let record = Record::of_bytes(&dirty.record)?;
         if !record.part_layout.fits(dirty.size_bytes) {
@@ -127,7 +126,7 @@ impl Manifest {
         })
     }
 
-    /// The piece that is a range of the object. An empty range may be none.
+    /// Returns the piece that covers exactly `range`. An empty range may have none.
     pub(super) fn piece_at(&self, range: ByteRange) -> Option<&Piece> {
         let mut start = 0;
         self.pieces.iter().find(|piece| {
@@ -137,12 +136,12 @@ impl Manifest {
         })
     }
 
-    /// The bytes of the object, in the store of its tier.
+    /// Returns a reader of the object's bytes in the store of its tier.
     pub(super) fn bytes(&self, store: Arc<dyn ByteStore>, damages: &Arc<Damages>) -> TierBytes {
         TierBytes::new(self.location(), store, self.pieces.clone(), Arc::clone(damages))
     }
 
-    /// The name of the object, for operators.
+    /// Returns the name of the object, for messages to operators.
     pub(super) fn location(&self) -> String {
         let key = self.name.key.escape_ascii();
         format!("s3://{}/{key}", self.name.bucket)
@@ -155,7 +154,7 @@ fn part_digests(record: &Record) -> Result<Vec<PartDigest>, Malformed> {
     fits.then(|| digests.to_vec()).ok_or(Malformed)
 }
 
-/// The pieces of an object: one, or one for each part that is not empty.
+/// Returns the pieces of an object: one, or one for each part that is not empty.
 fn pieces(record: &Record, dirty: &DirtyVersion) -> Result<Vec<Piece>, Malformed> {
     let part_layout = &record.part_layout;
     let sizes: Vec<u64> = if part_layout.is_whole() {

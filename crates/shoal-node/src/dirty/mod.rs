@@ -1,8 +1,8 @@
-//! Objects that were acknowledged before the lake has them: *dirty* objects (dissertation 4.5.1, 4.5.2).
+//! *Dirty* objects: acknowledged, but not yet at the lake (dissertation 4.5.1, 4.5.2).
 //!
-//! [`DirtyObjects`] is the interface that the rest of a node speaks to. A write is acknowledged when its
-//! bytes are in the store of a *tier* and an entry in the tier's registry names them. The registry orders all
-//! changes of a name (`shoal-registry`); no node has an order of its own.
+//! [`DirtyObjects`] is the interface for the rest of a node. A write is acknowledged once its bytes are in
+//! the store of a *tier* and an entry in the tier's registry names them. The registry (`shoal-registry`)
+//! alone orders the changes of a name; nodes keep no order of their own.
 //!
 //! ```text
 //! intake       bytes ─▶ the tier's store
@@ -11,7 +11,7 @@
 //! cleaner      when it is due: bytes, compared with its digests ─▶ lake ─▶ the entry is empty
 //! ```
 //!
-//! `docs/explanation/write-back.md` holds the reasons.
+//! `docs/explanation/write-back.md` gives the reasons.
 
 mod acknowledged;
 mod checksums;

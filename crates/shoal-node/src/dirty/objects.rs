@@ -1,4 +1,4 @@
-//! The interface of write-back: everything that the rest of a node asks about dirty objects, or does to them.
+//! The interface of write-back: all queries and operations on dirty objects for the rest of a node.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -41,54 +41,54 @@ use crate::shutdown::Shutdown;
 use crate::tier::{ByteStore, ChunkDigests, Damages, TierBytes, TierConfig, TierUnavailable};
 use crate::write::{BackRule, BodyCopy, Fallback, Spread, Uncached, WriteRules, WriteThrough};
 
-/// How long the lake's word on the versions of a bucket is remembered.
+/// How long an answer of the lake on a bucket's versioning is remembered.
 const VERSIONED: Duration = Duration::from_mins(1);
 
-/// The number of callers and buckets, in pairs, that this is remembered for.
+/// Number of pairs of caller and bucket for which it is remembered.
 const BUCKETS_MAX: usize = 10_000;
 
-/// How long a change of a name waits until no object is dirty under it.
+/// How long a change of a name waits for dirty objects under that name to be flushed.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The pause before a flush of a name that other writes keep dirty.
+/// Pause between flushes of a name that concurrent writes keep dirty.
 const FLUSH_PAUSE: Duration = Duration::from_millis(20);
 
-/// The objects that were acknowledged before the lake has them.
+/// Objects that are acknowledged but not yet at the lake.
 ///
-/// Every node of a cluster has one, and all of them give the same answers.
+/// Each node of a cluster has one instance, and all instances give the same answers.
 pub struct DirtyObjects {
     rules: WriteRules,
     pub(super) lake: Arc<Endpoint>,
     grants: Arc<Grants>,
     through: Arc<WriteThrough>,
     directory: Option<Arc<BlockDirectory>>,
-    /// The time for which short-lived objects stay in a tier.
+    /// The time that short-lived objects stay in a tier.
     short_age: Duration,
     pub(super) tiers: Vec<Tier>,
     pub(super) lake_writer: Arc<LakeWriter>,
     pub(super) naming: Naming,
     pub(super) outcomes: Arc<Outcomes>,
-    /// Objects whose bytes a tier does not give as they were acknowledged.
+    /// Objects whose bytes in the tier differ from the acknowledged ones.
     pub(super) damages: Arc<Damages>,
-    /// What the lake lets callers do.
+    /// The lake's permissions to callers, remembered.
     pub(super) permissions: Arc<Permissions>,
-    /// Whether buckets keep versions, as their writers are told.
+    /// True for buckets that keep versions, as the lake reported to each caller.
     pub(super) versioned: Memory<(CallerId, Arc<str>), bool>,
 }
 
 /// The parts of a node that [`DirtyObjects`] uses.
 pub struct Parts {
-    /// The rules that say where objects may be dirty, and in which tier.
+    /// The rules for where objects may be dirty, and in which tier.
     pub rules: WriteRules,
     /// The lake.
     pub lake: Arc<Endpoint>,
-    /// Blocks on disk.
+    /// The blocks on this node's disk.
     pub store: Arc<Store>,
-    /// Blocks from elsewhere.
+    /// Fetches blocks from elsewhere.
     pub fetcher: Arc<Fetcher>,
-    /// Versions and grants. Those of an object are void once it is written.
+    /// Remembered versions and grants, which a write invalidates.
     pub grants: Arc<Grants>,
-    /// The identities in whose names objects are flushed.
+    /// The identities on whose behalf objects are flushed.
     pub identities: Arc<Identities>,
     /// Caches the bytes of writes.
     pub through: Arc<WriteThrough>,
@@ -100,37 +100,37 @@ pub struct Parts {
     pub node: u64,
 }
 
-/// The state of a name at one moment.
+/// The state of a name when it was looked up.
 #[derive(Clone, Debug)]
 pub struct Lookup {
     pub(super) tier: usize,
     name: Name,
     pub(super) found: Found,
-    /// The dirty object. `None`: the lake's answer is the answer.
+    /// The dirty object; `None` if the lake's response is to be returned.
     pub manifest: Option<Arc<Manifest>>,
 }
 
 /// The bytes of a write, in the store of a tier.
 pub struct Received {
-    /// `None` for an empty object.
+    /// The key of the bytes; `None` for an empty object.
     key: Option<Arc<str>>,
     copy: Option<BodyCopy>,
     etag: Arc<str>,
-    /// Those of each piece.
+    /// The digests of each piece.
     digests: Vec<ChunkDigests>,
     trailer: Option<(HeaderName, HeaderValue)>,
 }
 
-/// The reason why an object is still dirty.
+/// The reason why a flush did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlushFailed {
-    /// It may be: its state is not known.
+    /// The state of the object is unknown, so it may still be dirty.
     #[error(transparent)]
     Unavailable(#[from] TierUnavailable),
-    /// It could not be brought to the lake.
+    /// The flush failed and will be retried.
     #[error("the object is dirty, and could not be flushed to the lake now: {0}")]
     NotFlushed(Arc<str>),
-    /// The lake refuses it, and will again until a person or a client does something.
+    /// The lake refuses the object, and will until an operator or a client intervenes.
     #[error("the object is dirty, and the lake refuses it: {0}")]
     Refused(Arc<str>),
 }
@@ -138,13 +138,13 @@ pub enum FlushFailed {
 /// The reason why a change of a name cannot begin at the lake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotBegun {
-    /// A dirty object must go to the lake first.
+    /// A dirty object must be flushed first, and was not.
     #[error(transparent)]
     Flush(#[from] FlushFailed),
-    /// Another change of the name does not end.
+    /// Another change of the name has not ended in time.
     #[error("another change of the object is on its way to the lake")]
     Busy,
-    /// The registry has no room for anything that begins.
+    /// The registry has no room for new entries.
     #[error(transparent)]
     NearlyFull(#[from] RegistryNearlyFull),
 }
@@ -156,11 +156,11 @@ impl From<TierUnavailable> for NotBegun {
 }
 
 impl DirtyObjects {
-    /// Opens the tiers, each with its store.
+    /// Opens the tiers and their stores.
     ///
     /// # Errors
     ///
-    /// A tier cannot be used as it is configured.
+    /// A tier cannot work as configured.
     pub async fn open(
         parts: Parts,
         tiers: &[(TierConfig, Arc<dyn ByteStore>)],
@@ -224,7 +224,7 @@ impl DirtyObjects {
         })
     }
 
-    /// Flushes dirty objects when they are due, and does what else the tiers need, until the node stops.
+    /// Flushes dirty objects when they are due, and runs the tiers' other tasks, until the node stops.
     pub async fn run(self: Arc<Self>, stopping: Shutdown) {
         let this = &*self;
         let tiers = this.tiers.iter().enumerate().map(|(number, tier)| {
@@ -240,22 +240,22 @@ impl DirtyObjects {
 
 /// Where objects may be dirty.
 impl DirtyObjects {
-    /// Whether an object of this name may be dirty.
+    /// Returns true if an object of this name may be dirty.
     pub fn may_be_dirty(&self, name: &ObjectName) -> bool {
         self.rules.allow_back(name)
     }
 
-    /// Whether an object of `bucket` whose key begins with `prefix` may be dirty.
+    /// Returns true if an object of `bucket` whose key begins with `prefix` may be dirty.
     pub fn may_be_dirty_below(&self, bucket: &str, prefix: &[u8]) -> bool {
         self.rules.allow_back_below(bucket, prefix)
     }
 
-    /// Whether any object may be dirty.
+    /// Returns true if any object may be dirty.
     pub fn may_be_dirty_anywhere(&self) -> bool {
         self.rules.allow_back_anywhere()
     }
 
-    /// The buckets and prefixes below which objects may be dirty.
+    /// Returns the buckets and prefixes below which objects may be dirty.
     pub(super) fn prefixes(&self) -> Vec<(String, Vec<u8>)> {
         self.rules.back_prefixes()
     }
@@ -265,7 +265,7 @@ impl DirtyObjects {
         Some((rule, &self.tiers[rule.tier]))
     }
 
-    /// The rule of a name that is below one, and its tier.
+    /// Returns the rule that covers a name, and its tier.
     fn rule_of(&self, name: &ObjectName) -> Result<(BackRule, &Tier), TierUnavailable> {
         let rule = self.rule(name);
         rule.ok_or_else(|| TierUnavailable::because(&"no rule names a tier"))
@@ -279,7 +279,8 @@ impl DirtyObjects {
 
 /// Objects.
 impl DirtyObjects {
-    /// Whether a write that may not be dirty for this reason is refused, and does not go to the lake instead.
+    /// Returns true if a write that cannot be written back for this reason must be refused instead of written
+    /// through.
     pub fn refuses(&self, name: &ObjectName, why: Uncached) -> bool {
         if why == Uncached::RegistryFull {
             return true;
@@ -289,11 +290,11 @@ impl DirtyObjects {
         is_for_now && rule.is_some_and(|rule| rule.fallback == Fallback::Refuse)
     }
 
-    /// Looks a name up, below a rule that lets it be dirty.
+    /// Looks up the registry entry of a name that a rule allows to be dirty.
     ///
     /// # Errors
     ///
-    /// The registry does not answer. The lake's answer is not the answer then.
+    /// The registry does not answer. The lake must not be read instead: it may be out of date.
     pub async fn find(&self, name: &ObjectName) -> Result<Lookup, TierUnavailable> {
         let (rule, tier) = self.rule_of(name)?;
         let key = registry_name(name);
@@ -322,8 +323,8 @@ impl DirtyObjects {
         })
     }
 
-    /// Whether a name is still in the state that was found. The lake's word that there is no object is the
-    /// answer only if this holds afterwards.
+    /// Returns true if the entry of a name has not changed since `lookup`. A 404 of the lake is valid only if
+    /// this holds after it.
     ///
     /// # Errors
     ///
@@ -334,7 +335,7 @@ impl DirtyObjects {
         is_as_found.map_err(TierUnavailable::from)
     }
 
-    /// The bytes of a dirty object.
+    /// Returns a reader of a dirty object's bytes.
     pub fn bytes(&self, lookup: &Lookup, manifest: &Manifest) -> TierBytes {
         self.bytes_in(&self.tiers[lookup.tier], manifest)
     }
@@ -343,7 +344,7 @@ impl DirtyObjects {
         manifest.bytes(Arc::clone(tier.store.bytes()), &self.damages)
     }
 
-    /// Receives the bytes of an accepted write. No read finds them before they are committed.
+    /// Receives the bytes of an accepted write. They are invisible to reads until they are committed.
     ///
     /// # Errors
     ///
@@ -383,11 +384,11 @@ impl DirtyObjects {
         })
     }
 
-    /// Commits the object of an accepted write: from then on every node finds it.
+    /// Commits an accepted write: from then on, reads at every node find the object.
     ///
     /// # Errors
     ///
-    /// Nothing was written, or that is not known.
+    /// Nothing was written, or the outcome is unknown.
     pub async fn commit(&self, write: PendingWrite, received: Received) -> Result<Arc<Version>, WriteError> {
         let PendingWrite {
             name,
@@ -397,7 +398,7 @@ impl DirtyObjects {
             lifetime,
             ..
         } = write;
-        // A checksum that comes behind the bytes says the same as one before them.
+        // A checksum may also come in the trailer.
         headers.extend(received.trailer);
         let record = Record {
             writer,
@@ -416,14 +417,14 @@ impl DirtyObjects {
         Ok(version)
     }
 
-    /// Removes the bytes of a write that is not committed.
+    /// Removes the bytes of a write that was not committed.
     pub async fn discard(&self, write: &PendingWrite, received: Received) {
         if let (Some(key), Some((_, tier))) = (received.key, self.rule(&write.name)) {
             tier.store.discard(&[key]).await;
         }
     }
 
-    /// Makes bytes in the tier the object that reads of the name find.
+    /// Writes the entry that makes bytes in the tier the current object of the name.
     pub(super) async fn enter(
         &self,
         name: &ObjectName,
@@ -452,22 +453,23 @@ impl DirtyObjects {
         Ok(Arc::clone(&manifest.version))
     }
 
-    /// Forgets the lake's earlier answers about a name.
+    /// Invalidates remembered answers of the lake about a name.
     pub(super) fn invalidate(&self, name: &ObjectName) {
         self.grants.invalidate_object(name);
     }
 
-    /// Keeps the blocks of a written object on this node's disk. They have the same names before and after
-    /// the object goes to the lake. The homes get them then: the tier is as near as a home, a young object
-    /// often dies, and the bytes would take the same links as the writes into the tier.
+    /// Caches the blocks of a written object on this node's disk; their names do not change when the object
+    /// is flushed. They are sent to their homes only then: the tier is as near as a home, young objects often
+    /// die, and the bytes would compete for the links with writes into the tier.
     fn cache(&self, copy: &BodyCopy, version: &Version) {
         let mut answer = version.headers.clone();
         answer.insert(header::ETAG, version.etag_header());
-        // The answer to the client says nothing about the cache: the tier has the bytes in any case.
+        // Ignored, because the response to the client does not report on the cache: the tier has the bytes in
+        // any case.
         let _ = self.through.commit(copy, (version.object, &answer), Spread::Here);
     }
 
-    /// Describes an object that is to be committed.
+    /// Returns the version of an object that is about to be committed.
     pub(super) fn describe(
         &self,
         name: &ObjectName,
@@ -485,11 +487,11 @@ impl DirtyObjects {
         }
     }
 
-    /// Brings an object to the lake now, if it is dirty, for a client that waits for it.
+    /// Flushes an object now if it is dirty, for a client that waits for it.
     ///
     /// # Errors
     ///
-    /// The object is still dirty, or that is not known.
+    /// The object is still dirty, or its state is unknown.
     pub async fn flush(&self, name: &ObjectName) -> Result<(), FlushFailed> {
         let Some((_, tier)) = self.rule(name) else {
             return Ok(());
@@ -498,11 +500,11 @@ impl DirtyObjects {
         self.flush_in_background(name).await
     }
 
-    /// Brings an object to the lake, if it is dirty, as the cleaner would. Clients go first.
+    /// Flushes an object if it is dirty, at the priority of the cleaner, below that of clients.
     ///
     /// # Errors
     ///
-    /// The object is still dirty, or that is not known.
+    /// The object is still dirty, or its state is unknown.
     pub async fn flush_in_background(&self, name: &ObjectName) -> Result<(), FlushFailed> {
         let Some((_, tier)) = self.rule(name) else {
             return Ok(());
@@ -517,8 +519,8 @@ impl DirtyObjects {
         })
     }
 
-    /// Begins a change of a name at the lake: a write of another object there, or a change of the object.
-    /// A dirty object goes to the lake first. No other node changes the name there until the change ends.
+    /// Begins a change of a name at the lake: a write of another object, or a change of the existing one. A
+    /// dirty object is flushed first. No other node changes the name at the lake until this change ends.
     ///
     /// # Errors
     ///
@@ -527,7 +529,7 @@ impl DirtyObjects {
         self.begin(name, Kind::Write, None).await
     }
 
-    /// Begins the removal of the object under a name, dirty or not, that was looked up before.
+    /// Begins the removal of the object that `lookup` found, dirty or not.
     ///
     /// # Errors
     ///
@@ -543,7 +545,7 @@ impl DirtyObjects {
         mut known: Option<Found>,
     ) -> Result<LakeChange, NotBegun> {
         let (_, tier) = self.rule_of(name)?;
-        // The removal of a dirty object makes room.
+        // The removal of a dirty object frees room, so it needs none.
         let is_dirty = |found: &Found| found.entry.current.is_some();
         if kind != Kind::Delete || !known.as_ref().is_some_and(is_dirty) {
             tier.check_room()?;
@@ -553,7 +555,7 @@ impl DirtyObjects {
         loop {
             match tier.changes.begin(&key, (kind, Of::Current), known.take()).await {
                 Ok(change) => return Ok(change),
-                // Other writes may keep the name dirty.
+                // Concurrent writes may make the name dirty again.
                 Err(BeginError::Changed) if Instant::now() < deadline => {
                     self.flush(name).await?;
                     sleep(FLUSH_PAUSE).await;

@@ -1,4 +1,4 @@
-//! Counts what became of writes and uploads since the node started.
+//! Counts the outcomes of writes and uploads since the node started.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! Tells the policy of a tier's cleaner what happens, and the cleaner what follows.
+//! Feeds a tier's events to the cleaning policy and applies the resulting pace to the cleaner.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub(super) struct Pacing {
 }
 
 impl Pacing {
-    /// The ages of `most` are not exceeded.
+    /// Creates the pacing of a tier, which never exceeds the ages in `most`.
     pub(super) fn new(most: Pace) -> Self {
         let bounds = Bounds {
             age: most.age,
@@ -33,7 +33,7 @@ impl Pacing {
         }
     }
 
-    /// Notes how a flush of `size_bytes` that began at `began` ended.
+    /// Records the outcome of a flush of `size_bytes` that began at `began`.
     pub(super) fn flushed(&self, written: Result<&Uploaded, &NotWritten>, size_bytes: u64, began: Instant) {
         let end = match written {
             Ok(_) => FlushEnd::Written,
@@ -52,7 +52,7 @@ impl Pacing {
         clock::instant().saturating_duration_since(self.started)
     }
 
-    /// Notes objects that died while they were dirty.
+    /// Records objects that died while they were dirty.
     pub(super) fn died(&self, deaths: impl IntoIterator<Item = Death>) {
         let now = self.now();
         let mut cleaning = self.cleaning.lock();
@@ -65,7 +65,7 @@ impl Pacing {
         }
     }
 
-    /// The pace while the tier is so full, and the lake so busy.
+    /// Returns the pace for the current fill level of the tier and load of the lake.
     pub(super) fn pace(&self, fill: Fill, load: Load) -> Pace {
         let Plan {
             age,

@@ -1,15 +1,15 @@
-//! The parts in which an object was uploaded. The lake must get the object in the same parts, or its ETag
-//! would not be the acknowledged one.
+//! The layout of the parts in which an object was uploaded. The lake must get the same parts, or the ETag
+//! would differ from the acknowledged one.
 
 use shoal_base::encoding::{Malformed, Reader};
 use shoal_s3::range::ByteRange;
 
-/// The parts of an object, in order. An object that was written in one piece has none.
+/// The parts of an object, in order. Empty if it was written in one piece.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartLayout(Vec<Run>);
 
-/// Parts of the same size with consecutive numbers. Nearly every upload consists of two runs: all parts but
-/// the last, and the last.
+/// A run of parts of equal size with consecutive numbers. Most uploads have two runs: all parts but the last,
+/// and the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     first: u16,
@@ -20,14 +20,14 @@ struct Run {
 /// A part and its range in the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacedPart {
-    /// The number that the client gave it.
+    /// The number that the client gave the part.
     pub number: u16,
-    /// The bytes of the object that it holds.
+    /// The range of the object that the part holds.
     pub range: ByteRange,
 }
 
 impl PartLayout {
-    /// A layout of parts, each by number and size in bytes, in ascending order of numbers.
+    /// Builds a layout from the number and size in bytes of each part, in ascending order of numbers.
     pub fn of(parts: impl IntoIterator<Item = (u16, u64)>) -> Self {
         let mut runs: Vec<Run> = Vec::new();
         for (number, size_bytes) in parts {
@@ -45,17 +45,17 @@ impl PartLayout {
         Self(runs)
     }
 
-    /// Whether the object was written in one piece.
+    /// Returns true if the object was written in one piece.
     pub fn is_whole(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The number of parts.
+    /// Returns the number of parts.
     pub fn count(&self) -> usize {
         self.0.iter().map(|run| usize::from(run.count)).sum()
     }
 
-    /// The bytes of all parts; `None` if they overflow.
+    /// Returns the total size of the parts, or `None` on overflow.
     fn size_bytes(&self) -> Option<u64> {
         self.0.iter().try_fold(0_u64, |sum, run| {
             let bytes = run.size_bytes.checked_mul(run.count.into())?;
@@ -63,12 +63,12 @@ impl PartLayout {
         })
     }
 
-    /// Whether these are the parts of an object of `size_bytes`.
+    /// Returns true if the parts add up to an object of `size_bytes`.
     pub fn fits(&self, size_bytes: u64) -> bool {
         self.is_whole() || self.size_bytes() == Some(size_bytes)
     }
 
-    /// Every part, in order.
+    /// Returns every part, in order.
     pub fn parts(&self) -> impl Iterator<Item = PlacedPart> {
         let numbered = self.0.iter().flat_map(|run| {
             let numbers = run.first..=run.first + (run.count - 1);
@@ -94,11 +94,11 @@ impl PartLayout {
         }
     }
 
-    /// Inverse of [`PartLayout::write`]. Numbers must ascend, and no run may be empty.
+    /// Inverse of [`PartLayout::write`]. Numbers must ascend, and runs must not be empty.
     ///
     /// # Errors
     ///
-    /// Fails with [`Malformed`] if the bytes end too early or break these rules.
+    /// Fails with [`Malformed`] if the bytes end early or break these rules.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (mut runs, mut last) = (Vec::new(), None);
         for _ in 0..reader.u32()? {

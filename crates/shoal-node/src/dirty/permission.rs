@@ -1,21 +1,21 @@
-//! Asks the lake what a caller may do, before the registry or the store of a tier holds anything of it; and
-//! remembers the answers for a while.
+//! Asks the lake for a caller's permission before the registry or the store of a tier holds anything of that
+//! caller, and remembers the answers.
 //!
-//! | answer | is remembered | for |
+//! | answer | is remembered for | for the time |
 //! |---|---|---|
-//! | yes, to acknowledge a write | for the caller, the rule and the folder of the key | `[write] permission`
-//! |
-//! | yes, to let a change begin | for the caller, the rule and the kind of change | `[write] permission` |
-//! | yes, to acknowledge a write | the same, while the lake does not answer | [`SILENCE_MAX`] |
-//! | no | for the same question about the same name | [`DENIAL`] |
-//! | the lake does not accept the caller's account | for all that this caller asks | [`DENIAL`] |
+//! | granted, to acknowledge a write | caller, rule and folder of the key | `[write] permission` |
+//! | granted, to begin a change | caller, rule and kind of change | `[write] permission` |
+//! | granted, to acknowledge a write | the same, while the lake is silent | [`SILENCE_MAX`] |
+//! | denied | the same question about the same name | [`DENIAL`] |
+//! | the lake rejects the caller's account | all questions of the caller | [`DENIAL`] |
 //!
-//! The lake decides each change that begins, whatever is remembered. It does not see a write that a tier
-//! acknowledges before the flush, so there a yes reaches no further than the folder, as policies do.
+//! The lake decides each change again when it gets the request, so a remembered permission to begin one may
+//! be broad. It does not see a write that a tier acknowledges before the flush, so that permission extends no
+//! further than the folder, which is as fine as policies usually are.
 //!
-//! A refusal of any request ends the caller's yes for the bucket, and one that is still on its way. Requests
-//! of one caller that need the same yes at the same time share one question. A no for one name is none for
-//! another: whoever waits for it then asks for itself, one after the other.
+//! A refusal of any request revokes the caller's permissions for the bucket, including those of questions in
+//! flight. Concurrent requests of one caller that need the same permission share one question. A denial for
+//! one name does not apply to others: requests for those then ask for themselves, one after the other.
 
 mod beside;
 mod memory;
@@ -43,92 +43,92 @@ pub use self::question::{Action, of_permission};
 pub(super) use self::versions::is_versioned;
 use crate::endpoint::{AccountRefusal, Endpoint, EndpointError};
 
-/// How long a no is remembered.
+/// How long a denial is remembered.
 const DENIAL: Duration = Duration::from_secs(5);
 
-/// The number of names that a no is remembered for. Beyond it, all are forgotten.
+/// Number of names for which denials are remembered. When it is exceeded, all are forgotten.
 const DENIALS_MAX: usize = 4096;
 
 /// The lake's answer.
 #[derive(Clone, Debug)]
 pub enum Permission {
-    /// The lake would do it.
+    /// The lake would carry the action out.
     Granted,
-    /// The lake would take the object, under an ETag that the node cannot know beforehand.
+    /// The lake would accept the object, under an ETag that the node cannot predict.
     OtherEtag,
-    /// The lake would not do it, and says why.
+    /// The lake would refuse the action, with this error.
     Denied(S3Error),
-    /// The lake does not understand the question: the answer to the request itself decides.
+    /// The lake does not support the question; its response to the request itself decides.
     Undecided,
 }
 
-/// The reason why there is no answer.
+/// The reason why the permission is unknown.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PermissionError {
-    /// The lake gave none.
+    /// The lake did not answer.
     #[error(transparent)]
     Lake(#[from] Arc<EndpointError>),
-    /// The lake cannot answer now.
+    /// The lake cannot answer at present.
     #[error("the lake answered {0}")]
     Status(StatusCode),
-    /// The question was given up.
+    /// The question was abandoned.
     #[error("the question to the lake was given up")]
     GivenUp,
 }
 
-/// What a yes is about.
+/// The kind of permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
-    /// To write, so that the object has the ETag that the node computes.
+    /// To write an object whose ETag the node can compute.
     Back,
-    /// To write.
+    /// To write an object.
     Write,
-    /// To remove.
+    /// To remove an object.
     Remove,
-    /// To change what belongs to an object: its ACL, its tags.
+    /// To change an object's ACL, tags or locks.
     Describe,
 }
 
-/// Those who need the same yes.
+/// The scope of a permission: requests in the same group share it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Group {
     caller: CallerId,
     bucket: Arc<str>,
     rule: usize,
     kind: Kind,
-    /// The beginning of the keys. Empty for all below the rule.
+    /// The folder of the keys. Empty for permissions that extend to the whole rule.
     folder: Box<[u8]>,
 }
 
-/// Names a question, as far as a no depends on it.
+/// Identifies a question: two with the same id get the same denial.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct QuestionId {
     group: Group,
     name: ObjectName,
-    /// A digest of the rest.
+    /// A digest of the other inputs.
     details: u64,
 }
 
-/// A question that is under way. All who wait for it get its answer.
+/// A question in flight. All requests that wait for it get its answer.
 #[derive(Clone)]
 struct UnderWay {
     id: QuestionId,
     answer: Shared<BoxFuture<'static, Result<Permission, PermissionError>>>,
 }
 
-/// What the lake lets callers do.
+/// Callers' permissions at the lake.
 pub(super) struct Permissions {
     lake: Arc<Endpoint>,
     granted: GrantMemory,
     denials: Memory<QuestionId, S3Error>,
-    /// The callers whose account the lake does not accept.
+    /// The callers whose account the lake rejects.
     refused_accounts: Memory<CallerId, S3Error>,
     under_way: Mutex<HashMap<Group, UnderWay>>,
     hasher: foldhash::fast::RandomState,
 }
 
 impl Permissions {
-    /// Asks `lake`, and remembers a yes for the time `lasts`.
+    /// Asks `lake`, and remembers a granted permission for the time `lasts`.
     pub(super) fn new(lake: Arc<Endpoint>, lasts: Duration) -> Self {
         Self {
             lake,
@@ -140,12 +140,12 @@ impl Permissions {
         }
     }
 
-    /// Forgets every yes to a caller about a bucket: the lake has refused it something there.
+    /// Forgets a caller's permissions for a bucket, because the lake has refused the caller something there.
     pub(super) fn forget(&self, caller: CallerId, bucket: &str) {
         self.granted.forget(caller, bucket);
     }
 
-    /// The remembered answer to a question.
+    /// Returns the remembered answer to a question.
     pub(super) fn known(&self, question: &Question) -> Option<Permission> {
         let group = Group::of(question);
         let is_yes =
@@ -158,17 +158,17 @@ impl Permissions {
             .map(Permission::Denied)
     }
 
-    /// Returns whether the tier acknowledges a write although the lake does not answer: it has said yes not
-    /// long ago. Only such a write needs nothing else of the lake now.
+    /// Returns true if the tier may acknowledge a write although the lake is silent, because the lake has
+    /// permitted one in the same folder recently. Other actions need the lake in any case.
     fn holds_for_silence(&self, group: &Group) -> bool {
         group.kind == Kind::Back && self.granted.has_for_silence(group)
     }
 
-    /// Asks the lake, unless the answer is remembered.
+    /// Returns the remembered answer, or asks the lake.
     ///
     /// # Errors
     ///
-    /// There is no answer, and so no permission.
+    /// The lake does not answer, so there is no permission.
     pub(super) async fn ask(self: &Arc<Self>, question: Question) -> Result<Permission, PermissionError> {
         let question = Arc::new(question);
         let id = self.id(&question);
@@ -176,14 +176,14 @@ impl Permissions {
             if let Some(permission) = self.known(&question) {
                 return Ok(permission);
             }
-            // Where no yes is remembered, each request has a question of its own.
+            // If permissions are not remembered, each request asks for itself.
             if self.granted.is_forgetful() {
                 return Box::pin(self.ask_lake(&question, id)).await;
             }
             let under_way = self.join(&question, &id);
             let is_own = under_way.id == id;
             match under_way.answer.await {
-                // Another name's.
+                // The answer applies to another name only.
                 Ok(Permission::Denied(_) | Permission::OtherEtag | Permission::Undecided) if !is_own => {}
                 Err(PermissionError::GivenUp) => {
                     self.under_way.lock().remove(&id.group);
@@ -195,13 +195,13 @@ impl Permissions {
         }
     }
 
-    /// The question of the group that is under way, or this one, which begins.
+    /// Joins the group's question in flight, or sends this one.
     fn join(self: &Arc<Self>, question: &Arc<Question>, id: &QuestionId) -> UnderWay {
         let mut all = self.under_way.lock();
         let begun = all.entry(id.group.clone()).or_insert_with(|| {
             let (this, question, id) = (Arc::clone(self), Arc::clone(question), id.clone());
             let of_task = id.clone();
-            // A task of its own: whoever asked first may go away.
+            // A separate task, because the request that asked first may be cancelled.
             let asked = tokio::spawn(async move {
                 let answer = Box::pin(this.ask_lake(&question, of_task.clone())).await;
                 this.under_way.lock().remove(&of_task.group);
@@ -263,7 +263,7 @@ impl Group {
         }
     }
 
-    /// The same, to let a write begin.
+    /// The same group, for the permission to begin a write.
     fn write(&self) -> Self {
         Self {
             kind: Kind::Write,
@@ -273,7 +273,7 @@ impl Group {
     }
 }
 
-/// A key up to its last slash.
+/// Returns a key up to its last slash.
 fn folder_of(key: &[u8]) -> &[u8] {
     let slash = key.iter().rposition(|byte| *byte == b'/');
     &key[..slash.map_or(0, |slash| slash + 1)]

@@ -1,5 +1,5 @@
-//! A read of a dirty object. Every byte comes from this node's disk or from the tier, because the lake does
-//! not have it.
+//! Reads of dirty objects. All bytes come from this node's disk or from the tier, because the lake does not
+//! have them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::fetch::FetchVia;
 use crate::read::{GetAnswer, ObjectReader, ReadError, ReadRequest};
 use crate::tier::TierBytes;
 
-/// Answers a GET by the writer of the object.
+/// Answers a GET from the object's writer.
 ///
 /// # Errors
 ///

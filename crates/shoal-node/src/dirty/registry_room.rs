@@ -1,5 +1,5 @@
-//! The room in the registry of a tier. The last part of it is for what makes room: flushes, removals of dirty
-//! objects, and the ends of what has begun.
+//! The free room in a tier's registry. The last part of it is reserved for what makes room: flushes, removals
+//! of dirty objects, and the ends of changes and uploads.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use shoal_base::amount::human_bytes;
 use shoal_registry::engine::{Engine, EngineError, Room};
 
-/// The room in one registry, as this node last saw it.
+/// The room in one registry, as of this node's last query.
 #[derive(Debug)]
 pub(super) struct RegistryRoom {
     tier: Arc<str>,
@@ -15,7 +15,7 @@ pub(super) struct RegistryRoom {
     room: Mutex<Option<Room>>,
 }
 
-/// Nothing that takes room begins in the registry of a tier.
+/// The registry of a tier is nearly full, so that nothing begins that takes room.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the registry of tier {tier} is nearly full ({used} of {quota}): dirty objects are brought to the lake and can be \
@@ -24,13 +24,13 @@ pub(super) struct RegistryRoom {
 pub struct RegistryNearlyFull {
     /// The tier.
     pub tier: Arc<str>,
-    /// What the operator can do.
+    /// The remedy to show to operators.
     pub remedy: &'static str,
     room: Room,
 }
 
 impl RegistryRoom {
-    /// The room in the registry of `tier`. An operator who makes more does as `remedy` says.
+    /// Tracks the room in the registry of `tier`. `remedy` tells operators how to make more.
     pub(super) fn new(tier: Arc<str>, remedy: &'static str) -> Self {
         Self {
             tier,
@@ -39,27 +39,27 @@ impl RegistryRoom {
         }
     }
 
-    /// Looks how full the registry is.
+    /// Queries how full the registry is.
     ///
     /// # Errors
     ///
-    /// The last look holds.
+    /// The result of the last query is kept.
     pub(super) async fn look(&self, engine: &dyn Engine) -> Result<(), EngineError> {
         let room = engine.room().await?;
         *self.room.lock() = Some(room);
         Ok(())
     }
 
-    /// The last look.
+    /// Returns the result of the last query.
     pub(super) fn room(&self) -> Option<Room> {
         *self.room.lock()
     }
 
-    /// Checks that there is room for something that begins.
+    /// Checks that there is room for a new change or upload.
     ///
     /// # Errors
     ///
-    /// The rest is for what makes room.
+    /// The remaining room is reserved for what makes room.
     pub(super) fn check(&self) -> Result<(), RegistryNearlyFull> {
         match self.room() {
             Some(room) if room.is_scarce() => Err(RegistryNearlyFull {

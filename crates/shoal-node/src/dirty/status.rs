@@ -1,4 +1,4 @@
-//! Figures on dirty objects for operators.
+//! Figures about dirty objects for operators.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,30 +14,30 @@ use super::sweep::Swept;
 use super::tiers::Tier;
 use crate::tier::Damage;
 
-/// How long a page for operators waits for the registries.
+/// How long a status page waits for the registries.
 const REFRESH: Duration = Duration::from_millis(500);
 
 /// Counts of dirty objects and uploads in all tiers.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// Dirty objects that this node wrote and the lake does not have yet.
+    /// Dirty objects that this node wrote and that are not yet at the lake.
     pub objects: u64,
     /// Bytes in the tiers, of all nodes.
     pub bytes: u64,
-    /// How many objects had each outcome since the node started.
+    /// The number of objects with each outcome since the node started.
     pub outcomes: Vec<(WriteBackOutcome, u64)>,
-    /// Uploads that began at this node, open or ended not long ago.
+    /// Uploads that began at this node: open ones, and those that ended recently.
     pub uploads: u64,
-    /// How many uploads ended in each way since the node started.
+    /// The number of uploads with each end since the node started.
     pub upload_ends: [(UploadEnd, u64); UploadEnd::ALL.len()],
 }
 
-/// Counts of one tier.
+/// Counts for one tier.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TierFigures {
     pub(super) objects: u64,
     pub(super) uploads: u64,
-    /// The age of the oldest object that is not short-lived.
+    /// The age of the oldest object that is not marked short-lived.
     pub(super) oldest: Option<Duration>,
 }
 
@@ -46,55 +46,55 @@ pub(super) struct TierFigures {
 pub struct TierStatus {
     /// The name in the configuration.
     pub name: Arc<str>,
-    /// Whether the registry has heard from this node in time.
+    /// True if this node's session with the registry is current.
     pub is_reachable: bool,
-    /// Dirty objects that this node wrote and the lake does not have yet.
+    /// Dirty objects that this node wrote and that are not yet at the lake.
     pub objects: u64,
     /// Bytes in the store, of all nodes.
     pub bytes: u64,
-    /// The most bytes that the store may hold.
+    /// The capacity of the store.
     pub capacity_bytes: u64,
-    /// True if the store has no room for another object: it is as full as it may be, or says that it is full.
+    /// True if the store has no room for another object: it has reached its capacity, or reports that it is
+    /// full.
     pub is_full: bool,
-    /// How full the registry is, if it says so.
+    /// The fill level of the registry, if it reports one.
     pub registry: Option<Room>,
-    /// Why nothing that takes room begins in the registry, if so.
+    /// Present if the registry accepts nothing that takes room, with the reason.
     pub nearly_full: Option<RegistryNearlyFull>,
-    /// What the registry holds, of all nodes, as of a look not long ago.
+    /// The registry's contents, of all nodes, as of the last survey.
     pub survey: Survey,
     /// Uploads that began at this node.
     pub uploads: u64,
-    /// The age of the oldest of `objects`, but for those that are expected to be short-lived. `None` without
-    /// any.
+    /// The age of the oldest of `objects` that is not marked short-lived; `None` if there is none.
     pub oldest: Option<Duration>,
-    /// When objects go to the lake now, and how many at a time.
+    /// The current schedule of flushes: their age, and how many run in parallel.
     pub pace: Pace,
-    /// Dead nodes that this node acts for.
+    /// The number of dead nodes that this node acts for.
     pub adopted: usize,
     /// Objects whose last flush failed, the oldest first.
     pub failed: Vec<FailedFlush>,
-    /// Pieces without a name that this node has removed since it started.
+    /// Unreferenced pieces that this node has removed since it started.
     pub swept: Swept,
 }
 
 /// The outcome of an object that was written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteBackOutcome {
-    /// Acknowledged before the lake had it.
+    /// Acknowledged before it was at the lake.
     Committed,
     /// Flushed to the lake.
     Flushed,
-    /// A flush failed; it is tried again.
+    /// A flush failed; it is retried.
     Failed,
-    /// Flushed, and named by the lake in a way of its own, which is no MD5.
+    /// Flushed; the lake's ETag is not the acknowledged one, and not an MD5.
     Renamed,
 }
 
 impl WriteBackOutcome {
-    /// Every outcome.
+    /// All variants.
     pub const ALL: [Self; 4] = [Self::Committed, Self::Flushed, Self::Failed, Self::Renamed];
 
-    /// The word in metrics and `/status`.
+    /// Returns the label in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Committed => "committed",
@@ -105,9 +105,9 @@ impl WriteBackOutcome {
     }
 }
 
-/// For operators, and for a node that is to stop.
+/// For operators, and for a node that is about to stop.
 impl DirtyObjects {
-    /// Counts the dirty objects, and the outcomes of writes since the node started.
+    /// Returns counts of dirty objects, and the outcomes of writes since the node started.
     pub fn figures(&self) -> Figures {
         let figures = self.tiers.iter().map(Tier::figures);
         Figures {
@@ -119,13 +119,13 @@ impl DirtyObjects {
         }
     }
 
-    /// Counts anew what is dirty. A registry that does not answer soon leaves the last counts.
+    /// Counts the dirty objects again. If a registry does not answer soon, the last counts stay.
     pub async fn refresh(&self) {
         let refreshed = futures_util::future::join_all(self.tiers.iter().map(Tier::refresh));
         let _ = tokio::time::timeout(REFRESH, refreshed).await;
     }
 
-    /// The state of each tier.
+    /// Returns the state of each tier.
     pub fn tiers(&self) -> Vec<TierStatus> {
         let status = |tier: &Tier| TierStatus {
             name: Arc::clone(&tier.name),
@@ -147,14 +147,15 @@ impl DirtyObjects {
         self.tiers.iter().map(status).collect()
     }
 
-    /// The objects whose bytes a tier did not give as they were acknowledged, not long ago.
+    /// Returns the objects whose bytes in a tier recently differed from the acknowledged ones.
     pub fn damaged(&self) -> Vec<(Arc<str>, Damage)> {
         self.damages.objects()
     }
 
-    /// Flushes once every dirty object that this node wrote, so that it can stop. Returns how many are left.
+    /// Flushes every dirty object that this node wrote, once, so that it can stop. Returns the number that is
+    /// left.
     ///
-    /// Nothing is lost if the node stops before: another node flushes the rest.
+    /// Nothing is lost if the node stops earlier: another node flushes the rest.
     pub async fn drain_round(&self) -> u64 {
         let mut left = 0;
         for tier in &self.tiers {

@@ -1,5 +1,5 @@
-//! What the registry of a tier holds, counted over all of its nodes: the bytes of uploads, and the dirty
-//! objects that no rule covers.
+//! Counts the contents of a tier's registry over all nodes: the bytes of uploads, and the dirty objects that
+//! no rule covers.
 
 use shoal_registry::Name;
 use shoal_registry::engine::EngineError;
@@ -9,26 +9,26 @@ use shoal_s3::object::ObjectName;
 
 use super::tiers::{object_name, size_in};
 
-/// The number of keys that the registry gives at a time.
+/// Number of keys on a page of the registry.
 const PAGE: usize = 1000;
 
-/// The result of a look at the whole registry.
+/// The result of a scan of the whole registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// The bytes of the parts of uploads that have not ended.
+    /// The bytes in parts of open uploads.
     pub upload_bytes: u64,
-    /// The number of dirty objects that no rule covers: reads do not find them.
+    /// The number of dirty objects that no rule covers, so that reads do not find them.
     pub uncovered: u64,
-    /// One of them.
+    /// The name of one of them.
     pub example: Option<Name>,
 }
 
 impl Survey {
-    /// Looks at the whole registry. `covers` says if a rule covers a name.
+    /// Scans the whole registry. `covers` returns true if a rule covers a name.
     ///
     /// # Errors
     ///
-    /// The registry does not answer, or this build cannot read it.
+    /// The registry does not answer, or was written by a build that this one cannot read.
     pub(super) async fn of(names: &Names, covers: impl Fn(&ObjectName) -> bool) -> Result<Self, EngineError> {
         let (mut survey, mut from) = (Self::default(), None);
         loop {

@@ -1,22 +1,21 @@
-//! Removes the pieces of a tier that nothing names.
+//! Removes the pieces of a tier that nothing references.
 //!
-//! A piece is written before the registry names it, and no longer named only once it is to be removed. So a
-//! crash leaves pieces that nothing names, and never a name without its piece. Every node of a tier looks for
-//! such pieces once an hour, each at a time of its own; two nodes that remove the same piece do no harm.
+//! A piece is written before the registry names it, and loses its name only when it is about to be removed.
+//! So a crash may leave unreferenced pieces, but never a name without its piece. Every node of a tier sweeps
+//! once an hour, each at a time of its own; it is harmless if two nodes remove the same piece.
 //!
 //! **No piece is removed that is or will be needed:**
 //!
-//! - *The names are read after the pieces were listed*, and the node removes nothing unless it has read all
-//!   of them: so a piece that was named between its listing and the reading stays. Names that move on
-//!   meanwhile are not missed (`shoal_registry::references`).
+//! - *Names are read after the pieces are listed*, and nothing is removed unless all names were read: so a
+//!   piece that got a name between the two stays. Names that move during the scan are not missed
+//!   (`shoal_registry::references`).
 //! - *A piece that is not named yet is younger than a day.* A write names its piece, and an upload its part,
-//!   as soon as the store has confirmed it. A piece is old only if two clocks say so: the store's, of the
-//!   time when it was written, and this node's, by the ULID in its key, of the time when the write began. One
-//!   clock that jumps ahead removes nothing. (A folder has the clock of its node. If that one jumps by a day,
-//!   a write is lost only if the sweep comes between the last byte and the commit.)
-//! - *A piece that was written before the registry was new belongs to another one*, which may have been lost
-//!   or be configured wrongly. It stays, for an operator to look at; so does a piece whose key does not end
-//!   in a ULID.
+//!   as soon as the store has confirmed it. Two clocks must agree that a piece is old: the store's, for the
+//!   time when it was written, and this node's, by the ULID in its key, for the time when the write began.
+//!   One clock that jumps ahead removes nothing. (A folder has the clock of its node. If that clock jumps by
+//!   a day, a write is lost only if the sweep runs between its last byte and the commit.)
+//! - *A piece that is older than the registry belongs to another registry*, which may have been lost or be
+//!   misconfigured. It stays for an operator to inspect; so does a piece whose key does not end in a ULID.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -33,21 +32,21 @@ use ulid::{ULID_LEN, Ulid};
 use super::tier_store::StoredBytes;
 use crate::tier::{ByteStore, ListedPiece, StoreError};
 
-/// The pause between two sweeps.
+/// Pause between two sweeps.
 const PAUSE: Duration = Duration::from_hours(1);
 
-/// The least age of a piece that is removed.
+/// Minimum age of a piece that may be removed.
 const AGE: Duration = Duration::from_hours(24);
 
-/// Bounds of the memory and of the requests of a sweep.
+/// Limits on the memory and the requests of a sweep.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
-    /// The number of pieces on a page of the store's listing, and of keys on one of the registry's.
+    /// Number of pieces on a page of the store's listing, and of keys on a page of the registry's.
     page: usize,
-    /// The number of old pieces after which the names are read. Most of them are named if the lake was away
-    /// for a day.
+    /// Number of old pieces to collect before the names are read. Most old pieces are named if the lake was
+    /// away for a day.
     old: usize,
-    /// The number of pieces that are removed at once.
+    /// Number of pieces that one request removes.
     batch: usize,
 }
 
@@ -64,18 +63,18 @@ pub(super) struct Sweeper {
     store: Arc<dyn ByteStore>,
     names: Names,
     stored: Arc<StoredBytes>,
-    /// Pieces that this node has removed since it started.
+    /// The pieces that this node has removed since it started.
     total: Mutex<Swept>,
-    /// Whether the log names a piece that is left alone. One line is enough.
+    /// True once the log has named a piece that is left alone: one line is enough.
     has_told: AtomicBool,
 }
 
-/// The pieces that were removed.
+/// Counts of removed pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Their number.
+    /// The number of pieces.
     pub pieces: u64,
-    /// The bytes that they had.
+    /// The bytes in those pieces.
     pub bytes: u64,
 }
 
@@ -86,7 +85,7 @@ impl Swept {
     }
 }
 
-/// A sweep broke off. The next one begins anew.
+/// A sweep failed. The next one starts over.
 #[derive(Debug, thiserror::Error)]
 enum SweepError {
     #[error(transparent)]
@@ -95,26 +94,26 @@ enum SweepError {
     Store(#[from] StoreError),
 }
 
-/// The verdict on a piece, by its key and its age.
+/// The verdict on a piece, from its key and its age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// It may be about to get a name.
+    /// It may still get a name.
     Young,
-    /// It goes unless it is named.
+    /// It is removed unless it is named.
     Old,
-    /// It was written before the registry was new.
+    /// It is older than the registry.
     OfAnotherRegistry,
-    /// Its key says nothing.
+    /// Its key does not end in a ULID.
     Unknown,
 }
 
-/// The times by which pieces are judged.
+/// The times that pieces are judged by.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     now: SystemTime,
-    /// When the registry was new.
+    /// The time when the registry was created.
     began: SystemTime,
-    /// The least age of a piece that is removed.
+    /// Minimum age of a piece that may be removed.
     age: Duration,
 }
 
@@ -151,14 +150,14 @@ impl Sweeper {
         }
     }
 
-    /// The pieces that this node has removed since it started, also those of sweeps that broke off.
+    /// Returns the pieces that this node has removed since it started, including those of failed sweeps.
     pub(super) fn total(&self) -> Swept {
         *self.total.lock()
     }
 
     /// Sweeps once an hour.
     pub(super) async fn run(&self) -> Infallible {
-        // A new registry learns early that it is new.
+        // Records the creation time of a new registry as early as possible.
         if let Err(error) = self.names.began().await {
             tracing::debug!(%error, tier = %self.tier, "the registry does not say when it was new");
         }
@@ -194,8 +193,8 @@ impl Sweeper {
         }
     }
 
-    /// Lists old pieces with their sizes, from the key `after` on. Returns them, and the key behind which
-    /// there may be more.
+    /// Lists old pieces with their sizes, starting after the key `after`. Returns them, and the key to
+    /// continue from if there may be more.
     async fn old_pieces(
         &self,
         mut after: Option<Arc<str>>,
@@ -223,7 +222,7 @@ impl Sweeper {
         }
     }
 
-    /// Takes the pieces that the registry names out of `old`.
+    /// Removes the pieces that the registry names from `old`.
     async fn spare_named(&self, old: &mut HashMap<Arc<str>, u64>, sizes: Sizes) -> Result<(), EngineError> {
         let mut from = None;
         loop {
@@ -269,7 +268,7 @@ impl Sweeper {
     }
 }
 
-/// When the write of a piece began, by the clock of its node.
+/// Returns the time when the write of a piece began, by the clock of its node.
 fn written(key: &str) -> Option<SystemTime> {
     let id = key.get(key.len().checked_sub(ULID_LEN)?..)?;
     Ulid::from_string(id).ok().map(time_of)

@@ -1,4 +1,4 @@
-//! The store of a tier, as a node sees it: whether it takes pieces, and how full it is.
+//! The store of a tier, as one node sees it: if it accepts pieces, and how full it is.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -21,22 +21,22 @@ use super::writing::ReceiveError;
 use crate::tier::{ByteStore, PIECE_BYTES_MAX, Piece, ProbeError, StoreError, TierUnavailable};
 use crate::write::Uncached;
 
-/// The pause between two probes of a store that has failed its last one.
+/// Pause between two probes of a store that failed its last probe.
 const PROBE_PAUSE: Duration = Duration::from_secs(5);
 
-/// The pause between two probes of a store that has passed.
+/// Pause between two checks of a store that passed its last probe.
 const CHECK_PAUSE: Duration = Duration::from_secs(10);
 
-/// A store that takes longer for a probe fails it. Writers would wait in vain.
+/// Time limit of a probe. A slower store fails it, because writes would time out.
 const PROBE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The pause between two looks at how full the store is.
+/// Pause between two measurements of how full the store is.
 const FILL_PAUSE: Duration = Duration::from_mins(5);
 
-/// The same while the store seems to be full.
+/// The same after a write has found the store full.
 const FULL_PAUSE: Duration = Duration::from_secs(2);
 
-/// The number of pieces on a page of the store's listing.
+/// Number of pieces on a page of the store's listing.
 const LIST_PAGE: usize = 1000;
 
 /// The store of a tier.
@@ -46,21 +46,21 @@ pub(super) struct TierStore {
     bytes: Arc<dyn ByteStore>,
     stored: Arc<StoredBytes>,
     capacity_bytes: u64,
-    /// Why the store takes no pieces now. `None`: it has passed its last probe, and has said of no write
-    /// since that it is full.
+    /// The reason why the store accepts no pieces at present. `None` if it has passed its last probe and has
+    /// not reported being full since.
     trouble: Mutex<Option<Uncached>>,
-    /// Whether the store copies pieces. A store that has not answered about this counts as one that does: a
-    /// copy that fails is the lake's, too.
+    /// True if the store copies pieces. Assumed until the store has answered: if a copy fails, the lake makes
+    /// it.
     copies: AtomicBool,
     /// Notified when a write fails.
     failed: Notify,
     /// Notified when a write finds no room.
     full: Notify,
-    /// True if a write has found no room since the last look at how full the store is.
+    /// True if a write has found no room since the store was last measured.
     was_full: AtomicBool,
 }
 
-/// The bytes in a tier's store, as far as this node knows: those of the last listing, and this node's own
+/// The bytes in a tier's store, as far as this node knows: those of the last measurement, and this node's own
 /// writes and removals since.
 #[derive(Debug, Default)]
 pub(super) struct StoredBytes(AtomicU64);
@@ -85,7 +85,7 @@ impl StoredBytes {
 }
 
 impl TierStore {
-    /// The store of `tier`. It takes no pieces before it has passed a probe.
+    /// Wraps the store of `tier`. It accepts no pieces until it has passed a probe.
     pub(super) fn new(
         tier: Arc<str>,
         bytes: Arc<dyn ByteStore>,
@@ -105,12 +105,12 @@ impl TierStore {
         }
     }
 
-    /// The store itself.
+    /// Returns the store itself.
     pub(super) fn bytes(&self) -> &Arc<dyn ByteStore> {
         &self.bytes
     }
 
-    /// How full it is.
+    /// Returns how full the store is.
     pub(super) fn fill(&self) -> Fill {
         Fill {
             stored_bytes: self.stored.bytes(),
@@ -118,26 +118,26 @@ impl TierStore {
         }
     }
 
-    /// No object may be larger.
+    /// Returns the size limit of an object.
     pub(super) fn object_bytes_max(&self) -> u64 {
         self.capacity_bytes.min(PIECE_BYTES_MAX)
     }
 
-    /// Checks that the store takes pieces.
+    /// Checks that the store accepts pieces.
     ///
     /// # Errors
     ///
-    /// The reason why not.
+    /// The reason why it does not.
     pub(super) fn check(&self) -> Result<(), Uncached> {
         (*self.trouble.lock()).map_or(Ok(()), Err)
     }
 
-    /// Whether the store copies pieces, as far as this node knows.
+    /// Returns true if the store copies pieces, as far as this node knows.
     pub(super) fn copies(&self) -> bool {
         self.copies.load(Ordering::Relaxed)
     }
 
-    /// Whether there is room for so many bytes more.
+    /// Returns true if there is room for `bytes` more.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         let is_fit = self.stored.bytes().saturating_add(bytes) <= self.capacity_bytes;
         if !is_fit {
@@ -147,8 +147,8 @@ impl TierStore {
         is_fit
     }
 
-    /// Returns whether a write has found no room since the last look at how full the store is, or would find
-    /// none.
+    /// Returns true if the store has reported being full or has reached its capacity, or if a write has found
+    /// no room since the last measurement.
     pub(super) fn is_full(&self) -> bool {
         let fill = self.fill();
         self.check() == Err(Uncached::TooDirty)
@@ -156,11 +156,11 @@ impl TierStore {
             || fill.stored_bytes >= fill.capacity_bytes
     }
 
-    /// Writes a body under a new key. `each` sees every piece of it as it passes.
+    /// Writes a body under a new key. `each` is called with every frame.
     ///
     /// # Errors
     ///
-    /// Nothing is kept that a reader could take for the whole body.
+    /// The store keeps nothing that could be read as the whole body.
     pub(super) async fn receive<B>(
         &self,
         (key, size_bytes): (&str, u64),
@@ -180,7 +180,7 @@ impl TierStore {
         received
     }
 
-    /// Copies a piece to a new key. A copy that fails is to be [discarded](Self::discard).
+    /// Copies a piece to a new key. The caller must [discard](Self::discard) a copy that fails.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl TierStore {
         copied
     }
 
-    /// Removes bytes that no entry names. A sweep removes the rest later.
+    /// Removes bytes that no entry names. If that fails, a sweep removes them later.
     pub(super) async fn discard(&self, keys: &[Arc<str>]) {
         match self.bytes.remove(keys).await {
             Ok(()) => self.stored.remove(keys.iter().map(|key| size_in(key)).sum()),
@@ -207,17 +207,17 @@ impl TierStore {
         }
     }
 
-    /// The store gets nothing more before it has passed another probe.
+    /// Stops writes to the store until it has passed another probe.
     fn note_full(&self) {
         *self.trouble.lock() = Some(Uncached::TooDirty);
         self.full.notify_one();
     }
 
-    /// Writes, reads, lists and removes a piece, and copies one. The store may take its time.
+    /// Probes the store: writes, reads, lists, removes and copies a piece. There is no time limit.
     ///
     /// # Errors
     ///
-    /// The store cannot be a tier, or not now. It can if all that it does not do is to copy.
+    /// The store is unsuitable as a tier, or unavailable. A store that only cannot copy passes.
     pub(super) async fn probe(&self) -> Result<(), ProbeError> {
         let probed = self.bytes.probe().await;
         if probed.is_ok() {
@@ -238,14 +238,14 @@ impl TierStore {
         if let Some(error) = failed {
             tracing::warn!(tier = %self.tier, %error, "a tier makes no copies");
         }
-        // An outage says nothing about the answer that a copy gets later.
+        // An outage does not show whether the store supports copies.
         if failed.is_none_or(|error| !error.is_outage) {
             self.copies.store(failed.is_none(), Ordering::Relaxed);
         }
     }
 
-    /// Checks the store now and then, and probes it at once after a write has failed. A failed write alone
-    /// proves nothing: its client may have been too slow for the store.
+    /// Checks the store periodically, and probes it at once after a failed write. A failed write alone proves
+    /// nothing, because its client may have been too slow for the store.
     pub(super) async fn keep_probing(&self) -> Infallible {
         loop {
             let is_well = self.check().is_ok();
@@ -260,7 +260,8 @@ impl TierStore {
                 in_time(self.bytes.check()).await
             };
             if found.is_err() && is_well {
-                // Once may be chance: versitygw refuses a piece while it removes an empty folder.
+                // A single failure may be spurious: versitygw refuses a piece while it removes an empty
+                // folder.
                 is_probed = true;
                 found = in_time(self.bytes.probe()).await;
             }
@@ -272,8 +273,8 @@ impl TierStore {
         }
     }
 
-    /// Learns how full the store is. Pieces of other nodes are not counted otherwise. When a write finds no
-    /// room, `make_room` is called.
+    /// Measures the bytes in the store periodically, which is how the pieces of other nodes are counted.
+    /// Calls `make_room` when a write finds no room.
     pub(super) async fn keep_measuring(&self, make_room: impl Fn()) -> Infallible {
         loop {
             match self.measure().await {
@@ -314,13 +315,13 @@ impl fmt::Debug for TierStore {
     }
 }
 
-/// Waits for a probe for a bounded time.
+/// Limits the time of a probe.
 async fn in_time(probe: BoxFuture<'_, Result<(), ProbeError>>) -> Result<(), ProbeError> {
     let probed = tokio::time::timeout(PROBE_PATIENCE, probe).await;
     probed.unwrap_or_else(|_| Err(silent()))
 }
 
-/// The outcome of a probe that the store has not answered.
+/// Returns the outcome of a probe that has timed out.
 fn silent() -> ProbeError {
     ProbeError {
         is_outage: true,

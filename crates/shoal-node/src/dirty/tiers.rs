@@ -1,4 +1,4 @@
-//! The tiers of a node: for each, its registry, its store of bytes, and this node's work in it.
+//! The tiers of a node: for each, its registry, its store of bytes, and this node's tasks.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -36,25 +36,25 @@ use crate::shutdown::Shutdown;
 use crate::tier::{ByteStore, PasswordError, RegistryConfig, TierConfig, TierUnavailable};
 use crate::write::Uncached;
 
-/// Other nodes take this node for dead when the registry has not heard from it for this time.
+/// Other nodes consider this node dead if its session has not been renewed for this time.
 const SESSION: Duration = Duration::from_secs(10);
 
-/// The pause between two renewals of the session.
+/// Pause between two renewals of the session.
 const RENEWAL: Duration = Duration::from_secs(2);
 
-/// The pause between two counts of what is dirty.
+/// Pause between two counts of dirty objects.
 const COUNT_PAUSE: Duration = Duration::from_secs(2);
 
-/// The pause between two looks at the whole registry.
+/// Pause between two surveys of the whole registry.
 const SURVEY_PAUSE: Duration = Duration::from_mins(5);
 
 /// The same while writes find no room.
 const SURVEY_PAUSE_MIN: Duration = Duration::from_secs(5);
 
-/// The pause between two looks at the pace of the cleaner.
+/// Pause between two updates of the cleaner's pace.
 const PACE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The load of a lake whose requests are not counted.
+/// The load of a lake whose requests are not limited.
 const UNBOUNDED: Load = Load {
     requests_max: usize::MAX,
     clients_wait: false,
@@ -73,7 +73,7 @@ pub(super) struct Tier {
     /// The id of this node.
     pub(super) node: u64,
     pacing: Arc<Pacing>,
-    /// The flushes that are on their way.
+    /// The flushes in flight.
     pub(super) flushes: Arc<FlushTransfers>,
     lake: Arc<Endpoint>,
     sweeper: Sweeper,
@@ -84,18 +84,18 @@ pub(super) struct Tier {
     figures: Mutex<TierFigures>,
 }
 
-/// The settings of a node that concern each of its tiers.
+/// The settings that apply to each tier of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct TierSettings {
-    /// When objects go to the lake at the latest, and how many at a time at most.
+    /// The latest time at which objects are flushed, and the largest number of parallel flushes.
     pub pace: Pace,
-    /// The time after which the lake does not carry out a request that no node waits for.
+    /// The time after which the lake can no longer carry out a request that its sender has abandoned.
     pub fence: Duration,
     /// How long the lake's permission to write below a rule is remembered.
     pub permission: Duration,
 }
 
-/// Why a tier cannot be used.
+/// The reason why a tier cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TierError {
     /// The embedded registry.
@@ -133,12 +133,11 @@ pub enum TierError {
 }
 
 impl Tier {
-    /// Opens the registry of a tier for a node that has a folder of its own. The registry need not answer
-    /// yet.
+    /// Opens a tier for a node that has the folder `folder`. The registry need not be reachable yet.
     ///
     /// # Errors
     ///
-    /// The settings cannot work, or the registry's folder is damaged or in use.
+    /// The settings are invalid, or the registry's folder is damaged or in use.
     pub(super) async fn open(
         config: &TierConfig,
         store: Arc<dyn ByteStore>,
@@ -149,7 +148,7 @@ impl Tier {
         let name: Arc<str> = config.name.as_str().into();
         let engine = open_registry(&name, &config.registry).await?;
         let names = Names::new(Arc::clone(&engine), node, fence);
-        // The store of blocks is locked: no other process uses the folder.
+        // The lock on the block store ensures that no other process uses the folder.
         let session = Session::new(engine, node, SESSION).kept_in(folder.join(format!("life-{name}")));
         let session = Arc::new(session);
         let changes = Arc::new(Changes::new(names.clone(), Arc::clone(&session)));
@@ -193,8 +192,8 @@ impl Tier {
         })
     }
 
-    /// Keeps this node's session, and works off its lists, until the node stops.
-    /// `covers` says if a rule lets an object of a name be dirty here.
+    /// Keeps this node's session and runs the tier's tasks until the node stops. `covers` returns true if a
+    /// rule lets an object of a name be dirty in this tier.
     pub(super) async fn run(&self, stopping: Shutdown, covers: impl Fn(&ObjectName) -> bool) {
         let trouble = |error: &EngineError| {
             TierUnavailable::because(error);
@@ -210,7 +209,7 @@ impl Tier {
             swept = self.sweeper.run() => match swept {},
             () = stopping.begun() => {}
         }
-        // Otherwise the other nodes wait for the session to end by itself.
+        // Otherwise the other nodes must wait for the session to expire.
         if let Err(error) = self.session.close().await {
             tracing::debug!(%error, tier = %self.name, "the session with the registry was not closed");
         }
@@ -227,12 +226,12 @@ impl Tier {
         }
     }
 
-    /// Begins the session and probes the store, so that the node can write from its first request on. The
-    /// registry and the store need not answer now.
+    /// Begins the session and probes the store, so that the node can write from its first request on. Neither
+    /// need be available yet.
     ///
     /// # Errors
     ///
-    /// The store would lose pieces, or keep those that are removed.
+    /// The store would lose pieces, or would keep removed ones.
     pub(super) async fn begin(&self) -> Result<(), TierError> {
         if let Err(error) = self.session.keep().await {
             TierUnavailable::because(&error);
@@ -253,10 +252,10 @@ impl Tier {
         }
     }
 
-    /// Looks at the whole registry now and then. The log says once if there are objects that no rule covers.
+    /// Surveys the whole registry periodically. Logs once if there are objects that no rule covers.
     async fn keep_surveying(&self, covers: impl Fn(&ObjectName) -> bool) -> Infallible {
         loop {
-            // A full tier asks for a survey each time a write finds no room.
+            // In a full tier, every write that finds no room requests a survey.
             tokio::time::sleep(SURVEY_PAUSE_MIN).await;
             let pause = match Survey::of(&self.names, &covers).await {
                 Ok(survey) => {
@@ -275,7 +274,7 @@ impl Tier {
         }
     }
 
-    /// A write has found no room.
+    /// Speeds up flushes and requests a survey, after a write has found no room.
     fn make_room(&self) {
         self.worker.hurry();
         self.was_full.notify_one();
@@ -291,7 +290,7 @@ impl Tier {
         }
     }
 
-    /// Counts what is dirty, and looks how full the registry is.
+    /// Counts the dirty objects, and queries how full the registry is.
     pub(super) async fn refresh(&self) {
         if let Err(error) = self.room.look(&**self.names.engine()).await {
             tracing::debug!(%error, tier = %self.name, "the registry does not say how full it is");
@@ -303,7 +302,7 @@ impl Tier {
 
     async fn count(&self) -> Result<TierFigures, EngineError> {
         let count = |list| self.names.count(list, self.node);
-        // The list is in the order of ids, which begin with the time of the write.
+        // The list is ordered by id, and ids begin with the time of the write.
         let oldest = self.names.listed(NodeList::Dirty, self.node, None, 1).await?;
         Ok(TierFigures {
             objects: count(NodeList::Dirty).await? + count(NodeList::Short).await?,
@@ -312,7 +311,7 @@ impl Tier {
         })
     }
 
-    /// Has the cleaner follow what happens.
+    /// Updates the cleaner's pace once a second.
     async fn keep_pacing(&self) {
         let mut last = None;
         loop {
@@ -327,12 +326,12 @@ impl Tier {
         }
     }
 
-    /// When objects go to the lake now.
+    /// Returns the current schedule of flushes.
     pub(super) fn pace(&self) -> Pace {
         self.pacing.pace(self.store.fill(), self.load())
     }
 
-    /// How busy the lake is.
+    /// Returns the load of the lake.
     fn load(&self) -> Load {
         let turns = self.lake.turns();
         turns.map_or(UNBOUNDED, |turns| Load {
@@ -341,16 +340,16 @@ impl Tier {
         })
     }
 
-    /// Whether the registry has heard from this node.
+    /// Returns true if this node's session with the registry is current.
     pub(super) fn is_reachable(&self) -> bool {
         self.session.owner().is_some()
     }
 
-    /// Checks that this node may write into the tier: registry and store are there.
+    /// Checks that this node may write into the tier: the registry is reachable and the store accepts pieces.
     ///
     /// # Errors
     ///
-    /// The reason why not.
+    /// The reason why it may not.
     pub(super) fn check_writable(&self) -> Result<(), Uncached> {
         if !self.is_reachable() {
             return Err(Uncached::TierUnavailable);
@@ -359,21 +358,21 @@ impl Tier {
         self.store.check()
     }
 
-    /// Checks that the registry has room for something that begins.
+    /// Checks that the registry has room for a new change or upload.
     ///
     /// # Errors
     ///
-    /// The rest is for what makes room.
+    /// The remaining room is reserved for what makes room.
     pub(super) fn check_room(&self) -> Result<(), RegistryNearlyFull> {
         self.room.check()
     }
 
-    /// How full the registry is, if it says so.
+    /// Returns how full the registry is, if it reports that.
     pub(super) fn registry_room(&self) -> Option<Room> {
         self.room.room()
     }
 
-    /// The last look at the whole registry.
+    /// Returns the last survey of the registry.
     pub(super) fn survey(&self) -> Survey {
         self.survey.lock().clone()
     }
@@ -387,7 +386,7 @@ impl Tier {
         *self.figures.lock()
     }
 
-    /// Pieces that this node has swept.
+    /// Returns the pieces that this node's sweeps have removed.
     pub(super) fn swept(&self) -> Swept {
         self.sweeper.total()
     }
@@ -401,12 +400,12 @@ impl fmt::Debug for Tier {
     }
 }
 
-/// The name of an object as registries spell it.
+/// Returns the name of an object in the form of registries.
 pub(super) fn registry_name(name: &ObjectName) -> Name {
     Name::new(&name.bucket, &name.key)
 }
 
-/// Inverse of [`registry_name`]. `None` if no object is called so.
+/// Inverse of [`registry_name`]. `None` if the name is not a valid object name.
 pub(super) fn object_name(name: &Name) -> Option<ObjectName> {
     let (bucket, key) = name.parts();
     Some(ObjectName {
@@ -416,18 +415,18 @@ pub(super) fn object_name(name: &Name) -> Option<ObjectName> {
     })
 }
 
-/// A new key for bytes. It tells how many there are, and when the write began.
+/// Returns a new key for bytes. It encodes their number and the time when the write began.
 pub(super) fn new_key(size_bytes: u64) -> Arc<str> {
     format!("{size_bytes:x}-{}", new_id()).into()
 }
 
-/// The number of bytes under a key.
+/// Returns the number of bytes that a key encodes.
 pub(super) fn size_in(key: &str) -> u64 {
     let digits = key.split('-').next().unwrap_or_default();
     u64::from_str_radix(digits, 16).unwrap_or_default()
 }
 
-/// How an operator makes room in a registry.
+/// Returns the remedy to show to operators of a full registry.
 const fn remedy(registry: &RegistryConfig) -> &'static str {
     match registry {
         RegistryConfig::Embedded(_) => "make room on the disk of its folder",
@@ -465,7 +464,7 @@ async fn open_registry(tier: &Arc<str>, config: &RegistryConfig) -> Result<Arc<d
     }
 }
 
-/// Opens a registry in a folder. The nodes of one process share it.
+/// Opens a registry in a folder. All nodes of one process share it.
 fn open_embedded(folder: &Path) -> Result<Arc<Embedded>, OpenError> {
     static OPEN: Mutex<Option<HashMap<PathBuf, Weak<Embedded>>>> = Mutex::new(None);
     let mut open = OPEN.lock();

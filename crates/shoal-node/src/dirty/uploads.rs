@@ -1,5 +1,5 @@
-//! Multipart uploads whose objects may be dirty. The parts are pieces in a tier's store, and an object is
-//! made of them without moving a byte.
+//! Multipart uploads whose objects may be dirty. Parts are pieces in a tier's store, so an object is
+//! assembled without moving any bytes.
 
 use std::sync::Arc;
 
@@ -34,16 +34,15 @@ use crate::clock;
 use crate::tier::TierUnavailable;
 use crate::write::Uncached;
 
-/// The number of parts or uploads on one page of the registry.
+/// Number of parts or uploads on a page of the registry.
 const PAGE: usize = 256;
 
 impl DirtyObjects {
-    /// Begins an upload whose object may become dirty. A lifetime that the writer names overrides that of the
-    /// rule.
+    /// Begins an upload whose object may become dirty. A lifetime named by the writer overrides the rule's.
     ///
     /// # Errors
     ///
-    /// The reason why it may not.
+    /// The reason why the object cannot be written back.
     pub async fn begin_upload(
         &self,
         name: &ObjectName,
@@ -76,7 +75,7 @@ impl DirtyObjects {
         Ok(upload.id)
     }
 
-    /// Finds an upload, open or complete.
+    /// Finds an open or completed upload.
     ///
     /// # Errors
     ///
@@ -109,11 +108,12 @@ impl DirtyObjects {
         Ok(tier)
     }
 
-    /// Receives the bytes of a part, `size_bytes` as its head announces, and makes it a part of the upload.
+    /// Receives the bytes of a part and adds it to the upload. `size_bytes` is the size that its headers
+    /// announce.
     ///
     /// # Errors
     ///
-    /// Fails if the body is wrong, the upload is gone, or the tier does not keep the bytes.
+    /// The body is invalid, the upload has ended, or the tier cannot store the bytes.
     pub async fn put_part<B>(
         &self,
         KeptUpload { upload, found, .. }: &KeptUpload,
@@ -170,7 +170,7 @@ impl DirtyObjects {
         }
     }
 
-    /// The parts of an open upload, in the order of their numbers.
+    /// Returns the parts of an open upload, ordered by number.
     ///
     /// # Errors
     ///
@@ -192,12 +192,13 @@ impl DirtyObjects {
         }
     }
 
-    /// Makes an object of `parts`. `asked` holds conditions on the object that exists, and checksums that the
-    /// new one must have. A condition is the lake's to judge: the object goes there at once.
+    /// Completes an upload with `parts`. `asked` holds conditions on the existing object and checksums that
+    /// the new one must have. Only the lake can evaluate conditions, so an object with conditions is written
+    /// there at once.
     ///
     /// # Errors
     ///
-    /// No object was made and the upload stays open, or that is not known.
+    /// No object was made and the upload stays open, or the outcome is unknown.
     pub async fn complete_upload(
         &self,
         kept: &KeptUpload,
@@ -269,7 +270,7 @@ impl DirtyObjects {
         Ok(Arc::new(completed))
     }
 
-    /// Writes an object to the lake under conditions, as a change that has begun.
+    /// Writes an object to the lake under conditions, within a change that has begun.
     async fn write_at_lake(
         &self,
         tier: &Tier,
@@ -290,7 +291,7 @@ impl DirtyObjects {
         self.invalidate(&manifest.name);
         match written {
             Ok(_uploaded) => {
-                // The lake has the object, whatever the registry says.
+                // The lake has the object, even if the registry cannot record it.
                 let _ = change.done().await;
                 Ok(())
             }
@@ -313,7 +314,7 @@ impl DirtyObjects {
     ///
     /// # Errors
     ///
-    /// The upload has ended before, or the registry does not answer.
+    /// The upload has already ended, or the registry does not answer.
     pub async fn abort_upload(&self, kept: &KeptUpload) -> Result<(), UploadUnavailable> {
         let upload = &kept.upload;
         let tier = self.tier_of_upload(&upload.name)?;
@@ -323,7 +324,7 @@ impl DirtyObjects {
         Ok(())
     }
 
-    /// Every open upload that the query is about, in the order of listings.
+    /// Returns the open uploads that the query selects, in the order of listings.
     ///
     /// # Errors
     ///
@@ -372,7 +373,7 @@ fn checksums_of_object(upload: &Upload, parts: &[Arc<Part>]) -> HeaderMap {
     headers.unwrap_or_default()
 }
 
-/// The numbers of the parts whose bytes are the object's: runs, each by its first and last.
+/// Returns the numbers of the parts that the object keeps, as runs of first and last number.
 fn kept_parts(parts: &[Arc<Part>]) -> Vec<(u16, u16)> {
     let mut runs: Vec<(u16, u16)> = Vec::new();
     for part in parts.iter().filter(|part| part.size_bytes > 0) {
@@ -384,7 +385,7 @@ fn kept_parts(parts: &[Arc<Part>]) -> Vec<(u16, u16)> {
     runs
 }
 
-/// The headers of a completion that are about the object that exists.
+/// Returns the headers of a completion that are conditions on the existing object.
 fn conditions_in(asked: &HeaderMap) -> HeaderMap {
     let conditions = asked.iter().filter(|(name, _)| name.as_str().starts_with("if-"));
     conditions

@@ -1,4 +1,4 @@
-//! Which writes may be acknowledged before the lake has them, and what they become.
+//! Decides which writes may be written back, and builds their records and versions.
 
 use std::sync::Arc;
 
@@ -17,14 +17,13 @@ use super::manifest::{Naming, Record};
 use crate::tier::TierUnavailable;
 use crate::write::Uncached;
 
-/// The content type of S3 for an object whose writer named none.
+/// S3's default content type.
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("binary/octet-stream");
 
-/// The `x-amz-` headers of a write that the node understands. A write with another one goes through to the
-/// lake.
+/// The `x-amz-` headers of a write that the node supports. A write with any other one is sent to the lake.
 ///
-/// An ACL is not among them. It is meant for other callers, who read at the lake; and Ceph RGW compares it
-/// with the bucket's policy only when it gets the object, which is too late to refuse the write.
+/// ACLs are not among them. They are meant for other callers, who read at the lake; and Ceph RGW checks an
+/// ACL against the bucket's policy only when it gets the object, which is too late to refuse the write.
 const UNDERSTOOD: [&str; 7] = [
     "x-amz-api-version",
     "x-amz-decoded-content-length",
@@ -35,7 +34,7 @@ const UNDERSTOOD: [&str; 7] = [
     "x-amz-user-agent",
 ];
 
-/// The headers of a write that every read of the object returns.
+/// The headers of a write that reads of the object return.
 const OF_THE_OBJECT: [HeaderName; 6] = [
     header::CONTENT_TYPE,
     header::CONTENT_ENCODING,
@@ -45,35 +44,35 @@ const OF_THE_OBJECT: [HeaderName; 6] = [
     header::EXPIRES,
 ];
 
-/// A write that may be acknowledged before the lake has it.
+/// A write that may be acknowledged before it is at the lake.
 #[derive(Clone, Debug)]
 pub struct PendingWrite {
     pub(super) name: ObjectName,
     pub(super) writer: Arc<str>,
     pub(super) size_bytes: u64,
     pub(super) target: PathAndQuery,
-    /// The headers that the lake will get with the bytes.
+    /// The headers to send to the lake with the bytes.
     pub(super) headers: HeaderMap,
-    /// How long the writer expects the object to live; `None` for what the rule says.
+    /// The lifetime that the writer expects of the object; `None` for the rule's.
     pub(super) lifetime: Option<Lifetime>,
 }
 
-/// The reason why the bytes of a write are not in the tier.
+/// The reason why the bytes of a write were not stored in the tier.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
-    /// The body is not what the head of the request says.
+    /// The body does not match the request's headers.
     #[error(transparent)]
     Body(#[from] S3Error),
     /// The tier has no room.
     #[error("the tier is full")]
     Full,
-    /// The tier does not take the bytes.
+    /// The tier could not store the bytes.
     #[error(transparent)]
     Unavailable(#[from] TierUnavailable),
 }
 
 impl From<Uncached> for ReceiveError {
-    /// The error of bytes for a tier that takes none for this reason.
+    /// Returns the error for bytes that a tier does not accept for this reason.
     fn from(why: Uncached) -> Self {
         match why {
             Uncached::TooDirty => Self::Full,
@@ -85,19 +84,19 @@ impl From<Uncached> for ReceiveError {
 /// The reason why a write is not acknowledged.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// Nothing was written: the tier does not have the bytes.
+    /// Nothing was written: the bytes are not in the tier.
     #[error(transparent)]
     Receive(#[from] ReceiveError),
-    /// Nothing was written: the registry does not take the object.
+    /// Nothing was written: the registry did not accept the object.
     #[error(transparent)]
     Unavailable(#[from] TierUnavailable),
-    /// The registry may have taken the object.
+    /// The registry may have accepted the object.
     #[error("it is not known whether the object was written")]
     OutcomeUnknown,
 }
 
 impl PendingWrite {
-    /// Describes a write, if it may be dirty.
+    /// Builds a pending write, if it may be written back.
     pub(super) fn of(
         name: &ObjectName,
         size_bytes: u64,
@@ -110,7 +109,7 @@ impl PendingWrite {
         Ok(write)
     }
 
-    /// Describes a write whose `headers` the lake may get.
+    /// Builds a pending write whose `headers` may be sent to the lake.
     pub(super) fn with_headers(
         name: &ObjectName,
         size_bytes: u64,
@@ -131,7 +130,7 @@ impl PendingWrite {
     }
 }
 
-/// The version that a read of the object finds; `None` if the record names no possible one.
+/// Returns the version that reads of the object find, or `None` if the record describes an invalid one.
 pub(super) fn version_of(
     name: &ObjectName,
     record: &Record,
@@ -157,17 +156,17 @@ pub(super) fn version_of(
     let version =
         Version::from_response(name.id(&naming.lake), &read, size_bytes, naming.block_bytes).ok()?;
     Some(Version {
-        // Listings are more precise than the header.
+        // Listings need a finer resolution than the header has.
         last_modified: Some(record.modified),
         ..version
     })
 }
 
-/// The headers that the lake gets with the bytes.
+/// Returns the headers to send to the lake with the bytes.
 ///
 /// # Errors
 ///
-/// The node does not understand one of the headers.
+/// The node does not support one of the headers.
 pub(super) fn of_flush(sent: &HeaderMap) -> Result<HeaderMap, Uncached> {
     let mut headers = end_to_end(sent);
     let is_condition = |name: &HeaderName| name.as_str().starts_with("if-");
@@ -188,7 +187,7 @@ pub(super) fn of_flush(sent: &HeaderMap) -> Result<HeaderMap, Uncached> {
         headers.remove(name);
     }
     without_framing(&mut headers);
-    // A lake takes an empty type for none.
+    // Lakes treat an empty type as missing.
     if headers
         .get(header::CONTENT_TYPE)
         .is_none_or(HeaderValue::is_empty)
@@ -198,7 +197,7 @@ pub(super) fn of_flush(sent: &HeaderMap) -> Result<HeaderMap, Uncached> {
     Ok(headers)
 }
 
-/// Removes `aws-chunked`, which is an encoding of the request and not of the object.
+/// Removes `aws-chunked`, which encodes the request and not the object.
 fn without_framing(headers: &mut HeaderMap) {
     let all: Vec<_> = headers
         .get_all(header::CONTENT_ENCODING)
@@ -215,14 +214,14 @@ fn without_framing(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether a read of the object returns this header of its write.
+/// Returns true if reads of the object return this header of its write.
 fn is_read(name: &HeaderName) -> bool {
     let text = name.as_str();
     let is_checksum = text.starts_with("x-amz-checksum-") && text != "x-amz-checksum-algorithm";
     is_metadata(name) || is_checksum
 }
 
-/// Whether a header of a write describes the object, whatever its bytes are.
+/// Returns true if a header of a write describes the object, independent of its bytes.
 pub(super) fn is_metadata(name: &HeaderName) -> bool {
     OF_THE_OBJECT.contains(name) || name.as_str().starts_with("x-amz-meta-")
 }

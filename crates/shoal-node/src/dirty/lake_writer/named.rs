@@ -1,8 +1,8 @@
-//! What the lake's ETag says about the bytes that it has taken.
+//! Checks the lake's ETag against the bytes that were sent.
 //!
-//! An ETag with the form of an MD5 is one at most lakes, and there another MD5 means other bytes. Some lakes
-//! and gateways name objects by digits of their own; such a name says nothing about bytes, which
-//! `Content-MD5` and the digests of the entry have proven.
+//! Most lakes use the MD5 as ETag, so a different one that has the form of an MD5 means different bytes. Some
+//! lakes and gateways use hexadecimal ETags of their own, which say nothing about the bytes; those have been
+//! verified by `Content-MD5` and the digests in the entry.
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
@@ -15,22 +15,22 @@ use super::{LakeWriteError, LakeWriter};
 use crate::dirty::lake_upload::{LakeUpload, LakeUploadError};
 use crate::endpoint::LakeAccount;
 
-/// The bytes of the part that shows how a lake names bytes.
+/// The body of the part that reveals how a lake computes ETags.
 const KNOWN: &[u8] = b"shoal";
 
-/// A name that the lake gives.
+/// The ETag that the lake returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Named {
-    /// The MD5 of the acknowledged bytes.
+    /// It is the MD5 of the acknowledged bytes.
     ByMd5,
-    /// Another name, which is no MD5.
+    /// It differs, and does not have the form of an MD5.
     OtherName,
-    /// Another name, which may be an MD5.
+    /// It differs, and may be another MD5.
     PerhapsOtherMd5,
 }
 
 impl Named {
-    /// Reads the name in an answer about bytes with the ETag `acknowledged`, which is their MD5.
+    /// Classifies the ETag in a response about bytes whose MD5 is the ETag `acknowledged`.
     pub(super) fn of(answer: &HeaderMap, acknowledged: &str) -> Self {
         let named = answer.get(header::ETAG).map_or(&b""[..], HeaderValue::as_bytes);
         if named == acknowledged.as_bytes() {
@@ -45,7 +45,7 @@ impl Named {
 }
 
 impl LakeWriteError {
-    /// The error of a lake that names bytes otherwise.
+    /// Returns the error for a lake whose ETag denotes other bytes.
     pub(super) fn contradicted(named: Option<&HeaderValue>) -> Self {
         let named = named.map_or(&b""[..], HeaderValue::as_bytes);
         Self::Contradicted(format!("with the ETag {}", named.escape_ascii()))
@@ -53,12 +53,12 @@ impl LakeWriteError {
 }
 
 impl LakeWriter {
-    /// As [`Named::of`], and decides the doubtful case: an upload to `target`, which never becomes an object,
-    /// shows if the lake names bytes by their MD5.
+    /// As [`Named::of`], and resolves the doubtful case: the node uploads a known part to `target`, in an
+    /// upload that is never completed, to see if the lake's ETags are MD5s.
     ///
     /// # Errors
     ///
-    /// The lake says that it has other bytes, or does not show how it names bytes.
+    /// The lake's ETag denotes other bytes, or the test fails.
     pub(super) async fn judge(
         &self,
         answer: &HeaderMap,
@@ -92,7 +92,7 @@ impl LakeWriter {
     }
 }
 
-/// Returns whether an ETag is 32 hexadecimal digits in quotes.
+/// Returns true if an ETag is 32 hexadecimal digits in quotes.
 fn is_md5(named: &[u8]) -> bool {
     let digits = named
         .strip_prefix(b"\"")
@@ -100,7 +100,7 @@ fn is_md5(named: &[u8]) -> bool {
     digits.is_some_and(|digits| digits.len() == 32 && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Returns whether the lake says that it encrypts the bytes with keys by which ETags are no MD5s.
+/// Returns true if the lake reports an encryption under which ETags are not MD5s.
 fn is_of_kms(answer: &HeaderMap) -> bool {
     let by_key = answer.get("x-amz-server-side-encryption");
     by_key.is_some_and(|algorithm| algorithm != HeaderValue::from_static("AES256"))

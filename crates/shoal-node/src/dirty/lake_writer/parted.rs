@@ -1,5 +1,5 @@
-//! Writes an object to the lake in the parts in which it was uploaded. Only then does it get the acknowledged
-//! ETag.
+//! Writes an object to the lake in the parts in which the client uploaded it, because only then does it get
+//! the acknowledged ETag.
 
 use std::sync::atomic::Ordering;
 
@@ -20,9 +20,9 @@ use crate::endpoint::LakeAccount;
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
 impl LakeWriter {
-    /// Uploads every part to the lake and makes the object of them, if the conditions hold.
+    /// Uploads every part to the lake and completes the upload if the conditions hold.
     pub(super) async fn write_in_parts(&self, write: LakeWrite<'_>) -> Result<Uploaded, NotWritten> {
-        // Until its completion an upload changes nothing.
+        // An upload changes nothing before its completion.
         let not_begun = |error| NotWritten {
             error,
             may_exist: false,
@@ -44,7 +44,7 @@ impl LakeWriter {
             Ok(put) => parts.complete(put).await.map_err(LakeWriteError::into_end),
             Err(error) => Err(not_begun(error)),
         };
-        // A completion without an answer may still be carried out; its upload ends with it.
+        // An unanswered completion may still be carried out, and the upload ends with it.
         if completed.as_ref().is_err_and(|failure| !failure.may_exist) {
             upload.abort();
         }
@@ -52,7 +52,7 @@ impl LakeWriter {
     }
 }
 
-/// The parts of one object on their way to the lake.
+/// The parts of one object that is being written.
 struct Parts<'a> {
     lake_writer: &'a LakeWriter,
     write: LakeWrite<'a>,
@@ -61,15 +61,15 @@ struct Parts<'a> {
     account: LakeAccount,
 }
 
-/// Parts that the lake has.
+/// Parts that the lake has accepted.
 struct PutParts {
     parts: Vec<LakePart>,
     md5s: Vec<[u8; 16]>,
-    /// Whether the lake's ETag of each part is its MD5.
+    /// True if the lake's ETag of each part is its MD5.
     all_by_md5: bool,
 }
 
-/// The digests by which the lake checks a part.
+/// The digests that the lake verifies a part against.
 struct Digested {
     md5: [u8; 16],
     checksum: Option<Checksum>,
@@ -104,7 +104,7 @@ impl Parts<'_> {
     async fn complete(&self, put: PutParts) -> Result<Uploaded, LakeWriteError> {
         self.write.check()?;
         let acknowledged = &*self.write.manifest.version.etag;
-        // The MD5s of an earlier build's parts were computed from the bytes that were sent.
+        // For parts from an earlier build, the MD5s were computed from the bytes that were sent.
         if etag::of_parts(&put.md5s) != acknowledged {
             return Err(LakeWriteError::OtherMd5);
         }
@@ -119,7 +119,7 @@ impl Parts<'_> {
                 names_by_parts.store(true, Ordering::Relaxed);
                 Ok(Uploaded::Same)
             }
-            // The ETag of the object follows from those of its parts.
+            // The lake returned no ETag, but it follows from those of the parts.
             None if put.all_by_md5 => Ok(Uploaded::Same),
             Some(_) if put.all_by_md5 && names_by_parts.load(Ordering::Relaxed) => {
                 Err(LakeWriteError::contradicted(named.as_ref()))
@@ -128,7 +128,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Uploads one part. Also returns how the lake names it.
+    /// Uploads one part. Returns it with the kind of ETag that the lake gave it.
     async fn put(
         &self,
         part: PlacedPart,
@@ -166,7 +166,7 @@ impl Parts<'_> {
         Ok((part, named))
     }
 
-    /// Reads a part for the digests that precede it in its request, where the record does not have them.
+    /// Returns the digests to send ahead of a part. Reads the part if the record lacks them.
     async fn digests(
         &self,
         part: PlacedPart,
@@ -193,7 +193,7 @@ impl Parts<'_> {
     }
 }
 
-/// The digests of a part that the record has, if they are all that the lake gets.
+/// Returns a part's digests from the record if the record has all that the lake is sent.
 fn known(digest: &PartDigest, checksum_spec: Option<ChecksumSpec>) -> Option<Digested> {
     let algorithm = checksum_spec.map(|ChecksumSpec { algorithm, .. }| algorithm);
     let checksum = algorithm.map(|algorithm| Checksum {

@@ -1,8 +1,8 @@
-//! The bytes of a piece on their way to the lake, compared with the acknowledged digests as they leave.
+//! Verifies the bytes of a piece against the acknowledged digests as they are sent to the lake.
 //!
-//! Bytes from the tier were proven when they were read. Those from this node's disk were verified when they
-//! were loaded, against the footers of their blocks: here they are compared with what the writer was told.
-//! They are copied first, since a page of a mapped file may change, or become unreadable, at any time.
+//! Bytes from the tier were verified when they were read. Bytes from this node's disk were verified against
+//! their block footers when they were loaded; here they are compared with what the writer was acknowledged.
+//! They are copied first, because a page of a mapped file may change or become unreadable at any time.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -16,23 +16,22 @@ use crate::blocks::BlockStream;
 use crate::sigbus_guard::copy_of;
 use crate::tier::{ChunkProof, Piece, PieceMd5, WrongBytes};
 
-/// Bytes that are copied and compared before other tasks get their turn.
+/// Number of bytes that are copied and verified before the task yields.
 const SLICE_BYTES: usize = 256 << 10;
 
-/// How bytes are compared.
+/// The way in which a piece is verified.
 enum Proof {
     /// Chunk by chunk.
     Chunks(Box<ChunkProof>),
-    /// All at once, for a piece that an earlier build wrote: the last bytes are held back until all are
-    /// proven.
+    /// As a whole, for a piece from an earlier build: the last bytes are withheld until all are verified.
     Md5 {
         md5: Md5,
         expected: PieceMd5,
         missing_bytes: u64,
         held: Option<Bytes>,
     },
-    /// Not here, for a part that an earlier build received: the MD5s of all parts are compared before the
-    /// upload is completed.
+    /// Not here, for a part from an earlier build: the MD5s of all parts are compared before the upload is
+    /// completed.
     Later,
 }
 
@@ -57,7 +56,7 @@ impl Proof {
         }
     }
 
-    /// Takes the next bytes, and gives those that are proven with them.
+    /// Adds the next bytes to the proof, and appends those that it verifies to `proven`.
     fn take(&mut self, bytes: Bytes, proven: &mut VecDeque<Bytes>) -> Result<(), LakeWriteError> {
         match self {
             Self::Chunks(proof) => proof.take(bytes, proven).map_err(LakeWriteError::WrongBytes),
@@ -87,11 +86,11 @@ impl Proof {
     }
 }
 
-/// A stream of proven bytes.
+/// A stream of verified bytes.
 pub(super) struct ProvenBlocks {
     blocks: BlockStream,
     proof: Proof,
-    /// Bytes that have not been compared, and the position of the first of them in the piece.
+    /// Bytes that are not verified yet; `at` is their position in the piece.
     rest: Bytes,
     at: u64,
     proven: VecDeque<Bytes>,
@@ -108,7 +107,7 @@ impl ProvenBlocks {
         }
     }
 
-    /// The next bytes; `None` at the end of the piece.
+    /// Returns the next bytes, or `None` at the end of the piece.
     pub(super) async fn next(&mut self) -> Option<Result<Bytes, LakeWriteError>> {
         loop {
             if let Some(bytes) = self.proven.pop_front() {

@@ -9,10 +9,10 @@ pub use self::uploads::{UploadListing, described};
 
 use shoal_s3::operation::Query;
 
-/// A prefix followed by this sorts after every key that begins with the prefix.
+/// Appended to a prefix, this sorts after every key with the prefix.
 const BEHIND_PREFIX: &str = "\u{10ffff}";
 
-/// The keys that are listed, and how they are grouped.
+/// The keys to list, and how they are grouped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     /// The prefix of the keys.
@@ -28,12 +28,12 @@ impl Scope {
         }
     }
 
-    /// Whether common prefixes stand for keys.
+    /// Returns true if keys are grouped by common prefix.
     pub(super) fn has_groups(&self) -> bool {
         !self.delimiter.is_empty()
     }
 
-    /// The common prefix that stands for a key in the listing: up to the first delimiter after the listing's
+    /// Returns the common prefix that a key is listed under: up to the first delimiter after the listing's
     /// prefix.
     pub(super) fn group<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
         if self.delimiter.is_empty() {
@@ -45,7 +45,8 @@ impl Scope {
         Some(&key[..self.prefix.len() + place + self.delimiter.len()])
     }
 
-    /// The position behind a name of the listing: behind all keys that a common prefix stands for.
+    /// Returns the position after a name of the listing; after a common prefix, that is past all keys in its
+    /// group.
     pub(super) fn behind(&self, name: &[u8]) -> Vec<u8> {
         let behind = if self.is_group(name) { BEHIND_PREFIX } else { "" };
         [name, behind.as_bytes()].concat()

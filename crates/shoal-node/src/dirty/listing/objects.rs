@@ -1,8 +1,8 @@
-//! Listings of objects: the lake's page, merged with dirty objects.
+//! Merges dirty objects into the lake's page of a listing.
 //!
-//! A page begins after one name and ends with another. The dirty objects between the two belong to it, and
-//! entries beyond its size belong to the next page. So pages must begin at names and not at the lake's own
-//! tokens: a token that the node gives out encodes a name.
+//! A page starts after one name and ends with another. The dirty objects between the two are merged into it,
+//! and entries in excess of its size move to the next page. Pages must therefore start at names, not at the
+//! lake's tokens: the node's own tokens encode a name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use super::page::{Entry, ListPage, OBJECTS};
 use super::{Scope, bytes_in};
 use crate::dirty::Manifest;
 
-/// The number of entries on a page of S3 if the client names none.
+/// Number of entries on an S3 page if the client asks for no number.
 const MOST: usize = 1000;
 
-/// The prefix of the node's own tokens.
+/// Prefix of the node's own tokens.
 const TOKEN: &str = "shoal-";
 
 /// A request for a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// The keys.
+    /// The keys to list.
     pub scope: Scope,
-    /// The names up to this one were on earlier pages.
+    /// The last name of the previous page.
     pub after: Vec<u8>,
-    /// Whether the client asks for the owner of each object. Version 1 cannot ask.
+    /// True if the client asks for the owner of each object. Only version 2 of the API can ask.
     pub shows_owners: bool,
     is_version2: bool,
     /// The token that the client sent.
@@ -40,8 +40,8 @@ pub struct Listing {
     most: Option<usize>,
 }
 
-/// The same query for pages in the order of names, as only such pages can be merged. Ceph lists in the order
-/// of its shards if `allow-unordered` asks for it, and refuses that together with a delimiter.
+/// Returns the query in a form whose pages are ordered by name, because only those can be merged. With
+/// `allow-unordered`, Ceph lists in the order of its shards; it refuses that together with a delimiter.
 pub fn in_order(asked: &Query) -> Query {
     if asked
         .get("delimiter")
@@ -53,13 +53,13 @@ pub fn in_order(asked: &Query) -> Query {
 }
 
 impl Listing {
-    /// Parses a request. Returns `None` if only the lake can continue from its token.
+    /// Parses a request. Returns `None` if it continues from a token of the lake.
     pub fn parse(query: &Query) -> Option<Self> {
         let is_version2 = query.get("list-type") == Some("2");
         let token = query.get("continuation-token").filter(|_| is_version2);
         let start_after = query.get("start-after").filter(|_| is_version2);
         let after = match (token, is_version2) {
-            // An empty token leads to the beginning, if the lake accepts it.
+            // An empty token means the beginning, if the lake accepts it.
             (Some(""), _) => Vec::new(),
             (Some(token), _) => URL_SAFE_NO_PAD.decode(token.strip_prefix(TOKEN)?).ok()?,
             (None, true) => bytes_in(query, "start-after"),
@@ -76,22 +76,22 @@ impl Listing {
         })
     }
 
-    /// The number of names that a page is made of, and one more that shows whether others follow.
+    /// Returns the number of names on a page, and one more to show if others follow.
     pub fn names_max(&self) -> usize {
         self.most.unwrap_or(MOST).saturating_add(1)
     }
 
-    /// Whether the client continues after a page that a node merged.
+    /// Returns true if the request continues from a page that a node merged.
     pub fn goes_on(&self) -> bool {
         self.token.as_ref().is_some_and(|token| !token.is_empty())
     }
 
-    /// Whether the client asks for no entries.
+    /// Returns true if the client asks for no entries.
     pub fn is_empty(&self) -> bool {
         self.most == Some(0)
     }
 
-    /// The query for the lake: the client's, beginning after the same name.
+    /// Returns the query for the lake: the client's, starting after the same name.
     pub fn query(&self, asked: &Query) -> Query {
         if !self.is_version2 {
             return asked.clone();
@@ -109,7 +109,7 @@ impl Listing {
         }
     }
 
-    /// Merges dirty objects into the lake's page. Returns `None` if the lake's answer is not a page.
+    /// Merges dirty objects into the lake's page. Returns `None` if the lake's response is not a page.
     pub fn merge(&self, xml: &[u8], dirty: &[Arc<Manifest>]) -> Option<String> {
         let mut page = ListPage::parse(&OBJECTS, xml)?;
         let fraction = fraction_of(&page);
@@ -123,7 +123,7 @@ impl Listing {
         let of_lake = std::mem::take(&mut page.entries).into_iter();
         let of_tier = dirty.iter().filter(is_here);
         let of_tier = of_tier.filter_map(|manifest| self.entry(&page, fraction, manifest));
-        // The later one of two with the same name stays.
+        // Of two entries with the same name, the later one stays: the tier's.
         let entries = of_lake.chain(of_tier).map(|entry| (entry.name.clone(), entry));
         let entries: BTreeMap<_, _> = entries.collect();
         page.entries = entries.into_values().collect();
@@ -135,7 +135,8 @@ impl Listing {
         Some(page.write(&self.endings(&page)))
     }
 
-    /// The entry of a dirty object, or of its common prefix, unless an earlier page has it.
+    /// Returns the entry of a dirty object or of its common prefix, or `None` if an earlier page has shown
+    /// it.
     fn entry(&self, page: &ListPage, fraction: Fraction, manifest: &Manifest) -> Option<Entry> {
         let key = &manifest.name.key;
         let group = self.scope.group(key);
@@ -152,7 +153,7 @@ impl Listing {
         })
     }
 
-    /// The elements about the end of the page, in the version of the API that the client uses.
+    /// Returns the elements at the end of the page, in the client's version of the API.
     fn endings(&self, page: &ListPage) -> Vec<(&'static str, String)> {
         let mut endings = vec![("IsTruncated", page.is_truncated.to_string())];
         let last = page.entries.last().filter(|_| page.is_truncated);
@@ -175,18 +176,19 @@ impl Listing {
     }
 }
 
-/// How a lake writes the fractions of a second in times.
+/// The format in which a lake writes fractions of a second.
 #[derive(Clone, Copy)]
 enum Fraction {
     /// `.123`, as `MinIO` and Ceph do.
     Milliseconds,
     /// `.000`, as AWS does.
     Zero,
-    /// Not at all, as versitygw does.
+    /// No fraction, as in versitygw.
     None,
 }
 
-/// How the lake writes fractions in a page. Tools compare the times of objects in listings with each other.
+/// Returns the format of fractions on the lake's page. Dirty objects are listed in the same one, because
+/// tools compare the times of objects across listings.
 fn fraction_of(page: &ListPage) -> Fraction {
     let times: Vec<_> = page
         .entries
@@ -259,7 +261,7 @@ mod tests {
         Listing::parse(&Query::parse(Some(query)).unwrap()).unwrap()
     }
 
-    /// The question to the lake for this question of the client.
+    /// Returns the query that the lake gets for the client's `query`.
     fn told(listing: &Listing, query: &str) -> String {
         listing.query(&Query::parse(Some(query)).unwrap()).to_string()
     }
@@ -279,7 +281,7 @@ mod tests {
         )
     }
 
-    /// The names of a page in their order, and where the next one begins.
+    /// Returns the names on a page in order, and the request for the next page.
     fn shown(listing: &Listing, xml: &str) -> (Vec<String>, Option<Listing>) {
         let page = ListPage::parse(&OBJECTS, xml.as_bytes()).unwrap();
         let names = page

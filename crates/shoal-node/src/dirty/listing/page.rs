@@ -1,9 +1,9 @@
-//! Parses one page of the lake's listing into its entries, and writes it again. Pure.
+//! Parses a page of the lake's listing into entries, and serializes it. Pure.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 use shoal_s3::xml::{Document, Element, Malformed};
 
-/// The characters that S3 does not encode in a listing with `encoding-type=url`.
+/// The bytes to percent-encode in a listing with `encoding-type=url`: all that S3 encodes.
 const URL_SAFE: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -11,16 +11,16 @@ const URL_SAFE: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'*')
     .remove(b'/');
 
-/// The element names of one kind of listing.
+/// The element names in one kind of listing.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ListingFormat {
     /// The root element.
     root: &'static str,
-    /// The element of an entry.
+    /// The element that holds an entry.
     entry: &'static str,
-    /// The element with the largest number of entries.
+    /// The element that holds the page's maximum number of entries.
     most: &'static str,
-    /// The elements that say where the page begins and ends. A merged page gets new ones.
+    /// The elements that delimit the page. A merged page gets new ones.
     limits: &'static [&'static str],
 }
 
@@ -54,14 +54,14 @@ pub(super) const UPLOADS: ListingFormat = ListingFormat {
 pub(super) struct Entry {
     /// The key, or the common prefix.
     pub(super) name: Vec<u8>,
-    /// Whether the entry is a common prefix.
+    /// True if the entry is a common prefix.
     pub(super) is_prefix: bool,
-    /// The element, with everything that the lake put in it.
+    /// The element, with all that the lake put into it.
     pub(super) element: Element,
 }
 
 impl Entry {
-    /// The text of the first child of this name.
+    /// Returns the text of the first child with this name.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         self.element.text_of(name)
     }
@@ -71,22 +71,22 @@ impl Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ListPage {
     format: &'static ListingFormat,
-    /// The root, without its children.
+    /// The root element, without its children.
     root: Element,
-    /// The children that are no entries, also unknown ones.
+    /// The children that are not entries, including unknown ones.
     rest: Vec<Element>,
-    /// Where the page of the lake begins and ends: element names and texts.
+    /// The names and texts of the elements that delimit the lake's page.
     limits: Vec<(String, String)>,
-    /// The entries, in the order of their names if the lake keeps to that.
+    /// The entries, ordered by name if the lake orders them.
     pub(super) entries: Vec<Entry>,
-    /// Whether the lake has more after the last entry.
+    /// True if the lake has more entries after the last one.
     pub(super) is_truncated: bool,
-    /// Whether names are percent-encoded.
+    /// True if names are percent-encoded.
     pub(super) is_encoded: bool,
 }
 
 impl ListPage {
-    /// Parses a page. Returns `None` if it is not one.
+    /// Parses a page. Returns `None` if the document is not one.
     pub(super) fn parse(format: &'static ListingFormat, xml: &[u8]) -> Option<Self> {
         Self::read(format, xml).ok()
     }
@@ -128,7 +128,7 @@ impl ListPage {
         Ok(page)
     }
 
-    /// Adds the entry of an element, or one entry for each of several prefixes in it.
+    /// Adds an entry for each `inner` child of an element: an element may hold several prefixes.
     fn add(&mut self, element: Element, inner: &str) -> Result<(), Malformed> {
         let names = element.children().filter(|child| child.name() == inner);
         let names: Vec<_> = names.map(|name| self.decode(&name.text())).collect();
@@ -149,7 +149,7 @@ impl ListPage {
         Ok(())
     }
 
-    /// An entry for the common prefix `prefix`.
+    /// Returns an entry for a common prefix.
     pub(super) fn group(&self, prefix: &[u8]) -> Entry {
         let element = Element::new("CommonPrefixes").with_leaf("Prefix", self.encode(prefix));
         Entry {
@@ -159,12 +159,12 @@ impl ListPage {
         }
     }
 
-    /// The element in the namespace of this page.
+    /// Returns the element in the namespace of this page.
     pub(super) fn element(&self, element: Element) -> Element {
         element.inside(&self.root)
     }
 
-    /// The largest number of entries, as the lake understood the request.
+    /// Returns the maximum number of entries, as the lake understood the request.
     pub(super) fn most(&self) -> Option<usize> {
         let most = self
             .rest
@@ -173,7 +173,7 @@ impl ListPage {
         most.text().trim().parse().ok()
     }
 
-    /// The text of an element that says where the lake's page begins or ends.
+    /// Returns the text of an element that delimits the lake's page.
     pub(super) fn limit(&self, name: &str) -> Option<&str> {
         let (_, text) = self.limits.iter().find(|(limit, _)| limit == name)?;
         Some(text)
@@ -191,14 +191,14 @@ impl ListPage {
     /// Inverse of [`ListPage::encode`].
     pub(super) fn decode(&self, text: &str) -> Vec<u8> {
         if self.is_encoded {
-            // S3 writes a space as a plus sign.
+            // S3 encodes a space as a plus sign.
             percent_decode(text.replace('+', " ").as_bytes()).collect()
         } else {
             text.as_bytes().into()
         }
     }
 
-    /// Writes the page, with these new elements about its beginning and end.
+    /// Serializes the page, with `endings` as the elements that delimit it.
     pub(super) fn write(&self, endings: &[(&str, String)]) -> String {
         let endings = endings
             .iter()
@@ -220,7 +220,7 @@ impl ListPage {
     }
 }
 
-/// Merges keys and prefixes, which a page lists separately. Both keep the order in which the lake lists them.
+/// Merges keys and prefixes, which a page lists separately, keeping the lake's order in each.
 fn in_order(entries: Vec<Entry>) -> Vec<Entry> {
     let (prefixes, keys): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.is_prefix);
     let mut all = Vec::with_capacity(prefixes.len() + keys.len());

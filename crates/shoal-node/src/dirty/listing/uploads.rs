@@ -1,9 +1,9 @@
-//! Listings of multipart uploads: the lake's page, merged with the uploads that nodes keep.
+//! Merges the uploads that tiers keep into the lake's page of a listing of uploads.
 //!
-//! Both are ordered by key and then by the time of creation. Each is continued from a position of its own,
-//! and a marker that the node gives out names both positions. S3 refuses foreign markers, so the node asks
-//! the lake to continue after one of the lake's own uploads. Therefore no upload is left out or shown twice,
-//! in whatever order the lake lists its own.
+//! Both are ordered by key, then by creation time. Each continues from a position of its own, and the node's
+//! markers encode both positions. S3 rejects foreign markers, so the node asks the lake to continue after one
+//! of the lake's own uploads. In this way no upload is omitted or repeated, whatever order the lake lists its
+//! own in.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -20,32 +20,32 @@ use super::page::{Entry, ListPage, UPLOADS};
 use super::{BEHIND_PREFIX, Scope, bytes_in};
 use crate::dirty::{ChecksumSpec, ChecksumType, Upload, UploadId, UploadPosition};
 
-/// The prefix of the node's own markers. No id of an upload begins with it.
+/// Prefix of the node's own markers. No upload id begins with it.
 const MARKER: &str = "shoal-behind-";
 
-/// The number of entries on a page of S3 if the client names none.
+/// Number of entries on an S3 page if the client asks for no number.
 const MOST: usize = 1000;
 
 /// A request for a listing of uploads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadListing {
-    /// The keys.
+    /// The keys to list.
     pub scope: Scope,
-    /// The markers that the client sent.
+    /// The markers in the client's request.
     markers: Markers,
     reached: Reached,
     most: Option<usize>,
 }
 
-/// The end of a page in the terms of S3.
+/// The end of a page, as S3 expresses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Markers {
     key: Vec<u8>,
-    /// Empty if the page ended after all uploads of the key.
+    /// The upload id; empty if the page ended after all uploads of the key.
     id: String,
 }
 
-/// How far earlier pages went.
+/// The positions that earlier pages have reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Reached {
     lake: Markers,
@@ -55,7 +55,7 @@ struct Reached {
 /// An entry that the lake does not have.
 struct Line {
     entry: Entry,
-    /// The position that the listing has reached with this entry.
+    /// The position of the listing after this entry.
     place: UploadPosition,
 }
 
@@ -63,7 +63,7 @@ impl UploadListing {
     /// Parses a request.
     pub fn parse(query: &Query) -> Self {
         let key = bytes_in(query, "key-marker");
-        // S3 ignores the id without a key.
+        // S3 ignores an upload id without a key.
         let id = query.get("upload-id-marker").filter(|_| !key.is_empty());
         let markers = Markers {
             key,
@@ -77,22 +77,22 @@ impl UploadListing {
         }
     }
 
-    /// Whether the client continues from a position that only nodes of the cluster know.
+    /// Returns true if the request continues from a position that only this cluster's nodes know.
     pub fn goes_on(&self) -> bool {
         self.markers.are_ours()
     }
 
-    /// Whether the client asks for no entries.
+    /// Returns true if the client asks for no entries.
     pub fn is_empty(&self) -> bool {
         self.most == Some(0)
     }
 
-    /// The position up to which earlier pages showed the uploads that nodes keep.
+    /// Returns the position of the last kept upload on earlier pages.
     pub fn behind(&self) -> Option<&UploadPosition> {
         self.reached.kept.as_ref()
     }
 
-    /// The query for the lake: the client's, beginning after the lake's own uploads that were shown.
+    /// Returns the query for the lake: the client's, starting after the lake's own uploads that were shown.
     pub fn query(&self, asked: &Query) -> Query {
         let Markers { key, id } = &self.reached.lake;
         let markers = [("key-marker", &**key), ("upload-id-marker", id.as_bytes())];
@@ -100,8 +100,8 @@ impl UploadListing {
         asked.clone().with(&markers)
     }
 
-    /// Merges uploads that nodes keep, which must be in order, into the lake's page. Returns `None` if the
-    /// lake's answer is not a page.
+    /// Merges kept uploads, which must be in order, into the lake's page. Returns `None` if the lake's
+    /// response is not a page.
     pub fn merge(&self, xml: &[u8], kept: &[Arc<Upload>]) -> Option<String> {
         let mut page = ListPage::parse(&UPLOADS, xml)?;
         let mut kept = self.lines(&page, kept).into_iter().peekable();
@@ -124,15 +124,15 @@ impl UploadListing {
         Some(page.write(&self.endings(&page, &reached)))
     }
 
-    /// The lake's entries that were not shown before. `MinIO` ignores markers if there is no prefix, and
-    /// lists everything again.
+    /// Returns the lake's entries that were not shown before. `MinIO` ignores markers if there is no prefix,
+    /// and lists everything again.
     fn not_shown(&self, mut entries: Vec<Entry>) -> Vec<Entry> {
         let is_last_shown = |entry: &Entry| Markers::behind(entry) == self.reached.lake;
         let shown = entries.iter().position(is_last_shown).map_or(0, |last| last + 1);
         entries.split_off(shown)
     }
 
-    /// Entries for the uploads that nodes keep and that were not shown, grouped by common prefix.
+    /// Returns entries for the kept uploads that were not shown before, grouped by common prefix.
     fn lines(&self, page: &ListPage, kept: &[Arc<Upload>]) -> Vec<Line> {
         let mut lines = Vec::<Line>::new();
         for upload in kept.iter().filter(|upload| !self.is_shown(upload)) {
@@ -162,7 +162,7 @@ impl UploadListing {
             .is_some_and(|place| group == Some(&*place.key) || !place.is_before(upload))
     }
 
-    /// The elements about the beginning and end of the page.
+    /// Returns the elements that delimit the page.
     fn endings(&self, page: &ListPage, reached: &Reached) -> Vec<(&'static str, String)> {
         let mut endings = vec![
             ("KeyMarker", page.encode(&self.markers.key)),
@@ -179,9 +179,9 @@ impl UploadListing {
     }
 }
 
-/// The next entry of either source, or of both if a common prefix stands for keys of both. If the lake's page
-/// `is_cut`, uploads that nodes keep beyond its last entry wait for the next page, because the lake may have
-/// more before them.
+/// Returns the next entry of either source, or of both for a common prefix that has keys in both. If the
+/// lake's page `is_cut`, kept uploads beyond its last entry are left to the next page, because the lake may
+/// have more uploads before them.
 fn next(
     lake: &mut Peekable<IntoIter<Entry>>,
     kept: &mut Peekable<IntoIter<Line>>,
@@ -203,18 +203,18 @@ fn next(
     theirs.or(ours.map(|line| line.entry))
 }
 
-/// The key by which entries are ordered. Times in one format sort as their texts do.
+/// Returns the sort key of an entry. Times in the same format sort as text.
 fn order(entry: &Entry) -> (&[u8], Option<String>) {
     (&entry.name, entry.text("Initiated"))
 }
 
 impl Markers {
-    /// Whether a node of this cluster gave out the id, so that the lake does not know it.
+    /// Returns true if a node of this cluster issued the upload id, so that the lake does not know it.
     fn are_ours(&self) -> bool {
         self.id.starts_with(MARKER) || self.id.parse::<UploadId>().is_ok()
     }
 
-    /// The markers by which the lake continues after one of its entries.
+    /// Returns the markers with which the lake continues after one of its entries.
     fn behind(entry: &Entry) -> Self {
         let behind = if entry.is_prefix { BEHIND_PREFIX } else { "" };
         Self {
@@ -223,7 +223,7 @@ impl Markers {
         }
     }
 
-    /// The markers at the end of a page of the lake.
+    /// Returns the markers at the end of the lake's page.
     fn next_of(page: &ListPage) -> Option<Self> {
         let key = page.limit("NextKeyMarker").map(|text| page.decode(text))?;
         let id = page.limit("NextUploadIdMarker").map(str::to_owned);
@@ -235,7 +235,7 @@ impl Markers {
 }
 
 impl Reached {
-    /// The positions that a client's markers mean.
+    /// Returns the positions that a client's markers denote.
     fn of(markers: &Markers) -> Self {
         if let Some(reached) = Self::of_marker(&markers.id) {
             return reached;
@@ -243,8 +243,8 @@ impl Reached {
         let key = &markers.key;
         let kept = match &*markers.id {
             _ if key.is_empty() => None,
-            // The lake gave the id out on a page that was not merged. So the uploads that nodes keep for this
-            // key were begun since.
+            // The lake issued this id on a page that was not merged, so all kept uploads of this key are
+            // newer.
             id if !id.is_empty() && !markers.are_ours() => Some(UploadPosition::before_all_of(key)),
             _ => Some(UploadPosition::behind_all_of(key)),
         };
@@ -300,7 +300,7 @@ fn entry(page: &ListPage, upload: &Upload) -> Entry {
     }
 }
 
-/// The elements that describe an upload in any listing, without its key.
+/// Returns the elements that describe an upload in every listing, except its key.
 pub fn described(upload: &Upload) -> Vec<Element> {
     let person = |name| {
         Element::new(name)
@@ -342,12 +342,13 @@ mod tests {
         UploadListing::parse(&Query::parse(Some(query)).unwrap())
     }
 
-    /// The question to the lake for this question of the client.
+    /// Returns the query that the lake gets for the client's `query`.
     fn told(listing: &UploadListing, query: &str) -> String {
         listing.query(&Query::parse(Some(query)).unwrap()).to_string()
     }
 
-    /// A page of a lake that lists in this order, behind the markers of a query, which must be its own.
+    /// Returns a page of a lake that lists in this order, after the query's markers, which must be the lake's
+    /// own.
     fn page_of(lake: &[Own], query: &str, most: usize) -> String {
         let query = Query::parse(Some(query)).unwrap();
         let marker = (query.get("key-marker"), query.get("upload-id-marker"));
@@ -377,7 +378,8 @@ mod tests {
         )
     }
 
-    /// The ids on all pages, in their order; `lake` answers a query for so many.
+    /// Returns the ids on all pages, in order. `lake` answers a query with the given maximum number of
+    /// entries.
     fn shown(lake: impl Fn(&str, usize) -> String, kept: &[Arc<Upload>], most: usize) -> Vec<String> {
         let (mut ids, mut query) = (Vec::new(), format!("uploads&max-uploads={most}"));
         for _ in 0..20 {

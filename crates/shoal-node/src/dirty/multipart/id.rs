@@ -6,18 +6,18 @@ use std::str::FromStr;
 use shoal_base::encoding::{Malformed, Reader};
 use ulid::Ulid;
 
-/// No lake's ids begin with this.
+/// A prefix that no lake's ids have.
 const PREFIX: &str = "shoal-";
 
-/// Names an upload. It is no secret: only the identity that began an upload may use it.
+/// Identifies an upload. Not a secret: only the identity that began an upload may use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UploadId(pub(in crate::dirty) Ulid);
 
 impl UploadId {
-    /// The id that precedes all others.
+    /// The id that sorts before all others.
     pub(in crate::dirty) const FIRST: Self = Self(Ulid::nil());
 
-    /// Encodes the id, for a marker.
+    /// Encodes the id as part of a marker.
     pub(in crate::dirty) fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.0.to_bytes());
     }
@@ -34,8 +34,7 @@ impl fmt::Display for UploadId {
     }
 }
 
-/// Accepts only the spelling that [`UploadId`] displays. Any other text may be the id of an upload at the
-/// lake.
+/// Accepts only the form that [`UploadId`] displays. Any other text may be an upload id of the lake.
 impl FromStr for UploadId {
     type Err = Malformed;
 

@@ -1,4 +1,4 @@
-//! Multipart uploads whose objects may be dirty: uploads, parts, and how they end.
+//! Multipart uploads whose objects may be dirty: uploads, their parts, and their outcomes.
 
 mod id;
 mod outcome;

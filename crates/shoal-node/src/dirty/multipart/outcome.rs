@@ -1,4 +1,4 @@
-//! How uploads end, and the reasons why they do not.
+//! Outcomes of uploads, and the errors of their requests.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use super::{Upload, UploadId};
 use crate::dirty::ReceiveError;
 use crate::tier::TierUnavailable;
 
-/// An object that was made of parts.
+/// An object that was assembled from parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Completed {
     /// The ETag of the object, in quotes.
     pub etag: Arc<str>,
     /// The checksum headers of the object.
     pub checksums: HeaderMap,
-    /// The reason why the lake already has the object; empty if it does not.
+    /// The reason why the object is already at the lake; empty if it is dirty.
     pub through: Arc<str>,
 }
 
 impl Completed {
-    /// Encodes the completion of an upload, and the upload.
+    /// Encodes a completion together with its upload.
     pub(in crate::dirty) fn to_record(&self, upload: &Upload) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
         write_bytes(&mut out, &upload.to_bytes());
@@ -50,19 +50,19 @@ impl Completed {
     }
 }
 
-/// The reason why no object was made. The upload stays open.
+/// The reason why a completion made no object. The upload stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompletionError {
-    /// The lake refused the object, with this status.
+    /// The lake refused the object with this status.
     #[error("the lake answered {0}")]
     Refused(StatusCode),
-    /// The object has another checksum than the request names.
+    /// The checksum in the request is not the object's.
     #[error("the checksum of the object is another one")]
     Checksum,
     /// The upload has ended or changed, or the tier does not answer.
     #[error(transparent)]
     Upload(#[from] UploadUnavailable),
-    /// Another reason; the client may try again.
+    /// Any other reason; the client may retry.
     #[error("the object could not be put together")]
     Later,
 }
@@ -74,7 +74,7 @@ impl From<TierUnavailable> for CompletionError {
 }
 
 impl CompletionError {
-    /// The lake's status, if the lake refused the object.
+    /// Returns the lake's status if the lake refused the object.
     pub const fn status(self) -> Option<StatusCode> {
         match self {
             Self::Refused(status) => Some(status),
@@ -83,16 +83,16 @@ impl CompletionError {
     }
 }
 
-/// The reason why an upload cannot be continued.
+/// The reason why an upload cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UploadUnavailable {
-    /// There is no such upload: it is complete, was aborted, or has expired.
+    /// No such upload: it was completed or aborted, or has expired.
     #[error("there is no such upload")]
     NotFound,
-    /// A part was uploaded again at the same time.
+    /// A part was uploaded again concurrently.
     #[error("the parts of the upload have changed")]
     PartsChanged,
-    /// The state of the upload is not known now.
+    /// The state of the upload is unknown at present.
     #[error(transparent)]
     Unavailable(#[from] TierUnavailable),
 }
@@ -106,25 +106,25 @@ pub enum PartError {
     /// The upload cannot be continued.
     #[error(transparent)]
     Upload(#[from] UploadUnavailable),
-    /// The part is larger than a part may be.
+    /// The part exceeds the size limit.
     #[error("the part is larger than one that is written back may be")]
     TooLarge,
 }
 
-/// How an upload has ended at this node.
+/// The end of an upload at this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadEnd {
-    /// An object was made of it.
+    /// It was completed.
     Completed,
     /// The client aborted it.
     Aborted,
 }
 
 impl UploadEnd {
-    /// Every end, in the order of its declaration.
+    /// All variants, in order of declaration.
     pub const ALL: [Self; 2] = [Self::Completed, Self::Aborted];
 
-    /// The word in metrics and `/status`.
+    /// Returns the label in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "completed",

@@ -29,20 +29,20 @@ pub struct Upload {
     pub writer: Arc<str>,
     /// The path of the object at the lake.
     pub target: PathAndQuery,
-    /// The headers of the object.
+    /// The headers to create the object with.
     pub headers: HeaderMap,
-    /// How long the writer expects the object to live; `None` for what the rule says.
+    /// The lifetime that the writer expects of the object; `None` for the rule's.
     pub lifetime: Option<Lifetime>,
-    /// When the upload was begun.
+    /// The time when the upload was begun.
     pub begun: SystemTime,
 }
 
-/// An upload as the registry has it.
+/// An upload and its state in the registry.
 #[derive(Clone, Debug)]
 pub struct KeptUpload {
     /// The upload.
     pub upload: Upload,
-    /// The answer to its completion, if it is complete.
+    /// The response to its completion, if it is complete.
     pub completed: Option<Arc<Completed>>,
     pub(in crate::dirty) found: FoundUpload,
 }
@@ -50,24 +50,24 @@ pub struct KeptUpload {
 /// A part of an upload, in a tier's store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The number that the client gave it.
+    /// The number that the client gave the part.
     pub number: u16,
-    /// Its size.
+    /// The size of the part.
     pub size_bytes: u64,
-    /// The MD5 of its bytes.
+    /// The MD5 of the part.
     pub md5: [u8; 16],
-    /// Its checksum, if the upload has one.
+    /// The checksum of the part, if the upload has checksums.
     pub checksum: Option<Checksum>,
-    /// When it was uploaded.
+    /// The time of the upload.
     pub modified: SystemTime,
-    /// The digests of its chunks. `None`: an earlier build received it.
+    /// The digests of the part's chunks; `None` if an earlier build received it.
     pub(in crate::dirty) digests: Option<ChunkDigests>,
-    /// The key of its bytes. An empty part has one without bytes.
+    /// The key of the part's bytes. An empty part has a key under which nothing is stored.
     pub(in crate::dirty) data: Arc<str>,
 }
 
 impl Upload {
-    /// Encodes all but the id and the name, which the registry knows.
+    /// Encodes all but the id and the name, which the registry stores itself.
     pub(in crate::dirty) fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
         write_bytes(&mut out, self.writer.as_bytes());
@@ -103,7 +103,7 @@ impl Upload {
     }
 }
 
-/// Tells a lifetime in a record.
+/// Encodes a lifetime.
 fn lifetime_byte(lifetime: Lifetime) -> u8 {
     match lifetime {
         Lifetime::Normal => 0,
@@ -112,12 +112,12 @@ fn lifetime_byte(lifetime: Lifetime) -> u8 {
 }
 
 impl Part {
-    /// The ETag of the part, in quotes.
+    /// Returns the ETag of the part, in quotes.
     pub fn etag(&self) -> String {
         etag::of_md5(&self.md5)
     }
 
-    /// Encodes all but the number and the key, which the registry knows.
+    /// Encodes all but the number and the key, which the registry stores itself.
     pub(in crate::dirty) fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         out.extend_from_slice(&self.size_bytes.to_le_bytes());
@@ -144,7 +144,7 @@ impl Part {
             digests: None,
             data,
         };
-        // An earlier build wrote no digests, and nothing for a part without a checksum.
+        // Earlier builds wrote no digests, and nothing at all for a part without a checksum.
         let is_earlier = reader.rest().is_empty();
         let (name, digest) = if is_earlier {
             Default::default()
@@ -197,7 +197,7 @@ pub(in crate::dirty) mod tests {
         }
     }
 
-    /// Parts 1, 2 and 4 of an upload; the second is one byte too short for any but the last.
+    /// Returns parts 1, 2 and 4 of an upload; part 2 is one byte too short unless it is the last.
     pub(in crate::dirty) fn uploaded() -> Vec<Arc<Part>> {
         let parts = [
             part(1, 0xaa, PART_BYTES_MIN),
@@ -207,7 +207,7 @@ pub(in crate::dirty) mod tests {
         parts.into_iter().map(Arc::new).collect()
     }
 
-    /// A part whose MD5 repeats one byte.
+    /// Returns a part whose MD5 repeats one byte.
     pub(in crate::dirty) fn part(number: u16, byte: u8, size_bytes: u64) -> Part {
         Part {
             number,

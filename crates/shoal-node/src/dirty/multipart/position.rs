@@ -1,4 +1,4 @@
-//! Which uploads a listing is about, and the order in which it shows them.
+//! Selects the uploads of a listing and defines their order.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -16,22 +16,21 @@ pub struct UploadQuery {
     pub prefix: Vec<u8>,
     /// The access key of the identity that began the uploads.
     pub writer: Arc<str>,
-    /// The uploads up to this position are left out.
+    /// Uploads up to and including this position are omitted.
     pub behind: Option<UploadPosition>,
 }
 
-/// A position in the order of listings: uploads are listed by key, and those of one key by the time they were
-/// begun.
+/// A position in a listing, which orders uploads by key and then by the time they were begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadPosition {
     /// The key.
     pub key: Arc<[u8]>,
-    /// The upload at this position; `None` is the position after all uploads of the key.
+    /// The upload at this position; `None` for the position after all uploads of the key.
     upload: Option<(SystemTime, UploadId)>,
 }
 
 impl UploadPosition {
-    /// The position after all uploads of a key.
+    /// Returns the position after all uploads of a key.
     pub fn behind_all_of(key: &[u8]) -> Self {
         Self {
             key: key.into(),
@@ -39,7 +38,7 @@ impl UploadPosition {
         }
     }
 
-    /// The position before all uploads of a key.
+    /// Returns the position before all uploads of a key.
     pub fn before_all_of(key: &[u8]) -> Self {
         Self {
             key: key.into(),
@@ -47,7 +46,7 @@ impl UploadPosition {
         }
     }
 
-    /// The position of an upload.
+    /// Returns the position of an upload.
     pub fn of(upload: &Upload) -> Self {
         Self {
             key: Arc::clone(&upload.name.key),
@@ -55,14 +54,14 @@ impl UploadPosition {
         }
     }
 
-    /// Whether the position comes before an upload.
+    /// Returns true if the position sorts before an upload.
     pub fn is_before(&self, upload: &Upload) -> bool {
         let is_earlier = |at: &(SystemTime, UploadId)| *at < (upload.begun, upload.id);
         self.key < upload.name.key
             || (self.key == upload.name.key && self.upload.as_ref().is_some_and(is_earlier))
     }
 
-    /// Encodes a position, for a marker.
+    /// Encodes a position as part of a marker.
     pub(in crate::dirty) fn write(place: Option<&Self>, out: &mut Vec<u8>) {
         let Some(Self { key, upload }) = place else {
             out.push(NOWHERE);
@@ -97,7 +96,7 @@ const KEY: u8 = 1;
 const UPLOAD: u8 = 2;
 
 impl UploadQuery {
-    /// Whether the query selects an upload.
+    /// Returns true if the query selects an upload.
     pub(in crate::dirty) fn is_about(&self, upload: &Upload) -> bool {
         let is_known = |place: &UploadPosition| !place.is_before(upload);
         upload.writer == self.writer
@@ -107,7 +106,7 @@ impl UploadQuery {
     }
 }
 
-/// Puts uploads in the order of listings.
+/// Sorts uploads in the order of listings.
 pub(in crate::dirty) fn sort(uploads: &mut [Arc<Upload>]) {
     uploads.sort_unstable_by(|one, other| {
         let place = |upload: &Upload| (Arc::clone(&upload.name.key), upload.begun, upload.id);
@@ -125,7 +124,7 @@ pub(in crate::dirty) mod tests {
     use super::super::part::tests::upload;
     use super::{Upload, UploadId, UploadPosition, UploadQuery, sort};
 
-    /// An upload begun so many seconds after 1970 by whom [`inquiry`] asks for.
+    /// Returns an upload that the writer in [`inquiry`] began `seconds` after 1970.
     pub(in crate::dirty) fn begun(key: &str, seconds: u64, chance: u64) -> Arc<Upload> {
         let mut upload = upload();
         upload.name.key = key.as_bytes().into();

@@ -1,5 +1,4 @@
-//! The parts that an object is made of: compares the list that completes an upload with the uploaded parts.
-//! Pure.
+//! Selects the parts of an object: matches the list in a completion with the uploaded parts. Pure.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use super::Part;
 use crate::dirty::acknowledged::{Acknowledged, PartDigest};
 use crate::dirty::{Checksum, PartLayout};
 
-/// S3 requires this size of every part but the last.
+/// The smallest size that S3 allows for any part but the last.
 pub const PART_BYTES_MIN: u64 = 5 << 20;
 
 /// A part in the client's list.
@@ -19,11 +18,11 @@ pub struct ListedPart {
     pub number: u16,
     /// The ETag of the part, with or without quotes.
     pub etag: String,
-    /// The checksum of the part, if the client names it.
+    /// The checksum of the part, if the client sent it.
     pub checksum: Option<Checksum>,
 }
 
-/// The reason why a list does not complete the upload.
+/// The reason why a list of parts is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
     /// 400
@@ -42,11 +41,11 @@ pub enum ListError {
     Small(u16),
 }
 
-/// The uploaded parts that a list names.
+/// Returns the uploaded parts that a list names.
 ///
 /// # Errors
 ///
-/// A part is missing, differs or is too small, or the list is empty or not in order.
+/// The list is empty or not in order, or one of its parts is missing, differs or is too small.
 pub fn select(listed: &[ListedPart], uploaded: &[Arc<Part>]) -> Result<Vec<Arc<Part>>, ListError> {
     if listed.is_empty() {
         return Err(ListError::Empty);
@@ -78,12 +77,12 @@ fn find(listed: &ListedPart, uploaded: &[Arc<Part>]) -> Option<Arc<Part>> {
     (is_same_etag && is_same_checksum).then(|| Arc::clone(part))
 }
 
-/// The ETag of an object that is made of these parts: the MD5 of their MD5s, and the number of parts.
+/// Returns the ETag of an object made of these parts: the MD5 of their MD5s, and the number of parts.
 pub(in crate::dirty) fn etag(parts: &[Arc<Part>]) -> String {
     etag::of_parts(parts.iter().map(|part| part.md5))
 }
 
-/// The digests of an object that is made of these parts.
+/// Returns the digests of an object made of these parts.
 pub(in crate::dirty) fn acknowledged(parts: &[Arc<Part>]) -> Acknowledged {
     let with_bytes = parts.iter().filter(|part| part.size_bytes > 0);
     let pieces = with_bytes.map(|part| part.digests.clone()).collect();
@@ -97,7 +96,7 @@ pub(in crate::dirty) fn acknowledged(parts: &[Arc<Part>]) -> Acknowledged {
     Acknowledged::new(pieces, parts.iter().map(digest).collect())
 }
 
-/// The layout of these parts.
+/// Returns the layout of an object made of these parts.
 pub(in crate::dirty) fn part_layout(parts: &[Arc<Part>]) -> PartLayout {
     PartLayout::of(parts.iter().map(|part| (part.number, part.size_bytes)))
 }

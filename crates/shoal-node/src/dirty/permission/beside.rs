@@ -1,12 +1,12 @@
-//! A name beside another one, for questions.
+//! Generates sibling names to ask the lake about.
 
 use shoal_registry::session::new_id;
 
-/// The longest last part of a key that file systems behind lakes take, with room for the mark.
+/// Longest last component of a key that file systems behind lakes accept, less room for the mark.
 const PART_BYTES_MAX: usize = 200;
 
-/// A key that nobody has, and that differs from `key` in the middle of its last part only, so that rules
-/// about prefixes and endings fit both.
+/// Returns an unused key that differs from `key` only in the middle of its last component, so that rules
+/// about prefixes and suffixes apply to both.
 pub fn beside(key: &[u8]) -> Vec<u8> {
     let mark = format!("-shoal-{}", new_id());
     let begin = key
@@ -18,7 +18,7 @@ pub fn beside(key: &[u8]) -> Vec<u8> {
     let (stem, ending) = part.split_at(dot.unwrap_or(part.len()));
     let room = PART_BYTES_MAX.saturating_sub(ending.len());
     let mut end = stem.len();
-    // A long stem gives way, at the boundary of a character.
+    // A long stem is shortened, at a character boundary.
     if end > room {
         end = room.saturating_sub(mark.len());
         while end > 0 && stem[end] & 0xC0 == 0x80 {

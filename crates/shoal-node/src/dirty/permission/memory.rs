@@ -1,4 +1,4 @@
-//! Answers of the lake, remembered for a while.
+//! Remembers answers of the lake for a limited time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
@@ -12,16 +12,16 @@ use shoal_s3::identity::CallerId;
 use super::{Group, Kind};
 use crate::clock;
 
-/// How long an answer of a lake that does not answer now is good, at most.
+/// How long answers stay valid while the lake is silent.
 pub(in crate::dirty) const SILENCE_MAX: Duration = Duration::from_mins(10);
 
-/// The number of grants that are remembered. Beyond it, all are forgotten.
+/// Number of permissions that are remembered. When it is exceeded, all are forgotten.
 const GRANTS_MAX: usize = 10_000;
 
-/// Pairs share a count of refusals by hash: a collision costs a question, never a wrong answer.
+/// Number of refusal counters. Pairs share them by hash: a collision costs a question, never a wrong answer.
 const COUNTS: usize = 1024;
 
-/// What the lake has permitted.
+/// The permissions that the lake has granted.
 pub(super) struct GrantMemory {
     lasts: Duration,
     granted: Mutex<Granted>,
@@ -32,14 +32,14 @@ pub(super) struct GrantMemory {
 #[derive(Default)]
 struct Granted {
     pairs: HashMap<(CallerId, Arc<str>), HashMap<Place, Instant>>,
-    /// The number of grants of all pairs.
+    /// The number of permissions, over all pairs.
     grants: usize,
 }
 
-/// What was permitted.
+/// Rule, kind and folder of a permission.
 type Place = (usize, Kind, Box<[u8]>);
 
-/// The moment at which a question is asked.
+/// Taken when a question is sent, to detect refusals before its answer.
 #[derive(Clone, Copy)]
 pub(super) struct Stamp {
     at: Instant,
@@ -47,7 +47,7 @@ pub(super) struct Stamp {
 }
 
 impl GrantMemory {
-    /// Remembers each for the time `lasts`.
+    /// Remembers each permission for the time `lasts`.
     pub(super) fn new(lasts: Duration) -> Self {
         Self {
             lasts,
@@ -57,17 +57,17 @@ impl GrantMemory {
         }
     }
 
-    /// Returns whether nothing is remembered.
+    /// Returns true if permissions are not remembered at all.
     pub(super) fn is_forgetful(&self) -> bool {
         self.lasts.is_zero()
     }
 
-    /// Returns whether a yes is remembered that still holds.
+    /// Returns true if the permission is remembered and still valid.
     pub(super) fn has(&self, group: &Group) -> bool {
         self.has_within(group, self.lasts)
     }
 
-    /// Returns whether a yes is remembered that holds while the lake does not answer.
+    /// Returns true if the permission is remembered and valid while the lake is silent.
     pub(super) fn has_for_silence(&self, group: &Group) -> bool {
         self.has_within(group, SILENCE_MAX)
     }
@@ -86,13 +86,13 @@ impl GrantMemory {
         }
     }
 
-    /// Notes a yes, unless a refusal has overtaken it.
+    /// Remembers a permission, unless there was a refusal since `stamp`.
     pub(super) fn learn(&self, group: &Group, stamp: Stamp) {
         if self.is_forgetful() {
             return;
         }
         let mut granted = self.granted.lock();
-        // Under the lock that a refusal takes after it was counted.
+        // `forget` increments the counter before it takes this lock, so no refusal is missed.
         let refusals = self.count(group.caller, &group.bucket).load(Ordering::Acquire);
         if refusals != stamp.refusals {
             return;
@@ -106,7 +106,7 @@ impl GrantMemory {
         granted.grants += usize::from(is_new);
     }
 
-    /// Forgets every yes to a caller about a bucket, and those that are still on their way.
+    /// Revokes a caller's permissions for a bucket, including those of questions in flight.
     pub(super) fn forget(&self, caller: CallerId, bucket: &str) {
         self.count(caller, bucket).fetch_add(1, Ordering::AcqRel);
         let mut granted = self.granted.lock();
@@ -123,7 +123,7 @@ fn place(group: &Group) -> Place {
     (group.rule, group.kind, group.folder.clone())
 }
 
-/// Any answers.
+/// Remembers answers of any type.
 pub(in crate::dirty) struct Memory<K, V> {
     lasts: Duration,
     answers_max: usize,
@@ -131,7 +131,7 @@ pub(in crate::dirty) struct Memory<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> Memory<K, V> {
-    /// Remembers each answer for the time `lasts`. Beyond `answers_max`, all are forgotten.
+    /// Remembers each answer for the time `lasts`. When `answers_max` is exceeded, all are forgotten.
     pub(in crate::dirty) fn new(lasts: Duration, answers_max: usize) -> Self {
         Self {
             lasts,
@@ -144,7 +144,7 @@ impl<K: Eq + Hash, V: Clone> Memory<K, V> {
         self.get_within(key, self.lasts)
     }
 
-    /// The latest answer, if it is not as old as `age_max`.
+    /// Returns the latest answer if it is younger than `age_max`.
     pub(in crate::dirty) fn get_within(&self, key: &K, age_max: Duration) -> Option<V> {
         let answers = self.answers.lock();
         let (answer, since) = answers.get(key)?;

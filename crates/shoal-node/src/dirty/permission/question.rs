@@ -1,4 +1,5 @@
-//! The questions. Each needs the permission of the request that it stands for, and leaves nothing behind.
+//! The questions. Each needs the same permission as the request that it stands for, and leaves nothing
+//! behind.
 //!
 //! | request | question |
 //! |---|---|
@@ -31,7 +32,7 @@ use super::{Kind, Permission, PermissionError, beside};
 use crate::dirty::lake_upload::LakeUpload;
 use crate::endpoint::{Endpoint, EndpointRequest, LakeAccount, RequestBody};
 
-/// The lake's answers to questions are short.
+/// Limit on the lake's responses to questions, which are short.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 const ENCRYPTION: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
@@ -39,7 +40,7 @@ const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker")
 const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
-/// Headers on which a permission may depend, whatever is asked.
+/// The headers that every permission may depend on.
 const OF_PERMISSION: [HeaderName; 7] = [
     header::USER_AGENT,
     header::REFERER,
@@ -50,22 +51,22 @@ const OF_PERMISSION: [HeaderName; 7] = [
     HeaderName::from_static("x-amz-mfa"),
 ];
 
-/// The headers of a request on which a permission may depend, whatever is asked.
+/// Returns the headers of a request that every permission may depend on.
 pub fn of_permission(sent: &HeaderMap) -> HeaderMap {
     let kept = sent.iter().filter(|(name, _)| OF_PERMISSION.contains(name));
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// What a caller wants to do with a name.
+/// An action on a name.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Write it, so that it has the ETag that the node computes.
+    /// Write an object whose ETag the node can compute.
     Back,
-    /// Write it.
+    /// Write an object.
     Write,
-    /// Remove it.
+    /// Remove an object.
     Remove,
-    /// Change what belongs to it. The target is that of the same change of a name beside it.
+    /// Change an object's ACL, tags or locks. The target is that of the same change of a sibling name.
     Describe(Method, PathAndQuery),
 }
 
@@ -80,29 +81,29 @@ impl Action {
     }
 }
 
-/// A question to the lake: may this caller do something?
+/// Asks the lake if a caller may carry out an action.
 #[derive(Clone, Debug)]
 pub(in crate::dirty) struct Question {
     /// The action.
     pub(in crate::dirty) action: Action,
     /// The object.
     pub(in crate::dirty) name: ObjectName,
-    /// The number of the rule that the object is below.
+    /// The number of the rule that covers the object.
     pub(in crate::dirty) rule: usize,
-    /// Headers of the request on which the answer may depend.
+    /// The headers of the request that the answer may depend on.
     pub(in crate::dirty) headers: HeaderMap,
-    /// Who.
+    /// The caller.
     pub(in crate::dirty) caller: Caller,
 }
 
-/// A whole answer of the lake.
+/// A response of the lake, read to its end.
 struct Answer {
     head: response::Parts,
     body: Bytes,
 }
 
 impl Question {
-    /// What a no depends on beside caller, name and action.
+    /// Returns the inputs that a denial depends on besides caller, name and action.
     pub(super) fn details(&self) -> Vec<u8> {
         let mut details = Vec::new();
         if let Action::Describe(method, target) = &self.action {
@@ -118,7 +119,7 @@ impl Question {
         details
     }
 
-    /// Asks the lake.
+    /// Sends the question to the lake.
     pub(super) async fn ask(&self, lake: &Arc<Endpoint>) -> Result<Permission, PermissionError> {
         match &self.action {
             Action::Back | Action::Write => self.ask_to_write(lake).await,
@@ -129,7 +130,7 @@ impl Question {
 
     async fn ask_to_write(&self, lake: &Arc<Endpoint>) -> Result<Permission, PermissionError> {
         let mut permission = self.create(lake, self.headers.clone()).await?;
-        // The lake may not take some of the headers with this request.
+        // The lake may not support some of the headers on this request.
         let is_doubtful = matches!(&permission, Permission::Undecided) || is_invalid(&permission);
         let bare = of_permission(&self.headers);
         if is_doubtful && self.headers != bare {
@@ -141,8 +142,8 @@ impl Question {
         Ok(permission)
     }
 
-    /// Asks about a name in the folder: a lake on a file system makes no upload of the folder itself. The
-    /// lake decides about the request for the folder.
+    /// Asks about a name in the folder, because a lake on a file system accepts no upload to the folder
+    /// itself. The lake decides when it gets the request for the folder.
     async fn ask_to_write_a_folder(
         &self,
         lake: &Arc<Endpoint>,
@@ -170,7 +171,7 @@ impl Question {
         let answer = Answer::of(lake, request).await?;
         if !answer.head.status.is_success() {
             return Ok(match answer.refusal()? {
-                // Something else than an object is not there.
+                // The lake misses something other than an object.
                 Permission::Granted => Permission::Undecided,
                 permission => permission,
             });
@@ -212,7 +213,7 @@ impl Question {
         }
     }
 
-    /// Removes the marker by which a bucket that keeps versions notes the removal of an object.
+    /// Removes the delete marker that the question left in a bucket that keeps versions.
     fn unmark(&self, lake: &Arc<Endpoint>, target: &PathAndQuery, version: &str) {
         let version = utf8_percent_encode(version, NON_ALPHANUMERIC);
         let target = PathAndQuery::try_from(format!("{}?versionId={version}", target.path()));
@@ -245,7 +246,7 @@ impl Question {
         let answer = Answer::of(lake, self.of_beside(lake, question, account)).await?;
         match answer.refusal()? {
             Permission::Granted if answer.head.status.is_success() => Ok(Permission::Granted),
-            // Some lakes say that there is no such object before they look at the caller.
+            // Some lakes return 404 before they check the caller's permission.
             Permission::Granted if !is_stranger => {
                 let of_stranger = self.of_beside(lake, question, LakeAccount::Anonymous);
                 let is_judged = Answer::of(lake, of_stranger).await?.is_refused();
@@ -264,7 +265,7 @@ impl Question {
         }
     }
 
-    /// The change of what belongs to a name that nobody has, as this account.
+    /// Returns the change of an unused sibling name, sent by `account`.
     fn of_beside(
         &self,
         lake: &Endpoint,
@@ -307,17 +308,17 @@ impl Answer {
     async fn of(lake: &Arc<Endpoint>, request: EndpointRequest) -> Result<Self, PermissionError> {
         let (head, body) = lake.send(request).await.map_err(Arc::new)?.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        // A body that breaks off tells nothing.
+        // An incomplete body is treated as empty.
         let body = body.map(Collected::to_bytes).unwrap_or_default();
         Ok(Self { head, body })
     }
 
-    /// Returns whether the lake does not let the caller do it, whatever else is wrong with the question.
+    /// Returns true if the lake denies the caller permission, whatever else is wrong with the question.
     fn is_refused(&self) -> bool {
         matches!(self.head.status.as_u16(), 401 | 403)
     }
 
-    /// The version of the marker that a removal has left.
+    /// Returns the version of the delete marker that a removal has left.
     fn marker(&self) -> Option<&str> {
         let headers = &self.head.headers;
         let is_marker = headers.get(&DELETE_MARKER).is_some_and(|value| value == "true");
@@ -325,7 +326,8 @@ impl Answer {
         version.to_str().ok()
     }
 
-    /// What an answer says that is none to the creation of an upload. That there is no such object is a yes.
+    /// Returns the permission that a response implies to any question but the creation of an upload. A 404
+    /// implies that it is granted.
     fn refusal(&self) -> Result<Permission, PermissionError> {
         let status = self.head.status;
         let error = || ErrorDocument::read(&self.body).ok().flatten();
@@ -344,12 +346,12 @@ impl Answer {
     }
 }
 
-/// Returns whether a no says that the question is wrong.
+/// Returns true if the question was denied as invalid.
 fn is_invalid(permission: &Permission) -> bool {
     matches!(permission, Permission::Denied(error) if error.code.status() == StatusCode::BAD_REQUEST)
 }
 
-/// The lake's refusal, for the client.
+/// Returns the lake's refusal as an error for the client.
 fn refusal_of(status: StatusCode, error: Option<ErrorDocument>) -> S3Error {
     let known = error.as_ref().and_then(|error| {
         let mut codes = ErrorCode::ALL.iter();
@@ -366,8 +368,8 @@ fn refusal_of(status: StatusCode, error: Option<ErrorDocument>) -> S3Error {
     S3Error::new(code, message.unwrap_or_else(|| "Access Denied".into()))
 }
 
-/// A document that changes nothing of a name that nobody has. `None`: a lake might take the request for
-/// another one, and make an object.
+/// Returns a document that would change nothing of an unused name. `None` if a lake might mistake the request
+/// for another one and create an object.
 fn document_of(target: &PathAndQuery) -> Option<&'static str> {
     const DOCUMENTS: [(&str, &str); 5] = [
         ("acl", ""),

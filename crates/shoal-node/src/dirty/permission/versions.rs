@@ -1,4 +1,4 @@
-//! Whether a bucket keeps versions, which objects that die young would never become.
+//! Asks the lake if a bucket keeps versions: objects that die young in a tier would never become versions.
 
 use std::sync::Arc;
 
@@ -12,11 +12,12 @@ use shoal_s3::xml::Document;
 
 use crate::endpoint::{Endpoint, EndpointRequest, LakeAccount, RequestBody};
 
-/// The largest answer about a bucket that is read.
+/// Limit on the response about a bucket.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Returns whether a bucket keeps versions, or did. Objects in such a bucket may also be locked. A lake that
-/// does not tell the caller keeps none, as far as the node knows.
+/// Returns true if a bucket keeps versions or has kept them, `None` if the lake does not answer. Objects in
+/// such a bucket may also be locked. If the lake does not let the caller know, the node assumes that there
+/// are none.
 pub(in crate::dirty) async fn is_versioned(
     lake: &Arc<Endpoint>,
     bucket: &str,

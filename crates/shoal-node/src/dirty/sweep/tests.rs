@@ -27,13 +27,13 @@ const HOUR: Duration = Duration::from_hours(1);
 const DAY: Duration = Duration::from_hours(24);
 const PIECE_BYTES: u64 = 100;
 
-/// Keys with the ages that a test gives them. After a full page there is always another one, be it empty.
+/// Keys whose ages are set by a test. A full page is always followed by another one, even if that is empty.
 #[derive(Debug, Default)]
 struct Shelf {
     ages: Mutex<BTreeMap<Arc<str>, Duration>>,
-    /// An object that another node writes while the pieces are listed.
+    /// An object that another node writes during the listing of pieces.
     writes: Mutex<Option<(Names, DirtyVersion)>>,
-    /// The number of removals after which the store fails, if it does.
+    /// The number of removals before the store fails, if it does.
     removals_left: Mutex<Option<u32>>,
 }
 
@@ -103,7 +103,7 @@ impl ByteStore for Shelf {
     }
 }
 
-/// A registry that was new a week ago, and a store.
+/// A registry that was created a week ago, and a store.
 struct Bed {
     names: Names,
     shelf: Arc<Shelf>,
@@ -127,14 +127,14 @@ async fn bed() -> Bed {
     }
 }
 
-/// A new id that says that it was made `ago`.
+/// Returns a new id with a creation time `ago`.
 fn id(ago: Duration) -> Ulid {
     let now = new_id();
     Ulid::from_parts(now.timestamp_ms() - ago.as_millis() as u64, now.random())
 }
 
 impl Bed {
-    /// Puts a piece into the store whose write began `ago` and ended at the age `age`.
+    /// Puts a piece into the store whose write began `ago`, and whose age in the store is `age`.
     fn piece(&self, ago: Duration, age: Duration) -> Arc<str> {
         let key: Arc<str> = format!("{PIECE_BYTES:x}-{}", id(ago)).into();
         self.shelf.ages.lock().insert(Arc::clone(&key), age);
