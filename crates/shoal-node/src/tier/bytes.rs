@@ -1,7 +1,7 @@
 //! The bytes of one dirty object: pieces in a tier's store, in order.
 //!
-//! Every byte is proven against the acknowledged digests before it is given. Bytes that are wrong, or
-//! missing, are read once more: the error may have been on their way.
+//! All bytes are verified against the acknowledged digests before they are returned. If bytes are wrong or
+//! missing, they are read once more, because the error may have occurred in transit.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,14 +23,14 @@ pub struct Piece {
     pub key: Arc<str>,
     /// The number of bytes.
     pub size_bytes: u64,
-    /// The MD5 of its bytes, if the entry says it.
+    /// The MD5 of the bytes, if the entry has it.
     pub md5: Option<PieceMd5>,
-    /// The digests of its bytes. `None`: an earlier build wrote it.
+    /// The digests of the bytes; `None` for a piece written by an earlier build.
     pub digests: Option<ChunkDigests>,
 }
 
 impl Piece {
-    /// What a copy of it must have.
+    /// Returns the length and MD5 that a copy must have.
     pub fn sum(&self) -> PieceSum {
         PieceSum {
             size_bytes: self.size_bytes,
@@ -39,10 +39,10 @@ impl Piece {
     }
 }
 
-/// The bytes of one object.
+/// Reads the bytes of one object.
 #[derive(Clone)]
 pub struct TierBytes {
-    /// The name of the object, for operators.
+    /// The name of the object, for messages to operators.
     object: Arc<str>,
     store: Arc<dyn ByteStore>,
     pieces: Arc<[Piece]>,
@@ -50,8 +50,8 @@ pub struct TierBytes {
 }
 
 impl TierBytes {
-    /// The bytes of `pieces`, one after the other. `damages` learns of those that are not the acknowledged
-    /// ones.
+    /// Creates a reader of the concatenation of `pieces`. Bytes that differ from the acknowledged ones are
+    /// reported to `damages`.
     pub fn new(
         object: impl Into<Arc<str>>,
         store: Arc<dyn ByteStore>,
@@ -66,8 +66,7 @@ impl TierBytes {
         }
     }
 
-    /// Streams a range. The stream ends with an error if the store does not give all of it as it was
-    /// acknowledged.
+    /// Streams a range. The stream ends with an error unless the store returns all of it as acknowledged.
     pub fn read(&self, range: ByteRange) -> ByteStream {
         let reading = Reading {
             of: self.clone(),
@@ -88,10 +87,10 @@ impl fmt::Debug for TierBytes {
     }
 }
 
-/// A range of an object that is being read.
+/// An ongoing read of a range of an object.
 struct Reading {
     of: TierBytes,
-    /// The pieces that have not been read, each with the range of its own bytes.
+    /// The pieces still to be read, each with the range to read of it.
     wanted: VecDeque<(Piece, ByteRange)>,
     current: Option<PieceReading>,
 }
@@ -120,20 +119,20 @@ impl Reading {
     }
 }
 
-/// A range of a piece that is being read.
+/// An ongoing read of a range of a piece.
 struct PieceReading {
     piece: Piece,
-    /// The bytes that have not been given.
+    /// The range that has not been returned yet.
     rest: ByteRange,
-    /// The bytes that are asked for: `rest`, and what proves it.
+    /// The end of the range to request: that of `rest`, rounded up to whole chunks.
     asked_end: u64,
     /// `None` for a piece without digests.
     proof: Option<ChunkProof>,
-    /// The store's answer. `None`: it has not been asked.
+    /// The store's response; `None` before the request.
     bytes: Option<ByteStream>,
-    /// Bytes that are proven.
+    /// Verified bytes that have not been returned yet.
     proven: VecDeque<Bytes>,
-    /// The position of the first of them.
+    /// The position of the first of those bytes.
     proven_start: u64,
     may_ask_again: bool,
 }
@@ -168,7 +167,7 @@ impl PieceReading {
         Ok(None)
     }
 
-    /// The next proven bytes of the range.
+    /// Returns the next verified bytes of the range.
     fn give(&mut self) -> Option<Bytes> {
         while let Some(mut bytes) = self.proven.pop_front() {
             let end = self.proven_start + bytes.len() as u64;
@@ -184,7 +183,7 @@ impl PieceReading {
         None
     }
 
-    /// Takes the next bytes of the store's answer.
+    /// Receives the next bytes of the store's response.
     async fn receive(&mut self, store: &dyn ByteStore) -> Result<(), BoxError> {
         if self.bytes.is_none() {
             let range = ByteRange {
@@ -209,7 +208,7 @@ impl PieceReading {
         taken.map_err(|wrong| StoreError::Damaged(wrong.to_string()).into())
     }
 
-    /// Has the rest read once more if the store gave wrong bytes.
+    /// Requests the remaining range once more if the store returned wrong bytes.
     fn ask_again(&mut self, error: BoxError) -> Result<(), BoxError> {
         let is_damaged = matches!(error.downcast_ref(), Some(StoreError::Damaged(_)));
         let proof = self.proof.as_ref().zip(self.piece.digests.as_ref());
@@ -224,7 +223,7 @@ impl PieceReading {
     }
 }
 
-/// The pieces that hold a range, each with the range of its own bytes.
+/// Returns the pieces that overlap a range, each with the range to read of it.
 fn wanted(pieces: &[Piece], range: ByteRange) -> VecDeque<(Piece, ByteRange)> {
     let mut start = 0;
     let mut wanted = VecDeque::new();

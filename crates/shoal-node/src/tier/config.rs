@@ -11,22 +11,22 @@ use shoal_s3::identity::Account;
 /// A tier: a registry that orders dirty names, and a store of the bytes of dirty objects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TierConfig {
-    /// The name that rules call it by; unique.
+    /// The unique name by which rules refer to the tier.
     pub name: String,
-    /// Where the bytes are.
+    /// The store of the bytes.
     pub store: TierStoreConfig,
-    /// Dirty objects never take more room than this.
+    /// Limit on the bytes of dirty objects in the store.
     pub capacity_bytes: u64,
     /// The engine that orders the names.
     pub registry: RegistryConfig,
 }
 
-/// Where a tier keeps bytes.
+/// The store of a tier's bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TierStoreConfig {
-    /// In a folder of this machine, for the nodes of one process.
+    /// A folder on this machine, for the nodes of one process.
     Folder(PathBuf),
-    /// In a bucket of an S3 store.
+    /// A bucket of an S3 store.
     S3(S3StoreConfig),
 }
 
@@ -35,19 +35,19 @@ pub enum TierStoreConfig {
 pub struct S3StoreConfig {
     /// `http://` or `https://` URL of the store, without a path.
     pub endpoint: String,
-    /// Region that signatures name.
+    /// Region for signatures.
     pub region: String,
-    /// The certificates, in PEM, that sign that of the store; `None` for those that the system trusts.
+    /// The CA certificates for the store, in PEM; `None` for those that the system trusts.
     pub ca_file: Option<PathBuf>,
-    /// The account at the store; `None` for that of the AWS chain.
+    /// The account at the store; `None` for the AWS credential chain.
     pub keys: Option<Account>,
-    /// The bucket, which no client writes to.
+    /// The bucket. Clients must not write to it.
     pub bucket: String,
-    /// The storage class of objects of `large_bytes` and more; `None` for the default of the store.
+    /// The storage class of objects of at least `large_bytes`; `None` for the store's default.
     pub class_large: Option<String>,
-    /// The storage class of smaller objects; `None` for the default of the store.
+    /// The storage class of smaller objects; `None` for the store's default.
     pub class_small: Option<String>,
-    /// The size from which an object is large.
+    /// The size at which an object counts as large.
     pub large_bytes: u64,
 }
 
@@ -68,37 +68,37 @@ pub enum RegistryConfig {
 }
 
 impl RegistryConfig {
-    /// The registry of a tier that names none beside its `folder`.
+    /// Returns the default registry of a tier in `folder`.
     pub fn within(folder: &Path) -> Self {
         Self::Embedded(folder.join("registry"))
     }
 }
 
-/// Where etcd is, and how a node proves its identity to it.
+/// The address of etcd and a node's credentials for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EtcdConfig {
-    /// The client URLs of its members, separated by commas.
+    /// The client URLs of the members, separated by commas.
     pub endpoints: String,
-    /// The certificates, in PEM, that sign those of the members; `None` for those that the system trusts.
+    /// The CA certificates for the members, in PEM; `None` for those that the system trusts.
     pub ca_file: Option<PathBuf>,
-    /// A certificate and its key, in PEM, for members that ask for one.
+    /// The client certificate and its key, in PEM, for members that request one.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
-    /// The user, where etcd has users.
+    /// The user, if etcd has authentication enabled.
     pub user: Option<EtcdUser>,
-    /// `--quota-backend-bytes` of its members; `None` for what they say, or their default.
+    /// The members' `--quota-backend-bytes`; `None` for what they report, or their default.
     pub quota_bytes: Option<u64>,
 }
 
 /// A user of etcd.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EtcdUser {
-    /// Its name.
+    /// The name of the user.
     pub name: String,
-    /// The file that holds its password and nothing else.
+    /// The file that holds only the user's password.
     pub password_file: PathBuf,
 }
 
-/// The password of the user of etcd cannot be read.
+/// The password of the etcd user could not be read.
 #[derive(Debug, thiserror::Error)]
 #[error("registry_password_file {} cannot be read: {error}", file.display())]
 pub struct PasswordError {
@@ -109,12 +109,12 @@ pub struct PasswordError {
 }
 
 impl EtcdConfig {
-    /// The settings of the engine for the tier of this name. Several tiers can share one etcd, because
-    /// their keys begin with their names. Reads the password, so it blocks.
+    /// Returns the engine's settings for the tier of this name. Several tiers can share one etcd, because
+    /// their keys are prefixed with the tier's name. Reads the password file, so it blocks.
     ///
     /// # Errors
     ///
-    /// Fails if the password cannot be read.
+    /// The password cannot be read.
     pub fn settings(&self, tier: &str) -> Result<Settings, PasswordError> {
         let user = self.user.as_ref().map(EtcdUser::read).transpose()?;
         Ok(Settings {
@@ -129,7 +129,7 @@ impl EtcdConfig {
 }
 
 impl EtcdUser {
-    /// The name and the password, without the line end that editors append.
+    /// Returns the name and the password, without the newline that editors append.
     fn read(&self) -> Result<(String, Secret), PasswordError> {
         let text = small_file::read_text(&self.password_file).map_err(|error| PasswordError {
             file: self.password_file.clone(),

@@ -1,4 +1,5 @@
-//! Dirty objects with other bytes than were acknowledged, in their tier or as the lake says, for operators.
+//! Records the dirty objects whose bytes, in a tier or at the lake, differ from the acknowledged ones, for
+//! operators.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,36 +10,36 @@ use parking_lot::Mutex;
 use crate::clock;
 use crate::log_throttle::LogThrottle;
 
-/// An object is shown for this time after the last read that failed. A flush that fails is tried again at
-/// least every five minutes.
+/// How long an object is listed after its last failed read. Failed flushes are retried at least every five
+/// minutes.
 const SHOWN: Duration = Duration::from_mins(10);
 
-/// The number of objects that are shown.
+/// Maximum number of objects listed.
 const OBJECTS_MAX: usize = 1000;
 
-/// Damaged objects that this node has met.
+/// The damaged objects that this node has found.
 #[derive(Debug, Default)]
 pub struct Damages {
     objects: Mutex<BTreeMap<Arc<str>, Damage>>,
     lines: LogThrottle,
 }
 
-/// What is wrong with an object.
+/// The damage to an object.
 #[derive(Clone, Debug)]
 pub struct Damage {
-    /// Where the bytes are wrong.
+    /// The location and kind of the wrong bytes.
     pub why: Arc<str>,
-    /// What to do.
+    /// The remedy to show to operators.
     pub hint: &'static str,
     last_seen: Instant,
 }
 
-/// What to do about wrong bytes in a tier.
+/// The remedy for wrong bytes in a tier.
 pub const MEND_TIER: &str = "let the node that took the write flush it from its cache (`shoal flush`), or restore \
                              the piece in the tier's store, or write or delete the object";
 
 impl Damages {
-    /// Notes that an object has other bytes than were acknowledged.
+    /// Records that an object's bytes differ from the acknowledged ones.
     pub fn note(&self, object: &Arc<str>, why: String, hint: &'static str) {
         let now = clock::instant();
         if let Some(unsaid) = self.lines.admit(now) {
@@ -59,12 +60,12 @@ impl Damages {
         }
     }
 
-    /// Forgets an object that the lake has now.
+    /// Removes an object that has reached the lake.
     pub fn forget(&self, object: &str) {
         self.objects.lock().remove(object);
     }
 
-    /// The damaged objects that this node has met not long ago.
+    /// Returns the damaged objects that this node has found recently.
     pub fn objects(&self) -> Vec<(Arc<str>, Damage)> {
         let now = clock::instant();
         let objects = self.objects.lock();

@@ -1,8 +1,8 @@
-//! The digests by which bytes that leave a tier are proven to be those that were acknowledged.
+//! Digests that verify bytes read from a tier against those that were acknowledged.
 //!
-//! A piece is digested in chunks of one size, counted from its start, so a range is proven by the chunks that
-//! hold it, whatever the size of a node's blocks. The digests are CRC-64/NVME, as in the footers of block
-//! files: they find errors, not forgeries by a holder of the store's keys (decision 0040).
+//! A piece is digested in chunks of equal size, counted from its start. A range is verified by the chunks
+//! that contain it, independent of the block size of a node. The digests are CRC-64/NVME, as in the footers
+//! of block files: they detect errors, not forgeries by someone with the store's keys (decision 0040).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use shoal_s3::range::ByteRange;
 
 use super::store::PIECE_BYTES_MAX;
 
-/// The size of a chunk of a piece that is not large. Larger pieces have chunks of twice, four times … the
-/// size. The files of a folder (`folder/piece_file.rs`) have chunks of this size only, and name it.
+/// The chunk size, unless the piece is large. Chunks of larger pieces are two, four, eight … times this size.
+/// Files of a folder (`folder/piece_file.rs`) have chunks of this size only, and record it.
 pub const CHUNK_BYTES: u64 = 256 << 10;
 
-/// The number of digests of one object, and of one part of an upload. A reader gets them with the entry of
-/// the name, so they stay small: 16 KiB. Of an object in more parts than this, each part has one digest.
+/// Maximum number of digests of an object, and of one part of an upload: 16 KiB, because a reader gets them
+/// with the registry entry. An object in more parts than this has one digest for each part.
 pub const DIGESTS_MAX: u64 = 2048;
 
 const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
@@ -31,19 +31,20 @@ pub struct ChunkDigests {
     digests: Arc<[u64]>,
 }
 
-/// Digests a piece while it is written.
+/// Computes the digests of a piece while it is written.
 pub struct ChunkDigester {
     complete: Vec<u64>,
     chunk: Digest,
     size_bytes: u64,
 }
 
-/// Bytes of a piece are not those that were acknowledged.
+/// The bytes in this range of a piece differ from the acknowledged ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bytes {} to {} are not those that were acknowledged", .0.start, .0.end)]
 pub struct WrongBytes(pub ByteRange);
 
-/// Proves the bytes of a piece chunk by chunk. Bytes of a chunk are given only once all of it is proven.
+/// Verifies the bytes of a piece chunk by chunk. The bytes of a chunk are returned only once the whole chunk
+/// is verified.
 pub struct ChunkProof {
     expected: ChunkDigests,
     at: u64,
@@ -52,7 +53,8 @@ pub struct ChunkProof {
 }
 
 impl ChunkDigests {
-    /// The digests of a piece of `size_bytes`. `None` if their number or the size of a chunk cannot be right.
+    /// Creates the digests of a piece of `size_bytes`. Returns `None` if their number or the chunk size is
+    /// invalid.
     pub fn new(size_bytes: u64, chunk_bytes: u64, digests: impl Into<Arc<[u64]>>) -> Option<Self> {
         let digests = digests.into();
         let is_size = chunk_bytes.is_power_of_two() && chunk_bytes <= PIECE_BYTES_MAX.next_power_of_two();
@@ -64,22 +66,23 @@ impl ChunkDigests {
         })
     }
 
-    /// The size of the piece.
+    /// Returns the size of the piece.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// The size of each chunk but the last.
+    /// Returns the size of every chunk but the last.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes
     }
 
-    /// The digests, in order.
+    /// Returns the digests, in order.
     pub fn digests(&self) -> &[u64] {
         &self.digests
     }
 
-    /// The digests of chunks of `chunk_bytes`, a multiple of the size that they have now by a power of two.
+    /// Combines the digests into those of larger chunks. `chunk_bytes` is the present size times a power of
+    /// two.
     #[must_use]
     pub fn coarser(self, chunk_bytes: u64) -> Self {
         if chunk_bytes == self.chunk_bytes {
@@ -102,7 +105,7 @@ impl ChunkDigests {
         }
     }
 
-    /// The smallest range of whole chunks that holds `range`.
+    /// Returns the smallest range of whole chunks that contains `range`.
     pub fn whole_chunks(&self, range: ByteRange) -> ByteRange {
         ByteRange {
             start: range.start - range.start % self.chunk_bytes,
@@ -110,7 +113,7 @@ impl ChunkDigests {
         }
     }
 
-    /// A proof of the bytes from `start` on, where a chunk begins.
+    /// Returns a verifier of the bytes from `start`, which must be the start of a chunk.
     pub fn proof(&self, start: u64) -> ChunkProof {
         ChunkProof {
             expected: self.clone(),
@@ -121,8 +124,8 @@ impl ChunkDigests {
     }
 }
 
-/// The size of chunks with which pieces of these sizes, and chunks of `least_bytes` now, have not too many
-/// digests together.
+/// Returns the smallest chunk size, at least `least_bytes`, at which pieces of these sizes have no more than
+/// [`DIGESTS_MAX`] digests together.
 pub fn chunk_bytes_for(sizes: &(impl Iterator<Item = u64> + Clone), least_bytes: u64) -> u64 {
     let largest = sizes.clone().max().unwrap_or_default();
     let mut chunk_bytes = least_bytes;
@@ -134,7 +137,7 @@ pub fn chunk_bytes_for(sizes: &(impl Iterator<Item = u64> + Clone), least_bytes:
     chunk_bytes
 }
 
-/// The number of chunks of a piece.
+/// Returns the number of chunks of a piece.
 pub fn count(size_bytes: u64, chunk_bytes: u64) -> u64 {
     size_bytes.div_ceil(chunk_bytes)
 }
@@ -150,7 +153,7 @@ impl Default for ChunkDigester {
 }
 
 impl ChunkDigester {
-    /// Takes the next bytes.
+    /// Digests the next bytes.
     pub fn update(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = CHUNK_BYTES - self.size_bytes % CHUNK_BYTES;
@@ -164,14 +167,14 @@ impl ChunkDigester {
         }
     }
 
-    /// The digests of all bytes, at most [`DIGESTS_MAX`].
+    /// Returns the digests of all bytes, at most [`DIGESTS_MAX`].
     pub fn finish(self) -> ChunkDigests {
         let digests = self.chunks();
         let chunk_bytes = chunk_bytes_for(&std::iter::once(digests.size_bytes), CHUNK_BYTES);
         digests.coarser(chunk_bytes)
     }
 
-    /// The digests of all bytes in chunks of [`CHUNK_BYTES`], whatever their number.
+    /// Returns the digests of all bytes in chunks of [`CHUNK_BYTES`], without a limit on their number.
     pub fn chunks(mut self) -> ChunkDigests {
         if !self.size_bytes.is_multiple_of(CHUNK_BYTES) {
             self.end_chunk();
@@ -190,16 +193,17 @@ impl ChunkDigester {
 }
 
 impl ChunkProof {
-    /// The position behind the bytes that are proven.
+    /// Returns the position after the verified bytes.
     pub fn proven_end(&self) -> u64 {
         self.at - self.held.iter().map(|bytes| bytes.len() as u64).sum::<u64>()
     }
 
-    /// Takes the next bytes of the piece, and gives those that are proven with them.
+    /// Takes the next bytes of the piece, and appends those that can now be verified to `proven`.
     ///
     /// # Errors
     ///
-    /// Fails if a chunk, which this completes, is not the acknowledged one. Chunks before it are given.
+    /// A chunk that these bytes complete differs from the acknowledged one. The chunks before it are
+    /// appended.
     pub fn take(&mut self, mut bytes: Bytes, proven: &mut VecDeque<Bytes>) -> Result<(), WrongBytes> {
         let ChunkDigests {
             size_bytes,
@@ -256,7 +260,7 @@ mod tests {
             .collect()
     }
 
-    /// The bytes that are given of a piece from `start` on, and whether all are proven.
+    /// Returns the verified bytes of a piece from `start`, and the outcome.
     fn proven(digests: &ChunkDigests, bytes: &[u8], start: u64) -> (Vec<u8>, Result<(), WrongBytes>) {
         let (mut proof, mut given) = (digests.proof(start), VecDeque::new());
         let mut pieces = bytes.chunks(100_000).map(Bytes::copy_from_slice);
@@ -308,7 +312,7 @@ mod tests {
         assert_eq!(of(&[DIGESTS_MAX * CHUNK_BYTES]), CHUNK_BYTES);
         assert_eq!(of(&[DIGESTS_MAX * CHUNK_BYTES + 1]), 2 * CHUNK_BYTES);
         assert_eq!(of(&[5 << 30]), 4 << 20);
-        // One digest each.
+        // One digest for each part.
         assert_eq!(of(&vec![8 << 20; 10_000]), 8 << 20);
     }
 

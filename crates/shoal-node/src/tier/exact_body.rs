@@ -1,4 +1,4 @@
-//! A body of exactly the announced length.
+//! A body that has exactly the announced length.
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -7,8 +7,8 @@ use futures_util::stream::{self, BoxStream, Fuse};
 use super::store::{ByteStream, WrongLength};
 use crate::endpoint::BoxError;
 
-/// Passes on a body of `size_bytes` bytes. The last bytes are held back until the body has ended, so that a
-/// store never receives all bytes of a body that fails at its end.
+/// Passes a body of `size_bytes` through. Withholds the last bytes until the body has ended, so that a store
+/// never receives all bytes of a body that fails at its end.
 ///
 /// The stream fails with the body's error, or with [`WrongLength`].
 pub(super) fn exactly(size_bytes: u64, body: ByteStream) -> ByteStream {
@@ -65,7 +65,7 @@ mod tests {
 
     use super::{BoxError, exactly};
 
-    /// Returns the bytes that came, and the error.
+    /// Returns the bytes that were passed through, and the error.
     async fn pass(size_bytes: u64, body: &[Result<&'static str, &'static str>]) -> (String, Option<String>) {
         let body: Vec<Result<Bytes, BoxError>> = body
             .iter()

@@ -1,7 +1,7 @@
-//! A store of bytes in a folder: one file for each piece, with checksums that every read verifies.
+//! A store of bytes in a folder: one file for each piece, with checksums that are verified on every read.
 //!
-//! A piece is written under a temporary name, made durable, and then renamed: a crash leaves it complete or
-//! not there at all.
+//! A piece is written under a temporary name, synced, and then renamed: after a crash it is either complete
+//! or absent.
 
 mod layout;
 mod piece_file;
@@ -33,35 +33,35 @@ use super::store::{
 };
 use crate::endpoint::BoxError;
 
-/// Bytes of a body that are gathered before a thread writes them.
+/// Number of bytes to collect from a body before a thread writes them.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Small pieces of a body are joined in a buffer of this size.
+/// Size of the buffer in which small frames of a body are joined.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// Decides whether an operation fails before it reaches the file system. Tests use it to make disks fail.
+/// Decides if an operation fails before it reaches the file system. Tests use it to simulate failing disks.
 pub type FolderFault = dyn Fn(FolderOp) -> io::Result<()> + Send + Sync;
 
-/// A folder that keeps pieces.
+/// A store of pieces in a folder.
 pub struct FolderStore {
     layout: Arc<Layout>,
 }
 
 impl FolderStore {
-    /// Opens the store in a folder, and creates it if it is new. Removes what a crash left behind.
+    /// Opens the store in a folder, which is created if it does not exist. Removes what a crash left behind.
     ///
     /// # Errors
     ///
-    /// Fails if the folder cannot be created, read or written.
+    /// The folder cannot be created, read or written.
     pub async fn open(folder: PathBuf) -> Result<Self, ProbeError> {
         Self::open_with_fault(folder, None).await
     }
 
-    /// Opens the store like [`open`](Self::open); its operations fail when `fault` says so.
+    /// Like [`open`](Self::open), with operations that fail when `fault` returns an error.
     ///
     /// # Errors
     ///
-    /// Fails if the folder cannot be created, read or written.
+    /// The folder cannot be created, read or written.
     pub async fn open_with_fault(
         folder: PathBuf,
         fault: Option<Arc<FolderFault>>,
@@ -115,7 +115,8 @@ impl FolderStore {
         Ok(piece.stream(range))
     }
 
-    /// Reads and writes all bytes: this verifies them, and the description of a piece depends on its key.
+    /// Copies by reading and rewriting all bytes: this verifies them, and the tail of a piece depends on its
+    /// key.
     async fn copy_piece(&self, from: &str, to: &str, size_bytes: u64) -> Result<(), StoreError> {
         check_copy(from, to, size_bytes)?;
         let piece = self.stored_piece(from).await?;
@@ -213,7 +214,7 @@ impl ByteStore for FolderStore {
         to: &'a str,
         expected: PieceSum,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        // Its files have digests of their own.
+        // No MD5 is needed: the files have checksums of their own.
         self.copy_piece(from, to, expected.size_bytes).boxed()
     }
 
@@ -221,7 +222,7 @@ impl ByteStore for FolderStore {
         self.remove_pieces(keys).boxed()
     }
 
-    /// Reads the names of all pieces for each page: large pages are cheaper than small ones.
+    /// Every page reads the names of all pieces, so large pages are cheaper than small ones.
     fn list<'a>(
         &'a self,
         after: Option<&'a str>,
@@ -249,7 +250,7 @@ impl fmt::Debug for FolderStore {
     }
 }
 
-/// A piece that has a temporary name; it is removed unless it is published.
+/// A piece under a temporary name. Dropping it removes the file unless it was published.
 struct NewPiece {
     layout: Arc<Layout>,
     path: PathBuf,
@@ -312,8 +313,8 @@ impl Drop for NewPiece {
     }
 }
 
-/// A [`NewPiece`] in the hands of a future, which may be dropped: its file is removed on a thread that may
-/// wait for the disk.
+/// A [`NewPiece`] that belongs to a future. If the future is dropped, the file is removed on a thread that
+/// may block on the disk.
 struct Unfinished(Option<NewPiece>);
 
 impl Unfinished {
@@ -325,7 +326,7 @@ impl Unfinished {
         self.0.take().expect("only taken here and when dropped")
     }
 
-    /// Does one step of the work. A piece whose step fails is removed.
+    /// Runs one step on a blocking thread. A piece whose step fails is removed.
     async fn change<T: Send + 'static>(
         self,
         step: impl FnOnce(NewPiece) -> Result<T, StoreError> + Send + 'static,
@@ -335,7 +336,7 @@ impl Unfinished {
     }
 
     async fn discard(self) {
-        // The piece is removed by being dropped, there or here.
+        // Dropping the piece, on either thread, removes it.
         let _ = self.change(|_| Ok(())).await;
     }
 }
@@ -350,7 +351,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// An open piece whose description is right.
+/// An open piece whose tail has been verified.
 struct StoredPiece {
     layout: Arc<Layout>,
     file: File,
@@ -382,7 +383,7 @@ impl StoredPiece {
         })
     }
 
-    /// The bytes of a range, which lies within the piece.
+    /// Streams a range, which must lie within the piece.
     fn stream(self, range: ByteRange) -> ByteStream {
         let reading = Reading {
             piece: Arc::new(self),
@@ -403,7 +404,7 @@ impl StoredPiece {
     }
 }
 
-/// A range of a piece, read one chunk at a time.
+/// An ongoing read of a range of a piece, one chunk at a time.
 struct Reading {
     piece: Arc<StoredPiece>,
     rest: ByteRange,
@@ -425,7 +426,7 @@ impl Reading {
     }
 }
 
-/// Takes the next bytes of a body, as many as one thread writes at once. Returns none at its end.
+/// Returns the next bytes of a body, as many as one thread writes at once; empty at its end.
 async fn next_batch(body: &mut ByteStream) -> Result<Vec<Bytes>, BoxError> {
     let (mut batch, mut batch_bytes) = (Vec::new(), 0);
     while batch_bytes < BATCH_BYTES
@@ -444,7 +445,7 @@ fn list(layout: &Layout, after: Option<&str>, limit: usize) -> io::Result<KeyPag
         if after.is_none_or(|after| *key > *after) {
             first.push(key);
             if first.len() > limit {
-                // The greatest of them comes on a later page.
+                // Drop the greatest key: it belongs to a later page.
                 first.pop();
                 is_last = false;
             }
@@ -453,7 +454,7 @@ fn list(layout: &Layout, after: Option<&str>, limit: usize) -> io::Result<KeyPag
     let now = layout.now()?;
     let mut pieces = Vec::with_capacity(first.len());
     for key in first.into_sorted_vec() {
-        // A piece may be removed at any time.
+        // The piece may have been removed concurrently.
         if let Some(metadata) = layout.metadata(&key)? {
             pieces.push(ListedPiece {
                 key: key.into(),
@@ -465,11 +466,11 @@ fn list(layout: &Layout, after: Option<&str>, limit: usize) -> io::Result<KeyPag
     Ok(KeyPage { pieces, is_last })
 }
 
-/// Whether files in a folder are kept in memory only.
+/// Returns true if files in a folder are kept in memory only.
 ///
 /// # Errors
 ///
-/// Fails if the folder cannot be examined.
+/// The folder cannot be examined.
 pub fn is_in_memory(folder: &Path) -> io::Result<bool> {
     const TMPFS: i64 = 0x0102_1994;
     const RAMFS: i64 = 0x8584_58f6;
@@ -485,7 +486,7 @@ fn damaged(damage: Damage) -> StoreError {
     StoreError::Damaged(damage.to_string())
 }
 
-/// Tells what an error of the file system means for the caller.
+/// Converts a file system error to the store's error.
 fn failed(action: &str, error: &io::Error) -> StoreError {
     let message = format!("cannot {action}: {error}");
     match error.kind() {
@@ -496,7 +497,7 @@ fn failed(action: &str, error: &io::Error) -> StoreError {
     }
 }
 
-/// Runs work that may wait for the disk on a thread where waiting does no harm.
+/// Runs work that may block on the disk on a blocking thread.
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {

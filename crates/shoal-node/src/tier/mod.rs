@@ -1,7 +1,7 @@
-//! Durable tiers: where objects that are written back are until the lake has them.
+//! Durable tiers: the storage of written-back objects until they are at the lake.
 //!
-//! A [`ByteStore`] keeps immutable pieces. The registry of dirty names (`shoal-registry`) says which pieces
-//! make an object; a store knows nothing of names.
+//! A [`ByteStore`] holds immutable pieces. The registry of dirty names (`shoal-registry`) records which
+//! pieces an object consists of; a store does not know names.
 
 mod bytes;
 mod config;

@@ -1,5 +1,4 @@
-//! The probe of a store: a piece is written, read, listed and removed as any other. A second probe copies
-//! one.
+//! Probes of a store. One writes, reads, lists and removes a piece; a second one copies a piece.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -21,14 +20,14 @@ const RANGE: ByteRange = ByteRange {
     end: 5096,
 };
 
-/// The advice to the operator of a store that does not copy.
+/// The remedy to show to operators of a store that does not copy.
 const HINT_ON_COPIES: &str = "copies and renames below the rules of this tier wait for the lake, which gets their sources \
      first; let the node's account copy within the bucket, or use a store that has CopyObject, and restart the node";
 
-/// A piece that was just written is not older than this.
+/// A piece that was just written must not appear older than this.
 const AGE_MAX: Duration = Duration::from_mins(10);
 
-/// Writes a piece, reads a range of it, lists and removes it. `place` names the store for the operator.
+/// Writes a piece, reads a range of it, lists it and removes it. `place` names the store in messages.
 pub(super) async fn probe_piece(store: &dyn ByteStore, place: &str) -> Result<(), ProbeError> {
     let key: Arc<str> = new_key().into();
     let bytes = new_bytes();
@@ -49,7 +48,7 @@ pub(super) async fn probe_piece(store: &dyn ByteStore, place: &str) -> Result<()
     }
 }
 
-/// Writes a piece, copies it, removes it, and reads the copy.
+/// Writes a piece, copies it, removes the original, and reads the copy.
 pub(super) async fn probe_copy(store: &dyn ByteStore, place: &str) -> Result<(), ProbeError> {
     let [from, to] = [(); 2].map(|()| Arc::<str>::from(new_key()));
     let bytes = new_bytes();
@@ -62,7 +61,7 @@ pub(super) async fn probe_copy(store: &dyn ByteStore, place: &str) -> Result<(),
         };
         let copied = store.copy(&from, &to, sum).await;
         copied.map_err(|error| uncopied(unusable(place, "does not copy a piece", &error)))?;
-        // The source of a rename goes. A copy that is a link to it would go, too.
+        // A rename removes its source. A copy that is only a link to it would be lost.
         let removed = store.remove(std::slice::from_ref(&from)).await;
         removed.map_err(|error| unusable(place, "does not remove a piece", &error))?;
         let place = format!("{place} says that it has copied a piece, and then");
@@ -74,7 +73,7 @@ pub(super) async fn probe_copy(store: &dyn ByteStore, place: &str) -> Result<(),
     removed.map_err(|error| unusable(place, "does not remove a piece", &error))
 }
 
-/// Says what an error of a copy means to the operator.
+/// Adds to an error of a copy what it means to the operator.
 fn uncopied(error: ProbeError) -> ProbeError {
     if error.is_outage {
         return error;
@@ -119,7 +118,7 @@ async fn check_listed(store: &dyn ByteStore, place: &str, key: &str) -> Result<(
     }
 }
 
-/// A key that no other piece has.
+/// Returns a key that no other piece has.
 pub(super) fn new_key() -> String {
     let since_epoch = clock::utc_now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let random = u128::from(chance::bits()) << 64 | u128::from(chance::bits());
@@ -129,18 +128,18 @@ pub(super) fn new_key() -> String {
     )
 }
 
-/// Bytes that no earlier probe has written.
+/// Returns random bytes, which no earlier probe has written.
 pub(super) fn new_bytes() -> Bytes {
     let words = (0..PIECE_BYTES / 8).flat_map(|_| chance::bits().to_le_bytes());
     words.collect()
 }
 
-/// The bytes as the body of a piece.
+/// Returns the bytes as the body of a piece.
 pub(super) fn body(bytes: &Bytes) -> ByteStream {
     stream::iter([Ok(bytes.clone())]).boxed()
 }
 
-/// Tells the operator about an error of the store.
+/// Returns the error for a store that failed an operation, with a hint for the operator.
 pub(super) fn unusable(place: &str, problem: &str, error: &StoreError) -> ProbeError {
     let hint = match error {
         StoreError::Full(_) => "make room, or raise the quota",
@@ -159,7 +158,7 @@ pub(super) fn unusable(place: &str, problem: &str, error: &StoreError) -> ProbeE
     }
 }
 
-/// Tells the operator that a piece of the probe was not written.
+/// Returns the error for a probe whose piece was not written.
 pub(super) fn not_written(place: &str, problem: &str, error: PutError) -> ProbeError {
     match error {
         PutError::Store(error) => unusable(place, problem, &error),
@@ -175,7 +174,7 @@ fn broken(place: &str, problem: &str) -> ProbeError {
     }
 }
 
-/// The error of a read that asks for more than a piece has: the piece is not what its reader was promised.
+/// Returns the error for a read beyond the end of a piece: the piece is shorter than its entry says.
 pub(super) fn beyond_the_piece(range: ByteRange, size_bytes: u64) -> StoreError {
     StoreError::Damaged(format!(
         "it has {size_bytes} bytes, and bytes {} to {} were asked for",

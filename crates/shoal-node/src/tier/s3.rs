@@ -1,8 +1,8 @@
 //! A store of bytes in a bucket of an S3 store: one object for each piece.
 //!
-//! A body passes only once, so no checksum of it can precede it. Its chunks are signed one by one instead,
-//! and the ETag of the store's answer is compared with the MD5 of the bytes that were sent: Ceph, MinIO and
-//! versitygw all return one for a single PUT. That the store returns the same bytes later is its promise.
+//! A body can be read only once, so its checksum cannot precede it. Instead its chunks are signed one by one,
+//! and the ETag in the store's response is compared with the MD5 of the bytes sent: Ceph, MinIO and versitygw
+//! all return the MD5 for a single PUT. The node relies on the store to return the same bytes later.
 
 mod answer;
 mod bucket;
@@ -38,39 +38,39 @@ use crate::endpoint::{BoxError, Endpoint, LakeBody, RepeatableGet};
 /// Up to this many pieces are removed one by one.
 const SINGLE_REMOVALS_MAX: usize = 3;
 
-/// S3 removes at most this many objects with one request.
+/// Maximum number of objects that S3 removes with one request.
 const BATCH_KEYS: usize = 1_000;
 
-/// Removals in flight at the same time.
+/// Maximum number of removals in flight.
 const REMOVALS: usize = 8;
 
-/// Removing a batch must not take longer. The endpoint itself allows for copies of large objects.
+/// Time limit of a batch removal. The endpoint's own limit allows for copies of large objects.
 const BATCH_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The copy is of the piece that the node asked about, or there is none.
+/// Ensures that the copied piece is the one that was checked before.
 const IF_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source-if-match");
 
 const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class");
 
-/// The storage classes of pieces. Without one, the store uses its default.
+/// The storage classes of pieces. Where none is given, the store uses its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorageClasses {
     /// For pieces of at least `large_bytes`.
     pub large: Option<String>,
     /// For all others.
     pub small: Option<String>,
-    /// The length in bytes at which a piece is large.
+    /// The size in bytes at which a piece counts as large.
     pub large_bytes: u64,
 }
 
-/// A bucket that keeps pieces.
+/// A store of pieces in a bucket.
 pub struct S3Store {
     bucket: Arc<Bucket>,
     classes: StorageClasses,
 }
 
 impl S3Store {
-    /// Keeps pieces in a bucket of `endpoint`. The endpoint's own account signs.
+    /// Stores pieces in a bucket of `endpoint`, with the endpoint's own account.
     pub fn new(endpoint: Arc<Endpoint>, bucket: &str, classes: StorageClasses) -> Self {
         Self {
             bucket: Arc::new(Bucket::new(endpoint, bucket)),
@@ -86,7 +86,7 @@ impl S3Store {
         Ok(md5)
     }
 
-    /// Writes a piece in a storage class. Returns the head of the store's answer, and the MD5 of the piece.
+    /// Writes a piece in a storage class. Returns the head of the store's response, and the MD5 of the piece.
     async fn put_as(
         &self,
         class: Option<&str>,
@@ -121,7 +121,7 @@ impl S3Store {
             check_confirmed(received, &etag::of_md5(&md5))?;
             Ok(md5)
         });
-        // Either the piece is right, or it is removed before the caller hears of it.
+        // From here on, the piece is either correct or removed below.
         unconfirmed.is_confirmed = true;
         match confirmed {
             Ok(md5) => Ok((head, md5)),
@@ -162,7 +162,7 @@ impl S3Store {
         Ok(stream::try_unfold(arriving, Arriving::next).boxed())
     }
 
-    /// HTTP has no empty range, so the store is only asked whether the piece is there.
+    /// HTTP has no empty range, so the store is only asked if the piece exists.
     async fn open_empty(&self, key: &str, range: ByteRange) -> Result<ByteStream, StoreError> {
         let (size_bytes, _) = self.describe(key).await?;
         if range.start > range.end || range.end > size_bytes {
@@ -171,7 +171,7 @@ impl S3Store {
         Ok(stream::empty().boxed())
     }
 
-    /// Asks for the length of a piece, and for its ETag.
+    /// Returns the length of a piece, and its ETag.
     async fn describe(&self, key: &str) -> Result<(u64, Option<HeaderValue>), StoreError> {
         let request = self.bucket.get(Method::HEAD, key, HeaderMap::new());
         let answer = self.bucket.endpoint().send(request).await;
@@ -182,8 +182,9 @@ impl S3Store {
         Ok((length, strong_etag(answer.headers()).cloned()))
     }
 
-    /// Has the store copy a piece. The bytes do not pass the node. Their ETag was compared with their MD5
-    /// when they were written, so an equal one says that the store has copied them.
+    /// Has the store copy a piece, without its bytes passing through the node. The source's ETag was compared
+    /// with the MD5 of its bytes when they were written, so an equal ETag shows that the same bytes were
+    /// copied.
     async fn copy_piece(&self, from: &str, to: &str, expected: PieceSum) -> Result<(), StoreError> {
         let PieceSum { size_bytes, md5 } = expected;
         check_copy(from, to, size_bytes)?;
@@ -208,7 +209,7 @@ impl S3Store {
         let answer = self.bucket.endpoint().send(self.bucket.copy(from, to, headers));
         let (head, body) = read(answer.await.map_err(|error| failed(&error))?).await?;
         if !head.status.is_success() {
-            // A store keeps nothing of what it refuses.
+            // A store keeps nothing of a request that it refuses.
             unconfirmed.is_confirmed = head.status.is_client_error();
             return Err(refused(head.status, &body));
         }
@@ -237,13 +238,13 @@ impl S3Store {
         first_error
     }
 
-    /// Removes pieces with one request. Returns those that the store did not confirm.
+    /// Removes pieces with one request. Returns those whose removal the store did not confirm.
     async fn remove_batch(&self, keys: &[Arc<str>]) -> Result<Vec<Arc<str>>, StoreError> {
         let answer = tokio::time::timeout(BATCH_TIMEOUT, self.bucket.delete_many(keys)).await;
         let answer = match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(error @ (StoreError::Unavailable(_) | StoreError::Full(_)))) => return Err(error),
-            // Some stores only remove objects one by one.
+            // Some stores only support single removals.
             Ok(Err(_)) => return Ok(keys.to_vec()),
             Err(_) => {
                 let seconds = BATCH_TIMEOUT.as_secs();
@@ -272,7 +273,7 @@ impl S3Store {
         let mut first_error = Ok(());
         while let Some(removed) = removals.next().await {
             first_error = first_error.and(removed);
-            // A store that does not answer is not asked a thousand times.
+            // If the store does not answer, the remaining requests would fail too.
             if matches!(first_error, Err(StoreError::Unavailable(_))) {
                 break;
             }
@@ -368,7 +369,7 @@ impl fmt::Debug for S3Store {
 }
 
 impl StorageClasses {
-    /// Returns the class of a piece of this length.
+    /// Returns the storage class of a piece of this size.
     fn of(&self, size_bytes: u64) -> Option<&str> {
         if size_bytes >= self.large_bytes {
             self.large.as_deref()
@@ -378,19 +379,19 @@ impl StorageClasses {
     }
 }
 
-/// A piece that the store has perhaps received and not confirmed. Nobody will ever read it, so it is removed
-/// if the write ends here. A store that commits it only later keeps it until it is swept.
+/// A piece that the store may have received but has not confirmed. No entry will name it, so it is removed if
+/// the write ends here. If the store commits it later still, a sweep removes it.
 struct Unconfirmed<'a> {
     bucket: &'a Arc<Bucket>,
     key: &'a str,
-    /// How far its body has come. A copy has none.
+    /// The progress of its body; `None` for a copy.
     progress: Option<&'a Progress>,
     is_confirmed: bool,
 }
 
 impl Drop for Unconfirmed<'_> {
     fn drop(&mut self) {
-        // A store keeps nothing of a request that breaks off before its end.
+        // A store keeps nothing of a request whose body ends early.
         let is_broken_off = self.progress.is_some_and(|progress| progress.md5().is_none());
         if self.is_confirmed || is_broken_off {
             return;
@@ -407,7 +408,7 @@ impl Drop for Unconfirmed<'_> {
     }
 }
 
-/// A body that must have exactly the bytes that were asked for.
+/// A body that must have exactly the requested length.
 struct Arriving {
     body: LakeBody,
     missing_bytes: u64,
@@ -431,7 +432,7 @@ impl Arriving {
     }
 }
 
-/// Returns an answer that is no error.
+/// Returns the response unless it is an error.
 async fn checked(answer: Response<LakeBody>) -> Result<Response<LakeBody>, StoreError> {
     if answer.status().is_success() {
         return Ok(answer);
@@ -440,7 +441,7 @@ async fn checked(answer: Response<LakeBody>) -> Result<Response<LakeBody>, Store
     Err(refused(head.status, &body))
 }
 
-/// Checks that the bytes of an answer are those of the range. Returns the length of the piece.
+/// Checks that a response carries the requested range. Returns the length of the piece.
 fn check_range(head: &response::Parts, range: ByteRange) -> Result<u64, StoreError> {
     let refused = |problem: &str| Err(StoreError::Refused(problem.into()));
     if head.status != StatusCode::PARTIAL_CONTENT {
@@ -456,7 +457,7 @@ fn check_range(head: &response::Parts, range: ByteRange) -> Result<u64, StoreErr
     }
 }
 
-/// Checks that the store has received the bytes that were sent, by the ETags of both.
+/// Compares the ETag that the store returned with the one of the bytes that were sent.
 fn check_confirmed(received: Option<&str>, sent: &str) -> Result<(), StoreError> {
     let unquoted = |etag: &str| etag.trim_matches('"').to_ascii_lowercase();
     if received.map(unquoted) == Some(unquoted(sent)) {
@@ -472,7 +473,7 @@ fn unsaid(what: &str) -> StoreError {
     StoreError::Refused(format!("it does not tell {what} of a piece"))
 }
 
-/// Returns the ETag, if it promises equal bytes.
+/// Returns the ETag if it is a strong one.
 fn strong_etag(headers: &HeaderMap) -> Option<&HeaderValue> {
     let etag = headers.get(ETAG);
     etag.filter(|etag| etag.as_bytes().starts_with(b"\""))

@@ -11,43 +11,42 @@ use shoal_s3::range::ByteRange;
 
 use crate::endpoint::BoxError;
 
-/// The largest piece. It is the largest object that S3 takes in one PUT.
+/// The largest piece, which is the largest object that S3 accepts in one PUT.
 pub const PIECE_BYTES_MAX: u64 = 5 << 30;
 
-/// Number of characters of the longest key. With it, a key fits into the name of a file.
+/// Maximum number of characters in a key, so that it fits in a file name.
 pub const KEY_CHARS_MAX: usize = 200;
 
-/// The bytes of a piece, on their way into a store or out of it. An error ends the stream; on the way out the
-/// box holds a [`StoreError`].
+/// The bytes of a piece that is written or read. An error ends the stream; when reading, the box holds a
+/// [`StoreError`].
 pub type ByteStream = BoxStream<'static, Result<Bytes, BoxError>>;
 
 /// The MD5 of a piece.
 pub type PieceMd5 = [u8; 16];
 
-/// What is known of a piece that is to be copied.
+/// The known properties of a piece to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct PieceSum {
-    /// Its length in bytes.
+    /// The length in bytes.
     pub size_bytes: u64,
-    /// Its MD5, if it is known: a store that names pieces by their MD5 must name this one so.
+    /// The MD5, if it is known. A store whose ETags are MD5s must then report this one.
     pub md5: Option<PieceMd5>,
 }
 
-/// Keeps the bytes of dirty objects.
+/// Stores the bytes of dirty objects.
 ///
-/// Each key is written once: it ends in a ULID and is never used again, not even after a failed
+/// Each key is written once: it ends in a ULID and is never reused, not even after a failed
 /// [`put`](Self::put).
 pub trait ByteStore: fmt::Debug + Send + Sync {
-    /// Keeps `size_bytes` bytes under a new key. Once this returns `Ok`, they survive a crash and a power
-    /// loss, as far as the store promises. Returns their MD5, which the object's ETag needs: stores that are
-    /// asked by S3 compute it in any case.
+    /// Stores `size_bytes` bytes under a new key. Once this returns `Ok`, they survive a crash and a power
+    /// failure, as far as the store guarantees that. Returns their MD5, which the object's ETag needs: an S3
+    /// store has to compute it in any case.
     ///
     /// # Errors
     ///
-    /// Fails if the body fails, if it is shorter or longer than `size_bytes`, or if the store does not keep
-    /// it. No reader finds an incomplete piece under the key then. If the store fails after it has received
-    /// the whole body, or the caller drops the future at that time, a complete piece may remain;
-    /// [`list`](Self::list) finds it.
+    /// The body fails, is shorter or longer than `size_bytes`, or the store does not store it. No reader then
+    /// finds an incomplete piece under the key. If the store fails after it has received the whole body, or
+    /// the caller drops the future at that point, a complete piece may remain; [`list`](Self::list) finds it.
     fn put<'a>(
         &'a self,
         key: &'a str,
@@ -55,22 +54,22 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
         body: ByteStream,
     ) -> BoxFuture<'a, Result<PieceMd5, PutError>>;
 
-    /// Returns the bytes of a range of the piece under a key. Dropping the stream ends the work for it.
+    /// Returns a range of the piece under a key. Dropping the stream cancels the read.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreError::Missing`] if there is no such piece, and if the range does not lie within it.
-    /// The stream ends with an error rather than with wrong or missing bytes.
+    /// Fails with [`StoreError::Missing`] if there is no such piece, and fails if the range does not lie
+    /// within it. The stream ends with an error instead of wrong or missing bytes.
     fn get<'a>(&'a self, key: &'a str, range: ByteRange) -> BoxFuture<'a, Result<ByteStream, StoreError>>;
 
-    /// Keeps the bytes of a piece, of which `expected` is known, under a new key, too. Once this returns
-    /// `Ok`, they are as safe as those of a [`put`](Self::put), and they are the bytes that were written.
+    /// Copies a piece with the properties `expected` to a new key. Once this returns `Ok`, the copy has the
+    /// bytes that were written and is as durable as after a [`put`](Self::put).
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreError::Missing`] if there is no such piece, with [`StoreError::Damaged`] if it has
-    /// another length or other bytes, and if the store does not keep the copy. No reader finds an incomplete
-    /// piece under the new key then. A complete one may remain, also if the caller drops the future;
+    /// Fails with [`StoreError::Missing`] if there is no such piece, with [`StoreError::Damaged`] if its
+    /// length or bytes differ, and if the store does not store the copy. No reader then finds an incomplete
+    /// piece under the new key. A complete one may remain, also if the caller drops the future;
     /// [`list`](Self::list) finds it.
     fn copy<'a>(
         &'a self,
@@ -83,37 +82,35 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Fails if any of the pieces may remain. The others are removed all the same, unless the store does not
-    /// answer.
+    /// Some of the pieces may remain. The others are removed all the same, unless the store does not answer.
     fn remove<'a>(&'a self, keys: &'a [Arc<str>]) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Lists at most `limit` pieces whose keys are greater than `after`, ascending by the bytes of the keys.
+    /// Lists at most `limit` pieces with keys greater than `after`, in ascending byte order of the keys.
     fn list<'a>(&'a self, after: Option<&'a str>, limit: usize)
     -> BoxFuture<'a, Result<KeyPage, StoreError>>;
 
-    /// Checks that the store can do what a tier needs: writes a piece, reads a range of it, lists and removes
-    /// it.
+    /// Checks that the store supports what a tier needs: writes a piece, reads a range of it, lists and
+    /// removes it.
     ///
     /// # Errors
     ///
-    /// Fails if the store cannot do this, and if it is set up so that it would lose pieces or keep removed
-    /// ones.
+    /// The store fails one of these, or has settings with which it would lose pieces or keep removed ones.
     fn probe(&self) -> BoxFuture<'_, Result<(), ProbeError>>;
 
-    /// Checks that the store [copies](Self::copy) a piece, and that the copy outlives its source. A store
-    /// that does not can be a tier nevertheless, and then the lake makes all copies.
+    /// Checks that the store can [copy](Self::copy) a piece, and that the copy outlives its source. A store
+    /// that cannot is still usable as a tier; the lake then makes all copies.
     ///
     /// # Errors
     ///
-    /// Fails if the store does not do this, or does not answer.
+    /// The store cannot copy, or does not answer.
     fn probe_copy(&self) -> BoxFuture<'_, Result<(), ProbeError>>;
 
     /// Checks that a store that has passed [`probe`](Self::probe) still writes, reads, lists and removes
-    /// pieces. Its settings and storage classes are not looked at.
+    /// pieces. Does not check its settings and storage classes.
     ///
     /// # Errors
     ///
-    /// Fails if the store does not do this.
+    /// The store fails one of these.
     fn check(&self) -> BoxFuture<'_, Result<(), ProbeError>>;
 }
 
@@ -122,25 +119,25 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
 pub struct KeyPage {
     /// The pieces, ascending by key.
     pub pieces: Vec<ListedPiece>,
-    /// Whether no piece has a key greater than those of this page. The last page may be empty.
+    /// True if no piece has a greater key than those of this page. The last page may be empty.
     pub is_last: bool,
 }
 
-/// A piece as a listing shows it.
+/// A piece in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedPiece {
-    /// Its key.
+    /// The key of the piece.
     pub key: Arc<str>,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub size_bytes: u64,
     /// The time since it was written, by the store's own clock.
     pub age: Duration,
 }
 
-/// Why a piece was not kept.
+/// The reason why a piece was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum PutError {
-    /// The body's own error, or its length is wrong.
+    /// The body failed, or has the wrong length.
     #[error("the body of the piece failed: {0}")]
     Body(#[source] BoxError),
     /// The store failed.
@@ -148,18 +145,18 @@ pub enum PutError {
     Store(#[from] StoreError),
 }
 
-/// The length of a body is not the announced one.
+/// The length of a body differs from the announced one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WrongLength {
     /// The body ended early.
     #[error("the body ended after {got_bytes} of {size_bytes} bytes")]
     Short {
-        /// The number of bytes that came.
+        /// The number of bytes received.
         got_bytes: u64,
         /// The announced number.
         size_bytes: u64,
     },
-    /// The body went on.
+    /// The body did not end at the announced length.
     #[error("the body has more than the announced {size_bytes} bytes")]
     Long {
         /// The announced number.
@@ -167,39 +164,39 @@ pub enum WrongLength {
     },
 }
 
-/// Why a store did not do what it was asked to do. No message contains a credential.
+/// The reason why a store did not carry an operation out. No message contains a credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// There is no piece under this key.
     #[error("the store has no such piece")]
     Missing,
-    /// The piece is there, but its bytes are not those that were written.
+    /// The piece exists, but its bytes differ from those that were written.
     #[error("the piece is damaged: {0}")]
     Damaged(String),
     /// The store has no room left.
     #[error("the store is full: {0}")]
     Full(String),
-    /// The store does not answer, or fails for the moment.
+    /// The store does not answer, or has a transient failure.
     #[error("the store is not available: {0}")]
     Unavailable(String),
-    /// The store refuses, and would refuse again.
+    /// The store refuses the operation, and would refuse it again.
     #[error("the store refuses: {0}")]
     Refused(String),
 }
 
-/// Why a store cannot be a tier, or not copy, for the operator.
+/// The reason why a store cannot be a tier, or cannot copy, for operators.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}\nhint: {hint}")]
 pub struct ProbeError {
-    /// Whether the store may pass later as it is: it does not answer now, or has no room.
+    /// True if the store may pass later without changes: it does not answer, or has no room.
     pub is_outage: bool,
-    /// The problem, in words.
+    /// The problem, as a sentence.
     pub problem: String,
-    /// The advice to the operator.
+    /// The remedy to show to operators.
     pub hint: String,
 }
 
-/// Checks that a key is one of a piece: `/`-separated words of letters, digits and `-`.
+/// Checks that a key is valid: `/`-separated words of letters, digits and `-`.
 pub(super) fn check_key(key: &str) -> Result<(), StoreError> {
     let is_word = |word: &str| {
         !word.is_empty()
@@ -236,7 +233,7 @@ pub(super) fn check_copy(from: &str, to: &str, size_bytes: u64) -> Result<(), St
     Ok(())
 }
 
-/// The error when a piece does not have the length that it was written with.
+/// Returns the error for a piece whose length differs from the one that was written.
 pub(super) fn other_length(size_bytes: u64, got_bytes: u64) -> StoreError {
     StoreError::Damaged(format!("it has {got_bytes} bytes, and not {size_bytes}"))
 }

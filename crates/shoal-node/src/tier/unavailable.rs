@@ -1,4 +1,4 @@
-//! The error when a tier does not answer.
+//! The error of a tier that does not answer.
 
 use std::fmt::Display;
 
@@ -7,13 +7,13 @@ use shoal_registry::engine::EngineError;
 use crate::clock;
 use crate::log_throttle::LogThrottle;
 
-/// The registry or the store of a tier does not answer. The log says why.
+/// The registry or the store of a tier does not answer. The cause is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tier that keeps objects of this name does not answer now")]
 pub struct TierUnavailable(());
 
 impl TierUnavailable {
-    /// Logs the cause, at most one line a second.
+    /// Logs the cause, at most once a second.
     pub fn because(cause: &impl Display) -> Self {
         static LINES: LogThrottle = LogThrottle::new();
         if let Some(unsaid) = LINES.admit(clock::instant()) {

@@ -1,13 +1,12 @@
-//! The folder of a store: where its files are, and what makes them durable.
+//! The layout of a store's folder, and how its files are made durable.
 //!
 //! ```text
 //! pieces/00 … pieces/ff  one file for each piece, named after its key
 //! incoming/              files being written, each locked by its writer
-//! clock                  an empty file that tells the time of the file system
+//! clock                  an empty file whose timestamps read the file system's clock
 //! ```
 //!
-//! Other files in the folder are left alone. Several nodes may share the folder, over a file system that they
-//! share.
+//! Other files in the folder are left alone. Several nodes may share the folder over a shared file system.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io;
@@ -29,21 +28,21 @@ use crate::tier::store::check_key;
 /// Number of folders that pieces are spread over.
 const FOLDERS: u16 = 256;
 
-/// Stands for `/` in the names of files; keys never contain it.
+/// Replaces `/` in file names; keys never contain it.
 const SLASH: &str = "_";
 
-/// An operation on the file system, named before it is done.
+/// A file system operation, checked before it is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FolderOp {
     /// Create a file for a new piece.
     Create,
     /// Write bytes of a piece.
     Write,
-    /// Make a file durable.
+    /// Sync a file.
     SyncFile,
-    /// Give a written file its name.
+    /// Rename a written file to its final name.
     Publish,
-    /// Make the names in a folder durable.
+    /// Sync a folder, which makes its entries durable.
     SyncFolder,
     /// Open or read a piece.
     Read,
@@ -58,7 +57,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Creates what is missing in the folder, durably, and removes what crashed writers left behind.
+    /// Creates missing folders durably, and removes the files of crashed writers.
     pub(super) fn open(root: &Path, fault: Option<Arc<FolderFault>>) -> io::Result<Self> {
         create_folder(root)?;
         let root = root.canonicalize()?;
@@ -83,12 +82,12 @@ impl Layout {
         &self.root
     }
 
-    /// Fails if a test wants the operation to fail.
+    /// Returns the error that a test injects for the operation, if any.
     pub(super) fn check(&self, op: FolderOp) -> io::Result<()> {
         self.fault.as_ref().map_or(Ok(()), |fault| fault(op))
     }
 
-    /// The time of the file system, which is a server's if the folder is on one.
+    /// Returns the file system's time, which is a server's if the folder is on one.
     pub(super) fn now(&self) -> io::Result<SystemTime> {
         let clock = OpenOptions::new()
             .write(true)
@@ -96,7 +95,7 @@ impl Layout {
             .truncate(false)
             .mode(0o600)
             .open(self.root.join("clock"))?;
-        // This takes no room, so it works on a full disk, too.
+        // Changing timestamps needs no space, so it also works on a full disk.
         let at = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
         let times = Timestamps {
             last_access: at(UTIME_OMIT),
@@ -106,7 +105,7 @@ impl Layout {
         clock.metadata()?.modified()
     }
 
-    /// Creates a file for a new piece, and locks it so that no other process takes it for a leftover.
+    /// Creates a file for a new piece, and locks it so that no other process considers it a leftover.
     pub(super) fn create(&self) -> io::Result<(File, PathBuf)> {
         self.check(FolderOp::Create)?;
         loop {
@@ -118,16 +117,16 @@ impl Layout {
                 .mode(0o600)
                 .open(&path)?;
             match file.try_lock() {
-                // A process that opens the store may have removed it before it was locked.
+                // A process that opened the store may have removed the file before it was locked.
                 Ok(()) if file.metadata()?.nlink() == 0 => {}
                 Err(TryLockError::WouldBlock) => {}
-                // Not all file systems lock. On those, leftovers stay.
+                // Not all file systems support locks. On those, leftovers stay.
                 Ok(()) | Err(TryLockError::Error(_)) => return Ok((file, path)),
             }
         }
     }
 
-    /// Gives a written file the name of its piece, durably.
+    /// Renames a written file to the name of its piece, durably.
     pub(super) fn publish(&self, written: &Path, key: &str) -> io::Result<()> {
         self.check(FolderOp::Publish)?;
         let path = self.path(key);
@@ -136,12 +135,12 @@ impl Layout {
             .check(FolderOp::SyncFolder)
             .and_then(|()| sync_folder(&self.folder(folder_of(key))));
         synced.inspect_err(|_| {
-            // The caller hears of the first error. A piece that stays is found by listing.
+            // The first error is returned. If this removal fails too, a listing finds the piece.
             let _ = fs::remove_file(&path);
         })
     }
 
-    /// Opens the file of a piece. Never waits for a pipe and never follows a link out of the folder.
+    /// Opens the file of a piece. Does not block on a pipe, and does not follow links out of the folder.
     pub(super) fn open_piece(&self, key: &str) -> io::Result<File> {
         self.check(FolderOp::Read)?;
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -151,12 +150,12 @@ impl Layout {
             .open(self.path(key))
     }
 
-    /// Unlinks a piece, if it is there.
+    /// Unlinks a piece, if it exists.
     pub(super) fn remove(&self, key: &str) -> io::Result<()> {
         self.unlink(&self.path(key))
     }
 
-    /// Unlinks a file, if it is there.
+    /// Unlinks a file, if it exists.
     pub(super) fn unlink(&self, path: &Path) -> io::Result<()> {
         self.check(FolderOp::Remove)?;
         match fs::remove_file(path) {
@@ -165,7 +164,7 @@ impl Layout {
         }
     }
 
-    /// Calls `found` with the key of every piece, in no order.
+    /// Calls `found` with the key of every piece, in arbitrary order.
     pub(super) fn for_each_key(&self, mut found: impl FnMut(String)) -> io::Result<()> {
         for number in 0..FOLDERS {
             for entry in fs::read_dir(self.folder(number))? {
@@ -180,7 +179,7 @@ impl Layout {
         Ok(())
     }
 
-    /// The metadata of a piece's file, if it is there.
+    /// Returns the metadata of a piece's file, if it exists.
     pub(super) fn metadata(&self, key: &str) -> io::Result<Option<Metadata>> {
         match fs::symlink_metadata(self.path(key)) {
             Ok(metadata) => Ok(Some(metadata)),
@@ -189,7 +188,7 @@ impl Layout {
         }
     }
 
-    /// Removes the files of writers that no longer run: no process holds their locks.
+    /// Removes the files of writers that have ended: those that no process has locked.
     fn remove_leftovers(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.root.join("incoming"))? {
             let path = entry?.path();
@@ -213,16 +212,16 @@ impl Layout {
     }
 }
 
-/// Makes the names in a folder durable.
+/// Syncs a folder, which makes its entries durable.
 fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Creates a folder and its parents. They are durable afterwards, even those that an earlier process created
-/// just before a crash.
+/// Creates a folder and its parents durably. Parents that an earlier process created just before a crash are
+/// synced, too.
 fn create_folder(path: &Path) -> io::Result<()> {
     let parent = match path.parent() {
-        // A relative path of one word lies in the current folder.
+        // A relative path of one component is in the current folder.
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
         None => return Ok(()),
@@ -246,11 +245,11 @@ fn new_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
-/// Renames a file and fails if the new name is taken.
+/// Renames a file. Fails if the new name exists.
 fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Network file systems do not know the flag. Keys are unique, so this check is only a second line of
-        // defence.
+        // Network file systems do not support the flag. Keys are unique, so this check is only a second line
+        // of defence.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) if to.try_exists()? => {
             Err(io::ErrorKind::AlreadyExists.into())
         }

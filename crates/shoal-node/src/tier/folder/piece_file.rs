@@ -16,7 +16,7 @@ const CHECKSUM_BYTES: u64 = 8;
 const FORMAT: u32 = 1;
 const MAGIC: [u8; 8] = *b"shoalpce";
 
-/// Why bytes are not those of a piece.
+/// The reason why bytes are not those of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Damage {
     #[error("no piece ends where its file ends")]
@@ -27,14 +27,14 @@ pub(super) enum Damage {
     Data,
 }
 
-/// The description of a piece, read from the end of its file.
+/// The description of a piece, from the end of its file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Description {
     pub(super) size_bytes: u64,
     checksums: Vec<u64>,
 }
 
-/// The end of a file, which tells where the description begins.
+/// The tail of a file, which locates the description.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tail {
     size_bytes: u64,
@@ -59,7 +59,7 @@ impl Tail {
     /// Length of a tail in bytes.
     pub(super) const BYTES: usize = TAIL_BYTES as usize;
 
-    /// Reads the last bytes of a file of `file_bytes`.
+    /// Decodes the last bytes of a file of `file_bytes`.
     pub(super) fn decode(tail: &[u8; Self::BYTES], file_bytes: u64) -> Result<Self, Damage> {
         let number = |at: usize| u64::from_le_bytes(tail[at..at + 8].try_into().expect("eight bytes"));
         let (size_bytes, layout, crc) = (number(0), number(8), number(16));
@@ -72,14 +72,14 @@ impl Tail {
         }
     }
 
-    /// Returns the position of the description, and its length.
+    /// Returns the position and length of the description.
     pub(super) fn description(self) -> (u64, u64) {
         (self.size_bytes, end_bytes(self.size_bytes))
     }
 }
 
 impl Description {
-    /// Reads the description of the piece `key`: all bytes behind its data.
+    /// Decodes the description of the piece `key`: all bytes after its data.
     pub(super) fn decode(end: &[u8], tail: Tail, key: &str) -> Result<Self, Damage> {
         let covered = end.len() - MAGIC.len() - size_of::<u64>();
         if crc_of(key, &end[..covered]) != tail.crc {
@@ -92,12 +92,12 @@ impl Description {
         })
     }
 
-    /// Returns the length of a chunk.
+    /// Returns the length of chunk number `chunk`.
     pub(super) fn chunk_bytes(&self, chunk: u64) -> u64 {
         CHUNK_BYTES.min(self.size_bytes - chunk * CHUNK_BYTES)
     }
 
-    /// Checks the bytes of a chunk.
+    /// Verifies the bytes of a chunk.
     pub(super) fn verify(&self, chunk: u64, bytes: &[u8]) -> Result<(), Damage> {
         let mut digest = digest();
         digest.update(bytes);
@@ -109,14 +109,14 @@ impl Description {
     }
 }
 
-/// Returns the length of the data in a file of `file_bytes`, if it is the file of a piece.
+/// Returns the length of the data in a piece's file of `file_bytes`.
 pub(super) fn size_in(file_bytes: u64) -> u64 {
     let with_checksums = file_bytes.saturating_sub(TAIL_BYTES);
     with_checksums
         - with_checksums.div_ceil(CHUNK_BYTES + CHECKSUM_BYTES) * CHECKSUM_BYTES.min(with_checksums)
 }
 
-/// Returns the number of bytes behind data of `size_bytes`.
+/// Returns the number of bytes that follow data of `size_bytes`.
 fn end_bytes(size_bytes: u64) -> u64 {
     size_bytes.div_ceil(CHUNK_BYTES) * CHECKSUM_BYTES + TAIL_BYTES
 }

@@ -1,4 +1,4 @@
-//! The meaning that the answers of an S3 store have for a tier.
+//! Interprets the responses of an S3 store for a tier.
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header, response};
@@ -8,13 +8,13 @@ use shoal_s3::xml::{Document, ErrorDocument, Malformed};
 use crate::endpoint::{EndpointError, Failure, LakeBody, causes};
 use crate::tier::store::StoreError;
 
-/// The longest answer that is read as a document: a page of a listing has a thousand keys of a kilobyte.
+/// Limit on responses that are read as a document: a page of a listing has a thousand keys of 1 kB.
 const DOCUMENT_BYTES_MAX: usize = 4 << 20;
 
-/// Number of characters of an error code that are passed on.
+/// Number of characters of an error code that are reported.
 const CODE_CHARS_MAX: usize = 64;
 
-/// Error codes of stores that have no room: for this account, for this bucket, or at all.
+/// Error codes of a store that is full, for this account, for this bucket or entirely.
 const FULL: [&str; 7] = [
     "QuotaExceeded",
     "InsufficientCapacity",
@@ -25,7 +25,7 @@ const FULL: [&str; 7] = [
     "XMinioStorageQuotaExceeded",
 ];
 
-/// Error codes of troubles that pass, whatever the status says.
+/// Error codes of transient failures, whatever the status is.
 const PASSING: [&str; 5] = [
     "InternalError",
     "RequestTimeout",
@@ -34,12 +34,12 @@ const PASSING: [&str; 5] = [
     "Throttling",
 ];
 
-/// Reads an answer that is a document or nothing.
+/// Reads a response whose body is a document or empty.
 pub(super) async fn read(answer: Response<LakeBody>) -> Result<(response::Parts, Bytes), StoreError> {
     let (head, body) = answer.into_parts();
     match Limited::new(body, DOCUMENT_BYTES_MAX).collect().await {
         Ok(body) => Ok((head, body.to_bytes())),
-        // The status of an error says enough.
+        // The status of an error is sufficient.
         Err(_) if !head.status.is_success() => Ok((head, Bytes::new())),
         Err(error) => Err(match error.downcast::<EndpointError>() {
             Ok(error) => failed(&error),
@@ -48,7 +48,7 @@ pub(super) async fn read(answer: Response<LakeBody>) -> Result<(response::Parts,
     }
 }
 
-/// Returns the meaning of an answer with an error status.
+/// Converts a response with an error status.
 pub(super) fn refused(status: StatusCode, body: &[u8]) -> StoreError {
     let code = error_code(body).unwrap_or_default();
     let said = if code.is_empty() {
@@ -64,13 +64,13 @@ pub(super) fn refused(status: StatusCode, body: &[u8]) -> StoreError {
         404 if code != "NoSuchBucket" => StoreError::Missing,
         416 => StoreError::Damaged("it is shorter than the bytes that were asked for".into()),
         501 | 505 => StoreError::Refused(said),
-        // A conflict with another request, such as versitygw's while it removes an empty folder, passes.
+        // Conflicts with other requests are transient, such as versitygw's while it removes an empty folder.
         408 | 409 | 429 | 500.. => StoreError::Unavailable(said),
         _ => StoreError::Refused(said),
     }
 }
 
-/// Returns the meaning of a request without an answer, or of a body that broke off.
+/// Converts the error of a request without a response, or of a body that ended early.
 pub(super) fn failed(error: &EndpointError) -> StoreError {
     let said = causes(error);
     match error.kind() {
@@ -80,7 +80,7 @@ pub(super) fn failed(error: &EndpointError) -> StoreError {
     }
 }
 
-/// Returns the ETag in the answer to a copy. A store may send 200 early, and an error behind it.
+/// Returns the ETag in the response to a copy. A store may send 200 early and report an error in the body.
 pub(super) fn copied_etag(body: &[u8]) -> Result<String, StoreError> {
     if let Ok(Some(_)) = ErrorDocument::read(body) {
         return Err(refused(StatusCode::INTERNAL_SERVER_ERROR, body));
@@ -98,7 +98,7 @@ pub(super) fn copied_etag(body: &[u8]) -> Result<String, StoreError> {
     etag().map_err(|Malformed| StoreError::Refused("its answer is not that of a copy".into()))
 }
 
-/// Returns the code of an error document. The store's sentence is left out: it may name a secret.
+/// Returns the code of an error document. The store's message is omitted, because it may contain a secret.
 fn error_code(body: &[u8]) -> Option<String> {
     let code = ErrorDocument::read(body).ok()??.code;
     let is_code =
@@ -106,18 +106,18 @@ fn error_code(body: &[u8]) -> Option<String> {
     Some(code.trim()).filter(is_code).map(Into::into)
 }
 
-/// The `Content-Range` of an answer.
+/// The `Content-Range` of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ContentRange {
     pub(super) start: u64,
     /// One past the last byte.
     pub(super) end: u64,
-    /// Length of the whole object.
+    /// Size of the whole object.
     pub(super) size_bytes: u64,
 }
 
 impl ContentRange {
-    /// Reads `bytes 0-99/1000`.
+    /// Parses `bytes 0-99/1000`.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let value = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
         let (range, size) = value.strip_prefix("bytes ")?.split_once('/')?;

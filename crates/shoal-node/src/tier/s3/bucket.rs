@@ -1,4 +1,4 @@
-//! Requests to the bucket that keeps the pieces.
+//! Requests to the bucket that holds the pieces.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use super::answer::{failed, read, refused};
 use crate::endpoint::{Endpoint, EndpointRequest, LakeAccount, RequestBody};
 use crate::tier::store::StoreError;
 
-/// The beginning of the name of every object that is a piece.
+/// Prefix of the names of all objects that are pieces.
 pub(super) const PREFIX: &str = "pieces/";
 
-/// A part of a query: its name and its value, if it has one.
+/// A query parameter: its name, and its value if it has one.
 pub(super) type Parameter<'a> = (&'a str, Option<&'a [u8]>);
 
 /// A bucket of an endpoint.
@@ -42,7 +42,7 @@ impl Bucket {
         &self.endpoint
     }
 
-    /// Returns the request that reads a piece (GET), or describes it (HEAD).
+    /// Returns the request that reads a piece (GET) or describes it (HEAD).
     pub(super) fn get(&self, method: Method, key: &str, headers: HeaderMap) -> EndpointRequest {
         let operation = if method == Method::HEAD {
             "head_object"
@@ -52,7 +52,7 @@ impl Bucket {
         self.request(operation, method, Some(key), [], headers, RequestBody::Empty)
     }
 
-    /// Whether requests are signed.
+    /// Returns true if requests are signed.
     pub(super) fn is_signed(&self) -> bool {
         self.account().signer().is_some()
     }
@@ -71,7 +71,7 @@ impl Bucket {
         self.request("put_object", Method::PUT, Some(key), [], headers, body)
     }
 
-    /// Returns the request that copies a piece. Both keys are spelled as they are: see
+    /// Returns the request that copies a piece. Keys need no encoding: see
     /// [`check_key`](crate::tier::store::check_key).
     pub(super) fn copy(&self, from: &str, to: &str, mut headers: HeaderMap) -> EndpointRequest {
         let source = HeaderValue::try_from(format!("{}/{PREFIX}{from}", self.name));
@@ -104,7 +104,7 @@ impl Bucket {
         }
     }
 
-    /// Removes pieces with one request. Returns the store's answer, which may be about some of them only.
+    /// Removes pieces with one request. Returns the store's response, which may cover only some of them.
     pub(super) async fn delete_many(&self, keys: &[Arc<str>]) -> Result<Bytes, StoreError> {
         let key = |key: &Arc<str>| Key {
             key: format!("{PREFIX}{key}"),
@@ -117,7 +117,7 @@ impl Bucket {
         let list = list.write();
         let digest = BASE64_STANDARD.encode(Md5::digest(&list));
         let headers = HeaderMap::from_iter([
-            // Ceph and others want the digest.
+            // Required by Ceph and others.
             (
                 HeaderName::from_static("content-md5"),
                 HeaderValue::try_from(digest).expect("base64 is a header value"),
@@ -136,7 +136,7 @@ impl Bucket {
         Ok(self.answer(request).await?.1)
     }
 
-    /// Asks about the bucket.
+    /// Sends a GET about the bucket itself.
     pub(super) async fn ask(
         &self,
         operation: &'static str,
@@ -147,7 +147,7 @@ impl Bucket {
             .await
     }
 
-    /// Sends a request whose answer is short. Fails if the store does not do what it is asked to.
+    /// Sends a request with a short response. Fails unless the store carries it out.
     async fn answer(&self, request: EndpointRequest) -> Result<(response::Parts, Bytes), StoreError> {
         let answer = self.endpoint.send(request).await;
         let (head, body) = read(answer.map_err(|error| failed(&error))?).await?;

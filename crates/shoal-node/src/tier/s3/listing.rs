@@ -11,10 +11,10 @@ use time::format_description::well_known::Rfc3339;
 use super::bucket::{Bucket, PREFIX};
 use crate::tier::store::{KeyPage, ListedPiece, StoreError, check_key};
 
-/// S3 lists at most this many objects at once.
+/// Maximum number of objects on a page of S3.
 const OBJECTS_MAX: usize = 1_000;
 
-/// Lists at most `limit` pieces behind `after`.
+/// Lists at most `limit` pieces after the key `after`.
 pub(super) async fn list(bucket: &Bucket, after: Option<&str>, limit: usize) -> Result<KeyPage, StoreError> {
     let mut page = KeyPage::default();
     let mut after = after.map_or_else(String::new, |after| format!("{PREFIX}{after}"));
@@ -31,11 +31,11 @@ pub(super) async fn list(bucket: &Bucket, after: Option<&str>, limit: usize) -> 
         let (head, body) = bucket.ask("list_objects", &query).await?;
         let now = date(&head.headers)?;
         let listing = Listing::read(&body).map_err(|_| misunderstood("its listing is not one of S3"))?;
-        // Only nothing is the end: MinIO says of a page that it is the last one although objects in another
+        // Only an empty page is the last one: MinIO marks a page as the last although objects in another
         // folder follow (seen in its version of February 2026).
         page.is_last = listing.objects.is_empty();
         for object in listing.objects {
-            // Otherwise the next page might miss some, or be this one again.
+            // Otherwise the next page might omit some, or repeat this one.
             if object.name <= after {
                 return Err(misunderstood("its listing is not in the order of its keys"));
             }
@@ -54,7 +54,7 @@ pub(super) async fn list(bucket: &Bucket, after: Option<&str>, limit: usize) -> 
     Ok(page)
 }
 
-/// One answer to a listing.
+/// One response to a listing.
 struct Listing {
     objects: Vec<Listed>,
 }
@@ -83,7 +83,7 @@ impl Listing {
             }
         }
         reader.end()?;
-        // A listing that goes on after nothing would go on for ever.
+        // A listing that continues after an empty page would never end.
         if is_truncated.ok_or(Malformed)? && objects.is_empty() {
             return Err(Malformed);
         }
@@ -105,7 +105,7 @@ impl Listed {
     }
 }
 
-/// Returns the store's own time. Ages by another clock would let sweeping remove pieces in use.
+/// Returns the store's own time. With another clock, pieces in use could seem old and be swept.
 fn date(headers: &HeaderMap) -> Result<SystemTime, StoreError> {
     let date = headers.get(header::DATE).and_then(|date| date.to_str().ok());
     date.and_then(|date| httpdate::parse_http_date(date).ok())

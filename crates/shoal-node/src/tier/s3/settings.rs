@@ -1,4 +1,4 @@
-//! Settings of a bucket with which it would lose pieces, or keep those that were removed.
+//! Checks the bucket for settings with which it would lose pieces, or keep removed ones.
 
 use http::HeaderValue;
 use http::response::Parts;
@@ -8,9 +8,10 @@ use super::bucket::{Bucket, PREFIX};
 use crate::tier::probe::unusable;
 use crate::tier::store::{ProbeError, StoreError};
 
-/// Checks the settings of the bucket that its store tells.
+/// Checks the settings that the bucket's store reports.
 ///
-/// A store that does not know a setting, or keeps it from this account, passes: [`version_of`] tells more.
+/// A store passes if it does not support a setting or does not let this account read it; [`version_of`]
+/// detects versioning without that.
 pub(super) async fn check(bucket: &Bucket) -> Result<(), ProbeError> {
     let place = bucket.to_string();
     if let Some(versioning) = setting(bucket, "versioning").await?
@@ -41,13 +42,13 @@ pub(super) async fn check(bucket: &Bucket) -> Result<(), ProbeError> {
     }
 }
 
-/// Returns the version that a new object got, if the bucket keeps versions.
+/// Returns the version id of a new object, if the bucket keeps versions.
 pub(super) fn version_of(written: &Parts) -> Option<&HeaderValue> {
     let version = written.headers.get("x-amz-version-id");
     version.filter(|version| !matches!(version.as_bytes(), b"" | b"null"))
 }
 
-/// The error for a bucket that keeps versions.
+/// Returns the error for a bucket that keeps versions.
 pub(super) fn keeps_versions(place: &str) -> ProbeError {
     ProbeError {
         is_outage: false,
@@ -59,8 +60,8 @@ pub(super) fn keeps_versions(place: &str) -> ProbeError {
 async fn setting(bucket: &Bucket, name: &str) -> Result<Option<Element>, ProbeError> {
     match bucket.ask("other_read", &[(name, None)]).await {
         Ok((_, document)) => Ok(root(&document)),
-        // It has no such setting, or only this setting is kept from the account. If the bucket does not
-        // exist, or the account is not accepted, the probe piece will tell.
+        // The store does not have the setting, or does not let this account read it. If the bucket does not
+        // exist or the account is rejected, the probe of a piece fails.
         Err(StoreError::Missing | StoreError::Refused(_)) => Ok(None),
         Err(error) => Err(unusable(&bucket.to_string(), "cannot be used", &error)),
     }
@@ -74,7 +75,7 @@ fn root(document: &[u8]) -> Option<Element> {
     Some(element)
 }
 
-/// Whether a rule of a lifecycle applies to pieces and does more than tidy up.
+/// Returns true if a lifecycle rule applies to pieces and does more than clean up.
 fn takes_pieces_away(rule: &Element) -> bool {
     let is_enabled = rule
         .text_of("Status")

@@ -1,4 +1,4 @@
-//! The body of a piece on its way to an S3 store.
+//! The body of a piece while it is sent to an S3 store.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,34 +16,34 @@ use crate::endpoint::{BoxError, RequestBody, RequestStream};
 use crate::tier::exact_body::exactly;
 use crate::tier::store::{ByteStream, PieceMd5};
 
-/// Bytes that are hashed before other tasks get their turn, and that have one signature. The signature stands
-/// before them, so the first byte leaves when all of them have come: on a slow link larger slices cost time.
+/// Number of bytes that are hashed before the task yields, and that share one signature. The signature
+/// precedes them, so none can be sent before all have arrived: larger slices add latency on a slow link.
 const SLICE_BYTES: usize = 64 << 10;
 
-/// Stands between the length of a chunk and its signature.
+/// Separates the length of a chunk from its signature.
 const SIGNATURE: &str = ";chunk-signature=";
 const SIGNATURE_DIGITS: usize = 64;
 
-/// A body, and what is known of it while it is sent.
+/// A body and its progress.
 pub(super) struct Upload {
     pub(super) body: RequestBody,
     pub(super) progress: Arc<Progress>,
 }
 
-/// How far a body has come.
+/// The progress of a body.
 #[derive(Default)]
 pub(super) struct Progress(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// The MD5 of the whole body, once all its bytes were handed over.
+    /// The MD5 of the whole body, once all of it was handed to the connection.
     md5: Option<PieceMd5>,
-    /// The error of the body.
+    /// The error that the body ended with.
     error: Option<BoxError>,
 }
 
 impl Progress {
-    /// Returns the MD5 of the whole body. `None` if some of it was not handed over.
+    /// Returns the MD5 of the whole body, or `None` if some of it was not handed to the connection.
     pub(super) fn md5(&self) -> Option<PieceMd5> {
         self.0.lock().md5
     }
@@ -54,22 +54,22 @@ impl Progress {
     }
 }
 
-/// The stand-in, in a request, for the error of its body.
+/// Replaces the body's error in a request.
 #[derive(Debug, thiserror::Error)]
 #[error("the body of the piece failed")]
 struct BodyFailed;
 
 impl Upload {
-    /// Prepares a body of exactly `size_bytes` bytes, whose chunks are signed if the request is.
+    /// Prepares a body of exactly `size_bytes` bytes, in signed chunks if the request is signed.
     ///
     /// # Errors
     ///
-    /// Fails if the body should be empty and is not, or fails.
+    /// The body should be empty and is not, or fails.
     pub(super) async fn of(size_bytes: u64, body: ByteStream, is_signed: bool) -> Result<Self, BoxError> {
         let progress = Arc::<Progress>::default();
         let mut body = exactly(size_bytes, body);
         if size_bytes == 0 {
-            // It ends, or it fails.
+            // Wait for the end of the body, or its error.
             body.next().await.transpose()?;
             progress.0.lock().md5 = Some(Md5::digest([]).into());
             let body = RequestBody::Empty;
@@ -97,10 +97,10 @@ impl Upload {
     }
 }
 
-/// A body whose MD5 is noted together with its last bytes: no reader asks for more after them.
+/// A body whose MD5 is recorded together with its last bytes, because no reader polls again after them.
 struct Hashed {
     body: ByteStream,
-    /// Bytes of the body that wait for their turn.
+    /// Bytes of the body that have not been returned yet.
     waiting: Bytes,
     missing_bytes: u64,
     md5: Md5,
@@ -116,7 +116,7 @@ impl Hashed {
         StreamBody::new(frames).boxed_unsync()
     }
 
-    /// Returns the next bytes, at most `bytes_max` of them.
+    /// Returns the next bytes, at most `bytes_max`.
     async fn next(&mut self, bytes_max: usize) -> Result<Option<Bytes>, BoxError> {
         if self.waiting.is_empty() {
             match self.body.next().await {
@@ -141,15 +141,15 @@ impl Hashed {
     }
 }
 
-/// A body in chunks, each with a signature that continues the one before it
+/// A body in chunks, each with a signature that is chained to the previous one
 /// (`STREAMING-AWS4-HMAC-SHA256-PAYLOAD`).
 ///
-/// The store checks the bytes before it commits the piece. And it notices that a body broke off, as the last
-/// chunk is missing: versitygw 1.8 commits the beginning of a plain body whose connection ends early.
+/// The store verifies the bytes before it commits the piece, and detects a truncated body by its missing last
+/// chunk: versitygw 1.8 commits the beginning of a plain body whose connection ends early.
 struct SignedChunks {
     data: Hashed,
     signer: ChunkSigner,
-    /// The rest of the present chunk, as it is sent.
+    /// The rest of the current chunk, in the form in which it is sent.
     encoded: VecDeque<Bytes>,
     is_last: bool,
 }
@@ -198,7 +198,7 @@ impl SignedChunks {
         Ok(())
     }
 
-    /// Returns the number of bytes that are sent for a body of `size_bytes`.
+    /// Returns the encoded length of a body of `size_bytes`.
     fn encoded_bytes(size_bytes: u64) -> u64 {
         let overhead = |chunk_bytes: u64| {
             let digits = u64::from(chunk_bytes.checked_ilog2().unwrap_or(0) / 4 + 1);

@@ -1,4 +1,4 @@
-//! The contract of every store of bytes. Each test of the suite runs on a new store.
+//! The conformance suite for stores of bytes. Each test runs on a new store.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{Arc, ByteStore, StoreError, body, data, get, keys, new_key, of, put,
 use crate::endpoint::BoxError;
 use crate::tier::store::{PieceMd5, PutError, WrongLength};
 
-/// Runs the suite on the stores that `$open` opens.
+/// Runs the suite on stores that `$open` opens.
 macro_rules! conforms {
     ($open:path) => {
         crate::tier::tests::conformance::conforms! { $open:
@@ -154,7 +154,7 @@ pub(super) async fn many_pieces_are_removed_at_once(store: &dyn ByteStore) {
 pub(super) async fn pages_list_every_piece_once_in_order(store: &dyn ByteStore) {
     let page = store.list(None, 10).await.unwrap();
     assert!(page.pieces.is_empty() && page.is_last);
-    // A slash and a hyphen are listed where their bytes belong.
+    // Slashes and hyphens must sort by their bytes.
     let mut all: Vec<Arc<str>> = vec![
         "a/1".into(),
         "a-1".into(),
@@ -223,7 +223,7 @@ pub(super) async fn a_put_that_is_dropped_leaves_nothing(store: &dyn ByteStore) 
     let beginning = stream::iter([Ok::<_, BoxError>(data(3 << 20))]);
     let silence = stream::poll_fn(move |_| {
         if let Some(started) = started.take() {
-            // The test may have failed already.
+            // The receiver is gone if the test has already failed.
             let _ = started.send(());
         }
         std::task::Poll::Pending
@@ -245,7 +245,7 @@ pub(super) async fn a_dropped_read_does_no_harm(store: &dyn ByteStore) {
     };
     let mut stream = store.get(&key, range).await.unwrap();
     stream.next().await.unwrap().unwrap();
-    // A second poll that is not waited for is work in flight.
+    // A second poll that is not awaited leaves work in flight.
     let _ = stream.next().now_or_never();
     drop(stream);
     assert!(get(store, &key, 0, bytes.len()).await.unwrap() == bytes);
@@ -276,7 +276,7 @@ pub(super) async fn a_copy_of_a_key_that_does_not_exist_is_missing(store: &dyn B
     }
 }
 
-/// The keys of pieces are never used again, so a store need not look.
+/// Keys are never reused, so a store need not check.
 pub(super) async fn a_copy_to_a_key_in_use_is_refused_or_complete(store: &dyn ByteStore) {
     let (from, to) = (new_key(), new_key());
     let (bytes, others) = (data(100), data(77));

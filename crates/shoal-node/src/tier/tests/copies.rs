@@ -1,4 +1,4 @@
-//! The probe of copies, on stores that copy wrongly or not at all.
+//! The probe of copies, on stores that copy incorrectly or not at all.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use super::scripted::{Answer, Asked};
 use super::{Arc, ByteStore as _};
 use crate::tier::store::ProbeError;
 
-/// Stands before the name of another object that has the bytes.
+/// Marks an object as a link to another one, whose name follows.
 const LINK: &str = "link to ";
 
 type Objects = BTreeMap<String, Bytes>;
 
-/// How a store answers the copy of the first name to the second.
+/// Returns a store's response to a copy of the first name to the second.
 type Copies = fn(&mut Objects, &str, &str) -> Answer;
 
-/// The answer to a copy of these bytes.
+/// Returns the response to a copy of these bytes.
 fn copied(bytes: &Bytes) -> Answer {
     let etag = etag(bytes);
     Answer::new(200).body(format!(
@@ -30,7 +30,7 @@ fn refusal(status: u16, code: &str) -> Answer {
     Answer::new(status).body(format!("<Error><Code>{code}</Code></Error>"))
 }
 
-/// The bytes that a store has under a name, which may be a link to another one.
+/// Returns the bytes under a name, which may be a link to another one.
 fn find<'a>(objects: &'a Objects, name: &str) -> Option<&'a Bytes> {
     let bytes = objects.get(name)?;
     match bytes.strip_prefix(LINK.as_bytes()) {
@@ -39,7 +39,7 @@ fn find<'a>(objects: &'a Objects, name: &str) -> Option<&'a Bytes> {
     }
 }
 
-/// Keeps objects as any store does, but for its copies.
+/// Answers as any store does, except for copies.
 fn answer(objects: &mut Objects, asked: &Asked, copies: Copies) -> Answer {
     let name = asked.path().to_owned();
     match (&*asked.method, asked.header("x-amz-copy-source")) {
@@ -72,7 +72,7 @@ fn answer(objects: &mut Objects, asked: &Asked, copies: Copies) -> Answer {
     }
 }
 
-/// The outcome of the probe of copies on such a store, and the names of the objects that it leaves there.
+/// Returns the outcome of the probe on such a store, and the names of the objects that it leaves behind.
 async fn probed(copies: Copies) -> (Result<(), ProbeError>, Vec<String>) {
     let objects = Arc::<Mutex<Objects>>::default();
     let (store, _scripted) = scripted({
@@ -110,7 +110,7 @@ async fn a_store_that_copies_wrongly_or_not_at_all_is_told_with_a_hint() {
             "does not copy a piece: the store refuses: it answered 403 AccessDenied",
         ),
         (
-            // It takes the request for the PUT of an empty object.
+            // Treats the request as a PUT of an empty object.
             |objects, _, to| {
                 objects.insert(to.into(), Bytes::new());
                 Answer::new(200).header("etag", &etag(b""))
@@ -122,7 +122,7 @@ async fn a_store_that_copies_wrongly_or_not_at_all_is_told_with_a_hint() {
             "says that it has copied a piece, and then does not return a piece: the store has no such piece",
         ),
         (
-            // A link: it reads well while its source is there.
+            // A link: it can be read while its source exists.
             |objects, from, to| {
                 let answer = copied(&objects[from]);
                 objects.insert(to.into(), format!("{LINK}{from}").into());

@@ -1,4 +1,4 @@
-//! The store in a folder: the suite, and disks that fail.
+//! The folder store: the conformance suite, and failing disks.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -26,7 +26,7 @@ async fn open() -> Opened {
 
 conforms!(open);
 
-/// A store whose operations fail when the test says so.
+/// A store whose operations fail on request of the test.
 struct Failing {
     folder: TempDir,
     store: FolderStore,
@@ -57,7 +57,7 @@ impl Failing {
     }
 }
 
-/// All files below a folder, but for the clock.
+/// Returns all files below a folder, except the clock.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -139,7 +139,7 @@ async fn a_file_that_was_cut_is_an_error() {
     let whole_bytes = file.metadata().unwrap().len();
     for file_bytes in [whole_bytes - 1, whole_bytes - 100, 50_000, 31, 0] {
         file.set_len(file_bytes).unwrap();
-        // A file system that lost the last bytes may also have kept the length.
+        // A file system that lost the last bytes may have kept the length.
         for file_bytes in [file_bytes, whole_bytes] {
             file.set_len(file_bytes).unwrap();
             for end in [0, 1, 100_000] {
@@ -179,7 +179,7 @@ async fn a_full_disk_is_named_and_nothing_stays_on_it() {
     put(&opened.store, &new_key(), &data(10)).await;
 }
 
-/// Names the folder of a small file system.
+/// The environment variable with a folder on a small file system.
 const SMALL_FOLDER: &str = "SHOAL_TEST_SMALL_FOLDER";
 
 #[test]
@@ -199,7 +199,7 @@ fn a_disk_that_really_is_full_keeps_what_it_has() {
     assert!(ended.success(), "{ended}");
 }
 
-/// The process of the test above; does nothing where no folder is named.
+/// Runs in the child process of the test above; does nothing if no folder is given.
 #[tokio::test]
 async fn fills_a_small_disk() {
     let Some(small) = std::env::var_os(SMALL_FOLDER) else {
@@ -249,7 +249,7 @@ async fn a_disk_that_fails_to_read_is_an_error() {
 #[tokio::test]
 async fn what_a_crash_left_unfinished_is_removed_at_the_next_start() {
     let opened = Failing::open().await;
-    // The file can neither be published nor removed, as if the process had ended there.
+    // The file can be neither published nor removed, as after a crash.
     opened.fail(&[(FolderOp::Publish, libc::EIO), (FolderOp::Remove, libc::EIO)]);
     let key = new_key();
     opened.store.put(&key, 10, whole(&data(10))).await.unwrap_err();

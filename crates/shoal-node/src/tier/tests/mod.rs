@@ -1,4 +1,4 @@
-//! Stories on the stores of bytes: one suite for all of them, and the faults of each.
+//! Tests of the stores of bytes: one suite for all, and the failures of each.
 
 mod conformance;
 mod copies;
@@ -19,13 +19,13 @@ use ulid::Ulid;
 use super::store::{ByteStore, ByteStream, PieceSum, StoreError};
 use crate::endpoint::BoxError;
 
-/// A store, and what has to outlive it.
+/// A store, and what must outlive it.
 struct Opened {
     store: Arc<dyn ByteStore>,
     _rest: Box<dyn Any>,
 }
 
-/// A piece of this length is to be copied.
+/// Returns the expected properties of a copy of this length, without an MD5.
 fn of(size_bytes: u64) -> PieceSum {
     PieceSum {
         size_bytes,
@@ -33,25 +33,25 @@ fn of(size_bytes: u64) -> PieceSum {
     }
 }
 
-/// A new key, which ends in a ULID.
+/// Returns a new key, which ends in a ULID.
 fn new_key() -> Arc<str> {
     let random = u128::from(chance::bits()) << 64 | u128::from(chance::bits());
     format!("a-node/{}", Ulid::from(random)).into()
 }
 
-/// Bytes that differ from each other at every place that a mistake might shift them to.
+/// Returns bytes that reveal any shift in position.
 fn data(size_bytes: usize) -> Bytes {
     (0..size_bytes)
         .map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8)
         .collect()
 }
 
-/// A body of these pieces.
+/// Returns a body of these frames.
 fn body(pieces: Vec<Result<Bytes, BoxError>>) -> ByteStream {
     stream::iter(pieces).boxed()
 }
 
-/// The bytes as a body, in pieces of a length that divides nothing.
+/// Returns the bytes as a body, in frames of a length that divides nothing.
 fn whole(bytes: &Bytes) -> ByteStream {
     body(
         bytes
@@ -73,7 +73,7 @@ async fn collect(stream: ByteStream) -> Result<Bytes, BoxError> {
     all.await.map(BytesMut::freeze)
 }
 
-/// Reads a range. An error in the stream is returned as one of the store.
+/// Reads a range. An error in the stream is returned as a store error.
 async fn get(store: &dyn ByteStore, key: &str, start: usize, end: usize) -> Result<Bytes, StoreError> {
     let (start, end) = (start as u64, end as u64);
     let stream = store.get(key, ByteRange { start, end }).await?;
@@ -85,7 +85,7 @@ async fn get(store: &dyn ByteStore, key: &str, start: usize, end: usize) -> Resu
     })
 }
 
-/// All keys of a store, in pages of `limit`.
+/// Returns all keys of a store, listed in pages of `limit`.
 async fn keys(store: &dyn ByteStore, limit: usize) -> Vec<Arc<str>> {
     let mut keys: Vec<Arc<str>> = Vec::new();
     loop {

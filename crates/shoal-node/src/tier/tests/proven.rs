@@ -1,4 +1,4 @@
-//! What leaves a tier is proven, whatever its store gives.
+//! Bytes that leave a tier are verified, whatever its store returns.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn digests(bytes: &[u8]) -> ChunkDigests {
     digester.finish()
 }
 
-/// Stores each of `stored` as a piece, of which the entry says what `acknowledged` does.
+/// Stores each of `stored` as a piece whose entry has the digests of `acknowledged`.
 async fn object(
     store: &Arc<dyn ByteStore>,
     stored: &[&[u8]],
@@ -97,7 +97,7 @@ async fn bytes_that_differ_and_pieces_that_are_cut_are_never_given_and_are_noted
     wrong[CHUNK + 3] ^= 1;
     for stored in [&wrong[..], &right[..CHUNK + 3], &[&right[..], b"x"].concat()] {
         let (bytes, damages) = object(&store, &[stored, b"rest"], &[&right, b"rest"]).await;
-        // What is right is given.
+        // Correct bytes are returned.
         assert!(read(&bytes, 9, 12).await.unwrap() == right[9..12]);
         assert!(read(&bytes, 3 * CHUNK, 3 * CHUNK + 4).await.unwrap() == b"rest"[..]);
         let is_longer = stored.len() > right.len();

@@ -1,4 +1,4 @@
-//! The store in a bucket: the suite, and stores that fail.
+//! The S3 store: the conformance suite, and failing stores.
 //!
 //! The suite runs on the embedded lake, or on the store at `SHOAL_TEST_S3` (a URL) with the key pair
 //! `SHOAL_TEST_S3_KEYS` (`access:secret`).
@@ -78,7 +78,7 @@ fn store_at(url: &str, classes: StorageClasses) -> S3Store {
     S3Store::new(endpoint(url, "access", SECRET), "b", classes)
 }
 
-/// A store that answers as the script says.
+/// Starts a store that answers by the script.
 pub(super) async fn scripted(
     script: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
 ) -> (S3Store, ScriptedStore) {
@@ -86,7 +86,7 @@ pub(super) async fn scripted(
     (store_at(&scripted.url(), StorageClasses::default()), scripted)
 }
 
-/// An ETag as S3 makes it.
+/// Returns the ETag that S3 computes.
 pub(super) fn etag(bytes: &[u8]) -> String {
     use md5::Digest as _;
     shoal_s3::etag::of_md5(&md5::Md5::digest(bytes))
@@ -238,7 +238,7 @@ async fn a_body_that_breaks_goes_on_where_it_broke() {
         }
     })
     .await;
-    // Each answer has half of what is missing, and then ends: after the third break the read is given up.
+    // Each response carries half of the missing bytes and then ends: after the third break the read fails.
     let read = get(&store, &new_key(), 10, 100).await;
     assert!(matches!(read, Err(StoreError::Unavailable(_))), "{read:?}");
     let ranges: Vec<_> = scripted
@@ -369,7 +369,7 @@ async fn a_listing_without_order_or_date_is_an_error() {
     };
     let at = |answer: Answer| {
         scripted(move |asked| {
-            // The end of a listing is an answer without objects.
+            // The end of a listing is a page without objects.
             let is_beginning = asked.target.ends_with("start-after=");
             let end = Answer::new(200).header("date", &date()).body(page(&[]));
             if is_beginning { answer.clone() } else { end }
@@ -460,7 +460,7 @@ async fn a_bucket_that_hides_its_settings_is_found_out_and_left_as_it_was() {
 
 #[tokio::test]
 async fn an_early_answer_is_no_confirmation() {
-    // Nothing of the body is needed for this answer.
+    // The server answers before it reads the body.
     let scripted = ScriptedStore::impatient(|_| Answer::new(200).header("etag", &etag(&data(4 << 20)))).await;
     let store = store_at(&scripted.url(), StorageClasses::default());
     let never = futures_util::StreamExt::boxed(futures_util::stream::pending());

@@ -1,4 +1,4 @@
-//! A server that answers each request as a script says, and remembers what it was asked.
+//! A server that answers each request by a script and records the requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A request.
+/// A request that the server received.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) method: String,
@@ -18,7 +18,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// The body without the signatures of its chunks.
+    /// Returns the body without the signatures of its chunks.
     pub(super) fn data(&self) -> Vec<u8> {
         if self.header("x-amz-decoded-content-length").is_none() {
             return self.body.clone();
@@ -35,12 +35,12 @@ impl Asked {
         data
     }
 
-    /// The target without its query.
+    /// Returns the target without its query.
     pub(super) fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
     }
 
-    /// The value of a header.
+    /// Returns the value of a header.
     pub(super) fn header(&self, name: &str) -> Option<String> {
         self.head.lines().find_map(|line| {
             let (found, value) = line.split_once(": ")?;
@@ -49,7 +49,7 @@ impl Asked {
     }
 }
 
-/// An answer. The connection ends after it.
+/// A response. The connection is closed after it.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     status: u16,
@@ -71,7 +71,7 @@ impl Answer {
         self
     }
 
-    /// Adds a header. Without a `content-length`, the one of the body is sent.
+    /// Adds a header. Without a `content-length`, that of the body is sent.
     pub(super) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
         self
@@ -102,7 +102,7 @@ impl Answer {
 
 type Script = dyn Fn(&Asked) -> Answer + Send + Sync;
 
-/// The server. It ends when it is dropped.
+/// The server, which stops when this is dropped.
 pub(super) struct ScriptedStore {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -147,7 +147,7 @@ impl ScriptedStore {
         format!("http://{}", self.address)
     }
 
-    /// The requests so far.
+    /// Returns the requests received so far.
     pub(super) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().clone()
     }
@@ -159,7 +159,7 @@ impl Drop for ScriptedStore {
     }
 }
 
-/// Answers one request, unless it breaks off.
+/// Answers one request, unless it is incomplete.
 async fn serve_one(
     mut socket: TcpStream,
     script: Arc<Script>,
