@@ -1,5 +1,5 @@
-//! The access log. The line of a request shows the caller, the operation, the answer, and the sources of the
-//! bytes.
+//! The access log: one line for each request, with the caller, the operation, the response, and where the
+//! bytes came from.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
@@ -10,41 +10,40 @@ use tracing::info;
 /// The `tracing` target of the lines, so that a filter can select them.
 pub const TARGET: &str = "shoal::access";
 
-/// A request and its answer, as the access log shows them. Nothing here is secret: an access key is the
-/// public half.
+/// A request and its response, as the access log shows them. Contains no secrets: an access key is public.
 #[derive(Clone, Debug)]
 pub struct AccessRecord<'request> {
-    /// When the request arrived.
+    /// Time of arrival.
     pub at: SystemTime,
-    /// The request's id in its answer.
+    /// The id of the request in its response.
     pub request_id: &'request str,
     /// Address of the client.
     pub peer: std::net::SocketAddr,
-    /// Access key that signed the request; none if it was anonymous.
+    /// Access key that signed the request; `None` for an anonymous request.
     pub access_key: Option<&'request str>,
-    /// The operation, as in metrics.
+    /// The operation's label in metrics.
     pub operation: &'static str,
     /// Method of the request.
     pub method: &'request str,
-    /// Bucket, where the request names one.
+    /// Bucket, if the request names one.
     pub bucket: Option<&'request str>,
-    /// Key bytes, percent-decoded, where the request names one.
+    /// Key, percent-decoded, if the request names one.
     pub key: Option<&'request [u8]>,
-    /// Query as sent; its credentials are left out of the line.
+    /// Query as sent. Its credentials are omitted from the line.
     pub query: Option<&'request str>,
-    /// Status of the answer.
+    /// Status of the response.
     pub status: u16,
-    /// Bytes of the answer's body that were sent.
+    /// Bytes of the response's body that were sent.
     pub body_bytes: u64,
-    /// The part of an object that the answer is; none for other answers.
+    /// The part of an object that the response carries; `None` for other responses.
     pub part: Option<Part>,
-    /// The name of the job, from `x-shoal-job`.
+    /// Name of the job, from `x-shoal-job`.
     pub job: Option<&'request [u8]>,
-    /// The header `User-Agent`.
+    /// The `User-Agent` header.
     pub user_agent: Option<&'request [u8]>,
-    /// From the request's head to the last byte of the answer.
+    /// Time from the request's head to the last byte of the response.
     pub duration: Duration,
-    /// The answer's `X-Cache`.
+    /// `X-Cache` of the response.
     pub x_cache: Option<&'static str>,
     /// Bytes of the body from this node's disk.
     pub local_bytes: u64,
@@ -56,21 +55,21 @@ pub struct AccessRecord<'request> {
     pub lake_bytes: u64,
 }
 
-/// The part of an object that an answer is.
+/// The part of an object in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The first byte.
+    /// Offset of the first byte.
     pub offset_bytes: u64,
-    /// The length of the whole object.
+    /// Size of the whole object.
     pub object_bytes: u64,
 }
 
-/// The bytes of a client's header that a line shows.
+/// Maximum number of bytes of a client's header in a line.
 const HEADER_BYTES_MAX: usize = 256;
 
-/// Writes the line of one request.
+/// Logs one request.
 pub fn access_line(access: &AccessRecord<'_>) {
-    // Nothing is rendered without a subscriber.
+    // Skip rendering if there is no subscriber.
     if !tracing::enabled!(target: TARGET, tracing::Level::INFO) {
         return;
     }
@@ -103,12 +102,12 @@ pub fn access_line(access: &AccessRecord<'_>) {
     );
 }
 
-/// The beginning of a header as text.
+/// Returns the beginning of a header as text.
 fn beginning(value: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(&value[..value.len().min(HEADER_BYTES_MAX)])
 }
 
-/// Query parameters that let a reader of the log repeat the request.
+/// Query parameters with which a reader of the log could repeat the request.
 const CREDENTIALS: [&str; 4] = [
     "x-amz-signature",
     "x-amz-security-token",
@@ -116,11 +115,11 @@ const CREDENTIALS: [&str; 4] = [
     "signature",
 ];
 
-/// The query with the values of its credentials replaced by `hidden`.
+/// Returns the query with the values of its credentials replaced by `hidden`.
 pub fn without_credentials(query: &str) -> String {
     let shown = |parameter: &str| -> String {
         let name = parameter.split('=').next().unwrap_or_default();
-        // The lake also understands a name that is percent-encoded, in part or whole.
+        // The lake also accepts percent-encoded parameter names.
         let decoded = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
         if CREDENTIALS
             .iter()

@@ -1,5 +1,4 @@
-//! Lets a request in: its head is understood, its caller is known, and it has its place among the requests in
-//! flight.
+//! Admits a request: classifies it, verifies its caller, and waits for a place among the requests in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +19,7 @@ use crate::http::connection::ClientBody;
 use crate::http::listener::RemoteEnd;
 use crate::metrics::Metrics;
 
-/// Lets requests in.
+/// Admits requests.
 pub(super) struct Admission {
     gate: Gate,
     in_flight: Arc<InFlight>,
@@ -29,17 +28,17 @@ pub(super) struct Admission {
     writes_access_log: AtomicBool,
 }
 
-/// A request whose head is understood and whose sender is known.
+/// A request that was classified and whose caller was verified.
 pub(super) struct Admitted {
     pub(super) parts: Arc<Parts>,
     pub(super) body: ClientBody,
     pub(super) classified: Classified,
     pub(super) verified: Verified,
-    /// The permission to send it to the lake, if it is a change of a name that may be dirty.
+    /// The right to send the request to the lake, if it is a change of a name that may be dirty.
     pub(super) permit: Option<SendPermit>,
 }
 
-/// The rest of a request whose body this node takes.
+/// The rest of a request whose body this node reads.
 pub(super) struct Opened {
     pub(super) parts: Arc<Parts>,
     pub(super) classified: Classified,
@@ -47,7 +46,8 @@ pub(super) struct Opened {
 }
 
 impl Admitted {
-    /// The same request, without its body. Only a request whose body means nothing may be carried out again.
+    /// Returns the same request without its body. Only a request whose body has no meaning may be repeated
+    /// like this.
     pub(super) fn without_body(&self) -> Box<Self> {
         Box::new(Self {
             parts: Arc::clone(&self.parts),
@@ -58,7 +58,7 @@ impl Admitted {
         })
     }
 
-    /// Takes the body at this node. Its reader must discard all of it if it ends in an error.
+    /// Returns a verified reader of the body. Its user must discard all bytes if it ends in an error.
     pub(super) fn open(self) -> Result<(Opened, CheckedBody<ClientBody>), S3Error> {
         let Self {
             parts,
@@ -78,7 +78,7 @@ impl Admitted {
 }
 
 impl Admission {
-    /// Verifies callers at `gate`, and classifies requests for buckets below `domain`.
+    /// Verifies callers by `gate`, and classifies requests for buckets below `domain`.
     pub(super) fn new(
         gate: Gate,
         in_flight: Arc<InFlight>,
@@ -95,12 +95,12 @@ impl Admission {
         }
     }
 
-    /// Turns the access log on or off.
+    /// Enables or disables the access log.
     pub(super) fn set_access_log(&self, is_on: bool) {
         self.writes_access_log.store(is_on, Ordering::Relaxed);
     }
 
-    /// Admits a request, and waits for its place among the requests in flight.
+    /// Admits a request, and waits for a place among the requests in flight.
     pub(super) async fn enter(
         &self,
         request: Request<ClientBody>,
@@ -114,7 +114,7 @@ impl Admission {
         Ok(admitted)
     }
 
-    /// The one gate: classifies the request and verifies its caller.
+    /// Classifies a request and verifies its caller. Every request passes here.
     fn admit(
         &self,
         request: Request<ClientBody>,
@@ -123,13 +123,13 @@ impl Admission {
     ) -> Result<Box<Admitted>, S3Error> {
         let (parts, body) = request.into_parts();
         let target = parts.uri.path_and_query().cloned().ok_or_else(no_target)?;
-        // The host names a bucket only in virtual-host style.
+        // The host names a bucket in virtual-host style only.
         let domain = self.domain.as_deref();
         let host = domain.and_then(|_| host(&parts));
         let classified = classify(&parts.method, &target, host, &parts.headers, domain)?;
         record.operation = classified.operation;
         let now = clock::utc_now();
-        // Counted under the error code that the client gets.
+        // Counted by the error code that the client gets.
         let refused = |error: &S3Error| self.metrics.refused(error.code.as_str(), 1);
         let verified = self.gate.verify(&parts, now).inspect_err(refused)?;
         remote.payer.set(verified.caller.payer());
@@ -153,7 +153,7 @@ impl Admission {
     }
 }
 
-/// Returns the host of a request. HTTP/2 names it in the target.
+/// Returns the host of a request, which HTTP/2 has in the target.
 pub(super) fn host(parts: &Parts) -> Option<&str> {
     let header = parts
         .headers

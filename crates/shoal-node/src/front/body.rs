@@ -1,4 +1,4 @@
-//! The body of a response: empty, a few bytes, blocks of a version, or the lake's bytes.
+//! The body of a response: empty, bytes in memory, blocks of a version, or the lake's bytes.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,17 +12,17 @@ use crate::fair::in_flight::InFlightPermit;
 use crate::front::location::AddressedDocument;
 use crate::front::record::Record;
 
-/// The body of every response of this node. Dropping it, sent or not, ends the request and records it.
+/// The body of a response. Dropping it ends the request and records it, even if it was not sent completely.
 pub struct ResponseBody {
     content: Content,
     record: Option<Box<Record>>,
-    /// Released when the body ends.
+    /// Released at the end of the body.
     permit: Option<InFlightPermit>,
 }
 
 enum Content {
     Empty,
-    /// The body of a HEAD: announces the length and sends nothing.
+    /// The body of a response to a HEAD: has a length, but no bytes.
     Head(u64),
     Full(Bytes),
     Blocks {
@@ -33,8 +33,8 @@ enum Content {
     Document(Box<AddressedDocument>),
 }
 
-/// Why a body breaks off. The connection is then aborted, so that the client cannot take the part for the
-/// whole.
+/// The reason why a body ends early. The connection is then aborted, so that the client cannot mistake the
+/// part for the whole.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 impl ResponseBody {
@@ -43,17 +43,17 @@ impl ResponseBody {
         Content::Empty.into()
     }
 
-    /// The length of an object, without its bytes.
+    /// A body with the length of an object, but no bytes.
     pub fn head(len: u64) -> Self {
         Content::Head(len).into()
     }
 
-    /// Bytes in memory.
+    /// A body of bytes in memory.
     pub fn full(bytes: Bytes) -> Self {
         Content::Full(bytes).into()
     }
 
-    /// Blocks of a version, `len` bytes in total.
+    /// A body of blocks of a version, `len` bytes in total.
     pub fn blocks(stream: Box<BlockStream>, len: u64) -> Self {
         Content::Blocks {
             stream,
@@ -62,17 +62,17 @@ impl ResponseBody {
         .into()
     }
 
-    /// The bytes that the lake sends, passed on as they arrive.
+    /// A body of the lake's bytes, passed on as they arrive.
     pub fn lake(body: LakeBody) -> Self {
         Content::Lake(Box::new(body)).into()
     }
 
-    /// A document of the lake, rewritten to name the address that the client uses.
+    /// A document of the lake, rewritten to contain the address that the client uses.
     pub(super) fn document(document: AddressedDocument) -> Self {
         Content::Document(Box::new(document)).into()
     }
 
-    /// Records the request when this body ends.
+    /// Writes the record of the request when this body ends.
     #[must_use]
     pub fn recorded(mut self, record: Box<Record>) -> Self {
         self.record = Some(record);
@@ -86,7 +86,7 @@ impl ResponseBody {
         self
     }
 
-    /// Drops the content, for the same answer to a HEAD.
+    /// Drops the content, to turn a response into that of a HEAD.
     pub fn without_content(&mut self) {
         self.content = Content::Empty;
     }

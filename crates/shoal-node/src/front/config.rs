@@ -3,25 +3,25 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// How the node treats requests without credentials.
+/// How the node treats anonymous requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anonymous {
-    /// The lake decides, as it does for any caller.
+    /// The lake decides, as for any caller.
     Forward,
-    /// The node refuses them before it does anything else.
+    /// The node refuses them at once.
     Refuse,
 }
 
-/// The port on which clients speak S3 to the node.
+/// The port where the node serves S3 to clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct S3Config {
     /// Address and port.
     pub listen: SocketAddr,
-    /// Domain for virtual-host style (`bucket.domain`); path style always works.
+    /// Domain of virtual-host style (`bucket.domain`). Path style always works.
     pub domain: Option<String>,
-    /// How the node treats requests without credentials.
+    /// How the node treats anonymous requests.
     pub anonymous: Anonymous,
-    /// Whether clients may sign with version 2, too.
+    /// True if clients may also sign with version 2.
     pub signature_v2: bool,
     /// PEM certificate chain; reloaded when the file changes.
     pub tls_cert: Option<PathBuf>,

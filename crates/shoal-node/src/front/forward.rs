@@ -1,5 +1,5 @@
-//! Requests that the lake answers. The node sends them on with the meaning that it has parsed, signs them
-//! anew, and returns the lake's answer.
+//! Forwards requests to the lake. The node serializes what it has parsed, signs it for the lake, and returns
+//! the lake's response.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::http::connection::ClientBody;
 use crate::http::expectation::expects_continue;
 use crate::write::BodyCopy;
 
-/// Sends requests to the lake, and returns its answers.
+/// Forwards requests to the lake and returns its responses.
 pub(super) struct Forwarder {
     lake: Arc<Endpoint>,
     grants: Arc<Grants>,
@@ -37,8 +37,9 @@ pub(super) struct Forwarder {
 }
 
 impl Forwarder {
-    /// Sends requests to `lake`. `grants` forgets what they may change, `dirty` what callers may do who are
-    /// refused something, and answers name this node's `addresses`.
+    /// Forwards requests to `lake`. Invalidates what they may change in `grants`, drops remembered
+    /// permissions in `dirty` when the lake refuses a caller, and rewrites responses to name this node's
+    /// `addresses`.
     pub(super) fn new(
         lake: Arc<Endpoint>,
         grants: Arc<Grants>,
@@ -53,20 +54,20 @@ impl Forwarder {
         }
     }
 
-    /// The addresses at which clients reach this node.
+    /// Returns the addresses at which clients reach this node.
     pub(super) fn addresses(&self) -> &Addresses {
         &self.addresses
     }
 
-    /// Sends a request on to the lake, and returns the lake's answer for the client.
+    /// Forwards a request to the lake, and returns the response for the client.
     ///
     /// # Errors
     ///
     /// As for [`Forwarder::send`].
     pub(super) async fn pass_on(&self, admitted: Box<Admitted>) -> Result<Response<ResponseBody>, S3Error> {
         let relocation = self.addresses.relocation(&admitted);
-        // Nothing reads the answer on its way if the request changes no object, so the client may have it
-        // encoded. The answer to a change may say in its document that nothing has changed.
+        // The node does not read the response if the request changes no object, so the client may get it
+        // encoded. The response to a change may report an error in its document.
         let is_unread = relocation.is_none() && admitted.classified.effect() == Effect::None;
         let encodings = admitted.parts.headers.get(header::ACCEPT_ENCODING);
         let encodings = encodings.filter(|_| is_unread).cloned();
@@ -77,14 +78,14 @@ impl Forwarder {
         })
     }
 
-    /// Sends a request on to the lake, and returns the lake's answer without an encoding, for the node to
-    /// read. Before and after, the grants forgets everything that the request may change. The bytes of the
-    /// body also go to `gathering`.
+    /// Forwards a request to the lake, and returns its response without a content encoding, so that the node
+    /// can read it. Grants for what the request may change are invalidated before and after. `gathering` gets
+    /// a copy of the body's bytes.
     ///
     /// # Errors
     ///
-    /// Fails if the body is not what its signature, length or checksum says (the lake then saw a broken-off
-    /// request and stored nothing), or if the lake does not answer.
+    /// The lake does not answer, or the body does not match its signature, length or checksum. In the latter
+    /// case the lake received an incomplete request and stored nothing.
     pub(super) async fn send(
         &self,
         admitted: Box<Admitted>,
@@ -93,7 +94,7 @@ impl Forwarder {
         self.exchange(admitted, gathering, None).await
     }
 
-    /// Like [`Forwarder::send`]. The lake may use one of these `encodings` for its answer.
+    /// Like [`Forwarder::send`], but the lake may encode its response with one of `encodings`.
     async fn exchange(
         &self,
         admitted: Box<Admitted>,
@@ -134,7 +135,8 @@ impl Forwarder {
             .object
             .as_ref()
             .map(|name| self.grants.revoker(caller, name.id(self.lake.url())));
-        // A refusal of any operation on the object puts the lake's earlier grants to this caller in doubt.
+        // If the lake refuses any operation on the object, its earlier grants to this caller are no longer
+        // reliable.
         if let (Ok(response), Some(contradicted)) = (&answered, &contradicted)
             && is_refusal(response.status())
         {
@@ -145,7 +147,8 @@ impl Forwarder {
         {
             self.dirty.refused(&who, bucket);
         }
-        // The client hears of an error in its body, whatever the lake made of the broken-off request.
+        // An error in the client's body is reported to the client, whatever the lake replied to the
+        // incomplete request.
         if let Some(error) = outcome.as_ref().and_then(Outcome::error) {
             return Err(error.clone());
         }
@@ -157,13 +160,13 @@ impl Forwarder {
     }
 }
 
-/// Returns the lake's answer for the client.
+/// Converts the lake's response to one for the client.
 pub(super) fn relay(response: Response<LakeBody>) -> Response<ResponseBody> {
     let (head, body) = response.into_parts();
     relay_with(&head, ResponseBody::lake(body))
 }
 
-/// The lake's answer with another body.
+/// Converts the lake's response to one with another body.
 pub(super) fn relay_with(head: &http::response::Parts, body: ResponseBody) -> Response<ResponseBody> {
     let mut relayed = Response::new(body);
     *relayed.status_mut() = head.status;
@@ -171,13 +174,13 @@ pub(super) fn relay_with(head: &http::response::Parts, body: ResponseBody) -> Re
     relayed
 }
 
-/// Returns whether an answer that breaks off may be resumed. A part of an upload may not: the query names it,
-/// not a range.
+/// Returns true if a response that breaks off may be resumed. A read by `partNumber` may not: its range is
+/// unknown.
 fn is_resumable(classified: &Classified) -> bool {
     classified.operation == Operation::GetObject && !classified.query.has("partNumber")
 }
 
-/// Lets the body resume when it breaks off, if the answer says which bytes of which version it carries.
+/// Makes the body resume after a break, if the response identifies the bytes and the version that it carries.
 fn resumed(
     response: Response<LakeBody>,
     question: RepeatableGet,
@@ -199,12 +202,12 @@ fn resumed(
     response.map(|body| body.resumed_by(resumption))
 }
 
-/// Returns the target for the lake. The credentials of a presigned URL stay here, where they were verified.
+/// Returns the target for the lake. The credentials of a presigned URL are verified here and not sent on.
 ///
-/// When a browser asks about the URL, there is nothing to verify. The node then gives the lake the name of
-/// the URL's signer as the lake knows it, but no proof, and the lake answers as it answers any sender that
-/// names a key. Ceph RGW does not compare signatures in this case, and looks for the bucket among those of
-/// the key's tenant.
+/// A preflight for a presigned URL carries no credentials to verify. The node then sends the lake the access
+/// key that stands for the URL's signer, but no signature, and the lake treats it as it treats every sender
+/// that only names a key. Ceph RGW does not check signatures in this case, and looks for the bucket in the
+/// tenant of the key.
 fn target(lake: &Endpoint, classified: &Classified, verified: &Verified) -> Result<PathAndQuery, S3Error> {
     let named = verified.named.as_ref().map(|named| lake.account_for(named));
     match named {
@@ -215,7 +218,7 @@ fn target(lake: &Endpoint, classified: &Classified, verified: &Verified) -> Resu
     }
 }
 
-/// The end-to-end headers of the client, with a rewritten source of a copy.
+/// Returns the client's end-to-end headers, with the source of a copy rewritten.
 fn headers(parts: &Parts, classified: &Classified) -> HeaderMap {
     let mut headers = end_to_end(&parts.headers);
     let source = classified.copy_source.as_ref().and_then(CopySource::header);
@@ -238,8 +241,8 @@ async fn request_body(
         checked = checked.tapped_by(move |data| gathering.add(data));
     }
     if !has_body && !hash.is_streaming() {
-        // The claims of the head must also hold of an empty body. A body without a length would be sent in
-        // chunks, and a lake may not understand a DELETE in chunks.
+        // An empty body must match its headers, too. Without a length, it would be sent in chunks, and a lake
+        // may not accept a chunked DELETE.
         checked.collect().await?;
         return Ok((RequestBody::Empty, None));
     }
@@ -263,8 +266,8 @@ async fn request_body(
     Ok((body, Some(outcome)))
 }
 
-/// Voids the grants of the object or bucket now, and again when the request ends, however it ends: in
-/// between, the lake may change it at any moment.
+/// Invalidates the grants of the object or bucket at once, and again when the request ends in any way,
+/// because the lake may change it at any moment in between.
 struct Forget {
     grants: Arc<Grants>,
     effect: Effect,

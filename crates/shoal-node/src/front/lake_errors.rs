@@ -1,4 +1,4 @@
-//! Errors for a client when the lake does not answer, or breaks off before the first byte.
+//! The errors that a client gets when the lake does not answer, or breaks off before the first byte.
 
 use http::StatusCode;
 use shoal_s3::error::{ErrorCode, S3Error};
@@ -10,7 +10,7 @@ use crate::log_throttle::LogThrottle;
 use crate::read::ReadError;
 use crate::single_flight::FetchError;
 
-/// The error when the lake gave no answer.
+/// Returns the error for a request that the lake did not answer.
 pub fn unanswered(error: &EndpointError) -> S3Error {
     let failed = failed(error.kind(), &causes(error));
     if error.kind().may_be_carried_out() {
@@ -20,7 +20,7 @@ pub fn unanswered(error: &EndpointError) -> S3Error {
     }
 }
 
-/// The error when the lake does not say whether the caller may do something.
+/// Returns the error if the caller's permission could not be determined.
 pub fn no_permission(error: &PermissionError) -> S3Error {
     let error = match error {
         PermissionError::Lake(error) => unanswered(error),
@@ -33,7 +33,7 @@ pub fn no_permission(error: &PermissionError) -> S3Error {
     error.undone()
 }
 
-/// The error when a read has no answer.
+/// Returns the error for a failed read.
 pub fn unread(error: &ReadError) -> S3Error {
     match error {
         ReadError::Lake(error) => unanswered(error),
@@ -46,7 +46,7 @@ pub fn unread(error: &ReadError) -> S3Error {
     }
 }
 
-/// The error when a block did not arrive before the first byte of the answer.
+/// Returns the error for a block that did not arrive before the first byte of the response.
 fn not_brought(error: &FetchError) -> S3Error {
     match error {
         FetchError::Status(status) => of_status(*status),
@@ -81,10 +81,10 @@ fn not_brought(error: &FetchError) -> S3Error {
     }
 }
 
-/// Logs the cause and the address for the operator, and tells the client only which part failed.
+/// Logs the cause and the address for operators. The client only learns which part failed.
 fn failed(failure: Failure, causes: &str) -> S3Error {
     static LINES: [LogThrottle; Failure::ALL.len()] = [const { LogThrottle::new() }; Failure::ALL.len()];
-    // The endpoint logs a refused account, once a minute.
+    // The endpoint itself logs a refused account, once a minute.
     if failure != Failure::AccountRefused
         && let Some(unsaid) = LINES[failure as usize].admit(clock::instant())
     {

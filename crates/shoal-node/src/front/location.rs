@@ -1,5 +1,5 @@
-//! The location of a new object under the address that the client used. The lake names its own address, which
-//! clients may not be able to reach.
+//! Rewrites the location of a new object to the address that the client used. The lake returns its own
+//! address, which clients may not be able to reach.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -17,10 +17,10 @@ use super::body::{BodyError, ResponseBody};
 use super::forward::relay_with;
 use crate::endpoint::LakeBody;
 
-/// No document that names an object is longer.
+/// Limit on the documents that name an object.
 const DOCUMENT_BYTES_MAX: usize = 64 << 10;
 
-/// How to replace the lake's addresses in an answer.
+/// The replacement for the lake's addresses in a response.
 #[derive(Clone, Debug)]
 pub(super) struct Relocation {
     lake: Authority,
@@ -31,14 +31,14 @@ pub(super) struct Relocation {
 /// The address at which a client reaches this node.
 #[derive(Clone, Debug)]
 pub(super) struct Address {
-    /// The beginning of every URL: scheme and host.
+    /// Scheme and host, the start of every URL.
     origin: String,
-    /// Whether the client names the bucket in the host.
+    /// True if the client uses virtual-host style.
     bucket_in_host: bool,
 }
 
 impl Address {
-    /// Returns the URL of an object of `bucket`. `key` is spelled as in URLs.
+    /// Returns the URL of an object of `bucket`. `key` is percent-encoded.
     pub(super) fn of_object(&self, bucket: &str, key: &str) -> String {
         let origin = &self.origin;
         if self.bucket_in_host {
@@ -58,8 +58,8 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// The addresses of a node that serves `scheme` and, in virtual-host style, the buckets below `domain`.
-    /// They take the place of the one of the lake, which is at `lake_url`.
+    /// Creates the addresses of a node that serves `scheme` and, in virtual-host style, the buckets below
+    /// `domain`. They replace the lake's address, `lake_url`.
     pub(super) fn new(lake_url: &str, domain: Option<String>, scheme: &'static str) -> Self {
         let lake = lake_url.parse::<Uri>().ok();
         Self {
@@ -69,7 +69,7 @@ impl Addresses {
         }
     }
 
-    /// Returns how to replace the addresses in the lake's answer, if the answer to this request has any.
+    /// Returns the replacement for the lake's addresses, if the response to this request may contain any.
     pub(super) fn relocation(&self, admitted: &Admitted) -> Option<Relocation> {
         let Admitted {
             parts, classified, ..
@@ -84,7 +84,7 @@ impl Addresses {
         })
     }
 
-    /// Returns the address of this node as the sender of the request knows it.
+    /// Returns the address at which the sender of the request reaches this node.
     pub(super) fn as_used_by(&self, parts: &Parts) -> Option<Address> {
         let host = host(parts)?;
         let domain = self.domain.as_deref();
@@ -95,7 +95,7 @@ impl Addresses {
     }
 }
 
-/// Returns whether the request is a web page's form that uploads a file.
+/// Returns true if the request is a browser's upload by HTML form.
 fn is_form(parts: &Parts, operation: Operation) -> bool {
     let kind = parts.headers.get(header::CONTENT_TYPE);
     let is_form = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"multipart/form-data"));
@@ -103,7 +103,7 @@ fn is_form(parts: &Parts, operation: Operation) -> bool {
 }
 
 impl Relocation {
-    /// Relays the lake's answer, with the address that the client uses in its header and its document.
+    /// Relays the lake's response, with the client's address in its header and its document.
     pub(super) fn relay(self, response: Response<LakeBody>) -> Response<ResponseBody> {
         let (head, body) = response.into_parts();
         let location = head
@@ -128,8 +128,7 @@ impl Relocation {
         relayed
     }
 
-    /// Returns the same location under the address that the client uses, or `None` if it is not in this
-    /// bucket of the lake.
+    /// Returns `location` with the client's address, or `None` if it is not in this bucket of the lake.
     fn of(&self, location: &str) -> Option<String> {
         let uri: Uri = location.parse().ok()?;
         let host = uri.authority()?.as_str();
@@ -143,14 +142,13 @@ impl Relocation {
         Some(self.address.of_object(bucket, key))
     }
 
-    /// Returns the document with the address that the client uses, or `None` if it has no address of the
-    /// lake.
+    /// Returns the document with the client's address, or `None` if it contains no address of the lake.
     fn rewrite(&self, bytes: &[u8]) -> Option<Bytes> {
         let mut root = root_of(bytes).ok()?;
         let location = self.of(&root.text_of("Location")?)?;
         root.set_text_of("Location", &location);
         let written = root.to_document();
-        // A declaration that arrived by itself is already sent.
+        // A declaration that arrived by itself has already been sent.
         let begins = if bytes.starts_with(b"<?") {
             0
         } else {
@@ -168,8 +166,8 @@ fn root_of(answer: &[u8]) -> Result<Element, Malformed> {
     Ok(root)
 }
 
-/// A document of the lake, rewritten once it is complete. The declaration, and the blanks with which a lake
-/// keeps the connection alive while it works, are sent on at once.
+/// A document of the lake that is rewritten once it is complete. Its XML declaration, and the whitespace with
+/// which a lake keeps the connection alive, are sent at once.
 pub(super) struct AddressedDocument {
     body: LakeBody,
     held: BytesMut,
@@ -221,7 +219,7 @@ impl Body for AddressedDocument {
     }
 }
 
-/// Returns whether the bytes come before the root of a document: blanks, or a whole declaration.
+/// Returns true if the bytes precede the root element: whitespace, or a whole declaration.
 fn is_ahead(data: &[u8]) -> bool {
     let text = data.trim_ascii();
     let is_declaration = text.starts_with(b"<?") && memchr::memchr(b'>', text) == Some(text.len() - 1);

@@ -1,4 +1,4 @@
-//! S3 as clients see it: connections, callers, requests and answers.
+//! The S3 frontend: callers, requests and responses.
 
 pub mod access_log;
 mod admission;

@@ -1,4 +1,4 @@
-//! A GET or HEAD of an object that the lake has: from the cache where it can be, else from the lake.
+//! GET and HEAD of objects at the lake, served from the cache where possible.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// Reads by `reader` what is as fresh as the rules want it, once the writes through the cache are
+    /// Reads by `reader`, as fresh as the rules require, after pending writes `through` the cache have
     /// finished.
     pub(super) fn new(
         lake: Arc<Endpoint>,
@@ -47,7 +47,7 @@ impl Reads {
         }
     }
 
-    /// Takes over new rules of freshness.
+    /// Replaces the freshness rules.
     pub(super) fn set_freshness(&self, rules: FreshnessRules) {
         self.freshness.store(Arc::new(rules));
     }
@@ -83,8 +83,8 @@ impl Reads {
         })
     }
 
-    /// Answers a HEAD. It is one request without a body to the lake anyway, so it goes there unless a
-    /// permission is remembered.
+    /// Answers a HEAD. The lake is asked unless its permission is remembered, because it would need one
+    /// request without a body in any case.
     pub(super) async fn head(
         &self,
         admitted: Box<Admitted>,

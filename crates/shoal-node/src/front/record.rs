@@ -1,6 +1,6 @@
-//! One request and its answer, from head to last byte, as operators see it.
+//! The record of one request and its response, from the head to the last byte.
 //!
-//! Outcomes become metrics and log lines here, at the edge; the read and write paths know of neither.
+//! Outcomes become metrics and log lines here, at the edge; the read and write paths do not deal with either.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,25 +25,25 @@ use crate::front::respond::CacheStatus;
 use crate::log_throttle::LogThrottle;
 use crate::metrics::{GaugeGuard, Metrics};
 
-/// The facts about a request, written to the metrics and the log when the response body ends.
+/// The record of a request, written to the metrics and the log when the response's body ends.
 #[derive(Debug)]
 pub struct Record {
     metrics: Arc<Metrics>,
     started: Instant,
     _in_flight: GaugeGuard,
-    /// `x-amz-request-id` of the answer.
+    /// `x-amz-request-id` of the response.
     pub request_id: RequestId,
-    /// The operation that the client asked for.
+    /// The operation that the client requested.
     pub operation: Operation,
-    /// The status of the answer.
+    /// The status of the response.
     pub status: StatusCode,
-    /// The part of an object that the answer is, for the access log.
+    /// The part of an object that the response carries, for the access log.
     pub part: Option<Part>,
-    /// How much of the answer this node had.
+    /// How much of the response this node had.
     pub cache: Option<CacheStatus>,
-    /// Why the answer was not cached.
+    /// The reason why the response was not cached.
     pub reason: Option<Uncacheable>,
-    /// Present when the access log is on.
+    /// Present if the access log is enabled.
     pub subject: Option<Box<Subject>>,
     /// Held until the request ends.
     pub permit: Option<InFlightPermit>,
@@ -61,7 +61,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Creates the access log's fields of a request that arrived at `at`.
+    /// Creates the access log's fields for a request that arrived at `at`.
     pub fn new(
         at: SystemTime,
         peer: SocketAddr,
@@ -80,7 +80,7 @@ impl Subject {
 }
 
 impl Record {
-    /// Begins the record of a request, as of now.
+    /// Begins the record of a request that arrives now.
     pub fn begin(metrics: Arc<Metrics>, request_id: RequestId) -> Self {
         Self {
             _in_flight: metrics.request_began(),
@@ -98,12 +98,12 @@ impl Record {
         }
     }
 
-    /// Returns when the request began.
+    /// Returns the time when the request began.
     pub fn started(&self) -> Instant {
         self.started
     }
 
-    /// Takes the status of the answer and, for the access log, the part of an object that it is.
+    /// Records the status of the response and, for the access log, the part of an object that it carries.
     pub fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
         self.status = status;
         if self.subject.is_some() && self.operation == Operation::GetObject {
@@ -111,12 +111,12 @@ impl Record {
         }
     }
 
-    /// Counts body bytes handed to the connection.
+    /// Counts bytes of the body that were handed to the connection.
     pub fn sent(&mut self, bytes: usize) {
         self.sent_bytes += bytes as u64;
     }
 
-    /// Logs why the body broke off; the connection is aborted.
+    /// Logs why the body ended early; the connection is aborted.
     pub fn broke_off(&mut self, error: &(dyn std::error::Error + 'static)) {
         static LINES: LogThrottle = LogThrottle::new();
         if let Some(unsaid) = LINES.admit(clock::instant()) {
@@ -131,8 +131,8 @@ impl Record {
         }
     }
 
-    /// Writes the metrics and the log line. The body is over, sent or not; `tally` says where its blocks came
-    /// from.
+    /// Writes the metrics and the log line when the body has ended, sent or not. `tally` counts the sources
+    /// of its blocks.
     pub fn end(&self, tally: ReadTally) {
         let duration = clock::instant().saturating_duration_since(self.started);
         self.metrics
@@ -178,7 +178,7 @@ impl Record {
     }
 }
 
-/// The part of an object that an answer with this status and these headers is.
+/// Returns the part of an object that a response with this status and these headers carries.
 fn part(status: StatusCode, headers: &HeaderMap) -> Option<Part> {
     let text = |name| headers.get(name)?.to_str().ok();
     match status {
@@ -187,7 +187,7 @@ fn part(status: StatusCode, headers: &HeaderMap) -> Option<Part> {
             object_bytes: text(CONTENT_LENGTH)?.parse().ok()?,
         }),
         StatusCode::PARTIAL_CONTENT => {
-            // A `Content-Range` of a lake is not checked here, and may have any form.
+            // A lake's `Content-Range` is not validated here and may have any form.
             let (range, length) = text(CONTENT_RANGE)?.strip_prefix("bytes ")?.split_once('/')?;
             Some(Part {
                 offset_bytes: range.split_once('-')?.0.parse().ok()?,

@@ -1,4 +1,4 @@
-//! Answers of the read path as HTTP: statuses, headers, `X-Cache`.
+//! Builds the HTTP responses of reads: statuses, headers, `X-Cache`.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::front::body::ResponseBody;
 use crate::read::{CallerHeaders, Reading, Residency};
 use crate::write::{Uncached, WriteMode};
 
-/// `X-Cache`: how much of an answer this node had.
+/// `X-Cache`: how much of a response this node had.
 pub const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
-/// `X-Cache-Reason`: why an answer was not cached.
+/// `X-Cache-Reason`: why a response was not cached.
 pub const X_CACHE_REASON: HeaderName = HeaderName::from_static("x-cache-reason");
 /// `x-amz-request-id`
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
@@ -27,10 +27,10 @@ const EXTENDED_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 /// `Server-Timing`
 pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// How much of an answer this node had, in the words of `X-Cache`.
+/// How much of a response this node had, by the values of `X-Cache`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CacheStatus {
-    /// All of it, and the lake was not asked.
+    /// All of it, without asking the lake.
     Hit,
     /// None of it.
     Miss,
@@ -38,12 +38,12 @@ pub enum CacheStatus {
     Partial,
     /// All of it; the lake confirmed permission and freshness.
     Revalidated,
-    /// Not cached; `X-Cache-Reason` says why when the request was a read.
+    /// Not cached. For a read, `X-Cache-Reason` has the reason.
     Bypass,
 }
 
 impl CacheStatus {
-    /// The word in the header and the log.
+    /// Returns the label in the header and the log.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hit => "HIT",
@@ -54,7 +54,7 @@ impl CacheStatus {
         }
     }
 
-    /// Returns the status of a reading. `asked` says whether the node asked the lake for this reading.
+    /// Returns the status of a reading. `asked` is true if the node has asked the lake for this reading.
     pub fn of(reading: &Reading, asked: bool) -> Self {
         match (reading.residency, asked) {
             (Residency::All, false) => Self::Hit,
@@ -65,7 +65,7 @@ impl CacheStatus {
     }
 }
 
-/// The form of the answer that the client asked for.
+/// The client's options for the form of the response.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
     /// `response-*` parameters.
@@ -75,11 +75,11 @@ pub struct Wishes {
 }
 
 impl Wishes {
-    /// Reads the `response-*` parameters.
+    /// Parses the `response-*` parameters.
     ///
     /// # Errors
     ///
-    /// Returns `InvalidArgument` for a value that cannot stand in a header (CR, LF, other control
+    /// Returns `InvalidArgument` for a value that is not valid in a header (CR, LF, other control
     /// characters).
     pub fn parse(query: &Query, checksum_mode: bool) -> Result<Self, S3Error> {
         let overrides = query
@@ -99,7 +99,7 @@ impl Wishes {
     }
 }
 
-/// Adds the mode in which a write through the cache was carried out and, if it was another mode, the reason.
+/// Adds the mode in which a write was carried out and, if it was written around the cache, the reason.
 pub fn written(headers: &mut HeaderMap, cached: Result<(), Uncached>) {
     let mode = match cached {
         Ok(()) => WriteMode::Through,
@@ -111,7 +111,8 @@ pub fn written(headers: &mut HeaderMap, cached: Result<(), Uncached>) {
     headers.insert(MODE_HEADER, HeaderValue::from_static(mode.as_str()));
 }
 
-/// `200` or `206` with the bytes of a version, and the headers that the lake sent this caller with them.
+/// Returns `200` or `206` with the bytes of a version, and the headers that the lake sent to this caller with
+/// it.
 pub fn object(
     reading: Reading,
     caller_headers: CallerHeaders,
@@ -137,7 +138,7 @@ pub fn object(
     response
 }
 
-/// The answer to a HEAD of a version that this node knows: the head of the answer to a GET of `range`.
+/// Returns the response to a HEAD of a version that this node knows, with the headers of a GET of `range`.
 pub fn head(
     version: &Version,
     range: ByteRange,
@@ -156,7 +157,7 @@ pub fn head(
     response
 }
 
-/// `304`, with the headers that RFC 9110 asks for.
+/// Returns `304` with the headers that RFC 9110 requires.
 pub fn not_modified(version: &Version) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::empty());
     *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -173,7 +174,8 @@ pub fn not_modified(version: &Version) -> Response<ResponseBody> {
     response
 }
 
-/// Adds the headers from the lake's answer to the caller that let a web page see an answer without an object.
+/// Adds the headers of the lake's response to this caller that let a web page read a response without an
+/// object (CORS).
 pub fn tell_page(headers: &mut HeaderMap, caller_headers: &HeaderMap) {
     for (name, value) in caller_headers {
         if name == header::VARY || name.as_str().starts_with("access-control-") {
@@ -182,14 +184,14 @@ pub fn tell_page(headers: &mut HeaderMap, caller_headers: &HeaderMap) {
     }
 }
 
-/// A status without a body.
+/// Returns a response without a body.
 pub fn empty(status: StatusCode) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::empty());
     *response.status_mut() = status;
     response
 }
 
-/// `416`, naming the range that was `asked` for and the size.
+/// Returns `416` with the range that was `asked` for, and the size.
 pub fn unsatisfiable(
     asked: RangeRequest,
     size_bytes: u64,
@@ -204,7 +206,7 @@ pub fn unsatisfiable(
     response
 }
 
-/// `416` to a HEAD, naming the size.
+/// Returns `416` to a HEAD, with the size.
 pub fn unsatisfiable_head(size_bytes: u64) -> Response<ResponseBody> {
     let mut response = empty(StatusCode::RANGE_NOT_SATISFIABLE);
     tell_size(response.headers_mut(), size_bytes);
@@ -217,7 +219,7 @@ fn tell_size(headers: &mut HeaderMap, size_bytes: u64) {
     headers.insert(header::CONTENT_RANGE, range);
 }
 
-/// An error of this node in S3's XML.
+/// Returns an error of this node as S3's XML.
 pub fn error(error: &S3Error, resource: &str, request_id: RequestId) -> Response<ResponseBody> {
     let xml = error_xml(error, resource, request_id);
     let mut response = Response::new(ResponseBody::full(xml));
@@ -233,7 +235,7 @@ pub fn error(error: &S3Error, resource: &str, request_id: RequestId) -> Response
     response
 }
 
-/// Adds the headers of every answer: its id, where it came from, how long its head took.
+/// Adds the headers of every response: its id, `X-Cache`, and the time until its head.
 pub fn stamp(
     headers: &mut HeaderMap,
     request_id: RequestId,
@@ -251,7 +253,7 @@ pub fn stamp(
     headers.insert(SERVER_TIMING, server_timing(head_time));
 }
 
-/// `shoal;dur=1.234`, in milliseconds.
+/// Returns `shoal;dur=1.234`, in milliseconds.
 fn server_timing(head_time: Duration) -> HeaderValue {
     const NAME: &[u8] = b"shoal;dur=";
     let micros = head_time.as_micros() as u64;
@@ -259,7 +261,7 @@ fn server_timing(head_time: Duration) -> HeaderValue {
     let whole = digits.format(micros / 1000).as_bytes();
     let [hundreds, tens, ones] = [100, 10, 1].map(|unit| b'0' + (micros / unit % 10) as u8);
     let fraction = [b'.', hundreds, tens, ones];
-    // A vector without spare capacity becomes a header value without a copy.
+    // A vector without spare capacity becomes a header value without being copied.
     let mut text = Vec::with_capacity(NAME.len() + whole.len() + fraction.len());
     for part in [NAME, whole, &fraction] {
         text.extend_from_slice(part);
@@ -276,11 +278,11 @@ fn describe(
     asked: RangeRequest,
     wishes: &Wishes,
 ) -> StatusCode {
-    /// The number of names that this function and [`stamp`] write. Growing the map later would cost a hit
+    /// The number of headers that this function and [`stamp`] add. Growing the map later would cost a hit
     /// more than filling it.
     const ADDED: usize = 7;
     let is_part = asked != RangeRequest::Whole;
-    // The checksums are those of the whole object; a client would take them for those of the part.
+    // The checksums cover the whole object; a client would verify the part against them.
     let checksums = wishes.checksum_mode && !is_part;
     headers.reserve(version.headers.len() + caller_headers.len() + wishes.overrides.len() + ADDED);
     for (name, value) in &version.headers {

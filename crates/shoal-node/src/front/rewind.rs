@@ -1,5 +1,5 @@
-//! A request's body that is read while it is still open who may have it: the first bytes are kept, so that
-//! another reader can begin anew.
+//! A request body that can be read again from the start: the first bytes are kept until it is decided which
+//! reader gets the body.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,21 +12,22 @@ use shoal_s3::payload::MemoryReservation;
 
 use crate::http::connection::{ClientBody, ClientBodyError};
 
-/// The most bytes of one body that are kept. A longer one waits behind them.
+/// Maximum number of bytes of one body that are kept. The rest of a longer body is not read before the
+/// decision.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// A body that can be read again.
+/// The body for the first reader.
 pub(super) struct Rewindable(Arc<Mutex<State>>);
 
-/// Ends the wait of a [`Rewindable`], in one of two ways.
+/// Decides which reader gets the body of a [`Rewindable`].
 pub(super) struct Rewind(Arc<Mutex<State>>);
 
 struct State {
     body: ClientBody,
-    /// The bytes that were read; `None` if nobody reads them again.
+    /// The bytes read so far; `None` once no second reader can need them.
     kept: Option<Vec<Bytes>>,
     kept_bytes: usize,
-    /// True if no more bytes can be kept.
+    /// True if reading must pause: the kept bytes have reached [`KEPT_BYTES_MAX`], or their memory limit.
     is_full: bool,
     reservation: MemoryReservation,
     waiting: Option<Waker>,
@@ -48,12 +49,12 @@ impl Rewindable {
 }
 
 impl Rewind {
-    /// The first reader reads to the end.
+    /// Lets the first reader read to the end.
     pub(super) fn goes_on(self) {
         self.0.lock().release();
     }
 
-    /// The whole body, for another reader. The first one finds its end, before all bytes that were announced.
+    /// Returns the whole body for another reader. The first reader gets no more bytes.
     pub(super) fn rewound(self) -> ClientBody {
         let mut state = self.0.lock();
         let kept = state.release();
@@ -64,7 +65,7 @@ impl Rewind {
 }
 
 impl State {
-    /// Keeps no more bytes. Returns those that were kept, and lets the first reader go on.
+    /// Stops keeping bytes and wakes the first reader. Returns the bytes that were kept.
     fn release(&mut self) -> Vec<Bytes> {
         self.reservation = MemoryReservation::none();
         if let Some(waiting) = self.waiting.take() {

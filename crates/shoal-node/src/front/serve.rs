@@ -1,4 +1,4 @@
-//! One request from its head to its answer: classify, verify, read or forward.
+//! Serves one request, from its head to its response: classifies, verifies, and dispatches it.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ use crate::metrics::Metrics;
 use crate::read::ObjectReader;
 use crate::write::{WriteMode, WriteRules, WriteThrough, lifetime_in};
 
-/// Answers S3 requests: finds the part that each is for.
+/// Serves S3 requests: dispatches each to its handler.
 pub struct Front {
     metrics: Arc<Metrics>,
     admission: Admission,
@@ -53,34 +53,34 @@ pub struct FrontParts {
     pub gate: Gate,
     /// The lake.
     pub lake: Arc<Endpoint>,
-    /// This node's knowledge of objects.
+    /// Remembered versions of objects and permissions.
     pub grants: Arc<Grants>,
     /// Reads objects.
     pub reader: ObjectReader,
-    /// How long a permission of the lake holds.
+    /// How long a permission of the lake may be reused.
     pub freshness: FreshnessRules,
-    /// How objects are written.
+    /// The rules for the mode of writes.
     pub write_rules: WriteRules,
-    /// Knows of the changes of coherent objects, if there are any.
+    /// Tracks changes of coherent objects; `None` if no rule is coherent.
     pub coherence: Option<Arc<Coherence>>,
     /// Objects that are written back.
     pub dirty: Arc<DirtyObjects>,
-    /// Objects that are written through the cache.
+    /// Caches the objects that are written through.
     pub through: Arc<WriteThrough>,
-    /// The bounds on requests in flight.
+    /// The limits on requests in flight.
     pub in_flight: Arc<InFlight>,
-    /// Where outcomes are counted.
+    /// Counts outcomes.
     pub metrics: Arc<Metrics>,
-    /// Domain of virtual-host style requests.
+    /// Domain of virtual-host style.
     pub domain: Option<String>,
     /// The scheme of this node's URLs: `http` or `https`.
     pub scheme: &'static str,
-    /// Whether to write the access log.
+    /// True if the access log is enabled.
     pub access_log: bool,
 }
 
 impl Front {
-    /// Puts the parts of a front together.
+    /// Creates a front from its parts.
     pub fn new(parts: FrontParts) -> Self {
         let FrontParts {
             lake,
@@ -127,14 +127,14 @@ impl Front {
         }
     }
 
-    /// Takes over the settings that change while a node runs. Requests under way end as they began.
+    /// Applies settings that can change while a node runs. Requests in flight keep the old ones.
     pub fn reload(&self, freshness: FreshnessRules, write_rules: WriteRules, access_log: bool) {
         self.reads.set_freshness(freshness);
         self.write_rules.store(Arc::new(write_rules));
         self.admission.set_access_log(access_log);
     }
 
-    /// Answers one request. Errors become answers, too.
+    /// Serves one request. Errors are converted to responses.
     pub async fn serve(
         &self,
         mut request: Request<ClientBody>,
@@ -159,10 +159,10 @@ impl Front {
                 response
             }
         };
-        // A client that was not told to continue may or may not send its body, so the node does not know
-        // where the next request begins. This holds even if the body is empty: HTTP libraries never say
-        // `100 Continue` then, and botocore takes the final status in its stead, keeps it, and misreads the
-        // next answer on the same connection: it waits forever.
+        // A client that did not get `100 Continue` may or may not send its body, so the node does not know
+        // where the next request begins. This is true even of an empty body: HTTP libraries do not send `100
+        // Continue` then, and botocore takes the final status for it and misreads the next response on the
+        // same connection: it waits forever.
         if continued.is_some_and(|continued| !continued.is_said()) {
             response
                 .headers_mut()
@@ -189,7 +189,8 @@ impl Front {
         self.carry_out(admitted, record).await
     }
 
-    /// Carries out a request that may change coherent objects, while all nodes know that it may.
+    /// Carries out a request that may change coherent objects. All nodes know that a change is in progress
+    /// until it ends.
     async fn change(
         &self,
         coherence: &Arc<Coherence>,
@@ -215,8 +216,8 @@ impl Front {
         admitted: Box<Admitted>,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        // Only a hit is quick. Futures that wait for the lake are boxed separately, so that a hit does not
-        // carry them.
+        // Only hits are fast. Futures that wait for the lake are boxed separately, to keep a hit's future
+        // small.
         match (admitted.classified.operation, admitted.classified.object.clone()) {
             (Operation::GetObject, Some(name)) => self.get(admitted, name, record).await,
             (Operation::HeadObject, Some(name)) => Box::pin(self.head(admitted, name, record)).await,
@@ -266,7 +267,7 @@ impl Front {
             return self.dirty.of_upload(admitted, name, upload).await;
         }
         let begins = admitted.classified.operation == Operation::CreateMultipartUpload;
-        // A word that the node does not know is refused in any mode.
+        // An unknown lifetime is refused in every mode.
         let lifetime = lifetime_in(&admitted.parts.headers)?;
         match self.write_rules.load().mode(name, &admitted.parts.headers)? {
             WriteMode::Back if begins => self.dirty.begin_upload(admitted, name, lifetime).await,
@@ -280,8 +281,7 @@ impl Front {
         }
     }
 
-    /// Passes a request about one object on to the lake, once the lake has the objects that the request
-    /// needs.
+    /// Forwards a request about one object to the lake, after flushing the objects that the request needs.
     async fn pass_on(
         &self,
         admitted: Box<Admitted>,
@@ -306,7 +306,7 @@ impl Front {
         self.dirty.at_lake(admitted, name, forward).await
     }
 
-    /// Answers a request that is not about one object.
+    /// Serves a request that is not about one object.
     async fn many(
         &self,
         admitted: Box<Admitted>,
@@ -337,8 +337,8 @@ impl Front {
                 self.dirty.flush_for_bucket(&mut admitted).await?;
                 self.forwarder.pass_on(admitted).await
             }
-            // Nothing here depends on the content of a body. That of a DeleteObjects goes on unchanged,
-            // because the node forgets the whole bucket, whatever the lake reads in it.
+            // No decision here depends on the content of a body. That of a DeleteObjects is forwarded
+            // unchanged, because the node invalidates the whole bucket in any case.
             (_, None) => self.forwarder.pass_on(admitted).await,
         }
     }
@@ -352,8 +352,8 @@ mod tests {
         size_of::<F>()
     }
 
-    /// The HTTP library keeps room for the future in every connection, idle or not, and moves it there for
-    /// every request.
+    /// The HTTP library reserves room for the future in every connection, even an idle one, and moves it
+    /// there for every request.
     #[test]
     fn the_future_of_a_request_is_small() {
         let bytes = future_bytes(Front::serve);

@@ -1,4 +1,4 @@
-//! A parsed GET or HEAD of an object, and its response where this node knows the answer.
+//! A parsed GET or HEAD of an object, and its response if this node has the answer.
 
 use std::sync::Arc;
 
@@ -22,18 +22,18 @@ use crate::read_context::ReadContext;
 
 /// A parsed read.
 pub(super) struct Wanted {
-    /// The question: object, range and conditions.
+    /// The object, range and conditions.
     pub(super) request: ReadRequest,
-    /// The form of the answer that the client asked for.
+    /// The client's options for the form of the response.
     pub(super) wishes: Wishes,
-    /// The reason, if only the lake may answer.
+    /// The reason if only the lake can answer.
     pub(super) reason: Option<Uncacheable>,
-    /// Whether the head asks for nothing that only the lake knows.
+    /// True if this node can honour all of the request's headers and parameters.
     understood: bool,
 }
 
 impl Wanted {
-    /// Parses a GET or HEAD of `name`. `freshness` says how long a yes of `lake` holds.
+    /// Parses a GET or HEAD of `name`. `freshness` determines how long a permission of `lake` may be reused.
     pub(super) fn parse(
         admitted: &Admitted,
         name: ObjectName,
@@ -52,27 +52,27 @@ impl Wanted {
         })
     }
 
-    /// Lets the lake answer a read of a coherent object: the registry knows its changes, and the directory
-    /// does not.
+    /// Sends a read of a coherent object to the lake: for names that may be dirty, changes are ordered by the
+    /// registry, and the directory does not know them.
     pub(super) fn ask_lake_if_coherent(&mut self) {
         if self.request.reuse.coherent {
             self.request.reuse = Reuse::NEVER;
         }
     }
 
-    /// Returns whether the read is about a part of the object. S3 answers a HEAD of a part as a GET of it,
+    /// Returns true if the read is about a part of the object. S3 answers a HEAD of a part like a GET of it,
     /// without its bytes.
     pub(super) fn is_about_a_part(&self) -> bool {
         self.request.range != RangeRequest::Whole
     }
 
-    /// Returns whether a dirty object can answer the read. The lake does not have that object, so the node
-    /// must understand all of the request.
+    /// Returns true if the read can be answered with a dirty object. The lake does not have that object, so
+    /// the node must be able to honour all of the request.
     pub(super) fn is_understood(&self) -> bool {
         self.reason.is_none() && self.understood
     }
 
-    /// The response to a GET of `path`.
+    /// Returns the response to a GET of `path`.
     pub(super) fn respond(
         &self,
         known: KnownAnswer,
@@ -102,7 +102,7 @@ impl Wanted {
         response
     }
 
-    /// The response to a HEAD.
+    /// Returns the response to a HEAD.
     pub(super) fn respond_to_head(&self, answer: HeadAnswer, record: &mut Record) -> Response<ResponseBody> {
         record.cache = Some(CacheStatus::Hit);
         match answer {

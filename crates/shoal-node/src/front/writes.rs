@@ -1,5 +1,5 @@
-//! Writes through the cache: the lake answers, and the node caches what it commits. The node keeps the parts
-//! of an upload that pass until the lake has made an object of them.
+//! Writes through the cache: the lake carries them out, and the node caches what it commits. Parts of an
+//! upload that pass through this node are kept until the lake has completed the upload.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) struct Writes {
 }
 
 impl Writes {
-    /// Sends writes by `forwarder`; what the lake commits is cached by `through`.
+    /// Sends writes by `forwarder`, and caches by `through` what the lake commits.
     pub(super) fn new(lake: Arc<Endpoint>, through: Arc<WriteThrough>, forwarder: Arc<Forwarder>) -> Self {
         Self {
             lake,
@@ -32,8 +32,8 @@ impl Writes {
         }
     }
 
-    /// Writes an object or a part of an upload. The node caches the object that the lake commits, or the
-    /// answer says why not.
+    /// Writes an object or a part of an upload. The node caches the object that the lake commits; otherwise
+    /// the response contains the reason.
     pub(super) async fn write(
         &self,
         admitted: Box<Admitted>,
@@ -65,7 +65,8 @@ impl Writes {
         Ok(relayed)
     }
 
-    /// Sends a part to the lake. The node keeps a part that the lake takes, or the answer says why not.
+    /// Sends a part to the lake. The node keeps a part that the lake accepts; otherwise the response contains
+    /// the reason.
     async fn put_part(
         &self,
         admitted: Box<Admitted>,
@@ -87,8 +88,8 @@ impl Writes {
         Ok(relayed)
     }
 
-    /// Completes an upload at the lake. The node caches the object if its parts passed here, or the answer
-    /// says why not.
+    /// Completes an upload at the lake. The node caches the object if all its parts passed through it;
+    /// otherwise the response contains the reason.
     async fn complete(
         &self,
         admitted: Box<Admitted>,
@@ -104,7 +105,7 @@ impl Writes {
         Ok(relayed)
     }
 
-    /// Aborts an upload at the lake. The node then forgets the parts that it kept.
+    /// Aborts an upload at the lake. The node then discards the parts that it kept.
     pub(super) async fn abort(
         &self,
         admitted: Box<Admitted>,

@@ -28,7 +28,7 @@ use crate::tier::store::check_key;
 /// Number of folders that pieces are spread over.
 const FOLDERS: u16 = 256;
 
-/// Replaces `/` in file names; keys never contain it.
+/// Replaces `/` in file names. Keys never contain `_`.
 const SLASH: &str = "_";
 
 /// A file system operation, checked before it is carried out.
