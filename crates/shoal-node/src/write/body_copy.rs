@@ -1,8 +1,8 @@
-//! Copies the bytes of a write while they pass. They are cut into blocks, which stay in memory if there is
-//! plenty of it for all of them, and otherwise go to disk as they come.
+//! Copies the bytes of a write while they pass through the node. The copy is cut into blocks, which stay in
+//! memory if there is plenty for all of them, and are otherwise written to disk as they fill.
 //!
-//! The bytes are not known to be right, and not known to stay: no reader can find any of them until the lake
-//! has committed the write and the blocks get their names.
+//! Until the lake has committed the write, the bytes may be wrong or may be discarded: no reader finds them
+//! before the blocks get their names.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::Uncached;
 use crate::fetch::Fetcher;
 
-/// A copy of one write's bytes; clones share it.
+/// A copy of one write's bytes. Clones share it.
 #[derive(Clone)]
 pub struct BodyCopy(Arc<Mutex<State>>);
 
@@ -28,18 +28,18 @@ struct State {
     size_bytes: u64,
     block_bytes: u64,
     received_bytes: u64,
-    /// The blocks whose bytes are on disk, or soon will be.
+    /// The blocks that are on disk or being written there.
     drafts: Drafts,
-    /// The blocks behind those, all complete except the last one.
+    /// The blocks after those, all complete except the last one.
     in_memory: Vec<InMemory>,
-    /// Why copying has stopped.
+    /// The reason why copying has stopped.
     lost: Option<Uncached>,
 }
 
-/// A block on its way to the disk, in memory until then.
+/// A block that is being written to disk, in memory until then.
 pub(super) type Drafting = JoinHandle<Result<Draft, Refusal>>;
 
-/// The first blocks of a write, if they had to leave memory.
+/// The first blocks of a write, if they did not stay in memory.
 #[derive(Default)]
 pub(super) struct Drafts(pub(super) Vec<Drafting>);
 
@@ -53,23 +53,23 @@ impl Drop for Drafts {
     }
 }
 
-/// A block in memory, whole or growing.
+/// A block in memory, complete or growing.
 pub(super) struct InMemory {
     pieces: PieceBuffer,
     missing_bytes: u64,
     room: OwnedSemaphorePermit,
 }
 
-/// All bytes that were written, in order.
+/// All bytes of the write, in order.
 pub(super) struct CopiedBody {
     pub(super) size_bytes: u64,
     pub(super) drafts: Drafts,
-    /// The blocks behind those.
+    /// The blocks after the drafts.
     pub(super) in_memory: Vec<InMemory>,
 }
 
 impl BodyCopy {
-    /// Gathers an object of `size_bytes` in blocks of `block_bytes`.
+    /// Copies an object of `size_bytes` in blocks of `block_bytes`.
     pub(super) fn new(store: Arc<Store>, fetcher: Arc<Fetcher>, size_bytes: u64, block_bytes: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             store,
@@ -83,7 +83,7 @@ impl BodyCopy {
         })))
     }
 
-    /// Takes the next bytes. Never waits: if there is no room for them, the whole copy is given up.
+    /// Adds the next bytes. Never waits: if there is no room for them, the whole copy is discarded.
     pub fn add(&self, data: Vec<Bytes>) {
         let mut state = self.0.lock();
         for piece in data {
@@ -96,7 +96,7 @@ impl BodyCopy {
         }
     }
 
-    /// Returns the copied bytes, if they are the complete object.
+    /// Returns the copied bytes if they are the complete object.
     pub(super) fn finish(&self) -> Result<CopiedBody, Uncached> {
         let mut state = self.0.lock();
         if let Some(why) = state.lost {
@@ -130,11 +130,12 @@ impl State {
         Ok(())
     }
 
-    /// The block that the next bytes belong to.
+    /// Returns the block that the next bytes belong to.
     fn growing(&mut self) -> Result<&mut InMemory, Uncached> {
         let is_growing = self.in_memory.last().is_some_and(|last| last.missing_bytes > 0);
         if !is_growing {
-            // An object that will not fit begins to move to disk at once, which leaves it more time.
+            // An object that will not fit in memory starts to move to disk at once, which gives the disk more
+            // time.
             if self
                 .fetcher
                 .memory()
@@ -165,7 +166,7 @@ impl State {
         })
     }
 
-    /// Sends the blocks to disk, which are all complete, and frees their memory when they are there.
+    /// Writes the complete blocks to disk, which frees their memory once they are there.
     fn set_aside(&mut self) {
         for complete in self.in_memory.drain(..) {
             let store = Arc::clone(&self.store);
@@ -191,7 +192,7 @@ impl InMemory {
         self.pieces.push(piece);
     }
 
-    /// The bytes, and the memory that they take.
+    /// Returns the bytes, and the reservation of their memory.
     pub(super) fn into_pieces(self) -> (Vec<Bytes>, OwnedSemaphorePermit) {
         (self.pieces.into_vec(), self.room)
     }

@@ -6,22 +6,22 @@ use shoal_registry::Lifetime;
 
 use crate::tier::TierConfig;
 
-/// Where the bytes of a write go.
+/// The path of a write to the lake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
-    /// Nowhere.
+    /// Straight to the lake; the cache is bypassed.
     Around,
-    /// Into the cache, once the lake has committed them.
+    /// To the lake, and into the cache once the lake has committed the object.
     Through,
-    /// Into a tier, and to the lake later.
+    /// To a tier, and from there to the lake later.
     Back,
 }
 
 impl WriteMode {
-    /// Every mode.
+    /// All variants.
     pub const ALL: [Self; 3] = [Self::Around, Self::Through, Self::Back];
 
-    /// The word for the mode in headers and settings.
+    /// Returns the word for the mode in headers and settings.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Around => "around",
@@ -30,27 +30,28 @@ impl WriteMode {
         }
     }
 
-    /// The mode that a word stands for.
+    /// Returns the mode for a word.
     pub fn of_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.as_str() == word)
     }
 }
 
-/// The answer to a write below a back rule whose tier has no room, or whose store does not answer.
+/// The response to a write that should be written back, when its tier has no room or its store does not
+/// answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fallback {
-    /// The object goes to the lake while its writer waits.
+    /// The object is written to the lake while the client waits.
     #[default]
     Through,
-    /// `503 SlowDown`: nothing is sent to the lake, and the client tries again later.
+    /// `503 SlowDown`: nothing is sent to the lake, and the client retries later.
     Refuse,
 }
 
 impl Fallback {
-    /// Every fallback.
+    /// All variants.
     pub const ALL: [Self; 2] = [Self::Through, Self::Refuse];
 
-    /// The word in settings.
+    /// Returns the word in settings.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Through => "through",
@@ -59,39 +60,39 @@ impl Fallback {
     }
 }
 
-/// Default and exceptions by prefix. The longest matching prefix wins, and the header of a request overrides
-/// both.
+/// The default mode, and exceptions by prefix. The longest matching prefix applies; a request's header
+/// overrides both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WriteConfig {
-    /// Where no rule matches.
+    /// The mode if no rule matches.
     pub default: WriteMode,
-    /// How long a dirty object stays before it is brought to the lake.
+    /// How long an object stays dirty before it is flushed.
     pub age: Duration,
     /// The same for objects of rules with [`Lifetime::Short`].
     pub short_age: Duration,
-    /// How long the node relies on the lake's permission to write below a bucket or prefix.
+    /// How long the lake's permission to write below a bucket or prefix is reused.
     pub permission: Duration,
     /// `[[write.rule]]`
     pub rules: Vec<WriteRule>,
 }
 
-/// One exception.
+/// An exception for a prefix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WriteRule {
     /// `s3://bucket/prefix`
     pub prefix: String,
-    /// The mode of objects below it.
+    /// The mode of objects below the prefix.
     pub mode: WriteMode,
-    /// The tier of those that are written back; not needed if there is only one.
+    /// The tier of objects that are written back; optional if there is only one tier.
     pub tier: Option<String>,
-    /// How long those that are written back are expected to live.
+    /// The expected lifetime of objects that are written back.
     pub lifetime: Lifetime,
-    /// The answer to writes back that the tier cannot take now.
+    /// The response to such writes when the tier cannot accept them.
     pub fallback: Fallback,
 }
 
 impl WriteRule {
-    /// A rule that says nothing but the mode of a prefix.
+    /// Creates a rule that only sets the mode of a prefix.
     pub fn new(prefix: impl Into<String>, mode: WriteMode) -> Self {
         Self {
             prefix: prefix.into(),
@@ -102,8 +103,8 @@ impl WriteRule {
         }
     }
 
-    /// The position of the tier of objects that this rule writes back. `None` if it names no tier of these,
-    /// or names none at all and there are several.
+    /// Returns the position in `tiers` of the tier that this rule writes back to. `None` if the rule names an
+    /// unknown tier, or names none although there are several.
     pub fn tier_in(&self, tiers: &[TierConfig]) -> Option<usize> {
         match &self.tier {
             Some(name) => tiers.iter().position(|tier| tier.name == *name),

@@ -1,9 +1,9 @@
 //! Writes of objects: around the cache, through it, or back from it ([`crate::dirty`]).
 //!
-//! A write *through* goes to the lake like any other. Beside it, its bytes are copied into blocks
-//! ([`BodyCopy`]), and when the lake has committed them the blocks get their names and go where a read would
-//! have put them ([`WriteThrough`]). None of this can fail a write or make it wait: a block that is not
-//! cached costs the next read a way to the lake, as after a write *around*.
+//! A write *through* the cache is sent to the lake like any other. While it passes, its bytes are copied into
+//! blocks ([`BodyCopy`]); once the lake has committed the object, the blocks get their names and are stored
+//! where a read would have put them ([`WriteThrough`]). This never fails or delays a write: a block that is
+//! not cached costs the next read a request to the lake, as after a write *around* the cache.
 
 mod body_copy;
 mod config;
@@ -18,50 +18,50 @@ pub use self::mode::{BackRule, WriteRules, lifetime_in};
 pub use self::multipart::Upload;
 pub use self::through::{Spread, WriteThrough, WriteThroughSizes, size_to_copy};
 
-/// Why a write was carried out in another mode than requested: a write through the cache left nothing there,
-/// a write back went to the lake first. The value of `X-Cache-Reason`.
+/// The reason why a write was carried out in another mode than requested: written through the cache without
+/// being cached, or written to the lake first instead of back. The value of `X-Cache-Reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uncached {
-    /// An upload in parts, some of which did not pass this node.
+    /// A multipart upload, some parts of which did not pass through this node.
     Multipart,
-    /// A copy: its bytes do not pass this node.
+    /// A copy, whose bytes do not pass through this node.
     Copy,
-    /// Encrypted with a key that only the client has.
+    /// Encrypted with a key that only the client has (SSE-C).
     SseC,
-    /// It names a version or a part, which has no meaning for a new whole object: only the lake knows how to
-    /// treat such a request.
+    /// Names a version or a part, which has no meaning for a new whole object, so only the lake knows how to
+    /// treat the request.
     Dialect,
-    /// The request does not give the object's length.
+    /// The request does not announce the object's length.
     NoLength,
-    /// The object is too large: it may displace only a part of all others.
+    /// The object is larger than the part of the cache that one object may take.
     TooLarge,
-    /// The memory for bytes on their way to the disk is full: the disk is slower than the writers.
+    /// The memory for blocks that wait for the disk is full: the disk is slower than the writers.
     NoMemory,
-    /// Fewer or more bytes came than were announced.
+    /// The body was shorter or longer than announced.
     Incomplete,
-    /// The lake's answer has no ETag to name the version by.
+    /// The lake's response has no ETag to identify the version by.
     NoEtag,
-    /// The writer is anonymous. Only its writer can read an object that is written back, and anonymous
-    /// callers cannot be told apart.
+    /// The writer is anonymous. Only the writer may read a dirty object, and anonymous callers cannot be told
+    /// apart.
     Anonymous,
-    /// The write has a condition that only the lake can check.
+    /// The write has a condition that only the lake can evaluate.
     Condition,
-    /// The lake would give it an ETag that cannot be computed beforehand.
+    /// The lake would give the object an ETag that the node cannot compute.
     OtherEtag,
-    /// The lake was asked whether it would take the object, and did not say yes.
+    /// The lake did not grant permission for the write.
     NotPermitted,
-    /// Too much is dirty already.
+    /// The tier is full of dirty objects.
     TooDirty,
     /// The tier does not answer.
     TierUnavailable,
     /// The registry of the tier is nearly full.
     RegistryFull,
-    /// The bucket keeps versions, or did: each write must become one.
+    /// The bucket keeps versions or has kept them, so each write must become a version.
     Versioned,
 }
 
 impl Uncached {
-    /// The value in headers.
+    /// Returns the value in headers.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Multipart => "multipart",

@@ -1,4 +1,4 @@
-//! Chooses the mode of a write: its header decides, or else the rules. Pure.
+//! Chooses the mode of a write, by its header or else by the rules. Pure.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use shoal_s3::prefix::ByPrefix;
 use super::config::{Fallback, WriteConfig, WriteMode, WriteRule};
 use crate::tier::TierConfig;
 
-/// Why a write has no mode, or no lifetime.
+/// The reason why a request's mode or lifetime is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModeError {
     /// 400
@@ -34,11 +34,12 @@ impl From<ModeError> for S3Error {
     }
 }
 
-/// How long the writer expects its object to live; `None` if it does not say.
+/// Returns the lifetime that the writer expects of its object, or `None` if the request does not have the
+/// header.
 ///
 /// # Errors
 ///
-/// Fails if the header names no lifetime.
+/// The header names no known lifetime.
 pub fn lifetime_in(headers: &HeaderMap) -> Result<Option<Lifetime>, ModeError> {
     let mut words = headers.get_all(LIFETIME_HEADER).iter();
     match (words.next().map(HeaderValue::as_bytes), words.next()) {
@@ -49,7 +50,7 @@ pub fn lifetime_in(headers: &HeaderMap) -> Result<Option<Lifetime>, ModeError> {
     }
 }
 
-/// Where dirty objects are, and how long they are expected to live.
+/// A rule that writes objects back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackRule {
     /// The position of the rule in the configuration.
@@ -58,11 +59,11 @@ pub struct BackRule {
     pub tier: usize,
     /// How long the objects are expected to live.
     pub lifetime: Lifetime,
-    /// The answer to writes that the tier cannot take now.
+    /// The response to writes when the tier cannot accept them.
     pub fallback: Fallback,
 }
 
-/// The meaning of a rule.
+/// The parsed target of a rule.
 #[derive(Clone, Copy, Debug)]
 enum Target {
     Around,
@@ -107,25 +108,24 @@ impl Target {
 pub struct WriteRules(ByPrefix<Target>);
 
 impl WriteRules {
-    /// The rules as configured, for these tiers.
+    /// Parses the configured rules, for these tiers.
     ///
     /// # Panics
     ///
-    /// Panics if a rule writes back into a tier that is not there, which the checks of the configuration
-    /// refuse.
+    /// Panics if a rule writes back to a tier that does not exist, which the configuration checks reject.
     pub fn new(config: &WriteConfig, tiers: &[TierConfig]) -> Self {
         let default = WriteRule::new("", config.default);
         let rules = (0..).zip(&config.rules);
         let rules = rules.map(|(number, rule)| (rule.prefix.as_str(), Target::of(number, rule, tiers)));
-        // The default is none of the rules, and never writes back.
+        // The default is not one of the rules, and never writes back.
         Self(ByPrefix::new(Target::of(0, &default, tiers), rules))
     }
 
-    /// The mode in which a request with these headers writes `name`.
+    /// Returns the mode in which a request with these headers writes `name`.
     ///
     /// # Errors
     ///
-    /// Fails if the header names no mode, or a mode that the rules do not allow for `name`.
+    /// The header names no known mode, or one that the rules do not allow for `name`.
     pub fn mode(&self, name: &ObjectName, headers: &HeaderMap) -> Result<WriteMode, ModeError> {
         let mut words = headers.get_all(MODE_HEADER).iter();
         let mode = match (words.next(), words.next()) {
@@ -144,32 +144,32 @@ impl WriteRules {
         }
     }
 
-    /// Where an object of this name is while it is dirty; `None` if it may not be dirty.
+    /// Returns the rule that writes objects of this name back; `None` if the object may not be dirty.
     pub fn back_rule(&self, name: &ObjectName) -> Option<BackRule> {
         self.0.of(name).back()
     }
 
-    /// Whether an object of this name may be dirty.
+    /// Returns true if an object of this name may be dirty.
     pub fn allow_back(&self, name: &ObjectName) -> bool {
         self.back_rule(name).is_some()
     }
 
-    /// The buckets, with prefixes of keys in them, below which objects may be dirty.
+    /// Returns the buckets and key prefixes below which objects may be dirty.
     pub fn back_prefixes(&self) -> Vec<(String, Vec<u8>)> {
         self.0.prefixes(|target| target.back().is_some())
     }
 
-    /// Whether any object may be dirty.
+    /// Returns true if any object may be dirty.
     pub fn allow_back_anywhere(&self) -> bool {
         self.0.any(|target| target.back().is_some())
     }
 
-    /// Whether any object of a bucket whose key begins with `prefix` may be dirty.
+    /// Returns true if an object of `bucket` whose key begins with `prefix` may be dirty.
     pub fn allow_back_below(&self, bucket: &str, prefix: &[u8]) -> bool {
         !self.tiers_below(bucket, prefix).is_empty()
     }
 
-    /// The tiers of dirty objects of a bucket whose keys begin with `prefix`, by position.
+    /// Returns the positions of the tiers that may hold dirty objects of `bucket` with this prefix.
     pub fn tiers_below(&self, bucket: &str, prefix: &[u8]) -> BTreeSet<usize> {
         let targets = self.0.below(bucket, prefix);
         targets.filter_map(Target::back).map(|rule| rule.tier).collect()

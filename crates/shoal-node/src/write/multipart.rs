@@ -1,9 +1,9 @@
-//! Uploads in parts that go through the cache: their bytes are kept aside, and cut into blocks when the lake
-//! has completed the object.
+//! Multipart uploads through the cache: the bytes of parts are kept, and cut into blocks when the lake has
+//! completed the object.
 //!
-//! A part that the lake has taken is a separate version here, made of blocks like all others: they can be
+//! A part that the lake has accepted is stored as a version of its own, in blocks like any other: they can be
 //! evicted, and so leave the disk in time if the upload is never completed. On completion they become blocks
-//! of the version that the lake makes of exactly these parts in this order: its ETag proves it.
+//! of the version that the lake has made of exactly these parts in this order, which its ETag proves.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,28 +28,28 @@ use super::body_copy::{BodyCopy, CopiedBody};
 use super::through::{WriteThrough, size_of_body};
 use crate::clock;
 
-/// The number of uploads whose parts are kept aside at a time; beyond that the upload that has waited longest
+/// Maximum number of uploads whose parts are kept. When it is exceeded, the upload that has been idle longest
 /// is forgotten.
 const UPLOADS_MAX: usize = 1024;
 
-/// How long an upload without new parts is remembered.
+/// How long an upload is remembered without new parts.
 const IDLE_MAX: Duration = Duration::from_hours(1);
 
-/// One part of an upload that the lake keeps.
+/// A part of an upload at the lake.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UploadPart {
     upload: Upload,
     number: u16,
 }
 
-/// An upload that the lake keeps.
+/// An upload at the lake.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Upload {
     object: ObjectId,
     id: Arc<str>,
 }
 
-/// The parts that passed here, of every upload.
+/// The kept parts of all uploads.
 #[derive(Default)]
 pub(super) struct PartTable(Mutex<HashMap<Upload, UploadedParts>>);
 
@@ -58,16 +58,16 @@ struct UploadedParts {
     touched: Instant,
 }
 
-/// The bytes of a part that are here.
+/// A part whose bytes are on this node.
 struct Part {
     md5: [u8; 16],
     version: Arc<Version>,
-    /// Ends when the part's blocks are on the disk.
+    /// Ends when the part's blocks are on disk.
     landed: JoinHandle<()>,
 }
 
 impl Upload {
-    /// The upload of an object that a request names.
+    /// Returns the upload that a request names.
     pub fn named(object: ObjectId, classified: &Classified) -> Option<Self> {
         let id = classified.query.get("uploadId")?.into();
         Some(Self { object, id })
@@ -75,11 +75,11 @@ impl Upload {
 }
 
 impl WriteThrough {
-    /// Prepares for the bytes of a part.
+    /// Prepares to copy the bytes of a part.
     ///
     /// # Errors
     ///
-    /// Fails with the reason why the part is not cached. The write itself goes on.
+    /// The reason why the part is not cached. The write itself continues.
     pub fn gather_part(
         &self,
         object: ObjectId,
@@ -96,11 +96,11 @@ impl WriteThrough {
         Ok((UploadPart { upload, number }, self.copy(size_bytes)?))
     }
 
-    /// Keeps the bytes of a part aside, now that the lake has taken it.
+    /// Keeps the bytes of a part that the lake has accepted.
     ///
     /// # Errors
     ///
-    /// Fails with the reason why the part is not cached. The lake has it all the same.
+    /// The reason why the part is not cached. The lake has it all the same.
     pub fn keep_part(
         self: &Arc<Self>,
         part: UploadPart,
@@ -119,7 +119,7 @@ impl WriteThrough {
         Ok(())
     }
 
-    /// A version like no other: the same part sent again gets another one.
+    /// Returns a unique version: if the same part is sent again, it gets another one.
     fn version_of_part(
         &self,
         part: &UploadPart,
@@ -146,12 +146,12 @@ impl WriteThrough {
     }
 
     async fn land_part(self: Arc<Self>, copied: CopiedBody, version: Arc<Version>) {
-        // Once the upload is complete, blocks of the object are cut from the bytes on the disk.
+        // On completion, blocks of the object are cut from the bytes on disk.
         let landing = self.finish(copied, &version, Urgency::Now).await;
         landing.await;
     }
 
-    /// Forgets an upload that has become an object or was aborted.
+    /// Forgets an upload that was completed or aborted.
     pub fn forget_upload(self: &Arc<Self>, upload: &Upload) {
         if let Some(parts) = self.aside.0.lock().remove(upload) {
             self.forget_parts(parts.by_number.into_values().collect());
@@ -165,19 +165,19 @@ impl WriteThrough {
         let this = Arc::clone(self);
         tokio::spawn(async move {
             for part in parts {
-                // A part still on its way would arrive after its removal.
+                // Blocks of a part that are still being written would arrive after the removal.
                 let _ = part.landed.await;
                 this.store.remove_version(part.version.id);
             }
         });
     }
 
-    /// Goes on in a separate task when the lake says that it makes an object of an upload. If the lake makes
-    /// it of other parts, it gives it another ETag, and no read finds these blocks.
+    /// Starts a task that caches the object of an upload that the lake has completed. If the lake used other
+    /// parts, the object has another ETag, and no read finds these blocks.
     ///
     /// # Errors
     ///
-    /// Fails with the reason why the object is not cached. The lake has it all the same.
+    /// The reason why the object is not cached. The lake has it all the same.
     pub fn commit_upload(self: &Arc<Self>, upload: &Upload) -> Result<(), Uncached> {
         let parts = self.aside.0.lock().remove(upload).ok_or(Uncached::Multipart)?;
         let parts: Vec<Part> = parts.by_number.into_values().collect();
@@ -199,14 +199,14 @@ impl WriteThrough {
 
     async fn join_parts(&self, mut parts: Vec<Part>, version: &Arc<Version>) {
         for part in &mut parts {
-            // A block that did not land is not found.
+            // A block that failed to reach the disk is not found below.
             let _ = (&mut part.landed).await;
         }
         let parts: Vec<Arc<Version>> = parts.into_iter().map(|part| part.version).collect();
         for index in 0..version.block_count() {
             if let Some(pieces) = self.cut(&parts, version, index).await {
                 let block = version.block(index);
-                // A missing block costs a way to the lake; the store has counted the reason.
+                // A missing block costs a request to the lake; the store has counted the reason.
                 let _refused = self
                     .store
                     .put(block, Arc::clone(version), pieces, Urgency::Now)
@@ -218,7 +218,7 @@ impl WriteThrough {
         }
     }
 
-    /// Cuts a block of the object out of its parts' blocks; `None` if some of these have left the disk.
+    /// Cuts a block of the object out of its parts' blocks. Returns `None` if some of those were evicted.
     async fn cut(&self, parts: &[Arc<Version>], version: &Version, index: u32) -> Option<Vec<Bytes>> {
         let start = u64::from(index) * version.block_bytes;
         let range = ByteRange {
@@ -240,8 +240,8 @@ impl WriteThrough {
 }
 
 impl PartTable {
-    /// Keeps a part and returns the parts that are forgotten in return: the one of the same number, and those
-    /// of uploads that are too long or idle.
+    /// Keeps a part. Returns the parts that are forgotten instead: the one with the same number, and those of
+    /// uploads that are too large or idle.
     fn keep(&self, part: UploadPart, kept: Part, object_bytes_max: u64, now: Instant) -> Vec<Part> {
         let UploadPart { upload, number } = part;
         let mut uploads = self.0.lock();
@@ -270,7 +270,7 @@ impl PartTable {
     }
 }
 
-/// The pieces, of some laid one behind the other, that a range meets, and where within each.
+/// Returns the pieces of a concatenation that overlap a range, each with the overlap within it.
 fn overlaps(sizes: &[u64], range: ByteRange) -> Vec<(usize, ByteRange)> {
     let mut met = Vec::new();
     let mut start = 0;
@@ -289,7 +289,7 @@ fn overlaps(sizes: &[u64], range: ByteRange) -> Vec<(usize, ByteRange)> {
     met
 }
 
-/// The ETag and its MD5, if the ETag is one.
+/// Returns the ETag and its MD5, if the ETag is one.
 fn digest_in(etag: &HeaderValue) -> Option<(HeaderValue, [u8; 16])> {
     let digits = etag.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?;
     let mut md5 = [0; 16];
@@ -302,7 +302,8 @@ fn digest_in(etag: &HeaderValue) -> Option<(HeaderValue, [u8; 16])> {
     Some((etag.clone(), md5))
 }
 
-/// The ETag that a lake gives an object of these parts: the MD5 of their MD5s, and the number of parts.
+/// Returns the ETag that a lake gives an object of these parts: the MD5 of their MD5s, and the number of
+/// parts.
 fn etag_of(parts: &[Part]) -> HeaderValue {
     let etag = etag::of_parts(parts.iter().map(|part| part.md5));
     HeaderValue::try_from(etag).expect("an ETag is a header value")

@@ -1,5 +1,5 @@
-//! Objects that the lake has committed but whose blocks cannot be found yet; a reader of such an object waits
-//! for a moment.
+//! Objects that the lake has committed but whose blocks cannot be found yet. Readers of such an object wait
+//! for up to a second.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use shoal_policy::ObjectId;
 use tokio::sync::watch;
 
-/// The longest time that a read waits; then it asks the lake like any other read.
+/// Longest time that a read waits before it asks the lake like any other read.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The writes that are being finished, by object.
@@ -23,7 +23,7 @@ struct Writes {
     ended: watch::Sender<()>,
 }
 
-/// One write that is being finished, until this is dropped.
+/// A write that is being finished, until this is dropped.
 #[derive(Debug)]
 pub(super) struct PendingCommit {
     pending_commits: PendingCommits,
@@ -43,13 +43,13 @@ impl PendingCommits {
         }
     }
 
-    /// Ends when no write of the object is being finished, or after a moment. Returns `None` if there is
-    /// nothing to wait for.
+    /// Returns a future that ends when no write of the object is being finished, or after [`TIMEOUT`]. `None`
+    /// if there is nothing to wait for.
     pub(super) fn ended(&self, object: ObjectId) -> Option<impl Future<Output = ()> + use<>> {
         let writes = self.0.lock();
         let mut ended = writes.get(&object)?.ended.subscribe();
         Some(async move {
-            // The sender is dropped with the last write. After a moment the lake serves a read better.
+            // The sender is dropped with the last write. After the timeout, the lake serves the read faster.
             let _ = tokio::time::timeout(TIMEOUT, ended.changed()).await;
         })
     }

@@ -1,4 +1,4 @@
-//! Writes through the cache: an object that the lake has committed ends up where a read would have put it.
+//! Writes through the cache: caches an object that the lake has committed where a read would have cached it.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ use crate::cooperation::Cooperation;
 use crate::fetch::Fetcher;
 use crate::grants::Grants;
 
-/// The fraction of the disk that one object may take: its blocks cannot make room for each other before they
-/// have names.
+/// Divisor of the disk's capacity that limits the size of one object: the blocks of an object cannot evict
+/// each other before they have names.
 pub const OBJECT_PART_OF_CAPACITY: u64 = 4;
 
-/// The number of blocks of one object that are offered to their homes at a time.
+/// Number of blocks of one object that are offered to their homes in parallel.
 const OFFERS: usize = 4;
 
-/// Puts written blocks where a read would have put them.
+/// Stores written blocks where a read would have stored them.
 pub struct WriteThrough {
     pub(super) store: Arc<Store>,
     fetcher: Arc<Fetcher>,
@@ -37,22 +37,22 @@ pub struct WriteThrough {
     pub(super) block_bytes: u64,
     pub(super) object_bytes_max: u64,
     pub(super) pending_commits: PendingCommits,
-    /// Held by every task that still does something for a write.
+    /// Cloned by every task that still works on a write.
     pub(super) underway: Arc<()>,
-    /// The parts of uploads that are not complete.
+    /// The parts of open uploads.
     pub(super) aside: PartTable,
 }
 
 /// The nodes that get the blocks of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// This node and the homes: a read through this node would have brought the blocks there, too.
+    /// This node and the homes, as after a read through this node.
     Homes,
     /// This node only.
     Here,
 }
 
-/// The sizes that decide how a write is cut into blocks, and whether it is kept at all.
+/// The sizes that determine how a write is cut into blocks, and if it is cached at all.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteThroughSizes {
     /// The size of a block.
@@ -71,8 +71,8 @@ impl From<&StoreConfig> for WriteThroughSizes {
 }
 
 impl WriteThrough {
-    /// Writes blocks into `store`, offers them to the homes that `cooperation` names, and tells `grants` of
-    /// the versions.
+    /// Stores blocks in `store`, offers them to the homes that `cooperation` determines, and introduces the
+    /// versions to `grants`.
     pub fn new(
         store: Arc<Store>,
         fetcher: Arc<Fetcher>,
@@ -93,20 +93,20 @@ impl WriteThrough {
         }
     }
 
-    /// Prepares for the bytes of a write.
+    /// Prepares to copy the bytes of a write.
     ///
     /// # Errors
     ///
-    /// Fails with the reason why the object is not cached. The write itself goes on.
+    /// The reason why the object is not cached. The write itself continues.
     pub fn gather(&self, classified: &Classified, parts: &Parts) -> Result<BodyCopy, Uncached> {
         self.copy(size_to_copy(classified, parts)?)
     }
 
-    /// Prepares for the bytes of an object of `size_bytes`.
+    /// Prepares to copy the bytes of an object of `size_bytes`.
     ///
     /// # Errors
     ///
-    /// Fails if the object is too large for the cache.
+    /// The object is too large for the cache.
     pub fn copy(&self, size_bytes: u64) -> Result<BodyCopy, Uncached> {
         if size_bytes > self.object_bytes_max {
             return Err(Uncached::TooLarge);
@@ -115,12 +115,12 @@ impl WriteThrough {
         Ok(BodyCopy::new(store, fetcher, size_bytes, self.block_bytes))
     }
 
-    /// Goes on in a separate task when the object is committed. The headers in `answer` name its version.
-    /// Callers that read the object through this node meanwhile wait for a moment.
+    /// Starts a task that caches a committed object. The headers in `answer` identify its version. Until the
+    /// task is done, reads of the object through this node wait, for up to a second.
     ///
     /// # Errors
     ///
-    /// Fails with the reason why the object is not cached. It is committed all the same.
+    /// The reason why the object is not cached. It is committed all the same.
     pub fn commit(
         self: &Arc<Self>,
         copy: &BodyCopy,
@@ -129,13 +129,13 @@ impl WriteThrough {
     ) -> Result<(), Uncached> {
         let copied = copy.finish()?;
         let version = Version::from_write(object, answer, copied.size_bytes, self.block_bytes);
-        // The ETag is the only reason left for it to have no blocks: its size was checked before.
+        // Only a missing ETag is left as the reason, because the size was checked before.
         let version = Arc::new(version.map_err(|_| Uncached::NoEtag)?);
         let pending = self.pending_commits.begin(object);
         let (this, underway) = (Arc::clone(self), Arc::clone(&self.underway));
         tokio::spawn(async move {
             let landing = this.finish(copied, &version, Urgency::Late).await;
-            // A version is found by its blocks on the disk, of which there may be none yet.
+            // A version is found by its blocks on disk, and there may be none yet.
             this.grants.introduce(&version);
             drop(pending);
             match spread {
@@ -147,7 +147,7 @@ impl WriteThrough {
         Ok(())
     }
 
-    /// Offers the blocks of a version that are here to their homes, in a separate task.
+    /// Starts a task that offers this node's blocks of a version to their homes.
     pub fn spread(self: &Arc<Self>, version: &Arc<Version>) {
         let (this, underway) = (Arc::clone(self), Arc::clone(&self.underway));
         let version = Arc::clone(version);
@@ -157,18 +157,18 @@ impl WriteThrough {
         });
     }
 
-    /// The future that a read of the object should wait for, if there is one. It takes a moment at most.
+    /// Returns the future that a read of the object should wait for, if any. It ends within a second.
     pub fn pending_commit(&self, object: ObjectId) -> Option<impl Future<Output = ()> + use<>> {
         self.pending_commits.ended(object)
     }
 
-    /// The number of objects that are being finished, or handed over to other nodes, now.
+    /// Returns the number of objects that are being finished or offered to other nodes.
     pub fn underway(&self) -> usize {
         Arc::strong_count(&self.underway) - 1
     }
 
-    /// Gives the blocks on the disk their names, and lets the blocks in memory go there by `urgency`; they
-    /// are there when the returned future ends. Reads find all of them from now on.
+    /// Names the blocks on disk, and writes those in memory there by `urgency`; the returned future ends when
+    /// they are on disk. Reads find all of them from now on.
     pub(super) async fn finish(
         &self,
         copied: CopiedBody,
@@ -182,7 +182,7 @@ impl WriteThrough {
         } = copied;
         let behind = drafts.0.len() as u32;
         for (index, drafting) in (0..).zip(std::mem::take(&mut drafts.0)) {
-            // A missing block costs a way to the lake; the store has counted the reason.
+            // A missing block costs a request to the lake; the store has counted the reason.
             if let Ok(Ok(draft)) = drafting.await {
                 let _refused = draft.name(Arc::clone(version), index).await;
             }
@@ -197,7 +197,7 @@ impl WriteThrough {
         }
     }
 
-    /// Offers each block to the other nodes that a read through this one would have brought it through.
+    /// Offers each block to the other nodes that a read through this one would have fetched it by.
     pub(super) async fn hand_over(&self, version: &Arc<Version>) {
         let offers = (0..version.block_count()).flat_map(|index| {
             let block = version.block(index);
@@ -211,18 +211,18 @@ impl WriteThrough {
         });
         stream::iter(offers)
             .for_each_concurrent(OFFERS, |(index, node)| async move {
-                // A home that does not take the block asks the lake when the block is read.
+                // A home that does not accept the block fetches it from the lake when it is read.
                 let _ = self.cooperation.offer(version, index, node).await;
             })
             .await;
     }
 }
 
-/// The length of the object to come, if its bytes can be copied.
+/// Returns the length of the object to be written, if its bytes can be copied.
 ///
 /// # Errors
 ///
-/// Fails with the reason why the bytes cannot be cached.
+/// The reason why the bytes cannot be cached.
 pub fn size_to_copy(classified: &Classified, parts: &Parts) -> Result<u64, Uncached> {
     if classified.operation != Operation::PutObject {
         return Err(Uncached::Multipart);
@@ -236,7 +236,7 @@ pub fn size_to_copy(classified: &Classified, parts: &Parts) -> Result<u64, Uncac
     }
 }
 
-/// The number of bytes to come, if they can be copied.
+/// Returns the length of the body, if its bytes can be copied.
 pub(super) fn size_of_body(headers: &HeaderMap) -> Result<u64, Uncached> {
     if headers.contains_key("x-amz-copy-source") {
         return Err(Uncached::Copy);
