@@ -1,15 +1,15 @@
-//! One client connection: the protocol between the guarded socket below the HTTP library and the service
-//! above it.
+//! One client connection: what passes between the guarded socket below the HTTP library and the service above
+//! it.
 //!
 //! ```text
-//!  socket ─ GuardedIo ─ hyper ─ Answering ─ the service
-//!              └──── Exchange ────┘
+//! socket ─ GuardedIo ─ hyper ─ ResponseService ─ the service
+//!              └─────── Exchange ───────┘
 //! ```
 //!
-//! [`GuardedIo`] follows the framing and keeps the deadlines. When it refuses a request it cannot answer by
-//! itself: earlier requests may still be in progress, and answers have an order. So it hands the HTTP library
-//! a stand-in request in place of the refused one, and [`ResponseService`] answers the stand-in with the
-//! refusal. The HTTP library never sees a refused byte.
+//! [`GuardedIo`] follows the framing and enforces the deadlines. When it refuses a request, it cannot respond
+//! by itself, because earlier requests may still be in progress and responses are ordered. It therefore hands
+//! the HTTP library a stand-in request instead of the refused one, and [`ResponseService`] answers the
+//! stand-in with the refusal. The HTTP library never sees a refused byte.
 
 mod buffer_budget;
 mod io;
@@ -34,15 +34,15 @@ use streams::Offers;
 use crate::fair::MidRequest;
 use crate::limits::Limits;
 
-/// How long a client may keep its connection waiting.
+/// Time limits for a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// From the first byte of a head to its end; also the time for a TLS handshake.
+    /// From the first byte of a head to its last. Also the limit of a TLS handshake.
     pub header: Duration,
-    /// Time without a request.
+    /// Between two requests.
     pub idle: Duration,
-    /// Time without a byte of a body that the node wants to read, or without the client taking a byte of an
-    /// answer.
+    /// Without progress of a body: no byte of a request that the node wants to read, or no byte of a response
+    /// accepted by the client.
     pub stall: Duration,
 }
 
@@ -56,7 +56,7 @@ impl From<&Limits> for Timeouts {
     }
 }
 
-/// State that the two ends of one connection share.
+/// State that the socket and the service of one connection share.
 #[derive(Debug, Default)]
 pub struct Exchange {
     /// Requests handed to the service.
@@ -67,9 +67,9 @@ pub struct Exchange {
     sent_bytes: Count,
     refusal: OnceLock<RejectedMessage>,
     offers: Offers,
-    /// The answer to every request on this connection, if there is no room for the connection.
+    /// The error for every request on this connection, if the listener has no room for the connection.
     turned_away: Option<S3Error>,
-    /// Set when the connection should be ended in the protocol's own way.
+    /// True when the connection should be closed in the protocol's own way.
     should_close: AtomicBool,
 }
 
@@ -79,8 +79,8 @@ impl MidRequest for Exchange {
     }
 }
 
-/// A sum that only the connection's own task adds to and that other tasks may read. No other writer can come
-/// between its load and its store, so it avoids a locked addition, which costs as much as a dozen others.
+/// A sum that only the connection's own task adds to, and that other tasks may read. With a single writer, a
+/// load and a store suffice; an atomic addition would cost about twelve times as much.
 #[derive(Debug, Default)]
 struct Count(AtomicU64);
 
@@ -94,16 +94,16 @@ impl Count {
     }
 }
 
-/// The refusal of a message that breaks HTTP or comes too late.
+/// The refusal of a message that violates HTTP or is too late.
 #[derive(Debug)]
 struct RejectedMessage {
-    /// The number of the request on the connection, counted from one.
+    /// The number of the request on the connection, starting from one.
     message: u64,
     error: S3Error,
 }
 
 impl Exchange {
-    /// A connection whose requests are all answered with `error`.
+    /// Creates a connection that answers every request with `error`.
     pub fn turning_away(error: S3Error) -> Self {
         Self {
             turned_away: Some(error),
@@ -111,17 +111,17 @@ impl Exchange {
         }
     }
 
-    /// The error with which the connection was refused, if it was.
+    /// Returns the error with which the connection was refused, if it was.
     pub fn refusal(&self) -> Option<&S3Error> {
         self.refusal.get().map(|refusal| &refusal.error)
     }
 
-    /// Bytes received and bytes sent at the level of HTTP, without the overhead of TLS.
+    /// Returns the number of bytes received and sent, at the level of HTTP, without the overhead of TLS.
     pub fn transferred_bytes(&self) -> (u64, u64) {
         (self.received_bytes.get(), self.sent_bytes.get())
     }
 
-    /// Whether the connection should now be ended in the protocol's own way.
+    /// Returns true if the connection should now be closed in the protocol's own way.
     pub fn should_close(&self) -> bool {
         self.should_close.load(Ordering::Relaxed)
     }
@@ -130,7 +130,7 @@ impl Exchange {
         self.should_close.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a request is being answered.
+    /// Returns true if a request is being answered.
     pub fn is_answering(&self) -> bool {
         self.in_flight.load(Ordering::Relaxed) > 0
     }

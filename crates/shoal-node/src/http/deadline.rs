@@ -1,4 +1,4 @@
-//! A deadline that is cheap to move: the runtime's timer is touched only when it must be.
+//! A deadline that is cheap to move: the runtime's timer is reset only when necessary.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,9 +9,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::clock;
 
-/// One deadline that is set, moved and cleared many times.
+/// A deadline that is set, moved and cleared many times.
 ///
-/// A connection moves its deadline with every request. Moving it later only stores the new moment: the timer
+/// A connection moves its deadline with every request. Moving it later only stores the new time: the timer
 /// fires at the old one, finds that it is too early, and resets itself.
 #[derive(Debug, Default)]
 pub struct Deadline {
@@ -31,18 +31,17 @@ impl Deadline {
         }
     }
 
-    /// Clears the deadline; the timer may still wake the task once, for nothing.
+    /// Clears the deadline. The timer may still wake the task once.
     pub fn clear(&mut self) {
         self.at = None;
     }
 
-    /// Whether a deadline is set.
+    /// Returns true if a deadline is set.
     pub fn is_set(&self) -> bool {
         self.at.is_some()
     }
 
-    /// Becomes ready once when the deadline has passed, which also clears it. Without a deadline it is
-    /// pending forever.
+    /// Ready once the deadline has passed, which also clears it. Without a deadline, it is pending forever.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (Some(at), Some(timer)) = (self.at, &mut self.timer) else {
             return Poll::Pending;

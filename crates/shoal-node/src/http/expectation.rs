@@ -1,12 +1,12 @@
-//! `Expect: 100-continue`: clients that hold a body back until they are told to go on.
+//! `Expect: 100-continue`: clients that send a body only after `100 Continue`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{HeaderMap, Version, header};
 
-/// Whether a client waits for `100 Continue` before it sends the body. HTTP/1.0 does not have this, and
-/// HTTP/2 clients do not wait: windows hold their streams back.
+/// Returns true if a client waits for `100 Continue` before it sends the body. HTTP/1.0 does not have this,
+/// and HTTP/2 clients do not wait: flow control holds their streams back.
 pub fn expects_continue(version: Version, headers: &HeaderMap) -> bool {
     version == Version::HTTP_11
         && headers
@@ -14,8 +14,8 @@ pub fn expects_continue(version: Version, headers: &HeaderMap) -> bool {
             .is_some_and(|expectation| expectation.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
-/// Whether the client was told to go on. The HTTP library sends `100 Continue` when a body is first polled
-/// for bytes, and never when the body is empty.
+/// Records that a client was sent `100 Continue`. The HTTP library sends it when a body is first polled, and
+/// never if the body is empty.
 #[derive(Clone, Debug, Default)]
 pub struct Continued(Arc<AtomicBool>);
 
@@ -25,7 +25,7 @@ impl Continued {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the client was ever told to go on.
+    /// Returns true if the client was sent `100 Continue`.
     pub fn is_said(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

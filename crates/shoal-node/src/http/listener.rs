@@ -1,4 +1,4 @@
-//! The listener: accepts connections, bounds how many there are, and ends them in good order.
+//! The listener: accepts connections, limits their number, and closes them gracefully.
 
 mod accept;
 mod connection_table;
@@ -47,47 +47,47 @@ use connection_table::ConnectionTable;
 /// A boxed error, the error type of bodies.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The number of clients beyond the limit that are told so at a time. Any further one is closed without an
-/// answer.
+/// Number of clients beyond the limit that get a response at the same time. Others are closed without one.
 const TURNED_AWAY_AT_A_TIME: usize = 128;
 
 /// Memory for long heads and for bodies read in large pieces, beyond the first buffer of each connection, in
 /// KiB.
 const BUFFER_BUDGET_KIB: usize = 128 << 10;
 
-/// How long a new client may wait for the place of an idle connection that was just closed.
+/// How long a new client waits for the place of an idle connection that is being closed.
 const ROOM_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Size of the HTTP library's buffer for reading, and for heads to be written, in bytes: room for two of the
+/// Size of the HTTP library's read buffer, and of its buffer for heads to send, in bytes: room for two of the
 /// largest heads.
 const BUFFER_BYTES: usize = 128 * 1024;
 
-/// The number of connections that may speak HTTP/2 at a time. Each may hold a hundred times as much as any
-/// other connection. Further clients are offered HTTP/1.1 alone.
+/// Maximum number of connections that speak HTTP/2. Each may hold a hundred times as much memory as another
+/// connection. Further clients are only offered HTTP/1.1.
 const HTTP2_CONNECTIONS: usize = 128;
 
-/// HTTP/2: the most requests in flight on one connection.
+/// HTTP/2: maximum number of requests in flight on one connection.
 const STREAMS: u32 = 128;
 
-/// HTTP/2: the bytes that a client may send ahead on one stream and on the whole connection.
+/// HTTP/2: flow-control windows of one stream and of the whole connection.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 
-/// HTTP/2: the most bytes that the fields of one request may have after decompression.
+/// HTTP/2: maximum size of a request's header fields after decompression.
 const HEADER_LIST_BYTES: u32 = 16 * 1024;
 
-/// HTTP/2: how often the listener pings a silent peer, and how long the peer may take to answer.
+/// HTTP/2: how often the listener pings a silent peer, and how long it waits for the response.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Limits of one listener.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// The most open connections. A client beyond is answered `503 SlowDown` and its connection closed.
+    /// Maximum number of open connections. Further clients get `503 SlowDown`, and their connections are
+    /// closed.
     pub connections: usize,
-    /// How long a client may keep its connection waiting.
+    /// Time limits for a client.
     pub timeouts: Timeouts,
-    /// How long requests in flight may take to finish once stopping has begun.
+    /// How long requests in flight may continue after shutdown has begun.
     pub shutdown_grace: Duration,
 }
 
@@ -101,14 +101,14 @@ impl From<&Limits> for ConnectionLimits {
     }
 }
 
-/// The handshake that a connection completes before its first request.
+/// The handshake of a connection before its first request.
 #[derive(Clone, Debug)]
 pub enum Handshake {
-    /// Nothing.
+    /// None.
     Plain,
     /// TLS, with the current certificate.
     Tls(Arc<TlsReloader>),
-    /// Proof that the connection comes from a node of this cluster.
+    /// Proof that the peer is a node of this cluster.
     Nodes(Arc<Channel>),
 }
 
@@ -118,16 +118,16 @@ impl From<Option<Arc<TlsReloader>>> for Handshake {
     }
 }
 
-/// The other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Debug)]
 pub struct RemoteEnd {
-    /// Address and port the client connects from.
+    /// The address and port that the client connects from.
     pub address: SocketAddr,
-    /// Whether the connection is encrypted.
+    /// True if the connection is encrypted.
     pub tls: bool,
-    /// Set once the other end has shown a certificate that was checked.
+    /// True once the peer has presented a valid certificate.
     pub certified: Arc<AtomicBool>,
-    /// The payer on whose behalf the connection is served.
+    /// The payer that the connection is charged to.
     pub payer: Arc<ConnectionPayer>,
 }
 
@@ -144,7 +144,7 @@ pub struct ListenError {
 ///
 /// # Errors
 ///
-/// Fails if the socket cannot be bound. The error carries a hint for the operator.
+/// The socket cannot be bound. The error has a hint for the operator.
 pub fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
     let open = || {
         let socket = if address.is_ipv4() {
@@ -152,7 +152,7 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
         } else {
             TcpSocket::new_v6()
         }?;
-        // A restarted node must not wait until the kernel forgets the connections of its predecessor.
+        // A restarted node must not wait for the kernel to release the connections of the previous process.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         socket.listen(1024)
@@ -178,9 +178,8 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
 
 /// Serves until `shutdown` begins, then lets requests in flight finish within the grace period.
 ///
-/// `make_service` is called once per connection. Clients beyond `limits.connections` are answered `503
-/// SlowDown` rather than left in the kernel's queue: an SDK backs off from an answer, while silence only
-/// times out.
+/// `make_service` is called once per connection. Clients beyond `limits.connections` get `503 SlowDown`
+/// instead of waiting in the kernel's queue: an SDK backs off after a response, while silence only times out.
 pub async fn serve<M, S, B>(
     listener: TcpListener,
     handshake: impl Into<Handshake>,
@@ -214,7 +213,7 @@ pub async fn serve<M, S, B>(
         let (stream, address) = tokio::select! {
             accepted = acceptor.next(&state.metrics) => accepted,
             () = state.shutdown.begun() => break,
-            // Finished connections are dropped as they finish.
+            // Remove connections from the table as they finish.
             Some(ended) = connections.join_next_with_id() => {
                 table.leave(ended.map_or_else(|error| error.id(), |(id, ())| id));
                 continue;
@@ -258,7 +257,7 @@ pub async fn serve<M, S, B>(
     }
 }
 
-/// Returns a place for one more connection; when there is none, idle connections are closed to make room.
+/// Returns a place for one more connection. If there is none, closes idle connections to make room.
 async fn room_in(
     rooms: &Arc<Semaphore>,
     table: &mut ConnectionTable,
@@ -274,7 +273,7 @@ async fn room_in(
     for _ in 0..closed {
         metrics.refused("idle");
     }
-    // A closed connection frees its place as soon as the runtime has dropped it.
+    // A closed connection frees its place once the runtime has dropped its task.
     let permit = timeout(ROOM_TIMEOUT, Arc::clone(rooms).acquire_owned()).await;
     permit.ok().and_then(Result::ok)
 }
@@ -286,11 +285,11 @@ struct ListenerState<M> {
     metrics: ConnectionMetrics,
     shutdown: Shutdown,
     make_service: M,
-    /// Connections take turns on it.
+    /// Divides processor time among the connections.
     processor: Arc<Processor>,
-    /// Connections take room beyond their first buffers from it.
+    /// The shared memory for buffers beyond the first of each connection.
     budget: BufferBudget,
-    /// Permits for connections that speak HTTP/2, or may come to.
+    /// Permits for connections that speak HTTP/2, or may negotiate it.
     http2: Semaphore,
 }
 
@@ -302,7 +301,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    /// Serves one connection from its first byte to its last.
+    /// Serves one connection from the handshake to its end.
     async fn serve_connection(
         self: Arc<Self>,
         stream: TcpStream,
@@ -331,7 +330,7 @@ where
                     None => return self.metrics.refused("tls-handshake"),
                 }
             }
-            // The channel counts and logs the peers that it does not let in.
+            // The channel counts and logs the peers that it rejects.
             Handshake::Nodes(channel) => match Box::pin(channel.accept(stream, address)).await {
                 Ok(stream) => self.speak_http1(stream, service, &exchange).await,
                 Err(_) => return,
@@ -346,7 +345,7 @@ where
         }
     }
 
-    /// Returns `None` when the TLS handshake fails.
+    /// Returns `None` if the TLS handshake fails.
     async fn speak_tls(
         &self,
         tls: &TlsReloader,
@@ -393,9 +392,9 @@ where
     {
         let io = GuardedIo::http1(stream, Arc::clone(exchange), self.limits.timeouts).within(&self.budget);
         let connection = http1::Builder::new()
-            // The guarded socket keeps the deadlines: it knows where a head begins.
+            // The guarded socket enforces the deadlines, because it knows where a head begins.
             .header_read_timeout(None)
-            // A client that closes its side is gone: its read ends, and so do the fetches behind it.
+            // A client that closes its side is gone: the read ends, and its fetches are cancelled.
             .half_close(false)
             // Aggregating flushes over pipelined requests would copy every byte of every body.
             .pipeline_flush(false)
@@ -432,8 +431,8 @@ where
         self.drive_to_end(connection, exchange).await
     }
 
-    /// Drives a connection to its end, and asks it to end when the node stops or the connection itself asks
-    /// to close.
+    /// Drives a connection to its end. Asks it to close when the node stops, or when the connection itself
+    /// requests that.
     async fn drive_to_end<C: Closable>(
         &self,
         connection: C,
@@ -447,7 +446,7 @@ where
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(ended);
             }
-            // The task registers with the shutdown once; later wake-ups only check an atomic load for it.
+            // The task registers with the shutdown once; later wake-ups only load an atomic.
             if asked {
                 return Poll::Pending;
             }
@@ -464,7 +463,7 @@ where
     }
 }
 
-/// The metrics label for a refusal of the connection itself.
+/// Returns the metrics label for a refused connection.
 fn refusal_reason(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::RequestTimeout => "timeout",
@@ -474,7 +473,7 @@ fn refusal_reason(code: ErrorCode) -> &'static str {
     }
 }
 
-/// A connection that can be asked to take no further request.
+/// A connection that can be told to accept no further request.
 trait Closable: Future<Output = Result<(), hyper::Error>> {
     fn finish(self: Pin<&mut Self>);
 }

@@ -1,5 +1,4 @@
-//! Pages for operators and probes: the limits of a listener that serves them, and the answers that they
-//! share.
+//! Pages for operators and probes: the limits of their listener, and common responses.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,8 +13,8 @@ use crate::conditions::Condition;
 use crate::http::connection::Timeouts;
 use crate::http::listener::ConnectionLimits;
 
-/// Limits of a listener for pages. Operators, scrapers and probes are few and quick; slow clients must not
-/// keep them out.
+/// Limits of a listener for pages. Operators, scrapers and probes are few and fast; slow clients must not
+/// crowd them out.
 pub const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 64,
     timeouts: Timeouts {
@@ -29,7 +28,7 @@ pub const LIMITS: ConnectionLimits = ConnectionLimits {
 /// A page.
 pub type Page = Response<Full<Bytes>>;
 
-/// A page of any content type, marked not to be cached.
+/// Returns a page of any content type, marked as not cacheable.
 pub fn page(status: StatusCode, content_type: &'static str, body: impl fmt::Display) -> Page {
     let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
     *response.status_mut() = status;
@@ -42,18 +41,18 @@ pub fn page(status: StatusCode, content_type: &'static str, body: impl fmt::Disp
     response
 }
 
-/// A line of text.
+/// Returns a line of text.
 pub fn text(status: StatusCode, body: &'static str) -> Page {
     page(status, "text/plain; charset=utf-8", body)
 }
 
-/// The answer of `/readyz` while these parts are missing.
+/// Returns the response of `/readyz` while the `missing` parts are not ready.
 pub fn ready(missing: &[&str]) -> Page {
     let is_ready = missing.is_empty();
     readiness(is_ready, json!({ "ready": is_ready, "missing": missing }))
 }
 
-/// The answer of `/readyz` while these parts are missing and these conditions hold.
+/// Returns the response of `/readyz` while the `missing` parts are not ready and these conditions hold.
 pub fn ready_under(missing: &[&str], conditions: &[Condition]) -> Page {
     let is_ready = missing.is_empty() && !conditions.iter().any(|condition| condition.unready);
     let said = json!({ "ready": is_ready, "missing": missing, "conditions": conditions });
@@ -69,7 +68,7 @@ fn readiness(is_ready: bool, said: Value) -> Page {
     page(status, "application/json", said)
 }
 
-/// Refuses `method` for a page that can only be read, unless it is GET or HEAD.
+/// Returns a refusal unless the method is GET or HEAD.
 pub fn only_read(method: &Method) -> Option<Page> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     (!reads).then(|| not_allowed("only GET and HEAD are understood here\n", "GET, HEAD"))

@@ -1,4 +1,4 @@
-//! The certificate of a port, renewed on disk without a restart.
+//! The certificate of a port, reloaded when its files change.
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +24,7 @@ use tracing::{error, info};
 
 use crate::shutdown::Shutdown;
 
-/// How often the node looks at the files.
+/// How often the node checks the files for changes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A certificate or key that cannot be used.
@@ -33,75 +33,75 @@ pub enum TlsError {
     /// The file is missing, or the node may not read it.
     #[error("cannot read {}: {source}\nhint: the node needs to read it; check the path and its permissions", path.display())]
     Unreadable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The file is no PEM.
+    /// The file is not valid PEM.
     #[error("{} is not valid PEM: {source}\nhint: expected are blocks between -----BEGIN and -----END lines", path.display())]
     NotPem {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: pem::Error,
     },
-    /// The certificate file has no certificate in it.
+    /// The certificate file contains no certificate.
     #[error("{} holds no certificate\nhint: put the server's certificate first, then its intermediates", path.display())]
     NoCertificate {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
-    /// The key file has no key in it.
+    /// The key file contains no key.
     #[error("{} holds no private key\nhint: PKCS#8, PKCS#1 and SEC1 keys without a passphrase are understood", path.display())]
     NoKey {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
-    /// The certificates that sign those of clients cannot be used.
+    /// The CA certificates for clients are invalid.
     #[error("the certificates in {} cannot check those of clients: {why}\nhint: name the certificate of the authority that signs them", path.display())]
     UnusableClientCa {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The two do not belong together, or are of a kind that cannot be used.
+    /// The certificate and the key do not match, or are of an unsupported kind.
     #[error("the certificate {} and the key {} cannot be used: {source}\nhint: they must belong together", certificate.display(), key.display())]
     Unusable {
         /// The certificate file.
         certificate: PathBuf,
         /// The key file.
         key: PathBuf,
-        /// Why.
+        /// The reason.
         source: rustls::Error,
     },
 }
 
-/// The certificate in use, and the files it comes from.
+/// The current certificate, and the files that it is loaded from.
 #[derive(Debug)]
 pub struct TlsReloader {
     paths: Paths,
     current: ArcSwap<Loaded>,
 }
 
-/// Where the files are.
+/// The paths of the files.
 #[derive(Debug)]
 struct Paths {
     certificate: PathBuf,
     key: PathBuf,
-    /// Signs the certificates that clients may show.
+    /// The CA certificates for clients.
     client_ca: Option<PathBuf>,
 }
 
 #[derive(Debug)]
 struct Loaded {
     config: Configuration,
-    /// Digest of the files, to detect when they change.
+    /// Digest of the files, to detect changes.
     digest: [u8; 32],
 }
 
-/// One certificate, by the protocols that clients are offered.
+/// One certificate, configured for each set of protocols to offer.
 #[derive(Debug)]
 struct Configuration {
     any: Arc<ServerConfig>,
@@ -127,12 +127,12 @@ impl TlsReloader {
     ///
     /// # Errors
     ///
-    /// Fails if a file cannot be read or parsed, or the key does not belong to the certificate.
+    /// A file cannot be read or parsed, or the key does not match the certificate.
     pub fn load(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Arc<Self>, TlsError> {
         Self::load_with_clients(certificate, key, None)
     }
 
-    /// As [`load`](Self::load); clients may show certificates that those in `client_ca` have signed.
+    /// Like [`load`](Self::load), and accepts client certificates signed by those in `client_ca`.
     ///
     /// # Errors
     ///
@@ -169,10 +169,10 @@ impl TlsReloader {
         TlsAcceptor::from(Arc::clone(config))
     }
 
-    /// Loads the files if they have changed, and returns whether they had. On an error the previous
+    /// Reloads the files if they have changed. Returns true if they had. On an error, the previous
     /// certificate stays in use.
     ///
-    /// Reads files: call it where blocking is allowed.
+    /// Reads files, so it blocks.
     ///
     /// # Errors
     ///
@@ -188,7 +188,7 @@ impl TlsReloader {
         Ok(true)
     }
 
-    /// Looks at the files every few seconds, until `shutdown` begins.
+    /// Checks the files every five seconds, until `shutdown` begins.
     pub async fn watch(self: Arc<Self>, shutdown: Shutdown) {
         let mut looks = interval(LOOK_INTERVAL);
         let mut failures = 0;
@@ -209,7 +209,7 @@ impl TlsReloader {
         }
     }
 
-    /// Looks at the files now, and loads them if they have changed.
+    /// Checks the files now, and reloads them if they have changed.
     ///
     /// # Errors
     ///
@@ -224,8 +224,9 @@ impl TlsReloader {
     }
 }
 
-/// Whether the `failures`-th failure in a row is reported. The first is not, because it may have met a
-/// certificate whose key was still being written. The second is, and then one an hour until an operator acts.
+/// Returns true if the `failures`-th failure in a row is to be logged. The first is not, because the
+/// certificate may have been written before its key. The second is, and then one per hour until an operator
+/// intervenes.
 fn is_worth_reporting(failures: u32) -> bool {
     failures == 2 || (failures > 2 && failures.is_multiple_of(720))
 }
@@ -286,7 +287,7 @@ impl Files {
         Ok(config.into())
     }
 
-    /// Checks the certificates of clients, if they may show any. None has to.
+    /// Returns the verifier of client certificates, if clients may present any. They need not.
     fn client_verifier(
         &self,
         paths: &Paths,
@@ -311,7 +312,7 @@ impl Files {
     }
 }
 
-/// The certificates in a file of PEM, at least one.
+/// Parses the certificates in a PEM file, of which there must be at least one.
 fn certificates(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let certificates = certificates.map_err(|source| not_pem(path, source))?;

@@ -1,9 +1,10 @@
-//! Memory for request bytes beyond a connection's first buffer: long heads, and bodies read in large pieces.
+//! Limits the memory for request bytes beyond a connection's first buffer: long heads, and large reads of
+//! bodies.
 //!
-//! The HTTP library reads into its own buffer, which grows as soon as a read fills it and keeps its size
-//! until the connection ends. A connection is *narrow* at first: it never fills that buffer. A connection
-//! that sends a long head or a body becomes *wide* until its end, if there is room. Without room, a body is
-//! read in small pieces and a long head is refused.
+//! The HTTP library reads into its own buffer, which grows when a read fills it and keeps its size until the
+//! connection ends. A connection starts *narrow*: it never fills that buffer. A connection that sends a long
+//! head or a body becomes *wide* until its end, if the budget allows. Otherwise its bodies are read in small
+//! pieces, and a long head is refused.
 
 use std::sync::Arc;
 
@@ -12,20 +13,20 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Size of the HTTP library's first buffer.
 pub(super) const NARROW_BYTES: usize = 8 << 10;
 
-/// The most that a wide connection may hold, in KiB: a head until all of it has arrived, and the buffer that
-/// it then goes to.
+/// Memory reserved for a wide connection, in KiB: for a head until it is complete, and for the buffer that it
+/// is then copied to.
 const WIDE_KIB: usize = 192;
 
 /// Memory that the connections of one listener share.
 #[derive(Clone, Debug)]
 pub struct BufferBudget {
     kib: usize,
-    /// One permit per KiB.
+    /// The free memory, one permit per KiB.
     free: Arc<Semaphore>,
 }
 
 impl BufferBudget {
-    /// A budget of `kib` KiB.
+    /// Creates a budget of `kib` KiB.
     pub fn new(kib: usize) -> Self {
         Self {
             kib,
@@ -33,7 +34,7 @@ impl BufferBudget {
         }
     }
 
-    /// Whether half of the budget is taken.
+    /// Returns true if more than half of the budget is in use.
     fn is_scarce(&self) -> bool {
         self.free.available_permits() < self.kib / 2
     }
@@ -45,10 +46,10 @@ impl BufferBudget {
     }
 }
 
-/// Whether a connection is wide.
+/// The width of a connection.
 #[derive(Debug, Default)]
 pub(super) enum Width {
-    /// There is no bound.
+    /// Not limited.
     #[default]
     Free,
     Narrow(BufferBudget),
@@ -64,7 +65,7 @@ impl Width {
         Self::Narrow(budget.clone())
     }
 
-    /// The most bytes that the HTTP library may be given at a time.
+    /// Returns the maximum number of bytes to hand to the HTTP library at a time.
     pub(super) fn read_bytes_max(&self) -> usize {
         match self {
             Self::Narrow(_) => NARROW_BYTES - 1,
@@ -72,7 +73,8 @@ impl Width {
         }
     }
 
-    /// Makes the connection wide for a body. Half of the budget is left to heads.
+    /// Makes the connection wide for a body, unless half of the budget is in use: the rest is reserved for
+    /// heads.
     pub(super) fn widen_for_body(&mut self) {
         if let Self::Narrow(budget) = self
             && !budget.is_scarce()
@@ -92,7 +94,8 @@ impl Width {
         true
     }
 
-    /// Whether the connection should give its share back as soon as its request is answered.
+    /// Returns true if the connection should be closed after its current request, to free its share of the
+    /// budget.
     pub(super) fn should_be_short(&self) -> bool {
         matches!(self, Self::Wide { budget, .. } if budget.is_scarce())
     }

@@ -1,4 +1,4 @@
-//! The socket as the HTTP library sees it: only unambiguous bytes come in, and no wait is unbounded.
+//! The socket below the HTTP library: lets only unambiguous bytes in, and bounds every wait.
 
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -17,30 +17,29 @@ use super::{Exchange, Timeouts};
 use crate::clock;
 use crate::http::deadline::Deadline;
 
-/// Takes the place of a refused request, so that the refusal is answered in its turn.
+/// Replaces a refused request, so that the refusal is sent in order.
 const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
 
-/// The first buffer for an incomplete head, which is enough for nearly all heads; the buffer doubles each
-/// time it is full.
+/// Initial buffer for an incomplete head, large enough for nearly all heads. It doubles whenever it is full.
 const HELD_FIRST_BYTES: usize = 4096;
 
-/// How long and for how many bytes the node, after its last answer, reads and discards the client's input:
-/// closing on unread bytes would reset the connection, and the client would lose the answer that tells it
-/// why.
+/// After its last response, the node reads and discards the client's input for up to this time, and up to a
+/// number of bytes: closing a socket with unread bytes would reset the connection, and the client would lose
+/// the response.
 const LINGER: Duration = Duration::from_secs(5);
 const LINGER_BYTES: u64 = 16 << 20;
 
-/// A socket that follows the framing of what it reads and keeps the deadlines of both directions.
+/// A socket that follows the framing of its input and enforces deadlines in both directions.
 #[derive(Debug)]
 pub struct GuardedIo<S> {
     stream: S,
     exchange: Arc<Exchange>,
     timeouts: Timeouts,
     inbound: Inbound,
-    /// Bytes of a head or chunk line whose end has not arrived.
+    /// Bytes of an incomplete head or chunk line.
     held: BytesMut,
     width: Width,
-    /// Bytes that were held, have passed the framing, and wait for the HTTP library to take them.
+    /// Bytes that were held, have passed the framing, and wait to be read by the HTTP library.
     released: Bytes,
     reading: Deadline,
     waiting_for: Option<Wait>,
@@ -48,38 +47,37 @@ pub struct GuardedIo<S> {
     closing: Closing,
 }
 
-/// Destination of inbound bytes.
+/// The state of the input.
 #[derive(Debug)]
 enum Inbound {
-    /// To the HTTP library, as far as the framing lets them through.
+    /// Passed to the HTTP library as far as the framing allows.
     Http1(Framing),
-    /// To the HTTP library, which alone understands the frames of HTTP/2.
+    /// Passed to the HTTP library, which alone understands the frames of HTTP/2.
     Http2,
-    /// Nowhere: a request was refused. The HTTP library gets the stand-in once, then nothing more.
+    /// Discarded: a request was refused. The HTTP library gets the stand-in once, then nothing more.
     Refused { stand_in_given: bool },
-    /// Nowhere: the HTTP library is told that the stream has ended.
+    /// Discarded: the HTTP library sees the end of the stream.
     Ended,
 }
 
-/// The event that the reading deadline was set for; the deadline moves when this changes.
+/// The event that the read deadline was set for; a new event sets a new deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
-    /// A new request, after this number of bytes (HTTP/2: of requests) on the connection. The node notices
-    /// that an answer has changed the number only when it next polls the socket, so an idle connection lives
-    /// between one and two idle timeouts.
+    /// A new request, after this number of bytes (HTTP/2: of requests) on the connection. The number is only
+    /// compared when the socket is polled, so an idle connection is closed after one to two idle timeouts.
     Request(u64),
-    /// The rest of the head, after this number of earlier heads.
+    /// The rest of a head, after this number of earlier heads.
     Head(u64),
     /// More of a body, after this number of received bytes.
     Body(u64),
-    /// HTTP/2: room to send more of the answers. Checked from time to time while there are any.
+    /// HTTP/2: flow-control window for responses. Checked periodically while there are any.
     Window,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closing {
     NotYet,
-    /// The node's side is closed; this number of bytes from the client may still be discarded.
+    /// The node has closed its side; up to this number of bytes from the client may still be discarded.
     Draining(u64),
     Closed,
 }
@@ -90,16 +88,16 @@ impl<S> GuardedIo<S> {
         Self::new(stream, exchange, timeouts, Inbound::Http1(Framing::default()))
     }
 
-    /// Takes all memory beyond the first buffer from `budget`, which other connections share.
+    /// Limits the memory beyond the first buffer by `budget`, which other connections share.
     #[must_use]
     pub fn within(mut self, budget: &BufferBudget) -> Self {
         self.width = Width::within(budget);
         self
     }
 
-    /// Guards a connection that speaks HTTP/2: deadlines only, because its framing leaves no room for two
-    /// readings. The HTTP library cuts `#` and what follows off a path before anything here sees it; such a
-    /// path cannot be refused as in HTTP/1.1 without a second decoder of its headers.
+    /// Guards a connection that speaks HTTP/2. Only deadlines are enforced, because its framing is
+    /// unambiguous. The HTTP library removes `#` and all that follows from a path before this node sees it;
+    /// refusing such paths, as on HTTP/1.1, would require a second decoder of its headers.
     pub fn http2(stream: S, exchange: Arc<Exchange>, timeouts: Timeouts) -> Self {
         Self::new(stream, exchange, timeouts, Inbound::Http2)
     }
@@ -120,14 +118,14 @@ impl<S> GuardedIo<S> {
         }
     }
 
-    /// Lets no more bytes through, and leaves the answer to the service.
+    /// Stops the input, and has the service answer with `error`.
     fn refuse(&mut self, error: S3Error) {
         let Inbound::Http1(framing) = &self.inbound else {
             unreachable!("only HTTP/1.1 messages are refused")
         };
         self.held = BytesMut::new();
         if framing.position() == Position::InBody {
-            // The service already has this request and notices when the body breaks off.
+            // The service already has this request and will see its body end early.
             self.exchange.refuse(framing.heads(), error);
             self.inbound = Inbound::Ended;
         } else {
@@ -138,7 +136,7 @@ impl<S> GuardedIo<S> {
         }
     }
 
-    /// Whether the client may be in the middle of sending something.
+    /// Returns true if the client may be in the middle of a message.
     fn expects_more(&self) -> bool {
         match &self.inbound {
             Inbound::Http1(framing) => framing.position() != Position::BetweenRequests,
@@ -150,7 +148,7 @@ impl<S> GuardedIo<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
-    /// Reads from the socket and lets through the bytes that the framing allows. Ready when something has
+    /// Reads from the socket, and passes on the bytes that the framing allows. Ready when something has
     /// changed: bytes in `buf`, bytes released, or another [`Inbound`].
     fn poll_follow(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let start = buf.filled().len();
@@ -209,7 +207,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads into the HTTP library's own buffer and returns the number of bytes read.
+    /// Reads into the HTTP library's own buffer. Returns the number of bytes.
     fn poll_read_direct(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
         let start = buf.filled().len();
         let mut most = (&mut self.stream).take(self.width.read_bytes_max() as u64);
@@ -217,8 +215,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         polled.map_ok(|()| buf.filled().len() - start)
     }
 
-    /// Waits for the deadline of the next expected bytes, when none have arrived. Ready when it has passed
-    /// and `inbound` says so.
+    /// Waits until the deadline for the next expected bytes, when none have arrived. Ready when it has
+    /// passed, and `inbound` reflects that.
     fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (received, sent) = self.exchange.transferred_bytes();
         let (wait, timeout) = match &self.inbound {
@@ -240,7 +238,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         loop {
             ready!(self.reading.poll_expired(cx));
             match wait {
-                // A slow answer does not make a connection idle.
+                // A slow response does not make a connection idle.
                 Wait::Request(_) if self.exchange.is_answering() || self.writing.is_set() => {
                     self.reading.set(timeout);
                 }
@@ -267,13 +265,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         }
     }
 
-    /// Whether an idle connection can still be ended with a goodbye: only on HTTP/2, and only if that has not
-    /// been tried.
+    /// Returns true if an idle connection can still be closed with a GOAWAY: on HTTP/2 only, and only once.
     fn may_close_gracefully(&self) -> bool {
         matches!(self.inbound, Inbound::Http2) && !self.exchange.should_close()
     }
 
-    /// Whether the client has not asked for more of some answer for too long.
+    /// Returns true if the client has not asked for more of some response for too long.
     fn has_stalled_stream(&self) -> bool {
         let now = clock::runtime_instant();
         self.exchange
@@ -296,7 +293,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Passes the socket's result on, unless the client has not taken a byte for too long.
+    /// Passes the socket's result on, or an error if the client has not accepted a byte for too long.
     fn guard_write<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.writing.clear();
@@ -318,7 +315,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         }
     }
 
-    /// Discards what the client still sends, within bounds; ready when nothing more is worth waiting for.
+    /// Discards what the client still sends, up to the limits. Ready when the connection can be closed.
     fn poll_drain(&mut self, cx: &mut Context<'_>, mut left_bytes: u64) -> Poll<()> {
         let mut scratch = [0; 4096];
         while left_bytes > 0 {
@@ -339,8 +336,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
 }
 
 impl<S> GuardedIo<S> {
-    /// Enlarges `held` for a head whose end has not arrived. Returns `false` if the head is long and other
-    /// connections have taken all the room.
+    /// Enlarges `held` for an incomplete head. Returns `false` if the head is long and other connections have
+    /// used up the budget.
     fn make_room(&mut self) -> bool {
         let capacity = self.held.capacity();
         if capacity >= NARROW_BYTES && !self.width.widen_for_head() {
@@ -382,7 +379,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for GuardedIo<S> {
                     *given = true;
                     this.released = Bytes::from_static(STAND_IN);
                 }
-                // The answer to the stand-in ends the connection; until then only writes wake the task.
+                // The response to the stand-in ends the connection; until then only writes wake the task.
                 Inbound::Refused { stand_in_given: true } => return Poll::Pending,
                 Inbound::Ended => return Poll::Ready(Ok(())),
             }
@@ -409,7 +406,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GuardedIo<S> {
         this.guard_write(cx, polled)
     }
 
-    /// Always true: the HTTP library then queues bodies as they are, and never copies them behind the head.
+    /// Always true, so that the HTTP library queues bodies without copying them behind the head.
     fn is_write_vectored(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! The service as the HTTP library sees it: the real one, except for requests that are refused.
+//! The service above the HTTP library: passes requests to the real service, except those that are refused.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -33,7 +33,7 @@ pub struct ResponseService<S> {
 }
 
 impl<S> ResponseService<S> {
-    /// Lets `service` answer the requests that `exchange` does not refuse.
+    /// Passes the requests that `exchange` does not refuse to `service`.
     pub fn new(service: S, exchange: Arc<Exchange>, timeouts: Timeouts) -> Self {
         Self {
             service,
@@ -52,7 +52,8 @@ where
     type Future = ResponseFuture<S::Future, B>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        // The HTTP library calls in the order of the heads, so the socket and the service count alike.
+        // The HTTP library calls the service in the order of heads, so the socket and the service count
+        // alike.
         let message = self.exchange.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let in_flight = InFlight::begin(Arc::clone(&self.exchange));
         let refusal = if let Some(error) = &self.exchange.turned_away {
@@ -89,7 +90,7 @@ where
     }
 }
 
-/// Gives an HTTP/2 request the one `Host` that the framing guarantees for an HTTP/1.1 request.
+/// Gives an HTTP/2 request the single `Host` that the framing guarantees for HTTP/1.1.
 fn settle_host<B>(request: &mut Request<B>) -> Result<(), S3Error> {
     if request.version() != Version::HTTP_2 {
         return Ok(());
@@ -114,7 +115,7 @@ fn settle_host<B>(request: &mut Request<B>) -> Result<(), S3Error> {
     }
 }
 
-/// The answer to a refused request. It ends the connection if the error says so.
+/// Returns the response to a refused request. It closes the connection if the error requires that.
 pub fn refusal_response(error: &S3Error) -> Response<Bytes> {
     let id = RequestId::new(chance::bits());
     let mut response = Response::new(error_xml(error, "", id));
@@ -134,14 +135,14 @@ pub fn refusal_response(error: &S3Error) -> Response<Bytes> {
     response
 }
 
-/// Says that the connection ends with this answer.
+/// Adds the header that closes the connection after this response.
 fn announce_end<B>(response: &mut Response<B>) {
     response
         .headers_mut()
         .insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
-/// A request that counts as in flight until this is dropped.
+/// Counts a request as in flight until this is dropped.
 #[derive(Debug)]
 struct InFlight(Arc<Exchange>);
 
@@ -159,7 +160,7 @@ impl Drop for InFlight {
 }
 
 pin_project! {
-    /// The future answer to one request.
+    /// The future response to one request.
     #[derive(Debug)]
     pub struct ResponseFuture<F, B> {
         #[pin]
@@ -177,7 +178,7 @@ pin_project! {
     #[project = StateProjection]
     enum State<F, B> {
         Asked { #[pin] future: F },
-        // The rest of the request's body is read before the answer begins.
+        // The rest of the request's body is read before the response begins.
         Answered { response: Option<Response<B>>, rest: Rest },
         Refused { error: S3Error },
     }
@@ -198,7 +199,7 @@ where
         if let StateProjection::Asked { .. } = this.state.as_mut().project()
             && let Some(error) = in_flight.0.refusal_of(*this.message)
         {
-            // The body broke its framing or its deadline, so the service's answer no longer matters.
+            // The body violated its framing or its deadline, so the service's response is discarded.
             let error = error.clone();
             this.state.set(State::Refused { error });
         }
@@ -244,13 +245,13 @@ where
 }
 
 pin_project! {
-    /// The body of an answer: the service's body, or the XML of a refusal.
+    /// The body of a response: the service's, or the XML of a refusal.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]
         content: Content<B>,
         offer: Option<Offer>,
-        // Held for its drop: the HTTP library drops a body when its last byte is queued.
+        // Held until the drop of the body, which happens when the HTTP library has queued its last byte.
         in_flight: Option<InFlight>,
     }
 }

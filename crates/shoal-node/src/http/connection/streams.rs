@@ -1,6 +1,6 @@
-//! HTTP/2 stalls that the socket cannot see: a peer that answers pings but keeps one of its streams waiting.
+//! Detects HTTP/2 stalls that the socket cannot see: a peer that answers pings but stalls one of its streams.
 //!
-//! On HTTP/1.1 the socket's own deadlines suffice, and nothing here costs anything.
+//! On HTTP/1.1 the socket's own deadlines suffice, and this module costs nothing.
 
 #[cfg(test)]
 mod tests;
@@ -26,14 +26,14 @@ use crate::http::expectation::Continued;
 /// The body of an incoming request.
 #[derive(Debug)]
 pub struct ClientBody {
-    /// Bytes that were read before, and come again.
+    /// Bytes that were put back, to be read again.
     again: VecDeque<Bytes>,
-    /// `None` for a body without bytes.
+    /// `None` for an empty body.
     incoming: Option<Incoming>,
     stall_timeout: Option<StallTimeout>,
-    /// Set for a client that waits for `100 Continue`, until the body is first polled.
+    /// Present if the client waits for `100 Continue`; set when the body is first polled.
     continued: Option<Continued>,
-    /// Told what became of the body.
+    /// Notified of the end of the body.
     end: Option<Arc<BodyEnd>>,
 }
 
@@ -43,19 +43,19 @@ struct StallTimeout {
     deadline: Deadline,
 }
 
-/// The reason why a request body breaks off.
+/// The reason why a request body ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientBodyError {
-    /// The client went silent in the middle of the body.
+    /// The client stopped sending in the middle of the body.
     #[error("the client has stopped sending")]
     Stalled,
-    /// The connection or the stream ended, or its framing was wrong.
+    /// The connection or the stream ended, or its framing was invalid.
     #[error(transparent)]
     Broken(#[from] hyper::Error),
 }
 
 impl ClientBody {
-    /// A body without bytes.
+    /// An empty body.
     pub(crate) const fn empty() -> Self {
         Self {
             again: VecDeque::new(),
@@ -66,8 +66,8 @@ impl ClientBody {
         }
     }
 
-    /// A body whose silence is bounded by the deadlines of its socket. `waits` tells whether the client waits
-    /// for `100 Continue`.
+    /// An HTTP/1.1 body, whose stalls are bounded by the socket's deadlines. `waits` is true if the client
+    /// waits for `100 Continue`.
     pub(super) fn of_http1(incoming: Incoming, waits: bool, end: Option<Arc<BodyEnd>>) -> Self {
         Self {
             again: VecDeque::new(),
@@ -78,7 +78,7 @@ impl ClientBody {
         }
     }
 
-    /// A body that may be silent for `stall` while the node waits for it.
+    /// An HTTP/2 body, which may stall for up to `stall` while the node waits for it.
     pub(super) fn of_http2(incoming: Incoming, stall: Duration) -> Self {
         let deadline = Deadline::default();
         Self {
@@ -95,7 +95,7 @@ impl ClientBody {
         self.again = bytes.into_iter().chain(std::mem::take(&mut self.again)).collect();
     }
 
-    /// Returns a handle that tells, from now on, whether the client was told to go on.
+    /// Returns a handle that shows if the client has been sent `100 Continue`.
     pub fn continued(&mut self) -> Continued {
         self.continued.get_or_insert_default().clone()
     }
@@ -160,7 +160,7 @@ impl Body for ClientBody {
 
 impl Drop for ClientBody {
     fn drop(&mut self) {
-        // A client that waits for `100 Continue` does not send what is left.
+        // A client that waits for `100 Continue` does not send the rest.
         if self.continued.is_none()
             && let (Some(end), Some(incoming)) = (self.end.take(), self.incoming.take())
         {
@@ -169,19 +169,19 @@ impl Drop for ClientBody {
     }
 }
 
-/// The answers whose head or latest piece the client has without asking for the next, each with the time
-/// since then.
+/// The responses whose client has got the head or a frame but has not asked for the next one, each with the
+/// time when that wait began.
 #[derive(Debug, Default)]
 pub(super) struct Offers(Mutex<HashMap<u64, Instant>>);
 
 impl Offers {
-    /// The time at which the longest of these waits began.
+    /// Returns the time when the longest of these waits began.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.0.lock().values().min().copied()
     }
 }
 
-/// One answer's place among the [`Offers`] of its connection.
+/// The entry of one response in the [`Offers`] of its connection.
 #[derive(Debug)]
 pub(super) struct Offer {
     exchange: Arc<Exchange>,
@@ -189,14 +189,14 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// Opens the offer of an answer whose first piece the client has not asked for.
+    /// Adds a response whose first frame the client has not asked for yet.
     pub(super) fn open(exchange: Arc<Exchange>, message: u64) -> Self {
         let offer = Self { exchange, message };
         offer.wait();
         offer
     }
 
-    /// Starts the wait for the client to ask for the next piece.
+    /// Starts the wait for the client to ask for the next frame.
     pub(super) fn wait(&self) {
         self.exchange
             .offers

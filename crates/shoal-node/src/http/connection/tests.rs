@@ -1,4 +1,4 @@
-//! One connection over a pipe in memory, on a clock that jumps: framing, order of answers, deadlines.
+//! One connection over a pipe in memory, with paused time: framing, order of responses, deadlines.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,12 +26,12 @@ const TIMEOUTS: Timeouts = Timeouts {
     stall: Duration::from_mins(1),
 };
 
-/// An event that does not happen within a day never does; on a clock that jumps, a day is nothing.
+/// An event that does not happen within a day never happens. With paused time, a day passes at once.
 const EVER: Duration = Duration::from_hours(24);
 
 type Answered = Pin<Box<dyn Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send>>;
 
-/// The client's end of a connection, and what the test knows about the other end.
+/// The client's end of a connection, and the shared state of the other end.
 struct Client {
     stream: DuplexStream,
     exchange: Arc<Exchange>,
@@ -39,9 +39,9 @@ struct Client {
     asked: Arc<AtomicUsize>,
 }
 
-/// A service that reads the whole body and answers with the path and the body's length.
+/// A service that reads the whole body and returns the path and the body's length.
 ///
-/// `/slow` takes ten minutes; `/deaf` answers without reading the body; `/large` answers with a megabyte.
+/// `/slow` takes ten minutes; `/deaf` responds without reading the body; `/large` returns a megabyte.
 fn answer(request: Request<ClientBody>) -> Answered {
     Box::pin(async move {
         let path = request.uri().path().to_owned();
@@ -95,7 +95,7 @@ impl Client {
         self.stream.write_all(bytes.as_ref()).await.unwrap();
     }
 
-    /// Reads everything until the server closes.
+    /// Reads until the server closes the connection.
     async fn read_to_end(&mut self) -> String {
         let mut bytes = Vec::new();
         timeout(EVER, self.stream.read_to_end(&mut bytes))
@@ -122,7 +122,8 @@ impl Client {
     }
 }
 
-/// The largest piece of a body of one MiB that the service gets on a connection that shares `budget`.
+/// Returns the size of the largest frame of a 1 MiB body that the service gets on a connection that shares
+/// `budget`.
 async fn largest_piece(budget: &BufferBudget) -> usize {
     let (mut client, server) = duplex(1 << 20);
     let exchange = Arc::new(Exchange::default());
@@ -171,7 +172,7 @@ async fn a_body_is_read_in_large_pieces_where_there_is_room_and_in_small_ones_wh
     assert!(largest_piece(&BufferBudget::new(0)).await < 8 << 10);
 }
 
-/// Asserts that `answers` ends with a refusal in S3's format, and returns the text before it.
+/// Asserts that `answers` ends with a refusal in S3's format. Returns the text before it.
 fn split_refusal<'a>(answers: &'a str, status: &str, code: &str) -> &'a str {
     let start = answers.rfind("HTTP/1.1 ").expect("an answer");
     let (before, refusal) = answers.split_at(start);
@@ -337,7 +338,7 @@ async fn a_slow_head_is_refused_from_its_first_byte_on() {
     trickle.await;
     let answers = client.read_to_end().await;
     split_refusal(&answers, "400", "RequestTimeout");
-    // One second of silence, fifteen of head, and the time to linger.
+    // One second of silence, fifteen for the head, and the linger time.
     assert!(
         (15..25).contains(&start.elapsed().as_secs()),
         "{:?}",
@@ -370,7 +371,7 @@ async fn a_slow_body_may_take_its_time_but_not_fall_silent() {
 async fn a_reader_that_takes_nothing_is_dropped_and_a_slow_one_is_not() {
     let mut client = connect_with(Exchange::default(), 1024);
     client.send(get("/large")).await;
-    // The pipe fills at once; ten sips, each just in time.
+    // The pipe fills at once. Ten reads follow, each just in time.
     for _ in 0..10 {
         sleep(Duration::from_secs(55)).await;
         client.stream.read_exact(&mut [0; 512]).await.unwrap();
@@ -438,7 +439,7 @@ async fn a_client_still_sending_reads_its_answer_before_the_connection_ends() {
     client
         .send("PUT /deaf HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
         .await;
-    // More than the pipe holds: the client can send all of it only because the server reads on.
+    // More than the pipe holds: the client can send it all only because the server keeps reading.
     client.send(vec![b'x'; 1_000_000]).await;
     let answer = client.read_to_end().await;
     assert!(answer.ends_with("deaf"), "{answer}");
@@ -520,7 +521,7 @@ fn vectored_writes_reach_the_socket_as_they_are() {
 
     use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-    /// Takes every slice of a vectored write and nothing else.
+    /// Accepts every slice of a vectored write, and no other write.
     struct Gathers;
 
     impl AsyncRead for Gathers {

@@ -1,9 +1,9 @@
-//! The part of a request's body that its answer did not need.
+//! Reads the rest of a request's body that its response did not need.
 //!
-//! The HTTP library ends a connection after an answer whose request it has not read to its end, and the
-//! answer does not say so. A client that sends its next request on that connection gets no answer. So the
-//! rest of a body is read before its answer begins; if it is long or late, the answer says that the
-//! connection ends.
+//! After a response whose request was not read to its end, the HTTP library closes the connection without
+//! announcing that in the response, and a client that sends its next request on the connection gets no
+//! response. So the rest of a body is read before its response begins; if the rest is long or late, the
+//! response announces that the connection closes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,27 +16,27 @@ use parking_lot::Mutex;
 
 use crate::http::deadline::Deadline;
 
-/// The most that is read for nothing. Beyond it a new connection costs less.
+/// Maximum number of bytes to read and discard. Beyond it, a new connection costs less.
 const REST_BYTES: u64 = 256 << 10;
 
-/// How long the answer waits for the rest.
+/// How long a response waits for the rest.
 const REST_WAIT: Duration = Duration::from_millis(500);
 
-/// Tells the answer of an HTTP/1.1 request what became of the request's body.
+/// Shares the state of a request's body with its response (HTTP/1.1 only).
 #[derive(Debug)]
 pub(super) struct BodyEnd(Mutex<State>);
 
 #[derive(Debug)]
 enum State {
-    /// The service has the body.
+    /// The service is reading the body.
     InUse,
     /// The service dropped the body before its end.
     Left(Incoming),
-    /// The service has all of it.
+    /// The service has read the body to its end.
     Read,
 }
 
-/// The rest of a body, while it is read for nothing.
+/// The rest of a body, while it is read and discarded.
 #[derive(Debug)]
 pub(super) struct Rest {
     incoming: Incoming,
@@ -45,22 +45,23 @@ pub(super) struct Rest {
 }
 
 impl BodyEnd {
-    /// The end of this body; `None` if there is nothing to read.
+    /// Creates the shared state of a body, or `None` if the body is empty.
     pub(super) fn of(incoming: &Incoming) -> Option<Arc<Self>> {
         (!incoming.is_end_stream()).then(|| Arc::new(Self(Mutex::new(State::InUse))))
     }
 
-    /// The service has read all.
+    /// Records that the service has read the body to its end.
     pub(super) fn reached(&self) {
         *self.0.lock() = State::Read;
     }
 
-    /// The service reads no further.
+    /// Records that the service will not read the rest.
     pub(super) fn left(&self, incoming: Incoming) {
         *self.0.lock() = State::Left(incoming);
     }
 
-    /// The rest to read before the answer begins, or whether the body is at its end.
+    /// Returns the rest to read before the response begins; if there is none to read, true if the body is at
+    /// its end.
     pub(super) fn take_rest(&self) -> Result<Rest, bool> {
         let mut state = self.0.lock();
         match std::mem::replace(&mut *state, State::Read) {
@@ -80,7 +81,7 @@ impl BodyEnd {
 }
 
 impl Rest {
-    /// Reads on. Ready with whether the end was reached.
+    /// Reads and discards. Ready with true if the end was reached.
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         if self.bytes + self.incoming.size_hint().lower() > REST_BYTES {
             return Poll::Ready(false);

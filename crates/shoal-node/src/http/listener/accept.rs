@@ -1,4 +1,4 @@
-//! Accepting connections from the kernel, even when it has no room for them.
+//! Accepts connections from the kernel, and survives a lack of resources.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,14 +11,14 @@ use tracing::{debug, error};
 use crate::clock;
 use crate::metrics::ConnectionMetrics;
 
-/// How long to pause when the kernel has no descriptor or memory for another connection. The connection stays
-/// in the kernel's queue and keeps the socket readable, so retrying at once would spin.
+/// Pause when the kernel has no descriptor or memory for another connection. The connection stays in the
+/// kernel's queue and keeps the socket readable, so an immediate retry would spin.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
-/// How often a lasting shortage is logged.
+/// How often a continuing shortage is logged.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// A listening socket that survives errors of accepting.
+/// A listening socket that continues after errors of `accept`.
 pub(super) struct Acceptor {
     listener: TcpListener,
     complained_at: Option<Instant>,
@@ -50,7 +50,7 @@ impl Acceptor {
                     self.complain(&error);
                     sleep(BACK_OFF).await;
                 }
-                // The client gave up while it waited in the queue.
+                // The client disconnected while it was in the queue.
                 Err(error) => debug!(%error, "a connection was closed before it was accepted"),
             }
         }
@@ -73,7 +73,7 @@ impl Acceptor {
     }
 }
 
-/// Whether accepting failed for lack of a resource, and not because of the one connection.
+/// Returns true if `accept` failed for lack of a resource, and not because of one connection.
 fn is_shortage(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -1,9 +1,9 @@
 //! The connections of one listener, and the choice of those to close when the listener is full.
 //!
-//! A connection without a request costs its client nothing, so there may be thousands of them. When the
-//! listener is full and another client comes, idle connections are closed: the oldest ones of the payer that
-//! has most. Newcomers without a verified request count as one payer, so that silent connections are the
-//! first to go.
+//! An idle connection costs its client nothing, so there may be thousands of them. When the listener is full
+//! and another client arrives, idle connections are closed: the oldest ones of the payer with the most
+//! connections. Connections without a verified request count as one payer, so that silent ones are closed
+//! first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, Id};
 use crate::fair::ConnectionPayer;
 use crate::http::connection::Exchange;
 
-/// The share of connections that is closed at a time, as a divisor: closing several at once makes scans rare.
+/// Divisor of the number of connections that are closed at a time: closing several at once makes scans rare.
 const PART_CLOSED: usize = 64;
 
 /// The connections of one listener.
@@ -26,14 +26,14 @@ pub(super) struct ConnectionTable {
 
 #[derive(Debug)]
 struct Connection {
-    /// The number of the connection, counted from the first.
+    /// The sequence number of the connection.
     number: u64,
     payer: Arc<ConnectionPayer>,
     exchange: Arc<Exchange>,
     task: AbortHandle,
 }
 
-/// A connection as [`leaving`] sees it.
+/// The properties of a connection that [`leaving`] decides by.
 #[derive(Clone, Copy, Debug)]
 struct ConnectionSnapshot {
     id: Id,
@@ -43,7 +43,7 @@ struct ConnectionSnapshot {
 }
 
 impl ConnectionTable {
-    /// Adds a connection that has begun.
+    /// Adds a new connection.
     pub(super) fn enter(&mut self, task: AbortHandle, payer: Arc<ConnectionPayer>, exchange: Arc<Exchange>) {
         self.entered += 1;
         let connection = Connection {
@@ -60,7 +60,7 @@ impl ConnectionTable {
         self.connections.remove(&id);
     }
 
-    /// Closes some idle connections and returns their number.
+    /// Closes some idle connections. Returns their number.
     pub(super) fn make_room(&mut self) -> usize {
         let seen = self
             .connections
@@ -81,8 +81,8 @@ impl ConnectionTable {
     }
 }
 
-/// Chooses the connections to close: the oldest idle ones of the payer that has most connections for its
-/// share.
+/// Returns the connections to close: the oldest idle ones of the payer that has the most connections relative
+/// to its share.
 fn leaving(connections: Vec<ConnectionSnapshot>) -> Vec<Id> {
     let at_a_time = 1 + connections.len() / PART_CLOSED;
     let mut of_payer: HashMap<u32, (usize, Payer, Vec<ConnectionSnapshot>)> = HashMap::new();
@@ -110,10 +110,10 @@ fn leaving(connections: Vec<ConnectionSnapshot>) -> Vec<Id> {
 mod tests {
     use super::*;
 
-    /// A connection's payer, the payer's share, and whether the connection is idle.
+    /// A connection's payer, the payer's share, and true if the connection is idle.
     type Described = (u32, u32, bool);
 
-    /// Connections in the order in which they came.
+    /// Returns connections in order of arrival.
     fn table(connections: &[Described]) -> Vec<ConnectionSnapshot> {
         let numbered = connections.iter().zip(1..);
         numbered

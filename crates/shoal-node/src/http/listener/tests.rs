@@ -1,4 +1,4 @@
-//! The listener on a real loopback socket: limits, idle clients, shortage, stopping.
+//! The listener on a real loopback socket: limits, idle clients, shortage, shutdown.
 
 mod tls;
 
@@ -27,10 +27,10 @@ use crate::shutdown::{self, Trigger};
 
 const GET: &str = "GET /1 HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// Long enough for a busy machine, short enough for a test that waits for something that never comes.
+/// Long enough for a busy machine, short enough for a test whose condition never comes true.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Limits that no test reaches unless it wants to.
+/// Limits that no test reaches by accident.
 fn wide() -> ConnectionLimits {
     ConnectionLimits {
         connections: 4096,
@@ -52,7 +52,7 @@ struct Server {
 
 type Answered = Pin<Box<dyn Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send>>;
 
-/// Answers with version, host and path. `/nap` takes two seconds, `/never` never ends.
+/// Returns the version, host and path. `/nap` takes two seconds, `/never` never ends.
 fn answer(request: Request<ClientBody>) -> Answered {
     Box::pin(async move {
         match request.uri().path() {
@@ -112,7 +112,7 @@ impl Server {
     }
 }
 
-/// Sends a request and reads until the answer's last byte, a semicolon.
+/// Sends a request, and reads to the last byte of the response, a semicolon.
 async fn ask(stream: &mut TcpStream, request: &str) -> String {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
@@ -154,7 +154,7 @@ async fn a_refused_request_is_answered_on_a_real_socket_and_counted() {
     let mut client = server.connect().await;
     let mut request =
         "PUT /1 HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned();
-    // The HTTP library does not read the rest; closing on it must not reset the connection.
+    // The HTTP library does not read the rest. Closing with unread bytes must not reset the connection.
     request.push_str(&"x".repeat(200_000));
     client.write_all(request.as_bytes()).await.unwrap();
     let answer = read_to_end(&mut client).await;
@@ -258,7 +258,7 @@ async fn long_heads_that_do_not_end_share_a_bounded_room_and_short_ones_still_ge
     let mut unfinished = Vec::new();
     for _ in 0..800 {
         let mut client = server.connect().await;
-        // A refused connection may be closed before it has sent all of it.
+        // A refused connection may be closed before all bytes are sent.
         let _ = client.write_all(long.as_bytes()).await;
         unfinished.push(client);
     }
@@ -410,7 +410,7 @@ async fn a_taken_port_is_reported_with_what_to_do() {
     assert!(error.contains("\nhint: another process listens there"), "{error}");
 }
 
-/// Runs in a separate process, because the limit of open files applies to the whole process.
+/// Runs in a separate process, because the limit on open files applies to the whole process.
 #[test]
 fn running_out_of_descriptors_neither_spins_nor_stops_the_listener() {
     const CHILD: &str = "SHOAL_TEST_WITHOUT_DESCRIPTORS";

@@ -1,4 +1,4 @@
-//! Unusable files are reported by name and with what to do.
+//! Errors about unusable files name the file and the remedy.
 
 use super::{TlsError, TlsReloader, is_worth_reporting};
 

@@ -1,4 +1,4 @@
-//! HTTP/2 over a pipe in memory, on a clock that jumps: streams that stall although their connection lives.
+//! HTTP/2 over a pipe in memory, with paused time: streams that stall on a live connection.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -32,14 +32,14 @@ const TIMEOUTS: Timeouts = Timeouts {
 const PIECE: &[u8] = &[b'x'; 16 * 1024];
 const PIECES: usize = 64;
 
-/// An event that does not happen within a day never does; on a clock that jumps, a day is nothing.
+/// An event that does not happen within a day never happens. With paused time, a day passes at once.
 const EVER: Duration = Duration::from_hours(24);
 
 type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
 type Answered = Pin<Box<dyn Future<Output = Result<Response<AnyBody>, Infallible>> + Send>>;
 
-/// `/large` is a megabyte in pieces, `/slow` takes ten minutes, every other path answers with the length of
-/// the request's body.
+/// `/large` returns a megabyte in frames, `/slow` takes ten minutes, and every other path returns the length
+/// of the request's body.
 fn answer(request: Request<ClientBody>) -> Answered {
     Box::pin(async move {
         if request.uri().path() == "/large" {
@@ -102,7 +102,7 @@ async fn a_client_that_asks_for_an_answer_and_never_takes_it_loses_its_connectio
     let start = Instant::now();
     let answer = client.get("/large").await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
-    // The client still sends other requests, so that the connection as a whole is alive.
+    // The client keeps sending other requests, so that the connection as a whole is alive.
     for _ in 0..3 {
         client.get("/").await.unwrap();
         sleep(Duration::from_secs(10)).await;
@@ -151,7 +151,7 @@ async fn a_long_answer_is_neither_stalled_nor_idle() {
 async fn a_request_body_that_falls_silent_breaks_off() {
     let mut client = connect().await;
     let start = Instant::now();
-    // Two pieces, fifty seconds apart, and then nothing.
+    // Two frames, fifty seconds apart, and then nothing.
     let pieces = stream::unfold(0, |count| async move {
         match count {
             0 => (),

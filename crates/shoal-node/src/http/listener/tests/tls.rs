@@ -1,5 +1,4 @@
-//! The listener with a certificate: HTTP/1.1 and HTTP/2 over TLS, handshakes that fail, certificates that
-//! change.
+//! The listener with a certificate: HTTP/1.1 and HTTP/2 over TLS, failed handshakes, renewed certificates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,7 +168,7 @@ async fn an_idle_http2_connection_is_closed_with_a_goodbye() {
             .body(Empty::<Bytes>::new())
             .unwrap()
     };
-    // Longer than the idle time, but not idle.
+    // Longer than the idle timeout, but not idle.
     client.send_request(request("/nap")).await.unwrap();
     timeout(TIMEOUT, connection)
         .await
