@@ -1,12 +1,12 @@
-//! The account that signs requests to the lake, for each client.
+//! Selects the account that signs a client's requests to the lake.
 //!
-//! The first of these that exists signs a client's requests:
-//! 1. the account that the identity brings (`lake_access_key`),
+//! The first of these that exists is used:
+//! 1. the account of the identity (`lake_access_key`),
 //! 2. the account of `[lake]` (`access_key`),
-//! 3. the account that the AWS chain finds (environment, profile, web identity, container, instance),
+//! 3. the account from the AWS chain (environment, profile, web identity, container, instance),
 //! 4. the identity's own key pair.
 //!
-//! A request of an anonymous client stays anonymous: it is never signed.
+//! A request of an anonymous client is never signed.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use shoal_s3::identity::{Account, Caller};
 use super::config::LakeConfig;
 use super::credential_chain::{self, Chain, CredentialsError};
 
-/// How a request to the endpoint is signed.
+/// The signature of a request to the endpoint.
 #[derive(Clone, Debug)]
 pub enum LakeAccount {
-    /// The request is not signed.
+    /// Not signed.
     Anonymous,
-    /// With this key pair, which belongs to the caller.
+    /// Signed with the caller's own key pair.
     Signed(Arc<Account>),
-    /// With this key pair, which this node provides for the caller.
+    /// Signed with a key pair that this node provides for the caller.
     Brought(Arc<Account>, Owner),
 }
 
@@ -35,17 +35,17 @@ pub enum Owner {
     Chain,
     /// `lake_access_key` of an `[[identity]]`.
     Identity,
-    /// The client: it signs with the key pair here as at the endpoint.
+    /// The client, which uses the same key pair at this node as at the endpoint.
     Client,
 }
 
 impl Owner {
-    /// Whether clients do not know the key pair.
+    /// Returns true if clients do not know the key pair.
     pub fn is_the_nodes(self) -> bool {
         self != Self::Client
     }
 
-    /// Returns how an operator finds the key pair in the configuration.
+    /// Returns a description from which an operator finds the key pair in the configuration.
     pub fn describe(self, access_key: &str) -> String {
         match self {
             Self::Lake => format!("[lake] access_key {access_key}"),
@@ -57,7 +57,7 @@ impl Owner {
 }
 
 impl LakeAccount {
-    /// Returns the key pair and its owner, if there is one.
+    /// Returns the key pair and its owner, if the request is signed.
     pub fn signer(&self) -> Option<(&Arc<Account>, Owner)> {
         match self {
             Self::Anonymous => None,
@@ -67,7 +67,7 @@ impl LakeAccount {
     }
 }
 
-/// The accounts that this node itself provides. Cheap to look up, refreshed in the background.
+/// The accounts that this node provides. Lookups are cheap; credentials are renewed in the background.
 #[derive(Debug, Default)]
 pub struct NodeCredentials {
     lake: Option<Arc<Account>>,
@@ -75,16 +75,16 @@ pub struct NodeCredentials {
 }
 
 impl NodeCredentials {
-    /// Resolves the account of `[lake]` or, without one, that of the AWS chain. Takes ten seconds at most.
+    /// Resolves the account of `[lake]` or, without one, that of the AWS chain. Takes at most ten seconds.
     ///
-    /// An instance metadata service is asked only if no other source is configured and this machine is one of
-    /// EC2's (or `AWS_EC2_METADATA_SERVICE_ENDPOINT` names a service), and never with
+    /// The instance metadata service is only asked if no other source is configured and this is an EC2
+    /// machine (or `AWS_EC2_METADATA_SERVICE_ENDPOINT` is set), and never with
     /// `AWS_EC2_METADATA_DISABLED=true`.
     ///
     /// # Errors
     ///
-    /// Fails if `[lake]` has only one half of a key pair, or if a source of the AWS chain is configured and
-    /// fails or does not answer in time.
+    /// `[lake]` has only one half of a key pair, or a configured source of the AWS chain fails or does not
+    /// answer in time.
     pub async fn resolve(config: &LakeConfig) -> Result<Self, CredentialsError> {
         let credentials = Self::of_config(config)?;
         if credentials.lake.is_some() {
@@ -94,7 +94,7 @@ impl NodeCredentials {
         Ok(Self { lake: None, chain })
     }
 
-    /// Uses only the account of `[lake]`, if it has one; nothing outside the configuration is asked.
+    /// Uses only the account of `[lake]`, if it has one. Nothing outside the configuration is queried.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl NodeCredentials {
         })
     }
 
-    /// Returns the account that signs for identities that have none.
+    /// Returns the account that signs for identities without one.
     pub fn own(&self) -> Option<LakeAccount> {
         let lake = self.lake.clone().map(|account| (account, Owner::Lake));
         let chain = || Some((self.chain.as_ref()?.account(), Owner::Chain));

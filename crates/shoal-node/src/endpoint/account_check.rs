@@ -1,5 +1,5 @@
-//! The conclusions about this node and its accounts that an answer allows, noted before the caller sees the
-//! answer.
+//! Derives the state of the endpoint and of this node's accounts from each response, before the caller sees
+//! it.
 
 use std::time::Duration;
 
@@ -15,34 +15,33 @@ use super::error::{EndpointError, Failure, RequestContext};
 use super::{Endpoint, LakeBody};
 use crate::clock;
 
-/// Number of bytes of an error document that are read: its code is near the beginning.
+/// Number of bytes of an error document to read: the code is near the beginning.
 const BEGINNING_BYTES: usize = 8 << 10;
 
-/// An error document that does not arrive within this time is passed on unread.
+/// An error document that does not arrive within this time is passed on without being read.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Number of characters of a message of the lake that are logged.
+/// Number of characters of a lake's message to log.
 const MESSAGE_CHARS: usize = 200;
 
-/// What an answer says of the account that signed the request.
+/// What a response shows about the account that signed the request.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// The endpoint recognised it; it may not do what was asked.
+    /// The endpoint recognised the account, even if it denied the request.
     Accepted,
-    /// The endpoint does not accept it, and gives this message.
+    /// The endpoint rejected the account, with this message.
     Refused(AccountRefusal, String),
-    /// An answer without a body leaves that open.
+    /// Unknown, because the response has no body.
     Open,
-    /// The endpoint failed at the request.
+    /// The endpoint failed to process the request.
     Failed,
 }
 
 impl Endpoint {
-    /// Notes whether the endpoint answered, and whether it accepted the account.
+    /// Records if the endpoint answered, and if it accepted the account.
     ///
-    /// Fails with the error of the request, or with [`Failure::AccountRefused`] if the endpoint does not
-    /// accept an account that this node provides: the caller must not take a refusal of the node for one of
-    /// itself.
+    /// Fails with the error of the request, or with [`Failure::AccountRefused`] if the endpoint rejects an
+    /// account that this node provides: the caller must not mistake the node's refusal for its own.
     pub(super) async fn check_account(
         &self,
         outcome: Result<Response<LakeBody>, EndpointError>,
@@ -65,7 +64,7 @@ impl Endpoint {
         self.check_refusal(response, verdict, account, context)
     }
 
-    /// As [`check_account`](Self::check_account), for a verdict that does not count if it is good.
+    /// Like [`check_account`](Self::check_account), but acceptance is not recorded.
     pub(super) fn check_refusal(
         &self,
         response: Response<LakeBody>,
@@ -106,7 +105,7 @@ impl Endpoint {
 }
 
 impl Verdict {
-    /// Reads the beginning of an error document, which also stays in the answer.
+    /// Reads the beginning of an error document, and puts it back into the response.
     pub(super) async fn of(
         response: Response<LakeBody>,
     ) -> Result<(Response<LakeBody>, Self), EndpointError> {
@@ -133,7 +132,7 @@ impl Verdict {
     }
 }
 
-/// Reads the beginning of an error document, which also stays in the answer.
+/// Reads the beginning of an error document, and puts it back into the response.
 async fn peek(mut response: Response<LakeBody>) -> Result<(Response<LakeBody>, Bytes), EndpointError> {
     let mut beginning = BytesMut::new();
     let reading = async {

@@ -1,28 +1,28 @@
-//! The lake's refusal of the account that signed, rather than of the request. Nearly always the operator has
-//! to fix it.
+//! Refusals by the lake of the account that signed a request, rather than of the request itself. Operators
+//! nearly always have to resolve them.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 
-/// Why the lake does not accept a signature.
+/// The reason why the lake rejects a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccountRefusal {
-    /// The lake does not know the access key, or suspended it.
+    /// The lake does not know the access key, or has suspended it.
     UnknownKey,
-    /// The lake has another secret for this access key.
+    /// The lake has a different secret for this access key.
     WrongSecret,
-    /// The time of the signature is too far from the lake's.
+    /// The time of the signature differs too much from the lake's.
     Clock,
-    /// The signature names another region than the lake's.
+    /// The region in the signature is not the lake's.
     Region,
     /// The session token has expired.
     Expired,
 }
 
 impl AccountRefusal {
-    /// Every reason.
+    /// All variants.
     pub const ALL: [Self; 5] = [
         Self::UnknownKey,
         Self::WrongSecret,
@@ -31,7 +31,7 @@ impl AccountRefusal {
         Self::Expired,
     ];
 
-    /// The word in metrics.
+    /// Returns the label in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::UnknownKey => "unknown-key",
@@ -42,12 +42,12 @@ impl AccountRefusal {
         }
     }
 
-    /// Whether an answer with this status may be such a refusal: only its body tells.
+    /// Returns true if a response with this status may be such a refusal, which only its body shows.
     pub(super) fn is_possible(status: StatusCode) -> bool {
         matches!(status.as_u16(), 400 | 401 | 403)
     }
 
-    /// Returns the meaning of an S3 error code, if it is about the account.
+    /// Returns the refusal that an S3 error code denotes, if it is about the account.
     pub(crate) fn of_code(code: &str) -> Option<Self> {
         match code {
             "InvalidAccessKeyId" | "UserSuspended" | "NotSignedUp" | "InvalidSecurity" => {
@@ -63,7 +63,7 @@ impl AccountRefusal {
         }
     }
 
-    /// Returns the hint for the operator.
+    /// Returns the hint for operators.
     pub const fn hint(self) -> &'static str {
         match self {
             Self::UnknownKey => "check the access key, and that [lake] endpoint is the store that knows it",
@@ -87,7 +87,8 @@ impl fmt::Display for AccountRefusal {
     }
 }
 
-/// Returns how far this node's clock is from a `Date` of the lake, in words. `None` if it is within a minute.
+/// Returns in words how far this node's clock is from the lake's `Date`, or `None` if it is less than a
+/// minute.
 pub(super) fn clock_difference(date: &str, now: SystemTime) -> Option<String> {
     let theirs = httpdate::parse_http_date(date).ok()?;
     let (apart, word) = match now.duration_since(theirs) {

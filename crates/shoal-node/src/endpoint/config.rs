@@ -7,33 +7,34 @@ use shoal_base::secret::Secret;
 
 use crate::link::{Bandwidth, BandwidthScope};
 
-/// The S3 store that the node extends.
+/// The S3 store in front of which the node caches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LakeConfig {
     /// `http://` or `https://` URL without a path.
     pub endpoint: String,
-    /// Region that signatures name.
+    /// Region for signatures.
     pub region: String,
-    /// The certificates, in PEM, that sign that of the store; `None` for those that the system trusts. Only a
-    /// tier has the setting.
+    /// The CA certificates for the store, in PEM; `None` for those that the system trusts. Only tiers have
+    /// this setting.
     pub ca_file: Option<PathBuf>,
-    /// Credentials for identities that have none.
+    /// Access key for identities without an account.
     pub access_key: Option<String>,
-    /// The secret half (`secret_key` or the content of `secret_key_file`).
+    /// Its secret key (`secret_key`, or the content of `secret_key_file`).
     pub secret_key: Option<Secret>,
-    /// A connection (name, TCP, TLS) must be made within this time.
+    /// Time limit to connect: name resolution, TCP and TLS together.
     pub connect_timeout: Duration,
-    /// The answer to a read must begin within this time.
+    /// Time limit until the response to a read begins.
     pub answer_timeout: Duration,
-    /// The answer to a write must begin within this time after its last byte.
+    /// Time limit until the response to a write begins, after the last byte of its body.
     pub write_timeout: Duration,
-    /// The same for writes that make the lake move bytes itself: copies, completed uploads, many deletions.
+    /// The same for requests for which the lake itself moves data: copies, completions of uploads, bulk
+    /// deletions.
     pub long_write_timeout: Duration,
-    /// A response body that makes no progress for this time has stalled.
+    /// Time without progress after which a response body counts as stalled.
     pub stall_timeout: Duration,
-    /// The bandwidth of the link in each direction; `None` for a link that is not metered.
+    /// The bandwidth of the link in each direction; `None` if the link is not metered.
     pub bandwidth: Option<Bandwidth>,
-    /// Whose bandwidth that is.
+    /// Selects if each node has that bandwidth, or the cluster shares it.
     pub bandwidth_scope: BandwidthScope,
 }
 

@@ -1,4 +1,4 @@
-//! How a connection to an endpoint is made: name resolution, TCP, and TLS if the URL says so.
+//! Connects to an endpoint: name resolution, TCP, and TLS if the URL requires it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::channel::Dialer;
 /// A connection, encrypted or not.
 pub(super) type Stream = Box<dyn Wire>;
 
-/// A connection, and the permission under which its socket sends. Requests to other nodes need none.
+/// A connection, and the permission under which its socket sends. Requests to other nodes need no permission.
 pub(super) struct Connected {
     pub(super) stream: Stream,
     pub(super) permit: CurrentPermit,
@@ -43,7 +43,7 @@ pub(super) enum Connector {
 pub(super) struct StoreConnector {
     address: Uri,
     tcp: TowerToHyperService<HttpConnector>,
-    /// The name that the store's certificate must have, if the store speaks TLS.
+    /// The TLS configuration and the name expected in the store's certificate; `None` for plain HTTP.
     tls: Option<(TlsConnector, ServerName<'static>)>,
     undelivered_max: Duration,
 }
@@ -60,10 +60,10 @@ impl ConnectError {
 }
 
 impl Connector {
-    /// Creates a connector to a store. For `https` it trusts the certificates in `ca_file`, else the roots of
-    /// the system (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured). The system takes in at most
-    /// `window_bytes` that the node has not read, if that is given, and keeps bytes of a change that the
-    /// store's side does not take for `undelivered_max`.
+    /// Creates a connector to a store. For `https`, it trusts the certificates in `ca_file`, or else the
+    /// system's roots (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured). `window_bytes` limits the bytes that
+    /// the kernel receives ahead of the node; `undelivered_max` is how long the kernel keeps unacknowledged
+    /// bytes of a change.
     pub(super) fn new(
         address: Uri,
         ca_file: Option<&Path>,
@@ -126,7 +126,7 @@ fn tls(address: &Uri, ca_file: Option<&Path>) -> Result<(TlsConnector, ServerNam
     Ok((TlsConnector::from(Arc::new(config.with_no_client_auth())), name))
 }
 
-/// The certificates in a file of PEM.
+/// Parses the certificates in a PEM file.
 fn roots_in(ca_file: &Path) -> Result<RootCertStore, BoxError> {
     let mut roots = RootCertStore::empty();
     let unread = |error: &dyn std::fmt::Display| format!("{}: {error}", ca_file.display());
@@ -145,7 +145,7 @@ fn tcp(window_bytes: Option<u64>) -> HttpConnector {
     // Linux doubles the size for its own use, and may offer nearly all of that to the sender.
     tcp.set_recv_buffer_size(window_bytes.map(|bytes| (bytes / 2) as usize));
     tcp.enforce_http(false);
-    // Without it a request in two segments waits 40 ms for the peer's delayed acknowledgement.
+    // Otherwise a request in two segments waits 40 ms for the peer's delayed acknowledgement.
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(Duration::from_secs(30)));
     tcp

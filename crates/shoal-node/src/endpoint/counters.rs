@@ -1,4 +1,4 @@
-//! Counts of requests to an endpoint, of its answers and of its failures, for metrics and `/status`.
+//! Counts requests to an endpoint, its responses and failures, for metrics and `/status`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,20 +11,21 @@ use super::error::Failure;
 use super::timeouts::RequestClass;
 use crate::metrics::histogram::{DurationHistogram, HistogramSnapshot};
 
-/// The counts of an endpoint since the node started.
+/// The counters of an endpoint since the node started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounts {
     /// Requests sent, by operation, including retries.
     pub requests: BTreeMap<&'static str, u64>,
-    /// Answers, by operation and by status. Statuses that operators do not look for count under their class.
+    /// Responses, by operation and by status. Less common statuses are counted by their class.
     pub answers: BTreeMap<(&'static str, &'static str), u64>,
     /// Requests and bodies that failed, by kind of failure.
     pub failures: BTreeMap<&'static str, u64>,
-    /// Time until answers began: reads, writes, and writes that make the endpoint work.
+    /// Time to the first byte of responses: to reads, to writes, and to requests for which the endpoint moves
+    /// data itself.
     pub first_byte: [(&'static str, HistogramSnapshot); RequestClass::ALL.len()],
-    /// Those requests that repeated an earlier one.
+    /// The number of `requests` that repeated an earlier one.
     pub retries: u64,
-    /// Bodies that broke and were requested again from the break.
+    /// Bodies that broke off and were resumed.
     pub resumes: u64,
     /// Bytes of response bodies.
     pub bytes_received: u64,
@@ -49,7 +50,7 @@ impl Counters {
         *self.requests.lock().entry(operation).or_default() += 1;
     }
 
-    /// Counts a response head that came after `elapsed`.
+    /// Counts a response head that arrived after `elapsed`.
     pub(super) fn answer(
         &self,
         operation: &'static str,
@@ -102,8 +103,8 @@ impl Counters {
     }
 }
 
-/// Returns a status that operators look for, or the class of any other: a store may invent any number of
-/// them.
+/// Returns the label of a status: a common one itself, or else its class, because a store may return any
+/// number of different ones.
 fn word_of(status: StatusCode) -> &'static str {
     const TELLING: [(u16, &str); 14] = [
         (304, "304"),

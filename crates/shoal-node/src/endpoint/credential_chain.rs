@@ -1,4 +1,4 @@
-//! Credentials from the places where AWS tools look for them, renewed before they expire.
+//! Credentials from the sources that AWS tools use, renewed before they expire.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -23,22 +23,22 @@ use tokio::task::JoinHandle;
 
 use crate::clock;
 
-/// Time within which the whole chain must have answered.
+/// Time limit for the whole chain.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Credentials are renewed this long before they expire; AWS has the next ones ready by then.
+/// How long before their expiry credentials are renewed; AWS provides the next ones by then.
 const AHEAD: Duration = Duration::from_mins(5);
 
 /// Pause between two attempts to renew.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Why a node cannot determine its account at the lake.
+/// The reason why a node cannot determine its account at the lake.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    /// One half of a key pair is set without the other.
+    /// Only one half of a key pair is set.
     #[error("[lake] has only one half of a key pair: set both access_key and secret_key, or neither")]
     HalfAPair,
-    /// A source of the AWS chain is configured, and it does not work.
+    /// A source of the AWS chain is configured but fails.
     #[error("the AWS credentials chain failed; set [lake] access_key and secret_key to do without it")]
     Chain(#[source] ChainError),
     /// The chain gave no answer.
@@ -48,16 +48,16 @@ pub enum CredentialsError {
     ChainTimedOut(Duration),
 }
 
-/// Credentials that stay current. Dropping this value ends the renewal.
+/// Credentials that are kept current. Dropping this value ends the renewal.
 #[derive(Debug)]
 pub(super) struct Chain {
     current: Arc<ArcSwap<Account>>,
-    /// Absent for credentials that never expire.
+    /// The renewal task; `None` for credentials that never expire.
     renewal: Option<JoinHandle<()>>,
 }
 
 impl Chain {
-    /// Asks the provider once. Returns `None` if it has no credentials.
+    /// Queries the provider once. Returns `None` if it has no credentials.
     pub(super) async fn start(
         provider: impl ProvideCredentials + 'static,
     ) -> Result<Option<Self>, CredentialsError> {
@@ -101,7 +101,7 @@ async fn renew(provider: impl ProvideCredentials, current: Arc<ArcSwap<Account>>
     }
 }
 
-/// Renews the credentials. Returns the time when the current ones expire.
+/// Renews the credentials. Returns the expiry time of the current ones.
 async fn renew_once(
     provider: &impl ProvideCredentials,
     current: &ArcSwap<Account>,
@@ -112,7 +112,7 @@ async fn renew_once(
             current.store(Arc::new(account(&credentials)));
             credentials.expiry()
         }
-        // The old credentials serve until they expire; then the lake reports that to each client.
+        // The old credentials remain in use until they expire; then the lake refuses each client's requests.
         Err(error) => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
@@ -123,9 +123,8 @@ async fn renew_once(
     }
 }
 
-/// Returns how long credentials are good enough, scattered so that a fleet does not renew at once. Never less
-/// than the pause between two attempts, so that credentials that are already expired do not make the node ask
-/// without pause.
+/// Returns the time until the next renewal, randomized so that a fleet does not renew at once. At least the
+/// pause between two attempts, so that credentials that have already expired do not cause a busy loop.
 fn renew_in(expiry: SystemTime, now: SystemTime, chance: f64) -> Duration {
     let left = expiry.duration_since(now).unwrap_or_default();
     let calm = left.saturating_sub(AHEAD).max(left / 2);
@@ -140,8 +139,8 @@ fn account(credentials: &Credentials) -> Account {
     }
 }
 
-/// Builds the chain in the AWS order: environment, profile, web identity, container and, where there is one,
-/// the instance.
+/// Builds the chain in the AWS order: environment, profile, web identity, container and, if this machine has
+/// one, the instance metadata service.
 pub(super) fn default_provider(lake_region: &str) -> impl ProvideCredentials + 'static {
     let environment = |name| std::env::var(name).ok();
     let region = environment("AWS_REGION").or_else(|| environment("AWS_DEFAULT_REGION"));
@@ -188,8 +187,8 @@ pub(super) fn default_provider(lake_region: &str) -> impl ProvideCredentials + '
     )
 }
 
-/// Whether an instance metadata service may be asked. Outside EC2 its link-local address is unused, or
-/// belongs to a stranger: asking costs seconds at every start, or worse, gets an answer.
+/// Returns true if the instance metadata service may be asked. Outside EC2, its link-local address is unused
+/// or belongs to someone else: a request would delay every start by seconds or, worse, be answered.
 fn has_instance_metadata(
     disabled: Option<&str>,
     endpoint: Option<&str>,
@@ -213,7 +212,7 @@ mod tests {
         clock, has_instance_metadata, renew_in, renew_once,
     };
 
-    /// Returns `key-1`, `key-2`, … each for an hour; the second call fails.
+    /// Returns `key-1`, `key-2` and so on, each valid for an hour. The second call fails.
     #[derive(Clone, Debug, Default)]
     struct Rotating(Arc<AtomicU32>);
 

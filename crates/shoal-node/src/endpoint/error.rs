@@ -1,4 +1,4 @@
-//! Failures between this node and the store that it calls, and the status that a client sees for each.
+//! Failures between this node and the store that it calls, and the status that a client gets for each.
 
 use std::error::Error;
 use std::fmt;
@@ -8,25 +8,25 @@ use std::sync::Arc;
 
 use http::uri::PathAndQuery;
 
-/// Any error, as bodies and connections report it.
+/// Any error of a body or a connection.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 macro_rules! failures {
     ($($(#[$doc:meta])* $name:ident = $word:literal, $says:literal;)*) => {
-        /// Kinds of failure; each names the status a client should see.
+        /// Kinds of failure. Each states the status that a client should get.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Failure { $($(#[$doc])* $name,)* }
 
         impl Failure {
-            /// Every kind, in the order of declaration.
+            /// All variants, in order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The word in metrics and `/status`.
+            /// Returns the label in metrics and `/status`.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $word,)* }
             }
 
-            /// The endpoint's deed, for the log.
+            /// Returns what the endpoint did, for the log.
             const fn says(self) -> &'static str {
                 match self { $(Self::$name => $says,)* }
             }
@@ -35,25 +35,25 @@ macro_rules! failures {
 }
 
 failures! {
-    /// 502: no connection could be made (refused, unresolvable, no route).
+    /// 502: the connection failed (refused, unresolvable, no route).
     Unreachable = "unreachable", "cannot be reached";
-    /// 503: this node has no descriptor, port or memory left for a connection.
+    /// 503: this node has no descriptor, port or memory for a connection.
     Exhausted = "exhausted", "was not asked, as this node has no descriptors, ports or memory left";
-    /// 502: `https://`, and what listens there does not speak TLS.
+    /// 502: the URL is `https://`, but the endpoint does not speak TLS.
     NoTls = "no-tls", "does not speak TLS there, though its URL begins with https://";
-    /// 502: its certificate is not trusted, or is another host's.
+    /// 502: its certificate is not trusted, or belongs to another host.
     Untrusted = "untrusted", "has a certificate that this node does not trust";
-    /// 502: TLS could not be agreed upon for another reason.
+    /// 502: the TLS handshake failed for another reason.
     Tls = "tls", "and this node cannot agree on TLS";
-    /// 504: no connection within the time allowed.
+    /// 504: no connection within the time limit.
     ConnectTimedOut = "connect-timeout", "took no connection in time";
-    /// 504: no response head within the time allowed.
+    /// 504: no response head within the time limit.
     TimedOut = "timeout", "gave no answer in time";
-    /// 502: the connection ended before a response head came.
+    /// 502: the connection ended before a response head arrived.
     BrokenOff = "broken-off", "closed the connection before it answered";
-    /// 502: what came back is not HTTP, or its head is too large.
+    /// 502: the response is not HTTP, or its head is too large.
     Unintelligible = "unintelligible", "answered with something that is not HTTP (does it speak TLS? then its URL begins with https://)";
-    /// 504, or a broken-off response: the body made no progress for the stall timeout.
+    /// 504, or a broken-off response: the body made no progress within the stall timeout.
     Stalled = "stalled", "stopped sending in the middle of the body";
     /// 502, or a broken-off response: the body ended before its announced length.
     Truncated = "truncated", "ended the body before its announced length";
@@ -61,22 +61,22 @@ failures! {
     Reset = "reset", "reset the connection in the middle of the body";
     /// A broken-off response: the rest of the body belongs to another version of the object.
     Changed = "changed", "has another version of the object whose body broke off";
-    /// The request's own body failed while it was sent; the source says why, and its status holds.
+    /// The request's own body failed while it was sent; the status is that of the underlying error.
     RequestBody = "request-body", "was sent a body that failed on our side";
-    /// 503: the session of this node with the registry ended before the request was sent and answered.
+    /// 503: this node's session with the registry ended before the request was sent and answered.
     SessionOver = "session-over", "was sent no more, as another node may now act for this one";
     /// 500: the request cannot be signed (a header that is not text).
     Unsignable = "unsignable", "cannot be sent a request with headers that no signature covers";
-    /// 502: the endpoint does not accept the account that this node signs with.
+    /// 502: the endpoint rejects the account that this node signs with.
     AccountRefused = "account-refused", "does not accept the account of this node";
-    /// 503: too many requests wait for their turn at the endpoint.
+    /// 503: too many requests wait for the endpoint.
     Crowded = "crowded", "is asked too much";
-    /// Only at start: the configuration names no usable endpoint.
+    /// At start only: the configured endpoint is invalid.
     Misconfigured = "misconfigured", "is not configured right";
 }
 
 impl Failure {
-    /// Returns the kind of a failure to connect.
+    /// Returns the kind of a connection failure.
     pub(super) fn of_connecting(error: &(dyn Error + 'static)) -> Self {
         match find::<rustls::Error>(error) {
             Some(rustls::Error::InvalidMessage(_)) => Self::NoTls,
@@ -89,7 +89,7 @@ impl Failure {
         }
     }
 
-    /// Whether the endpoint may have carried out the request, or may do so later.
+    /// Returns true if the endpoint may have carried out the request, or may still do so.
     pub fn may_be_carried_out(self) -> bool {
         matches!(
             self,
@@ -104,13 +104,13 @@ impl Failure {
         )
     }
 
-    /// Whether the endpoint was too slow (504) rather than wrong (502).
+    /// Returns true if the endpoint was too slow (504), rather than wrong (502).
     pub fn is_timeout(self) -> bool {
         matches!(self, Self::ConnectTimedOut | Self::TimedOut | Self::Stalled)
     }
 
-    /// Whether the failure means that the endpoint does not answer, rather than something about this node or
-    /// one body.
+    /// Returns true if the failure means that the endpoint does not answer, rather than that something is
+    /// wrong with this node or with one body.
     pub fn is_silence(self) -> bool {
         matches!(
             self,
@@ -126,7 +126,7 @@ impl Failure {
     }
 }
 
-/// Whether this node lacks a resource that a connection needs.
+/// Returns true if this node lacks a resource that a connection needs.
 fn is_exhaustion(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -134,14 +134,14 @@ fn is_exhaustion(error: &io::Error) -> bool {
     )
 }
 
-/// Whether this process is out of descriptors. A resolver without descriptors only reports that a name is
-/// temporarily unknown.
+/// Returns true if this process is out of descriptors. A resolver without descriptors only reports that a
+/// name is temporarily unknown.
 fn lacks_descriptors() -> bool {
     File::open("/dev/null").is_err_and(|error| is_exhaustion(&error))
 }
 
-/// The error of a request to an endpoint that has no complete response. Names the request's path, never its
-/// query or headers.
+/// The error of a request without a complete response. It shows the request's path, but never its query or
+/// headers.
 pub struct EndpointError {
     kind: Failure,
     context: RequestContext,
@@ -154,13 +154,13 @@ impl EndpointError {
         self.kind
     }
 
-    /// Returns the same error for the case that the rest of the body belongs to another version.
+    /// Returns the same error, of kind [`Failure::Changed`].
     pub(super) fn of_another_version(mut self) -> Self {
         self.kind = Failure::Changed;
         self
     }
 
-    /// Returns the error of type `E` beneath, for instance the one that the request's own body ended with.
+    /// Returns the error of type `E` among the causes, for instance that of the request's own body.
     pub fn cause<E: Error + 'static>(&self) -> Option<&E> {
         find(self.source()?)
     }
@@ -224,7 +224,7 @@ impl From<EndpointError> for SharedError {
 }
 
 impl From<&str> for SharedError {
-    /// The endpoint answered, but not with what it was asked for.
+    /// Creates the error for a response that is not the expected one.
     fn from(what: &str) -> Self {
         Self {
             kind: Failure::Unintelligible,
@@ -254,7 +254,7 @@ pub fn causes(error: &(dyn Error + 'static)) -> String {
     line
 }
 
-/// The operation and the place of a request: the part of its error that is known before anything fails.
+/// The operation and target of a request, for its errors.
 #[derive(Clone)]
 pub(super) struct RequestContext {
     pub(super) operation: &'static str,
@@ -292,8 +292,8 @@ pub(super) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> 
     None
 }
 
-/// Returns the cause of an error. An I/O error made from another error hides that one: its source is the
-/// other's source.
+/// Returns the cause of an error. An I/O error that wraps another error hides it: its source is the other
+/// error's source.
 fn beneath<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(made_of) => Some(made_of),

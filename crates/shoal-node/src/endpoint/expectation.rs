@@ -1,9 +1,9 @@
-//! `Expect: 100-continue` towards an endpoint: a body is held back until the endpoint wants it (RFC 9110,
+//! `Expect: 100-continue` towards an endpoint: a body is held back until the endpoint requests it (RFC 9110,
 //! 10.1.1).
 //!
-//! Polling a forwarded body for its first bytes makes the client send them. So the body is not polled before
-//! the endpoint has sent `100 Continue`, or has been silent for [`TIMEOUT`]. After an answer it is not
-//! polled at all.
+//! Polling a forwarded body for its first bytes makes the client send them. Therefore the body is not polled
+//! before the endpoint has sent `100 Continue`, or has been silent for [`TIMEOUT`]. After a final response it
+//! is not polled at all.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,10 +16,10 @@ use futures_util::task::AtomicWaker;
 use http::{Request, StatusCode};
 use tokio::time::{Sleep, sleep};
 
-/// A store that does not know the expectation waits for the body; after this time the node sends it anyway.
+/// A store that does not support the expectation waits for the body; the node sends it after this time.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The endpoint's reaction to one request's expectation.
+/// The endpoint's reaction to the expectation of one request.
 #[derive(Clone, Default)]
 pub(super) struct Expectation(Arc<State>);
 
@@ -34,7 +34,7 @@ impl Expectation {
     const CONTINUED: u8 = 1;
     const ANSWERED: u8 = 2;
 
-    /// Listens for the `100 Continue` that `request` may get.
+    /// Waits for the `100 Continue` that `request` may get.
     pub(super) fn listen<B>(&self, request: &mut Request<B>) {
         let expectation = self.clone();
         hyper::ext::on_informational(request, move |response| {
@@ -44,18 +44,18 @@ impl Expectation {
         });
     }
 
-    /// Notes that the answer is here: a body that was not requested before it never is.
+    /// Records that the response has arrived: if the body was not requested before, it never will be.
     pub(super) fn answered(&self) {
         self.settle(Self::ANSWERED);
     }
 
-    /// Settles the verdict. The first one stands.
+    /// Sets the verdict, if there is none yet.
     fn settle(&self, verdict: u8) {
         let State {
             verdict: settled,
             body,
         } = &*self.0;
-        // A later verdict has no effect.
+        // Later verdicts have no effect.
         let _ = settled.compare_exchange(Self::OPEN, verdict, Ordering::AcqRel, Ordering::Acquire);
         body.wake();
     }
@@ -65,10 +65,10 @@ impl Expectation {
     }
 }
 
-/// Keeps a body back until its expectation is met.
+/// Holds a body back until its expectation is met.
 pub(super) struct Hold {
     expectation: Expectation,
-    /// Starts at the first poll of the body: until then the head has not been sent.
+    /// Started by the first poll of the body: until then, the head has not been sent.
     timeout: Option<Pin<Box<Sleep>>>,
 }
 
@@ -84,7 +84,7 @@ impl Hold {
         &self.expectation
     }
 
-    /// Whether the answer came first; then the body is never released.
+    /// Returns true if the response arrived first, so that the body is never released.
     pub(super) fn is_final(&self) -> bool {
         self.expectation.verdict() == Expectation::ANSWERED
     }

@@ -1,7 +1,6 @@
-//! The health of an endpoint as this node sees it: whether it answers at all, and which accounts it does
-//! not accept.
+//! The health of an endpoint as this node sees it: if it answers at all, and which accounts it rejects.
 //!
-//! Noted by every request; read by the watch over the lake, the admin pages and the metrics.
+//! Updated by every request; read by the watch over the lake, the admin pages and the metrics.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,62 +12,61 @@ use super::account::Owner;
 use super::account_refusal::AccountRefusal;
 use crate::clock;
 
-/// The same refusal is logged at most once in this time.
+/// The same refusal is logged at most once within this time.
 const QUIET: Duration = Duration::from_mins(1);
 
-/// Maximum number of accounts remembered as refused. Identities are the operator's, so there are not many
-/// more.
+/// Maximum number of accounts remembered as refused. Identities are configured, so there are rarely more.
 const ACCOUNTS_MAX: usize = 1_024;
 
 /// The recent behaviour of the endpoint.
 #[derive(Debug, Default)]
 pub struct EndpointHealth {
     has_answered: AtomicBool,
-    /// It has accepted an account that this node provides for identities without one.
+    /// True once it has accepted an account that this node provides for identities without one.
     has_accepted_own: AtomicBool,
-    /// It has accepted any account.
+    /// True once it has accepted any account.
     has_accepted_any: AtomicBool,
-    /// The last request had no answer.
+    /// True if the last request got no response.
     is_silent: AtomicBool,
-    /// An answer without a body leaves open whether something is wrong with an account.
+    /// True if a response without a body leaves it open if an account is refused.
     is_doubtful: AtomicBool,
-    /// Whether `refused` has any entries: saves most answers its lock.
+    /// True if `refused` is not empty: saves most responses from taking its lock.
     any_refused: AtomicBool,
     refused: Mutex<BTreeMap<(Owner, String), Refused>>,
     refusals: [AtomicU64; AccountRefusal::ALL.len()],
 }
 
-/// An account that the endpoint does not accept.
+/// An account that the endpoint rejects.
 #[derive(Clone, Copy, Debug)]
 struct Refused {
     reason: AccountRefusal,
     logged: Instant,
 }
 
-/// An account that the endpoint does not accept, for pages and logs.
+/// An account that the endpoint rejects, for pages and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedAccount {
     /// The owner of the account.
     pub owner: Owner,
-    /// The public half.
+    /// The access key.
     pub access_key: String,
     /// The reason.
     pub reason: AccountRefusal,
 }
 
 impl EndpointHealth {
-    /// Notes that a request was answered, whatever the answer.
+    /// Records that a request was answered, whatever the response.
     pub(super) fn answered(&self) {
         self.has_answered.store(true, Ordering::Relaxed);
         self.is_silent.store(false, Ordering::Relaxed);
     }
 
-    /// Notes that a request had no answer.
+    /// Records that a request got no response.
     pub(super) fn unanswered(&self) {
         self.is_silent.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that the endpoint recognised this account in a request that it signed.
+    /// Records that the endpoint recognised this account, which signed a request.
     pub(super) fn accepted(&self, owner: Owner, access_key: &str) {
         self.has_accepted_any.store(true, Ordering::Relaxed);
         if matches!(owner, Owner::Lake | Owner::Chain) {
@@ -81,12 +79,12 @@ impl EndpointHealth {
         }
     }
 
-    /// Notes an answer without a body that refuses this account, or its request.
+    /// Records a response without a body that may refuse this account or only its request.
     pub(super) fn doubted(&self) {
         self.is_doubtful.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that the account was refused. Returns whether it is time to log that.
+    /// Records that the account was refused. Returns true if it is time to log that.
     pub(super) fn refused(&self, owner: Owner, access_key: &str, reason: AccountRefusal) -> bool {
         self.refusals[reason as usize].fetch_add(1, Ordering::Relaxed);
         let now = clock::instant();
@@ -105,7 +103,7 @@ impl EndpointHealth {
         is_news
     }
 
-    /// Returns why this account is known to be refused.
+    /// Returns the reason why this account is known to be refused, if it is.
     pub(super) fn refusal_of(&self, owner: Owner, access_key: &str) -> Option<AccountRefusal> {
         if !self.any_refused.load(Ordering::Relaxed) {
             return None;
@@ -116,40 +114,39 @@ impl EndpointHealth {
             .map(|refused| refused.reason)
     }
 
-    /// Whether the endpoint has ever answered.
+    /// Returns true if the endpoint has ever answered.
     pub fn has_answered(&self) -> bool {
         self.has_answered.load(Ordering::Relaxed)
     }
 
-    /// Whether the endpoint has ever accepted the account of identities that have none.
+    /// Returns true if the endpoint has ever accepted the account for identities without one.
     pub fn has_accepted_own(&self) -> bool {
         self.has_accepted_own.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the endpoint has ever accepted an account, be it the node's or an identity's.
+    /// Returns true if the endpoint has ever accepted an account, either the node's or an identity's.
     pub fn has_accepted_any(&self) -> bool {
         self.has_accepted_any.load(Ordering::Relaxed)
     }
 
-    /// Whether the last request had no answer.
+    /// Returns true if the last request got no response.
     pub fn is_silent(&self) -> bool {
         self.is_silent.load(Ordering::Relaxed)
     }
 
-    /// Whether there is reason to ask about the accounts. Clears the doubt, so a second call returns `false`.
+    /// Returns true if the accounts should be checked. Clears the doubt, so a second call returns `false`.
     pub(crate) fn take_doubt(&self) -> bool {
         self.is_doubtful.swap(false, Ordering::Relaxed)
     }
 
-    /// Forgets the refusals of accounts that no longer sign: identities that were removed, credentials that
-    /// were renewed.
+    /// Forgets the refusals of accounts that no longer sign: removed identities and renewed credentials.
     pub(crate) fn forget_all_but(&self, signs: impl Fn(Owner, &str) -> bool) {
         let mut refused = self.refused.lock();
         refused.retain(|(owner, access_key), _| signs(*owner, access_key));
         self.any_refused.store(!refused.is_empty(), Ordering::Relaxed);
     }
 
-    /// Returns the accounts that the endpoint is known not to accept.
+    /// Returns the accounts that the endpoint is known to reject.
     pub fn refused_accounts(&self) -> Vec<RefusedAccount> {
         let refused = self.refused.lock();
         let accounts = refused
@@ -162,7 +159,7 @@ impl EndpointHealth {
         accounts.collect()
     }
 
-    /// Returns how often requests were refused for the account that signed them, by reason.
+    /// Returns the number of requests that were refused for the account that signed them, by reason.
     pub fn refusals(&self) -> [(AccountRefusal, u64); AccountRefusal::ALL.len()] {
         AccountRefusal::ALL.map(|reason| (reason, self.refusals[reason as usize].load(Ordering::Relaxed)))
     }

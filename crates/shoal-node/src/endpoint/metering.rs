@@ -1,4 +1,4 @@
-//! How an endpoint uses a metered link.
+//! Applies the metering of the link to the requests of an endpoint.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::pool::Pool;
 use super::{Endpoint, EndpointError, Head, LakeBody};
 use crate::link::{Flow, Link, PlannedRate, Promises, Transfer};
 
-/// A metered link, and the reads over it to which plans promise a rate.
+/// A metered link, and the rates that plans promise to reads over it.
 pub(super) struct Metered {
     link: Arc<Link>,
     promises: Promises,
@@ -26,26 +26,26 @@ impl Metered {
 }
 
 impl Endpoint {
-    /// Returns the link that requests go over, if it is metered.
+    /// Returns the link for requests, if it is metered.
     pub fn link(&self) -> Option<&Arc<Link>> {
         Some(&self.metered.as_ref()?.link)
     }
 
-    /// Returns the link, if it is metered, and the promises of plans to reads over it.
+    /// Returns the link if it is metered, and the promises of plans to reads over it.
     pub fn promises(&self) -> Option<(&Arc<Link>, &Promises)> {
         let metered = self.metered.as_ref()?;
         Some((&metered.link, &metered.promises))
     }
 
-    /// Returns the pool of a transfer's connections. Those for transfers that no client waits for have small
-    /// receive windows: what the system takes in goes over the link before a client's next byte.
+    /// Returns the connection pool for a transfer. Background transfers use connections with small receive
+    /// windows, because all bytes in those windows cross the link before a client's next byte.
     pub(super) fn pool_for(&self, transfer: Option<&Transfer>) -> &Arc<Pool> {
         let background = self.background.as_ref();
         let background = background.filter(|_| transfer.is_some_and(|transfer| !transfer.is_hurried()));
         background.unwrap_or(&self.pool)
     }
 
-    /// Returns what paces the body of a request that writes.
+    /// Returns the pacing of the body of a request that writes.
     pub(super) fn up(&self, head: &Head) -> Option<Box<Flow>> {
         let link = self.link()?;
         if head.transfer.is_none() {
@@ -54,7 +54,7 @@ impl Endpoint {
         Some(Box::new(link.up(head.transfer.clone(), head.payer)))
     }
 
-    /// Returns what paces the body of an answer.
+    /// Returns the pacing of the body of a response.
     pub(super) fn down(&self, head: &Head) -> Option<Box<Flow>> {
         if head.method == Method::HEAD {
             return None;
@@ -72,7 +72,7 @@ impl Endpoint {
         Some(Box::new(flow))
     }
 
-    /// The rates that plans promise to a client's read.
+    /// Returns the rates that plans promise to a client's read.
     fn promised_rates(&self, promises: &Promises, head: &Head) -> Vec<Arc<PlannedRate>> {
         let may_be_promised = promises.has_any() && head.transfer.is_none() && head.method == Method::GET;
         let read = may_be_promised.then(|| target::object(&head.context.target));
@@ -86,7 +86,7 @@ impl Endpoint {
     }
 }
 
-/// Returns the same answer, whose body comes as `flow` permits.
+/// Returns the same response with a body that is paced by `flow`.
 pub(super) fn paced(
     answer: Result<Response<LakeBody>, EndpointError>,
     flow: Option<Box<Flow>>,
@@ -97,7 +97,7 @@ pub(super) fn paced(
     }
 }
 
-/// The number of bytes that a request with `Range: bytes=first-last` asks for.
+/// Returns the number of bytes that a request with `Range: bytes=first-last` asks for.
 pub(super) fn expected_bytes(headers: &HeaderMap) -> Option<u64> {
     let range = headers.get(RANGE)?.to_str().ok()?;
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
@@ -129,7 +129,7 @@ mod tests {
     const SOMEONE: Payer = Payer { id: 1, share: 1 };
     const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// Answers one request for the rest of an object of `size` bytes; sends no more than `most` of them.
+    /// Answers one request for the rest of an object of `size` bytes, with at most `most` of them.
     async fn answer(connection: TcpStream, size: usize, most: usize) {
         let mut connection = BufReader::new(connection);
         let mut first = 0;
@@ -154,8 +154,8 @@ mod tests {
         connection.write_all(&body).await.unwrap();
     }
 
-    /// A node with a link of 1 MB a second to a lake with one object of `size` bytes, and the body of a
-    /// prefetch of it. The body breaks after `cut` bytes.
+    /// Returns a node with a link of 1 MB/s to a lake with one object of `size` bytes, and the body of a
+    /// prefetch of it, which breaks off after `cut` bytes.
     async fn prefetched(size: usize, cut: usize) -> (Arc<Endpoint>, LakeBody) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -204,7 +204,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_breaks_may_wait_for_the_link_longer_than_for_the_lake() {
-        // Permission for the first answer covers all of it: its end comes although clients have the link.
+        // Permission for the first response covers all of it: its end arrives although clients have the link.
         let (endpoint, body) = prefetched(32 << 10, 16 << 10).await;
         let mut client = endpoint.link().unwrap().down(None, SOMEONE);
         let reads = async {

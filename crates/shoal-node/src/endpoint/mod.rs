@@ -1,8 +1,8 @@
-//! The client side of an S3 store that the node calls: the lake.
+//! Client of the S3 stores that the node calls, such as the lake.
 //!
-//! [`Endpoint::send`] takes a request without any link to a client: operation, target bytes, end-to-end
-//! headers, body, and the account to sign with. It signs and sends the request, repeats it where that is
-//! allowed, and returns the response as the store sent it, with its body still streaming.
+//! [`Endpoint::send`] takes a request that is independent of any client connection: operation, target bytes,
+//! end-to-end headers, body, and the account to sign with. It signs and sends the request, retries it where
+//! that is allowed, and returns the store's response unchanged, with its body still streaming.
 
 mod account;
 mod account_check;
@@ -85,48 +85,48 @@ pub struct Endpoint {
     credentials: NodeCredentials,
     timeouts: Timeouts,
     pool: Arc<Pool>,
-    /// The connections of transfers that no client waits for, if the link is metered.
+    /// The connections of background transfers, if the link is metered.
     background: Option<Arc<Pool>>,
-    /// The link that requests go over, if it is metered.
+    /// The link for requests, if it is metered.
     metered: Option<Metered>,
     budget: RetryBudget,
     counters: Arc<Counters>,
     health: EndpointHealth,
-    /// The turns that requests take, if they take turns.
+    /// Makes requests take turns, if enabled.
     turns: Option<Arc<Turns>>,
 }
 
 /// A request to an endpoint.
 pub struct EndpointRequest {
-    /// The request's name in metrics and errors: an operation of S3.
+    /// The name of the S3 operation, for metrics and errors.
     pub operation: &'static str,
-    /// Method.
+    /// The method.
     pub method: Method,
-    /// Path style (`/bucket/key?query`); its bytes are sent unchanged.
+    /// The target in path style (`/bucket/key?query`), sent unchanged.
     pub target: PathAndQuery,
     /// End-to-end headers, see [`end_to_end`](shoal_s3::hop_by_hop::end_to_end). `Endpoint::send` adds host,
-    /// length, date and signature, and asks for an answer without encoding unless `Accept-Encoding` is set.
+    /// length, date and signature, and disables content encoding unless `Accept-Encoding` is set.
     pub headers: HeaderMap,
-    /// Body.
+    /// The body.
     pub body: RequestBody,
-    /// Whether the body is held back until the endpoint wants it (`Expect: 100-continue`), for a second at
-    /// most. If the answer comes first, the body is never polled.
+    /// True if the body must be held back until the endpoint requests it (`Expect: 100-continue`), for at
+    /// most a second. If the response arrives first, the body is never polled.
     pub expects_continue: bool,
-    /// The signature's statement about the body.
+    /// The body's hash for the signature.
     pub payload: PayloadHash,
-    /// The account that signs.
+    /// The account to sign with.
     pub account: LakeAccount,
-    /// The payer in whose turn the request is sent.
+    /// The payer whose turn the request takes.
     pub payer: Payer,
 }
 
 impl Endpoint {
-    /// Prepares the endpoint. Connections are made when requests come.
+    /// Creates an endpoint. Connections are made on demand.
     ///
     /// # Errors
     ///
-    /// Fails with [`Failure::Misconfigured`] if the URL is not one of a store, or the system has no trusted
-    /// roots.
+    /// Fails with [`Failure::Misconfigured`] if the URL is not valid for a store, or the system has no
+    /// trusted roots.
     pub fn new(
         config: &LakeConfig,
         limits: &Limits,
@@ -145,7 +145,8 @@ impl Endpoint {
         let ca_file = config.ca_file.as_deref();
         let counters = Arc::new(Counters::default());
         let pool = |window_bytes| {
-            // Twice that time is the fence; the other half is for the store to carry out what it has.
+            // The fence is twice this time; the other half is for the store to carry out what it has
+            // received.
             let connector = Connector::new(address.clone(), ca_file, window_bytes, config.stall_timeout);
             let connector = connector.map_err(misconfigured)?;
             Ok(Arc::new(Pool::new(
@@ -174,8 +175,8 @@ impl Endpoint {
         })
     }
 
-    /// Creates the endpoint of another node. Its requests are not signed, as both ends prove themselves when
-    /// they connect, and not repeated, as there is another place to ask.
+    /// Creates the endpoint for another node. Its requests are not signed, because both ends authenticate
+    /// when they connect, and not retried, because another source can be asked instead.
     pub fn to_node(dialer: Dialer, limits: &Limits) -> Self {
         let authority = dialer.address().to_string();
         let counters = Arc::new(Counters::default());
@@ -197,7 +198,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the URL, which names the endpoint, for instance in the digests of its objects.
+    /// Returns the URL, which identifies the endpoint, for instance in the digests of its objects.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -207,12 +208,12 @@ impl Endpoint {
         self.credentials.account_for(caller)
     }
 
-    /// Returns the counts of requests and answers since the node started.
+    /// Returns the counters of requests and responses since the node started.
     pub fn counters(&self) -> EndpointCounts {
         self.counters.snapshot()
     }
 
-    /// Returns the accounts that this node itself provides.
+    /// Returns the accounts that this node provides.
     pub fn credentials(&self) -> &NodeCredentials {
         &self.credentials
     }
@@ -222,16 +223,15 @@ impl Endpoint {
         &self.health
     }
 
-    /// Signs and sends a request. Returns the response head, with the body to come.
+    /// Signs and sends a request. Returns the response head, with the body still to come.
     ///
     /// Reads (a GET or HEAD without a body, a QUERY with a whole one) are retried, within a budget, if no
-    /// part of an answer has arrived or the answer is a transient error (500, 502, 503, 504), as long as the
-    /// client can be expected to wait. An error that persists is returned unchanged.
+    /// part of a response has arrived or it is a transient error (500, 502, 503, 504), as long as the client
+    /// can be expected to wait. A persistent error is returned unchanged.
     ///
     /// # Errors
     ///
-    /// Fails if no answer arrives, by the kind of [`Failure`]. An answer with an error status is not an
-    /// error.
+    /// No response arrives; the [`Failure`] has the kind. A response with an error status is not an error.
     pub fn send(
         &self,
         request: EndpointRequest,
@@ -239,7 +239,7 @@ impl Endpoint {
         self.send_for(request, None)
     }
 
-    /// Sends a request that is a part of `transfer`. Without one a client waits for it.
+    /// Sends a request that belongs to `transfer`, or for a waiting client if there is none.
     ///
     /// # Errors
     ///
@@ -253,8 +253,8 @@ impl Endpoint {
         self.send_permitted(permitted).await
     }
 
-    /// Sends a request that changes an object, as long as `permit` says that the node may. Each byte that
-    /// reaches the system does so under this permission. Without a `permit` the request needs none.
+    /// Sends a request that changes an object, while `permit` allows the node to. The permit is checked for
+    /// every byte that is passed to the kernel. Without a `permit`, the request needs none.
     ///
     /// # Errors
     ///
@@ -339,7 +339,7 @@ impl Endpoint {
         exchanged.map_err(|failed| self.failed(failed))
     }
 
-    /// Sends a signed request and counts its answer.
+    /// Sends a signed request and counts its response.
     async fn exchange(
         &self,
         context: &RequestContext,
@@ -363,14 +363,14 @@ impl Endpoint {
         outcome
     }
 
-    /// Counts a request that has no answer and is not sent again at once.
+    /// Counts a request that got no response and is not retried at once.
     fn failed(&self, failed: FailedAttempt) -> EndpointError {
         self.counters.failure(failed.error.kind());
         failed.error
     }
 
-    /// Sends a signed request over a connection of the pool. If nothing of the request was sent, because the
-    /// connection had been closed in the meantime, the request goes out on a new one.
+    /// Sends a signed request over a connection of the pool. If that connection was closed in the meantime
+    /// and nothing was sent, the request is sent on a new one.
     async fn exchange_over(
         &self,
         context: &RequestContext,
@@ -464,7 +464,7 @@ impl Head {
         *request.method_mut() = self.method;
         *request.uri_mut() = Uri::from(target.clone());
         *request.headers_mut() = self.headers;
-        // It stays with the request until a connection has it.
+        // The permit stays with the request until a connection takes it.
         if let Some(permit) = self.permit {
             request.extensions_mut().insert(permit);
         }
@@ -478,18 +478,18 @@ impl SignedHead {
     }
 }
 
-/// The connection that a request may use: any of the pool, or a new one.
+/// The connection that a request may use: any from the pool, or a new one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConnectionChoice {
     Any,
     New,
 }
 
-/// An attempt without an answer.
+/// An attempt without a response.
 struct FailedAttempt {
     error: EndpointError,
-    /// Whether the connection was kept open from an earlier request and closed before the answer. Stores
-    /// close idle connections, so this says nothing about their health.
+    /// True if the connection was kept open after an earlier request and closed before the response. Stores
+    /// close idle connections, so this is no evidence about their health.
     stale: bool,
 }
 
@@ -547,8 +547,8 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     }
 }
 
-/// Reads an error body that no client will see, so that its connection can be reused. A long or slow body is
-/// cut off.
+/// Reads an error body that no client will see, so that its connection can be reused. Gives up on a long or
+/// slow body.
 async fn drain(mut body: LakeBody) {
     const BYTES_MAX: usize = 64 << 10;
     const TIME_MAX: Duration = Duration::from_millis(200);
@@ -561,7 +561,7 @@ async fn drain(mut body: LakeBody) {
             }
         }
     };
-    // Cut off or read to the end: either way, nothing is left to do.
+    // Read to the end or given up: nothing is left to do.
     drop(tokio::time::timeout(TIME_MAX, reading).await);
 }
 

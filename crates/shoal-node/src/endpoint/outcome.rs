@@ -1,11 +1,11 @@
-//! What the answer to a request that changes something says about the change. One table, pure.
+//! Decides from the response if a change was carried out. One table, pure.
 
 use http::StatusCode;
 use shoal_s3::error::ErrorCode;
 
-/// Returns whether a status leaves open if the request was carried out, or may be later. A store that does
-/// not know the request (501, 505), has no room (507) or has no time (503) has refused it. `MinIO` answers
-/// 499 (`ClientDisconnected`) if it takes the node for gone in the middle of a request.
+/// Returns true if a status leaves it open whether the request was carried out, or still may be. A store that
+/// does not support the request (501, 505), has no room (507) or no time (503) has refused it. `MinIO`
+/// returns 499 (`ClientDisconnected`) if it considers the node gone in the middle of a request.
 pub fn is_undecided(status: StatusCode) -> bool {
     match status.as_u16() {
         499 => true,
@@ -14,8 +14,8 @@ pub fn is_undecided(status: StatusCode) -> bool {
     }
 }
 
-/// Returns whether the code of an error leaves that open, where the error stands inside an answer of status
-/// 200. A code that this node does not know says nothing.
+/// As [`is_undecided`], for the error code in the body of a response with status 200. An unknown code leaves
+/// it open.
 pub fn is_undecided_code(code: &str) -> bool {
     ErrorCode::named(code).is_none_or(|code| is_undecided(code.status()))
 }

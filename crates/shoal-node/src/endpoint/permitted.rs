@@ -1,4 +1,4 @@
-//! Requests that wait until the link lets them begin.
+//! Requests that wait for permission of the link to begin.
 
 use std::sync::Arc;
 
@@ -15,24 +15,24 @@ use super::timeouts::RequestClass;
 use super::{Endpoint, EndpointError, EndpointRequest, Failure, Head, LakeBody, RequestBody};
 use crate::link::{Flow, Transfer};
 
-/// A request that the link lets begin.
+/// A request that the link has permitted to begin.
 pub(super) struct PermittedRequest {
     head: Head,
     body: RequestBody,
     expectation: Option<Expectation>,
-    /// Paces the body of the answer.
+    /// Paces the body of the response.
     answer: Option<Box<Flow>>,
 }
 
 impl PermittedRequest {
-    /// Makes the request one that the node may send only while `permit` says so.
+    /// Requires `permit` for the request: the node may send it only while the permit is valid.
     pub(super) fn needs(&mut self, permit: Option<&SendPermit>) {
         self.head.permit = permit.cloned();
     }
 }
 
 impl Endpoint {
-    /// Waits until the link and the plan of the transfer let a read begin. A client's read and any write
+    /// Waits until the link and the transfer's plan permit a read to begin. A client's read and all writes
     /// begin at once.
     pub(super) async fn permitted(
         &self,
@@ -51,7 +51,8 @@ impl Endpoint {
             payer,
         } = request;
         headers.insert(HOST, self.host.clone());
-        // The node reads most answers, and reads no encoding. Some lakes encode unless they are asked not to.
+        // The node reads most responses itself and supports no encoding. Some lakes encode unless told
+        // otherwise.
         headers
             .entry(ACCEPT_ENCODING)
             .or_insert(HeaderValue::from_static("identity"));
@@ -90,10 +91,11 @@ impl Endpoint {
         })
     }
 
-    /// Sends it.
+    /// Sends the request.
     ///
     /// # Errors
     ///
+    /// Fails as [`send`](Self::send) does.
     /// Fails as [`send`](Self::send) does.
     pub(super) async fn send_permitted(
         &self,
@@ -122,7 +124,7 @@ impl Endpoint {
     }
 }
 
-/// Gives a request up when the node may no longer send it. Its connection is reset then.
+/// Cancels a request when the node may no longer send it, which resets its connection.
 async fn within(
     permit: Option<SendPermit>,
     writing: impl Future<Output = Result<Response<LakeBody>, EndpointError>> + Unpin,

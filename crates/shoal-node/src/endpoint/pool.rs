@@ -1,8 +1,8 @@
 //! Connections to one endpoint, kept open between requests.
 //!
-//! A connection has no task to itself: the task that waits for a response head or reads a body drives it.
-//! That saves the hand-over between two tasks on every frame, and a reader that stops reading stops the
-//! sender by TCP itself.
+//! A connection has no task of its own: the task that waits for a response head or reads a body drives it.
+//! That saves a task switch for every frame, and if a reader stops reading, TCP's flow control stops the
+//! sender.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -26,23 +26,23 @@ use super::timeouts::RequestTimeouts;
 use super::wake_filter::WakeFilter;
 use crate::clock;
 
-/// Number of idle connections kept. More may be open while requests are in flight; the front bounds those.
+/// Maximum number of idle connections. More may be open while requests are in flight, which the front limits.
 const IDLE_MAX: usize = 256;
 
-/// Most stores close an idle connection after a minute; the node closes it before.
+/// Most stores close an idle connection after a minute; the node closes it earlier.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
 
 /// Maximum size of a response head in bytes. S3 allows 2 KiB of user metadata, other stores allow more.
 const HEAD_BYTES_MAX: usize = 32 << 10;
 const HEAD_COUNT_MAX: usize = 256;
 
-/// The largest read from the socket: hyper starts with 8 KiB and doubles while reads fill the buffer. The
-/// bytes are written to disk and to clients at once, so they should still be in the processor's cache: reads
-/// of 512 KiB cost a third more CPU per byte than these.
+/// Maximum size of a read from the socket: hyper starts with 8 KiB and doubles while reads fill the buffer.
+/// The bytes are written to disk and to clients at once, so they should still be in the CPU's cache: reads of
+/// 512 KiB cost a third more CPU per byte than these.
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// The same for connections with a small receive window. The sender sends as much at once when it has been
-/// read, and a client's bytes queue behind that. A response head must fit.
+/// The same for connections with a small receive window. After a read, the sender sends as many bytes in one
+/// burst, and a client's bytes queue behind them. A response head must fit.
 const SMALL_READ_BYTES_MAX: usize = HEAD_BYTES_MAX;
 
 pub(super) struct Pool {
@@ -53,7 +53,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// A pool of connections that `connector` makes, with a receive window of `window_bytes` if that is
+    /// Creates a pool of connections that `connector` makes, with a receive window of `window_bytes` if it is
     /// given.
     pub(super) fn new(connector: Connector, window_bytes: Option<u64>, counters: Arc<Counters>) -> Self {
         let read_bytes_max = window_bytes.map_or(READ_BYTES_MAX, |_| SMALL_READ_BYTES_MAX);
@@ -69,8 +69,8 @@ impl Pool {
         }
     }
 
-    /// Returns a connection for a request: the one that was used last, or a new one. A connection that the
-    /// endpoint closed in the meantime gives the request back unsent.
+    /// Returns a connection for a request: the most recently used one, or a new one. If the endpoint has
+    /// closed the connection in the meantime, it returns the request unsent.
     pub(super) async fn checkout(
         &self,
         timeouts: RequestTimeouts,
@@ -102,7 +102,7 @@ impl Pool {
         }))
     }
 
-    /// Keeps the connection for the next request, if it is at rest.
+    /// Returns the connection to the pool, if it is idle.
     pub(super) fn checkin(&self, mut connection: Box<PooledConnection>) {
         if !connection.is_ready() {
             return;
@@ -132,14 +132,14 @@ impl Pool {
     }
 }
 
-/// One connection, and its driver.
+/// One connection and its driver.
 pub(super) struct PooledConnection {
     sender: SendRequest<OutgoingBody>,
-    /// Present until the connection has ended: dropping the driver gives back a request that it did not take.
+    /// `None` once the connection has ended. Dropping the driver returns a request that it has not taken.
     driver: Option<Connection<Stream, OutgoingBody>>,
-    /// The permission to send the request in flight, until the connection is at rest again.
+    /// The permission to send the current request, until the connection is idle again.
     permit: CurrentPermit,
-    /// Whether it carried a request before: then the endpoint may be closing it just now.
+    /// True if it has carried a request before: the endpoint may be closing it at the same time.
     pub(super) reused: bool,
     wakes: WakeFilter,
     pub(super) upload: UploadProgress,
@@ -147,9 +147,9 @@ pub(super) struct PooledConnection {
     idle_since: Instant,
 }
 
-/// Why there is no response head.
+/// The reason why there is no response head.
 pub(super) enum ExchangeError {
-    /// The connection was closed before the first byte was sent: another one can take any such request.
+    /// The connection was closed before the first byte was sent; the request can be sent on another one.
     Unsent(Box<Request<OutgoingBody>>),
     Stalled,
     Broken(hyper::Error),
@@ -158,7 +158,7 @@ pub(super) enum ExchangeError {
 /// The result of waiting for the endpoint.
 pub(super) enum Driven<T> {
     Ready(T),
-    /// The endpoint neither sent nor took anything for the time allowed.
+    /// The endpoint neither sent nor accepted anything within the time limit.
     Stalled,
 }
 
@@ -190,7 +190,7 @@ impl PooledConnection {
         answered
     }
 
-    /// Drives the connection and polls its user in turn, until the user has a result or both wait for the
+    /// Drives the connection and polls its user alternately, until the user has a result or both wait for the
     /// endpoint.
     pub(super) fn poll_driving<T>(
         &mut self,
@@ -214,8 +214,8 @@ impl PooledConnection {
         }
     }
 
-    /// Whether the connection is open and at rest. The check registers no waker: a change of an idle
-    /// connection is noticed at its next check.
+    /// Returns true if the connection is open and idle. Registers no waker: a change is noticed at the next
+    /// check.
     fn is_ready(&mut self) -> bool {
         drive(&mut self.driver, &mut Context::from_waker(Waker::noop()));
         self.driver.is_some() && self.sender.is_ready()

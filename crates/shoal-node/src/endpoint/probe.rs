@@ -1,4 +1,4 @@
-//! The node's own request to the endpoint: does it answer, and does it accept this account?
+//! The node's own request to the endpoint: checks that it answers, and that it accepts an account.
 
 use std::error::Error;
 use std::fmt;
@@ -20,29 +20,29 @@ use super::timeouts::RequestClass;
 use super::{ConnectionChoice, Endpoint, Head, LakeAccount, LakeBody};
 use crate::clock;
 
-/// The name of the request in metrics and errors.
+/// The operation's name in metrics and errors.
 const OPERATION: &str = "ask_lake";
 
-/// Some lakes check the region of a signature only if the request names a bucket. This one need not exist.
+/// Some lakes verify the region of a signature only if the request names a bucket. This one need not exist.
 const IN_A_BUCKET: &str = "/shoal-probe?list-type=2&max-keys=1";
 
-/// The user agent of the node, by which the lake's log tells the node's requests from those of clients.
+/// The node's user agent, by which the lake's log distinguishes the node's own requests from clients'.
 const OWN_NAME: HeaderValue = HeaderValue::from_static(concat!("shoal/", env!("CARGO_PKG_VERSION")));
 
-/// The other scheme answers at once or not at all.
+/// The other scheme responds at once or not at all.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The failure of the node's request to get an answer.
+/// The endpoint did not answer the probe.
 #[derive(Debug)]
 pub struct ProbeError {
     /// The error.
     pub error: EndpointError,
-    /// The scheme that the endpoint speaks, if it differs from that of the URL.
+    /// The scheme that the endpoint speaks, if it is not that of the URL.
     pub speaks: Option<&'static str>,
 }
 
 impl ProbeError {
-    /// Returns the hint for the operator.
+    /// Returns the hint for operators.
     pub fn hint(&self) -> String {
         match self.speaks {
             Some(scheme) => format!("the endpoint speaks {scheme}: begin [lake] endpoint with {scheme}://"),
@@ -60,13 +60,13 @@ impl fmt::Display for ProbeError {
 }
 
 impl Endpoint {
-    /// Asks for a bucket and for the list of buckets as `account`, which changes nothing. A refusal is an
-    /// answer like any other. The [`EndpointHealth`](super::EndpointHealth) notes whether the account is
-    /// accepted: the endpoint refuses it in neither answer.
+    /// Requests a bucket and the list of buckets as `account`, which changes nothing. A refusal counts as an
+    /// answer. [`EndpointHealth`](super::EndpointHealth) records if the account is accepted, which it is
+    /// unless one of the two responses refuses it.
     ///
     /// # Errors
     ///
-    /// Fails if the lake does not answer, or speaks the other one of `http` and `https`.
+    /// The lake does not answer, or speaks `https` instead of `http` or vice versa.
     pub async fn probe(&self, account: &LakeAccount) -> Result<(), ProbeError> {
         let asked = async {
             if account.signer().is_some() {
@@ -82,9 +82,9 @@ impl Endpoint {
             let list = self.context_of("/");
             let outcome = self.ask(account, &list).await;
             let response = self.check_account(outcome, account, &list).await?;
-            // The list of buckets may be long, and is not read: its connection ends here.
+            // The list of buckets may be long and is not read, so its connection is closed.
             if response.status() == StatusCode::BAD_REQUEST {
-                // A TLS server may answer 400 to a request that is not encrypted.
+                // A TLS server may respond with 400 to a request that is not encrypted.
                 return Err(list.failed(Failure::Unintelligible, "it answered 400 Bad Request"));
             }
             Ok(())
@@ -135,15 +135,14 @@ impl Endpoint {
         let request = head
             .sign(&self.region, &self.keys, clock::utc_now())?
             .with(OutgoingBody::EMPTY);
-        // A connection that was kept open says nothing about the endpoint now.
+        // An idle connection of the pool would show nothing about the endpoint's present state.
         let choice = (&self.pool, ConnectionChoice::New);
         self.exchange(context, RequestClass::Read, request, choice)
             .await
             .map_err(|failed| self.failed(failed))
     }
 
-    /// Returns the other scheme, if the request failed in a way that it explains and the endpoint does speak
-    /// it.
+    /// Returns the other scheme, if it explains the failure of the request and the endpoint does speak it.
     async fn other_scheme(&self, error: &EndpointError) -> Option<&'static str> {
         if !matches!(
             error.kind(),
@@ -157,13 +156,13 @@ impl Endpoint {
         }
         match self.url.strip_prefix("http://") {
             Some(address) => speaks_tls(address).await.then_some("https"),
-            // The first bytes of a server without TLS are not a TLS record.
+            // The first bytes from a server without TLS are not a TLS record.
             None => tls_error(error).is_some_and(is_garbage).then_some("http"),
         }
     }
 }
 
-/// Whether a server answers in TLS at `host[:port]`, whatever its certificate.
+/// Returns true if a server speaks TLS at `host[:port]`, whatever its certificate.
 async fn speaks_tls(address: &str) -> bool {
     let with_port = if address.parse::<SocketAddr>().is_ok() || address.rsplit_once(':').is_some() {
         address.to_owned()
@@ -184,7 +183,7 @@ async fn speaks_tls(address: &str) -> bool {
     }
 }
 
-/// Returns the TLS error in a chain of causes. An I/O error hides the one that it holds from the chain.
+/// Returns the TLS error in a chain of causes. An I/O error hides the error that it wraps from the chain.
 fn tls_error<'a>(mut error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     loop {
         if let Some(found) = error.downcast_ref() {
@@ -198,7 +197,7 @@ fn tls_error<'a>(mut error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Err
     }
 }
 
-/// Whether the received bytes were not TLS at all.
+/// Returns true if the received bytes were not TLS at all.
 fn is_garbage(error: &rustls::Error) -> bool {
     matches!(error, rustls::Error::InvalidMessage(_))
 }

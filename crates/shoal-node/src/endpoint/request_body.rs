@@ -1,4 +1,4 @@
-//! Bodies of requests on their way to an endpoint.
+//! Bodies of requests to an endpoint.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,26 +16,26 @@ use super::error::BoxError;
 use super::expectation::{Expectation, Hold};
 use crate::link::Flow;
 
-/// A body that is sent while it is produced. An error in it aborts the request, so that the endpoint stores
+/// A body that is sent while it is produced. If it fails, the request is aborted, so that the endpoint stores
 /// nothing.
 pub type RequestStream = UnsyncBoxBody<Bytes, BoxError>;
 
 /// The body of a request.
 pub enum RequestBody {
-    /// No bytes.
+    /// No body.
     Empty,
-    /// These bytes, which may be sent again.
+    /// Bytes in memory, which can be sent again.
     Whole(Bytes),
-    /// A stream; without a length it is sent in HTTP chunks (`Transfer-Encoding: chunked`).
+    /// A stream. Without a length it is sent in HTTP chunks (`Transfer-Encoding: chunked`).
     Stream {
         /// Exact length in bytes, if known.
         length: Option<u64>,
         /// The bytes.
         body: RequestStream,
     },
-    /// A stream with signatures that continue that of the request head (`STREAMING-AWS4-HMAC-SHA256-…`).
+    /// A stream with signatures that are chained to that of the head (`STREAMING-AWS4-HMAC-SHA256-…`).
     Seeded {
-        /// Exact length in bytes, if known: signatures have a fixed length, so it is that of the client's
+        /// Exact length in bytes, if known. Signatures have a fixed length, so it equals that of the client's
         /// body.
         length: Option<u64>,
         /// Produces the body once the head is signed.
@@ -44,8 +44,7 @@ pub enum RequestBody {
 }
 
 impl RequestBody {
-    /// The `Content-Length` to send: the length in bytes, if it is known. A GET or HEAD without a body says
-    /// nothing about one.
+    /// Returns the `Content-Length` to send, if the length is known. A GET or HEAD without a body has none.
     pub(super) fn content_length(&self, method: &Method) -> Option<u64> {
         match self {
             Self::Empty if *method == Method::GET || *method == Method::HEAD => None,
@@ -56,30 +55,30 @@ impl RequestBody {
     }
 }
 
-/// The body type that hyper sends: a request body, watched for progress. Its length is in the request's
-/// `Content-Length`.
+/// The body type that hyper sends: a request body whose progress is watched. Its length is in the
+/// `Content-Length` of the request.
 pub(super) struct OutgoingBody(Option<Outgoing>);
 
 struct Outgoing {
     stream: RequestStream,
     upload: UploadProgress,
-    /// Present until the endpoint wants the body.
+    /// Present until the endpoint requests the body.
     hold: Option<Hold>,
     /// Paces the body, if the link is metered.
     pace: Option<Pace>,
 }
 
-/// Cuts a body into the pieces that may go.
+/// Cuts a body into frames that the link permits.
 struct Pace {
     flow: Box<Flow>,
-    /// Bytes of the body that may not go yet.
+    /// Bytes of the body that are not permitted yet.
     rest: Bytes,
 }
 
 impl OutgoingBody {
     pub(super) const EMPTY: Self = Self(None);
 
-    /// These bytes, all at once.
+    /// A body of bytes in memory.
     pub(super) fn whole(bytes: Bytes) -> Self {
         if bytes.is_empty() {
             return Self::EMPTY;
@@ -103,14 +102,14 @@ impl OutgoingBody {
         }
     }
 
-    /// Holds the body back until the endpoint wants it.
+    /// Holds the body back until the endpoint requests it.
     pub(super) fn held_for(&mut self, expectation: Expectation) {
         if let Some(outgoing) = &mut self.0 {
             outgoing.hold = Some(Hold::new(expectation));
         }
     }
 
-    /// Sends the body as `flow` permits.
+    /// Paces the body by `flow`.
     pub(super) fn paced_by(&mut self, flow: Box<Flow>) {
         if let Some(outgoing) = &mut self.0 {
             let rest = Bytes::new();
@@ -118,7 +117,7 @@ impl OutgoingBody {
         }
     }
 
-    /// Returns the expectation that the body waits for, if it waits.
+    /// Returns the expectation that the body waits for, if any.
     pub(super) fn expectation(&self) -> Option<&Expectation> {
         self.0.as_ref()?.hold.as_ref().map(Hold::expectation)
     }
@@ -178,7 +177,7 @@ impl Body for OutgoingBody {
         };
         let frame = outgoing.poll_frame(cx);
         if outgoing.hold.as_ref().is_some_and(Hold::is_final) {
-            // The endpoint no longer waits for this body: it is its turn to send its own.
+            // The endpoint no longer waits for this body: it is expected to send its own.
             outgoing.upload.rests();
         } else {
             outgoing.upload.polled(frame.is_ready());
@@ -191,7 +190,7 @@ impl Body for OutgoingBody {
     }
 }
 
-/// Tells the stall watch of a connection how its request body progresses.
+/// Reports the progress of a request body to the connection's stall detection.
 #[derive(Clone, Default)]
 pub(super) struct UploadProgress(Arc<AtomicU8>);
 
@@ -211,8 +210,8 @@ impl UploadProgress {
         self.0.store(Self::AT_REST, Ordering::Relaxed);
     }
 
-    /// Whether the endpoint took bytes since the last call, or would if the node had any: then the endpoint
-    /// is not to blame.
+    /// Returns true if the endpoint has accepted bytes since the last call, or would have if the node had
+    /// any: in both cases the endpoint has not stalled.
     pub(super) fn is_moving(&self) -> bool {
         let moved = Self::MOVED;
         match self

@@ -1,4 +1,4 @@
-//! Bodies of an endpoint's responses, which may go on over another connection when they break.
+//! Bodies of an endpoint's responses, which can be resumed over another connection when they break off.
 
 use std::io;
 use std::pin::Pin;
@@ -20,14 +20,14 @@ pub struct LakeBody {
     /// Bytes that were read and put back.
     ahead: Option<Bytes>,
     incoming: Incoming,
-    /// Present until the body has ended or failed.
+    /// `None` once the body has ended or failed.
     connection: Option<Box<PooledConnection>>,
     pool: Arc<Pool>,
     counters: Arc<Counters>,
     context: RequestContext,
-    /// Asks for the rest of the body when it breaks.
+    /// Requests the rest of the body when it breaks off.
     resumption: Option<Box<Resumption>>,
-    /// The pending rest of a body that broke.
+    /// The pending request for the rest of a body that broke off.
     reopening: Option<Reopening>,
     /// Paces the body, if the link is metered.
     flow: Option<Box<Flow>>,
@@ -56,26 +56,26 @@ impl LakeBody {
         body
     }
 
-    /// Puts bytes back, to be read again before those to come.
+    /// Puts bytes back, to be read before the following ones.
     pub(super) fn put_back(&mut self, bytes: Bytes) {
         self.ahead = Some(bytes).filter(|bytes| !bytes.is_empty());
     }
 
-    /// Returns the same body, which continues over another connection when it breaks.
+    /// Returns the same body, which is resumed over another connection when it breaks off.
     #[must_use]
     pub fn resumed_by(mut self, resumption: Resumption) -> Self {
         self.resumption = Some(Box::new(resumption));
         self
     }
 
-    /// Returns the same body, whose bytes come as `flow` permits.
+    /// Returns the same body, paced by `flow`.
     #[must_use]
     pub(crate) fn paced_by(mut self, flow: Option<Box<Flow>>) -> Self {
         self.flow = flow;
         self
     }
 
-    /// Waits until the next bytes may come.
+    /// Waits until the next bytes are permitted.
     fn poll_permitted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.flow {
             None => Poll::Ready(()),
@@ -83,7 +83,7 @@ impl LakeBody {
         }
     }
 
-    /// Waits for the rest of the body, if it broke.
+    /// Waits for the rest of the body, if it broke off.
     fn poll_reopened(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), EndpointError>> {
         let Some(reopening) = &mut self.reopening else {
             return Poll::Ready(Ok(()));
@@ -129,10 +129,10 @@ impl LakeBody {
         self.release_at_end();
     }
 
-    /// Starts to ask for the rest of the body. Returns the error if it is final.
+    /// Starts to request the rest of the body. Returns the error if it is final.
     fn broke(&mut self, error: EndpointError) -> Option<EndpointError> {
         self.connection = None;
-        // Nothing of it is on its way. The rest has a flow of its own, which must not wait for this one.
+        // No bytes of it are in flight. The rest has a flow of its own, which must not wait for this one.
         self.flow = None;
         self.counters.failure(error.kind());
         let Some(resumption) = &mut self.resumption else {

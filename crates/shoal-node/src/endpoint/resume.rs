@@ -1,5 +1,5 @@
-//! Continuation of a response body that breaks: the rest is requested from the byte where it broke, as long
-//! as the version is the same.
+//! Resumes a response body that breaks off: the rest is requested from the byte where it broke off, if the
+//! version is still the same.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -18,14 +18,14 @@ use super::error::{EndpointError, Failure};
 use super::{Endpoint, EndpointRequest, LakeAccount, LakeBody, RequestBody, retry};
 use crate::link::Transfer;
 
-/// How often a body may break within [`PROGRESS_BYTES`]. A stall counts as this many breaks, as the client
-/// has waited long by then.
+/// Number of breaks allowed within [`PROGRESS_BYTES`]. A stall uses up all of them, because the client has
+/// already waited long.
 const BREAKS_MAX: u32 = 3;
 
 /// After this many bytes without a break, earlier breaks are forgotten.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
-/// The rest of a body on its way, over another connection.
+/// A pending request for the rest of a body, over another connection.
 pub(super) type Reopening = Pin<Box<dyn Future<Output = Result<LakeBody, EndpointError>> + Send>>;
 
 /// A GET of an object that can be repeated.
@@ -39,27 +39,27 @@ pub struct RepeatableGet {
     transfer: Option<Transfer>,
 }
 
-/// Called when the lake contradicts its earlier answer to a GET: it refuses the rest of the body, or has
+/// Called when the lake contradicts its earlier response to a GET: it refuses the rest of the body, or has
 /// another version.
 pub type OnContradiction = Arc<dyn Fn() + Send + Sync>;
 
-/// The data needed to ask for the rest of a body.
+/// The state needed to request the rest of a body.
 pub struct Resumption {
     get: RepeatableGet,
     on_contradiction: OnContradiction,
     etag: HeaderValue,
     encoding: Option<HeaderValue>,
     size_bytes: u64,
-    /// Bytes of the object that have not arrived.
+    /// The bytes of the object that have not arrived.
     missing: Range<u64>,
     breaks: Breaks,
 }
 
-/// How often the body broke recently.
+/// Recent breaks of the body.
 #[derive(Debug, Default)]
 struct Breaks {
     count: u32,
-    /// Bytes that arrived since the last break.
+    /// Bytes that have arrived since the last break.
     progress_bytes: u64,
 }
 
@@ -71,7 +71,7 @@ impl Breaks {
         }
     }
 
-    /// Whether to ask for the rest after this failure.
+    /// Returns true if the rest may be requested after this failure.
     fn allow(&mut self, failure: Failure) -> bool {
         let cost = match failure {
             Failure::Truncated | Failure::Reset => 1,
@@ -86,7 +86,7 @@ impl Breaks {
 }
 
 impl RepeatableGet {
-    /// Remembers `request`, which goes to `endpoint`. Its range and its conditions do not matter.
+    /// Remembers `request` to `endpoint`, except for its range and conditions.
     pub fn of(endpoint: &Arc<Endpoint>, request: &EndpointRequest) -> Self {
         Self {
             endpoint: Arc::clone(endpoint),
@@ -99,16 +99,16 @@ impl RepeatableGet {
         }
     }
 
-    /// The same GET as a part of `transfer`.
+    /// Returns the same GET as a part of `transfer`.
     #[must_use]
     pub fn within(mut self, transfer: Option<&Transfer>) -> Self {
         self.transfer = transfer.cloned();
         self
     }
 
-    /// Repeats the request when a body breaks that carries the bytes `part` of an object of `size_bytes`.
-    /// The ETag must be a strong one: only a strong ETag guarantees that the rest belongs to the bytes that
-    /// have arrived.
+    /// Repeats the request when a body with the bytes `part` of an object of `size_bytes` breaks off. The
+    /// ETag must be a strong one, because only that guarantees that the rest belongs to the bytes that have
+    /// arrived.
     pub fn resumes(
         self,
         etag: HeaderValue,
@@ -150,14 +150,14 @@ impl RepeatableGet {
 }
 
 impl Resumption {
-    /// Counts bytes of the body that arrived.
+    /// Counts bytes of the body that have arrived.
     pub(super) fn arrived(&mut self, bytes: u64) {
         self.missing.start += bytes;
         self.breaks.arrived(bytes);
     }
 
-    /// Returns the rest of a body that ended in `error`, or the error if it is final. The retry is charged to
-    /// the retry budget.
+    /// Returns a request for the rest of a body that ended with `error`, or the error if it is final. The
+    /// retry is charged to the retry budget.
     pub(super) fn after(&mut self, error: EndpointError) -> Result<Reopening, EndpointError> {
         let endpoint = &self.get.endpoint;
         let is_worth_it = !self.missing.is_empty() && self.breaks.allow(error.kind());
@@ -194,14 +194,14 @@ impl Resumption {
     }
 }
 
-/// The response head that the rest of a body must have.
+/// The response head expected for the rest of a body.
 struct Expected {
     etag: HeaderValue,
     encoding: Option<HeaderValue>,
     content_range: String,
 }
 
-/// The verdict on the answer to the request for the rest.
+/// The verdict on the response to the request for the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RestCheck {
     Rest,
@@ -241,11 +241,11 @@ async fn reopen(
     broken: EndpointError,
 ) -> Result<LakeBody, EndpointError> {
     tokio::time::sleep(pause).await;
-    // The wait for the link, which clients may need for long, does not count.
+    // The time limit excludes the wait for the link, which clients may occupy for long.
     let permitted = endpoint.permitted(request, transfer.as_ref()).await;
     let sending = endpoint.send_permitted(permitted);
     let answer = tokio::time::timeout(endpoint.timeouts.resume(), sending).await;
-    // The error that broke the body says more than the vain attempt to mend it.
+    // The error that broke the body is more informative than that of the failed attempt to resume.
     let Ok(Ok(response)) = answer else {
         return Err(broken);
     };

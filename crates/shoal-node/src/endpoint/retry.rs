@@ -1,4 +1,4 @@
-//! Whether a failed request is worth a retry, and how long to wait before it. Pure: no clock, no randomness.
+//! Decides if a failed request is retried, and after which pause. Pure: no clock, no randomness.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -7,21 +7,21 @@ use http::StatusCode;
 
 use super::error::Failure;
 
-/// Number of requests sent for one answer, including the first.
+/// Maximum number of attempts, including the first.
 pub(super) const TRIES_MAX: u32 = 3;
 
-/// The client, not this node, waits for a `Retry-After` beyond this.
+/// If a `Retry-After` is longer than this, it is passed on to the client.
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(2);
 
 const BACKOFF_BASE: Duration = Duration::from_millis(50);
 
-/// Retries that a node may make at once after a quiet time.
+/// Number of retries that a node may make at once after a quiet time.
 const BURST: u32 = 10;
 
-/// The cost of one retry; a request earns `percent` of it.
+/// The cost of one retry; each request earns `percent` of it.
 const COST: u32 = 100;
 
-/// How an attempt ended, as far as retries are concerned.
+/// The outcome of an attempt, as far as retries are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AttemptOutcome {
     Answered {
@@ -31,17 +31,17 @@ pub(super) enum AttemptOutcome {
     Failed(Failure),
 }
 
-/// Returns the pause before the next try, or `None` if this outcome is final. `chance` is uniform in
-/// `[0, 1)`.
+/// Returns the pause before the next attempt, or `None` if this outcome is final. `chance` is uniform in `[0,
+/// 1)`.
 ///
-/// Full jitter, so that clients that failed together do not come back together.
+/// Full jitter, so that clients that failed together do not retry together.
 pub(super) fn pause(outcome: AttemptOutcome, tries: u32, chance: f64) -> Option<Duration> {
     let at_least = match outcome {
         _ if tries >= TRIES_MAX => return None,
         AttemptOutcome::Failed(Failure::Unreachable | Failure::BrokenOff) => Duration::ZERO,
         AttemptOutcome::Failed(_) => return None,
         AttemptOutcome::Answered { status, retry_after } => match status.as_u16() {
-            // A store that takes this node for gone says 499: the node is there.
+            // A store that returns 499 considers this node gone, which it is not.
             499 | 500 | 502 | 503 | 504 => retry_after.unwrap_or_default(),
             _ => return None,
         },
@@ -49,12 +49,12 @@ pub(super) fn pause(outcome: AttemptOutcome, tries: u32, chance: f64) -> Option<
     (at_least <= RETRY_AFTER_MAX).then(|| at_least.max(backoff(tries, chance)))
 }
 
-/// Returns how long to wait after this many tries.
+/// Returns the pause after this many attempts.
 pub(super) fn backoff(tries: u32, chance: f64) -> Duration {
     (BACKOFF_BASE * 2u32.pow(tries)).mul_f64(chance)
 }
 
-/// Retries as a share of requests, so that a store in trouble is not asked three times as often.
+/// Limits retries to a share of requests, so that an overloaded store does not get three times the load.
 #[derive(Debug)]
 pub struct RetryBudget {
     percent: u32,
@@ -63,7 +63,7 @@ pub struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// Creates a budget of `percent` retries for a hundred first tries.
+    /// Creates a budget of `percent` retries for a hundred first attempts.
     pub fn new(percent: u32) -> Self {
         let tokens = if percent == 0 { 0 } else { BURST * COST };
         Self {
@@ -72,12 +72,12 @@ impl RetryBudget {
         }
     }
 
-    /// Adds the share of a retry that every first try earns.
+    /// Adds the share of a retry that every first attempt earns.
     pub fn earn(&self) {
         self.change(|tokens| Some((tokens + self.percent).min(BURST * COST)));
     }
 
-    /// Takes one retry, if there is one left.
+    /// Takes one retry. Returns true if one was left.
     pub fn spend(&self) -> bool {
         self.change(|tokens| tokens.checked_sub(COST))
     }

@@ -1,9 +1,9 @@
-//! The socket of a connection to an endpoint: the last place where a request can be held back.
+//! The socket of a connection to an endpoint, the last place where a request can be stopped.
 //!
-//! A node may send a change only while its session with the registry lasts. A permission that is asked above
-//! a buffer says nothing about the moment when the bytes leave: a node that stood still in between would send
-//! them over what other nodes have written since. So the socket asks before each of its system calls, and a
-//! connection that is given up during a change is reset, so that nothing leaves the kernel's buffer either.
+//! A node may send a change only while its session with the registry lasts. A check above a buffer does not
+//! cover the moment when the bytes leave: a node that was suspended in between would overwrite what other
+//! nodes have written since. So the socket checks before each of its system calls, and a connection that is
+//! dropped during a change is reset, so that nothing leaves the kernel's buffer either.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -18,11 +18,11 @@ use shoal_registry::changes::SendPermit;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
-/// The kernel takes no more bytes of a change while it holds this many that are not on the wire. What it has
-/// taken leaves without the node, and should be gone within the fence.
+/// Maximum number of unsent bytes of a change in the kernel. The kernel sends them without the node, so they
+/// should be gone within the fence.
 const UNSENT_BYTES_MAX: u32 = 64 << 10;
 
-/// The permission under which a connection sends at present. Its socket and its user share it.
+/// The permission under which a connection currently sends. Its socket and its user share it.
 #[derive(Clone, Default)]
 pub(super) struct CurrentPermit(Arc<Mutex<Option<SendPermit>>>);
 
@@ -35,14 +35,14 @@ pub(super) struct PermitOver;
 pub(super) struct Socket {
     tcp: TokioIo<TcpStream>,
     permit: CurrentPermit,
-    /// How long the kernel keeps bytes of a change that the endpoint's side does not take.
+    /// How long the kernel keeps bytes of a change that the endpoint's side does not acknowledge.
     undelivered_max: Duration,
-    /// True if the kernel's buffer is bounded for a change.
+    /// True if the kernel's buffer is limited for a change.
     is_bounded: bool,
 }
 
 impl CurrentPermit {
-    /// Sets the permission that the next bytes need. `None` stands for bytes that need none.
+    /// Sets the permission that the next bytes need; `None` if they need none.
     pub(super) fn set(&self, permit: Option<SendPermit>) {
         *self.0.lock() = permit;
     }
@@ -80,15 +80,15 @@ impl Socket {
         if self.permit.is_needed() != self.is_bounded {
             self.bound(!self.is_bounded)?;
         }
-        // Nothing may stand between this look and the system call.
+        // Nothing may come between this check and the system call.
         self.permit.check().map_err(io::Error::other)?;
         write(Pin::new(&mut self.tcp))
     }
 
-    /// Bounds the bytes that the kernel holds, and the time, or lifts the bounds.
+    /// Limits the number of bytes in the kernel and their age, or removes the limits.
     fn bound(&mut self, is_bounded: bool) -> io::Result<()> {
         let socket = SockRef::from(self.tcp.inner());
-        // Zero is the system's own setting.
+        // Zero selects the system's default.
         let (time, bytes) = if is_bounded {
             (Some(self.undelivered_max), UNSENT_BYTES_MAX)
         } else {
@@ -103,7 +103,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // The change has no answer, or not all of it was sent: the kernel must not go on with the rest.
+        // The change is unanswered or was not sent completely: the kernel must not send the rest.
         if self.permit.is_needed()
             && let Err(error) = self.tcp.inner().set_zero_linger()
         {

@@ -1,4 +1,4 @@
-//! Detection of stalls: nothing has moved for a while. It costs nothing while bytes move.
+//! Detects stalls: no progress for a while. Costs nothing while bytes move.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
-/// A slow tick increments a count; progress sets the count to zero. So progress costs one store instead of a
-/// timer reset, and a stall is noticed between one and one and a quarter of the timeout after it began.
+/// A slow tick increments a counter; progress resets it to zero. Progress thus costs one store instead of a
+/// timer reset, and a stall is detected between one and one and a quarter timeouts after it began.
 pub(super) struct StallWatch {
     tick: Pin<Box<Sleep>>,
     every: Duration,
@@ -38,20 +38,22 @@ impl StallWatch {
         }
     }
 
-    /// Notes progress.
+    /// Records progress.
     pub(super) fn progress(&mut self) {
         self.quiet_ticks = 0;
     }
 
-    /// Ready when nothing moved for the timeout. `moved` is called once a tick for progress seen elsewhere.
+    /// Ready when there was no progress within the timeout. `moved` is called once per tick and returns true
+    /// for progress elsewhere.
     pub(super) fn poll_stalled(&mut self, cx: &mut Context<'_>, moved: impl Fn() -> bool) -> Poll<()> {
         while self.tick.as_mut().poll(cx).is_ready() {
-            // The first tick after progress was scheduled at any time before it, so it does not count.
+            // The first tick after progress was scheduled at an arbitrary time before it, so it does not
+            // count.
             self.quiet_ticks = if moved() { 0 } else { self.quiet_ticks + 1 };
             if self.quiet_ticks > TICKS {
                 return Poll::Ready(());
             }
-            // The runtime's own clock, as the runtime drives the tick.
+            // The runtime's own clock, because the runtime drives the tick.
             self.tick.as_mut().reset(tokio::time::Instant::now() + self.every);
         }
         Poll::Pending

@@ -1,4 +1,4 @@
-//! Time limits of an endpoint: to be reached, to answer, and between two pieces of a body. Pure.
+//! Time limits of an endpoint: to connect, to respond, and between two frames of a body. Pure.
 
 use std::time::Duration;
 
@@ -19,32 +19,32 @@ pub(super) struct Timeouts {
     stall: Duration,
 }
 
-/// The timeouts of one request. They restart when the endpoint takes bytes of a request body.
+/// The timeouts of one request. They restart when the endpoint accepts bytes of the request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestTimeouts {
-    /// Until there is a connection: name, TCP and TLS together.
+    /// To connect: name resolution, TCP and TLS together.
     pub(super) connect: Duration,
-    /// Until the response head.
+    /// To the response head.
     pub(super) head: Duration,
-    /// Until the next bytes of the response body.
+    /// To the next bytes of the response body.
     pub(super) body: Duration,
 }
 
-/// The time that a request needs at an endpoint.
+/// The kind of work that a request causes at an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestClass {
-    /// It reads: the endpoint answers at once.
+    /// A read, answered at once.
     Read,
-    /// It writes: the endpoint answers once the bytes are safe.
+    /// A write, answered once the bytes are durable.
     Write,
-    /// The endpoint moves bytes itself before it answers (copies, completed uploads), perhaps for minutes.
+    /// The endpoint moves data itself before it answers (copies, completed uploads), possibly for minutes.
     Long,
 }
 
 impl RequestClass {
     pub(super) const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Long];
 
-    /// The word in metrics.
+    /// Returns the label in metrics.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -77,8 +77,8 @@ impl Timeouts {
         }
     }
 
-    /// The timeouts of another node, which has separate timeouts towards the lake. The callers of that node
-    /// have less time than this.
+    /// Returns the timeouts towards another node, which has separate timeouts towards the lake. They are
+    /// longer than those of that node's callers.
     pub(super) fn with_a_node(limits: &Limits) -> Self {
         let stall = limits.stall_timeout;
         Self {
@@ -94,21 +94,22 @@ impl Timeouts {
         let (head, body) = match class {
             RequestClass::Read => (self.answer, self.stall),
             RequestClass::Write => (self.write, self.stall),
-            // S3 answers 200 at once and sends blanks while it works; other stores are silent until they are
-            // done.
+            // S3 responds with 200 at once and sends whitespace while it works; other stores are silent until
+            // they are done.
             RequestClass::Long => (self.long, self.long),
         };
         let connect = self.connect;
         RequestTimeouts { connect, head, body }
     }
 
-    /// Whether a read that began `elapsed` ago may be retried. Its last try ends within the answer timeout,
-    /// so that all tries together take little more than twice that time: less than an SDK waits.
+    /// Returns true if a read that began `elapsed` ago may be retried. Its last attempt ends within the
+    /// answer timeout, so that all attempts together take little more than twice that time: less than an SDK
+    /// waits.
     pub(super) fn leaves_time_for_another_try(&self, elapsed: Duration) -> bool {
         elapsed < self.answer
     }
 
-    /// Returns how long a body that broke may take to continue.
+    /// Returns the time limit to resume a body that broke off.
     pub(super) fn resume(&self) -> Duration {
         self.answer
     }
@@ -123,7 +124,7 @@ mod tests {
 
     use super::{LakeConfig, RequestClass, Timeouts};
 
-    /// How long SDKs wait for a byte of an answer by default (boto3's `read_timeout`).
+    /// How long SDKs wait for a byte of a response by default (boto3's `read_timeout`).
     const SDK_TIMEOUT: Duration = Duration::from_mins(1);
 
     #[test]
@@ -169,7 +170,7 @@ mod tests {
         }
     }
 
-    /// SDKs give up on a silent server after a minute; a stall is noticed after up to five quarters of its
+    /// SDKs give up on a silent server after a minute. A stall is detected after up to five quarters of its
     /// timeout.
     #[test]
     fn every_answer_that_is_not_long_comes_before_an_sdk_gives_up() {

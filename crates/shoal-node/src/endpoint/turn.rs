@@ -1,4 +1,4 @@
-//! Requests to an endpoint, sent in the turns of their payers.
+//! Requests to an endpoint that are sent in the turns of their payers.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::request_body::OutgoingBody;
 use super::{ConnectionChoice, Endpoint, EndpointError, FailedAttempt, Failure, Head, LakeBody};
 use crate::fair::{Turn, Turns};
 
-/// A turn ends with the head of the answer, or after this time: a request that the store is slow to answer
-/// must not block the requests of others.
+/// Maximum length of a turn, which otherwise ends with the head of the response: a request that the store is
+/// slow to answer must not block others' requests.
 const TURN_MAX: Duration = Duration::from_millis(250);
 
-/// The turn of a request with a body ends sooner, as its client may be the slow part.
+/// The same for a request with a body, whose client may be the slow part.
 pub(super) const WITH_BODY_MAX: Duration = Duration::from_millis(50);
 
 impl Endpoint {
@@ -27,7 +27,7 @@ impl Endpoint {
         self
     }
 
-    /// Returns the turns that requests take, if they do.
+    /// Returns the turns that requests take, if enabled.
     pub fn turns(&self) -> Option<&Arc<Turns>> {
         self.turns.as_ref()
     }
@@ -45,7 +45,7 @@ impl Endpoint {
         self.within_turn(turn, TURN_MAX, exchange).await
     }
 
-    /// Waits for a turn of `payer`, if there are turns.
+    /// Waits for a turn of `payer`, if turns are enabled.
     pub(super) async fn turn(
         &self,
         context: &RequestContext,
@@ -57,7 +57,7 @@ impl Endpoint {
             .map_err(|error| context.failed(Failure::Crowded, error))
     }
 
-    /// Keeps the turn until the answer, but no longer than `turn_max`: then the next payer gets it.
+    /// Keeps the turn until the response, but no longer than `turn_max`; then the next payer gets it.
     pub(super) async fn within_turn(
         &self,
         turn: Option<Turn>,

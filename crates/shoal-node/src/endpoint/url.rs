@@ -1,4 +1,4 @@
-//! Reads the URL of an endpoint.
+//! Parses the URL of an endpoint.
 
 use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Uri};
@@ -19,7 +19,7 @@ pub(super) fn address(url: &str) -> Result<Uri, BoxError> {
     Ok(uri)
 }
 
-/// Returns the `Host` header: without the port that the scheme implies, as every client writes it.
+/// Returns the `Host` header, without a port that the scheme implies, as clients usually write it.
 pub(super) fn host(address: &Uri) -> HeaderValue {
     let authority = address.authority().map_or("", Authority::as_str);
     let implied = if address.scheme() == Some(&Scheme::HTTPS) {

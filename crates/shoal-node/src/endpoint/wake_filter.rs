@@ -1,9 +1,9 @@
 //! The waker of a connection that is driven by its reader.
 //!
-//! The two ends of a connection wake each other all the time: the body, because it wants bytes, and the
-//! driver, because it has some. With a task for each, that is how they work. Within one task, every such call
-//! would schedule the task that is already running, and on a multi-threaded runtime rouse a second thread to
-//! look for it. So while the reader polls, wakes are only noted, and the reader looks again by itself.
+//! The two ends of a connection wake each other frequently: the body, because it wants bytes, and the driver,
+//! because it has some. With a task for each, that is required. Within one task, every such call would
+//! schedule the task that is already running and, on a multi-threaded runtime, wake a second thread to look
+//! for it. So while the reader polls, wakes are only recorded, and the reader polls again by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// Rounds in one poll; after that, other tasks get their turn.
+/// Rounds in one poll, before other tasks run.
 const ROUNDS_MAX: u32 = 8;
 
 pub(super) struct WakeFilter {
@@ -36,7 +36,7 @@ impl WakeFilter {
         }
     }
 
-    /// Polls until there is an answer, or no wake came during the last round.
+    /// Polls until there is a result, or no wake occurred during the last round.
     pub(super) fn poll<T>(
         &self,
         cx: &mut Context<'_>,
@@ -55,7 +55,7 @@ impl WakeFilter {
             }
         };
         state.is_polling.store(false, Ordering::SeqCst);
-        // Woken at the last moment, or too often: the next turn handles it. After an answer, the reader polls
+        // Woken at the last moment, or too often: the next poll handles it. After a result, the reader polls
         // anyway.
         if polled.is_pending() && state.was_woken.load(Ordering::SeqCst) {
             cx.waker().wake_by_ref();
@@ -70,7 +70,7 @@ impl Wake for State {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // The reader uses the opposite order, so one of the two sees the other's store.
+        // The reader uses the opposite order, so at least one of the two sees the other's store.
         self.was_woken.store(true, Ordering::SeqCst);
         if !self.is_polling.load(Ordering::SeqCst) {
             self.reader.wake();
