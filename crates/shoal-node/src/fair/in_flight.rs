@@ -1,4 +1,4 @@
-//! Bounds the requests in flight, on the node and of one identity.
+//! Limits the requests in flight, in total and per payer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,28 +14,28 @@ use tokio::time::timeout;
 
 use crate::fair::WaitQueue;
 
-/// A request waits this long for a permit before it is refused. Waiting slows down a client that does not
-/// heed refusals: otherwise it asks again at once, and refusing it costs the node as much as serving it.
+/// A request waits this long for a permit before it is refused. The wait slows down clients that ignore
+/// refusals: they would otherwise retry at once, and a refusal costs the node as much as a response.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Counts requests in flight; a request counts until its response has been sent or given up.
+/// Counts requests in flight. A request counts until its response has been sent or abandoned.
 ///
-/// One payer may have as many requests in flight as permits are free, times its share: half of the node when
-/// it is alone, a third each when there are two payers. So there is always room for one more payer. Requests
-/// beyond that wait in a queue, to which the same rule applies. So the payer that has the most requests is
-/// refused first.
+/// A payer may have as many requests in flight as there are free permits, times its share: half of the node
+/// when it is alone, a third each when there are two payers. So there is always room for one more payer.
+/// Requests beyond that wait in a queue with the same rule. So the payer with the most requests is refused
+/// first.
 #[derive(Debug)]
 pub struct InFlight {
     permits: Bound,
     waiting: Bound,
-    /// By payer. Few are ever added: one for each identity, and one for all anonymous callers.
+    /// By payer. Bounded: one entry for each identity, and one for all anonymous callers.
     payers: RwLock<BTreeMap<u32, Arc<Usage>>>,
-    /// Whether a request in the queue may be waiting for a permit that is given back.
+    /// True if a request in the queue may be waiting for a permit that is returned.
     has_queue: AtomicBool,
     queue: Mutex<WaitQueue<InFlightPermit>>,
 }
 
-/// A limit on requests, of all payers and of one, and the current count.
+/// A limit on requests, in total and per payer, and the current count.
 #[derive(Debug)]
 struct Bound {
     max: usize,
@@ -43,7 +43,7 @@ struct Bound {
     count: AtomicUsize,
 }
 
-/// The requests of one payer: in flight, waiting, refused.
+/// The requests of one payer: in flight, waiting, and refused.
 #[derive(Debug)]
 struct Usage {
     name: String,
@@ -55,7 +55,7 @@ struct Usage {
 /// A snapshot of [`Usage`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PayerUsage {
-    /// As in [`Payer`].
+    /// The id, as in [`Payer`].
     pub id: u32,
     /// The payer's name in metrics and logs.
     pub name: String,
@@ -67,30 +67,30 @@ pub struct PayerUsage {
     pub refused: u64,
 }
 
-/// Permission for one request in flight, given back when dropped.
+/// A permit for one request in flight, returned on drop.
 #[derive(Debug)]
 pub struct InFlightPermit {
     among: Arc<InFlight>,
     usage: Arc<Usage>,
 }
 
-/// Counts a request among the waiting ones, until it is dropped.
+/// Counts a request as waiting until dropped.
 struct Waiting<'a> {
     bound: &'a Bound,
     usage: &'a Usage,
 }
 
-/// Why there is no permit.
+/// The reason why there is no permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overloaded {
-    /// The node is full, as far as this payer is concerned.
+    /// The node has too many requests to accept another one from this payer.
     Node,
-    /// The payer has as many requests as any payer may have.
+    /// The payer has reached the limit per payer.
     Payer,
 }
 
 impl Overloaded {
-    /// The label of the refusal in metrics.
+    /// Returns the label of the refusal in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Node => "requests",
@@ -117,7 +117,7 @@ impl Bound {
         }
     }
 
-    /// Counts one more request of a payer that has `own`, unless that is too many.
+    /// Counts one more request of a payer that has `own`, unless that exceeds the limit.
     fn add(&self, own: &AtomicUsize, share: u32) -> Result<(), Overloaded> {
         let before = self.count.fetch_add(1, Ordering::SeqCst);
         let own_before = own.fetch_add(1, Ordering::SeqCst);
@@ -132,7 +132,7 @@ impl Bound {
 }
 
 impl InFlight {
-    /// Allows at most `max` requests, and `payer_max` of one payer; besides, `waiting_max` may wait.
+    /// Allows `max` requests, and `payer_max` per payer. Besides those, `waiting_max` may wait.
     pub fn new(max: usize, payer_max: usize, waiting_max: usize) -> Arc<Self> {
         Arc::new(Self {
             permits: Bound::new(max, payer_max),
@@ -143,17 +143,17 @@ impl InFlight {
         })
     }
 
-    /// Returns a permit for a request of `caller`, and waits if there is none.
+    /// Returns a permit for a request of `caller`, waiting for one if necessary.
     ///
     /// # Errors
     ///
-    /// Fails if no permit is free in time, or if too many requests wait already.
+    /// No permit is free in time, or too many requests are already waiting.
     pub async fn enter(self: &Arc<Self>, caller: &Caller) -> Result<InFlightPermit, Overloaded> {
         let crowded = match self.try_enter(caller) {
             Ok(permit) => return Ok(permit),
             Err(crowded) => crowded,
         };
-        // Boxed: hits seldom wait, and should not carry the state of waiting along.
+        // Boxed: hits rarely wait, and their future should not include the waiting state.
         let permit = Box::pin(self.wait(caller)).await;
         permit.ok_or_else(|| {
             self.usage(caller).refused.fetch_add(1, Ordering::Relaxed);
@@ -161,11 +161,11 @@ impl InFlight {
         })
     }
 
-    /// Returns a permit for a request of `caller`, if there is one now.
+    /// Returns a permit for a request of `caller`, if one is free.
     ///
     /// # Errors
     ///
-    /// Fails if no permit is free.
+    /// No permit is free.
     pub fn try_enter(self: &Arc<Self>, caller: &Caller) -> Result<InFlightPermit, Overloaded> {
         self.take(caller.payer(), self.usage(caller))
     }
@@ -187,14 +187,14 @@ impl InFlight {
             self.has_queue.store(true, Ordering::SeqCst);
             queue.join(payer, 1)
         };
-        // A permit may have been given back before its owner could see that there is a queue.
+        // A permit may have been returned before its owner could see the queue.
         self.serve_queue();
         granted
     }
 
-    /// Gives the free permits to the requests whose turn it is.
+    /// Hands free permits to the waiting requests, in order of their turns.
     fn serve_queue(self: &Arc<Self>) {
-        // Dropped after the lock: dropping a permit calls this again.
+        // Dropped after the lock is released, because dropping a permit calls this function.
         let mut given_up = Vec::new();
         let mut queue = self.queue.lock();
         loop {
@@ -221,7 +221,7 @@ impl InFlight {
         })
     }
 
-    /// The usage of each payer that has ever sent a request.
+    /// Returns the usage of each payer that has ever sent a request.
     pub fn by_payer(&self) -> Vec<PayerUsage> {
         let payers = self.payers.read();
         payers
@@ -253,7 +253,7 @@ impl InFlight {
     }
 }
 
-/// Decides whether one more request is too many, given the requests that are there.
+/// Decides if one more request exceeds the limit, given the current ones.
 fn admit_one(
     (max, count): (usize, usize),
     (payer_max, own): (usize, usize),

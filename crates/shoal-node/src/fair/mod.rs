@@ -1,8 +1,8 @@
-//! Gives scarce things in turns, each in the name of a payer: the processor to connections, the lake to
+//! Shares scarce resources in turns, each charged to a payer: the processor among connections, the lake among
 //! requests.
 //!
 //! A payer is an identity, or all anonymous callers together. [`shoal_policy::fair`] decides whose turn it
-//! is; this module carries that decision out. While nothing is scarce a turn costs one short lock.
+//! is, and this module implements that. While nothing is scarce, a turn costs one short lock.
 
 mod processor;
 mod turns;

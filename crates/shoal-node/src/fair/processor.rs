@@ -1,19 +1,19 @@
-//! Shares the node's processors among connections, in the names of their payers.
+//! Shares the node's processors among connections, each charged to its payer.
 //!
 //! The runtime polls tasks in the order in which they became ready. Behind four thousand busy connections of
 //! one client, another client's request would wait for four thousand others. So a task that becomes ready
-//! waits in its payer's queue, and only as many tasks as there are processors are with the runtime at a time.
-//! The time that a task takes is charged to its payer: this covers all costs of a connection, from TLS and
-//! signatures to the copying of answers into sockets.
+//! waits in its payer's queue, and only as many tasks as there are processors are handed to the runtime at a
+//! time. The time that a task takes is charged to its payer: this covers all costs of a connection, from TLS
+//! and signatures to copying responses into sockets.
 //!
-//! A task in the middle of a request may hold a turn at the lake, a connection to it, memory. So it goes
-//! ahead of its payer's tasks that would only begin a request.
+//! A task in the middle of a request may hold a turn at the lake, a connection to it, or memory. So it
+//! precedes those of its payer's tasks that would only begin a request.
 //!
-//! While tasks of several payers run, the runtime is made to look at its sockets every 25 µs: a turn that
-//! ends then is given on only afterwards. On its own the runtime looks after every 61 tasks, and a request
-//! that has just arrived would wait for that many others. A payer that is alone for a tenth of a second is
-//! spared this, and has some more tasks with the runtime; a payer that comes back then waits for those 61
-//! tasks once.
+//! While tasks of several payers run, the runtime is made to poll its sockets every 25 µs, and a turn that
+//! ends then is passed on only afterwards. By default the runtime polls them after every 61 tasks, so that a
+//! request that has just arrived would wait for that many others. A payer that has been alone for a tenth of
+//! a second is exempt from this, and has more tasks with the runtime; another payer that returns then waits
+//! once for those 61 tasks.
 
 #[cfg(test)]
 mod tests;
@@ -31,48 +31,48 @@ use shoal_policy::fair::{FairQueue, Payer};
 
 use crate::clock;
 
-/// Shares out the processors of one runtime.
+/// Shares the processors of one runtime.
 #[derive(Debug)]
 pub struct Processor {
     state: Mutex<State>,
 }
 
-/// How many times more tasks may be with the runtime while one payer is alone: a task seldom waits in the
-/// queue then.
+/// Factor by which more tasks are handed to the runtime while one payer is alone, so that a task rarely waits
+/// in the queue.
 const ALONE: usize = 8;
 
-/// A payer is alone once no other has run for this long.
+/// A payer counts as alone once no other has run for this long.
 const ALONE_AFTER: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct State {
-    /// The number of tasks that can run at a time.
+    /// The number of tasks that can run at the same time.
     width: usize,
-    /// The number of tasks that run, or are with the runtime to be run.
+    /// The number of tasks that are running or have been handed to the runtime.
     running: usize,
-    /// When the runtime was last known to have looked at its sockets.
+    /// When the runtime was last known to have polled its sockets.
     looked: Instant,
     /// The payer that ran last.
     ran_last: u32,
-    /// When a task last ran behind one of another payer.
+    /// When a task last ran after one of another payer.
     alternated: Instant,
-    /// Whether that is longer ago than [`ALONE_AFTER`].
+    /// True if `alternated` is longer ago than [`ALONE_AFTER`].
     is_alone: bool,
     ready: FairQueue<Arc<TaskSlot>>,
 }
 
-/// The payer of a connection. It is known once the connection's first request is verified, and may change
-/// with each request.
+/// The payer of a connection. Known once the connection's first request is verified; may change with each
+/// request.
 #[derive(Debug)]
 pub struct ConnectionPayer(AtomicU64);
 
 impl ConnectionPayer {
-    /// The payer of a connection whose first request has not been verified.
+    /// Creates the payer of a connection whose first request has not been verified.
     pub fn new(payer: Payer) -> Self {
         Self(AtomicU64::new(packed(payer)))
     }
 
-    /// The current payer.
+    /// Returns the current payer.
     pub fn get(&self) -> Payer {
         let packed = self.0.load(Ordering::Relaxed);
         Payer {
@@ -83,7 +83,7 @@ impl ConnectionPayer {
 
     /// Sets the payer of the request that was just verified.
     pub fn set(&self, payer: Payer) {
-        // The payer is nearly always the same, and a load spares the cache line.
+        // The payer rarely changes, and a load does not invalidate the cache line.
         if self.get() != payer {
             self.0.store(packed(payer), Ordering::Relaxed);
         }
@@ -94,9 +94,9 @@ fn packed(payer: Payer) -> u64 {
     u64::from(payer.id) << 32 | u64::from(payer.share)
 }
 
-/// Tells whether a task is in the middle of a request.
+/// Reports if a task is in the middle of a request.
 pub trait MidRequest: Send + Sync {
-    /// Whether the task is in the middle of a request now.
+    /// Returns true if the task is in the middle of a request.
     fn is_mid_request(&self) -> bool;
 }
 
@@ -104,7 +104,7 @@ pub trait MidRequest: Send + Sync {
 struct TaskSlot {
     processor: Arc<Processor>,
     payer: Arc<ConnectionPayer>,
-    /// `None` if the task always is in the middle of a request.
+    /// `None` if the task is always in the middle of a request.
     mid_request: Option<Arc<dyn MidRequest>>,
     /// A [`Stage`]; changes only under the processor's lock.
     stage: AtomicU8,
@@ -123,17 +123,17 @@ impl std::fmt::Debug for TaskSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Stage {
-    /// The task waits for something other than a turn.
+    /// Waits for something other than a turn.
     Asleep,
-    /// The task is ready, and waits in the queue.
+    /// Ready, and waits in the queue.
     Queued,
-    /// The task is with the runtime.
+    /// Handed to the runtime.
     Granted,
-    /// The task runs.
+    /// Running.
     Running,
-    /// The task runs, and became ready again meanwhile.
+    /// Running, and has become ready again.
     RunningAgain,
-    /// The task has ended.
+    /// Ended.
     Gone,
 }
 
@@ -154,15 +154,15 @@ impl TaskSlot {
     }
 }
 
-/// How long a socket may be ready unnoticed while tasks of several payers wait in the queue. Looking costs a
-/// system call.
+/// How long a ready socket may go unnoticed while tasks of several payers wait in the queue. Each poll costs
+/// a system call.
 const LOOK_INTERVAL: Duration = Duration::from_micros(25);
 
-/// How much idle time, in microseconds, a payer may make up for. A client on few connections has nothing to
-/// run while its answers travel, and would lose a part of its share each time.
+/// How much idle time, in microseconds, a payer may catch up on. A client with few connections has nothing to
+/// run while its responses are in transit, and would otherwise lose a part of its share each time.
 const CREDIT_US: u64 = 1000;
 
-/// The estimated cost, in microseconds, of a task that has not run; the rest is charged afterwards.
+/// The estimated cost, in microseconds, of a task that has not run; the difference is charged afterwards.
 const COST_AT_FIRST_US: u64 = 1;
 
 impl State {
@@ -170,7 +170,7 @@ impl State {
         self.running < self.width * if self.is_alone { ALONE } else { 1 }
     }
 
-    /// Notes that a task of `payer` has run until `ended`.
+    /// Records that a task of `payer` has run until `ended`.
     fn has_run(&mut self, payer: u32, ended: Instant) {
         if payer != self.ran_last {
             self.ran_last = payer;
@@ -179,7 +179,7 @@ impl State {
         self.is_alone = ended.saturating_duration_since(self.alternated) > ALONE_AFTER;
     }
 
-    /// Gives a turn to a task that has become ready, or a place in the queue.
+    /// Gives a turn to a task that has become ready, or queues it.
     fn admit(&mut self, slot: &Arc<TaskSlot>, stage: Stage) -> bool {
         let admitted = self.has_free_turn() && self.ready.is_empty();
         if admitted {
@@ -201,8 +201,8 @@ impl State {
         }
     }
 
-    /// Gives a free turn to the next task. Tasks that ended in the queue are put into `gone`: their last
-    /// reference must not be dropped under the lock.
+    /// Gives a free turn to the next task. Tasks that ended in the queue are moved to `gone`, because their
+    /// last reference must not be dropped under the lock.
     fn give_turn(&mut self, gone: &mut Vec<Arc<TaskSlot>>) -> Option<Arc<TaskSlot>> {
         while self.has_free_turn()
             && let Some(next) = self.ready.pop()
@@ -219,7 +219,7 @@ impl State {
 }
 
 impl Processor {
-    /// The processors of the runtime that calls this.
+    /// Creates the scheduler for the processors of the calling runtime.
     pub fn of_runtime() -> Arc<Self> {
         Self::of_width(tokio::runtime::Handle::current().metrics().num_workers())
     }
@@ -249,16 +249,16 @@ impl Processor {
         }
     }
 
-    /// Arranges that the free turns are given after the runtime has looked at its sockets.
+    /// Schedules the free turns to be given after the runtime has polled its sockets.
     fn give_turns_soon(self: &Arc<Self>) {
         let waker = Waker::from(Arc::clone(self));
         let yielding = pin!(tokio::task::yield_now());
-        // The runtime wakes a task that yields once it has looked at its sockets; here it wakes the processor
+        // The runtime wakes a yielding task once it has polled its sockets; here it wakes the scheduler
         // instead.
         let _ = yielding.poll(&mut Context::from_waker(&waker));
     }
 
-    /// Makes `work` take its turns in the name of `payer`; without `mid_request` it counts as the middle of a
+    /// Runs `work` in turns of `payer`. Without `mid_request`, it always counts as in the middle of a
     /// request.
     pub fn share<F: Future>(
         self: &Arc<Self>,
@@ -310,11 +310,11 @@ impl Wake for TaskSlot {
     }
 }
 
-/// The task's hold on its slot: its turn is given back even if the task is dropped.
+/// A task's reference to its slot, which returns its turn even if the task is dropped.
 struct TaskGuard(Arc<TaskSlot>);
 
 impl TaskGuard {
-    /// Whether the task may run now; if not, it waits in the queue.
+    /// Returns true if the task may run now; otherwise it is queued.
     fn begin(&self) -> bool {
         let slot = &self.0;
         let mut state = slot.processor.state.lock();
@@ -326,7 +326,7 @@ impl TaskGuard {
         true
     }
 
-    /// The task has run from `began` to `ended`.
+    /// Records that the task has run from `began` to `ended`.
     fn end(&self, began: Instant, ended: Instant) {
         let slot = &self.0;
         let cost = ended.saturating_duration_since(began);
@@ -366,13 +366,13 @@ impl Drop for TaskGuard {
         slot.enter(Stage::Gone);
         drop(state);
         slot.processor.give_turns();
-        // Otherwise the runtime's task and this slot keep each other alive.
+        // Otherwise the runtime's task and this slot would keep each other alive.
         drop(slot.task.take());
     }
 }
 
 pin_project! {
-    /// Work that runs in its payer's turns.
+    /// Work that runs in turns of its payer.
     pub struct OnProcessor<F> {
         #[pin]
         work: F,
@@ -397,12 +397,12 @@ impl<F: Future> Future for OnProcessor<F> {
     }
 }
 
-/// Spawns the tasks of a connection, such as the streams of HTTP/2, in the name of its payer.
+/// Spawns the tasks of a connection, such as HTTP/2 streams, in turns of its payer.
 #[derive(Clone, Debug)]
 pub struct SharedTasks {
     /// The payer whose turns the tasks take.
     pub payer: Arc<ConnectionPayer>,
-    /// The processors at which they take turns.
+    /// The scheduler.
     pub processor: Arc<Processor>,
 }
 

@@ -1,5 +1,4 @@
-//! Turns at the lake: a limited number of requests is there at a time, and payers take turns to send the next
-//! one.
+//! Turns at the lake: limits the number of concurrent requests, and payers take turns to send the next one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,18 +9,19 @@ use shoal_policy::fair::{ConcurrencyLimit, Payer};
 use super::WaitQueue;
 use crate::clock;
 
-/// The limit of requests at the lake at first; [`ConcurrencyLimit`] follows what the lake can do. Below it a
-/// lake next door is already busy, and a distant one gets more requests within a second.
+/// Initial limit of concurrent requests; [`ConcurrencyLimit`] adapts it to the lake. A nearby lake is busy
+/// below it, and a distant one gets more requests within a second.
 const LIMIT_AT_FIRST: usize = 32;
 
-/// The number of turns that a payer without waiting requests may make up for. A client on few connections has
-/// none waiting while its answers travel, and would lose a part of its share each time.
+/// The number of turns that a payer without waiting requests may catch up on. A client with few connections
+/// has none waiting while its responses are in transit, and would otherwise lose a part of its share each
+/// time.
 const CREDIT_TURNS: u64 = 8;
 
-/// A request that is not let go to the lake within this time is refused: clients do not wait much longer.
+/// A request that gets no turn within this time is refused, because clients do not wait much longer.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Gives turns at one lake.
+/// The turns at one lake.
 #[derive(Debug)]
 pub struct Turns {
     began: Instant,
@@ -30,19 +30,19 @@ pub struct Turns {
 
 #[derive(Debug)]
 struct State {
-    /// `None` for one turn at a time.
+    /// Adapts the limit; `None` for one turn at a time.
     concurrency: Option<ConcurrencyLimit>,
     taken: usize,
     waiting: WaitQueue<Turn>,
 }
 
-/// The turn took too long to come.
+/// A request did not get its turn in time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("too many requests wait for their turn at the lake")]
 pub struct WaitedTooLong;
 
 impl Turns {
-    /// Turns of which at most `max` are taken at a time.
+    /// Allows at most `max` turns at a time.
     pub fn new(max: usize) -> Arc<Self> {
         Self::at(
             Some(ConcurrencyLimit::new(LIMIT_AT_FIRST, max)),
@@ -50,7 +50,7 @@ impl Turns {
         )
     }
 
-    /// Turns of which one is taken at a time.
+    /// Allows one turn at a time.
     pub fn one_at_a_time() -> Arc<Self> {
         Self::at(None, WaitQueue::default())
     }
@@ -66,11 +66,11 @@ impl Turns {
         })
     }
 
-    /// Waits for a turn in the name of `payer`, at the price of `cost`.
+    /// Waits for a turn of `payer` that is charged `cost`.
     ///
     /// # Errors
     ///
-    /// Fails if the turn does not come in time.
+    /// The turn does not come within [`TIMEOUT`].
     pub async fn turn(self: &Arc<Self>, payer: Payer, cost: u64) -> Result<Turn, WaitedTooLong> {
         let granted = {
             let mut state = self.state.lock();
@@ -86,23 +86,23 @@ impl Turns {
         }
     }
 
-    /// The number of turns that may be taken at a time, now.
+    /// Returns the current limit of concurrent turns.
     pub fn limit(&self) -> usize {
         self.state.lock().limit()
     }
 
-    /// The number of waiting requests of one payer.
+    /// Returns the number of waiting requests of one payer.
     pub fn waiting_of(&self, payer: u32) -> usize {
         self.state.lock().waiting.len_of(payer)
     }
 
-    /// The number of waiting requests of all payers but one.
+    /// Returns the number of waiting requests of all other payers.
     pub fn waiting_beside(&self, payer: u32) -> usize {
         let state = self.state.lock();
         state.waiting.len() - state.waiting.len_of(payer)
     }
 
-    /// Notes that the lake has answered a request, in its turn or after it.
+    /// Records that the lake has answered a request, within its turn or later.
     pub fn answered(&self) {
         let mut state = self.state.lock();
         let waiting = !state.waiting.is_empty();
@@ -119,8 +119,8 @@ impl Turns {
         {
             state.taken += 1;
             if let Err(mut turn) = grant.send(Turn(Some(Arc::clone(self)))) {
-                // The request was given up meanwhile. Without this, dropping the turn would call `give_back`
-                // again.
+                // The request was cancelled in the meantime. Without this, dropping the turn would call
+                // `give_back` again.
                 turn.0 = None;
                 state.taken -= 1;
             }
@@ -134,7 +134,7 @@ impl State {
     }
 }
 
-/// Permission for a request to be at the lake, until this is dropped.
+/// Permits a request at the lake until dropped.
 #[derive(Debug)]
 pub struct Turn(Option<Arc<Turns>>);
 
@@ -155,7 +155,7 @@ mod tests {
     const HOG: Payer = Payer { id: 1, share: 1 };
     const LIGHT: Payer = Payer { id: 2, share: 1 };
 
-    /// Takes all turns that there are at first.
+    /// Takes all turns that are available at the start.
     async fn all(turns: &Arc<Turns>) -> Vec<Turn> {
         let mut taken = Vec::new();
         for _ in 0..LIMIT_AT_FIRST {

@@ -3,7 +3,7 @@
 use shoal_policy::fair::{FairQueue, Payer};
 use tokio::sync::oneshot;
 
-/// Each time a payer has this many more requests in queue, the requests that were given up are removed.
+/// Each time the queue of a payer grows by this number, cancelled requests are removed from it.
 const GIVEN_UP_MAX: usize = 256;
 
 /// Requests that wait for a `T`.
@@ -17,12 +17,13 @@ impl<T> Default for WaitQueue<T> {
 }
 
 impl<T> WaitQueue<T> {
-    /// A queue in which a payer that rested may make up for `credit` of cost.
+    /// Creates a queue in which a payer that was idle may catch up on `credit` of cost.
     pub fn with_credit(credit: u64) -> Self {
         Self(FairQueue::with_credit(credit))
     }
 
-    /// Adds a request of `payer`. The `T` comes through the receiver; dropping the receiver leaves the queue.
+    /// Adds a request of `payer`. The `T` arrives through the receiver; dropping the receiver cancels the
+    /// request.
     pub fn join(&mut self, payer: Payer, cost: u64) -> oneshot::Receiver<T> {
         let (grant, granted) = oneshot::channel();
         self.0.push(payer, cost, grant);
@@ -32,8 +33,8 @@ impl<T> WaitQueue<T> {
         granted
     }
 
-    /// Takes the request whose turn it is, of the payers that `may` be served now. For the request that is
-    /// returned, `may` is asked once.
+    /// Removes and returns the next request in turn, among the payers for which `may` returns true. `may` is
+    /// called once for the payer of the returned request.
     pub fn next(&mut self, mut may: impl FnMut(Payer) -> bool) -> Option<oneshot::Sender<T>> {
         loop {
             let mut may_go = false;
@@ -48,17 +49,17 @@ impl<T> WaitQueue<T> {
         }
     }
 
-    /// Whether no request waits.
+    /// Returns true if no request is waiting.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The number of waiting requests.
+    /// Returns the number of waiting requests.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The number of waiting requests of one payer, including those that were given up lately.
+    /// Returns the number of waiting requests of one payer, including recently cancelled ones.
     pub fn len_of(&self, payer: u32) -> usize {
         self.0.len_of(payer)
     }

@@ -3,22 +3,22 @@
 /// A rate, the same in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bandwidth {
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_second: u64,
 }
 
-/// The owner of a bandwidth.
+/// The scope of a bandwidth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BandwidthScope {
-    /// Each node has all of it.
+    /// Each node has that bandwidth.
     #[default]
     Node,
-    /// All nodes of the cluster together have it.
+    /// All nodes of the cluster share it.
     Cluster,
 }
 
 impl BandwidthScope {
-    /// The word in settings and on pages.
+    /// Returns the word in settings and on pages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -26,7 +26,7 @@ impl BandwidthScope {
         }
     }
 
-    /// The scope of a word.
+    /// Returns the scope for a word.
     pub fn of_word(word: &str) -> Option<Self> {
         [Self::Node, Self::Cluster]
             .into_iter()

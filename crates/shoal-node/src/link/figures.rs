@@ -9,11 +9,11 @@ use super::BandwidthScope;
 /// The state of a link.
 #[derive(Clone, Debug)]
 pub struct LinkFigures {
-    /// Bytes a second in each direction, as configured.
+    /// Configured bandwidth of each direction, in bytes per second.
     pub bandwidth: u64,
-    /// Whether each node has this bandwidth, or all nodes share it.
+    /// The scope of that bandwidth.
     pub scope: BandwidthScope,
-    /// The number of nodes that share it, as this node knows.
+    /// The number of nodes that share it, as far as this node knows.
     pub nodes: u64,
     /// Both directions.
     pub lanes: [(Direction, LaneFigures); 2],
@@ -22,16 +22,16 @@ pub struct LinkFigures {
 /// The state of one direction.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneFigures {
-    /// Bytes a second that this node may use now.
+    /// The share of this node at present, in bytes per second.
     pub share: u64,
-    /// Bytes since the node started that clients got by the promise of a plan, before other clients.
+    /// Bytes that a plan's promise has moved for clients ahead of others, since the node started.
     pub promised_bytes: u64,
-    /// Each class.
+    /// The figures of each class.
     pub classes: [(Class, ClassFigures); Class::ALL.len()],
 }
 
 impl LaneFigures {
-    /// Bytes a second that all classes have moved lately.
+    /// Returns the recent rate of all classes together, in bytes per second.
     pub fn rate(&self) -> u64 {
         self.classes.iter().map(|(_, figures)| figures.rate).sum()
     }
@@ -42,12 +42,12 @@ impl LaneFigures {
 pub struct ClassFigures {
     /// Bytes moved since the node started.
     pub bytes: u64,
-    /// Bytes a second that were moved lately.
+    /// The recent rate, in bytes per second.
     pub rate: u64,
-    /// Transfers that wait now.
+    /// The number of transfers that are waiting.
     pub waiting: usize,
     /// The number of waits since the node started.
     pub waits: u64,
-    /// The time that they took together.
+    /// The total time of those waits.
     pub waited: Duration,
 }

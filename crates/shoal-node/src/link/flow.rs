@@ -1,4 +1,4 @@
-//! Paces one body that goes over the link.
+//! Paces one body on the link.
 
 use std::cmp::Ordering;
 use std::pin::Pin;
@@ -13,31 +13,31 @@ use tokio::time::{Sleep, sleep};
 use super::lane::{Lane, Ticket};
 use super::{PlannedRate, Transfer, class_of};
 
-/// Bytes that a transfer with a planned rate takes at a time, on a node without a link.
+/// Bytes that a transfer with a planned rate takes at a time, on a node without a metered link.
 const QUANTUM_WITHOUT_LINK: u64 = 64 << 10;
 
 /// The permission of one body to move its next bytes.
 ///
-/// The body of a client takes permission before each piece. A body that no client waits for takes it ahead,
-/// for as many bytes as the system may receive before the node reads them. So the bytes of such a body are
-/// paid for before they are on their way.
+/// A client's body takes permission before each frame. A background body takes it ahead, for as many bytes as
+/// the kernel may receive before the node reads them, so that its bytes are charged before they are in
+/// flight.
 #[derive(Debug)]
 pub struct Flow {
-    /// `None` if only a planned rate is kept.
+    /// `None` if only a planned rate applies.
     lane: Option<Arc<Lane>>,
     transfer: Option<Transfer>,
-    /// The rate that plans promise to a client's read of this body.
+    /// The rates that plans promise to a client's read of this body.
     promises: Vec<Arc<PlannedRate>>,
     payer: Payer,
-    /// Bytes that were permitted to move.
+    /// Bytes that were permitted.
     permitted: u64,
-    /// The class that the last of them went as.
+    /// The class that the last permitted bytes were charged to.
     went_as: Class,
-    /// Bytes that have moved; more than the permitted ones if the last piece was large.
+    /// Bytes that have moved; more than `permitted` if the last frame was large.
     moved: u64,
-    /// Permitted bytes that count as being on their way to a transfer that no client waits for.
+    /// Permitted bytes that count as in flight to a background transfer.
     ahead: u64,
-    /// Bytes to be paid for ahead while no client waits.
+    /// Bytes to pay for ahead while no client waits.
     ahead_bytes: u64,
     wait: Wait,
 }
@@ -46,9 +46,9 @@ pub struct Flow {
 #[derive(Debug)]
 enum Wait {
     No,
-    /// Until the rate of its plan allows so many bytes.
+    /// Until the plan's rate allows this number of bytes.
     ForRate(Pin<Box<Sleep>>, u64),
-    /// Until the link has room for so many bytes of the class.
+    /// Until the link has room for this number of bytes of the class.
     ForRoom(Arc<Ticket>, Class, u64),
 }
 
@@ -68,36 +68,35 @@ impl Flow {
         }
     }
 
-    /// A flow that keeps the rate of its plan, over connections that are not metered. `None` for a transfer
-    /// without a plan.
+    /// Creates a flow that only enforces the rate of its plan, for connections that are not metered. Returns
+    /// `None` for a transfer without a plan.
     pub fn unmetered(transfer: Option<&Transfer>, payer: Payer) -> Option<Self> {
         let transfer = transfer.filter(|transfer| transfer.plan().is_some())?;
         Some(Self::new(None, Some(transfer.clone()), payer))
     }
 
-    /// The same flow, which takes permission for so many bytes ahead while no client waits.
+    /// Returns the same flow, which takes permission for `bytes` ahead while no client waits.
     #[must_use]
     pub(super) fn ahead_by(mut self, bytes: u64) -> Self {
         self.ahead_bytes = bytes;
         self
     }
 
-    /// The same flow of a body that plans promise to a client at these rates.
+    /// Returns the same flow of a body that plans promise to a client at these rates.
     #[must_use]
     pub fn promised(mut self, rates: Vec<Arc<PlannedRate>>) -> Self {
         self.promises = rates;
         self
     }
 
-    /// Ready when the next piece of the body may move. `left` is the number of bytes to come, if that is
-    /// known.
+    /// Ready when the next bytes of the body may move. `left` is the number of remaining bytes, if known.
     pub fn poll_permitted(&mut self, cx: &mut Context<'_>, left: Option<u64>) -> Poll<()> {
         let left = left.unwrap_or(u64::MAX);
         let has = |flow: &Self, bytes: u64| flow.permitted >= flow.moved.saturating_add(bytes.min(left));
         loop {
             let class = class_of(self.transfer.as_ref());
-            // A client's transfer waits for the next quantum while it moves the last one: at no moment may
-            // the link look as if it wanted nothing.
+            // A client's transfer asks for the next quantum while it moves the last one: the link must never
+            // seem idle.
             let (needed, wanted) = match class {
                 Class::Client => (1, self.quantum(class) / 2),
                 _ => (self.ahead_bytes.max(1), 0),
@@ -124,8 +123,8 @@ impl Flow {
                     self.wait = if pause.is_zero() {
                         self.ask(class, bytes)
                     } else {
-                        // It waits for its plan. Permitted bytes arrive meanwhile, or are not asked for
-                        // yet, and others need not wait for them.
+                        // The transfer waits for its plan. Permitted bytes arrive meanwhile, or have not been
+                        // requested yet, so others need not wait for them.
                         self.arrived(self.ahead);
                         Wait::ForRate(Box::pin(sleep(pause)), bytes)
                     };
@@ -138,7 +137,7 @@ impl Flow {
                     self.wait = self.ask(class, bytes);
                 }
                 Wait::ForRoom(ticket, asked, bytes) if asked != class => {
-                    // A client has come since: the transfer waits among those of clients.
+                    // A client now waits for the transfer: it queues again, among those of clients.
                     if let Some(went_as) = self.lane.as_ref().and_then(|lane| lane.give_up(&ticket)) {
                         self.permit((asked, went_as), bytes);
                     }
@@ -158,8 +157,8 @@ impl Flow {
         }
     }
 
-    /// Waits for permission to begin: to send a request whose answer is expected to have `expected` bytes.
-    /// A client's request begins at once.
+    /// Waits for permission to send a request whose response is expected to have `expected` bytes. A client's
+    /// request begins at once.
     pub async fn begins(&mut self, expected: Option<u64>) {
         std::future::poll_fn(|cx| {
             if class_of(self.transfer.as_ref()) == Class::Client {
@@ -171,13 +170,13 @@ impl Flow {
         .await;
     }
 
-    /// How many bytes of the next `most` may move now; at least one after
+    /// Returns how many of the next `most` bytes may move now; at least one after
     /// [`poll_permitted`](Self::poll_permitted).
     pub fn permitted(&self, most: usize) -> usize {
         self.unused().min(most as u64) as usize
     }
 
-    /// Notes that bytes have moved.
+    /// Records that bytes have moved.
     pub fn moved(&mut self, bytes: usize) {
         self.moved += bytes as u64;
         let arrived = self.ahead.min(bytes as u64);
@@ -187,7 +186,7 @@ impl Flow {
         }
     }
 
-    /// Takes permission, or begins to wait for it.
+    /// Takes permission, or starts to wait for it.
     fn ask(&mut self, class: Class, bytes: u64) -> Wait {
         let ask = Ask {
             class,
@@ -206,8 +205,7 @@ impl Flow {
         }
     }
 
-    /// Notes a permission for a transfer that asked as one of `class`, of bytes that went as those of
-    /// another.
+    /// Records permission for a transfer that asked as `class`, of bytes that were charged to `went_as`.
     fn permit(&mut self, (class, went_as): (Class, Class), bytes: u64) {
         self.permitted += bytes;
         self.went_as = went_as;
@@ -216,7 +214,7 @@ impl Flow {
         }
     }
 
-    /// Notes that bytes are no longer on their way to a transfer that no client waits for.
+    /// Records that bytes are no longer in flight to a background transfer.
     fn arrived(&mut self, bytes: u64) {
         self.ahead -= bytes;
         if let (Some(lane), Some(transfer), 1..) = (&self.lane, &self.transfer, bytes) {
@@ -247,7 +245,7 @@ impl Drop for Flow {
         if let Some(plan) = self.plan() {
             let taken = self.permitted + awaited;
             plan.give_back(taken.saturating_sub(self.moved));
-            // The next transfer of the plan waits for what this one moved beyond its permission.
+            // Charge the bytes that moved without permission to the next transfer of the plan.
             plan.take(self.moved.saturating_sub(taken));
         }
         let Some(lane) = self.lane.clone() else { return };
@@ -258,7 +256,7 @@ impl Drop for Flow {
         }
         match self.permitted.cmp(&self.moved) {
             Ordering::Greater => lane.give_back(self.went_as, self.permitted - self.moved),
-            // Its last piece was larger than what was permitted.
+            // The last frame was larger than permitted.
             Ordering::Less => lane.pay(class_of(self.transfer.as_ref()), self.moved - self.permitted),
             Ordering::Equal => {}
         }

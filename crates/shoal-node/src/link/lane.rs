@@ -1,4 +1,4 @@
-//! One direction of the link: transfers wait here until the meter lets them go on.
+//! One direction of the link, where transfers wait for permission of the meter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use tokio::time::Instant;
 use super::figures::{ClassFigures, LaneFigures};
 use super::since;
 
-/// The dispatcher looks again after this time at the latest: the bandwidth may have grown meanwhile.
+/// Longest sleep of the dispatcher, because the bandwidth may have grown meanwhile.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 
-/// The time from a client's first byte until its bytes come at full speed.
+/// Time from a client's first byte until its bytes arrive at full speed.
 const CLIENT_BEGINS: Duration = Duration::from_millis(2);
 
 /// One direction of the link.
@@ -28,7 +28,7 @@ pub(super) struct Lane {
     state: Mutex<State>,
     /// [`Meter::quantum`] of each class, in bytes.
     quanta: [AtomicU64; Class::ALL.len()],
-    /// The dispatcher has to look earlier than it meant to.
+    /// Wakes the dispatcher earlier than planned.
     looks_earlier: Notify,
     counts: [Counts; Class::ALL.len()],
 }
@@ -37,24 +37,24 @@ pub(super) struct Lane {
 struct State {
     meter: Meter<Arc<Ticket>>,
     answer_time: AnswerTime,
-    /// When the task that lets waiting transfers go on looks next; `None` while there is none.
+    /// When the dispatcher task wakes next; `None` if there is no such task.
     looks_at: Option<Duration>,
 }
 
-/// A transfer that waits.
+/// A waiting transfer.
 #[derive(Debug, Default)]
 pub(super) struct Ticket {
-    /// Changes only under the lock of the lane.
+    /// Changes only under the lane's lock.
     state: AtomicU8,
     waker: AtomicWaker,
 }
 
 /// The states of a ticket; 0 while it waits.
 const GIVEN_UP: u8 = 1;
-/// From this one on, by the number of the class that its bytes went as.
+/// A granted ticket has this value plus the number of the class that its bytes were charged to.
 const GRANTED: u8 = 2;
 
-/// The class that the bytes of a ticket went as, if they were permitted.
+/// Returns the class that a granted ticket's bytes were charged to.
 fn granted(state: u8) -> Option<Class> {
     let number = state.checked_sub(GRANTED)?;
     Class::ALL.get(usize::from(number)).copied()
@@ -68,7 +68,7 @@ struct Counts {
 }
 
 impl Ticket {
-    /// Ready when the transfer may go on, with the class that its bytes went as.
+    /// Ready when the transfer may continue, with the class that its bytes were charged to.
     pub(super) fn poll_granted(&self, cx: &Context<'_>) -> Poll<Class> {
         self.waker.register(cx.waker());
         let granted = granted(self.state.load(Ordering::Acquire));
@@ -99,16 +99,16 @@ impl Lane {
         Arc::new(lane)
     }
 
-    /// The bytes that a transfer should ask for at a time, at most.
+    /// Returns the maximum number of bytes to ask for at a time.
     pub(super) fn quantum(&self, class: Class) -> u64 {
         self.quanta[class as usize].load(Ordering::Relaxed)
     }
 
-    /// Takes permission if it can be had at once, and returns the class that the bytes went as.
+    /// Takes permission if it is available at once. Returns the class that the bytes were charged to.
     ///
     /// # Errors
     ///
-    /// A ticket that waits for permission.
+    /// Returns a ticket that waits for permission.
     pub(super) fn take(self: &Arc<Self>, ask: Ask) -> Result<Class, Arc<Ticket>> {
         let now = since(self.began);
         let mut state = self.state.lock();
@@ -122,20 +122,19 @@ impl Lane {
         Err(ticket)
     }
 
-    /// Gives back permission that was not used, of bytes that went as those of a class.
+    /// Returns unused permission for bytes that were charged to a class.
     pub(super) fn give_back(&self, class: Class, bytes: u64) {
         let now = since(self.began);
         self.state.lock().meter.give_back(class, bytes, now);
     }
 
-    /// Pays for bytes that moved beyond the permission for them.
+    /// Charges bytes that have moved without permission.
     pub(super) fn pay(&self, class: Class, bytes: u64) {
         let now = since(self.began);
         self.state.lock().meter.pay(class, bytes, now);
     }
 
-    /// Notes that bytes which were permitted to a transfer that no client waited for, as one of `class`, are
-    /// no longer on their way.
+    /// Records that bytes permitted to a background transfer of `class` are no longer in flight.
     pub(super) fn arrived(self: &Arc<Self>, class: Class, bytes: u64) {
         let mut state = self.state.lock();
         if state.meter.arrived(class, bytes) {
@@ -144,7 +143,7 @@ impl Lane {
         }
     }
 
-    /// Notes that a client's request is on its way to the lake.
+    /// Records that a client's request has been sent to the lake.
     pub(super) fn expect_client(&self) {
         let now = since(self.began);
         let mut state = self.state.lock();
@@ -152,7 +151,7 @@ impl Lane {
         state.meter.expect_client(within, now);
     }
 
-    /// Notes that the lake answered a request after this time.
+    /// Records that the lake answered a request after `took`.
     pub(super) fn answered(&self, took: Duration) {
         let now = since(self.began);
         let mut state = self.state.lock();
@@ -160,7 +159,7 @@ impl Lane {
         self.bound_ahead(&mut state);
     }
 
-    /// Bounds the bytes on their way to transfers that no client waits for.
+    /// Limits the bytes in flight to background transfers.
     fn bound_ahead(&self, state: &mut State) {
         if self.direction == Direction::Down {
             let bytes = ahead_bytes(state.meter.bandwidth(), state.answer_time.floor());
@@ -168,13 +167,13 @@ impl Lane {
         }
     }
 
-    /// Gives a ticket up. If its permission had come already, returns the class that its bytes went as.
+    /// Cancels a ticket. If it had been granted, returns the class that its bytes were charged to.
     pub(super) fn give_up(&self, ticket: &Ticket) -> Option<Class> {
         let _state = self.state.lock();
         granted(ticket.state.swap(GIVEN_UP, Ordering::AcqRel))
     }
 
-    /// Counts bytes that were moved.
+    /// Counts bytes that have moved.
     pub(super) fn moved(&self, class: Class, bytes: u64) {
         self.counts[class as usize]
             .bytes
@@ -225,7 +224,7 @@ impl Lane {
         }
     }
 
-    /// Has a task look after the transfers that wait for room, as soon as one of them may go.
+    /// Ensures that a dispatcher task runs while transfers wait for room, and wakes in time for the next one.
     fn keep_dispatching(self: &Arc<Self>, state: &mut State) {
         let Some(next_at) = state.meter.next_at() else {
             return;
@@ -238,7 +237,7 @@ impl Lane {
         state.looks_at = Some(next_at);
     }
 
-    /// Lets transfers go on until none waits for room.
+    /// Grants permission to waiting transfers until none waits for room.
     async fn dispatch(self: Arc<Self>) {
         loop {
             let pause = {
@@ -257,7 +256,7 @@ impl Lane {
         }
     }
 
-    /// Lets the transfers go on that the meter permits now. Returns the time.
+    /// Grants permission to the transfers that the meter admits now. Returns the time.
     fn let_go(&self, state: &mut State) -> Duration {
         let now = since(self.began);
         while let Some(granted) = state.meter.next(now, |ticket| ticket.is_wanted()) {

@@ -1,9 +1,10 @@
-//! The link to the lake, metered: which transfer may move its next bytes, and the share of this node.
+//! The metered link to the lake: decides which transfer may move its next bytes, and what the share of this
+//! node is.
 //!
-//! [`shoal_policy::link`] decides; this module carries the decisions out. A [`Transfer`] says what a request
-//! to the lake is for, a [`Flow`] paces one body, a [`Lane`] is one direction of the link, [`Sharing`]
-//! follows the demands of other nodes, and [`Promises`] says which reads of clients have a rate of a plan. A
-//! node without `[lake] bandwidth` has no link: nothing here runs.
+//! [`shoal_policy::link`] has the policy; this module implements it. A [`Transfer`] has the purpose of a
+//! request to the lake, a [`Flow`] paces one body, a [`Lane`] is one direction of the link, [`Sharing`]
+//! tracks the demands of other nodes, and [`Promises`] holds the rates that plans promise to clients' reads.
+//! A node without `[lake] bandwidth` has no link: none of this runs.
 
 mod config;
 mod figures;
@@ -33,33 +34,33 @@ pub use self::transfer::{Purpose, Transfer};
 use self::lane::Lane;
 use crate::clock;
 
-/// The receive window of a transfer that no client waits for, as a time at the bandwidth of the link. It
-/// bounds the bytes that the system has received and the node has not read. These bytes go before a client's.
-/// With a larger window one transfer is faster over a long distance.
+/// The receive window of a background transfer, as a time at the link's bandwidth. It limits the bytes that
+/// the kernel has received and the node has not read, which precede a client's bytes. A larger window would
+/// make a single transfer over a long distance faster.
 const WINDOW_TIME: Duration = Duration::from_millis(1);
 
-/// The bounds of such a window.
+/// Minimum and maximum of such a window.
 const WINDOW_BYTES_MIN: u64 = 32 << 10;
 const WINDOW_BYTES_MAX: u64 = 1 << 20;
 
 /// The link between this node and the lake.
 #[derive(Debug)]
 pub struct Link {
-    /// Bytes a second in each direction: of this node, or of all nodes together.
+    /// Bandwidth of each direction in bytes per second, of this node or of all nodes together.
     bandwidth: AtomicU64,
     scope: BandwidthScope,
-    /// It is that of connections, so it does not follow the share of the node: a flow that paid for less than
-    /// the system may receive would let the rest come unpaid.
+    /// Fixed when connections are opened, so it does not follow the node's share: if a flow paid for less
+    /// than the kernel may receive, the rest would not be charged.
     window_bytes: u64,
     lanes: [Arc<Lane>; 2],
-    /// The sum of the rates that plans reserve, in bytes a second.
+    /// The sum of the rates that plans reserve, in bytes per second.
     reserved: AtomicU64,
     /// The number of nodes that share the bandwidth, for operators.
     nodes: AtomicU64,
 }
 
 impl Link {
-    /// A link of `bandwidth` in each direction, all of it for this node at first.
+    /// Creates a link of `bandwidth` in each direction. At first, this node has all of it.
     pub fn new(bandwidth: Bandwidth, scope: BandwidthScope) -> Arc<Self> {
         let bytes = bandwidth.bytes_per_second;
         let began = clock::runtime_instant();
@@ -73,22 +74,23 @@ impl Link {
         })
     }
 
-    /// Bytes a second in each direction, as configured.
+    /// Returns the configured bandwidth of each direction, in bytes per second.
     pub fn bandwidth(&self) -> u64 {
         self.bandwidth.load(Ordering::Relaxed)
     }
 
-    /// Whether each node has this bandwidth, or all nodes share it.
+    /// Returns the scope of the bandwidth.
     pub fn scope(&self) -> BandwidthScope {
         self.scope
     }
 
-    /// The receive window of a connection for transfers that no client waits for, in bytes.
+    /// Returns the receive window of a connection for background transfers, in bytes.
     pub fn window_bytes(&self) -> u64 {
         self.window_bytes
     }
 
-    /// Changes the bandwidth. If nodes share it, the share of this node follows with the next news.
+    /// Changes the bandwidth. If nodes share it, this node's share is updated with the next exchange of
+    /// demands.
     pub fn set_bandwidth(&self, bandwidth: Bandwidth) {
         let bytes = bandwidth.bytes_per_second;
         self.bandwidth.store(bytes, Ordering::Relaxed);
@@ -97,28 +99,28 @@ impl Link {
         }
     }
 
-    /// Notes that a client's request begins to use a direction.
+    /// Records that a client's request starts to use a direction.
     pub fn expect_client(&self, direction: Direction) {
         self.lane(direction).expect_client();
     }
 
-    /// Notes that the lake answered a read after this time.
+    /// Records that the lake answered a read after `took`.
     pub fn answered(&self, took: Duration) {
         self.lane(Direction::Down).answered(took);
     }
 
-    /// Paces the body of a response.
+    /// Returns the pacing of a response body.
     pub fn down(self: &Arc<Self>, transfer: Option<Transfer>, payer: Payer) -> Flow {
         let lane = Arc::clone(self.lane(Direction::Down));
         Flow::new(Some(lane), transfer, payer).ahead_by(self.window_bytes)
     }
 
-    /// Paces the body of a request.
+    /// Returns the pacing of a request body.
     pub fn up(self: &Arc<Self>, transfer: Option<Transfer>, payer: Payer) -> Flow {
         Flow::new(Some(Arc::clone(self.lane(Direction::Up))), transfer, payer)
     }
 
-    /// State and counters of the link, for operators.
+    /// Returns the state and counters of the link, for operators.
     pub fn figures(&self) -> LinkFigures {
         LinkFigures {
             bandwidth: self.bandwidth(),
@@ -128,7 +130,7 @@ impl Link {
         }
     }
 
-    /// Rates that this node would use in each direction, if it had room; see
+    /// Returns the rates that this node would use in each direction if it had room; see
     /// [`shoal_policy::link::Meter::demand`].
     fn demands(&self, equal_part: u64) -> [Demand; 2] {
         Direction::ALL.map(|direction| self.lane(direction).demand(equal_part))
@@ -144,7 +146,7 @@ impl Link {
         self.nodes.store(nodes as u64, Ordering::Relaxed);
     }
 
-    /// Adds to the bandwidth from the lake that plans reserve, in bytes a second.
+    /// Adds a rate that a plan reserves for reads from the lake, in bytes per second.
     fn reserve(&self, rate: u64) {
         let before = self.reserved.fetch_add(rate, Ordering::Relaxed);
         self.lane(Direction::Down)
@@ -167,12 +169,12 @@ fn window_bytes(bandwidth: u64) -> u64 {
     (bytes as u64).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
 }
 
-/// The time since `began`, which the policies count.
+/// Returns the time since `began`, in the form that the policies take.
 fn since(began: Instant) -> Duration {
     clock::runtime_instant().saturating_duration_since(began)
 }
 
-/// The class of a transfer; that of clients without one.
+/// Returns the class of a transfer; a request without a transfer is a client's.
 fn class_of(transfer: Option<&Transfer>) -> Class {
     transfer.map_or(Class::Client, Transfer::class)
 }

@@ -10,24 +10,24 @@ use tokio::time::Instant;
 use super::{Link, since};
 use crate::clock;
 
-/// A plan may move the bytes of this time at once.
+/// Burst of a planned rate, as a time at that rate.
 const BURST_TIME: Duration = Duration::from_millis(10);
 
-/// Clients may use the unused part of a promised rate for this time: a client that waits in a queue must not
-/// lose it meanwhile.
+/// How long clients may still use the unused part of a promised rate: a client that waits in a queue must not
+/// lose it.
 const PROMISE_TIME: Duration = Duration::from_secs(1);
 
-/// The least burst in bytes, whatever the rate.
+/// Minimum burst in bytes, for any rate.
 const BURST_BYTES_MIN: u64 = 64 << 10;
 
-/// A plan's rate: all transfers that share it move no more than it says, however many they are, and from
-/// wherever their bytes come.
+/// The rate of a plan. All transfers that share it move no more than that together, regardless of their
+/// number and sources.
 ///
-/// A part of the rate may be reserved. Clients leave that part of the link to planned transfers, as long as
-/// this lasts and planned transfers want it.
+/// A part of the rate may be reserved. Clients leave that part of the link to planned transfers while this
+/// value exists and planned transfers use it.
 #[derive(Debug)]
 pub struct PlannedRate {
-    /// `None` if another node keeps the rate.
+    /// `None` if another node enforces the rate.
     bucket: Option<Mutex<Bucket>>,
     began: Instant,
     /// The link of which a part is reserved.
@@ -35,14 +35,14 @@ pub struct PlannedRate {
 }
 
 impl PlannedRate {
-    /// A rate of `rate` bytes a second, of which `reserved` go before clients on `link`. A node without a
-    /// link reserves nothing.
+    /// Creates a rate of `rate` bytes per second, of which `reserved` take precedence over clients on `link`.
+    /// A node without a link reserves nothing.
     pub fn new(link: Option<&Arc<Link>>, rate: u64, reserved: u64) -> Arc<Self> {
         Self::with_burst(link, (rate, reserved), BURST_TIME)
     }
 
-    /// A rate of `rate` bytes a second that a plan promises to reads of clients, all of which goes before
-    /// other clients on `link`. Those reads may be faster.
+    /// Creates a rate of `rate` bytes per second that a plan promises to clients' reads, and all of which
+    /// takes precedence over other clients on `link`. Those reads may be faster.
     pub fn promised(link: Option<&Arc<Link>>, rate: u64) -> Arc<Self> {
         Self::with_burst(link, (rate, rate), PROMISE_TIME)
     }
@@ -63,7 +63,7 @@ impl PlannedRate {
         })
     }
 
-    /// The rate of a transfer that another node paces.
+    /// Creates the rate of a transfer that another node paces.
     pub fn kept_elsewhere() -> Arc<Self> {
         Arc::new(Self {
             bucket: None,
@@ -72,7 +72,7 @@ impl PlannedRate {
         })
     }
 
-    /// Takes the right to move `bytes`. Returns how long to wait before they may move.
+    /// Takes permission to move `bytes`. Returns how long to wait before they may move.
     pub(super) fn take(&self, bytes: u64) -> Duration {
         let Some(bucket) = &self.bucket else {
             return Duration::ZERO;
@@ -81,13 +81,13 @@ impl PlannedRate {
         bucket.take_and_wait(bytes, since(self.began))
     }
 
-    /// Takes the right to move `bytes` if there is any. The next one has to wait until they are paid for.
+    /// Takes permission to move `bytes` if any is left. The next transfer must wait until they are paid for.
     pub(super) fn take_if_there(&self, bytes: u64) -> bool {
         let bucket = self.bucket.as_ref();
         bucket.is_some_and(|bucket| bucket.lock().take_if_there(bytes, since(self.began)))
     }
 
-    /// Gives back a right that was not used.
+    /// Returns unused permission.
     pub(super) fn give_back(&self, bytes: u64) {
         if let Some(bucket) = &self.bucket {
             bucket.lock().give_back(bytes);

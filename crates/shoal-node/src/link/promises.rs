@@ -12,20 +12,20 @@ use tokio::time::Instant;
 use super::{Link, PlannedRate};
 use crate::clock;
 
-/// The most promises at a time.
+/// Maximum number of promises.
 const PROMISES_MAX: usize = 1024;
 
-/// The most objects that all promises together are about.
+/// Maximum number of objects in all promises together.
 const OBJECTS_MAX: usize = 1 << 18;
 
-/// The longest time for which a promise is given.
+/// Maximum duration of a promise.
 const LIFE_MAX: Duration = Duration::from_mins(1);
 
-/// Which reads have a rate of their own. Promises end by themselves, unless they are given again.
+/// The reads that have a promised rate. Promises expire unless they are renewed.
 #[derive(Debug, Default)]
 pub struct Promises {
     list: Mutex<Vec<Promise>>,
-    /// Whether there is any. Without one a request costs no more than a look at this.
+    /// True if there is any promise. Otherwise a request only costs a load of this.
     has_any: AtomicBool,
 }
 
@@ -38,17 +38,17 @@ struct Promise {
     objects: HashSet<ObjectId>,
 }
 
-/// A node has given as many promises as it may.
+/// A node has reached the limit of promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyPromises;
 
 impl Promises {
-    /// Promises a rate to all reads of `objects` together, for `life` from now on. A promise that is given
-    /// again lasts for longer, and is about these objects as well; one of another rate replaces it.
+    /// Promises a rate to all reads of `objects` together, for `life` from now on. Renewing a promise extends
+    /// it and adds these objects; if the rate differs, the promise is replaced.
     ///
     /// # Errors
     ///
-    /// Fails if there are too many promises, or if they are about too many objects.
+    /// There are too many promises, or too many objects in them.
     pub fn give(
         &self,
         link: &Arc<Link>,
@@ -88,12 +88,12 @@ impl Promises {
         self.list.lock().retain(|promise| promise.id != id);
     }
 
-    /// Whether any promise may hold.
+    /// Returns true if any promise may be valid.
     pub fn has_any(&self) -> bool {
         self.has_any.load(Ordering::Relaxed)
     }
 
-    /// The rates that are promised to reads of an object.
+    /// Returns the rates that are promised to reads of an object.
     pub fn of(&self, object: ObjectId) -> Vec<Arc<PlannedRate>> {
         let now = clock::runtime_instant();
         let mut list = self.list.lock();

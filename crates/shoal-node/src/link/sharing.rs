@@ -1,11 +1,11 @@
-//! The share of this node of a bandwidth that belongs to the cluster.
+//! This node's share of a bandwidth that belongs to the cluster.
 //!
 //! ```text
 //! | mark 1 | version 1 | length 1 | name | sequence 8 | per direction: demands 5 x 8 |
 //! ```
 //!
-//! Each node tells the others its demand each second, and at once when it rises, in a datagram with a proof
-//! like those of gossip. [`shoal_policy::link::News`] says what follows.
+//! Each node sends its demand to the others every second, and at once when it rises, in a datagram that is
+//! authenticated like those of gossip. [`shoal_policy::link::News`] computes the shares.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,31 +19,31 @@ use tokio::time::Instant;
 use super::{BandwidthScope, Link, since};
 use crate::clock;
 
-/// No gossip and no digest of settings begins with this byte.
+/// No gossip message and no digest of settings begins with this byte.
 const MARK: u8 = 0xA6;
 const VERSION: u8 = 1;
 const NEEDS: usize = 5;
 /// The sequence and the demands of both directions.
 const BODY_BYTES: usize = 8 + 2 * NEEDS * 8;
 
-/// How often demands are looked at.
+/// Interval between two evaluations of the demands.
 pub const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Follows the demands of the nodes that share a bandwidth.
+/// Tracks the demands of the nodes that share a bandwidth.
 #[derive(Debug)]
 pub struct Sharing {
     link: Arc<Link>,
     name: String,
     began: Instant,
-    /// Higher than in any earlier life of the node.
+    /// Greater than in any earlier life of the node.
     sequence: AtomicU64,
-    /// From the lake, and to it.
+    /// For reads from the lake, and for writes to it.
     news: Mutex<[News; 2]>,
 }
 
 impl Sharing {
-    /// Begins to share the bandwidth of `link` as the node of this name. `generation` is larger than in
-    /// earlier lives of the node. `None` if the bandwidth is this node's alone.
+    /// Starts to share the bandwidth of `link` as the node `name`. `generation` must be greater than in
+    /// earlier lives of the node. Returns `None` if this node does not share its bandwidth.
     pub fn of(link: Option<&Arc<Link>>, (name, me): (&str, NodeId), generation: u64) -> Option<Self> {
         let link = link.filter(|link| link.scope() == BandwidthScope::Cluster)?;
         let news = || News::new(me, link.bandwidth());
@@ -56,7 +56,7 @@ impl Sharing {
         })
     }
 
-    /// Takes over the living nodes.
+    /// Sets the living nodes.
     pub fn set_nodes(&self, nodes: &[NodeId]) {
         let mut news = self.news.lock();
         for news in &mut *news {
@@ -67,8 +67,8 @@ impl Sharing {
         self.take_share();
     }
 
-    /// Takes the share that follows from what is known now. Returns a message to all other nodes if they
-    /// should be told of a demand.
+    /// Updates this node's share from the demands known now. Returns a message for all other nodes if a
+    /// demand is to be sent.
     #[must_use]
     pub fn look(&self) -> Option<Vec<u8>> {
         let now = since(self.began);
@@ -90,12 +90,12 @@ impl Sharing {
         should_tell.then(|| self.encode(&demands))
     }
 
-    /// Whether a message of another node tells a demand.
+    /// Returns true if a message of another node contains demands.
     pub fn is_in(message: &[u8]) -> bool {
         message.first() == Some(&MARK)
     }
 
-    /// Takes in a message of another node. Returns whether it could be understood.
+    /// Processes a message of another node. Returns true if it could be decoded.
     pub fn hear(&self, message: &[u8], id_of: impl Fn(&str) -> NodeId) -> bool {
         let Some((name, sequence, demands)) = decode(message) else {
             return false;
@@ -113,8 +113,7 @@ impl Sharing {
         true
     }
 
-    /// Takes the share that follows from what is known now. The next look tells the others a demand that has
-    /// risen.
+    /// Updates this node's share from the demands known now. If a demand has risen, the next look sends it.
     fn take_share(&self) {
         let now = since(self.began);
         let news = self.news.lock();
@@ -138,7 +137,7 @@ impl Sharing {
     }
 }
 
-/// The sender's name, the sequence, and the demands in both directions.
+/// Returns the sender's name, the sequence, and the demands in both directions.
 fn decode(message: &[u8]) -> Option<(&str, u64, [Demand; 2])> {
     let (&[mark, version, length], rest) = message.split_first_chunk()?;
     let (name, body) = rest.split_at_checked(length.into())?;

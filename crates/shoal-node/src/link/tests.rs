@@ -20,7 +20,7 @@ fn link(bytes_per_second: u64) -> Arc<Link> {
     Link::new(Bandwidth { bytes_per_second }, BandwidthScope::Node)
 }
 
-/// Moves a whole body in pieces as large as a read from a socket.
+/// Moves a whole body in frames as large as a read from a socket.
 async fn moves(flow: Flow, bytes: u64) {
     moves_in_pieces(flow, bytes, 64 << 10).await;
 }
@@ -36,7 +36,7 @@ async fn moves_in_pieces(mut flow: Flow, bytes: u64, piece: u64) {
     }
 }
 
-/// The time that a future takes.
+/// Returns the time that a future takes.
 async fn time_of(work: impl Future<Output = ()>) -> Duration {
     let began = clock::runtime_instant();
     work.await;
@@ -95,7 +95,7 @@ async fn a_client_is_as_fast_beside_prefetch_as_alone() {
         .collect();
     tokio::time::sleep(Duration::from_millis(500)).await;
     let beside = time_of(moves(link.down(None, SOMEONE), 20 * MB)).await;
-    // Alone the client also had the burst that the link had saved.
+    // Alone, the client also used the burst that the link had saved.
     assert!(
         beside < alone + Duration::from_millis(10),
         "{beside:?} instead of {alone:?}"
@@ -106,7 +106,7 @@ async fn a_client_is_as_fast_beside_prefetch_as_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_read_has_the_rate_that_a_plan_promises_it_beside_other_clients() {
     let link = link(100 * MB);
-    // Of an identity that reads with many connections.
+    // Reads of one identity over many connections.
     let others: Vec<_> = (0..15)
         .map(|_| tokio::spawn(moves(link.down(None, SOMEONE), 1_000 * MB)))
         .collect();
@@ -114,7 +114,7 @@ async fn a_read_has_the_rate_that_a_plan_promises_it_beside_other_clients() {
     let turn = time_of(moves(link.down(None, SOMEONE), 5 * MB)).await;
     assert!(turn > Duration::from_millis(700), "{turn:?}");
     let rate = PlannedRate::promised(Some(&link), 40 * MB);
-    // Both bodies of a job have it together.
+    // Both bodies of a job share the rate.
     let read = |link: &Arc<Link>| {
         moves(
             link.down(None, SOMEONE).promised(vec![Arc::clone(&rate)]),
@@ -189,7 +189,7 @@ async fn few_transfers_that_no_client_waits_for_are_on_their_way_at_a_time() {
     assert!((2..=4).contains(&few), "{few}, and the link has room for all");
     let took = time_of(client).await;
     assert!(took < Duration::from_millis(45), "{took:?}");
-    // One that is given up lets another begin.
+    // If one is cancelled, another may begin.
     let [first, ..] = &waiting[..] else { unreachable!() };
     first.abort();
     begun.acquire_many(few as u32 + 1).await.unwrap().forget();

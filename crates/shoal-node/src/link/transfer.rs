@@ -1,4 +1,4 @@
-//! Purposes of requests to the lake, and the transfers that no client waits for.
+//! Purposes of requests to the lake, and background transfers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use shoal_policy::link::Class;
 
 use super::PlannedRate;
 
-/// Purpose for which blocks are read.
+/// The purpose of reading blocks.
 #[derive(Clone, Debug, Default)]
 pub enum Purpose {
-    /// A client waits for them.
+    /// A client waits for the blocks.
     #[default]
     Client,
-    /// A plan wants them here, at its rate.
+    /// A plan needs the blocks on this node, at its rate.
     Planned(Arc<PlannedRate>),
-    /// A client will probably want them.
+    /// A client will probably need the blocks.
     Prefetch,
-    /// They are on their way to the lake.
+    /// The blocks are being flushed to the lake.
     Cleaning,
 }
 
 impl Purpose {
-    /// The class of its transfers.
+    /// Returns the class of transfers for this purpose.
     pub fn class(&self) -> Class {
         match self {
             Self::Client => Class::Client,
@@ -35,7 +35,7 @@ impl Purpose {
         }
     }
 
-    /// The purpose that another node names by the word of its class. That node itself keeps a plan's rate.
+    /// Returns the purpose for the word of a class that another node sends. That node enforces a plan's rate.
     pub fn of_word(word: &str) -> Option<Self> {
         Some(match Class::of_word(word)? {
             Class::Client => Self::Client,
@@ -45,7 +45,7 @@ impl Purpose {
         })
     }
 
-    /// A transfer for this purpose; `None` for a client's, which is what requests are by default.
+    /// Returns a transfer for this purpose, or `None` for a client's, which is the default for requests.
     pub fn transfer(&self) -> Option<Transfer> {
         let plan = match self {
             Self::Client => return None,
@@ -61,7 +61,7 @@ impl Purpose {
     }
 }
 
-/// A transfer that no client waited for when it began. All requests that it takes share it.
+/// A transfer that no client waited for when it began. All requests for it share this value.
 #[derive(Clone)]
 pub struct Transfer(Arc<Inner>);
 
@@ -69,12 +69,12 @@ struct Inner {
     class: Class,
     plan: Option<Arc<PlannedRate>>,
     is_hurried: AtomicBool,
-    /// Tasks to wake when a client comes.
+    /// Tasks to wake when a client starts to wait.
     waiting: Mutex<Vec<Waker>>,
 }
 
 impl Transfer {
-    /// Its class now.
+    /// Returns the current class.
     pub fn class(&self) -> Class {
         if self.is_hurried() {
             Class::Client
@@ -83,12 +83,12 @@ impl Transfer {
         }
     }
 
-    /// Its class until a client waits for it.
+    /// Returns the class before a client started to wait for it.
     pub(super) fn began_as(&self) -> Class {
         self.0.class
     }
 
-    /// A client waits for it from now on: it goes on as a client's.
+    /// Raises the transfer to the class of clients, because a client now waits for it.
     pub fn hurry(&self) {
         if !self.0.is_hurried.swap(true, Ordering::SeqCst) {
             let waiting = std::mem::take(&mut *self.0.waiting.lock());
@@ -96,12 +96,12 @@ impl Transfer {
         }
     }
 
-    /// Whether a client waits for it.
+    /// Returns true if a client waits for the transfer.
     pub fn is_hurried(&self) -> bool {
         self.0.is_hurried.load(Ordering::SeqCst)
     }
 
-    /// Waits until a client waits for it.
+    /// Waits until a client waits for the transfer.
     pub async fn hurried(&self) {
         std::future::poll_fn(|cx| {
             self.wake_when_hurried(cx);
@@ -114,12 +114,12 @@ impl Transfer {
         .await;
     }
 
-    /// The rate that it keeps until a client waits for it.
+    /// Returns the rate that the transfer must keep, unless a client waits for it.
     pub(super) fn plan(&self) -> Option<&Arc<PlannedRate>> {
         self.0.plan.as_ref().filter(|_| !self.is_hurried())
     }
 
-    /// Wakes the task when a client comes. The caller checks afterwards if one has come.
+    /// Wakes the task when a client starts to wait. The caller must check afterwards if one already does.
     pub(super) fn wake_when_hurried(&self, cx: &Context<'_>) {
         let mut waiting = self.0.waiting.lock();
         if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {

@@ -1,4 +1,4 @@
-//! Turns at the processor, given and taken by tasks.
+//! Tasks that take turns at the processor.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Semaphore, mpsc};
@@ -42,7 +42,7 @@ async fn a_task_of_one_payer_goes_ahead_of_a_thousand_of_another() {
     assert_eq!(processor.state.lock().running, 0);
 }
 
-/// Works for a while whenever it is polled, is ready again at once, and counts its polls.
+/// Does some work on every poll, is ready again at once, and counts its polls.
 async fn always_ready(polls: Arc<AtomicU64>) {
     std::future::poll_fn(|cx| {
         polls.fetch_add(1, Ordering::Relaxed);
