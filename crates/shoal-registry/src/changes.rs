@@ -1,8 +1,8 @@
-//! Changes at the lake that this node has begun, and how each of them ends for certain.
+//! The changes at the lake that this node has begun, and their definite ends.
 //!
-//! A change ends as *done* or *refused* when the lake has answered. If the answer does not come, or the node
-//! drops the change, then the lake may still carry it out for a while: the *fence*. Only after that does the
-//! node give the change up, and the name is free for the next one.
+//! A change ends as *done* or *refused* when the lake has answered. If there is no response, or the node
+//! drops the change, the lake may still carry it out within the *fence*. Only after that does the node give
+//! the change up, and the name is free for the next one.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::session::{Session, new_id};
 /// How long a change waits for another one of the same name.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The pause between two looks at a name that is busy.
+/// Pause between two reads of the entry of a busy name.
 const LOOK_PAUSE: Duration = Duration::from_millis(30);
 
-/// The pause before the registry is told again how a change ended.
+/// Pause before the end of a change is reported to the registry again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// The pause between two looks at whether the node may still send.
+/// Pause between two checks that the node may still send.
 const PERMIT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Begins changes at the lake, for one node.
+/// Begins changes at the lake on behalf of one node.
 #[derive(Debug)]
 pub struct Changes {
     names: Names,
@@ -38,8 +38,8 @@ pub struct Changes {
     under_way: Mutex<HashSet<Ulid>>,
 }
 
-/// A change at the lake that has begun. No other node changes the name at the lake until it ends. Dropped,
-/// its outcome counts as unknown.
+/// A change at the lake that has begun. No other node changes the name at the lake until it ends. If this is
+/// dropped, its outcome counts as unknown.
 #[derive(Debug)]
 #[must_use]
 pub struct LakeChange {
@@ -49,7 +49,7 @@ pub struct LakeChange {
 }
 
 impl Changes {
-    /// Begins changes while `session` lasts.
+    /// Creates changes that may begin while `session` lasts.
     pub fn new(names: Names, session: Arc<Session>) -> Self {
         Self {
             names,
@@ -58,8 +58,8 @@ impl Changes {
         }
     }
 
-    /// Begins a change of a name, whose entry may be `known` from a look not long ago. Waits some seconds for
-    /// another change to end.
+    /// Begins a change of a name. `known` is a recently read entry of the name, if there is one. Waits up to
+    /// `PATIENCE` for another change to end.
     ///
     /// # Errors
     ///
@@ -97,8 +97,8 @@ impl Changes {
         })
     }
 
-    /// Whether this node knows how the change that `token` names will end. Otherwise it began in an earlier
-    /// life, or its beginning was not known to have happened.
+    /// Returns true if this process will end the change with this `token`. Otherwise the change began in an
+    /// earlier life, or its beginning was not confirmed.
     pub fn is_under_way(&self, token: Ulid) -> bool {
         self.under_way.lock().contains(&token)
     }
@@ -107,7 +107,7 @@ impl Changes {
         self.under_way.lock().remove(&token);
     }
 
-    /// Tells the registry how a change ended until it knows.
+    /// Reports the end of a change to the registry until that succeeds.
     async fn tell(&self, begun: &BegunChange, end: End) {
         while self.end(begun, end).await.is_err() {
             sleep(RETRY_PAUSE).await;
@@ -127,18 +127,18 @@ impl Changes {
     }
 }
 
-/// How a change ends.
+/// The end of a change.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// The lake has carried it out.
+    /// The lake has carried the change out.
     Done,
-    /// The lake has refused it, or was not asked.
+    /// The lake has refused the change, or was not asked.
     Refused,
-    /// The lake may have carried it out, and no longer will.
+    /// The lake may have carried the change out, but no longer will.
     GivenUp,
 }
 
-/// The permission to send requests of one change to the lake, as long as the node's session lasts.
+/// The permission to send requests of one change to the lake, valid while the node's session lasts.
 #[derive(Clone, Debug)]
 pub struct SendPermit {
     session: Arc<Session>,
@@ -146,8 +146,8 @@ pub struct SendPermit {
 }
 
 impl SendPermit {
-    /// Returns whether the node may send now. An answer is good for the next system call, and not for bytes
-    /// that wait in a buffer of the node: the node may stand still before they leave it.
+    /// Returns true if the node may send now. The result is valid for the next system call, and not for bytes
+    /// that wait in a buffer of the node: the node may be suspended before they leave it.
     pub fn may_send(&self) -> bool {
         self.session.is_of(self.owner)
     }
@@ -166,7 +166,7 @@ impl LakeChange {
         &self.begun.name
     }
 
-    /// The permission to send the requests of this change.
+    /// Returns the permission to send the requests of this change.
     pub fn permit(&self) -> SendPermit {
         SendPermit {
             session: Arc::clone(&self.changes.session),
@@ -174,22 +174,22 @@ impl LakeChange {
         }
     }
 
-    /// The dirty object that the change is about.
+    /// Returns the id of the dirty object that the change is about.
     pub fn of(&self) -> Option<Ulid> {
         self.begun.busy.of
     }
 
-    /// Whether the node may send to the lake now, see [`SendPermit::may_send`].
+    /// Returns true if the node may send to the lake now, see [`SendPermit::may_send`].
     pub fn may_send(&self) -> bool {
         self.permit().may_send()
     }
 
-    /// Ends the change: the lake has carried it out.
+    /// Ends the change as carried out by the lake.
     ///
     /// # Errors
     ///
-    /// The registry does not know yet: the node goes on telling it. Or the session of this node ended
-    /// meanwhile, and it is not known what another node did with the dirty object.
+    /// The registry could not record the end, which the node keeps trying. Or this node's session has ended,
+    /// and another node may have done something else with the dirty object.
     pub async fn done(self) -> Result<(), ChangeError> {
         match self.over(End::Done).await? {
             Ended::Ended => Ok(()),
@@ -197,11 +197,11 @@ impl LakeChange {
         }
     }
 
-    /// Ends the change: the lake has refused it, or was not asked.
+    /// Ends the change as refused by the lake, or not sent to it.
     ///
     /// # Errors
     ///
-    /// The registry does not know yet. The node goes on telling it.
+    /// The registry could not record the end, which the node keeps trying.
     pub async fn refused(self) -> Result<(), ChangeError> {
         self.over(End::Refused).await.map(drop)
     }
@@ -209,7 +209,7 @@ impl LakeChange {
     async fn over(mut self, end: End) -> Result<Ended, ChangeError> {
         self.is_over = true;
         let (changes, begun) = (Arc::clone(&self.changes), self.begun.clone());
-        // A task of its own: a client that hangs up must not keep the registry from knowing.
+        // A separate task, so that the end is recorded even if the client disconnects.
         let told = tokio::spawn(async move {
             let told = changes.end(&begun, end).await;
             match &told {
@@ -228,7 +228,7 @@ impl Drop for LakeChange {
             return;
         }
         let (changes, begun) = (Arc::clone(&self.changes), self.begun.clone());
-        // Without a runtime the process ends, and the next life of the node gives the change up.
+        // Without a runtime, the process is ending, and the node's next life gives the change up.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 sleep(changes.names.fence()).await;
@@ -238,7 +238,7 @@ impl Drop for LakeChange {
     }
 }
 
-/// Notes that a change is under way, unless it does not begin.
+/// Records that a change is under way, and removes the record unless the change begins.
 struct UnderWay<'a> {
     changes: &'a Changes,
     token: Ulid,

@@ -1,5 +1,5 @@
-//! The dirty objects whose bytes the lake was spared: another object was written under their name, or they
-//! were removed, while they were dirty. The age at which objects go to the lake follows how old they became.
+//! Dirty objects that never had to be flushed, because they were overwritten or removed while they were
+//! dirty. The age at which objects are flushed adapts to the ages of these.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,25 +9,24 @@ use parking_lot::Mutex;
 use crate::version::{DirtyVersion, Lifetime};
 use crate::worker::age_of;
 
-/// The number of deaths that wait to be taken. Beyond it the oldest are forgotten.
+/// Maximum number of deaths that wait to be taken. When it is exceeded, the oldest are forgotten.
 const WAITING_MAX: usize = 256;
 
-/// The end of an object that was dirty.
+/// The end of an object while it was dirty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// How long the object was expected to live.
+    /// The lifetime that was expected of the object.
     pub lifetime: Lifetime,
-    /// How old it was. The clock of the node that wrote it says when it was written, that of this node when
-    /// it died.
+    /// The age of the object, from its writing, by the clock of its node, to its death, by this node's clock.
     pub age: Duration,
 }
 
-/// The deaths that this node has caused and not yet taken.
+/// The deaths that this node has caused and that were not taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct Deaths(Mutex<VecDeque<Death>>);
 
 impl Deaths {
-    /// Notes the death of an object, if there was one.
+    /// Records the death of an object, if there was one.
     pub(crate) fn note(&self, version: Option<&DirtyVersion>) {
         let Some(version) = version else { return };
         let death = Death {

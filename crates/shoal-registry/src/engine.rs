@@ -1,4 +1,4 @@
-//! A durable, linearizable map from keys to small values: what a registry needs of a store.
+//! A durable, linearizable map from keys to small values, which a registry is built on.
 //!
 //! Every engine passes the same conformance suite, `tests/engines/conformance.rs`.
 //!
@@ -16,14 +16,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
-/// The maximum number of conditions in a transaction, and of changes: what etcd takes by default.
+/// The maximum number of conditions, and of changes, in a transaction: etcd's default limit.
 pub const OPERATIONS_MAX: usize = 128;
 
-/// The maximum size of all keys and values in a transaction. etcd takes requests of 1.5 MiB by default; the
+/// The maximum size of all keys and values in a transaction. etcd accepts requests of 1.5 MiB by default; the
 /// rest is for the lengths and revisions in them.
 pub const TRANSACTION_BYTES_MAX: usize = (3 << 19) - (32 << 10);
 
-/// Orders the changes of a registry. Each transaction that changes anything has a greater revision than all
+/// Orders the changes of a registry. Each transaction that changes anything gets a greater revision than all
 /// before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
@@ -33,42 +33,42 @@ pub struct Revision(pub u64);
 pub struct Stored {
     /// The value.
     pub value: Bytes,
-    /// The last change of the key.
+    /// The revision of the key's last change.
     pub revision: Revision,
 }
 
-/// A session of a node. Keys that were put with it disappear when the session ends: when the node closes it,
-/// or stops renewing it for as long as its time to live.
+/// A session of a node. Keys that were put with it disappear when it ends: when the node closes it, or has
+/// not renewed it for its time to live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionId(pub u64);
 
-/// A part of the keys in ascending order.
+/// A range of keys in ascending order.
 #[derive(Clone, Debug)]
 pub struct Range {
-    /// The keys begin with this.
+    /// The prefix of the keys.
     pub prefix: Bytes,
-    /// The keys are greater than this; empty for all.
+    /// The keys are greater than this. Empty for no lower limit.
     pub after: Bytes,
-    /// The maximum number of keys; at least 1. An engine may return fewer although there are more.
+    /// Maximum number of keys, at least 1. An engine may return fewer although there are more.
     pub limit: usize,
-    /// The state that is read.
+    /// The state to read.
     pub at: At,
 }
 
 /// The state that a page is read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// The newest. No page is read at its revision later.
+    /// The newest state. No later page will be read at its revision.
     Newest,
-    /// The newest. If the page has more, then others may be read at its revision: an engine keeps it for half
-    /// a minute at least after the last of them.
+    /// The newest state. If there are more keys, later pages may be read at its revision: an engine keeps the
+    /// revision for at least half a minute after the last such read.
     NewestForPages,
-    /// That of an earlier page.
+    /// The state of an earlier page.
     Revision(Revision),
 }
 
 impl At {
-    /// The revision of an earlier page.
+    /// Returns the revision of an earlier page, if this is one.
     pub fn revision(self) -> Option<Revision> {
         match self {
             Self::Newest | Self::NewestForPages => None,
@@ -77,28 +77,28 @@ impl At {
     }
 }
 
-/// Some keys with their values, as they were at one revision.
+/// Some keys with their values, as of one revision.
 #[derive(Clone, Debug)]
 pub struct Page {
     /// The keys and values in ascending order of keys.
     pub entries: Vec<(Bytes, Stored)>,
-    /// Whether there are more keys behind the last one.
+    /// True if there are more keys after the last one.
     pub has_more: bool,
     /// The revision at which the page was read.
     pub revision: Revision,
 }
 
-/// Changes that happen together or not at all.
+/// Changes that are carried out atomically.
 #[derive(Clone, Debug, Default)]
 pub struct Transaction {
-    /// All of these must hold. No more than [`OPERATIONS_MAX`].
+    /// The conditions, all of which must hold. At most [`OPERATIONS_MAX`].
     pub conditions: Vec<Condition>,
-    /// No key occurs twice. No more than [`OPERATIONS_MAX`].
+    /// The changes, with distinct keys. At most [`OPERATIONS_MAX`].
     pub changes: Vec<Change>,
 }
 
 impl From<Change> for Transaction {
-    /// One change without a condition.
+    /// Creates a transaction of one change without a condition.
     fn from(change: Change) -> Self {
         Self {
             conditions: Vec::new(),
@@ -108,7 +108,7 @@ impl From<Change> for Transaction {
 }
 
 impl Transaction {
-    /// Refuses what no engine takes.
+    /// Fails if the transaction exceeds what engines accept.
     fn check(&self) -> Result<(), EngineError> {
         if self.conditions.len().max(self.changes.len()) > OPERATIONS_MAX {
             let refused = format!("a transaction has more than {OPERATIONS_MAX} conditions or changes");
@@ -126,8 +126,8 @@ impl Transaction {
         }
     }
 
-    /// A condition on a key that the transaction itself changes. As long as it still holds, the transaction
-    /// has not happened, unless the key was removed again since.
+    /// Returns a condition on a key that the transaction itself changes. While it still holds, the
+    /// transaction has not happened, unless the key has been removed again since.
     fn telling(&self) -> Option<&Condition> {
         let is_changed = |key| self.changes.iter().any(|change| change.key() == key);
         self.conditions
@@ -135,7 +135,7 @@ impl Transaction {
             .find(|condition| is_changed(&condition.key))
     }
 
-    /// The size of all keys and values.
+    /// Returns the size of all keys and values.
     fn bytes(&self) -> usize {
         let conditions = self.conditions.iter().map(|condition| condition.key.len());
         let changes = self.changes.iter().map(|change| match change {
@@ -146,12 +146,12 @@ impl Transaction {
     }
 }
 
-/// A key has not changed since a node read it.
+/// Requires that a key has not changed since a node read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// The key.
     pub key: Bytes,
-    /// The revision of the key's last change; `None` if there is no such key.
+    /// The revision of the key's last change; `None` if the key did not exist.
     pub revision: Option<Revision>,
 }
 
@@ -164,10 +164,10 @@ pub enum Change {
         key: Bytes,
         /// The value.
         value: Bytes,
-        /// The session with which the key disappears.
+        /// The session with which the key disappears, if any.
         session: Option<SessionId>,
     },
-    /// Removes a key, if it is there.
+    /// Removes a key, if it exists.
     Delete {
         /// The key.
         key: Bytes,
@@ -175,7 +175,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Sets the value of a key, which no session takes along.
+    /// Creates a change that sets the value of a key independent of any session.
     pub fn put(key: Bytes, value: Bytes) -> Self {
         Self::Put {
             key,
@@ -184,7 +184,7 @@ impl Change {
         }
     }
 
-    /// The key that changes.
+    /// Returns the key that changes.
     pub fn key(&self) -> &Bytes {
         match self {
             Self::Put { key, .. } | Self::Delete { key } => key,
@@ -195,41 +195,42 @@ impl Change {
 /// How full an engine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// The bytes that are in use.
+    /// The bytes in use.
     pub used_bytes: u64,
-    /// The most that can be in use: beyond it the engine takes nothing.
+    /// The limit, at which the engine accepts nothing more.
     pub quota_bytes: u64,
 }
 
 impl Room {
-    /// The rest that is kept for what makes room, in percent of the quota.
+    /// The reserve for what makes room, in percent of the quota.
     const RESERVE_PERCENT: u64 = 20;
-    /// The same, in bytes at least.
+    /// The minimum of that reserve, in bytes.
     const RESERVE_BYTES_MIN: u64 = 4 << 20;
 
-    /// Returns whether the rest is only for what makes room: flushes, and the ends of what has begun.
+    /// Returns true if only the reserve is left, for what makes room: flushes, and the ends of changes and
+    /// uploads.
     pub fn is_scarce(self) -> bool {
         let reserve = self.quota_bytes / 100 * Self::RESERVE_PERCENT;
         self.quota_bytes.saturating_sub(self.used_bytes) < reserve.max(Self::RESERVE_BYTES_MIN)
     }
 }
 
-/// The end of a transaction whose outcome is known.
+/// The outcome of a transaction, if it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All changes happened, at this revision, and survive any crash.
+    /// All changes were carried out at this revision, and survive any crash.
     Committed(Revision),
     /// A condition does not hold, and nothing changed.
     Conflict,
 }
 
-/// An engine could not do as it was asked.
+/// An engine could not carry out an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// Nothing changed: the engine was not reached, or has no majority.
+    /// Nothing changed: the engine was unreachable, or has no majority.
     #[error("the registry cannot be reached: {0}")]
     Unavailable(String),
-    /// The answer was lost: the transaction may have happened, or may still happen.
+    /// The response was lost: the transaction may have happened, or may still happen.
     #[error("the registry did not answer: {0}")]
     Unknown(String),
     /// Nothing changed: the engine has no room.
@@ -238,24 +239,23 @@ pub enum EngineError {
     /// The engine no longer has the revision that a [`Range`] asks for.
     #[error("the registry no longer has this revision")]
     Compacted,
-    /// The session has ended, or never was.
+    /// The session has ended or never existed.
     #[error("the session of this node has ended")]
     SessionEnded,
-    /// The engine refuses this node or its request; trying again does not help.
+    /// The engine refuses this node or its request; a retry does not help.
     #[error("the registry refuses: {0}")]
     Refused(String),
 }
 
 /// A store of small values that orders all changes.
-///
-/// All methods may be called at the same time, and each may be dropped before it ends: a transaction may
+/// All methods may be called concurrently, and each future may be dropped before it ends: a transaction may
 /// then have happened or not.
 pub trait Engine: fmt::Debug + Send + Sync {
-    /// Reads a key. The answer is at least as new as every transaction that ended before the call
+    /// Reads a key. The result is at least as new as every transaction that ended before the call
     /// (linearizable).
     fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Stored>, EngineError>>;
 
-    /// Reads keys in order. Without a revision the answer is linearizable as [`Engine::get`] is.
+    /// Reads keys in order. Without a revision, this is linearizable like [`Engine::get`].
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, EngineError>>;
 
     /// Counts the keys that begin with `prefix`. Linearizable.
@@ -264,21 +264,21 @@ pub trait Engine: fmt::Debug + Send + Sync {
     /// Carries out the changes if all conditions hold.
     fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, EngineError>>;
 
-    /// How full the engine is.
+    /// Returns how full the engine is.
     fn room(&self) -> BoxFuture<'_, Result<Room, EngineError>>;
 
-    /// Opens a session that ends when it is not renewed for `time_to_live`. An engine may round up to
+    /// Opens a session that ends when it has not been renewed for `time_to_live`. An engine may round up to
     /// seconds.
     fn open_session(&self, time_to_live: Duration) -> BoxFuture<'_, Result<SessionId, EngineError>>;
 
-    /// Renews a session: it lasts for its whole time to live from now on.
+    /// Renews a session, for its whole time to live from now on.
     fn renew_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>>;
 
     /// Ends a session, and removes its keys.
     fn close_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>>;
 }
 
-/// The least key above all that begin with `prefix`; `None` if there is none.
+/// Returns the least key that is greater than all keys with `prefix`, or `None` if there is none.
 fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut end = prefix[..=last].to_vec();

@@ -1,27 +1,27 @@
-//! The states of one name, and the changes between them.
+//! The states of one name, and the transitions between them.
 //!
-//! An entry says which dirty object a name means, and which change of the name is on its way to the lake: at
-//! most one at a time. Every function here is pure. A node reads an entry, computes the next one, and commits
-//! it on the condition that the entry has not changed; if it has, the node starts anew.
+//! An entry records the dirty object under a name, and the change of the name that is in flight to the lake:
+//! at most one at a time. Every function here is pure. A node reads an entry, computes the next one, and
+//! commits it on condition that the entry has not changed; if it has, the node starts over.
 
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
-/// A node in one of its lives: a node that restarts is another owner.
+/// A node in one of its lives. A node that restarts is another owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Owner {
     /// The id of the node.
     pub node: u64,
-    /// Names the life.
+    /// The id of the life.
     pub life: Ulid,
 }
 
-/// The state of a name. Without an entry, and with an empty one, the lake's answer is the answer.
+/// The state of a name. If it is empty or does not exist, reads go to the lake.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Entry<V> {
     /// The dirty object that reads find.
     pub current: Option<V>,
-    /// The change of the name that is on its way to the lake.
+    /// The change of the name that is in flight to the lake.
     pub busy: Option<Busy>,
 }
 
@@ -34,56 +34,56 @@ impl<V> Default for Entry<V> {
     }
 }
 
-/// A change of a name that is on its way to the lake.
+/// A change of a name that is in flight to the lake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Busy {
     /// The kind of change.
     pub kind: Kind,
-    /// The node that does it.
+    /// The node that carries it out.
     pub owner: Owner,
-    /// Names this change.
+    /// The id of this change.
     pub token: Ulid,
-    /// The dirty object that the change takes to the lake, removes or overwrites; `None` if there was none
-    /// when the change began.
+    /// The dirty object that the change flushes, removes or overwrites; `None` if there was none when the
+    /// change began.
     pub of: Option<Ulid>,
 }
 
 /// A kind of change at the lake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
-    /// The dirty object is written.
+    /// Writes the dirty object.
     Flush,
-    /// The name is removed.
+    /// Removes the name.
     Delete,
-    /// Another object is written, or the object is changed: by a write that goes through the cache or around
-    /// it. Begins only once no object is dirty: a reader that found none would take what the lake has for the
-    /// name's object while the dirty one still is.
+    /// Writes another object, or changes the existing one, by a request that goes through the cache or around
+    /// it. May begin only while no object is dirty: otherwise a reader that has found no dirty object could
+    /// return the lake's new object while the name still means the dirty one.
     Write,
 }
 
-/// A dirty object, as far as the order of names needs to know it.
+/// A dirty object, as far as entries need to know it.
 pub trait Versioned {
-    /// Names the object. No two objects share an id.
+    /// Returns the unique id of the object.
     fn id(&self) -> Ulid;
 }
 
-/// A change cannot begin now.
+/// The reason why a change cannot begin at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotBegun {
-    /// Another change of the name is on its way to the lake.
+    /// Another change of the name is in flight.
     Busy(Busy),
     /// The dirty object is not the expected one.
     Changed,
 }
 
 impl<V: Versioned + Clone> Entry<V> {
-    /// Returns whether the entry says nothing. It stays for a while nevertheless if the object under the name
-    /// has changed: a read that found no entry may still wait for the lake.
+    /// Returns true if the entry is empty. If the object under the name has changed, an empty entry is kept
+    /// for a while, because a read that found no entry before may still be waiting for the lake.
     pub fn is_empty(&self) -> bool {
         self.current.is_none() && self.busy.is_none()
     }
 
-    /// The entry once `version` is written. A change that is on its way to the lake goes on: it is older.
+    /// Returns the entry after `version` is written. A change in flight continues: it is older.
     #[must_use]
     pub fn written(&self, version: V) -> Self {
         Self {
@@ -92,12 +92,12 @@ impl<V: Versioned + Clone> Entry<V> {
         }
     }
 
-    /// The entry once `busy` has begun.
+    /// Returns the entry after `busy` has begun.
     ///
     /// # Errors
     ///
-    /// Fails while another change is on its way, or if the dirty object is not the one that `busy` is
-    /// about. A `Write` fails while there is a dirty object at all.
+    /// Fails while another change is in flight, or if the dirty object is not the one that `busy` is about. A
+    /// `Write` fails if there is any dirty object.
     pub fn begun(&self, busy: Busy) -> Result<Self, NotBegun> {
         if let Some(other) = self.busy {
             return Err(NotBegun::Busy(other));
@@ -112,9 +112,9 @@ impl<V: Versioned + Clone> Entry<V> {
         })
     }
 
-    /// The entry once the lake has carried out the change that `token` names: the dirty object that the
-    /// change was about is no longer needed. A newer one stays. `None` if the change is no longer this
-    /// node's.
+    /// Returns the entry after the lake has carried out the change with this `token`. The dirty object that
+    /// the change was about is no longer needed; a newer one stays. Returns `None` if the entry no longer has
+    /// this change.
     pub fn done(&self, token: Ulid) -> Option<Self> {
         let busy = self.busy.filter(|busy| busy.token == token)?;
         let is_newer = self.current_id() != busy.of;
@@ -124,10 +124,10 @@ impl<V: Versioned + Clone> Entry<V> {
         })
     }
 
-    /// The entry once it is certain that the change that `token` names is no longer on its way: the lake
-    /// refused it, or the time has passed within which the lake may still carry it out. `None` if the
-    /// change is no longer this node's. Another node gives the change up in the same way once the session
-    /// of the owner has ended and that time has passed.
+    /// Returns the entry after the change with this `token` has certainly ended without a result: the lake
+    /// refused it, or the time has passed within which it could still be carried out. Returns `None` if the
+    /// entry no longer has this change. Another node gives a change up in the same way, once the owner's
+    /// session has ended and that time has passed.
     pub fn given_up(&self, token: Ulid) -> Option<Self> {
         self.busy.filter(|busy| busy.token == token)?;
         Some(Self {
@@ -136,7 +136,7 @@ impl<V: Versioned + Clone> Entry<V> {
         })
     }
 
-    /// The id of the dirty object.
+    /// Returns the id of the dirty object.
     pub fn current_id(&self) -> Option<Ulid> {
         self.current.as_ref().map(Versioned::id)
     }

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! d/<bucket>/<key>          the entry of a name
-//! q/<node>/<version>        a dirty object that the node brings to the lake → its name; by time
-//! b/<node>/<token>          a change on its way to the lake → its name
-//! s/<node>/<version>        the same, expected to be removed soon
-//! o/<node>/<upload>         an upload that began at the node, open or ended not long ago → its name
-//! e/<node>/<id>             a name whose entry is empty, and is removed after a while
+//! q/<node>/<version>        a dirty object that the node flushes → its name; ordered by time
+//! b/<node>/<token>          a change in flight to the lake → its name
+//! s/<node>/<version>        as q, for objects that are expected to be removed soon
+//! o/<node>/<upload>         an upload that began at the node, open or ended recently → its name
+//! e/<node>/<id>             a name whose entry is empty, to be removed later
 //! t/<node>/<id>             bytes that are no longer needed
 //! u/<bucket>/<key>\0<upload>  an upload
 //! p/<upload>/<number>       a part of an upload
-//! n/<node>                  the life of a node, as long as its session lasts
+//! n/<node>                  the life of a node, while its session lasts
 //! m/<node>                  a node that may have keys under one of these letters
 //! a/<node>                  the node that acts for a dead one
-//! r                         when the registry was new
+//! r                         the creation time of the registry
 //! ```
 
 use bytes::Bytes;
@@ -24,13 +24,13 @@ use ulid::Ulid;
 pub struct Name(Bytes);
 
 impl Name {
-    /// The name of `key` in `bucket`. A bucket has no `/` in its name.
+    /// Creates the name of `key` in `bucket`, which must not contain `/`.
     pub fn new(bucket: &str, key: &[u8]) -> Self {
         debug_assert!(!bucket.contains('/'), "no bucket is called so");
         Self([bucket.as_bytes(), b"/", key].concat().into())
     }
 
-    /// The bucket and the key.
+    /// Returns the bucket and the key.
     pub fn parts(&self) -> (&[u8], &[u8]) {
         let bucket_len = self.0.iter().position(|byte| *byte == b'/');
         let bucket_len = bucket_len.expect("a name has a bucket");
@@ -58,19 +58,19 @@ impl Name {
     }
 }
 
-/// The key of an upload.
+/// Returns the key of an upload.
 pub(crate) fn upload(name: &Name, upload: Ulid) -> Bytes {
     [b"u/", &name.0[..], b"\0", upload.to_string().as_bytes()]
         .concat()
         .into()
 }
 
-/// The beginning of the keys of the uploads of objects whose keys begin with `prefix`.
+/// Returns the prefix of the keys of all uploads to `bucket` whose objects' keys begin with `prefix`.
 pub(crate) fn uploads(bucket: &str, prefix: &[u8]) -> Bytes {
     [b"u/", bucket.as_bytes(), b"/", prefix].concat().into()
 }
 
-/// The name and the id in the key of an upload.
+/// Returns the name and the id in the key of an upload.
 pub(crate) fn of_upload_key(key: &Bytes) -> Option<(Name, Ulid)> {
     let id_len = ulid::ULID_LEN;
     let name_end = key.len().checked_sub(id_len + 1)?;
@@ -79,7 +79,7 @@ pub(crate) fn of_upload_key(key: &Bytes) -> Option<(Name, Ulid)> {
     Some((Name::from_bytes(name)?, Ulid::from_string(id).ok()?))
 }
 
-/// The beginning of the keys of an upload's parts.
+/// Returns the prefix of the keys of an upload's parts.
 pub(crate) fn parts(upload: Ulid) -> Bytes {
     format!("p/{upload}/").into()
 }
@@ -88,7 +88,7 @@ pub(crate) fn part(upload: Ulid, number: u16) -> Bytes {
     format!("p/{upload}/{number:05}").into()
 }
 
-/// The number in the key of a part.
+/// Returns the number in the key of a part.
 pub(crate) fn number_in(key: &[u8]) -> Option<u16> {
     let digits = key.rsplit(|byte| *byte == b'/').next()?;
     std::str::from_utf8(digits).ok()?.parse().ok()
@@ -97,22 +97,22 @@ pub(crate) fn number_in(key: &[u8]) -> Option<u16> {
 /// A list of names that belongs to one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeList {
-    /// Its dirty objects, the oldest first by their ids, see [`DirtyVersion::id`](crate::DirtyVersion::id).
+    /// Its dirty objects, ordered by id and so by age, see [`DirtyVersion::id`](crate::DirtyVersion::id).
     Dirty,
     /// Its dirty objects that are expected to be removed soon, in the same order.
     Short,
-    /// Its changes on their way to the lake.
+    /// Its changes in flight to the lake.
     Busy,
-    /// Its entries that are empty.
+    /// Its empty entries.
     Empty,
-    /// Uploads that began at it, in the same order.
+    /// Uploads that it began, in the same order.
     Uploads,
-    /// Bytes that are no longer needed, which it removes.
+    /// Bytes that are no longer needed, for it to remove.
     Trash,
 }
 
 impl NodeList {
-    /// Every list.
+    /// All variants.
     pub const ALL: [Self; 6] = [
         Self::Dirty,
         Self::Short,
@@ -122,7 +122,7 @@ impl NodeList {
         Self::Trash,
     ];
 
-    /// The first characters of its keys.
+    /// Returns the first character of its keys.
     fn letter(self) -> char {
         match self {
             Self::Dirty => 'q',
@@ -142,13 +142,13 @@ impl NodeList {
         format!("{}/{node:016x}/{id}", self.letter()).into()
     }
 
-    /// The id in a key of this list.
+    /// Returns the id in a key of this list.
     pub(crate) fn id_in(key: &[u8]) -> Option<Ulid> {
         id_in(key.rsplit(|byte| *byte == b'/').next()?)
     }
 }
 
-/// An id from its characters.
+/// Parses an id.
 pub(crate) fn id_in(characters: &[u8]) -> Option<Ulid> {
     Ulid::from_string(std::str::from_utf8(characters).ok()?).ok()
 }
@@ -172,7 +172,7 @@ pub(crate) fn adopter(node: u64) -> Bytes {
     format!("a/{node:016x}").into()
 }
 
-/// The node in a key of [`LIVES`] or [`MEMBERS`].
+/// Returns the node in a key of [`LIVES`] or [`MEMBERS`].
 pub(crate) fn node_in(key: &[u8]) -> Option<u64> {
     let digits = key.get(2..)?;
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()

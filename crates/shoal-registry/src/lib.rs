@@ -1,19 +1,20 @@
-//! The order of dirty names. A registry holds one entry for each name whose newest object the lake may not
-//! have yet, and changes an entry only if it is still as the node that asks last saw it.
+//! The order of dirty names. A registry holds one entry for each name whose newest object may not be at the
+//! lake yet, and changes an entry only if it is unchanged since the requesting node last read it.
 //!
-//! The bytes of objects are elsewhere; the registry decides which of them a name means. So a promise to a
-//! client depends on the registry alone: an acknowledged write is an entry in it (dissertation 4.5.1, where
-//! the write tier and the directory share this job; decision 0026 says why we do not).
-//! `docs/explanation/tier-protocol.md` tells the protocol.
+//! The bytes of objects are stored elsewhere; the registry decides which of them a name denotes. A promise to
+//! a client therefore depends on the registry alone: an acknowledged write is an entry in it (dissertation
+//! 4.5.1, where the write tier and the directory share this job; decision 0026 says why we do not).
+//! `docs/explanation/tier-protocol.md` describes the protocol.
 //!
-//! - [`engine`]: what a registry needs of a store, and the two stores that ship.
-//! - [`entry`]: the states of one name and the changes between them. Pure; a model in `tests/` explores it.
-//! - [`names`]: reads and changes entries, and keeps each node's lists of work true.
-//! - [`session`]: how long a node may act, and which node acts for one that is gone.
-//! - [`changes`]: changes at the lake, each of which ends for certain.
-//! - [`uploads`]: multipart uploads, which any node continues.
-//! - [`references`]: the bytes that the registry names.
-//! - [`worker`]: brings dirty objects to the lake, and removes what is no longer needed.
+//! - [`engine`]: the interface to a registry's store, and the two stores that ship.
+//! - [`entry`]: the states of one name and the transitions between them. Pure; a model in `tests/` explores
+//!   it.
+//! - [`names`]: reads and changes entries, and updates each node's work lists with them.
+//! - [`session`]: how long a node may act, and which node acts for a dead one.
+//! - [`changes`]: changes at the lake, each of which has a definite end.
+//! - [`uploads`]: multipart uploads, which any node can continue.
+//! - [`references`]: the bytes that the registry refers to.
+//! - [`worker`]: flushes dirty objects, and removes what is no longer needed.
 
 pub mod changes;
 mod deaths;

@@ -1,14 +1,14 @@
-//! The time since something was last known to be so.
+//! Measures the time since an event, including suspensions of the machine.
 
 use std::time::Duration;
 
 use shoal_base::clock;
 use tokio::time::Instant;
 
-/// A moment from which on something may be relied on for a limited time.
+/// A moment from which something may be relied on for a limited time.
 ///
-/// The clock of the runtime stands still while the machine is suspended, and other machines act meanwhile. So
-/// the time of a suspension counts. A virtual machine that is paused from outside does not know of it.
+/// The runtime's clock stops while the machine is suspended, but other machines continue. So the time of a
+/// suspension is added. A virtual machine that is paused from outside cannot detect that.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     at: Instant,
@@ -23,7 +23,7 @@ impl Moment {
         }
     }
 
-    /// The time since this moment, awake and suspended.
+    /// Returns the time since this moment, awake and suspended.
     pub(crate) fn elapsed(&self) -> Duration {
         self.elapsed_at(Instant::now(), clock::suspended())
     }

@@ -1,11 +1,11 @@
-//! The names of a registry: what is dirty under each, and how that changes.
+//! Reads and changes the entries of a registry's names.
 //!
-//! Every change is one transaction on the condition that the entry is as the node last saw it; on a conflict
-//! the node reads again and decides anew. An answer that is lost leaves the outcome open: the next read tells
-//! it, or the caller hears that it is not known.
+//! Every change is one transaction on condition that the entry is unchanged since the node last read it. On a
+//! conflict the node reads it again and decides again. If a response is lost, the outcome is unknown until
+//! the next read shows it; otherwise the caller gets [`ChangeError::OutcomeUnknown`].
 //!
-//! The same transaction keeps the lists of [`NodeList`] true, so that a node finds its work after a crash
-//! without looking at all names.
+//! The same transaction updates the lists of [`NodeList`], so that a node finds its work after a crash
+//! without scanning all names.
 
 mod lists;
 
@@ -26,13 +26,13 @@ use crate::moment::Moment;
 use crate::session::new_id;
 use crate::version::{DirtyVersion, Trash};
 
-/// The first byte of each value: how the rest is written.
+/// The first byte of each value: its format version.
 const FORMAT: u8 = 1;
 
-/// The number of tries of a write. Each one that meets a conflict gives way to another change of the name.
+/// Number of attempts of a write. An attempt that conflicts lost to another change of the name.
 const WRITE_TRIES: usize = 64;
 
-/// The names of one registry, as one node sees them. Clones share the engine, and the deaths.
+/// The names of one registry, as one node sees them. Clones share the engine and the deaths.
 #[derive(Clone, Debug)]
 pub struct Names {
     pub(crate) engine: Arc<dyn Engine>,
@@ -41,13 +41,13 @@ pub struct Names {
     fence: Duration,
 }
 
-/// An entry, and when it last changed.
+/// An entry, and the revision of its last change.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The entry; the empty one if there is none.
+    /// The entry; an empty one if none is stored.
     pub entry: Entry<DirtyVersion>,
     revision: Option<Revision>,
-    /// When the node began to look.
+    /// When the node began to read it.
     looked: Moment,
 }
 
@@ -56,39 +56,39 @@ pub struct Found {
 pub struct BegunChange {
     /// The name.
     pub name: Name,
-    /// The change, as the entry has it.
+    /// The change, as recorded in the entry.
     pub busy: Busy,
-    /// The entry as it was seen with the change in it. The end needs no look unless it has changed since.
+    /// The entry with the change in it. Ending the change reads the entry again only if it has changed since.
     found: Found,
-    /// True if there was no entry before, and no other try to begin may still happen.
+    /// True if there was no entry before, and no earlier attempt to begin may still be committed.
     was_nothing: bool,
 }
 
 /// The dirty object that a change is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// The one that is there when the change begins, if any.
+    /// The one that exists when the change begins, if any.
     Current,
-    /// This one, or none at all.
+    /// This one, or none.
     Exactly(Option<Ulid>),
 }
 
-/// A change did not happen, or it is not known whether it did.
+/// A change did not happen, or its outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// The engine.
+    /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The change may have happened, and something else since.
+    /// The change may have happened, and may have been followed by another one.
     #[error("it is not known whether the registry took the change")]
     OutcomeUnknown,
-    /// The change has not happened: at each try another change of the name came first.
+    /// The change has not happened: each attempt conflicted with another change of the name.
     #[error("other changes of the object came first each time")]
     Contended,
 }
 
 impl ChangeError {
-    /// The error of a try. `unsure` tells that an earlier try may have happened.
+    /// Converts the error of an attempt. `unsure` is true if an earlier attempt may have happened.
     pub(crate) fn of(error: EngineError, unsure: bool) -> Self {
         if unsure {
             Self::OutcomeUnknown
@@ -101,13 +101,13 @@ impl ChangeError {
 /// A change of a name at the lake cannot begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BeginError {
-    /// The registry.
+    /// The registry could not record it.
     #[error(transparent)]
     Change(#[from] ChangeError),
-    /// The session of this node is over.
+    /// This node's session has ended.
     #[error("the registry has not heard from this node for too long")]
     NoSession,
-    /// Another change of the name is on its way to the lake.
+    /// Another change of the name is in flight.
     #[error("another change of the object is on its way to the lake")]
     Busy(Busy),
     /// The dirty object is no longer the expected one.
@@ -121,20 +121,20 @@ impl From<EngineError> for BeginError {
     }
 }
 
-/// How a change at the lake ended for the registry.
+/// The result of ending a change, for the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The change ended as it was told.
+    /// The change ended as reported.
     Ended,
-    /// Another node ended the change, because the session of this node had ended.
+    /// Another node has ended the change, because this node's session had ended.
     TakenOver,
 }
 
 impl Names {
-    /// The names in `engine`, for a node. Once `fence` has passed since the node stopped waiting for an
-    /// answer, the lake does not carry out the request, and the engine does not commit the transaction. An
-    /// entry that becomes empty stays for longer than `fence` before it is removed, unless all that
-    /// it ever held is a change that was refused.
+    /// Creates the view of `node` on the names in `engine`. `fence` is the time after which an abandoned
+    /// request is no longer carried out by the lake, and an abandoned transaction no longer committed by the
+    /// engine. An entry that becomes empty is kept for longer than `fence`, unless all that it ever held is a
+    /// change that was refused.
     pub fn new(engine: Arc<dyn Engine>, node: u64, fence: Duration) -> Self {
         Self {
             engine,
@@ -149,22 +149,23 @@ impl Names {
         &self.engine
     }
 
-    /// The time after which a request to the lake, or a transaction, without an answer no longer happens.
+    /// Returns the time after which an unanswered request to the lake, or transaction, no longer takes
+    /// effect.
     pub fn fence(&self) -> Duration {
         self.fence
     }
 
-    /// Takes the latest deaths of dirty objects that were overwritten or removed by way of these names. Those
-    /// whose transaction lost its answer are left out.
+    /// Takes the recent deaths of dirty objects that were overwritten or removed through these names, except
+    /// those whose transaction got no response.
     pub fn take_deaths(&self) -> VecDeque<Death> {
         self.deaths.take()
     }
 
-    /// Looks a name up. Linearizable.
+    /// Reads the entry of a name. Linearizable.
     ///
     /// # Errors
     ///
-    /// Fails if the registry cannot be asked; the lake's answer is not the answer then.
+    /// The registry does not answer. The lake's response must not be used instead.
     pub async fn find(&self, name: &Name) -> Result<Found, EngineError> {
         let looked = Moment::now();
         let Some(stored) = self.engine.get(&name.entry_key()).await? else {
@@ -177,29 +178,29 @@ impl Names {
         })
     }
 
-    /// Whether the entry of a name is still as it was found. If the lake says that an object does not exist,
-    /// its answer is right only if this holds afterwards. An entry may have come and gone since a look that
-    /// is older than the fence.
+    /// Returns true if the entry of a name has not changed since it was found. A 404 of the lake is valid
+    /// only if this holds after it. Returns false if no entry was found and the fence has passed since,
+    /// because an entry may have been created and removed in the meantime.
     ///
     /// # Errors
     ///
-    /// Fails if the registry cannot be asked.
+    /// The registry does not answer.
     pub async fn is_as_found(&self, name: &Name, found: &Found) -> Result<bool, EngineError> {
         let now = self.find(name).await?;
         let may_have_come_and_gone = found.revision.is_none() && found.looked.elapsed() >= self.fence;
         Ok(now.revision == found.revision && !may_have_come_and_gone)
     }
 
-    /// Makes `version` the object that reads of the name find. This is the commit of a write.
+    /// Makes `version` the current object of the name, which commits a write.
     ///
     /// # Errors
     ///
-    /// The object is not written, or that is not known.
+    /// The object was not written, or the outcome is unknown.
     pub async fn write(&self, name: &Name, version: DirtyVersion) -> Result<(), ChangeError> {
         let began = Moment::now();
-        // Most names have no entry: the first try saves a look.
+        // Most names have no entry, so the first attempt assumes that and saves a read.
         let mut found = Found::nothing(began);
-        // Whether an earlier try may have happened, or may still happen.
+        // True if an earlier attempt may have happened, or may still happen.
         let mut unsure = false;
         for _ in 0..WRITE_TRIES {
             let entry = found.entry.written(version.clone());
@@ -213,7 +214,7 @@ impl Names {
                     self.deaths.note(found.entry.current.as_ref());
                     return Ok(());
                 }
-                // The conflict may be with an earlier try.
+                // The conflict may be with an earlier attempt.
                 Ok(Outcome::Conflict) => !unsure,
                 Err(EngineError::Unknown(_)) => {
                     unsure = true;
@@ -227,9 +228,9 @@ impl Names {
             if now.entry.current_id() == Some(version.id) {
                 return Ok(());
             }
-            // Only if nothing has changed is it certain that no try has happened. If one should happen still,
-            // then the next one meets a conflict; or, within the fence, the entry that the next one made is
-            // still there.
+            // Only an unchanged entry proves that no earlier attempt has happened. If one still happens
+            // before the next attempt, that one conflicts; if after it, the late one conflicts with the new
+            // entry, which is kept for at least the fence.
             let is_unchanged = now.revision == found.revision && began.elapsed() < self.fence;
             if !may_try_again || unsure && !is_unchanged {
                 return Err(ChangeError::OutcomeUnknown);
@@ -243,13 +244,13 @@ impl Names {
         })
     }
 
-    /// Begins a change of the name at the lake. `known` is the entry as the node has seen it not long ago: if
-    /// it is still so, it need not be read again.
+    /// Begins a change of the name at the lake. `known` is a recently read entry: if it is still current, it
+    /// need not be read again.
     ///
     /// # Errors
     ///
-    /// The change has not begun. After [`ChangeError::OutcomeUnknown`] an entry may say that it has; the node
-    /// finds it in its list and gives the change up.
+    /// The change has not begun. After [`ChangeError::OutcomeUnknown`], an entry may have it nevertheless;
+    /// the node finds it in its list and gives it up.
     pub async fn begin(
         &self,
         name: &Name,
@@ -258,7 +259,7 @@ impl Names {
         known: Option<Found>,
     ) -> Result<BegunChange, BeginError> {
         let mut is_fresh = known.is_none();
-        // Whether an earlier try may have happened, or may still happen.
+        // True if an earlier attempt may have happened, or may still happen.
         let mut unsure = false;
         let mut found = match known {
             Some(known) => known,
@@ -279,7 +280,7 @@ impl Names {
             };
             let entry = match found.entry.begun(busy) {
                 Ok(entry) => entry,
-                // It may be otherwise by now.
+                // The known entry may be stale.
                 Err(_) if !is_fresh => {
                     found = self.find(name).await?;
                     is_fresh = true;
@@ -315,37 +316,36 @@ impl Names {
     }
 
     /// Ends a change that the lake has carried out: the dirty object that it was about is no longer dirty.
-    /// `lasts` tells whether the session of the change's owner still lasts.
+    /// `lasts` returns true while the session of the change's owner lasts.
     ///
     /// # Errors
     ///
-    /// The entry may still say that the change is on its way.
+    /// The entry may still have the change in flight.
     pub async fn done(&self, change: &BegunChange, lasts: impl Fn() -> bool) -> Result<Ended, ChangeError> {
         self.end(change, Entry::done, lasts, None).await
     }
 
     /// Ends a change that the lake has refused, or was not asked for. If there was no entry before, and
-    /// nothing else has happened to the name since, then there is none afterwards: it is as if the change had
-    /// never begun.
+    /// nothing else has happened to the name since, the entry is removed, as if the change had never begun.
     ///
     /// # Errors
     ///
-    /// The entry may still say that the change is on its way.
+    /// The entry may still have the change in flight.
     pub async fn refused(&self, change: &BegunChange) -> Result<Ended, ChangeError> {
         let was_nothing = change.was_nothing.then_some(&change.found);
         self.end(change, Entry::given_up, || true, was_nothing).await
     }
 
-    /// Ends a change that the lake may have carried out, and certainly no longer will.
+    /// Ends a change that the lake may have carried out, but certainly no longer will.
     ///
     /// # Errors
     ///
-    /// The entry may still say that the change is on its way.
+    /// The entry may still have the change in flight.
     pub async fn give_up(&self, change: &BegunChange) -> Result<Ended, ChangeError> {
         self.end(change, Entry::given_up, || true, None).await
     }
 
-    /// An entry that is still the one `alone` is removed.
+    /// Ends a change. Removes the entry if it has not changed since `alone`.
     async fn end(
         &self,
         BegunChange {
@@ -362,8 +362,9 @@ impl Names {
                 None => self.find(name).await?,
             };
             let Some(entry) = next(&found.entry, busy.token) else {
-                // While the session lasts no other node ends the change: this node has, in a transaction
-                // whose answer was lost. Afterwards another node may have flushed the object that was to go.
+                // While the session lasts, no other node ends the change, so this node has, in a transaction
+                // whose response was lost. Afterwards, another node may have flushed the object that was to
+                // be removed.
                 let is_ended = busy.of.is_none() || lasts();
                 return Ok(if is_ended { Ended::Ended } else { Ended::TakenOver });
             };
@@ -392,18 +393,18 @@ impl Names {
         }
     }
 
-    /// Removes an empty entry, and its place in a node's list. The entry must have been empty for so long
-    /// that no read still waits for the lake since before. An entry that has changed since it was listed
-    /// stays.
+    /// Removes an empty entry, and its key in a node's list. The entry must have been empty for at least the
+    /// fence, so that no read from before still waits for the lake. An entry that has changed since it was
+    /// listed stays.
     ///
     /// # Errors
     ///
-    /// The entry may still be there.
+    /// The entry may remain.
     pub async fn remove_empty(&self, empty: &EmptyEntry, node: u64, listed: Ulid) -> Result<(), EngineError> {
         let key = empty.name.entry_key();
         let condition = Condition {
             key: key.clone(),
-            // The transaction that emptied the entry put it on the list.
+            // The transaction that emptied the entry also put it on the list.
             revision: Some(empty.revision),
         };
         let unlist = Change::Delete {
@@ -435,12 +436,13 @@ impl Names {
         self.engine.commit(Transaction { conditions, changes }).await
     }
 
-    /// Puts bytes into this node's trash.
+    /// Returns the change that puts bytes on this node's trash list.
     pub(crate) fn trashed(&self, trash: &Trash) -> Change {
         Change::put(NodeList::Trash.key(self.node, new_id()), encoded(trash))
     }
 
-    /// Takes an object off the list of dirty ones, and its bytes into this node's trash.
+    /// Returns the changes that remove an object from the list of dirty ones, and put its bytes on this node's
+    /// trash list.
     pub(crate) fn discard(&self, version: Option<&DirtyVersion>) -> impl Iterator<Item = Change> {
         let changes = version.map(|version| {
             let unlist = Change::Delete {
@@ -453,7 +455,7 @@ impl Names {
 }
 
 impl BegunChange {
-    /// The change that `token` names, if the entry has it.
+    /// Returns the change with this `token`, if the entry has it.
     pub(crate) fn in_entry(name: &Name, found: &Found, token: Ulid) -> Option<Self> {
         let busy = found.entry.busy.filter(|busy| busy.token == token)?;
         Some(Self {

@@ -1,8 +1,8 @@
-//! The bytes that a registry names, for the sweep of a tier's store.
+//! The bytes that a registry refers to, for the sweep of a tier's store.
 //!
-//! The name of a piece moves on while nodes work: from a part to the entry of the object that a completion
-//! makes of it, and from either to the trash. It never moves back. So parts are read first, then entries,
-//! then the trash: a piece that is named all the time is on one of the pages, although they were read at
+//! References to a piece move while nodes work: from a part to the entry of the object that a completion
+//! makes of it, and from either to the trash. They never move back. So parts are read first, then entries,
+//! then the trash: a piece that is referred to all the time is on one of the pages, although they are read at
 //! different times.
 
 use std::sync::Arc;
@@ -18,30 +18,30 @@ use crate::session::new_id;
 use crate::uploads::UploadPart;
 use crate::version::{DirtyVersion, Trash};
 
-/// Some keys of bytes in the tier's store.
+/// References to bytes in the tier's store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReferencePage {
-    /// What names the bytes on this page.
+    /// The kind of the references on this page.
     pub kind: ReferenceKind,
-    /// The keys. One may be on several pages, and more than once on one.
+    /// The keys of the bytes. A key may occur on several pages, and several times on one.
     pub keys: Vec<Arc<str>>,
     /// The names of the dirty objects, on a page of entries.
     pub dirty: Vec<Name>,
-    /// Where to go on; `None` after the last page.
+    /// The position to continue from; `None` after the last page.
     pub next: Option<ReferencePosition>,
 }
 
-/// A place between two pages.
+/// A position between two pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReferencePosition {
     kind: ReferenceKind,
     after: Bytes,
 }
 
-/// A kind of key of the registry whose value names bytes.
+/// A kind of registry key whose value refers to bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReferenceKind {
-    /// A part of an upload that is open, or ended a moment ago.
+    /// A part of an upload that is open, or has just ended.
     Part,
     /// The entry of a name.
     Entry,
@@ -50,11 +50,12 @@ pub enum ReferenceKind {
 }
 
 impl Names {
-    /// The bytes that the registry names, from at most `limit` of its keys. The first page has no `from`.
+    /// Returns the references in at most `limit` of the registry's keys, from the position `from`, or from
+    /// the beginning.
     ///
     /// # Errors
     ///
-    /// Fails if the registry cannot be asked, or if this build cannot read an entry.
+    /// The registry does not answer, or this build cannot read an entry.
     pub async fn references(
         &self,
         from: Option<ReferencePosition>,
@@ -92,11 +93,11 @@ impl Names {
         })
     }
 
-    /// The id that tells when the registry was new. The first call sets it.
+    /// Returns the id that records when the registry was created. The first call sets it.
     ///
     /// # Errors
     ///
-    /// Fails if the registry cannot be asked.
+    /// The registry does not answer.
     pub async fn began(&self) -> Result<Ulid, EngineError> {
         let key = Bytes::from_static(BEGAN);
         loop {
@@ -129,7 +130,7 @@ impl ReferencePosition {
 }
 
 impl ReferenceKind {
-    /// The beginning of the keys of this kind.
+    /// Returns the prefix of keys of this kind.
     const fn prefix(self) -> &'static [u8] {
         match self {
             Self::Part => keys::PARTS,
@@ -138,7 +139,7 @@ impl ReferenceKind {
         }
     }
 
-    /// The kind that a name of bytes moves to, see the module.
+    /// Returns the kind that references move to next, see the module.
     const fn next(self) -> Option<Self> {
         match self {
             Self::Part => Some(Self::Entry),
@@ -147,7 +148,8 @@ impl ReferenceKind {
         }
     }
 
-    /// Returns whether a value of this kind is the entry of a dirty object, and the bytes that it names.
+    /// Returns true if a value of this kind is the entry of a dirty object, and the keys of the bytes that it
+    /// refers to.
     fn named_in(self, value: &Bytes) -> Result<(bool, Vec<Arc<str>>), EngineError> {
         Ok(match self {
             Self::Part => (false, vec![decoded::<UploadPart>(value)?.data]),
@@ -157,7 +159,7 @@ impl ReferenceKind {
             },
             Self::Trash => match decoded(value)? {
                 Trash::Data(data) => (false, data),
-                // Their parts have keys of their own until their bytes are gone.
+                // The parts have keys of their own until their bytes are removed.
                 Trash::Parts { .. } => (false, Vec::new()),
             },
         })

@@ -1,16 +1,15 @@
-//! How long a node may act, and which node acts for one that is gone.
+//! Determines how long a node may act, and which node acts for a dead one.
 //!
 //! A node has a session with the registry, and renews it. While the session lasts, no other node ends its
-//! changes at the lake. A node believes in its session for less long than the registry does: it counts from
-//! before it sent the renewal, by its own monotonic clock, and adds the time for which its machine was
-//! suspended. A node that finds its session over sends nothing more to the lake, and begins another life.
+//! changes at the lake. A node considers its session over earlier than the registry does: it counts from
+//! before it sent the renewal, by its own monotonic clock, and adds the time during which its machine was
+//! suspended. A node whose session is over sends nothing more to the lake, and begins another life.
 //!
-//! A node that was killed need not wait for its session to end: it keeps the name of its life and session in
-//! a file that only one process at a time uses, and takes its own session over. The changes of the earlier
-//! life are as if that session had gone on until its time was over: see [`Session::earlier_lasts_until`].
+//! A node that was killed need not wait for its session to end: it keeps the ids of its life and session in a
+//! file that only one process at a time uses, and takes its own session over. The changes of the earlier life
+//! are treated as if that session had lasted for its full time: see [`Session::earlier_lasts_until`].
 //!
-//! The lists of a node whose session is over are worked off by one other node, which holds a key of its own
-//! for that as long as its own session lasts.
+//! The lists of a dead node are processed by one other node, which holds a key of its own session for that.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -32,7 +31,7 @@ use crate::entry::Owner;
 use crate::keys::{LIVES, MEMBERS, adopter, life, member, node_in};
 use crate::moment::Moment;
 
-/// The number of nodes that are read at a time.
+/// Number of nodes on a page.
 const PAGE: usize = 1024;
 
 /// A node's session with the registry.
@@ -44,12 +43,12 @@ pub struct Session {
     life: Mutex<Option<Life>>,
     /// The last life that this process has tried to begin.
     last_life: Mutex<Option<Ulid>>,
-    /// Where the node finds its latest life after it was killed.
+    /// The file that has the node's latest life, for use after it was killed.
     kept_in: Option<PathBuf>,
     earlier: Mutex<Earlier>,
 }
 
-/// The session of a life that this one has taken over.
+/// The session of an earlier life that this one has taken over.
 #[derive(Clone, Copy, Debug, Default)]
 struct Earlier {
     /// The life, until its session is closed.
@@ -57,7 +56,7 @@ struct Earlier {
     lasts_until: Option<Instant>,
 }
 
-/// A life of a node and its session, as the node keeps them in a file.
+/// A life of a node and its session, as stored in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct KeptLife {
     life: Ulid,
@@ -74,12 +73,12 @@ impl KeptLife {
         })
     }
 
-    /// Returns whether it is the life that the registry has.
+    /// Returns true if the registry has this life.
     fn is(self, stored: &Stored) -> bool {
         stored.value == self.life.to_string().as_bytes()
     }
 
-    /// Replaces the file. A power cut may lose it: the node then waits for its session to end.
+    /// Replaces the file. If a power failure loses it, the node waits for its session to end.
     fn write(self, path: &Path) -> io::Result<()> {
         let new = path.with_extension("new");
         let mut options = OpenOptions::new();
@@ -89,7 +88,7 @@ impl KeptLife {
     }
 }
 
-/// The membership of a node as it was read. It changes each time the node opens a session.
+/// The membership of a node as it was read. It changes whenever the node opens a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Membership {
     node: u64,
@@ -100,13 +99,13 @@ pub struct Membership {
 struct Life {
     owner: Owner,
     session: SessionId,
-    /// From before the registry was asked to renew it.
+    /// From before the renewal was sent.
     renewed: Moment,
 }
 
 impl Session {
-    /// A session that is not open yet. The node is taken for dead when it has not renewed it for
-    /// `time_to_live`.
+    /// Creates a session that is not open yet. The node is considered dead if it has not renewed the session
+    /// for `time_to_live`.
     pub fn new(engine: Arc<dyn Engine>, node: u64, time_to_live: Duration) -> Self {
         Self {
             engine,
@@ -119,27 +118,28 @@ impl Session {
         }
     }
 
-    /// The same session, whose node takes its own earlier one over after it was killed. The latest life is
-    /// kept in `file`. The caller makes sure that one process at a time uses the file, so that the process of
-    /// an earlier life is gone.
+    /// Returns the same session with takeover: after the node was killed, it takes over its own earlier
+    /// session. The latest life is kept in `file`. The caller must ensure that only one process uses the file
+    /// at a time, so that the process of an earlier life has ended.
     #[must_use]
     pub fn kept_in(mut self, file: PathBuf) -> Self {
         self.kept_in = Some(file);
         self
     }
 
-    /// When the session of an earlier life that this node has taken over would have ended by its own clock.
-    /// The requests of that life to the lake may be sent until then, as far as this node knows.
+    /// Returns the time until which the session of an earlier life that this node has taken over would have
+    /// lasted by its own clock. Until then, as far as this node knows, requests of that life may still be
+    /// sent to the lake.
     pub fn earlier_lasts_until(&self) -> Option<Instant> {
         self.earlier.lock().lasts_until
     }
 
-    /// The owner of what this node begins now; `None` if its session may be over.
+    /// Returns the owner of changes that this node begins now, or `None` if its session may be over.
     pub fn owner(&self) -> Option<Owner> {
         self.current().map(|life| life.owner)
     }
 
-    /// Whether `owner` is this node, and its session lasts.
+    /// Returns true if `owner` is the current life of this node, and its session lasts.
     pub fn is_of(&self, owner: Owner) -> bool {
         self.owner() == Some(owner)
     }
@@ -149,12 +149,12 @@ impl Session {
         life.filter(|life| life.renewed.elapsed() < self.time_to_live)
     }
 
-    /// Renews the session; opens one if there is none or it is over. To be called several times within its
-    /// time to live.
+    /// Renews the session, or opens one if there is none or it is over. Must be called several times within
+    /// its time to live.
     ///
     /// # Errors
     ///
-    /// The session was not renewed. It lasts as long as it did before.
+    /// The session was not renewed. It lasts as long as before.
     pub async fn keep(&self) -> Result<(), EngineError> {
         let began = Moment::now();
         let Some(current) = self.current() else {
@@ -170,7 +170,7 @@ impl Session {
         }
     }
 
-    /// Opens a session, unless another process uses the id of this node: each would take the other's changes
+    /// Opens a session, unless another process uses this node's id: each would mistake the other's changes
     /// for those of an earlier life. A node that has crashed takes its earlier session over, or waits until
     /// it ends.
     async fn open(&self, began: Moment) -> Result<(), EngineError> {
@@ -214,21 +214,21 @@ impl Session {
         Ok(())
     }
 
-    /// The life that the process before this one left. A process that has had a life of its own takes none
-    /// over: if it was frozen, then another may have taken over its own.
+    /// Returns the life that the previous process has left in the file. A process that has had a life of its
+    /// own does not take one over: if it was suspended, another process may have taken over its own.
     fn kept_life(&self) -> Option<KeptLife> {
         let is_first = self.last_life.lock().is_none();
         let file = self.kept_in.as_deref().filter(|_| is_first)?;
         KeptLife::read(file)
     }
 
-    /// Returns whether a life of this node is one that this process has begun.
+    /// Returns true if a stored life of this node was begun by this process.
     fn is_own(&self, stored: &Stored) -> bool {
         let last = *self.last_life.lock();
         last.is_some_and(|last| stored.value == last.to_string().as_bytes())
     }
 
-    /// Ends the session that this node has taken over, so that nothing can renew it.
+    /// Closes the session that this node has taken over, so that it can no longer be renewed.
     async fn close_earlier(&self) -> Result<(), EngineError> {
         let unclosed = self.earlier.lock().unclosed;
         let Some(earlier) = unclosed else { return Ok(()) };
@@ -251,11 +251,11 @@ impl Session {
         });
     }
 
-    /// Ends the session, so that other nodes need not wait before they act for this one.
+    /// Closes the session, so that other nodes can act for this one at once.
     ///
     /// # Errors
     ///
-    /// The registry was not reached: the session ends by itself.
+    /// The registry was not reached. The session will expire.
     pub async fn close(&self) -> Result<(), EngineError> {
         let life = self.life.lock().take();
         match life {
@@ -264,25 +264,25 @@ impl Session {
         }
     }
 
-    /// The nodes that have lists and no session, in ascending order.
+    /// Returns the nodes that have lists but no session, in ascending order.
     ///
     /// # Errors
     ///
-    /// Fails if the registry cannot be asked.
+    /// The registry does not answer.
     pub async fn dead_nodes(&self) -> Result<Vec<u64>, EngineError> {
         let mut dead = self.nodes_below(MEMBERS).await?;
-        // Read later: a node that comes to life meanwhile is in the second list only.
+        // Read after the members: a node that comes back in between is only found here.
         let living = self.nodes_below(LIVES).await?;
         dead.retain(|node| !living.contains(node));
         Ok(dead)
     }
 
-    /// Makes this node the one that acts for a dead node, as long as its own session lasts. Returns `false`
-    /// if another node does, or if the node is alive again.
+    /// Makes this node act for a dead node while its own session lasts. Returns `false` if another node does,
+    /// or if the dead node is back.
     ///
     /// # Errors
     ///
-    /// It is not known whether this node acts for the other: it must not.
+    /// The outcome is unknown, so this node must not act for the other one.
     pub async fn adopt(&self, dead: u64) -> Result<bool, EngineError> {
         let Some(current) = self.current() else {
             return Ok(false);
@@ -297,25 +297,26 @@ impl Session {
             }],
         };
         let is_adopted = self.engine.commit(transaction).await? != Outcome::Conflict;
-        // The answer to an earlier try may have been lost.
+        // The response to an earlier attempt may have been lost.
         Ok(is_adopted || self.acts_for(dead).await?)
     }
 
-    /// Whether this node still acts for a dead node: that one is not back, and no other has taken its place.
+    /// Returns true if this node still acts for a dead node: that node is not back, and no other node acts
+    /// for it.
     ///
     /// # Errors
     ///
-    /// Fails if the registry cannot be asked.
+    /// The registry does not answer.
     pub async fn acts_for(&self, dead: u64) -> Result<bool, EngineError> {
         let is_dead = self.engine.get(&life(dead)).await?.is_none();
         Ok(is_dead && self.own_adoption(dead).await?.is_some())
     }
 
-    /// Stops acting for a node that is back. When it dies again, any node can adopt it.
+    /// Stops acting for a node that is back. When that node dies again, any node can adopt it.
     ///
     /// # Errors
     ///
-    /// No other node can adopt the node as long as this session lasts, unless this is tried again.
+    /// No other node can adopt the node while this session lasts, unless this is retried.
     pub async fn step_down(&self, from: u64) -> Result<(), EngineError> {
         let Some(own) = self.own_adoption(from).await? else {
             return Ok(());
@@ -324,7 +325,7 @@ impl Session {
             changes: vec![Change::Delete { key: own.key.clone() }],
             conditions: vec![own],
         };
-        // A conflict says that the key is no longer this session's.
+        // On a conflict, the key no longer belongs to this session.
         self.engine.commit(step_down).await.map(drop)
     }
 
@@ -332,16 +333,16 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Fails if the registry cannot be asked.
+    /// The registry does not answer.
     pub async fn membership(&self, node: u64) -> Result<Membership, EngineError> {
         let stored = self.engine.get(&member(node)).await?;
         let revision = stored.map(|stored| stored.revision);
         Ok(Membership { node, revision })
     }
 
-    /// Stops acting for a dead node of which nothing is left, and ends its membership. The membership must
-    /// have been read before this node saw that the other one was dead and had nothing left. Returns `false`
-    /// if that node has been back since, or if this node no longer acts for it; nothing has changed then.
+    /// Stops acting for a dead node that has nothing left, and ends its membership. `dead` must have been
+    /// read before this node found that the other one was dead and had nothing left. Returns `false`, and
+    /// changes nothing, if that node has been back since, or if this node no longer acts for it.
     ///
     /// # Errors
     ///
@@ -367,8 +368,7 @@ impl Session {
         Ok(outcome != Outcome::Conflict)
     }
 
-    /// The key that makes this node the one that acts for a dead node, as it is now; `None` if it is not this
-    /// node's.
+    /// Returns the condition that this node still acts for a dead node, or `None` if it does not.
     async fn own_adoption(&self, dead: u64) -> Result<Option<Condition>, EngineError> {
         let Some(current) = self.current() else {
             return Ok(None);
@@ -406,7 +406,7 @@ impl Session {
     }
 }
 
-/// The error while the id of this node is in use.
+/// Returns the error while another process uses this node's id.
 fn another_life() -> EngineError {
     EngineError::Refused(
         "the session of another node of this name, or of an earlier life of this one, still lasts; if this \
@@ -415,7 +415,7 @@ fn another_life() -> EngineError {
     )
 }
 
-/// A new id: of a dirty object, a change, or a node's life.
+/// Returns a new id, for a dirty object, a change, or a life of a node.
 pub fn new_id() -> Ulid {
     let since_1970 = clock::utc_now().duration_since(SystemTime::UNIX_EPOCH);
     let millis = since_1970.unwrap_or_default().as_millis() as u64;

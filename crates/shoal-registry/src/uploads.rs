@@ -1,5 +1,5 @@
-//! Multipart uploads: any node takes any part, and any node completes. A completion is one transaction, so an
-//! upload becomes an object once, and every later completion tells the same.
+//! Multipart uploads: any node can accept a part, and any node can complete an upload. A completion is one
+//! transaction, so an upload becomes an object once, and every later completion returns the same record.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,18 +23,18 @@ pub struct Uploads {
 /// The state of an upload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UploadState {
-    /// Parts may come. With what nodes know of the upload.
+    /// Accepts parts. Holds the record that the upload was begun with.
     Open(Bytes),
     /// An object was made of it.
     Complete {
         /// The object.
         version: Ulid,
-        /// The record that each completion tells.
+        /// The record that every completion returns.
         record: Bytes,
     },
 }
 
-/// An upload that was found.
+/// An upload as it was read.
 #[derive(Clone, Debug)]
 pub struct FoundUpload {
     /// The state.
@@ -45,56 +45,56 @@ pub struct FoundUpload {
 /// A part of an upload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UploadPart {
-    /// The key of its bytes in the tier's store.
+    /// The key of the part's bytes in the tier's store.
     pub data: Arc<str>,
-    /// Everything else that nodes know of the part.
+    /// Opaque to the registry: everything else about the part.
     pub record: Bytes,
 }
 
-/// Some open uploads of a bucket, in the order of their keys and their age.
+/// Some open uploads of a bucket, ordered by key and age.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadPage {
-    /// The open uploads: the name, the id, and the record that the upload began with.
+    /// The open uploads: for each, the name, the id, and the record that it was begun with.
     pub uploads: Vec<(Name, Ulid, Bytes)>,
-    /// The last upload that was looked at, if more follow it.
+    /// The last upload that was read, if more follow.
     pub next: Option<(Name, Ulid)>,
 }
 
-/// An upload has changed since it was found: it is complete, or there is none.
+/// An upload has changed since it was found: it was completed, replaced a part, or has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UploadError {
-    /// The registry.
+    /// The registry failed.
     #[error(transparent)]
     Change(#[from] ChangeError),
-    /// It was completed, aborted, or ended because no part came.
+    /// It was completed or aborted, or has expired without new parts.
     #[error("the upload has ended")]
     Ended,
-    /// A part was replaced since the upload was found. A completion must look at the parts again: the bytes
-    /// of the earlier part are no longer kept.
+    /// A part was replaced since the upload was found. A completion must read the parts again, because the
+    /// bytes of the replaced part are no longer kept.
     #[error("the parts of the upload have changed")]
     Changed,
 }
 
 impl UploadError {
-    /// Whether nothing happened for certain.
+    /// Returns true if it is certain that nothing has happened.
     pub fn is_certain(&self) -> bool {
         !matches!(self, Self::Change(ChangeError::OutcomeUnknown))
     }
 }
 
-/// How a try to change an open upload ended.
+/// The outcome of an attempt to change an open upload.
 enum Tried {
-    /// The change happened.
+    /// The change was committed.
     Committed,
-    /// It did not happen, and the upload is as it was found.
+    /// The change was not committed, and the upload is as it was found.
     Conflict,
-    /// It may have happened, or may still happen. The upload is as it was found.
+    /// The change may have been committed, or may still be. The upload is as it was found.
     Unknown,
-    /// The upload has changed since, or is gone.
+    /// The upload has changed since, or has ended.
     Changed {
-        /// The upload, if there still is one.
+        /// The upload, if it still exists.
         now: Option<FoundUpload>,
-        /// Whether the change of this try may have happened, or may still happen.
+        /// True if the change may have been committed, or may still be.
         is_unknown: bool,
     },
 }
@@ -106,7 +106,7 @@ impl From<EngineError> for UploadError {
 }
 
 impl Uploads {
-    /// The uploads of the registry that has these names.
+    /// Creates the uploads in the registry of `names`.
     pub fn new(names: Names) -> Self {
         Self { names }
     }
@@ -115,7 +115,7 @@ impl Uploads {
     ///
     /// # Errors
     ///
-    /// There may be such an upload nevertheless. It ends when no part comes.
+    /// The upload may exist nevertheless; it expires without parts.
     pub async fn begin(&self, name: &Name, id: Ulid, record: Bytes) -> Result<(), EngineError> {
         let changes = vec![
             Change::put(keys::upload(name, id), encoded(&UploadState::Open(record))),
@@ -124,11 +124,11 @@ impl Uploads {
         self.commit(Vec::new(), changes).await.map(drop)
     }
 
-    /// Looks an upload up. Linearizable.
+    /// Reads an upload. Linearizable.
     ///
     /// # Errors
     ///
-    /// Fails if the registry cannot be asked.
+    /// The registry does not answer.
     pub async fn find(&self, name: &Name, id: Ulid) -> Result<Option<FoundUpload>, EngineError> {
         let stored = self.names.engine.get(&keys::upload(name, id)).await?;
         let found = stored.map(|stored| {
@@ -140,12 +140,12 @@ impl Uploads {
         found.transpose()
     }
 
-    /// Makes a part one of the upload's, in the place of an earlier one with its number. If there is one, the
-    /// upload changes, too, so that no completion that has read the earlier part happens.
+    /// Adds a part to the upload, replacing an earlier one with its number. A replacement also changes the
+    /// upload, so that no completion that has read the earlier part can be committed.
     ///
     /// # Errors
     ///
-    /// The part is not the upload's, or that is not known.
+    /// The part was not added, or the outcome is unknown.
     pub async fn put_part(
         &self,
         (name, id): (&Name, Ulid),
@@ -155,7 +155,7 @@ impl Uploads {
     ) -> Result<(), UploadError> {
         let key = keys::part(id, number);
         let mut found = found.clone();
-        // The part as it was before a try that may have happened.
+        // The condition on the part, from before an attempt that may have happened.
         let mut unsure: Option<Condition> = None;
         loop {
             let earlier = self.names.engine.get(&key).await;
@@ -164,7 +164,7 @@ impl Uploads {
             if let Some(earlier) = &earlier {
                 let replaced: UploadPart = decoded(&earlier.value)?;
                 if replaced.data == part.data {
-                    // An earlier try happened, and only its answer was lost.
+                    // An earlier attempt was committed, and only its response was lost.
                     return Ok(());
                 }
                 changes.push(self.names.trashed(&Trash::Data(vec![replaced.data])));
@@ -175,7 +175,8 @@ impl Uploads {
                 revision: earlier.map(|earlier| earlier.revision),
             };
             if unsure.as_ref().is_some_and(|before| *before != unchanged) {
-                // Another part has come. If it replaced this one, then the bytes of this one are trash.
+                // Another part was added. If it has replaced this one, the bytes of this one are already in
+                // the trash.
                 return Err(ChangeError::OutcomeUnknown.into());
             }
             let conditions = vec![found.condition(name, id), unchanged.clone()];
@@ -201,8 +202,8 @@ impl Uploads {
         }
     }
 
-    /// Tries to change an open upload, and looks at it again if the transaction is not known to have
-    /// happened. `unsure` tells that an earlier try may have happened.
+    /// Tries to change an open upload, and reads it again unless the transaction was committed. `unsure` is
+    /// true if an earlier attempt may have happened.
     async fn try_to_change(
         &self,
         (name, id): (&Name, Ulid),
@@ -228,12 +229,12 @@ impl Uploads {
         })
     }
 
-    /// Some parts of an upload, at most `limit`, in the order of their numbers, behind `after`. There may be
-    /// more unless there are none.
+    /// Returns at most `limit` parts of an upload that follow `after`, ordered by number. Only an empty
+    /// result means that there are no more.
     ///
     /// # Errors
     ///
-    /// Fails if the registry cannot be asked.
+    /// The registry does not answer.
     pub async fn parts(
         &self,
         id: Ulid,
@@ -254,11 +255,11 @@ impl Uploads {
         parts.collect()
     }
 
-    /// Forgets parts of an upload that has ended; at most 64.
+    /// Removes up to 64 parts of an upload that has ended.
     ///
     /// # Errors
     ///
-    /// They may still be there.
+    /// They may remain.
     pub async fn forget_parts(
         &self,
         id: Ulid,
@@ -270,13 +271,13 @@ impl Uploads {
         self.commit(Vec::new(), changes.collect()).await.map(drop)
     }
 
-    /// Makes `version` the object that reads of the name find, and ends the upload. `kept` are the parts that
-    /// it was made of, and `record` is what each completion tells. Returns the record of the completion that
-    /// happened: this one, or one before it.
+    /// Makes `version` the current object of the name, and ends the upload. `kept` are the parts that it is
+    /// made of, and `record` is what every later completion returns. Returns the record of the completion
+    /// that was committed: this one, or an earlier one.
     ///
     /// # Errors
     ///
-    /// The upload is still open, or has ended without an object, or that is not known.
+    /// The upload is still open, or has ended without an object, or the outcome is unknown.
     pub async fn complete(
         &self,
         (name, id): (&Name, Ulid),
@@ -319,7 +320,7 @@ impl Uploads {
         }
     }
 
-    /// Ends an upload whose object went to the lake: every later completion tells `record`.
+    /// Ends an upload whose object was written to the lake. Every later completion returns `record`.
     ///
     /// # Errors
     ///
@@ -348,7 +349,7 @@ impl Uploads {
         self.end((name, id), found, end).await
     }
 
-    /// Ends an upload without an object here: none of its parts is needed.
+    /// Ends an upload without a dirty object, so that none of its parts is needed.
     async fn end(
         &self,
         (name, id): (&Name, Ulid),
@@ -362,12 +363,12 @@ impl Uploads {
         }
     }
 
-    /// The open uploads of a bucket whose keys begin with `prefix` and that follow the upload `after`, from
-    /// at most `limit` uploads.
+    /// Returns the open uploads of a bucket whose objects' keys begin with `prefix` and that follow the
+    /// upload `after`. Reads at most `limit` uploads.
     ///
     /// # Errors
     ///
-    /// Fails if the registry cannot be asked.
+    /// The registry does not answer.
     pub async fn list(
         &self,
         bucket: &str,
@@ -399,8 +400,8 @@ impl Uploads {
         })
     }
 
-    /// Ends an upload of a node's list that got no part for `lifetime`, and forgets a complete one. An upload
-    /// that changes meanwhile stays in the list.
+    /// Ends an upload on a node's list that got no part within `lifetime`, and removes a completed one. An
+    /// upload that changes concurrently stays on the list.
     pub(crate) async fn expire(
         &self,
         name: &Name,
@@ -425,12 +426,12 @@ impl Uploads {
             }
             changes.push(self.parts_trashed(id, Vec::new()));
         }
-        // After a conflict the next look sees what the upload has become.
+        // After a conflict, the next scan sees the new state of the upload.
         let conditions = vec![found.condition(name, id)];
         self.commit(conditions, changes).await.map(drop)
     }
 
-    /// Whether a part came within `lifetime`.
+    /// Returns true if a part was added within `lifetime`.
     async fn is_in_use(&self, id: Ulid, lifetime: Duration) -> Result<bool, EngineError> {
         let mut after = None;
         loop {
@@ -446,7 +447,8 @@ impl Uploads {
         }
     }
 
-    /// Puts the parts of an upload that ends into this node's trash, but for the bytes of `kept`.
+    /// Returns the change that puts the parts of an ending upload on this node's trash list, except for the
+    /// bytes of `kept`.
     fn parts_trashed(&self, upload: Ulid, kept: Vec<(u16, u16)>) -> Change {
         self.names.trashed(&Trash::Parts { upload, kept })
     }
@@ -468,7 +470,7 @@ impl FoundUpload {
     }
 }
 
-/// The id that a key of the tier's store ends with: it tells when the bytes were written.
+/// Returns the id at the end of a key of the tier's store, which records when the bytes were written.
 fn id_in(data: &str) -> Option<Ulid> {
     Ulid::from_string(data.get(data.len().checked_sub(ulid::ULID_LEN)?..)?).ok()
 }

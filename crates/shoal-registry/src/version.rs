@@ -1,4 +1,4 @@
-//! A dirty object as the registry keeps it.
+//! A dirty object in the registry.
 
 use std::sync::Arc;
 
@@ -9,38 +9,38 @@ use ulid::Ulid;
 use crate::entry::Versioned;
 use crate::keys::NodeList;
 
-/// A dirty object. The registry orders it, finds it when it is due, and counts its bytes; the rest is opaque.
+/// A dirty object. The registry orders it, finds it when it is due, and counts its bytes; `record` is opaque.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirtyVersion {
-    /// Names the object; no two objects share an id. It begins with the time of the write by its node's
-    /// clock, in milliseconds. The order of ids is the order of these times: it says nothing about two writes
-    /// within a millisecond, and is wrong about two between which the clock was set back.
+    /// The unique id of the object. It begins with the time of the write by its node's clock, in
+    /// milliseconds, so ids sort by these times: the order of two writes within a millisecond is arbitrary,
+    /// and it is wrong if the clock was set back between two writes.
     pub id: Ulid,
-    /// The node that took the write and brings it to the lake.
+    /// The node that accepted the write and flushes the object.
     pub node: u64,
     /// The size of the object in bytes.
     pub size_bytes: u64,
-    /// How long the object stays before it goes to the lake.
+    /// How long the object stays before it is flushed.
     pub lifetime: Lifetime,
-    /// The keys of its bytes in the tier's store.
+    /// The keys of the object's bytes in the tier's store.
     pub data: Vec<Arc<str>>,
-    /// Everything else that nodes know of the object.
+    /// Opaque to the registry: everything else about the object.
     pub record: Bytes,
 }
 
 /// How long an object stays dirty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Lifetime {
-    /// As long as the cleaner's age.
+    /// Until the cleaner's age.
     #[default]
     Normal,
-    /// The object is expected to be removed soon: it stays several times as long as such objects live
-    /// (dissertation 4.5.2, "short-lived").
+    /// The object is expected to be removed soon, so it stays several times as long as such objects usually
+    /// live (dissertation 4.5.2, "short-lived").
     Short,
 }
 
 impl DirtyVersion {
-    /// The list of its node that the object is in.
+    /// Returns the list of its node that has the object.
     pub fn list(&self) -> NodeList {
         match self.lifetime {
             Lifetime::Normal => NodeList::Dirty,
@@ -54,11 +54,11 @@ impl DirtyVersion {
 pub enum Trash {
     /// The bytes under these keys.
     Data(Vec<Arc<str>>),
-    /// The parts of an upload that has ended, but for the bytes of those that an object was made of.
+    /// The parts of an upload that has ended, except for the bytes of those that an object was made of.
     Parts {
         /// The upload.
         upload: Ulid,
-        /// The parts whose bytes are an object's: runs of numbers, each by its first and last.
+        /// The parts whose bytes belong to an object, as runs of first and last number.
         kept: Vec<(u16, u16)>,
     },
 }

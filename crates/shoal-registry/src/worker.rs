@@ -1,9 +1,9 @@
-//! Works off the lists of a node, and of dead nodes that it acts for: brings dirty objects to the lake when
-//! they are due, gives up changes that no living node knows of, removes empty entries and the bytes of
-//! objects that are no longer dirty.
+//! Processes the lists of a node, and of dead nodes that it acts for: flushes dirty objects when they are
+//! due, gives up changes whose owner is gone, and removes empty entries and the bytes of objects that are no
+//! longer dirty.
 //!
-//! The oldest objects go first (dissertation 4.5.2, "Cleaning Dirty Objects"). However many objects are
-//! dirty, a node reads only the head of their list.
+//! The oldest objects are flushed first (dissertation 4.5.2, "Cleaning Dirty Objects"). Regardless of the
+//! number of dirty objects, a node reads only the head of their list.
 
 mod waiting_room;
 
@@ -29,29 +29,29 @@ use crate::session::Session;
 use crate::uploads::Uploads;
 use crate::version::{DirtyVersion, Trash};
 
-/// The number of names that a list gives at a time.
+/// Number of names on a page of a list.
 const PAGE: usize = 256;
 
-/// The number of items that are taken off a list at a time.
+/// Number of items that are removed from a list at a time.
 const UNLISTED_MAX: usize = 64;
 
-/// The pause between two looks at the lists.
+/// Pause between two passes over the lists.
 const TICK: Duration = Duration::from_millis(500);
 
-/// The pause between two looks for dead nodes.
+/// Pause between two searches for dead nodes.
 const LOOK_PAUSE: Duration = Duration::from_secs(3);
 
-/// A flush that failed is tried again after a pause, which doubles with every failure in a row.
+/// Pause before a failed flush is retried, doubled with every failure in a row.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(5);
 
-/// How long objects are due before their time once the tier had no room.
+/// How long all objects count as due after the tier had no room.
 const HURRY: Duration = Duration::from_secs(10);
 
-/// The part of a node that writes to the lake and to the store of a tier, as the worker needs it.
+/// The operations of a node on the lake and on the tier's store that the worker needs.
 pub trait Lake: Send + Sync + 'static {
-    /// Writes a dirty object to the lake. It must ask [`LakeChange::may_send`] where the bytes of each
-    /// request leave the process.
+    /// Writes a dirty object to the lake. The implementation must check [`LakeChange::may_send`] at the point
+    /// where the bytes of each request leave the process.
     fn flush<'a>(
         &'a self,
         name: &'a Name,
@@ -59,33 +59,33 @@ pub trait Lake: Send + Sync + 'static {
         change: &'a LakeChange,
     ) -> BoxFuture<'a, FlushEnd>;
 
-    /// Removes the bytes under a key of the tier's store. Returns whether they are gone.
+    /// Removes the bytes under a key of the tier's store. Returns true if they are gone.
     fn discard<'a>(&'a self, key: &'a str) -> BoxFuture<'a, bool>;
 }
 
-/// How the write of a dirty object to the lake ended.
+/// The outcome of writing a dirty object to the lake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlushEnd {
     /// The lake has the object.
     Written,
-    /// The lake does not have it, and will not: the reason.
+    /// The lake does not have the object, and will not, for this reason.
     NotWritten(Arc<str>),
-    /// The same, and another try will end alike until a person or a client does something.
+    /// As `NotWritten`, and retries will fail until an operator or a client intervenes.
     Refused(Arc<str>),
-    /// The lake did not answer, and may have it or get it: the reason.
+    /// The lake did not answer, and may have the object or still get it; the reason.
     Unknown(Arc<str>),
 }
 
-/// An object is still dirty.
+/// The object is still dirty.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotFlushed {
-    /// The registry.
+    /// The flush could not begin in the registry.
     #[error(transparent)]
     Begin(#[from] BeginError),
-    /// The lake.
+    /// The lake did not accept the object.
     #[error("{0}")]
     Lake(Arc<str>),
-    /// The lake refuses the object, and will again until a person or a client does something.
+    /// The lake refuses the object, and will until an operator or a client intervenes.
     #[error("{0}")]
     Refused(Arc<str>),
 }
@@ -96,20 +96,20 @@ impl From<EngineError> for NotFlushed {
     }
 }
 
-/// When objects go to the lake.
+/// The schedule of flushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// The age at which an object is due.
     pub age: Duration,
-    /// The age at which one that is expected to be short-lived is due.
+    /// The age at which an object that is expected to be short-lived is due.
     pub short_age: Duration,
-    /// The number of objects that go to the lake at a time.
+    /// The number of objects that are flushed in parallel.
     pub parallel: usize,
-    /// The time without a new part after which an open upload is ended.
+    /// The time without a new part after which an open upload expires.
     pub upload_age: Duration,
 }
 
-/// Works off lists.
+/// Processes the lists.
 pub struct Worker<L> {
     names: Names,
     uploads: Uploads,
@@ -124,42 +124,42 @@ pub struct Worker<L> {
 
 #[derive(Default)]
 struct State {
-    /// Until then every object is due.
+    /// Until this time, every object is due.
     hurries_until: Option<Instant>,
-    /// Dead nodes that this node acts for.
+    /// The dead nodes that this node acts for.
     adopted: Vec<u64>,
     flushing: HashSet<Ulid>,
     /// The objects whose last flush failed.
     failed: BTreeMap<Ulid, FailedFlush>,
 }
 
-/// How far the work on the lists of one node is. It begins anew when this node adopts another one again.
+/// The progress on the lists of one node. Starts over when this node adopts the same node again.
 #[derive(Default)]
 struct Progress {
-    /// When this node first saw each change that no living node will end.
+    /// When this node first saw each change whose owner is gone.
     orphans: HashMap<Ulid, Instant>,
     empty: WaitingRoom<EmptyEntry>,
     trash: WaitingRoom<Trash>,
-    /// The last upload that was looked at; `None` to begin at the oldest.
+    /// The last upload that was checked; `None` to start with the oldest.
     last_upload: Option<Ulid>,
 }
 
 /// An object whose last flush failed.
 #[derive(Clone, Debug)]
 pub struct FailedFlush {
-    /// Its name.
+    /// The name of the object.
     pub name: Name,
     /// The number of failures in a row.
     pub failures: u32,
-    /// The last reason.
+    /// The last error.
     pub error: Arc<str>,
-    /// True if it will fail again until a person or a client does something.
+    /// True if retries will fail until an operator or a client intervenes.
     pub is_refused: bool,
     retry_at: Instant,
 }
 
 impl<L: Lake> Worker<L> {
-    /// Works for a node at a pace, which may change later.
+    /// Creates the worker of a node, with a pace that can be changed later.
     pub fn new(
         names: Names,
         (session, changes): (Arc<Session>, Arc<Changes>),
@@ -180,7 +180,7 @@ impl<L: Lake> Worker<L> {
         })
     }
 
-    /// Works until it is dropped. Errors of the registry are told to `trouble`, and the work goes on.
+    /// Works until dropped. Errors of the registry are reported to `trouble`, and the work continues.
     pub async fn run(self: Arc<Self>, trouble: impl Fn(&EngineError)) {
         let mut progress = HashMap::new();
         let mut next_look = Instant::now();
@@ -214,28 +214,28 @@ impl<L: Lake> Worker<L> {
         self.hurried.notify_one();
     }
 
-    /// Sets another pace.
+    /// Changes the pace.
     pub fn set_pace(&self, pace: Pace) {
         *self.pace.lock() = pace;
         self.hurried.notify_one();
     }
 
-    /// The objects whose last flush failed, the oldest first. They are tried again.
+    /// Returns the objects whose last flush failed, the oldest first. They are retried.
     pub fn failed(&self) -> Vec<FailedFlush> {
         self.state.lock().failed.values().cloned().collect()
     }
 
-    /// The dead nodes that this node acts for.
+    /// Returns the dead nodes that this node acts for.
     pub fn adopted(&self) -> Vec<u64> {
         self.state.lock().adopted.clone()
     }
 
-    /// Brings the object that is dirty under a name now to the lake, or waits while another change does. If
-    /// the lake does not take it, it is tried again later.
+    /// Flushes the object that is dirty under a name now, or waits while another change flushes it. If the
+    /// lake does not accept it, it is retried later.
     ///
     /// # Errors
     ///
-    /// The object is still dirty, or that is not known.
+    /// The object is still dirty, or its state is unknown.
     pub async fn flush(&self, name: &Name) -> Result<(), NotFlushed> {
         let found = self.names.find(name).await?;
         let Some(version) = found.entry.current.clone() else {
@@ -257,7 +257,7 @@ impl<L: Lake> Worker<L> {
             match self.changes.begin(name, (Kind::Flush, of), known.take()).await {
                 Ok(change) => break change,
                 Err(BeginError::Changed) => return Ok(()),
-                // A large object may take long on its way to the lake.
+                // Flushing a large object may take long.
                 Err(BeginError::Busy(busy)) if busy.kind == Kind::Flush => {}
                 Err(error) => return Err(error.into()),
             }
@@ -265,7 +265,7 @@ impl<L: Lake> Worker<L> {
         match self.lake.flush(name, version, &change).await {
             FlushEnd::Written => Ok(change.done().await.map_err(BeginError::from)?),
             FlushEnd::NotWritten(why) => {
-                // The registry hears of it later, if not now.
+                // If this fails, the registry learns of it later.
                 let _ = change.refused().await;
                 Err(NotFlushed::Lake(why))
             }
@@ -277,8 +277,8 @@ impl<L: Lake> Worker<L> {
         }
     }
 
-    /// Brings every dirty object in the lists of a node to the lake, due or not. Failures are noted, and the
-    /// objects tried again.
+    /// Flushes every dirty object in the lists of a node, due or not. Objects that fail are recorded, and
+    /// retried.
     pub async fn flush_all(self: &Arc<Self>, node: u64) {
         for list in [NodeList::Dirty, NodeList::Short] {
             let mut after = None;
@@ -301,7 +301,7 @@ impl<L: Lake> Worker<L> {
         }
     }
 
-    /// Looks for dead nodes, and drops those that are back or have nothing left.
+    /// Adopts dead nodes, and releases those that are back or have nothing left.
     async fn keep_adopting(&self, progress: &mut HashMap<u64, Progress>) -> Result<(), EngineError> {
         for dead in self.adopted() {
             let membership = self.session.membership(dead).await?;
@@ -347,8 +347,7 @@ impl<L: Lake> Worker<L> {
         self.discard_trash(node, &mut progress.trash).await
     }
 
-    /// Gives up changes of an earlier life, and of dead nodes, once the lake can no longer carry them
-    /// out.
+    /// Gives up changes of an earlier life, and of dead nodes, once the lake can no longer carry them out.
     async fn give_up_orphans(
         &self,
         node: u64,
@@ -364,14 +363,16 @@ impl<L: Lake> Worker<L> {
                 break;
             }
         }
-        // Read later: if the other node is still dead, then the owners of all these changes are.
+        // Checked after the list was read: if the other node is still dead, so are the owners of all these
+        // changes.
         if node != self.node && !orphans.is_empty() && !self.session.acts_for(node).await? {
             // A node that is back gives up the changes of its earlier lives itself.
             first_seen.clear();
             return Ok(());
         }
         first_seen.retain(|token, _| orphans.iter().any(|(listed, _)| listed == token));
-        // The earlier life that this node has taken over may send until its session ends by its own clock.
+        // An earlier life that this node has taken over may send until its session would have ended by its
+        // own clock.
         let earlier_lasts_until = (node == self.node)
             .then(|| self.session.earlier_lasts_until())
             .flatten();
@@ -397,7 +398,7 @@ impl<L: Lake> Worker<L> {
         Ok(())
     }
 
-    /// Begins to flush objects that are due, as many at a time as the pace allows.
+    /// Starts to flush objects that are due, as many in parallel as the pace allows.
     async fn flush_due(
         self: &Arc<Self>,
         node: u64,
@@ -424,7 +425,7 @@ impl<L: Lake> Worker<L> {
         }
     }
 
-    /// Tries flushes again that failed, due or not.
+    /// Retries failed flushes, due or not.
     fn flush_failed(self: &Arc<Self>) {
         let failed: Vec<_> = {
             let state = self.state.lock();
@@ -459,14 +460,14 @@ impl<L: Lake> Worker<L> {
         });
     }
 
-    /// Flushes an object that was listed. If another one is dirty under its name now, that one is flushed.
+    /// Flushes a listed object, or the one that is dirty under its name now.
     async fn flush_listed(&self, id: Ulid, name: Name) {
         if self.flush(&name).await.is_ok() {
             self.state.lock().failed.remove(&id);
         }
     }
 
-    /// Notes whether a flush failed.
+    /// Records if a flush failed.
     fn note(&self, id: Ulid, name: &Name, flushed: &Result<(), NotFlushed>) {
         let mut state = self.state.lock();
         let Err(error) = flushed else {
@@ -487,7 +488,8 @@ impl<L: Lake> Worker<L> {
         state.failed.insert(id, failed);
     }
 
-    /// Removes entries that have been empty for so long that no read still waits for the lake.
+    /// Removes entries that have been empty for at least the fence, so that no read from before still waits
+    /// for the lake.
     async fn remove_empty(
         &self,
         node: u64,
@@ -503,7 +505,7 @@ impl<L: Lake> Worker<L> {
         Ok(())
     }
 
-    /// Removes bytes that no reader that found them still reads.
+    /// Removes bytes that have been in the trash for at least the fence, so that no reader still uses them.
     async fn discard_trash(&self, node: u64, waiting: &mut WaitingRoom<Trash>) -> Result<(), EngineError> {
         let mut trash = std::mem::take(waiting);
         let listed = self.names.trash(node, trash.cursor, PAGE).await?;
@@ -523,7 +525,7 @@ impl<L: Lake> Worker<L> {
         Ok(())
     }
 
-    /// Removes bytes. Returns whether all are gone.
+    /// Removes bytes. Returns true if all are gone.
     async fn discard(&self, trash: &Trash) -> Result<bool, EngineError> {
         match trash {
             Trash::Data(keys) => Ok(self.discard_all(keys).await),
@@ -553,9 +555,8 @@ impl<L: Lake> Worker<L> {
         true
     }
 
-    /// Ends uploads that clients have given up, and forgets those that ended long ago. Looks at one page
-    /// behind `last`, and begins at the oldest again once it has seen all old ones: any of them may still be
-    /// in use.
+    /// Ends uploads that clients have abandoned, and removes those that ended long ago. Checks one page after
+    /// `last`, and starts over with the oldest after all old ones: each of them may still be in use.
     async fn end_old_uploads(&self, node: u64, last: &mut Option<Ulid>) -> Result<(), EngineError> {
         let lifetime = self.pace.lock().upload_age;
         let page = self.names.listed(NodeList::Uploads, node, *last, PAGE).await?;
@@ -571,7 +572,7 @@ impl<L: Lake> Worker<L> {
     }
 }
 
-/// The age of an object by its id. It decides when the object goes to the lake, and orders nothing.
+/// Returns the age of an object by its id. It determines when the object is flushed, and orders nothing.
 pub fn age_of(id: Ulid) -> Duration {
     let written = SystemTime::UNIX_EPOCH + Duration::from_millis(id.timestamp_ms());
     clock::utc_now().duration_since(written).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Reads the lists of a registry page by page: dirty objects by name, and the lists of each node.
+//! Reads the lists of a registry in pages: dirty objects by name, and the lists of each node.
 
 use bytes::Bytes;
 use ulid::Ulid;
@@ -9,27 +9,27 @@ use crate::entry::Entry;
 use crate::keys::{Name, NodeList};
 use crate::version::{DirtyVersion, Trash};
 
-/// Some dirty objects of a bucket in the order of their keys.
+/// Some dirty objects of a bucket, ordered by key.
 #[derive(Clone, Debug)]
 pub struct DirtyPage {
     /// The dirty objects.
     pub objects: Vec<(Name, DirtyVersion)>,
-    /// The last name that was looked at, if more follow it.
+    /// The last name that was read, if more follow.
     pub next: Option<Name>,
     /// The revision at which the page was read.
     pub revision: Revision,
 }
 
-/// Some names of a node's list in the order of their ids.
+/// Some names of a node's list, ordered by id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamePage {
     /// The names.
     pub names: Vec<(Ulid, Name)>,
-    /// The last id that was looked at, if more follow it.
+    /// The last id that was read, if more follow.
     pub next: Option<Ulid>,
 }
 
-/// An entry that was emptied, and when.
+/// An entry that was emptied, and the revision of that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmptyEntry {
     /// The name.
@@ -38,12 +38,12 @@ pub struct EmptyEntry {
 }
 
 impl Names {
-    /// The dirty objects of `bucket` whose keys begin with `prefix` and follow `after`, from at most `limit`
-    /// entries, as of `at`.
+    /// Returns the dirty objects of `bucket` whose keys begin with `prefix` and follow `after`, as of `at`.
+    /// Reads at most `limit` entries.
     ///
     /// # Errors
     ///
-    /// Fails if the registry cannot be asked.
+    /// The registry does not answer.
     pub async fn list(
         &self,
         bucket: &str,
@@ -81,11 +81,11 @@ impl Names {
         })
     }
 
-    /// Some names in a list of `node`, at most `limit`, in the order of their ids, behind `after`.
+    /// Returns at most `limit` names from a list of `node` that follow `after`, ordered by id.
     ///
     /// # Errors
     ///
-    /// Fails if the registry cannot be asked.
+    /// The registry does not answer.
     pub async fn listed(
         &self,
         list: NodeList,
@@ -103,11 +103,11 @@ impl Names {
         })
     }
 
-    /// Some empty entries in the list of `node`, at most `limit`, in the order of their ids, behind `after`.
+    /// Returns at most `limit` empty entries from the list of `node` that follow `after`, ordered by id.
     ///
     /// # Errors
     ///
-    /// Fails if the registry cannot be asked.
+    /// The registry does not answer.
     pub async fn empty_entries(
         &self,
         node: u64,
@@ -122,11 +122,11 @@ impl Names {
         Ok(entries.collect())
     }
 
-    /// Some items of the trash of `node`, at most `limit`, in the order of their ids, behind `after`.
+    /// Returns at most `limit` items from the trash list of `node` that follow `after`, ordered by id.
     ///
     /// # Errors
     ///
-    /// Fails if the registry cannot be asked.
+    /// The registry does not answer.
     pub async fn trash(
         &self,
         node: u64,
@@ -138,11 +138,11 @@ impl Names {
         listed.collect()
     }
 
-    /// Removes ids from a list of `node`; at most 64.
+    /// Removes up to 64 ids from a list of `node`.
     ///
     /// # Errors
     ///
-    /// They may still be there.
+    /// They may remain on the list.
     pub async fn unlist(&self, list: NodeList, node: u64, ids: &[Ulid]) -> Result<(), EngineError> {
         let changes = ids.iter().map(|id| Change::Delete {
             key: list.key(node, *id),
@@ -158,12 +158,12 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// Fails if the registry cannot be asked.
+    /// The registry does not answer.
     pub async fn count(&self, list: NodeList, node: u64) -> Result<u64, EngineError> {
         self.engine.count(&list.prefix(node)).await
     }
 
-    /// Some entries of a list, and whether more follow.
+    /// Reads some entries of a list.
     async fn list_page(
         &self,
         list: NodeList,

@@ -1,4 +1,4 @@
-//! Items that wait until nobody relies on them any more.
+//! Items that are kept until nothing relies on them any more.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 use ulid::Ulid;
 
-/// Items of a list that wait for the fence to pass since this node saw them. The list is read a page at a
-/// time, and from its head again after its end: a new item may have an id less than those that were read.
+/// Items of a list that wait for the fence to pass since this node saw them. The list is read in pages, and
+/// from its head again after its end, because a new item may have a smaller id than those that were read.
 pub(super) struct WaitingRoom<T> {
-    /// The last id that was read; `None` to begin at the head.
+    /// The last id that was read; `None` to start at the head.
     pub(super) cursor: Option<Ulid>,
     waiting: VecDeque<(Ulid, T, Instant)>,
-    /// The ids of the items that wait.
+    /// The ids of the waiting items.
     ids: HashSet<Ulid>,
 }
 
@@ -27,7 +27,7 @@ impl<T> Default for WaitingRoom<T> {
 }
 
 impl<T> WaitingRoom<T> {
-    /// Adds the items that follow the cursor in the list, but for those that wait already.
+    /// Adds the items that follow the cursor in the list, except those that are already waiting.
     pub(super) fn add(&mut self, listed: Vec<(Ulid, T)>) {
         let now = Instant::now();
         self.cursor = listed.last().map(|(id, _)| *id);
@@ -38,7 +38,7 @@ impl<T> WaitingRoom<T> {
         }
     }
 
-    /// Takes out an item that has waited for `fence`.
+    /// Removes and returns an item that has waited for `fence`.
     pub(super) fn waited(&mut self, fence: Duration) -> Option<(Ulid, T)> {
         let (_, _, since) = self.waiting.front()?;
         if Instant::now().saturating_duration_since(*since) < fence {
