@@ -1,4 +1,4 @@
-//! Stories of objects that are acknowledged before the lake has them.
+//! Objects that are acknowledged before they are at the lake.
 
 mod alone;
 mod asking;
@@ -31,15 +31,15 @@ use crate::client::{Client, Reply};
 use crate::lake::Content;
 use crate::node::{BLOCK, Node};
 
-/// An object of some blocks, the last one short.
+/// Returns an object of a few blocks, the last one short.
 pub(crate) fn bytes(seed: u64) -> Bytes {
     Content::synthetic(3 * BLOCK + 1_000, seed).all()
 }
 
-/// Everything below `tmp/` may be dirty, and stays dirty until a flush is ordered.
+/// Everything below `tmp/` is written back, and stays dirty until a flush is ordered.
 pub(crate) fn back(config: &mut Config) {
     config.write.age = Duration::from_hours(1);
-    // A request without an answer is given up after twice this time.
+    // A request without a response is given up after twice this time.
     config.lake.stall_timeout = Duration::from_secs(1);
     config.write.rules = vec![WriteRule::new("s3://b/tmp/", WriteMode::Back)];
 }
@@ -50,7 +50,7 @@ pub(crate) async fn write_back(client: &Client, key: &str, bytes: &Bytes) -> Rep
     reply
 }
 
-/// Checks that a write was acknowledged before the lake has the object.
+/// Asserts that a write was acknowledged in mode `back`, before the lake has the object.
 pub(crate) fn assert_back(reply: &Reply) {
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
     assert_eq!(
@@ -68,7 +68,7 @@ pub(crate) async fn reads(client: &Client, key: &str, expected: &Bytes) -> Reply
     reply
 }
 
-/// Texts of the elements with this name, in order.
+/// Returns the texts of the elements with this name, in order.
 pub(crate) fn texts(reply: &Reply, element: &str) -> Vec<String> {
     let (open, close) = (format!("<{element}>"), format!("</{element}>"));
     let elements = reply.text().split(&*open).skip(1);
@@ -77,7 +77,7 @@ pub(crate) fn texts(reply: &Reply, element: &str) -> Vec<String> {
         .collect()
 }
 
-/// Orders a flush, and waits until it is over.
+/// Orders a flush, and waits for its end.
 pub(crate) async fn flush(node: &Node, below: &str) -> serde_json::Value {
     let order = node.order(&format!("/flush?below={below}")).await;
     assert_eq!(order.status, StatusCode::ACCEPTED, "{}", order.text());
@@ -91,13 +91,13 @@ pub(crate) async fn flush(node: &Node, below: &str) -> serde_json::Value {
     panic!("the flush does not end");
 }
 
-/// Waits until `is_so`.
+/// Waits until `is_so` returns true.
 pub(crate) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     let is_so = is_so_within(Duration::from_secs(30), is_so).await;
     assert!(is_so, "it does not come to pass that {what}");
 }
 
-/// Waits until `is_so`, for about `limit` at most, and returns whether it is so.
+/// Waits up to about `limit` until `is_so` returns true. Returns false on timeout.
 async fn is_so_within(limit: Duration, is_so: impl AsyncFn() -> bool) -> bool {
     let pause = Duration::from_millis(20);
     for _ in 0..limit.as_millis() / pause.as_millis() {

@@ -1,4 +1,4 @@
-//! One node that writes back into a tier.
+//! A single node that writes back to a tier.
 
 use std::time::Duration;
 
@@ -364,7 +364,7 @@ async fn a_node_that_stops_ends_what_clients_have_asked_for() {
     let asked = tokio::spawn(async move { client.delete("/b/tmp/k").send().await });
     gate.arrived(1).await;
     let stopped = tokio::spawn(node.halt());
-    // Longer than the node takes to see that it may no longer send.
+    // Longer than the node needs to notice that it may no longer send.
     tokio::time::sleep(Duration::from_millis(500)).await;
     gate.open();
     assert_eq!(asked.await.unwrap().status, StatusCode::NO_CONTENT);

@@ -1,4 +1,4 @@
-//! The questions that a node asks the lake before it acknowledges a write, and how long it remembers the
+//! The questions that a node sends to the lake before it acknowledges a write, and how long it remembers the
 //! answers.
 
 use std::time::Duration;
@@ -52,7 +52,7 @@ async fn the_lake_is_asked_for_its_permission_as_often_as_the_operator_wants() {
     }
 }
 
-/// A yes that no longer holds, so that the next write asks the lake.
+/// Remembered permissions expire at once, so the next write asks the lake.
 fn with_a_short_memory(config: &mut shoal_node::config::Config) {
     back(config);
     config.write.permission = Duration::from_nanos(1);

@@ -1,5 +1,5 @@
-//! What clients send that lakes understand: encodings that they accept, and conditions, parameters and
-//! checksums in the forms that lakes take. The lake's answer after a flush is the measure.
+//! Requests in the forms that clients send and lakes accept: encodings, conditions, parameters and checksums.
+//! The expected response is that of the lake after a flush.
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -12,7 +12,7 @@ use crate::client::{Call, Client, Payload, Reply};
 use crate::lake::{ACCESS_KEY, Fault, Request, SECRET_KEY};
 use crate::node::Node;
 
-/// As Go's HTTP client sends it with every request.
+/// The header that Go's HTTP client sends with every request.
 fn of_go(call: Call) -> Call {
     call.header("accept-encoding", "gzip")
 }
@@ -82,7 +82,7 @@ async fn an_answer_that_is_passed_on_unread_has_the_encoding_that_the_client_wan
     node.stop().await;
 }
 
-/// Two parts as `minio-go` uploads them from a pipe, and the checksum of their checksums.
+/// Uploads two parts as `minio-go` does from a pipe, with a composite checksum.
 async fn upload_with_checksums(node: &Node, key: &str) -> (String, String, String) {
     let parts = [Bytes::from(vec![7; 5 << 20]), bytes(1)];
     let begun = node.client().post(&format!("/b/{key}?uploads="), "");
@@ -191,7 +191,7 @@ async fn a_listing_tells_the_time_of_a_dirty_object_as_precisely_as_its_lake() {
     node.stop().await;
 }
 
-/// Reads that lakes answer in different ways.
+/// Reads that lakes answer differently.
 const ODD: [(&str, &str, &str); 13] = [
     ("", "if-match", ""),
     ("", "if-none-match", ""),

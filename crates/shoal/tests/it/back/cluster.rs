@@ -1,4 +1,4 @@
-//! Several nodes: every one sees what is dirty, wherever it lies.
+//! Several nodes: each sees all dirty objects, whichever node wrote them.
 
 use http::StatusCode;
 
@@ -92,7 +92,7 @@ async fn one_order_flushes_what_all_nodes_hold() {
 
 #[tokio::test]
 async fn an_object_reads_the_same_while_dirty_and_once_the_lake_has_it() {
-    // These nodes never ask twice whether an object is current.
+    // These nodes never revalidate an object.
     let cluster = cluster(3).await;
     for round in 0..2 {
         let bytes = bytes(round);

@@ -1,4 +1,4 @@
-//! Conditions of a removal or completion, and the name that an object has where versions are not kept.
+//! Conditions of removals and completions, and the version `null` in a bucket without versions.
 
 use http::StatusCode;
 

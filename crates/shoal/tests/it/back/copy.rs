@@ -1,4 +1,4 @@
-//! Copies of dirty objects: within the tier where the node can be sure of them, and at the lake otherwise.
+//! Copies of dirty objects: within the tier where the node can make them, and at the lake otherwise.
 
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ fn copy(client: &Client, from: &str, to: &str) -> Call {
     copy.header("x-amz-copy-source", format!("/b/{from}"))
 }
 
-/// Reads bytes, or copies them.
+/// Returns true for a request that reads or copies bytes.
 fn moves_bytes(request: &Request) -> bool {
     request.is_get() || request.headers.contains_key("x-amz-copy-source")
 }
 
-/// The files of the pieces in a tier's folder.
+/// Returns the files of the pieces in a tier's folder.
 fn pieces(folder: &Path) -> Vec<PathBuf> {
     let entries = |path: PathBuf| {
         std::fs::read_dir(path)
@@ -272,7 +272,7 @@ async fn a_source_that_goes_while_it_is_copied_is_looked_for_again() {
         write_back(&client, &from, &bytes(1)).await;
         let mut first = pieces(&folder);
         first.retain(|piece| !others.contains(piece));
-        // The copy has found its source, and waits for its permission.
+        // The copy has found its source, and waits for permission.
         let is_question = {
             let to = to.clone();
             move |request: &Request| request.query == "uploads" && request.key == to.as_bytes()
@@ -285,7 +285,7 @@ async fn a_source_that_goes_while_it_is_copied_is_looked_for_again() {
             None => drop(client.delete(&format!("/b/{from}")).send().await),
         }
         for piece in first {
-            // The tier removes these itself sooner or later.
+            // The tier may remove the piece at the same time.
             let _ = std::fs::remove_file(piece);
         }
         node.lake.behave();

@@ -1,4 +1,4 @@
-//! The removal of many objects at once: what the client has written is what is removed, and nothing else.
+//! Bulk deletions: exactly the objects that the client named are removed.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -142,7 +142,7 @@ async fn more_keys_than_s3_takes_are_refused_before_another_node_or_the_lake_is_
         asked
     };
     let mut asks_no_node = false;
-    // Nodes ask each other once a second, whatever happens. A refusal that asks a node does so each time.
+    // Nodes poll each other once a second in any case. If a refusal asked a node, it would do so each time.
     for _ in 0..20 {
         let before = asked().await;
         for client in [cluster.nodes[0].client(), cluster.nodes[0].stranger()] {

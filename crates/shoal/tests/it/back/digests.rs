@@ -1,5 +1,5 @@
-//! Bytes that are not those that were acknowledged, in the store of a tier, on their way or on a node's disk:
-//! no client and not the lake gets one of them.
+//! Bytes that differ from the acknowledged ones, in the store of a tier, in transit or on a node's disk: no
+//! client and no lake gets any of them.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
@@ -23,7 +23,8 @@ use crate::cluster::Cluster;
 use crate::lake::{Content, Fault, Object, Request};
 use crate::node::{BLOCK, Node};
 
-/// Two nodes with a tier in a store of its own. What one writes, the other has not in its cache.
+/// Starts two nodes with a tier in a separate store. An object that one node writes is not cached on the
+/// other.
 async fn two(beside: &Beside) -> Cluster {
     Cluster::start_with(2, |_, config| {
         beside.back(config);
@@ -33,7 +34,7 @@ async fn two(beside: &Beside) -> Cluster {
 }
 
 impl Beside {
-    /// The pieces of `size` bytes that were written since the requests were forgotten.
+    /// Returns the pieces of `size` bytes that were written since the requests were cleared.
     fn pieces(&self, size: usize) -> Vec<String> {
         let prefix = format!("pieces/{size:x}-");
         let puts = self.store.requests().into_iter().filter(Request::is_put);
@@ -56,7 +57,7 @@ fn conditions(status: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Has the node bring an object to the lake, for a read that only the lake can answer.
+/// Makes the node flush an object, by a read that only the lake can answer.
 async fn flush_one(node: &Node, key: &str) -> StatusCode {
     let target = format!("/b/{key}?partNumber=1");
     node.client().get(&target).send().await.status
@@ -94,7 +95,7 @@ async fn a_piece_with_a_flipped_bit_reaches_no_reader_and_not_the_lake_and_is_sh
         error.contains("bytes 0 to 197608 are not those that were acknowledged"),
         "{error}"
     );
-    // The node that took the write has the bytes on its disk.
+    // The node that accepted the write has the bytes on its disk.
     reads(&writer.client(), "tmp/k", &whole).await;
     assert_eq!(flush(writer, "").await["flush"]["failed"], 0);
     assert!(cluster.lake.object("b", "tmp/k").unwrap().content.all() == whole);
@@ -118,7 +119,7 @@ async fn a_part_with_a_flipped_bit_is_not_flushed_and_is_once_its_piece_is_resto
         assert_eq!(flush_one(node, "tmp/k").await, StatusCode::SERVICE_UNAVAILABLE);
     }
     assert!(cluster.lake.object("b", "tmp/k").is_none());
-    // The chunks beside the wrong one are right.
+    // The chunks next to the damaged one are intact.
     let first = cluster.nodes[1]
         .client()
         .get("/b/tmp/k")
@@ -173,7 +174,7 @@ async fn a_piece_that_its_store_names_by_another_md5_is_not_copied_within_the_ti
     };
     assert_eq!(copy(1).await.status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(cluster.lake.object("b", "tmp/copy").is_none());
-    // The node that took the write brings the source to the lake, which copies it.
+    // The node that accepted the write flushes the source, and the lake copies it.
     let copied = copy(0).await;
     assert_eq!(
         (copied.status, copied.header("x-shoal-write")),
@@ -190,7 +191,7 @@ async fn the_parts_of_an_object_are_read_once_for_their_flush() {
     let beside = Beside::start().await;
     let cluster = Cluster::start_with(2, |_, config| {
         beside.back(config);
-        // Smaller blocks share chunks, which are read for each.
+        // Smaller blocks share chunks, which are read for each block.
         config.store.block_bytes = 1 << 20;
         config.store.capacity_bytes = 256 << 20;
         config.limits.fill_bytes = 64 << 20;
@@ -270,7 +271,7 @@ async fn a_lake_that_finds_another_digest_is_sent_the_object_again() {
 #[tokio::test]
 async fn a_lake_whose_etags_are_no_md5s_names_what_it_has() {
     let node = Node::start_with(super::back).await;
-    // It looks like an MD5, and stands for all bytes.
+    // An ETag that has the form of an MD5 but never is one.
     let name = "\"0123456789abcdef0123456789abcdef\"";
     node.lake.misbehave(
         Fault::new()
@@ -294,7 +295,8 @@ async fn a_lake_whose_etags_are_no_md5s_names_what_it_has() {
     node.stop().await;
 }
 
-/// Has the entry of a dirty object end as earlier builds wrote it: without `digests_bytes` of digests.
+/// Rewrites the entry of a dirty object as earlier builds wrote it, without the `digests_bytes` of digests at
+/// its end.
 async fn as_of_an_earlier_build(names: &Names, key: &str, digests_bytes: usize) {
     let name = Name::new("b", key.as_bytes());
     let version = names.find(&name).await.unwrap().entry.current.unwrap();
@@ -328,11 +330,11 @@ async fn an_entry_of_an_earlier_build_is_read_and_flushed_and_a_flipped_bit_of_i
     let engine = loop {
         match Embedded::open(beside.registry.path()) {
             Ok(engine) => break engine,
-            // The node may still hold it.
+            // The node may still have it open.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     };
-    // A node of its own, whose list of what is no longer needed nobody works off.
+    // A separate node, whose trash list nobody processes.
     let names = Names::new(Arc::new(engine), 99, Duration::from_hours(1));
     for number in 1..=2 {
         as_of_an_earlier_build(&names, &format!("tmp/{number}"), 8 + 4 + 8 + 4 + 1).await;
@@ -362,7 +364,7 @@ async fn an_entry_of_an_earlier_build_is_read_and_flushed_and_a_flipped_bit_of_i
     node.stop().await;
 }
 
-/// The files of blocks on a node's disk.
+/// Returns the files of blocks on a node's disk.
 pub(crate) fn block_files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder)
         .unwrap()
@@ -394,7 +396,7 @@ async fn a_bit_that_flips_on_the_disk_of_a_node_does_not_reach_the_lake() {
     node.settle().await;
     let files = block_files(node.store_path());
     assert!(files.len() >= 4, "{files:?}");
-    // The blocks are mapped, so the file is what the node has in memory.
+    // The blocks are memory-mapped, so changing the file changes the node's memory.
     for file in &files {
         flip(file, 100);
     }
@@ -408,7 +410,7 @@ async fn a_bit_that_flips_on_the_disk_of_a_node_does_not_reach_the_lake() {
     node.stop().await;
 }
 
-/// Chance with a seed.
+/// A seeded random generator.
 struct Chance(u64);
 
 impl Chance {
@@ -420,7 +422,7 @@ impl Chance {
     }
 }
 
-/// Damages a piece. Returns whether it happens on the way from the store.
+/// Damages a piece. Returns true if the damage happens in transit from the store.
 fn damage(beside: &Beside, piece: &str, chance: &mut Chance) -> bool {
     let kind = chance.below(6);
     if kind == 0 {
@@ -444,14 +446,14 @@ fn damage(beside: &Beside, piece: &str, chance: &mut Chance) -> bool {
     false
 }
 
-/// Reads a range, and returns whether the answer was whole. Wrong bytes are never in an answer.
+/// Reads a range. Returns true if the response was complete. Fails if a response has wrong bytes.
 async fn read_of(client: &Client, key: &str, whole: &Bytes, range: Option<(usize, usize)>) -> bool {
     let mut get = client.get(&format!("/b/{key}"));
     if let Some((start, end)) = range {
         get = get.range(&format!("bytes={start}-{}", end - 1));
     }
     let (start, end) = range.unwrap_or((0, whole.len()));
-    // A broken-off answer is no answer.
+    // A response that breaks off does not count.
     let Ok(reply) = get.try_send().await else {
         return false;
     };
@@ -466,8 +468,8 @@ async fn read_of(client: &Client, key: &str, whole: &Bytes, range: Option<(usize
     false
 }
 
-/// Objects of one piece and of one or two parts, and copies of them, read and flushed by a node that has
-/// nothing of them in its cache.
+/// Objects of one piece and of one or two parts, and copies of them, read and flushed by a node that has none
+/// of their blocks cached.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_thousand_damaged_pieces_no_wrong_byte_reaches_a_client_or_the_lake() {
     let beside = Beside::start().await;

@@ -1,4 +1,4 @@
-//! Stories of failures while the lake does not have an object.
+//! Failures while an object is dirty.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ async fn an_object_that_the_lake_refuses_stays_dirty_is_shown_and_tried_again() 
     })
     .await;
     reads(&node.client(), "tmp/k", &bytes(1)).await;
-    // The registry hears of it a little later than the lake.
+    // The registry is updated a little later than the lake.
     until("the object is no longer shown", async || {
         node.status().await["write_back"]["troubled"] == serde_json::json!([])
     })
@@ -67,7 +67,8 @@ async fn a_flush_needs_no_order() {
 #[tokio::test]
 async fn an_object_that_is_removed_while_it_is_flushed_is_not_at_the_lake_afterwards() {
     let cluster = cluster(2).await;
-    // One that the lake has all bytes of when it is removed, and one that it does not read to its end.
+    // The lake has received all bytes of one object when it is removed, and does not read the other to its
+    // end.
     for (key, blocks) in [("tmp/short", 1), ("tmp/long", 160)] {
         let bytes = Content::synthetic(blocks * BLOCK, 1).all();
         write_back(&cluster.nodes[0].client(), key, &bytes).await;
@@ -116,7 +117,7 @@ async fn of_two_writers_of_one_name_all_nodes_and_the_lake_believe_the_same() {
     cluster.stop().await;
 }
 
-/// Writes objects through the first node; gives what became of each key.
+/// Writes objects through the first node. Returns the outcome for each key.
 async fn written(cluster: &Cluster, keys: u64) -> Vec<String> {
     let keys: Vec<String> = (0..keys).map(|number| format!("tmp/{number}")).collect();
     for (seed, key) in (0..).zip(&keys) {
@@ -250,7 +251,7 @@ async fn beyond_its_capacity_a_tier_takes_nothing_and_writes_go_through() {
     node.stop().await;
 }
 
-/// A node whose tier is in `folder`.
+/// Starts a node whose tier is in `folder`.
 async fn node_with_tier(folder: &Path, fallback: Fallback) -> Node {
     let tier = crate::node::tier(folder.into());
     Node::start_with(move |config| {

@@ -1,4 +1,4 @@
-//! A HEAD of a part of a dirty object: the head of the answer to a GET of that part.
+//! HEAD of a part of a dirty object returns the head of a GET of that part.
 
 use http::{HeaderMap, StatusCode};
 use shoal_node::config::FreshnessMode;
@@ -13,7 +13,7 @@ type Headers = [(&'static str, &'static str)];
 
 const SIZE: u64 = 3 * BLOCK + 1_000;
 
-/// Headers that differ between two answers about the same object.
+/// Headers that differ between two responses about the same object.
 const VOLATILE: [&str; 9] = [
     "x-amz-request-id",
     "x-amz-id-2",
@@ -30,8 +30,8 @@ fn is_object(request: &Request) -> bool {
     request.key.starts_with(b"tmp/") && request.query.is_empty()
 }
 
-/// The status, and the headers that describe the object. The head of an error has neither the type nor the
-/// length of its document.
+/// Returns the status, and the headers that describe the object. The response to a HEAD has neither the type
+/// nor the length of an error document.
 fn seen(reply: &Reply) -> (StatusCode, HeaderMap) {
     let mut headers = reply.headers.clone();
     for name in VOLATILE {
@@ -106,7 +106,7 @@ async fn a_head_of_a_part_of_a_dirty_object_is_that_of_its_get_and_needs_no_flus
     assert!(node.lake.object("b", "tmp/k").is_none());
     flush(&node, "s3://b/tmp/k").await;
     let lake = Client::signing(node.lake.address(), ACCESS_KEY, SECRET_KEY);
-    // The first turn finds no permission of the lake on the node, the second one does.
+    // In the first round the node has no permission of the lake, in the second one it has.
     for turn in ["clean", "cached"] {
         for (asked, before) in &dirty {
             for client in [node.client(), lake.clone()] {
@@ -178,7 +178,7 @@ async fn a_range_that_stores_read_differently_is_the_lakes_in_a_head_as_in_a_get
         let at_the_lake = head(&lake, &keys[0], asked).await;
         assert_eq!(seen(&of_head), seen(&at_the_lake), "{asked:?}");
     }
-    // So is a range of an empty object.
+    // The same is true of a range of an empty object.
     write_back(&node.client(), "tmp/empty", &bytes::Bytes::new()).await;
     let of_nothing = head(&node.client(), "tmp/empty", &[("range", "bytes=-5")]).await;
     assert!(node.lake.object("b", "tmp/empty").is_some());

@@ -1,4 +1,4 @@
-//! How long objects stay in a tier before the lake gets them.
+//! How long objects stay in a tier before they are flushed.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::node::Node;
 
 const LIFETIME: &str = "x-shoal-lifetime";
 
-/// Objects are due after this time, and short-lived ones much later.
+/// Objects are due after a short time, short-lived ones much later.
 fn soon(config: &mut Config) {
     back(config);
     config.write.age = Duration::from_secs(2);

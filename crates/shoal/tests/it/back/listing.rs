@@ -1,4 +1,4 @@
-//! Listings and removals of many objects, some of which the lake does not have.
+//! Listings and bulk deletions where some of the objects are dirty.
 
 use http::StatusCode;
 
@@ -8,7 +8,7 @@ use crate::lake::{Access, Request};
 use crate::node::{Node, OTHER_KEY};
 use crate::tasks::{carry_out, order};
 
-/// Every key below `tmp/`, page by page.
+/// Returns the keys below `tmp/`, page by page.
 async fn pages(client: &Client, version: &str, most: usize) -> Vec<Vec<String>> {
     let (mut pages, mut from) = (Vec::new(), String::new());
     loop {

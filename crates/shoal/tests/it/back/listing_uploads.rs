@@ -1,4 +1,4 @@
-//! Listings of uploads in parts, some of which the lake does not know of.
+//! Listings of multipart uploads, some of which only a tier has.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,14 +15,14 @@ use crate::node::{Node, OTHER_KEY};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A page, or all of it when it is not told how long it may be.
+/// Requests a page; without a limit in `query`, everything.
 async fn page(client: &Client, query: &str) -> Reply {
     let page = client.get(&format!("/b?uploads&{query}")).send().await;
     assert_eq!(page.status, StatusCode::OK, "{}", page.text());
     page
 }
 
-/// The ids of all uploads, and the prefixes that stand for some, page by page.
+/// Returns the ids of all uploads, and the common prefixes, page by page.
 async fn pages(client: &Client, query: &str, most: usize) -> Vec<Vec<String>> {
     let (mut pages, mut from) = (Vec::new(), String::new());
     loop {
@@ -51,7 +51,7 @@ fn prefixes(page: &Reply) -> Vec<String> {
         .collect()
 }
 
-/// Every page that may be made of `expected` has its part of it.
+/// Asserts that listings of every page size divide `expected` into pages.
 async fn is_paged(client: &Client, query: &str, expected: &[&str]) {
     for most in [1, 2, 3, expected.len(), 1000] {
         let pages = pages(client, query, most).await;
@@ -64,7 +64,7 @@ async fn is_paged(client: &Client, query: &str, expected: &[&str]) {
     }
 }
 
-/// Whether a writer may write the lake is asked by an upload, too.
+/// Waits until the lake has `count` uploads: the question for permission also creates one.
 async fn has_uploads(lake: &Lake, count: usize) {
     until("the lake has no other upload", async || lake.uploads() == count).await;
 }
@@ -195,7 +195,7 @@ async fn others_see_the_uploads_of_the_lake_and_a_client_that_may_not_list_sees_
     let ids = async |client: &Client| texts(&page(client, "").await, "UploadId");
     assert_eq!(ids(&node.client()).await, [&*own, &*of_the_lake]);
     assert_eq!(ids(&node.other()).await, [&*others, &*of_the_lake]);
-    // A marker that one client got shows another client none of its uploads.
+    // A marker from one client shows none of its uploads to another client.
     let first = page(&node.client(), "max-uploads=1").await;
     let marker = &texts(&first, "NextUploadIdMarker")[0];
     let further = page(
@@ -215,7 +215,7 @@ async fn others_see_the_uploads_of_the_lake_and_a_client_that_may_not_list_sees_
     node.stop().await;
 }
 
-/// The ids that each node shows.
+/// Returns the ids that each node lists.
 async fn shown(cluster: &Cluster) -> Vec<Vec<String>> {
     let mut shown = Vec::new();
     for node in &cluster.nodes {

@@ -1,4 +1,4 @@
-//! Objects that come in parts and are dirty when they are complete.
+//! Multipart uploads whose objects are dirty when they are complete.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::cluster::Cluster;
 use crate::lake::{Content, Fault, Gate, Request, hex};
 use crate::node::{BLOCK, Node};
 
-/// A little more than the least that S3 allows for a part before the last one, and no multiple of a block.
+/// Slightly more than S3's minimum for a part that is not the last one, and not a multiple of a block.
 const PART: u64 = (5 << 20) + 100;
 
-/// Room for some uploads.
+/// Configures room for a few uploads.
 fn roomy(config: &mut Config) {
     back(config);
     config.store.capacity_bytes = 512 << 20;
@@ -28,7 +28,7 @@ async fn node() -> Node {
     Node::start_with(roomy).await
 }
 
-/// Two large parts and a small one.
+/// Returns two large parts and a small one.
 pub(super) fn parts(seed: u64) -> Vec<Bytes> {
     let sizes = [PART, PART + BLOCK, 1_000].into_iter();
     let parts = sizes
@@ -37,7 +37,7 @@ pub(super) fn parts(seed: u64) -> Vec<Bytes> {
     parts.collect()
 }
 
-/// ETag that S3 gives to an object of these parts.
+/// Returns the ETag that S3 gives to an object of these parts.
 pub(super) fn etag(parts: &[Bytes]) -> String {
     let digests: Vec<u8> = parts.iter().flat_map(Md5::digest).collect();
     format!("\"{}-{}\"", hex(&Md5::digest(digests)), parts.len())
@@ -67,7 +67,7 @@ pub(super) async fn put(client: &Client, key: &str, id: &str, number: usize, par
     client.put(&target, part.clone()).send().await
 }
 
-/// The list of parts that completes an upload, by number and ETag.
+/// Returns the XML list of parts that completes an upload, from their numbers and ETags.
 pub(super) fn list(parts: impl IntoIterator<Item = (usize, String)>) -> String {
     let parts = parts.into_iter().map(|(number, etag)| {
         format!(
@@ -86,7 +86,7 @@ pub(super) async fn complete(client: &Client, key: &str, id: &str, list: &str) -
         .await
 }
 
-/// Puts each part by way of the client beside it; what `list` is made of.
+/// Uploads each part through the client at the same position. Returns the input of `list`.
 pub(super) async fn put_all(
     clients: impl IntoIterator<Item = &Client>,
     key: &str,
@@ -103,7 +103,7 @@ pub(super) async fn put_all(
     listed
 }
 
-/// Uploads and completes; each part by way of another one of the clients.
+/// Uploads the parts in turn through `clients`, and completes the upload.
 pub(super) async fn upload(clients: &[Client], key: &str, parts: &[Bytes]) -> Reply {
     let mut turns = clients.iter().cycle();
     let id = begin(turns.next().unwrap(), key).await;
@@ -316,7 +316,7 @@ async fn a_part_that_is_sent_again_replaces_the_one_before() {
     node.stop().await;
 }
 
-/// The number of files that a tier in a folder keeps bytes in.
+/// Returns the number of files in which a tier's folder stores bytes.
 fn pieces(folder: &Path) -> usize {
     let entries = std::fs::read_dir(folder.join("pieces")).unwrap();
     let folders = entries.map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap().count());

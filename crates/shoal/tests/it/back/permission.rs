@@ -1,4 +1,4 @@
-//! The lake's yes to a caller comes before anything is done to a dirty object for it.
+//! A node acts on a dirty object for a caller only after the lake has granted permission.
 
 use http::{Method, StatusCode};
 
@@ -9,7 +9,7 @@ use crate::node::{Node, OTHER_KEY};
 
 const POLICY: &str = r#"{"Statement": [{"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::b/*"}]}"#;
 
-/// A node before a lake that lets the other identity do nothing, and a dirty object.
+/// Starts a node with a dirty object, before a lake that denies the other identity everything.
 async fn node() -> Node {
     let node = Node::start_with(back).await;
     for access in [Access::Read, Access::Write] {
@@ -19,7 +19,7 @@ async fn node() -> Node {
     node
 }
 
-/// The object is dirty, and nothing keeps it from its flush.
+/// Asserts that the object is dirty, and can still be flushed.
 async fn is_untouched(node: &Node, what: &str) {
     assert!(node.lake.object("b", "tmp/k").is_none(), "{what} flushed it");
     assert_eq!(
@@ -30,7 +30,8 @@ async fn is_untouched(node: &Node, what: &str) {
     reads(&node.client(), "tmp/k", &bytes(1)).await;
 }
 
-/// Requests for a dirty object or its bucket, each with a name. The lake refuses each of them with 403.
+/// Returns requests about the dirty object or its bucket, each with a name. The lake refuses all of them with
+/// 403.
 fn touching(client: &Client) -> Vec<(&'static str, Call)> {
     let conditional = |etag: &str| client.delete("/b/tmp/k").header("if-match", etag);
     let copy = |source: &str| client.put("/b/copy", "").header("x-amz-copy-source", source);

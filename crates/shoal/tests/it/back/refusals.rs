@@ -1,4 +1,4 @@
-//! A refusal of the lake ends a change at once; only an answer that leaves the outcome open holds a name.
+//! A refusal of the lake ends a change at once; only a response that leaves the outcome open blocks a name.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::client::Call;
 use crate::lake::{Fault, Request};
 use crate::node::Node;
 
-/// A node that holds a name with an open outcome for longer than any story lasts.
+/// Starts a node that blocks a name with an unknown outcome for longer than any test lasts.
 async fn node() -> Node {
     let node = Node::start_with(|config| {
         back(config);
@@ -20,7 +20,7 @@ async fn node() -> Node {
     node
 }
 
-/// Requests that change an object and that few lakes know.
+/// Returns requests that change an object and that few lakes support.
 fn rare(node: &Node) -> [(&'static str, Call); 3] {
     let client = node.client();
     [
@@ -44,7 +44,7 @@ async fn is_held(node: &Node, key: &str, what: &str) {
 }
 
 fn has_query(request: &Request) -> bool {
-    // The question for permission is an upload that is begun and aborted.
+    // The question for permission is an upload that is created and aborted.
     let is_question = ["uploads", "uploadId"]
         .into_iter()
         .any(|name| request.parameter(name).is_some());
@@ -147,7 +147,7 @@ async fn of_many_keys_the_refused_ones_are_free_and_those_whose_outcome_is_open_
     node.stop().await;
 }
 
-/// A form that uploads an object of this key, and its length.
+/// Returns an upload by HTML form of an object with this key, and its length.
 fn form(node: &Node, key: &str) -> (Call, u64) {
     let field = |name: &str, value: &str| {
         format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")

@@ -1,5 +1,5 @@
-//! What a caller leaves behind whom the lake refuses: nothing. What a caller may do whom it refuses something
-//! else: that.
+//! A caller that the lake refuses leaves nothing behind. A caller to whom the lake refuses one thing can
+//! still do others.
 
 use std::fs;
 
@@ -16,11 +16,11 @@ use crate::client::{Call, Client, Reply};
 use crate::lake::{ACCESS_KEY, ANONYMOUS, Access, Fault, Gate, Request};
 use crate::node::{Node, OTHER_KEY};
 
-/// An identity that the lake does not know.
+/// The access key of an identity that the lake does not know.
 const UNKNOWN_KEY: &str = "unknown-access-key";
 const UNKNOWN_SECRET: &str = "unknown-secret-key";
 
-/// The number of commits to the registry so far.
+/// Returns the number of commits to the registry so far.
 fn commits(node: &Node) -> u64 {
     let newest = fs::read(node.lake.tier_folder().join("registry/registry.newest")).unwrap();
     let slots = newest
@@ -29,14 +29,14 @@ fn commits(node: &Node) -> u64 {
     slots.max().unwrap()
 }
 
-/// The same, once the node has done what every node does at its start: it has opened its session, and noted
-/// when the registry was new.
+/// Returns the same, once the node has done what every node does at its start: it has opened its session and
+/// recorded the registry's creation time.
 async fn commits_after_start(node: &Node) -> u64 {
     until("the node has begun its work", async || commits(node) >= 2).await;
     commits(node)
 }
 
-/// The number of pieces in the tier's store.
+/// Returns the number of pieces in the tier's store.
 fn pieces(node: &Node) -> usize {
     let folders = fs::read_dir(node.lake.tier_folder().join("pieces")).unwrap();
     folders
@@ -62,7 +62,7 @@ fn keys(number: usize) -> String {
     format!("<Delete>{}</Delete>", keys.concat())
 }
 
-/// Requests of every kind that would change names below the rule, each with a name.
+/// Returns requests of every kind that would change names below the rule, each with a name.
 fn changes(client: &Client, at: usize) -> Vec<(&'static str, Call)> {
     let key = format!("/b/tmp/{at}");
     let form = "--x\r\ncontent-disposition: form-data; name=\"key\"\r\n\r\ntmp/form\r\n--x--\r\n";
@@ -144,7 +144,7 @@ async fn a_request_that_the_lake_refuses_writes_nothing_to_the_registry_or_the_s
         }
     }
     until("no bytes are left", async || pieces(&node) == 0).await;
-    // What the lake has permitted is noted, so this counts.
+    // Permitted writes do commit, so the count is meaningful.
     write_back(&node.client(), "tmp/k", &bytes(1)).await;
     assert!(commits(&node) > before);
     node.stop().await;
@@ -176,7 +176,7 @@ async fn a_caller_who_may_remove_and_not_write_removes() {
     }
     write_back(&node.client(), "tmp/own/dirty", &bytes(1)).await;
     let other = node.other();
-    // A no about one name is none about another.
+    // A denial for one name does not apply to another.
     let refused = other.delete("/b/tmp/theirs").send().await;
     assert_eq!(refused.status, StatusCode::FORBIDDEN);
     for key in ["tmp/own/1", "tmp/own/dirty"] {

@@ -1,4 +1,4 @@
-//! Writers that take their time.
+//! Slow writers.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -9,7 +9,7 @@ use super::{back, bytes, reads};
 use crate::client::Client;
 use crate::node::{BLOCK, Node};
 
-/// Blocks of the memory window that writers may hold: half of the window.
+/// The number of blocks that writers may hold in the memory window: half of it.
 const ROOM_BLOCKS: u64 = 2;
 
 /// A client that has sent a part of its object.
@@ -37,13 +37,13 @@ impl Slow {
         Self { stream, rest }
     }
 
-    /// Sends the rest; gives the answer.
+    /// Sends the rest. Returns the response.
     pub(super) async fn end(mut self) -> String {
         self.stream.write_all(&self.rest).await.unwrap();
         self.answer().await
     }
 
-    /// Gives the answer, without the rest.
+    /// Returns the response without sending the rest.
     pub(super) async fn answer(mut self) -> String {
         let mut answer = String::new();
         self.stream.read_to_string(&mut answer).await.unwrap();

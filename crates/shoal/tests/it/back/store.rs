@@ -20,7 +20,7 @@ use crate::process::Process;
 pub(super) const BUCKET: &str = "pieces-of-t";
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A store of its own, and the folder of the registry.
+/// A separate store, and the folder of the registry.
 pub(super) struct Beside {
     pub(super) store: Lake,
     pub(super) registry: TempDir,
@@ -36,7 +36,7 @@ impl Beside {
         }
     }
 
-    /// Everything below `tmp/` is written back into this store.
+    /// Writes everything below `tmp/` back to this store.
     pub(super) fn back(&self, config: &mut Config) {
         back(config);
         let store = S3StoreConfig {
@@ -66,7 +66,7 @@ fn is_copy(request: &Request) -> bool {
     request.headers.contains_key("x-amz-copy-source")
 }
 
-/// A store that does not implement the copy of an object.
+/// Makes a store that does not implement CopyObject.
 fn copies_nothing() -> Fault {
     Fault::status(501).when(is_copy).always()
 }
@@ -102,7 +102,7 @@ async fn a_store_that_does_not_copy_is_a_tier_and_leaves_the_copies_to_the_lake(
     assert_eq!(beside.store.count(is_copy), 1, "only the probe asks for one");
     assert!(node.lake.object("b", "tmp/copy").unwrap().content.all() == bytes(1));
     reads(&node.client(), "tmp/copy", &bytes(1)).await;
-    // It takes writes as any other.
+    // The tier still accepts writes.
     write_back(&node.client(), "tmp/k", &bytes(2)).await;
     reads(&node.client(), "tmp/k", &bytes(2)).await;
     assert_eq!(flush(&node, "").await["flush"]["failed"], 0);
@@ -173,8 +173,8 @@ async fn a_node_says_at_start_that_the_store_of_its_tier_does_not_copy_and_what_
     assert_eq!(node.stop().await, Some(0));
 }
 
-/// Pieces that nothing names are removed after a day by a node that looks once an hour. The registry and the
-/// pieces of this story are as old as it takes, and the hour goes by at once.
+/// A node that sweeps once an hour removes unreferenced pieces after a day. The registry and the pieces of
+/// this test are created old enough, and its hour passes at once.
 #[tokio::test]
 async fn metrics_count_the_pieces_that_a_node_sweeps() {
     let beside = Beside::start().await;
@@ -207,7 +207,7 @@ async fn metrics_count_the_pieces_that_a_node_sweeps() {
         .all(|expected| page.text().lines().any(|line| line == expected))
     };
     assert!(shows(0, 0).await, "nothing is swept at the start");
-    // A node sweeps an hour after the sweep before, which may not have ended yet.
+    // A node sweeps an hour after its previous sweep, which may not have ended yet.
     let hours_until = async |pieces, bytes| {
         for _ in 0..60 {
             tokio::time::pause();

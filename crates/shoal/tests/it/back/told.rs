@@ -1,4 +1,4 @@
-//! What a node says of its tier to operators.
+//! The state of a tier that a node shows to operators.
 
 use bytes::Bytes;
 use http::StatusCode;
