@@ -207,7 +207,7 @@ impl Session {
         if let Some(file) = &self.kept_in
             && let Err(error) = (KeptLife { life, session }).write(file)
         {
-            tracing::debug!(%error, file = %file.display(), "the life of this node is not kept");
+            tracing::debug!(%error, file = %file.display(), "the session file could not be written");
         }
         self.close_earlier().await?;
         self.lasts(owner, session, began);

@@ -93,7 +93,7 @@ impl Cleaner {
                     outcomes.count(WriteBackOutcome::Renamed);
                     tracing::warn!(
                         object = ?manifest.name, acknowledged = %manifest.version.etag, ?named,
-                        "the lake has the acknowledged bytes of an object and names them by an ETag of its own"
+                        "the lake has the acknowledged bytes of an object, under a different ETag"
                     );
                 }
                 self.parts.damages.forget(&manifest.location());
@@ -161,7 +161,7 @@ impl Lake for Cleaner {
                     true
                 }
                 Err(error) => {
-                    tracing::debug!(%error, key, "bytes that are no longer needed stay in the tier for now");
+                    tracing::debug!(%error, key, "obsolete bytes could not be removed from a tier");
                     false
                 }
             }

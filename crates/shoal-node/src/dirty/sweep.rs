@@ -159,17 +159,17 @@ impl Sweeper {
     pub(super) async fn run(&self) -> Infallible {
         // Records the creation time of a new registry as early as possible.
         if let Err(error) = self.names.began().await {
-            tracing::debug!(%error, tier = %self.tier, "the registry does not say when it was new");
+            tracing::debug!(%error, tier = %self.tier, "the registry's creation time is unknown");
         }
         tokio::time::sleep(PAUSE.mul_f64(chance::unit())).await;
         loop {
             match self.sweep(clock::utc_now(), AGE, SIZES).await {
                 Ok(Swept { pieces: 0, .. }) => {}
                 Ok(Swept { pieces, bytes }) => {
-                    tracing::info!(tier = %self.tier, pieces, bytes, "pieces that nothing names were removed");
+                    tracing::info!(tier = %self.tier, pieces, bytes, "unreferenced pieces were removed");
                 }
                 Err(error) => {
-                    tracing::warn!(%error, tier = %self.tier, "pieces that nothing names stay for now");
+                    tracing::warn!(%error, tier = %self.tier, "a sweep failed; unreferenced pieces stay for now");
                 }
             }
             tokio::time::sleep(PAUSE).await;
@@ -262,7 +262,7 @@ impl Sweeper {
             tracing::warn!(
                 tier = %self.tier, key = %piece.key, ?why,
                 hint = "the store of a tier must belong to one registry alone; remove what is not needed",
-                "a tier's store has a piece that this registry does not know; it is left alone"
+                "a tier's store has a piece of unknown origin, which is left alone"
             );
         }
     }

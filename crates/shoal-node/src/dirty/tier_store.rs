@@ -203,7 +203,7 @@ impl TierStore {
     pub(super) async fn discard(&self, keys: &[Arc<str>]) {
         match self.bytes.remove(keys).await {
             Ok(()) => self.stored.remove(keys.iter().map(|key| size_in(key)).sum()),
-            Err(error) => tracing::debug!(%error, ?keys, "bytes without an object stay in the tier"),
+            Err(error) => tracing::debug!(%error, ?keys, "unreferenced bytes were not removed"),
         }
     }
 

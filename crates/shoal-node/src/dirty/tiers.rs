@@ -293,7 +293,7 @@ impl Tier {
     /// Counts the dirty objects, and queries how full the registry is.
     pub(super) async fn refresh(&self) {
         if let Err(error) = self.room.look(&**self.names.engine()).await {
-            tracing::debug!(%error, tier = %self.name, "the registry does not say how full it is");
+            tracing::debug!(%error, tier = %self.name, "the registry's fill level is unknown");
         }
         if let Ok(figures) = self.count().await {
             *self.figures.lock() = figures;

@@ -254,7 +254,7 @@ impl DirtyObjects {
         let manifest = manifest.map_err(|error| TierUnavailable::because(&error))?;
         let change = self.begin_at_lake(&upload.name).await;
         let change = change.map_err(|error| {
-            tracing::debug!(%error, "a dirty object is in the way of an upload");
+            tracing::debug!(%error, "an upload could not begin its change at the lake");
             CompletionError::Later
         })?;
         self.write_at_lake(tier, &manifest, &conditions, change).await?;
@@ -264,7 +264,7 @@ impl DirtyObjects {
             .completed_at_lake(key, &kept.found, dirty.id, record)
             .await;
         if let Err(error) = ended {
-            tracing::warn!(%error, object = ?upload.name, "the registry does not know yet that an upload is complete");
+            tracing::warn!(%error, object = ?upload.name, "the completion of an upload could not be recorded");
         }
         self.outcomes.count_upload(UploadEnd::Completed);
         Ok(Arc::new(completed))
@@ -296,7 +296,7 @@ impl DirtyObjects {
                 Ok(())
             }
             Err(failure) => {
-                tracing::debug!(%failure, object = ?manifest.name, "the object of an upload is not written");
+                tracing::debug!(%failure, object = ?manifest.name, "the object of an upload could not be written");
                 if !failure.may_exist {
                     let _ = change.refused().await;
                 }

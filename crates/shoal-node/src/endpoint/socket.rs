@@ -107,7 +107,7 @@ impl Drop for Socket {
         if self.permit.is_needed()
             && let Err(error) = self.tcp.inner().set_zero_linger()
         {
-            tracing::debug!(%error, "a connection is closed and not reset");
+            tracing::debug!(%error, "a connection was closed, because it could not be reset");
         }
     }
 }

@@ -9,8 +9,8 @@ use shoal_policy::fair::{ConcurrencyLimit, Payer};
 use super::WaitQueue;
 use crate::clock;
 
-/// Initial limit of concurrent requests; [`ConcurrencyLimit`] adapts it to the lake. A nearby lake is busy
-/// below it, and a distant one gets more requests within a second.
+/// Initial limit of concurrent requests; [`ConcurrencyLimit`] adapts it to the lake. Fewer requests already
+/// keep a nearby lake busy, and the limit for a distant one grows within a second.
 const LIMIT_AT_FIRST: usize = 32;
 
 /// The number of turns that a payer without waiting requests may catch up on. A client with few connections

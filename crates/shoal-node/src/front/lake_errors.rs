@@ -66,7 +66,7 @@ fn not_brought(error: &FetchError) -> S3Error {
         FetchError::NotHeld => {
             static LINES: LogThrottle = LogThrottle::new();
             if let Some(unsaid) = LINES.admit(clock::instant()) {
-                tracing::warn!(unsaid, "a node no longer holds a block that only nodes have");
+                tracing::warn!(unsaid, "a block is no longer cached and may not be fetched");
             }
             S3Error::new(
                 ErrorCode::ServiceUnavailable,

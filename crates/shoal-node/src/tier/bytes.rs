@@ -215,7 +215,7 @@ impl PieceReading {
         let Some((proof, digests)) = proof.filter(|_| is_damaged && self.may_ask_again) else {
             return Err(error);
         };
-        tracing::warn!(piece = &*self.piece.key, %error, "wrong bytes came from a tier; they are read again");
+        tracing::warn!(piece = &*self.piece.key, %error, "a tier returned wrong bytes, which are read again");
         self.may_ask_again = false;
         self.proof = Some(digests.proof(proof.proven_end()));
         self.bytes = None;

@@ -128,7 +128,7 @@ impl S3Store {
             Err(error) => {
                 let removed = self.bucket.delete(key, None).await;
                 if let Err(error) = removed {
-                    tracing::warn!(key, %error, "a piece with wrong bytes stays until it is swept");
+                    tracing::warn!(key, %error, "a piece with wrong bytes stays until a sweep");
                 }
                 Err(error.into())
             }
@@ -402,7 +402,7 @@ impl Drop for Unconfirmed<'_> {
         let (bucket, key) = (Arc::clone(self.bucket), self.key.to_owned());
         runtime.spawn(async move {
             if let Err(error) = bucket.delete(&key, None).await {
-                tracing::debug!(key, %error, "an unconfirmed piece may stay until it is swept");
+                tracing::debug!(key, %error, "an unconfirmed piece may stay until a sweep");
             }
         });
     }

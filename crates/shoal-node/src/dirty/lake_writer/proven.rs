@@ -1,8 +1,8 @@
 //! Verifies the bytes of a piece against the acknowledged digests as they are sent to the lake.
 //!
-//! Bytes from the tier were verified when they were read. Bytes from this node's disk were verified against
-//! their block footers when they were loaded; here they are compared with what the writer was acknowledged.
-//! They are copied first, because a page of a mapped file may change or become unreadable at any time.
+//! Bytes from the tier were verified when they were read. Bytes from this node's disk were only verified
+//! against their block footers when they were loaded, so they are compared with the acknowledged digests
+//! here. They are copied first, because a page of a mapped file may change or become unreadable at any time.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

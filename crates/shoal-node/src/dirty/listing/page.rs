@@ -3,7 +3,7 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 use shoal_s3::xml::{Document, Element, Malformed};
 
-/// The bytes to percent-encode in a listing with `encoding-type=url`: all that S3 encodes.
+/// The characters that S3 percent-encodes in a listing with `encoding-type=url`.
 const URL_SAFE: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')

@@ -4,8 +4,8 @@
 //! | request | question |
 //! |---|---|
 //! | a write | create a multipart upload to the same name with the same headers; it is aborted at once |
-//! | a removal | remove a name [beside](beside()) it, which nobody has |
-//! | a change of ACL, tags, locks | as for a write; after a no, the same change of a name beside it |
+//! | a removal | remove a [sibling](beside()) name that does not exist |
+//! | a change of ACL, tags, locks | as for a write; if that is denied, the same change of a sibling name |
 //!
 //! The flush of a plain write does not reuse the upload, because the object would get the ETag of a multipart
 //! upload.
@@ -223,7 +223,7 @@ impl Question {
         tokio::spawn(async move {
             let answered = Answer::of(&lake, request).await;
             if !answered.is_ok_and(|answer| answer.head.status.is_success()) {
-                tracing::debug!(%target, "a delete marker stays behind a question");
+                tracing::debug!(%target, "the delete marker of a question was not removed");
             }
         });
     }

@@ -87,7 +87,7 @@ impl Copies {
             match copied {
                 Ok(version) => return Ok(Some(answered(&described(&version)))),
                 Err(why @ NotCopied::AtLake(_)) => {
-                    tracing::debug!(%why, ?name, "a dirty object is flushed to be copied");
+                    tracing::debug!(%why, ?name, "a dirty object is flushed, so that the lake can copy it");
                     return Ok(None);
                 }
                 Err(NotCopied::SourceGone) => {}
