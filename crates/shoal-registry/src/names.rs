@@ -441,8 +441,8 @@ impl Names {
         Change::put(NodeList::Trash.key(self.node, new_id()), encoded(trash))
     }
 
-    /// Returns the changes that remove an object from the list of dirty ones, and put its bytes on this node's
-    /// trash list.
+    /// Returns the changes that remove an object from the list of dirty ones, and put its bytes on this
+    /// node's trash list.
     pub(crate) fn discard(&self, version: Option<&DirtyVersion>) -> impl Iterator<Item = Change> {
         let changes = version.map(|version| {
             let unlist = Change::Delete {

@@ -77,8 +77,8 @@ impl Timeouts {
         }
     }
 
-    /// Returns the timeouts towards another node, which has its own timeouts towards the lake. The peer client
-    /// gives up earlier than this.
+    /// Returns the timeouts towards another node, which has its own timeouts towards the lake. The peer
+    /// client gives up earlier than this.
     pub(super) fn with_a_node(limits: &Limits) -> Self {
         let stall = limits.stall_timeout;
         Self {
