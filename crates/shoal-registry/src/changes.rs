@@ -188,8 +188,8 @@ impl LakeChange {
     ///
     /// # Errors
     ///
-    /// The registry could not record the end, which the node keeps trying. Or this node's session has ended,
-    /// and another node may have done something else with the dirty object.
+    /// The registry could not record the end; the node keeps retrying. Or this node's session has ended, and
+    /// another node may have done something else with the dirty object.
     pub async fn done(self) -> Result<(), ChangeError> {
         match self.over(End::Done).await? {
             Ended::Ended => Ok(()),
@@ -201,7 +201,7 @@ impl LakeChange {
     ///
     /// # Errors
     ///
-    /// The registry could not record the end, which the node keeps trying.
+    /// The registry could not record the end; the node keeps retrying.
     pub async fn refused(self) -> Result<(), ChangeError> {
         self.over(End::Refused).await.map(drop)
     }

@@ -124,10 +124,10 @@ impl<V: Versioned + Clone> Entry<V> {
         })
     }
 
-    /// Returns the entry after the change with this `token` has certainly ended without a result: the lake
-    /// refused it, or the time has passed within which it could still be carried out. Returns `None` if the
-    /// entry no longer has this change. Another node gives a change up in the same way, once the owner's
-    /// session has ended and that time has passed.
+    /// Returns the entry once the change with this `token` can no longer be carried out: the lake refused it,
+    /// or the time has passed within which it still could be. Returns `None` if the entry no longer has this
+    /// change. Another node gives a change up in the same way, once the owner's session has ended and that
+    /// time has passed.
     pub fn given_up(&self, token: Ulid) -> Option<Self> {
         self.busy.filter(|busy| busy.token == token)?;
         Some(Self {
