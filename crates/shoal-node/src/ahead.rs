@@ -1,11 +1,11 @@
-//! Fetches what an object that is nearly complete lacks at this node, before a reader asks for it: the
+//! Fetches the missing blocks of a nearly complete object to this node before a reader asks for them: the
 //! outlook of C2P (section 6).
 //!
-//! An event of another node tells that readers want the object. If blocks whose home is this node are missing
-//! then, and nearly all others are on some node, this node fetches them as the last reader would, whose
-//! request named the object: in the same caller's name, so that the lake may refuse. Nothing waits for it.
-//! It fetches one block at a time, only while readers leave most of the fetch window free, and gives up
-//! blocks that have waited for long or whose last reader came long ago.
+//! An event of another node shows that an object is being read. If this node is home to missing blocks of it,
+//! and nearly all other blocks are on some node, this node fetches them on behalf of the last reader that it
+//! has seen, so that the lake can refuse that caller. Nothing waits for these blocks. They are fetched one at
+//! a time, only while readers leave most of the memory window free, and are dropped if they have waited too
+//! long or their last reader is too old.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -32,22 +32,22 @@ use crate::fetch::{FetchVia, Fetcher};
 use crate::read_context::{Purpose, ReadContext};
 use crate::shutdown::Shutdown;
 
-/// The number of objects whose last reader is remembered.
+/// Number of objects whose last reader is remembered.
 const READERS: NonZeroUsize = NonZeroUsize::new(1 << 10).unwrap();
 
-/// A reader speaks for an object for so long: the lake may have taken its permission away since.
+/// How long a reader's permission is used after its read, because the lake may have withdrawn it since.
 const READER_LIFE: Duration = Duration::from_mins(10);
 
-/// The number of blocks that wait.
+/// Maximum number of blocks that wait.
 const WAITING_MAX: usize = 256;
 
-/// A block that has waited for this time is no longer fetched: its readers have come, or they will not.
+/// A block that has waited this long is dropped: its readers have come, or they will not.
 const WAITING_LIFE: Duration = Duration::from_secs(10);
 
-/// The pause between two looks at whether readers leave time.
+/// Pause between checks for an idle node.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Fetches blocks that readers will want.
+/// Fetches blocks that readers are expected to want.
 pub struct FetchAhead {
     store: Arc<Store>,
     fetcher: Arc<Fetcher>,
@@ -58,16 +58,16 @@ pub struct FetchAhead {
     counts: [AtomicU64; AheadOutcome::ALL.len()],
 }
 
-/// Outcome for a block that an object lacked.
+/// Outcome for one missing block of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AheadOutcome {
-    /// It is here.
+    /// It was fetched.
     Fetched,
-    /// A reader was faster.
+    /// A reader fetched it first.
     Here,
-    /// Readers or other such blocks left no time for it.
+    /// It waited too long, or the queue was full.
     TooLate,
-    /// The lake or another node did not give it.
+    /// The lake or another node did not send it.
     Failed,
 }
 
@@ -75,7 +75,7 @@ impl AheadOutcome {
     /// Every outcome.
     pub const ALL: [Self; 4] = [Self::Fetched, Self::Here, Self::TooLate, Self::Failed];
 
-    /// The word in metrics and `/status`.
+    /// Label in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Fetched => "fetched",
@@ -97,11 +97,11 @@ struct Waiting {
     index: u32,
     layer: Layer,
     context: Arc<ReadContext>,
-    /// It is fetched before this time, or not at all.
+    /// Deadline after which the block is not fetched.
     until: Instant,
 }
 
-/// The next step of a block that waits.
+/// Next step for a waiting block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Fetch,
@@ -110,7 +110,7 @@ enum Turn {
 }
 
 impl Turn {
-    /// A block may have waited for others before it, too, however idle the node is by now.
+    /// Expiry is checked first, because a block may have waited for others even on an idle node.
     fn of(until: Instant, now: Instant, is_idle: impl FnOnce() -> bool) -> Self {
         if now >= until {
             Self::GiveUp
@@ -123,7 +123,7 @@ impl Turn {
 }
 
 impl FetchAhead {
-    /// Fetches into this store.
+    /// Creates a `FetchAhead` for this store.
     pub fn new(store: &Arc<Store>, fetcher: &Arc<Fetcher>, cooperation: &Arc<Cooperation>) -> Arc<Self> {
         Arc::new(Self {
             store: Arc::clone(store),
@@ -136,7 +136,7 @@ impl FetchAhead {
         })
     }
 
-    /// Remembers the last reader of an object of several blocks.
+    /// Remembers the last reader of an object with several blocks.
     pub fn is_read(&self, version: &Arc<Version>, context: &Arc<ReadContext>) {
         if version.block_count() > 1 && context.name().is_some() {
             let reader = LastReader {
@@ -148,7 +148,7 @@ impl FetchAhead {
         }
     }
 
-    /// Takes note of the blocks that the object of an event lacks here. Never waits.
+    /// Queues the blocks that the event's object lacks here. Never blocks.
     pub fn consider(&self, event: &CacheEvent) {
         if !matches!(event.event.kind, EventKind::Hit | EventKind::Miss) {
             return;
@@ -186,7 +186,7 @@ impl FetchAhead {
         }
     }
 
-    /// Whether this node is the home of a block in a layer.
+    /// Returns true if this node is the home of a block in a layer.
     fn is_home(&self, block: BlockId, layer: Layer) -> bool {
         let hierarchy = self.cooperation.hierarchy();
         let place = usize::from(layer.0).checked_sub(usize::from(Layer::L2.0));
@@ -267,13 +267,13 @@ impl FetchAhead {
         }
     }
 
-    /// Whether readers leave time for blocks that none of them waits for. A metered link lets readers go
-    /// first, too.
+    /// Returns true if readers leave enough room for blocks without readers. On a metered link, readers also
+    /// go first.
     fn is_idle(&self) -> bool {
         !self.fetcher.memory().is_filling(0)
     }
 
-    /// Counts of blocks since the node started, by outcome.
+    /// Returns the number of blocks since the node started, by outcome.
     pub fn counts(&self) -> [(AheadOutcome, u64); AheadOutcome::ALL.len()] {
         AheadOutcome::ALL.map(|outcome| (outcome, self.counts[outcome as usize].load(Ordering::Relaxed)))
     }

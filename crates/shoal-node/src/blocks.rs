@@ -1,4 +1,4 @@
-//! Streams the bytes of one response, block after block, in order, with a bounded window of blocks ahead.
+//! Streams the bytes of one response, block by block and in order, with a bounded read-ahead.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -16,38 +16,38 @@ use crate::fetch::{FetchVia, Fetcher, JoinedFetch, StreamHandle};
 use crate::read_context::ReadContext;
 use crate::single_flight::{FetchError, Sender, Waiter};
 
-/// The number of retries for a block whose fetch failed under another reader, or was abandoned by it.
+/// Retries of a block whose fetch, started by another reader, failed or was abandoned.
 const TRIES: u8 = 3;
 
-/// The number of blocks of one reader that one node sends at a time: one that is read and one that comes
-/// meanwhile. More would share that node's link and come late and together: the reader would wait for all of
-/// them, and then its own link would be busy while that one rests.
+/// Blocks that one peer sends to one reader at a time: one being read and one arriving. With more, the blocks
+/// would share the peer's link and all arrive late: the reader would wait for every one of them and then
+/// leave that link idle.
 const FROM_ONE_PEER: usize = 2;
 
 /// Streams a range of one version; every byte comes from that version or the stream ends in an error.
 pub struct BlockStream {
     reader: Arc<BlockReader>,
-    /// The rest of the range, for which no slot has been opened.
+    /// The end of the range, for which no slot is open yet.
     planned: ByteRange,
     slots: VecDeque<BlockSlot>,
     window: ReadAheadWindow,
     first: Option<Bytes>,
     sent: ReadTally,
-    /// Keeps the response that opened the object going while this stream lasts.
+    /// Keeps the response that opened the object running while this stream exists.
     stream_handle: Option<StreamHandle>,
 }
 
-/// How many blocks are requested ahead. The number doubles with each block read, up to a bound, so that a
-/// reader that asks to the end and goes away after a few KiB (as S3A does) costs one block.
+/// Number of blocks requested ahead. It doubles with each block read, up to `max`, so that an open-ended read
+/// that stops after a few KiB (as S3A's do) costs one block.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadAheadWindow {
-    /// The current maximum of blocks in slots.
+    /// Current maximum of open slots.
     pub now: usize,
-    /// The bound of `now`.
+    /// Upper bound of `now`.
     pub max: usize,
 }
 
-/// Counts of a response until now: bytes by their source, and blocks that were near or far.
+/// Bytes sent by one response so far, by source, and its blocks that were near or far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadTally {
     bytes: [u64; 4],
@@ -56,13 +56,13 @@ pub struct ReadTally {
 }
 
 impl ReadTally {
-    /// The bytes sent until now that came from `source`.
+    /// Returns the bytes sent so far that came from `source`.
     pub fn bytes(self, source: Source) -> u64 {
         self.bytes[source as usize]
     }
 
-    /// Whether all, some or none of the blocks that were sent from were near, and whether they were several.
-    /// `None` if there was none.
+    /// Returns how many of the blocks sent were near (all, some or none), and true if there were several
+    /// blocks. Returns `None` if no block was sent.
     pub fn found(self) -> Option<(Found, bool)> {
         let found = match (self.near, self.far) {
             (0, 0) => return None,
@@ -86,28 +86,28 @@ impl ReadTally {
     }
 }
 
-/// Opens blocks of one version, on behalf of one caller.
+/// Opens blocks of one version on behalf of one caller.
 pub struct BlockReader {
     /// Blocks on this node's disk.
     pub store: Arc<Store>,
-    /// Blocks at the lake.
+    /// Fetches blocks that are not on disk.
     pub fetcher: Arc<Fetcher>,
     /// The pinned version.
     pub version: Arc<Version>,
     /// The context of the read, for requests to the lake.
     pub context: Arc<ReadContext>,
-    /// How blocks that are not here are fetched.
+    /// How missing blocks are fetched.
     pub plan: FetchPlan,
 }
 
-/// How blocks that are not here are fetched.
+/// How blocks that this node does not hold are fetched.
 #[derive(Clone, Debug)]
 pub enum FetchPlan {
-    /// Not at all: only blocks that this node holds are given, on disk or waiting for it.
+    /// Never: only blocks on disk or about to be written there are returned.
     None,
-    /// Not by this reader: blocks that this node holds are given, and those that it fetches already.
+    /// Never by this reader: also returns blocks that are already being fetched.
     Join,
-    /// All in one way.
+    /// Always, in this way.
     All(FetchVia),
 }
 
@@ -123,13 +123,13 @@ impl FetchPlan {
 /// One block's share of the response.
 struct BlockSlot {
     index: u32,
-    /// The bytes of the block that remain to be sent, counted from its start.
+    /// Bytes of the block that remain to be sent, relative to the start of the block.
     wanted: ByteRange,
     tries: u8,
     state: BlockState,
-    /// The sender that the fetch asks first, if it is known before the fetch begins.
+    /// Node that the fetch asks first, if known before the fetch begins.
     sender: Option<Sender>,
-    /// Whether the block has been counted as near or not.
+    /// True once the block has been counted as near or far.
     is_counted: bool,
 }
 
@@ -137,7 +137,7 @@ enum BlockState {
     Resident(Bytes),
     Opening(Pin<Box<dyn Future<Output = OpenedBlock> + Send>>),
     Fetching(JoinedFetch),
-    /// The block was here when its slot was planned, and is no longer.
+    /// The block was cached when its slot was planned, and has been evicted since.
     NotHeld,
 }
 
@@ -155,14 +155,14 @@ enum OpenedBlock {
 }
 
 impl BlockReader {
-    /// Whether the block is used elsewhere: another node asks for what this one has, and counts the use.
+    /// Returns true if this read serves another node, which counts the use itself.
     fn is_used_elsewhere(&self, id: BlockId) -> bool {
         let block_bytes = self.version.block_len(id.index);
         matches!(self.plan, FetchPlan::None | FetchPlan::Join)
             && self.fetcher.counts_uses_by_reader(block_bytes)
     }
 
-    /// The block, if its bytes can be had without waiting for the disk.
+    /// Returns the block if its bytes are available without disk I/O.
     fn resident(&self, id: BlockId) -> Option<Bytes> {
         if self.is_used_elsewhere(id) {
             self.store.peek_resident(id)
@@ -171,7 +171,7 @@ impl BlockReader {
         }
     }
 
-    /// The block, read from the disk.
+    /// Reads the block from disk.
     async fn load(&self, id: BlockId) -> Option<Bytes> {
         if self.is_used_elsewhere(id) {
             self.store.peek(id).await
@@ -184,7 +184,7 @@ impl BlockReader {
     async fn open(self: Arc<Self>, index: u32) -> OpenedBlock {
         let id = self.version.block(index);
         loop {
-            // Checked first: a block that no longer waits for the disk is on it.
+            // Checked before the store: a block that leaves the in-flight table is on disk by then.
             let running = match self.plan {
                 FetchPlan::None => self.fetcher.join_whole(id),
                 FetchPlan::Join => self.fetcher.join_running(id, &self.context),
@@ -213,7 +213,7 @@ impl BlockReader {
 }
 
 impl BlockStream {
-    /// Plans the stream of `range`; nothing is fetched before the first poll.
+    /// Creates the stream of `range`. Nothing is fetched before the first poll.
     pub fn new(
         reader: Arc<BlockReader>,
         range: ByteRange,
@@ -231,7 +231,7 @@ impl BlockStream {
         }
     }
 
-    /// Waits until the first bytes are at hand, so that an error before them can still become a status.
+    /// Waits for the first bytes, so that an earlier error can still set the response status.
     ///
     /// # Errors
     ///
@@ -241,12 +241,12 @@ impl BlockStream {
         Ok(())
     }
 
-    /// Counts of the bytes and blocks that were given until now.
+    /// Returns the bytes and blocks sent so far.
     pub fn tally(&self) -> ReadTally {
         self.sent
     }
 
-    /// The next bytes; `None` at the end of the range.
+    /// Returns the next bytes; `None` at the end of the range.
     ///
     /// # Errors
     ///
@@ -284,7 +284,7 @@ impl BlockStream {
         }
     }
 
-    /// Plans slots up to the window, and polls those behind the front, so that their fetches start.
+    /// Opens slots up to the window, and polls all but the first, so that their fetches start.
     fn fill_window(&mut self, cx: &mut Context<'_>) {
         while self.slots.len() < self.window.now
             && !self.planned.is_empty()
@@ -297,7 +297,7 @@ impl BlockStream {
         }
     }
 
-    /// Plans the next block's share, unless enough is on its way from the node that has it.
+    /// Opens a slot for the next block, unless its sender already sends the maximum.
     fn plan_slot(&mut self) -> Option<BlockSlot> {
         let version = &self.reader.version;
         let index = (self.planned.start / version.block_bytes) as u32;
@@ -351,7 +351,7 @@ impl BlockSlot {
         matches!(self.state, BlockState::Fetching(_) | BlockState::Opening(_))
     }
 
-    /// Whether the block was near when it was wanted, as far as that is known by its first byte.
+    /// Returns true if the block was near, as far as is known when its first byte is sent.
     fn was_near(&self) -> bool {
         match &self.state {
             BlockState::Fetching(joined) => joined.waiter.was_near(),
@@ -359,7 +359,7 @@ impl BlockSlot {
         }
     }
 
-    /// Sender of the block, if it is known.
+    /// Returns the sender of the block, if known.
     fn sender(&self) -> Option<Sender> {
         match &self.state {
             BlockState::Fetching(joined) => joined.waiter.sender().or(self.sender),
@@ -367,7 +367,7 @@ impl BlockSlot {
         }
     }
 
-    /// Takes over the result of an opening that has finished.
+    /// Takes the result of an `Opening` that has finished.
     fn advance(&mut self, cx: &mut Context<'_>) {
         let BlockState::Opening(opening) = &mut self.state else {
             return;
@@ -414,9 +414,9 @@ impl BlockSlot {
     }
 }
 
-/// Whether a node already sends its maximum for one response at a time. `asked` are the senders of the blocks
-/// before this one, as far as they are known. If the sender of this block is not known, it is taken to be the
-/// last sender that is known: most often one node holds all blocks of an object.
+/// Returns true if a peer already sends its maximum for one response. `asked` lists the senders of the
+/// preceding blocks, where known. An unknown `sender` is assumed to be the last known one, because usually
+/// one node holds all blocks of an object.
 fn is_busy(sender: Option<Sender>, asked: impl DoubleEndedIterator<Item = Option<Sender>> + Clone) -> bool {
     let likely = sender.or_else(|| asked.clone().rev().flatten().next());
     if likely == Some(Sender::Other) {
@@ -432,16 +432,14 @@ fn poll_waiter(waiter: &mut Waiter, cx: &mut Context<'_>) -> Poll<Result<Bytes, 
         .map(|piece| piece.expect("a slot wants no byte past its block"))
 }
 
-/// Whether a failure can be retried because another reader's fetch failed: it may succeed on behalf of this
-/// one.
+/// Returns true if the fetch failed for another reader and a retry may succeed for this one.
 fn is_anothers(error: &FetchError, own: bool) -> bool {
     match error {
         FetchError::Abandoned => true,
         FetchError::Changed | FetchError::Busy | FetchError::Mismatch => false,
-        // A lake that was silent to one reader is silent to all, and this reader has waited as long.
+        // A lake that timed out for one reader times out for all, and this reader has waited as long.
         FetchError::Lake(trouble) if trouble.kind().is_timeout() => false,
-        // The block was to be taken over from a node that no longer has it: a reader may fetch it from
-        // elsewhere.
+        // The node that offered the block no longer has it; a reader can fetch it from elsewhere.
         FetchError::NotHeld | FetchError::Status(_) | FetchError::Lake(_) | FetchError::Tier(_) => !own,
     }
 }

@@ -1,4 +1,4 @@
-//! How long an answer of the lake about permission and currency may be reused, by prefix.
+//! How long an answer of the lake about permission and the current version may be reused, by prefix.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use shoal_directory::attachment::ANSWER_LIFE;
 use shoal_s3::object::ObjectName;
 use shoal_s3::prefix::ByPrefix;
 
-/// How long an answer about permission and currency may be reused.
+/// How long such an answer may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreshnessMode {
     /// Ask the lake on every read.
@@ -19,12 +19,12 @@ pub enum FreshnessMode {
     Coherent,
 }
 
-/// Whether a yes of the lake may be reused.
+/// How long a grant of the lake may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reuse {
-    /// For how long; zero if every read asks the lake.
+    /// Maximum age of the grant; zero if every read asks the lake.
     pub within: Duration,
-    /// Whether it holds only while the directory knows of no change of the object.
+    /// True if the grant also requires that the directory knows of no change of the object.
     pub coherent: bool,
 }
 
@@ -40,21 +40,21 @@ impl Reuse {
     }
 }
 
-/// Default and exceptions by prefix; the longest matching prefix wins.
+/// Default mode and exceptions by prefix; the longest matching prefix wins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FreshnessConfig {
-    /// Where no rule matches.
+    /// Mode of objects that match no rule.
     pub default: FreshnessMode,
     /// `[[freshness.rule]]`
     pub rules: Vec<FreshnessRule>,
 }
 
-/// One exception.
+/// An exception for a prefix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FreshnessRule {
     /// `s3://bucket/prefix`
     pub prefix: String,
-    /// The mode of objects below it.
+    /// Mode of objects with this prefix.
     pub mode: FreshnessMode,
 }
 
@@ -68,7 +68,7 @@ impl Default for FreshnessConfig {
 }
 
 impl FreshnessConfig {
-    /// Whether some object is coherent.
+    /// Returns true if any object may be coherent.
     pub fn has_coherent(&self) -> bool {
         let mut modes = self.rules.iter().map(|rule| rule.mode).chain([self.default]);
         modes.any(|mode| mode == FreshnessMode::Coherent)
@@ -80,13 +80,13 @@ impl FreshnessConfig {
 pub struct FreshnessRules(ByPrefix<FreshnessMode>);
 
 impl FreshnessRules {
-    /// The rules as configured.
+    /// Compiles the configured rules.
     pub fn new(config: &FreshnessConfig) -> Self {
         let rules = config.rules.iter().map(|rule| (rule.prefix.as_str(), rule.mode));
         Self(ByPrefix::new(config.default, rules))
     }
 
-    /// Whether a yes of the lake about this object may be reused.
+    /// Returns how long a grant for this object may be reused.
     pub fn reuse(&self, name: &ObjectName) -> Reuse {
         match self.0.of(name) {
             FreshnessMode::Revalidate => Reuse::NEVER,
@@ -99,12 +99,12 @@ impl FreshnessRules {
         }
     }
 
-    /// Whether this object is coherent.
+    /// Returns true if this object is coherent.
     pub fn is_coherent(&self, name: &ObjectName) -> bool {
         self.0.of(name) == FreshnessMode::Coherent
     }
 
-    /// Whether some object of a bucket is coherent.
+    /// Returns true if any object of a bucket may be coherent.
     pub fn has_coherent_in(&self, bucket: &str) -> bool {
         self.0
             .below(bucket, b"")

@@ -1,9 +1,9 @@
-//! Remembers which version of an object is current, and which callers the lake has granted it to.
+//! Remembers the current version of each object, and which callers the lake has granted it to.
 //!
-//! A yes of the lake is a *grant*: this caller may read this object, and this version is the current one. The
-//! reader decides how long a grant may be reused ([`crate::freshness`]). A no is never kept; it ends the
-//! caller's grant. Every write through this node advances an *epoch*; a grant from before it is void, even
-//! one whose question was still on its way.
+//! A positive answer of the lake is a *grant*: this caller may read this object, and this version is current.
+//! The reader decides how long a grant may be reused ([`crate::freshness`]). A refusal is never stored; it
+//! revokes the caller's grant. Every write through this node advances an *epoch*, which voids earlier grants,
+//! including those whose answer was still in flight.
 
 use std::hash::BuildHasher;
 use std::num::NonZeroUsize;
@@ -20,18 +20,19 @@ use shoal_s3::identity::CallerId;
 use shoal_s3::object::{ObjectName, Version};
 
 const SHARDS: usize = 16;
-/// Versions kept in memory, all shards together; at one to two KiB each this bounds [`Grants`] to about 24
+/// Versions kept in memory, in all shards together; at one to two KiB each this bounds [`Grants`] to about 24
 /// MiB.
 const OBJECTS: usize = 16_384;
-/// The number of callers remembered for one object; the caller that asked longest ago makes room.
+/// Callers remembered per object; the least recently granted one is dropped first.
 const GRANTS_PER_OBJECT: usize = 64;
-/// Names share an epoch by hash: a collision costs a question to the lake, never a wrong answer.
+/// Names share an epoch by hash: a collision costs a request to the lake, never a wrong answer.
 const OBJECT_EPOCHS: usize = 4096;
 const BUCKET_EPOCHS: usize = 256;
-/// The lake's refusals are counted the same way: a collision costs an answer that is not remembered.
+/// Counters of refusals are shared in the same way: a collision only prevents an answer from being
+/// remembered.
 const REFUSALS: usize = 4096;
 
-/// Grants, and the version of each object that was current last; bounded, and safe to lose.
+/// Grants, and the most recent version of each object; bounded, and safe to lose.
 #[derive(Debug)]
 pub struct Grants {
     shards: Vec<Mutex<LruCache<ObjectId, KnownObject>>>,
@@ -41,20 +42,20 @@ pub struct Grants {
     hasher: foldhash::fast::RandomState,
 }
 
-/// The state of the writes through this node when a question was asked.
+/// Epochs when the lake was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Epoch {
     object: u64,
     bucket: u64,
 }
 
-/// The moment at which the lake is asked about an object. It is given with the answer, so that an answer that
-/// a write or a refusal has overtaken is recognized.
+/// State when the lake was asked about an object. It accompanies the answer, to detect that a write or a
+/// refusal has overtaken it.
 #[derive(Clone, Copy, Debug)]
 pub struct QuestionStamp {
     at: Instant,
     epoch: Epoch,
-    /// The number of times that the lake had refused this caller this object.
+    /// Number of times that the lake had refused this object to this caller.
     refusals: u64,
     /// The tokens of a coherent object.
     tokens: Option<Tokens>,
@@ -76,37 +77,37 @@ struct Grant {
 }
 
 impl QuestionStamp {
-    /// The stamp of a question about an object that had these tokens before.
+    /// Returns the stamp with the tokens that a coherent object had beforehand.
     #[must_use]
     pub fn with_tokens(self, tokens: Option<Tokens>) -> Self {
         Self { tokens, ..self }
     }
 
-    /// The tokens of the object, if it is coherent and they were known.
+    /// Returns the tokens of the object, if it is coherent and they were known.
     pub fn tokens(&self) -> Option<Tokens> {
         self.tokens
     }
 }
 
-/// Whether the headers of a version were requested with `x-amz-checksum-mode: ENABLED`.
+/// How the headers of a version were requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
-    /// They were: the lake has no checksum that is not among them.
+    /// With `x-amz-checksum-mode: ENABLED`: they include every checksum that the lake has.
     Requested,
-    /// They were not: a client that wants them has to ask the lake.
+    /// Without: a client that wants checksums must ask the lake.
     NotRequested,
 }
 
-/// The lake's remembered yes.
+/// A remembered grant of the lake.
 #[derive(Clone, Debug)]
 pub struct Granted {
     /// The version.
     pub version: Arc<Version>,
-    /// Whether the version's checksum headers are known.
+    /// Tells whether the version's checksum headers are known.
     pub checksums: Checksums,
 }
 
-/// Whether the answer is the lake's refusal of this object to this caller.
+/// Returns true if the lake's answer refuses this object to this caller.
 pub fn is_refusal(status: StatusCode) -> bool {
     matches!(
         status,
@@ -131,13 +132,13 @@ impl Default for Grants {
 }
 
 impl Grants {
-    /// The version last seen, current or not.
+    /// Returns the version last seen, current or not.
     pub fn version(&self, object: ObjectId) -> Option<Arc<Version>> {
         let mut shard = self.shard(object).lock();
         shard.get(&object).map(|known| Arc::clone(&known.version))
     }
 
-    /// Stamps a question about an object that is about to be asked.
+    /// Returns a stamp for a request about an object that is about to be sent.
     pub fn stamp(
         &self,
         caller: CallerId,
@@ -153,8 +154,9 @@ impl Grants {
         }
     }
 
-    /// The current version, if the lake said yes to this caller less than `reuse` before `stamp` and no write
-    /// came since; if the object is coherent, no write through any node.
+    /// Returns the current version if the lake granted it to this caller less than `reuse` before `stamp`,
+    /// and no write has voided the grant: a write through this node or, for a coherent object, through any
+    /// node.
     pub fn granted(
         &self,
         caller: CallerId,
@@ -174,10 +176,11 @@ impl Grants {
         })
     }
 
-    /// Notes the lake's yes to `caller`. Other reads may reuse it only if `reusable`.
+    /// Records that the lake granted the object to `caller`. Other reads may reuse the grant only if
+    /// `reusable`.
     ///
-    /// An answer that a write or a refusal has overtaken is dropped: the caller may use it for the read it
-    /// was asked for, and no other read may reuse it.
+    /// An answer that a write or a refusal has overtaken is not recorded: the caller may use it for this read
+    /// only.
     pub fn learn(
         &self,
         caller: CallerId,
@@ -189,7 +192,7 @@ impl Grants {
     ) {
         let object = version.object;
         let mut shard = self.shard(object).lock();
-        // Checked under the lock that a refusal takes after it was counted.
+        // Compared under the lock that a refusal takes after counting itself.
         let refusals = self.refusals(caller, object).load(Ordering::Acquire);
         if self.epoch(name) != stamp.epoch || refusals != stamp.refusals {
             return;
@@ -200,7 +203,7 @@ impl Grants {
             grants: Vec::new(),
         });
         if known.version.id != version.id {
-            // Grants of another version say nothing about this one.
+            // Grants of another version do not carry over.
             known.grants.clear();
         }
         known.version = Arc::clone(version);
@@ -219,8 +222,8 @@ impl Grants {
         }
     }
 
-    /// Ends the caller's grant, because the lake has refused the caller. A yes that is still on its way is
-    /// older than this refusal.
+    /// Revokes the caller's grant because the lake has refused the caller. A grant whose answer is still in
+    /// flight is older than this refusal, and is dropped.
     pub fn revoke(&self, caller: CallerId, object: ObjectId) {
         self.refusals(caller, object).fetch_add(1, Ordering::AcqRel);
         let mut shard = self.shard(object).lock();
@@ -229,14 +232,14 @@ impl Grants {
         }
     }
 
-    /// Returns a function that ends the caller's grant whenever it is called.
+    /// Returns a function that revokes the caller's grant.
     pub fn revoker(self: &Arc<Self>, caller: CallerId, object: ObjectId) -> Arc<dyn Fn() + Send + Sync> {
         let grants = Arc::clone(self);
         Arc::new(move || grants.revoke(caller, object))
     }
 
-    /// Notes a version that was written here, unless another one is known. A reader of the object then asks
-    /// the lake for its headers and not for its bytes. The note grants nothing to any caller.
+    /// Records a version that was written here, unless one is known. A reader then asks the lake only for the
+    /// headers and not for the bytes. Grants nothing to any caller.
     pub fn introduce(&self, version: &Arc<Version>) {
         let mut shard = self.shard(version.object).lock();
         if !shard.contains(&version.object) {

@@ -1,7 +1,7 @@
-//! Runs a GET: decides whether the caller may read, which version is current, and which of its bytes are
-//! wanted, and opens the stream of their blocks.
+//! Serves a GET: checks that the caller may read, pins the current version, resolves the requested range, and
+//! opens a stream of its blocks.
 //!
-//! This module neither counts nor logs: the answer carries the outcome, and the edge records it.
+//! This module does no counting or logging: the answer carries the outcome, and the caller records it.
 
 mod answer;
 mod open_lock;
@@ -32,65 +32,65 @@ use crate::grants::{Checksums, Grants, QuestionStamp, is_refusal};
 use crate::read_context::ReadContext;
 use crate::single_flight::FetchError;
 
-/// The number of attempts at an object that changes while it is being opened.
+/// Attempts to open an object that changes while it is being opened.
 const RESTARTS: usize = 4;
 
 /// Reads objects for clients.
 pub struct ObjectReader {
-    /// The lake behind this node.
+    /// The lake that this node caches.
     pub lake: Arc<Endpoint>,
-    /// Blocks on disk.
+    /// Blocks on this node's disk.
     pub store: Arc<Store>,
-    /// Versions and grants.
+    /// Known versions, and which callers may read them.
     pub grants: Arc<Grants>,
-    /// Blocks from elsewhere.
+    /// Fetches blocks from peers and from the lake.
     pub fetcher: Arc<Fetcher>,
     /// The nodes that share blocks with this one.
     pub cooperation: Arc<Cooperation>,
-    /// Knows of the changes of coherent objects, if there are any.
+    /// Tracks changes to coherent objects; `None` if no object is coherent.
     pub coherence: Option<Arc<Coherence>>,
-    /// Remembers readers, if this node fetches ahead in their names.
+    /// Remembers the last reader of each object; `None` if this node does not fetch ahead.
     pub fetch_ahead: Option<Arc<FetchAhead>>,
-    /// Read-ahead of one reader, in blocks.
+    /// Maximum read-ahead of one reader, in blocks.
     pub ahead: usize,
-    /// Size of a block.
+    /// Block size in bytes.
     pub block_bytes: u64,
-    /// Objects being opened for the first time.
+    /// Serializes the first opening of an object.
     pub open_lock: OpenLock,
 }
 
 /// A parsed GET.
 #[derive(Debug)]
 pub struct ReadRequest {
-    /// The caller.
+    /// The authenticated caller.
     pub caller: CallerId,
-    /// The object that it reads.
+    /// The requested object.
     pub name: ObjectName,
-    /// Digest of the name.
+    /// Digest of `name`.
     pub object: ObjectId,
-    /// The wanted bytes.
+    /// The requested range, not yet resolved against a size.
     pub range: RangeRequest,
-    /// The conditions of the request.
+    /// The preconditions (`If-Match` and the like).
     pub conditions: Conditions,
-    /// How the lake is asked on behalf of the client.
+    /// Builds requests to the lake on behalf of the client.
     pub context: Arc<ReadContext>,
-    /// Which grant may be reused; none if the client or the configuration wants the lake to be asked.
+    /// Which grants may be reused; none if the client or the configuration requires a check at the lake.
     pub reuse: Reuse,
     /// `Cache-Control: only-if-cached`
     pub only_if_cached: bool,
     /// `x-amz-checksum-mode: ENABLED`
     pub checksum_mode: bool,
-    /// Whether nothing in the head changes the caller's permission to read: the lake's yes may then be
-    /// reused.
+    /// True if no request header affects the permission to read, so that the grant may be reused by other
+    /// requests.
     pub plain: bool,
 }
 
 impl ReadRequest {
-    /// The bytes of `version` that the request wants. A GET and a HEAD want the same.
+    /// Returns the bytes of `version` that the request selects. GET and HEAD select the same bytes.
     ///
     /// # Errors
     ///
-    /// Returns the reason if the answer to the request has no bytes of the version.
+    /// Returns the reason if the response carries no bytes of the version.
     pub fn locate(&self, version: &Version) -> Result<ByteRange, NoBytes> {
         match self.conditions.evaluate(&version.etag, version.last_modified) {
             Evaluation::Proceed => {}
@@ -104,8 +104,8 @@ impl ReadRequest {
         range.map_err(|_| NoBytes::Unsatisfiable)
     }
 
-    /// The window of a reader that may read `ahead` blocks ahead. A reader that asks for everything up to the
-    /// end may want little of it.
+    /// Returns the read-ahead window of a reader that may read up to `ahead` blocks ahead. An open-ended
+    /// range starts with one block, because such readers often stop early.
     pub fn window(&self, ahead: usize) -> ReadAheadWindow {
         let open_ended = matches!(self.range, RangeRequest::From(_));
         let now = if open_ended { 1 } else { ahead };
@@ -113,34 +113,34 @@ impl ReadRequest {
     }
 }
 
-/// Why a GET has no answer.
+/// Why a GET failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The lake does not answer.
+    /// The lake cannot be reached.
     #[error(transparent)]
     Lake(#[from] EndpointError),
-    /// The lake itself answered with an error to a question about the object.
+    /// The lake answered a HEAD of the object with this error status.
     #[error("the lake answered {0}")]
     LakeStatus(StatusCode),
-    /// A block cannot be fetched.
+    /// A block could not be fetched.
     #[error(transparent)]
     Fetch(FetchError),
-    /// Every attempt found another version.
+    /// The version changed during every attempt.
     #[error("the object changes faster than it can be read")]
     ChangesTooOften,
 }
 
-/// A version to read, and how this node learned of it.
+/// The version to read, and what came with it.
 struct PinnedVersion {
     version: Arc<Version>,
     caller_headers: CallerHeaders,
     stream_handle: Option<StreamHandle>,
-    /// Whether the version's bytes came with the answer that named it, so that none of them was here.
+    /// True if the version and its first bytes came in one response, so none of its blocks was cached.
     opened: bool,
 }
 
 impl PinnedVersion {
-    /// A version that needs no question to the lake: of a grant, or of an object that the lake does not have.
+    /// A version that is read without asking the lake: it was granted before, or the object is dirty.
     fn granted(version: Arc<Version>) -> Self {
         Self {
             version,
@@ -157,17 +157,18 @@ enum PinOutcome {
 }
 
 impl ObjectReader {
-    /// Answers a GET. The version is pinned before the first byte; a change before that byte starts again.
+    /// Answers a GET. Pins a version before the first byte is sent; if the version changes before that byte,
+    /// the read starts over.
     ///
     /// # Errors
     ///
-    /// Fails if the lake or a block that is not here cannot be reached, or if the object changes too often.
+    /// Fails if the lake or an uncached block cannot be reached, or if the object changes too often.
     pub async fn read(&self, request: &ReadRequest) -> Result<GetAnswer, ReadError> {
         for _ in 0..RESTARTS {
             let stamp = self.stamp(request).await;
             let pinned = match self.granted(request, stamp) {
                 Some(version) => PinnedVersion::granted(version),
-                // The part that waits for the lake is boxed, so that a hit carries none of it along.
+                // Boxed, so that a hit does not pay for the size of this future.
                 None => match Box::pin(self.pin(request, stamp)).await? {
                     PinOutcome::Version(pinned) => pinned,
                     PinOutcome::Answer(answer) => return Ok(*answer),
@@ -186,13 +187,12 @@ impl ObjectReader {
         Err(ReadError::ChangesTooOften)
     }
 
-    /// Answers a GET of a version that is already known to be the current one, and that this caller may read.
-    /// `plan` says where its blocks come from. The version of a dirty object is pinned so: the lake does not
-    /// have it.
+    /// Answers a GET of a version that the caller may read and that is known to be current. Used for dirty
+    /// objects, whose version the lake does not have. `plan` selects the source of the blocks.
     ///
     /// # Errors
     ///
-    /// The first bytes cannot be read.
+    /// Fails if the first bytes cannot be read.
     pub async fn open_version(
         &self,
         request: &ReadRequest,
@@ -203,7 +203,7 @@ impl ObjectReader {
         started.map_err(ReadError::Fetch)
     }
 
-    /// Judges the conditions, finds the wanted bytes, and waits for the first of them.
+    /// Evaluates the conditions, resolves the range, and waits for the first bytes.
     async fn start(
         &self,
         request: &ReadRequest,
@@ -244,13 +244,13 @@ impl ObjectReader {
         Ok(GetAnswer::Known(KnownAnswer::Object(reading), caller_headers))
     }
 
-    /// Answers a HEAD from a grant; `None` if the lake must be asked.
+    /// Answers a HEAD from a grant; returns `None` if the lake must be asked.
     pub fn head(&self, request: &ReadRequest, stamp: QuestionStamp) -> Option<HeadAnswer> {
         let version = self.granted(request, stamp)?;
         HeadAnswer::of(request, version).ok()
     }
 
-    /// Stamps a question to the lake that is about to be asked; the stamp is given with the answer.
+    /// Returns a stamp for a request to the lake that is about to be sent. Pass it along with the response.
     pub async fn stamp(&self, request: &ReadRequest) -> QuestionStamp {
         let stamp = self.stamp_now(request);
         match &self.coherence {
@@ -267,7 +267,8 @@ impl ObjectReader {
             .stamp(request.caller, &request.name, request.object, clock::instant())
     }
 
-    /// Learns from the lake's answer to an unconditional HEAD. An answer that names no version is ignored.
+    /// Stores what an unconditional HEAD of the lake returned. A response without a usable version is
+    /// ignored.
     pub fn learn_from_head(
         &self,
         request: &ReadRequest,
@@ -280,22 +281,22 @@ impl ObjectReader {
         }
     }
 
-    /// Returns the current version, if the lake lets this caller read it.
+    /// Asks the lake for the current version and the permission to read it.
     async fn pin(&self, request: &ReadRequest, asked: QuestionStamp) -> Result<PinOutcome, ReadError> {
         let mut waited = false;
         loop {
             let stamp = self.stamp_now(request).with_tokens(asked.tokens());
-            // Another request of the same caller may have asked while this one waited.
+            // Another request of this caller may have obtained a grant in the meantime.
             if let Some(version) = self.granted(request, stamp) {
                 return Ok(PinOutcome::Version(PinnedVersion::granted(version)));
             }
-            // Where nodes cooperate, bytes come through the homes of their blocks: the lake is asked only for
-            // the version.
+            // In a cluster, blocks are fetched through their homes, so the lake is asked only for the
+            // version.
             if request.only_if_cached || !self.cooperation.is_alone() || self.knows(request.object).await {
                 return self.ask_for_version(request, stamp).await;
             }
-            // Readers that open one object share only its bytes, not the permission: a reader that has waited
-            // asks the lake itself.
+            // Concurrent readers of one object share its bytes but not the permission: a reader that waited
+            // still asks the lake itself.
             match self.open_lock.acquire(request.object) {
                 OpenRole::Lead(_guard) => return self.open(request, stamp).await,
                 OpenRole::Wait(_) if waited => return self.open(request, stamp).await,
@@ -319,12 +320,12 @@ impl ObjectReader {
         is_enough.then_some(known.version)
     }
 
-    /// Whether a version of the object has been seen, so that its blocks may be here.
+    /// Returns true if a version of the object is known, so that some of its blocks may be cached.
     async fn knows(&self, object: ObjectId) -> bool {
         if self.grants.version(object).is_some() {
             return true;
         }
-        // Blocks of another size are of no use; they are evicted in time.
+        // Blocks of another size cannot be used; eviction removes them eventually.
         let described = self.store.describe(object).await;
         described.is_some_and(|version| version.block_bytes == self.block_bytes)
     }
@@ -332,8 +333,8 @@ impl ObjectReader {
     /// Asks the lake in one request whether this caller may read the object, which version is current, and
     /// what its headers are.
     ///
-    /// The request carries no condition. A 304 would cost the lake as much and say less: tags, locks and
-    /// metadata change without the ETag, and lakes differ in which of them a 304 carries.
+    /// The request is unconditional. A 304 would cost the lake as much and carry less: tags, locks and
+    /// metadata change without the ETag, and lakes differ in which of those headers a 304 repeats.
     async fn ask_for_version(
         &self,
         request: &ReadRequest,
@@ -359,17 +360,18 @@ impl ObjectReader {
                     Err(reason) => Ok(PinOutcome::Answer(Box::new(GetAnswer::Bypass(reason)))),
                 }
             }
-            // An overloaded lake is not asked twice.
+            // Do not send a second request to an overloaded lake.
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
                 Err(ReadError::LakeStatus(head.status))
             }
-            // Any other answer has a body that only a GET brings: the client gets the answer it would get on
-            // a cold object.
+            // Only a GET returns the body of such a response. The client receives the response it would get
+            // for an object that is not cached.
             _ => self.open(request, stamp).await,
         }
     }
 
-    /// Sends a request to the lake on behalf of the caller. A refusal ends the grants that this caller had.
+    /// Sends a request to the lake on behalf of the caller. If the lake refuses it, revokes the caller's
+    /// grants for the object.
     async fn send(
         &self,
         request: &ReadRequest,
@@ -382,7 +384,7 @@ impl ObjectReader {
         Ok(response)
     }
 
-    /// Opens an unknown object: metadata and first bytes in one request.
+    /// Opens an unknown object: one GET returns its metadata and first bytes.
     async fn open(&self, request: &ReadRequest, stamp: QuestionStamp) -> Result<PinOutcome, ReadError> {
         let mut lake_request = request.context.request(Method::GET);
         lake_request.headers.extend(request.context.conditions());
@@ -410,7 +412,7 @@ impl ObjectReader {
         }
     }
 
-    /// Reads a version, and the range of its bytes in the body, from a `200` or `206`; grants the caller that
+    /// Parses the version and the range of the body from a `200` or `206`, and grants the caller that
     /// version.
     fn learn(
         &self,
@@ -427,7 +429,7 @@ impl ObjectReader {
         };
         let (range, size_bytes) = sent.ok_or(Uncacheable::NoLength)?;
         let version = Version::from_response(request.object, headers, size_bytes, self.block_bytes)?;
-        // Only a response to the whole object carries its checksums.
+        // Checksums in a `206` need not cover the whole object.
         let (version, checksums) = match (is_part, request.checksum_mode) {
             (true, _) => (version.without_checksums(), Checksums::NotRequested),
             (false, true) => (version, Checksums::Requested),
@@ -445,8 +447,8 @@ impl ObjectReader {
         Ok((version, range))
     }
 
-    /// Whether the block is here, on disk or waiting for it. All readers share the lock of the store's index;
-    /// a hit does not take it.
+    /// Returns true if the block is on disk or about to be written there. Takes the lock of the store's
+    /// index, which all readers share; a hit reads without it.
     fn holds(&self, block: BlockId) -> bool {
         self.store.is_mapped(block) || self.fetcher.holds(block)
     }
@@ -470,18 +472,18 @@ impl ObjectReader {
     }
 }
 
-/// Whether checksums of the whole object are wanted.
+/// Returns true if the client asked for checksums of the whole object.
 fn wants_checksums(request: &ReadRequest) -> bool {
     request.checksum_mode && request.range == RangeRequest::Whole
 }
 
-/// Whether a web page reads the object, so that the lake's CORS rules apply.
+/// Returns true if the request comes from a web page, so that the lake's CORS rules apply.
 fn is_of_page(request: &ReadRequest) -> bool {
     request.context.headers().contains_key(header::ORIGIN)
 }
 
-/// The cheapest request whose answer has all headers that the client is to see. For a web page this is a GET
-/// of one byte: the lake's CORS rules may treat a HEAD differently.
+/// Returns the cheapest request whose response has all headers that the client receives. For a web page this
+/// is a GET of one byte, because a lake may apply other CORS rules to HEAD.
 fn permission_request(request: &ReadRequest) -> EndpointRequest {
     if !is_of_page(request) {
         return request.context.request(Method::HEAD);
@@ -494,8 +496,8 @@ fn permission_request(request: &ReadRequest) -> EndpointRequest {
     lake_request
 }
 
-/// The range that opens an unknown object: from the first wanted byte to the end of the blocks that the
-/// request touches, limited to the read-ahead. Returns `None` for the whole object.
+/// Returns the range that opens an unknown object: from the first requested byte to the end of the last
+/// requested block, at most `ahead` blocks. Returns `None` for the whole object.
 fn opening_range(wanted: RangeRequest, block_bytes: u64, ahead: usize) -> Option<HeaderValue> {
     let floor = |byte: u64| byte - byte % block_bytes;
     let blocks_from = |first: u64, blocks: u64| {

@@ -1,4 +1,4 @@
-//! Builds the requests to the lake for one read, on behalf of the caller that reads.
+//! Builds the requests to the lake for one read, on behalf of its caller.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,14 +16,14 @@ pub use crate::link::Purpose;
 
 use crate::endpoint::{EndpointRequest, LakeAccount, RequestBody};
 
-/// The caller of a read, and the parts of the client's request that the lake should see. These are computed
-/// only when the node asks the lake, which it never does for a hit.
+/// The caller of a read, and the parts of the client's request that are forwarded to the lake. These are
+/// computed lazily: a hit never needs them.
 #[derive(Debug)]
 pub struct ReadContext {
     account: LakeAccount,
     caller: Caller,
     client: Arc<Parts>,
-    /// The object that is read; `None` if nothing is read from the lake.
+    /// The object being read; `None` if the lake must not be asked.
     name: Option<ObjectName>,
     purpose: Purpose,
     forwarded: OnceLock<Forwarded>,
@@ -36,7 +36,7 @@ struct Forwarded {
 }
 
 impl ReadContext {
-    /// The context of a client's read of `name`: `client` is the head of its request, and requests to the
+    /// Creates the context of a client's read of `name`. `client` is the head of its request; requests to the
     /// lake are signed by `account` on behalf of `caller`.
     pub fn new(account: LakeAccount, caller: Caller, client: Arc<Parts>, name: ObjectName) -> Self {
         Self {
@@ -49,8 +49,8 @@ impl ReadContext {
         }
     }
 
-    /// The context of a read that another node requests: `headers` are those that that node would send to the
-    /// lake. Without a name the lake cannot be asked for anything.
+    /// Creates the context of a read for another node: `headers` are those that node would send to the lake.
+    /// Without a name the lake cannot be asked.
     pub fn of_peer(
         account: LakeAccount,
         caller: Caller,
@@ -69,14 +69,14 @@ impl ReadContext {
         }
     }
 
-    /// The same read for another purpose than a client's, which is the default.
+    /// Returns the read with another purpose; the default is a client's read.
     #[must_use]
     pub fn with_purpose(mut self, purpose: Purpose) -> Self {
         self.purpose = purpose;
         self
     }
 
-    /// A read of the same object by the same caller, for another purpose.
+    /// Returns a read of the same object by the same caller for another purpose.
     #[must_use]
     pub fn for_purpose(&self, purpose: Purpose) -> Self {
         Self {
@@ -89,27 +89,27 @@ impl ReadContext {
         }
     }
 
-    /// Purpose of the read.
+    /// Returns the purpose of the read.
     pub fn purpose(&self) -> &Purpose {
         &self.purpose
     }
 
-    /// The caller of the read.
+    /// Returns the caller of the read.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
 
-    /// The target of the request to the lake: the object, path style, with only its version.
+    /// Returns the target of requests to the lake: the object in path style, with only its `versionId`.
     pub fn target(&self) -> &PathAndQuery {
         &self.forwarded().target
     }
 
-    /// The object that is read, if the lake may be asked for it.
+    /// Returns the object being read, if the lake may be asked for it.
     pub fn name(&self) -> Option<&ObjectName> {
         self.name.as_ref()
     }
 
-    /// The end-to-end headers that are forwarded, without ranges and conditions.
+    /// Returns the end-to-end headers to forward, without ranges and conditions.
     pub fn headers(&self) -> &HeaderMap {
         &self.forwarded().headers
     }
@@ -121,7 +121,7 @@ impl ReadContext {
         })
     }
 
-    /// The target as this node writes it; `/` without a name.
+    /// Builds the target from the name; `/` without a name.
     fn written(&self) -> PathAndQuery {
         match &self.name {
             Some(name) => target::of_object(name).expect("a name that is too long was refused"),
@@ -129,8 +129,8 @@ impl ReadContext {
         }
     }
 
-    /// A request for the object without a range or a condition: end-to-end headers such as
-    /// `x-amz-request-payer` are forwarded, `response-*` parameters and presigned credentials are not.
+    /// Returns a request for the object without a range or condition. End-to-end headers such as
+    /// `x-amz-request-payer` are forwarded; `response-*` parameters and presigned credentials are not.
     pub fn request(&self, method: Method) -> EndpointRequest {
         let forwarded = self.forwarded();
         EndpointRequest {
@@ -150,7 +150,8 @@ impl ReadContext {
         }
     }
 
-    /// The client's condition headers, for the lake to judge if this node does not know the object.
+    /// Returns the client's conditional headers, for the lake to evaluate if this node does not know the
+    /// object.
     pub fn conditions(&self) -> impl Iterator<Item = (http::HeaderName, http::HeaderValue)> + '_ {
         let client = &self.client.headers;
         CONDITIONAL_HEADERS.into_iter().flat_map(|name| {
@@ -163,7 +164,7 @@ impl ReadContext {
     }
 }
 
-/// The headers without those that this node handles itself.
+/// Removes the headers that this node handles itself.
 fn unconditional(mut headers: HeaderMap) -> HeaderMap {
     for own in CONDITIONAL_HEADERS
         .into_iter()

@@ -1,10 +1,10 @@
 //! One fetch per block, however many readers wait for it.
 //!
 //! The first reader that misses a block starts a fetch, which runs in a separate task. The task owns the
-//! [`Leader`] and pushes the bytes as they arrive; each reader owns a [`Waiter`] and reads them from there. A
-//! waiter that leaves does not disturb the others; when the last one leaves, the leader is notified. When the
-//! block is on disk the fetch is complete: the mapped file replaces the pieces in memory, so that a slow
-//! waiter holds page cache and not heap.
+//! [`Leader`] and pushes bytes as they arrive; each reader owns a [`Waiter`] and reads them. A waiter that
+//! leaves does not disturb the others; when the last one leaves, the leader is notified. The fetch completes
+//! once the block is on disk: the mapped file then replaces the pieces in memory, so that a slow waiter holds
+//! page cache and not heap.
 
 #[cfg(test)]
 mod tests;
@@ -36,29 +36,28 @@ pub struct SingleFlight {
 /// Why a fetch failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The object is no longer the version the block belongs to.
+    /// The object is no longer the version that the block belongs to.
     #[error("the object changed at the lake while it was read")]
     Changed,
-    /// The lake answered with a status that is neither the block nor "changed".
+    /// The lake answered a read of a block with this error status.
     #[error("the lake answered {0} to a read of a block")]
     Status(StatusCode),
-    /// The lake cannot be reached, broke off, or sent other data than it announced.
+    /// The lake could not be reached, broke off, or sent other data than announced.
     #[error("{0}")]
     Lake(SharedError),
-    /// The lake's answer differs in length, encoding or checksum from the values that the lake gives for the
-    /// object.
+    /// The lake's response differs in length, encoding or checksum from what the lake reports for the object.
     #[error("the lake sent other bytes than it says the object has")]
     Mismatch,
-    /// The tier does not give the bytes of a dirty object.
+    /// The tier failed to return bytes of a dirty object.
     #[error("{0}")]
     Tier(Arc<str>),
     /// The memory window stayed full.
     #[error("too many bytes are on their way from the lake")]
     Busy,
-    /// The block left this node's disk, and was not to be fetched.
+    /// The block is not on disk, and the reader did not want it fetched.
     #[error("the block is not held any more")]
     NotHeld,
-    /// The leader gave up because no reader waited, just before this one joined.
+    /// The leader stopped for lack of readers just before this one joined.
     #[error("the fetch was abandoned")]
     Abandoned,
 }
@@ -70,19 +69,19 @@ pub struct BlockSpan {
     pub id: BlockId,
     /// Its length in bytes.
     pub len: u64,
-    /// The byte that arrives first: the first one that the reader of a range wants. The bytes before it
-    /// follow after the last byte of the block.
+    /// Offset of the byte that arrives first: the start of the reader's range. The bytes before it arrive
+    /// after the last byte of the block.
     pub first: u64,
 }
 
 /// The result of [`SingleFlight::join`].
 #[derive(Debug)]
 pub enum Join {
-    /// The block is in flight already.
+    /// The block is already in flight.
     Joined(Waiter),
-    /// The block is in the store by now: look there again.
+    /// The block has just been stored: look in the store again.
     Stored,
-    /// The block is not being fetched: the caller must fetch it, in a separate task.
+    /// The caller must fetch the block, in a separate task.
     Lead(Leader, Waiter),
 }
 
@@ -91,39 +90,39 @@ struct Fetch {
     span: BlockSpan,
     state: Mutex<State>,
     waiters: AtomicUsize,
-    /// Tells the leader that waiters came or went; shared by the fetches that one response fills.
+    /// Notifies the leader when waiters join or leave; shared by the fetches that one response fills.
     waiters_changed: Arc<Notify>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// In the order of their arrival. None holds both the last byte of the block and its first.
+    /// In order of arrival. No piece holds both the last byte of the block and the first.
     pieces: Vec<Bytes>,
     received: u64,
-    /// Where the bytes come from now.
+    /// Current source of bytes.
     source: Source,
-    /// The sender of these bytes, once the leader knows it.
+    /// Sender of these bytes, once known.
     sender: Option<Sender>,
-    /// Whether the block was on no node when it was asked for.
+    /// True if no node held the block when it was requested.
     is_far: bool,
     /// The other node that the leader waits for.
     awaited: Option<Awaited>,
     phase: FetchPhase,
-    /// Whether the leader has gone: the phase is the last one.
+    /// True once the leader has been dropped: the phase is final.
     is_over: bool,
     wakers: Vec<Waker>,
-    /// The transfer that fetches the block; `None` if a client's read or write began it.
+    /// The transfer that fetches the block; `None` if a client's read or write started it.
     transfer: Option<Transfer>,
-    /// Whether a client waits for the block, or has waited.
+    /// True once a client has waited for the block.
     is_hurried: bool,
-    /// The share of the memory window that the pieces take; given back when they are dropped.
+    /// Memory that the pieces occupy; released when they are dropped.
     memory: Option<BlockMemory>,
 }
 
-/// Shares of memory windows that the bytes of a block take.
+/// Shares of the memory window that the bytes of a block occupy.
 #[derive(Debug)]
 pub struct BlockMemory {
-    /// The share of the part for blocks that no client waits for.
+    /// Share of the part for background blocks.
     pub of_background: Option<OwnedSemaphorePermit>,
     /// The share of the memory window.
     pub of_window: OwnedSemaphorePermit,
@@ -147,12 +146,12 @@ pub enum Sender {
     Other,
 }
 
-/// Another node that brings a block, and may have to wait for a third one before it can.
+/// A peer that fetches a block for this node, and may itself wait for another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
     /// The block's home in this layer.
     Home(Layer),
-    /// The node that claims the block at the directory.
+    /// The node that holds the claim to the block in the directory.
     Claimant,
 }
 
@@ -160,7 +159,7 @@ pub enum Awaited {
 enum FetchPhase {
     /// Bytes are still coming.
     Receiving,
-    /// All bytes are here, on the heap: the store did not take the block, or has not taken it yet.
+    /// All bytes are in memory: the store has not taken the block yet, or refused it.
     Received,
     /// The block is on disk; its mapping serves every byte.
     Stored(Bytes),
@@ -169,9 +168,8 @@ enum FetchPhase {
 }
 
 impl SingleFlight {
-    /// Joins the fetch of a block or starts one. `is_stored` looks into the store's index. It is called under
-    /// the same lock under which fetches are removed, so that a block is never fetched twice because it
-    /// was stored in between.
+    /// Joins the fetch of a block or starts one. `is_stored` looks up the store's index. It is called under
+    /// the lock under which fetches are removed, so that a block stored in between is not fetched twice.
     pub fn join(
         self: &Arc<Self>,
         span: BlockSpan,
@@ -181,7 +179,8 @@ impl SingleFlight {
         let mut in_flight = self.in_flight.lock();
         if let Some(fetch) = in_flight.get(&span.id) {
             let is_here = fetch.is_here();
-            // A block that a response announced has no reader yet: the first one does not share it.
+            // A block that a response announced has no reader yet; its first reader is not counted as
+            // coalesced.
             let shared = fetch.waiters.load(Ordering::Acquire) > 0;
             let waits = shared && !is_here;
             self.coalesced.fetch_add(u64::from(waits), Ordering::Relaxed);
@@ -220,8 +219,8 @@ impl SingleFlight {
         )
     }
 
-    /// Whether this node has every byte of the block, in memory or on disk. `is_stored` as
-    /// for [`SingleFlight::join`].
+    /// Returns true if this node has every byte of the block, in memory or on disk. For `is_stored`, see
+    /// [`SingleFlight::join`].
     pub fn holds(&self, id: BlockId, is_stored: impl FnOnce() -> bool) -> bool {
         let in_flight = self.in_flight.lock();
         match in_flight.get(&id) {
@@ -230,37 +229,37 @@ impl SingleFlight {
         }
     }
 
-    /// Joins the fetch of a block whose bytes are all here and wait for the disk.
+    /// Joins the fetch of a block that has arrived completely and waits to be written to disk.
     pub fn join_whole(&self, id: BlockId) -> Option<Waiter> {
         let in_flight = self.in_flight.lock();
         let fetch = in_flight.get(&id).filter(|fetch| fetch.is_here())?;
         Some(Waiter::new(fetch, true))
     }
 
-    /// Joins the fetch of a block that is in flight, or waits for the disk.
+    /// Joins the fetch of a block that is in flight or waits to be written to disk.
     pub fn join_running(&self, id: BlockId) -> Option<Waiter> {
         let in_flight = self.in_flight.lock();
         let fetch = in_flight.get(&id)?;
         Some(Waiter::new(fetch, fetch.is_here()))
     }
 
-    /// Whether the block is in flight, or waits for the disk.
+    /// Returns true if the block is in flight or waits to be written to disk.
     pub fn contains(&self, block: BlockId) -> bool {
         self.in_flight.lock().contains_key(&block)
     }
 
-    /// The other node that a block in flight waits for.
+    /// Returns the other node that a block in flight waits for.
     pub fn awaited(&self, block: BlockId) -> Option<Awaited> {
         let fetch = self.in_flight.lock().get(&block).cloned();
         fetch.and_then(|fetch| fetch.state.lock().awaited)
     }
 
-    /// The number of reads that waited for a fetch that another read had started.
+    /// Returns the number of reads that waited for a fetch started by another read.
     pub fn coalesced(&self) -> u64 {
         self.coalesced.load(Ordering::Relaxed)
     }
 
-    /// The number of blocks in flight now.
+    /// Returns the number of blocks in flight.
     pub fn count(&self) -> usize {
         self.in_flight.lock().len()
     }
@@ -278,8 +277,8 @@ impl SingleFlight {
 }
 
 impl Fetch {
-    /// Whether all bytes of the block are here, though the disk may not have them yet. To a waiter that joins
-    /// now, the block comes from this node.
+    /// Returns true if all bytes of the block have arrived, on disk or not. For a waiter that joins now, the
+    /// source of the block is this node.
     fn is_here(&self) -> bool {
         matches!(
             self.state.lock().phase,
@@ -288,7 +287,7 @@ impl Fetch {
     }
 }
 
-/// The producing end of a fetch. If it is dropped before the end, the fetch fails as abandoned.
+/// The producing end of a fetch. If it is dropped early, the fetch fails with `Abandoned`.
 #[derive(Debug)]
 pub struct Leader {
     fetch: Arc<Fetch>,
@@ -301,17 +300,17 @@ impl Leader {
         self.fetch.span
     }
 
-    /// Whether any reader waits for the block.
+    /// Returns true if any reader waits for the block.
     pub fn has_waiters(&self) -> bool {
         self.fetch.waiters.load(Ordering::Acquire) > 0
     }
 
-    /// Keeps a share of the memory window for the bytes to come, until they are dropped.
+    /// Holds memory for the bytes to come until they are dropped.
     pub fn hold_memory(&self, memory: impl Into<BlockMemory>) {
         self.fetch.state.lock().memory = Some(memory.into());
     }
 
-    /// Notes the transfer that fetches the block. The transfer goes on as a client's when a client comes.
+    /// Sets the transfer that fetches the block. It moves to the client class when a client joins.
     pub fn carried_by(&self, transfer: Transfer) {
         let mut state = self.fetch.state.lock();
         if state.is_hurried {
@@ -325,38 +324,38 @@ impl Leader {
         self.fetch.state.lock().source = source;
     }
 
-    /// Notes the sender of the bytes to come. Waiters may ask for further blocks then.
+    /// Sets the sender of the bytes to come. Waiters may then request further blocks.
     pub fn set_sender(&self, sender: Sender) {
         self.change(|state| state.sender = Some(sender));
     }
 
-    /// Notes that the node that sends the block did not have it, either.
+    /// Records that the sender had to fetch the block, too.
     pub fn set_far(&self) {
         self.fetch.state.lock().is_far = true;
     }
 
-    /// The source of the bytes that came last.
+    /// Returns the source of the most recent bytes.
     pub fn source(&self) -> Source {
         self.fetch.state.lock().source
     }
 
-    /// Notes that the block waits for another node, until the returned value is dropped.
+    /// Records that the block waits for another node, until the returned value is dropped.
     pub fn awaits(&self, awaited: Awaited) -> PeerWait<'_> {
         self.fetch.state.lock().awaited = Some(awaited);
         PeerWait(&self.fetch)
     }
 
-    /// The number of bytes that have arrived.
+    /// Returns the number of bytes that have arrived.
     pub fn received(&self) -> u64 {
         self.fetch.state.lock().received
     }
 
-    /// Hands bytes that arrived to the waiters. Together they must be exactly the block, from the span's
-    /// first byte to the one before it.
+    /// Passes bytes to the waiters. In total they must be exactly the block, from the span's first byte to
+    /// the one before it.
     ///
     /// # Panics
     ///
-    /// Panics if there are more bytes than the block has.
+    /// Panics if more bytes arrive than the block has.
     pub fn push(&self, piece: Bytes) {
         self.change(|state| {
             state.received += piece.len() as u64;
@@ -371,12 +370,12 @@ impl Leader {
         });
     }
 
-    /// The whole block from its first byte to its last, to be written to disk.
+    /// Returns the whole block, in order, to be written to disk.
     pub fn pieces(&self) -> Vec<Bytes> {
         self.pieces_with(None)
     }
 
-    /// The pieces of the block as they will be once `last` has been pushed.
+    /// Returns the pieces of the block as they will be once `last` has been pushed.
     pub fn pieces_with(&self, last: Option<Bytes>) -> Vec<Bytes> {
         let mut pieces = self.fetch.state.lock().pieces.clone();
         pieces.extend(last);
@@ -391,7 +390,7 @@ impl Leader {
         pieces
     }
 
-    /// Completes the fetch of a block that is in the store now: its mapping replaces the pieces.
+    /// Completes the fetch of a block that is now in the store: its mapping replaces the pieces.
     ///
     /// # Panics
     ///
@@ -409,8 +408,8 @@ impl Leader {
         });
     }
 
-    /// Completes the fetch of a block that the store did not take: its waiters read it from memory, and no
-    /// others join.
+    /// Completes the fetch of a block that the store refused: current waiters read it from memory, and no new
+    /// ones join.
     ///
     /// # Panics
     ///
@@ -446,7 +445,7 @@ impl Leader {
     }
 }
 
-/// Marks that a block waits for another node, which must not wait for this one.
+/// Marks a block as waiting for another node, which must not wait for this one.
 #[derive(Debug)]
 #[must_use = "a block waits for another node until this is dropped"]
 pub struct PeerWait<'a>(&'a Fetch);

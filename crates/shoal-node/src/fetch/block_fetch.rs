@@ -1,7 +1,7 @@
 //! Fetches one block, from its homes or from the lake.
 //!
-//! Each stop of the route is asked only for the bytes that are still missing, so that a peer that dies in the
-//! middle of a block costs a hop and no byte twice. Only an answer of the lake can fail a read.
+//! Each stop of the route is asked only for the bytes that are still missing, so a peer that fails in the
+//! middle of a block costs one hop, and no byte is transferred twice. Only the lake's answer can fail a read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,29 +26,29 @@ use crate::read_context::ReadContext;
 use crate::single_flight::{Awaited, BlockMemory, FetchError, Leader, Sender};
 use crate::tier::TierBytes;
 
-/// How long a peer may send nothing before it is asked whether it is alive.
+/// How long a peer may send nothing before it is probed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A peer that is alive and still sends nothing may wait for a slow lake or for a broken disk. After this
-/// many times [`PATIENCE`] it is given up for the lake, as far as the budget allows. Without the budget, a
-/// slow lake would be asked once more for every block.
+/// A live peer may send nothing because it waits for a slow lake or a broken disk. After this many times
+/// [`PATIENCE`] it is abandoned for the lake, within the hedging budget. Without a budget, a slow lake would
+/// receive every request twice.
 const SILENCES_MAX: u32 = 5;
 
-/// The number of peers that are asked for one block before the lake is.
+/// Peers asked for one block before the lake.
 const HOPS_MAX: usize = 4;
 
-/// A block to fetch, and the read that it is fetched for.
+/// A block to fetch, and the read that wants it.
 pub(super) struct BlockFetch {
     pub(super) version: Arc<Version>,
     pub(super) index: u32,
     pub(super) context: Arc<ReadContext>,
     pub(super) via: FetchVia,
-    /// The transfer that moves the block; `None` if a client waited for it from the start.
+    /// The transfer that carries the block; `None` if a client has waited for it from the start.
     pub(super) transfer: Option<Transfer>,
 }
 
 impl BlockFetch {
-    /// The transfer, while no client waits for it.
+    /// Returns the transfer while no client waits for the block.
     fn unhurried(&self) -> Option<&Transfer> {
         self.transfer.as_ref().filter(|transfer| !transfer.is_hurried())
     }
@@ -70,7 +70,7 @@ enum HopError {
 }
 
 impl HopError {
-    /// Whether the node has said that it does not hold the block.
+    /// Returns true if the node answered that it does not hold the block.
     fn says_not_held(&self) -> bool {
         matches!(self, Self::Peer(PeerError::Refused { status, .. }) if *status == StatusCode::NOT_FOUND)
     }
@@ -91,19 +91,19 @@ impl HopOutcome {
     }
 }
 
-/// How far the directory has led a fetch.
+/// Result of fetching a block through the directory.
 enum Led {
-    /// A node has sent the block.
+    /// A node sent the block.
     ToTheBlock,
-    /// To the lake, because no node holds the block, or none that can be asked.
+    /// The lake must be asked: no node holds the block, or none that can be reached.
     ToTheLake,
-    /// Nowhere: it does not answer.
+    /// The directory does not answer.
     Nowhere,
 }
 
 impl Fetcher {
-    /// Gives the leader all bytes of its block. If they come from the lake because the directory leaves the
-    /// block to this node, `claim` says so.
+    /// Delivers all bytes of the block to the leader. Sets `claim` if the directory assigned the fetch from
+    /// the lake to this node.
     pub(super) async fn fetch_block(
         &self,
         fetch: &BlockFetch,
@@ -169,7 +169,7 @@ impl Fetcher {
         Ok(self.memory.reserve(payer, len).await?.into())
     }
 
-    /// Asks the homes of a block for it. Returns whether one of them has sent it.
+    /// Asks the homes of a block for it. Returns true if one of them sent it.
     async fn fetch_by_route(&self, layer: Layer, fetch: &BlockFetch, leader: &Leader) -> bool {
         let block = fetch.version.block(fetch.index);
         let mut tried = Vec::new();
@@ -186,8 +186,8 @@ impl Fetcher {
         false
     }
 
-    /// Asks the nodes that the directory names for a block (dissertation 4.5.1). An entry that turns out to
-    /// be wrong is repaired, and the directory is asked again.
+    /// Asks the nodes that the directory lists as holders of a block (dissertation 4.5.1). A stale entry is
+    /// corrected, and the directory is queried again.
     async fn fetch_as_located(
         &self,
         directory: &BlockDirectory,
@@ -212,7 +212,7 @@ impl Fetcher {
                         directory.correct(block, gone).await;
                     }
                     let Some(node) = self.cooperation.nearest(&holders, &tried) else {
-                        // One of the nodes that find this out gets the claim.
+                        // Only one of the nodes that discover the stale entry obtains the claim.
                         tried.extend(holders);
                         continue;
                     };
@@ -233,14 +233,14 @@ impl Fetcher {
         Led::ToTheLake
     }
 
-    /// The directory, if blocks of this length are entered there.
+    /// Returns the directory, if it has entries for blocks of this length.
     fn directory_for(&self, block_bytes: u64) -> Option<&BlockDirectory> {
         let directory = self.directory.as_deref()?;
         BlockDirectory::enters(block_bytes).then_some(directory)
     }
 
-    /// Takes the block from the node that gives it away. It has no reader, so no other node is asked for it
-    /// in any caller's name.
+    /// Fetches the block from the node that hands it over. The block has no reader, so no other node is asked
+    /// for it on any caller's behalf.
     async fn take_over(&self, giver: NodeId, fetch: &BlockFetch, leader: &Leader) -> Result<(), FetchError> {
         leader.set_source(Source::Peer);
         let taken = self.fetch_from_peer(giver, PeerRole::Holder, fetch, leader).await;
@@ -250,7 +250,7 @@ impl Fetcher {
         })
     }
 
-    /// The node to ask next, other than those already tried.
+    /// Returns the next node to ask, skipping those in `tried`.
     fn next_peer(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Option<(NodeId, PeerRole)> {
         let route = self.cooperation.route(block, asked, tried);
         route.into_iter().find_map(|stop| match stop {
@@ -260,8 +260,8 @@ impl Fetcher {
         })
     }
 
-    /// The sender that a fetch asks first for a block that is not here. `None` if the directory names it
-    /// during the fetch.
+    /// Returns the node that a fetch of a missing block asks first; `None` if only the directory knows, which
+    /// is queried during the fetch.
     pub fn first_sender(&self, version: &Version, index: u32, via: &FetchVia) -> Option<Sender> {
         match via {
             FetchVia::Route(_) if self.directory_for(version.block_len(index)).is_some() => None,
@@ -329,8 +329,8 @@ impl Fetcher {
                 brought = self.unless_silent((&peer, fetch), leader, filling) => break brought,
                 () = hurried => {}
             }
-            // A client has come: the other node learns of it by a request for the rest, before the first one
-            // is given up.
+            // A client now waits. Ask for the rest without a class, so that the peer stops holding back,
+            // before dropping the first request.
             transfer = None;
             request.part = missing_part(fetch, leader);
             body = BodyReader::new(peer.get_block_for(&request, None).await?.body);
@@ -341,7 +341,7 @@ impl Fetcher {
         brought
     }
 
-    /// Waits for `filling` while the peer makes progress, or at least is alive.
+    /// Runs `filling` while the peer makes progress, or at least is alive.
     async fn unless_silent(
         &self,
         (peer, fetch): (&Peer, &BlockFetch),
@@ -366,7 +366,7 @@ impl Fetcher {
                     return Err(HopError::Dead);
                 },
             }
-            // A node that holds back because clients go first is asked no less than the lake would be.
+            // A background transfer may wait: the peer holds it back for clients, and so would the lake.
             let may_wait = fetch.unhurried().is_some();
             if silences >= SILENCES_MAX && !may_wait && self.hedges.spend() {
                 return Err(HopError::Stuck);
@@ -374,7 +374,7 @@ impl Fetcher {
         }
     }
 
-    /// Asks the lake for a part of a block, counted from the block's start.
+    /// Asks the lake for part of a block, relative to the start of the block.
     pub(super) async fn ask_lake(
         &self,
         version: &Version,
@@ -404,7 +404,7 @@ impl Fetcher {
     }
 }
 
-/// The bytes of a block that have not arrived.
+/// Returns the bytes of a block that have not arrived.
 fn missing_part(fetch: &BlockFetch, leader: &Leader) -> ByteRange {
     ByteRange {
         start: leader.received(),
@@ -412,7 +412,7 @@ fn missing_part(fetch: &BlockFetch, leader: &Leader) -> ByteRange {
     }
 }
 
-/// Gives the leader the bytes of a block of a dirty object.
+/// Delivers the bytes of a block of a dirty object to the leader.
 async fn read_tier(bytes: &TierBytes, fetch: &BlockFetch, leader: &Leader) -> Result<(), FetchError> {
     leader.set_source(Source::Tier);
     let start = u64::from(fetch.index) * fetch.version.block_bytes;
@@ -430,7 +430,7 @@ async fn read_tier(bytes: &TierBytes, fetch: &BlockFetch, leader: &Leader) -> Re
         .ok_or_else(|| FetchError::Tier("the tier holds fewer bytes than the object has".into()))
 }
 
-/// Whether the lake's answer contradicts what the lake granted before: a refusal, or another version.
+/// Returns true if the lake's answer contradicts a grant: a refusal, or another version.
 fn ends_grant(error: &FetchError) -> bool {
     match error {
         FetchError::Changed => true,

@@ -1,5 +1,5 @@
-//! Reads responses of other nodes and of the lake in exact lengths, and checks that they have the requested
-//! bytes.
+//! Reads the bodies of responses from peers and from the lake in exact lengths, and checks that they carry
+//! the requested bytes.
 
 use std::ops::Range;
 
@@ -27,8 +27,8 @@ impl BodyReader {
         }
     }
 
-    /// Gives the leader `missing` bytes. The block's last piece is proven together with all others before the
-    /// leader gets it.
+    /// Delivers `missing` bytes to the leader. The whole block is verified before its last piece is
+    /// delivered.
     pub(super) async fn fill(
         &mut self,
         leader: &Leader,
@@ -66,15 +66,15 @@ impl BodyReader {
     }
 }
 
-/// The `Range` header for a non-empty run of bytes.
+/// Returns the `Range` header of a non-empty range.
 pub fn range_header(range: ByteRange) -> HeaderValue {
     HeaderValue::try_from(format!("bytes={}-{}", range.start, range.end - 1))
         .expect("digits are a header value")
 }
 
-/// Checks that a response brings `wanted` of `version`; returns the number of bytes that come before it.
+/// Checks that a response carries `wanted` of `version`; returns the number of bytes to skip before it.
 ///
-/// The ETag catches a lake that ignores `If-Match`, the status one that ignores `Range`.
+/// The ETag detects a lake that ignores `If-Match`, the status one that ignores `Range`.
 pub(super) fn bytes_before<B>(
     version: &Version,
     wanted: ByteRange,
@@ -94,7 +94,7 @@ pub(super) fn bytes_before<B>(
     {
         return Err(FetchError::Changed);
     }
-    // Bytes in another encoding are other bytes, though a proxy that encodes may leave the ETag as it was.
+    // Another encoding means other bytes, although a proxy that compresses may leave the ETag unchanged.
     if !has_encoding_of(version, response.headers()) {
         return Err(FetchError::Mismatch);
     }
@@ -141,7 +141,7 @@ pub fn content_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
     ))
 }
 
-/// The byte range and the size of a response without `Content-Range`.
+/// Returns the byte range and the size of a response without `Content-Range`.
 pub fn whole_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
     let size_bytes = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
     Some((
@@ -153,8 +153,8 @@ pub fn whole_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
     ))
 }
 
-/// The resumption that asks `question` again when the lake's answer with the bytes `part` of `version`
-/// breaks.
+/// Returns the resumption that repeats `question` if the lake's response with the bytes `part` of `version`
+/// breaks off.
 pub(super) fn resumption(
     question: RepeatableGet,
     version: &Version,

@@ -2,35 +2,35 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The outcome of one such request, a *hop*. Every outcome but the first costs a read only time: the next
-/// stop of the route is asked.
+/// Outcome of one request to a peer, a *hop*. Except for the first, an outcome costs a read only time: the
+/// next stop of the route is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HopOutcome {
-    /// All requested bytes came.
+    /// The peer sent all requested bytes.
     Brought,
-    /// The node had left before it was asked.
+    /// The node had left the cluster before it was asked.
     Gone,
     /// The node refused: it does not hold the block, is busy, or would wait in a cycle.
     Refused,
     /// The node could not be reached.
     Unreachable,
-    /// The node took a connection and did not answer in time.
+    /// The node accepted a connection and did not answer in time.
     Silent,
     /// The node broke off in the middle of a block.
     BrokeOff,
-    /// The node sent nothing for a while, and was not alive when it was asked.
+    /// The node sent nothing for a while and did not answer a probe.
     Dead,
-    /// The node is alive but sent nothing for a long time, so that another place was asked, within the budget
-    /// for that (hedging).
+    /// The node is alive but sent nothing for a long time, so another source was asked, within the hedging
+    /// budget.
     Stuck,
 }
 
-/// Counts hops by outcome. A hop that no reader waits for any longer is not counted.
+/// Counts hops by outcome. Hops of abandoned fetches are not counted.
 #[derive(Debug, Default)]
 pub(super) struct HopCounters([AtomicU64; HopOutcome::ALL.len()]);
 
 impl HopOutcome {
-    /// Every outcome, in the order of declaration.
+    /// Every outcome, in declaration order.
     pub const ALL: [Self; 8] = [
         Self::Brought,
         Self::Gone,

@@ -1,8 +1,8 @@
-//! Checks that bytes from the lake and from other nodes are the object's, by the checksum or MD5 that the
-//! lake gives for the whole object.
+//! Verifies bytes from the lake and from peers against the checksum or MD5 that the lake reports for the
+//! whole object.
 //!
-//! Only objects of one block are checked, because only there all bytes are known before any are kept. Bytes
-//! that differ are not kept, and from then on reads of that version bypass this node: the lake answers them.
+//! Only objects of one block are verified, because only then are all bytes known before any is stored. Bytes
+//! that differ are not stored, and later reads of that version are forwarded to the lake.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,26 +19,25 @@ use shoal_s3::sigv4::hex;
 use crate::read_context::ReadContext;
 use crate::single_flight::FetchError;
 
-/// The number of remembered versions whose bytes differed from the lake's checksum; the one noted longest ago
-/// makes room.
+/// Capacity of the list of mismatched versions; the oldest entry is dropped first.
 const MISMATCHED_MAX: usize = 1024;
 
-/// Objects of up to this many bytes are checked against their ETag. MD5 does 0.6 GB a second: 7 us of
-/// processor time for 4 KiB and 27 us for an object of this size, about a tenth of the other costs of a cold
-/// read of it, but 7 ms for a block of 4 MiB, more than all other costs. Checksums have no such bound: a CRC,
-/// which SDKs ask for by default, does 17 GB a second.
+/// Objects of up to this size are verified against their ETag. MD5 does 0.6 GB/s: 7 us of CPU time for 4 KiB
+/// and 27 us for an object of this size, about a tenth of the other costs of a cold read, but 7 ms for a
+/// block of 4 MiB, more than all other costs. Checksums have no such limit: a CRC, which SDKs request by
+/// default, does 17 GB/s.
 const MD5_BYTES_MAX: u64 = 16 << 10;
 
-/// The state that the checks of all objects share.
+/// State shared by the checks of all objects.
 #[derive(Debug)]
 pub(super) struct IntegrityChecks {
     mismatched: Mutex<LruCache<VersionId, ()>>,
-    /// Whether an object has come whose ETag was its MD5. Until then an ETag that looks like an MD5 may be
-    /// anything, and at some lakes it is.
+    /// Set once an object's ETag has matched its MD5. Until then a mismatch proves nothing: some lakes use
+    /// ETags that only look like an MD5.
     etags_are_md5: AtomicBool,
 }
 
-/// The check of one object to come: the digest that its bytes must have.
+/// The check of one object: the digest that its bytes must have.
 pub(super) struct IntegrityCheck<'a> {
     checks: &'a IntegrityChecks,
     version: &'a Version,
@@ -63,11 +62,11 @@ impl Default for IntegrityChecks {
 }
 
 impl IntegrityChecks {
-    /// Returns the check of the bytes of `version`, if the lake gives a digest of them.
+    /// Returns the check for the bytes of `version`, if the lake reports a digest of them.
     ///
     /// # Errors
     ///
-    /// Fails as a mismatch if the lake has sent other bytes before.
+    /// Fails with `Mismatch` if this version has mismatched before.
     pub(super) fn of<'a>(
         &'a self,
         version: &'a Version,
@@ -90,12 +89,12 @@ impl IntegrityChecks {
 }
 
 impl IntegrityCheck<'_> {
-    /// Checks the whole object, in `pieces` that came from `source` in the end, against the lake's digest of
-    /// it.
+    /// Verifies the whole object in `pieces`, the last of which came from `source`, against the lake's
+    /// digest.
     ///
     /// # Errors
     ///
-    /// Fails as a mismatch if the bytes have another digest.
+    /// Fails with `Mismatch` if the digest differs.
     pub(super) fn verify(&self, pieces: &[Bytes], source: Source) -> Result<(), FetchError> {
         let Self { checks, expected, .. } = self;
         let by_etag = expected.algorithm == Algorithm::Md5;
@@ -117,7 +116,7 @@ impl IntegrityCheck<'_> {
 }
 
 impl ExpectedDigest {
-    /// The cheapest digest to check of all that the lake gives for the whole object.
+    /// Returns the cheapest digest that the lake reports for the whole object.
     fn of(headers: &HeaderMap, etag: &str, size_bytes: u64) -> Option<Self> {
         let is_of_parts = headers
             .get("x-amz-checksum-type")
@@ -132,8 +131,8 @@ impl ExpectedDigest {
         cheapest_first.find_map(checksum).or_else(md5)
     }
 
-    /// An ETag of 32 digits is the MD5 of an object that was written in one request, unless a key of the
-    /// object's owner encrypts it.
+    /// An ETag of 32 hex digits is the MD5 of an object written in one request, unless it is encrypted with a
+    /// key of its owner.
     fn of_etag(headers: &HeaderMap, etag: &str) -> Option<Self> {
         let encryption = headers.get("x-amz-server-side-encryption");
         if encryption.is_some_and(|kind| kind != "AES256") {
@@ -167,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// Of `123456789`.
+    /// Checksum of `123456789`.
     const CRC32: (&str, &str) = ("x-amz-checksum-crc32", "y/Q5Jg==");
     const SHA256: (&str, &str) = (
         "x-amz-checksum-sha256",

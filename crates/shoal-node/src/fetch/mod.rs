@@ -1,5 +1,5 @@
-//! Brings blocks to this node: one block from the best place that has it, or a run of blocks from one
-//! response of the lake.
+//! Fetches blocks to this node: one block from the best source, or a run of blocks from one response of the
+//! lake.
 
 mod block_fetch;
 mod body_reader;
@@ -38,11 +38,11 @@ use crate::single_flight::{Awaited, BlockSpan, Join, Leader, SingleFlight, Waite
 use crate::split::{MissTimer, Split};
 use crate::tier::TierBytes;
 
-/// The share of requests to peers, in percent, that may be given up for the lake because the peer is alive
-/// but sends nothing.
+/// Hedging budget: the percentage of requests to peers that may be abandoned for the lake because the peer is
+/// alive but sends nothing.
 const HEDGES_PERCENT: u32 = 10;
 
-/// Brings blocks from other nodes and from the lake to waiting readers and to the store.
+/// Fetches blocks from peers and from the lake for waiting readers and for the store.
 pub struct Fetcher {
     lake: Arc<Endpoint>,
     grants: Arc<Grants>,
@@ -55,21 +55,21 @@ pub struct Fetcher {
     hedges: RetryBudget,
     hops: HopCounters,
     integrity: IntegrityChecks,
-    /// Whether the store follows GWF.
+    /// True if the store evicts by GWF.
     has_gwf: bool,
-    /// The number of blocks announced ahead of the one that a response is filling.
+    /// Number of blocks announced ahead of the one that a response is filling.
     ahead: u32,
 }
 
-/// The parts of a node that a [`Fetcher`] works with.
+/// The parts of a node that a [`Fetcher`] uses.
 pub struct FetcherParts {
     /// The lake behind this node.
     pub lake: Arc<Endpoint>,
-    /// The grants that an answer of the lake may end.
+    /// Grants, which an answer of the lake may revoke.
     pub grants: Arc<Grants>,
     /// The homes of blocks.
     pub cooperation: Arc<Cooperation>,
-    /// The directory of blocks, if the nodes have one.
+    /// The block directory, if configured.
     pub directory: Option<Arc<BlockDirectory>>,
     /// Counts hits and misses of each layer.
     pub split: Arc<Split>,
@@ -79,23 +79,23 @@ pub struct FetcherParts {
     pub single_flight: Arc<SingleFlight>,
 }
 
-/// Where a block may be fetched from.
+/// The source of a block.
 #[derive(Clone, Debug)]
 pub enum FetchVia {
-    /// From any stop of the route. This node is asked for the block in this layer.
+    /// Any stop of the route. This node serves the block as a member of this layer.
     Route(Layer),
-    /// From this node alone, which gives the block away.
+    /// Only this node, which hands the block over.
     Handover(NodeId),
-    /// From this node alone, which gives the block up; it has this worth here.
+    /// Only this node, which evicts the block; the block has this worth here.
     Push(NodeId, Worth),
-    /// From any stop of the route, as the home in this layer, before a reader asks.
+    /// Any stop of the route, as the block's home in this layer, before a reader asks.
     Ahead(Layer),
-    /// From the tier alone: the lake does not have the object yet.
+    /// Only the tier: the lake does not have the object yet.
     Tier(TierBytes),
 }
 
 impl FetchVia {
-    /// A node that gives a block away waits until it has arrived.
+    /// Returns when the block is written to disk. A node that hands a block over waits for that.
     const fn urgency(&self) -> Urgency {
         match self {
             Self::Route(_) | Self::Ahead(_) | Self::Tier(_) => Urgency::Late,
@@ -104,25 +104,25 @@ impl FetchVia {
     }
 }
 
-/// Initial weight of a block that has arrived, on a node that follows GWF.
+/// Initial weight of a block that has arrived, if the store evicts by GWF.
 #[derive(Clone, Copy, Debug)]
 enum Arrival {
-    /// As much as a first use.
+    /// The weight of a first use.
     Used,
-    /// Nothing until it is used: the node that served it keeps the block's weight (Algorithm 3, lines 9-24).
+    /// Zero until it is used: the node that served it keeps the block's weight (Algorithm 3, lines 9-24).
     Copy,
-    /// The worth that the node which gave the block up named.
+    /// The worth stated by the node that evicted the block.
     Pushed(Worth),
-    /// As much as a first use, though no reader asked for it here.
+    /// The weight of a first use, although no reader asked for it here.
     Given,
 }
 
-/// A reader's end of a fetch that it has joined or started.
+/// A reader's handle of a fetch that it joined or started.
 #[derive(Debug)]
 pub struct JoinedFetch {
     /// Reads the block.
     pub waiter: Waiter,
-    /// Whether this reader started the fetch. If so, a failure of the fetch is the reader's own failure.
+    /// True if this reader started the fetch. A failure of the fetch is then final for the reader.
     pub led: bool,
 }
 
@@ -133,7 +133,7 @@ impl JoinedFetch {
 }
 
 impl Fetcher {
-    /// A fetcher whose bytes in flight are bounded by `window_bytes`; `ahead` is a reader's read-ahead in
+    /// Creates a fetcher that keeps at most `window_bytes` in flight; `ahead` is a reader's read-ahead in
     /// blocks.
     pub fn new(parts: FetcherParts, window_bytes: u64, ahead: usize) -> Self {
         let FetcherParts {
@@ -162,24 +162,24 @@ impl Fetcher {
         }
     }
 
-    /// The memory for bytes that are not on disk yet.
+    /// Returns the memory for bytes that are not on disk yet.
     pub fn memory(&self) -> &MemoryWindow {
         &self.memory
     }
 
-    /// The number of block requests to other nodes since the node started, by outcome.
+    /// Returns the number of block requests to peers since the node started, by outcome.
     pub fn hops(&self) -> [(HopOutcome, u64); HopOutcome::ALL.len()] {
         self.hops.counts()
     }
 
-    /// Whether this node has every byte of the block, even if the block is not on disk yet.
+    /// Returns true if this node has every byte of the block, even if it is not on disk yet.
     pub fn holds(&self, block: BlockId) -> bool {
         self.store.contains(block) || self.single_flight.holds(block, || self.store.contains(block))
     }
 
-    /// Whether a block in flight waits for its home in a layer no wider than `layer`, or for the node that
-    /// claims it. The node that asks this one as that layer's home may be the very node that the block waits
-    /// for.
+    /// Returns true if a block in flight waits for its home in `layer` or a narrower one, or for the node
+    /// that claims it. A peer that asks this node as the home in `layer` may be the very node that the block
+    /// waits for.
     pub fn waits_for_home(&self, block: BlockId, layer: Layer) -> bool {
         match self.single_flight.awaited(block) {
             Some(Awaited::Home(awaited)) => awaited <= layer,
@@ -188,38 +188,38 @@ impl Fetcher {
         }
     }
 
-    /// Returns whether a read of a block of this length that another node asked for counts as a use at that
-    /// node, by way of the block's entry, and not here.
+    /// Returns true if a read of a block of this length for a peer is counted by that peer, in the directory
+    /// entry of the block, and not here.
     pub fn counts_uses_by_reader(&self, block_bytes: u64) -> bool {
         self.has_gwf && BlockDirectory::enters(block_bytes)
     }
 
-    /// Whether a block of this worth may come unasked: readers leave time for it, and it is worth more than
-    /// the average block here.
+    /// Returns true if this node accepts a pushed block of this worth: memory is not busy, and the block is
+    /// worth more than the average block here.
     pub fn takes_push(&self, worth: Worth) -> bool {
         let is_worth_it = |ranks: Ranks| worth.rank() > ranks.average;
         !self.memory.is_busy() && self.store.ranks().is_some_and(is_worth_it)
     }
 
-    /// Whether blocks of this length are found at their homes, and not by the directory.
+    /// Returns true if blocks of this length are located by their homes and not by the directory.
     pub fn uses_homes(&self, block_bytes: u64) -> bool {
         let directory = self.directory.as_deref();
         let directory = directory.filter(|_| BlockDirectory::enters(block_bytes));
         directory.is_none_or(|directory| !directory.answers())
     }
 
-    /// Whether the block is in flight, or waits for the disk.
+    /// Returns true if the block is in flight or waits to be written to disk.
     pub fn is_in_flight(&self, block: BlockId) -> bool {
         self.single_flight.contains(block)
     }
 
-    /// Whether a block in flight waits for another node.
+    /// Returns true if a block in flight waits for another node.
     pub fn waits_for_a_node(&self, block: BlockId) -> bool {
         self.single_flight.awaited(block).is_some()
     }
 
-    /// Joins the fetch of a block; if there is none, starts one in a separate task. Returns `None` if the
-    /// block is in the store by now.
+    /// Joins the fetch of a block, or starts one in a separate task. Returns `None` if the block is in the
+    /// store by now.
     pub fn join(
         self: &Arc<Self>,
         version: &Arc<Version>,
@@ -252,24 +252,23 @@ impl Fetcher {
         }
     }
 
-    /// Joins the fetch of a block whose bytes are all here and wait for the disk.
+    /// Joins the fetch of a block that has arrived completely and waits to be written to disk.
     pub fn join_whole(&self, block: BlockId) -> Option<JoinedFetch> {
         let waiter = self.single_flight.join_whole(block)?;
         Some(JoinedFetch::of_another(waiter))
     }
 
-    /// Joins the fetch of a block that is in flight, or waits for the disk, for a read in `context`.
+    /// Joins the fetch of a block that is in flight or waits to be written to disk, for a read in `context`.
     pub fn join_running(&self, block: BlockId, context: &ReadContext) -> Option<JoinedFetch> {
         let waiter = self.single_flight.join_running(block)?;
         Some(JoinedFetch::of_another(hurried(waiter, context)))
     }
 
     /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`.
-    /// If it starts inside a block, the bytes before it are requested afterwards, in `context`: the reader's
-    /// bytes come first.
-    ///
-    /// Announces the first blocks before it returns, so that their readers join instead of asking the lake
-    /// again. Returns `None` if these blocks are in flight already; the response is dropped.
+    /// If it starts inside a block, the bytes before it are requested later, in `context`, because the
+    /// reader's bytes come first.
+    /// Announces the first blocks before returning, so that their readers join instead of asking the lake
+    /// again. Returns `None` and drops the response if these blocks are in flight already.
     pub fn stream(
         self: &Arc<Self>,
         version: &Arc<Version>,
@@ -280,11 +279,11 @@ impl Fetcher {
         ResponseStream::begin(self, version, range, body, context)
     }
 
-    /// Takes a complete block that was written here: readers find it from now on, and the store has it when
-    /// the returned future ends. Returns `None` if the block is already here or in flight.
+    /// Takes a complete block that was written here: readers find it immediately, and it is on disk when the
+    /// returned future completes. Returns `None` if the block is already cached or in flight.
     ///
-    /// A late block waits for the next writes to be over, as a block that was read waits for readers, unless
-    /// much is waiting.
+    /// A late block is written after the writes in progress, just as a block that was read is written after
+    /// its readers are served, unless much data is waiting.
     pub fn insert_written(
         self: &Arc<Self>,
         version: &Arc<Version>,
@@ -314,13 +313,13 @@ impl Fetcher {
         })
     }
 
-    /// Counts a reader's request for a block that is here.
+    /// Counts a reader's request for a block that this node holds.
     pub fn hit(&self, version: &Version, index: u32) {
         self.requested(version, index, true);
     }
 
-    /// Counts a reader's request for a block that has to be fetched; returns the timing of the miss, if it is
-    /// worth measuring.
+    /// Counts a reader's request for a block that must be fetched; returns a timer if this miss is to be
+    /// measured.
     fn missed(&self, version: &Version, index: u32) -> Option<MissTimer> {
         self.requested(version, index, false)
     }
@@ -357,11 +356,12 @@ impl Fetcher {
         }
     }
 
-    /// Initial weight of a block that has arrived. The directory learns of the use of another node's copy.
+    /// Returns the initial weight of a block that has arrived. Reports the use of a peer's copy to the
+    /// directory.
     fn arrival(&self, fetch: &BlockFetch, leader: &Leader) -> Arrival {
         match fetch.via {
             FetchVia::Push(_, worth) => Arrival::Pushed(worth),
-            // An operator wants it here, wherever it came from, and no client has used it.
+            // An operator wants the block here, whatever its source, and no client has used it.
             FetchVia::Route(_)
                 if matches!(fetch.context.purpose(), Purpose::Prefetch | Purpose::Planned(_)) =>
             {
@@ -370,7 +370,7 @@ impl Fetcher {
             FetchVia::Route(_) if self.has_gwf && leader.source() == Source::Peer => {
                 let (block, len) = (leader.span().id, fetch.version.block_len(fetch.index));
                 if let Some(directory) = self.directory.as_deref().filter(|_| BlockDirectory::enters(len)) {
-                    // With ages that are added, each use weighs the same.
+                    // With additive ageing, every use has the same weight.
                     directory.used(block, 1);
                 }
                 Arrival::Copy
@@ -385,8 +385,8 @@ impl Fetcher {
         self.single_flight.join(span, waiters_changed, is_stored)
     }
 
-    /// Starts writing a block whose bytes are all here to disk, beside its readers' streams. A claim to the
-    /// block ends with that.
+    /// Starts writing a complete block to disk while its readers are still being served. Its claim ends when
+    /// the write does.
     fn write_to_store(
         &self,
         version: Arc<Version>,
@@ -414,7 +414,8 @@ impl Fetcher {
     }
 }
 
-/// The waiter of a read that has joined a fetch. If a client reads, the fetch goes on as a client's.
+/// Returns the waiter of a read that joined a fetch. If a client reads, the fetch continues in the client's
+/// class.
 fn hurried(waiter: Waiter, context: &ReadContext) -> Waiter {
     if context.purpose().class() == Class::Client {
         waiter.hurry();
@@ -422,17 +423,17 @@ fn hurried(waiter: Waiter, context: &ReadContext) -> Waiter {
     waiter
 }
 
-/// Completes the fetch of a block, whether the store has taken it or not.
+/// Completes the fetch of a block, stored or not.
 fn complete(leader: Leader, stored: Result<Bytes, Refusal>) {
     match stored {
         Ok(mapped) => leader.complete(mapped),
-        // A block that is not stored costs speed, never a read; the store has counted the reason.
+        // A block that was not stored costs time but fails no read; the store has counted the reason.
         Err(_refused) => leader.complete_unstored(),
     }
 }
 
-/// Waits until the last reader has left before the block's first byte came. Once the first byte is here, the
-/// rest comes along: most of it is paid for, and a reader of a few bytes leaves long before the block is
+/// Resolves once the last reader has left before the first byte arrived. After the first byte the fetch runs
+/// to its end: most of its cost is paid, and a reader of a few bytes leaves long before the block is
 /// complete.
 async fn abandoned(leader: &Leader, waiters_changed: &Notify) {
     while leader.has_waiters() || leader.received() > 0 {

@@ -1,4 +1,4 @@
-//! Fills blocks one after another from one response. This is how a node that caches alone opens an object.
+//! Fills a run of blocks from one response. A node that caches alone opens objects in this way.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -17,38 +17,38 @@ use crate::endpoint::{LakeBody, RepeatableGet};
 use crate::read_context::ReadContext;
 use crate::single_flight::{BlockSpan, FetchError, Join, Leader};
 
-/// A response of the lake that fills blocks one after another.
+/// A response of the lake that fills a run of blocks.
 pub(super) struct ResponseStream {
     fetcher: Arc<Fetcher>,
     version: Arc<Version>,
     context: Arc<ReadContext>,
-    /// The leaders of the blocks to come, the next one first.
+    /// Leaders of the announced blocks, in order.
     announced: VecDeque<Leader>,
-    /// The first block, if the response began inside it: all of it has arrived except its head.
+    /// The first block, if the response began inside it: everything but its head has arrived.
     headless: Option<Leader>,
-    /// The first block that is not announced yet.
+    /// Index of the first block that is not announced yet.
     next: u32,
-    /// The first byte of that block that the response brings.
+    /// First byte of that block that the response carries.
     first: u64,
-    /// One past the last block of the response.
+    /// One past the index of the last block of the response.
     end: u32,
     owner: Weak<()>,
     waiters_changed: Arc<Notify>,
     body: BodyReader,
 }
 
-/// Keeps a response going while its reader is there, even when the reader is slow.
+/// Keeps a response running while its reader exists, however slow the reader is.
 #[derive(Debug)]
 pub struct StreamHandle {
-    /// The reader's end of the first block of the response.
+    /// The reader's handle of the first block of the response.
     first: Option<JoinedFetch>,
     _owner: Arc<()>,
     waiters_changed: Arc<Notify>,
 }
 
 impl StreamHandle {
-    /// Returns the reading end that is kept for the reader, if it is one of `block`. It is kept only for the
-    /// first block that the reader asks for.
+    /// Returns the kept handle if it belongs to `block`. It is offered only for the first block that the
+    /// reader asks for.
     pub fn take_first(&mut self, block: BlockId) -> Option<JoinedFetch> {
         let first = self.first.take()?;
         (first.waiter.block() == block).then_some(first)
@@ -99,19 +99,18 @@ impl ResponseStream {
             waiters_changed: Arc::clone(&stream.waiters_changed),
         };
         let mut run = Box::pin(stream.run());
-        // A small object has come along with the head of the response: a run that does not wait needs no
-        // task.
+        // A small object arrives with the head of the response: a run that does not wait needs no task.
         if run.as_mut().now_or_never().is_none() {
             tokio::spawn(run);
         }
         Some(handle)
     }
 
-    /// Announces blocks until the window is full. The stream ends before a block that is here or in flight
-    /// already: the lake is not asked to send blocks that this node has.
+    /// Announces blocks until the window is full. The stream ends before a block that is cached or in flight
+    /// already, so that the lake does not send blocks that this node has.
     ///
-    /// Returns the reading end of the first of them. The other waiters are dropped at once: a block is
-    /// fetched for readers, not for the stream itself.
+    /// Returns the handle of the first block. The handles of the others are dropped at once, because a block
+    /// is fetched for its readers and not for the stream itself.
     fn announce(&mut self) -> Option<JoinedFetch> {
         let mut first = None;
         while self.next < self.end && self.announced.len() <= self.fetcher.ahead as usize {
@@ -121,7 +120,8 @@ impl ResponseStream {
                 &self.waiters_changed,
             ) {
                 Join::Lead(leader, waiter) => {
-                    // A node that caches alone has nothing to divide: its misses are counted, not timed.
+                    // A node without peers has no capacity to split between layers: misses are counted but
+                    // not timed.
                     self.fetcher.missed(&self.version, self.next);
                     self.announced.push_back(leader);
                     first.get_or_insert(JoinedFetch::of_another(waiter));
@@ -142,8 +142,8 @@ impl ResponseStream {
             let Some(leader) = self.announced.pop_front() else {
                 break;
             };
-            // The next block is announced before this one is complete: a reader that takes its last byte
-            // finds the block behind its window on its way.
+            // Announce the next block before this one is complete, so that a reader that takes its last byte
+            // finds the next one in flight.
             self.announce();
             if let Err(error) = self.bring(&leader).await {
                 self.announced
@@ -174,7 +174,8 @@ impl ResponseStream {
         self.body.fill(leader, len - first, check.as_ref()).await
     }
 
-    /// Asks for the head of the first block in a separate task: the rest of the block has been paid for.
+    /// Requests the head of the first block in a separate task, because the rest of the block has already
+    /// been paid for.
     fn complete_first(&mut self) {
         let Some(leader) = self.headless.take() else {
             return;
@@ -199,7 +200,7 @@ impl ResponseStream {
         });
     }
 
-    /// Returns true once a reader waits for an announced block, false if no reader will come.
+    /// Returns true once a reader waits for an announced block, or false if no reader will come.
     async fn wait_for_demand(&mut self) -> bool {
         loop {
             if self.announced.iter().any(Leader::has_waiters) {

@@ -1,4 +1,4 @@
-//! Bounds the bytes in memory that are on their way to the disk.
+//! Bounds the memory for bytes that are not on disk yet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::fair::Turns;
 use crate::single_flight::{BlockMemory, FetchError};
 
-/// A request that finds the window full waits this long for room before it gives up with `503 SlowDown`.
+/// How long a request waits for room in a full window before it fails with `503 SlowDown`.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The memory for bytes that come from other nodes, from the lake or from clients, until they are on disk.
+/// Memory for bytes that arrive from peers, from the lake or from clients, until they are on disk.
 ///
-/// A share of it is a permit, which gives the share back when it is dropped.
+/// Each share is a permit, which is returned on drop.
 #[derive(Debug)]
 pub struct MemoryWindow {
-    /// The free part; one permit a KiB.
+    /// Free permits; one permit is 1 KiB.
     free: Arc<Semaphore>,
     size_kib: usize,
-    /// The turns in which payers wait for a share.
+    /// Fair order in which payers wait for memory.
     turns: Arc<Turns>,
-    /// The free part of the half that writers may take.
+    /// Free permits of the half that writers may use.
     free_for_writers: Arc<Semaphore>,
-    /// The free part of the quarter that blocks may take for which no client waits.
+    /// Free permits of the quarter that background blocks may use.
     free_for_background: Arc<Semaphore>,
 }
 
-/// A share of the memory window for bytes that come at the pace of a client.
+/// A share of the window for bytes that arrive at a client's pace.
 #[derive(Debug)]
 pub struct WriterMemory {
     _of_writers: OwnedSemaphorePermit,
@@ -37,7 +37,7 @@ pub struct WriterMemory {
 }
 
 impl MemoryWindow {
-    /// A window of `bytes`, rounded down to KiB.
+    /// Creates a window of `bytes`, rounded down to KiB.
     pub(super) fn new(bytes: u64) -> Self {
         let size_kib = (bytes >> 10) as usize;
         Self {
@@ -49,11 +49,11 @@ impl MemoryWindow {
         }
     }
 
-    /// Waits in the turn of `payer` for a share. A request for more than the whole window takes all of it.
+    /// Waits for memory, in `payer`'s turn. A request larger than the window takes all of it.
     ///
     /// # Errors
     ///
-    /// Fails as busy if the window stays full.
+    /// Fails with `Busy` if the window stays full.
     pub async fn reserve(&self, payer: Payer, bytes: u64) -> Result<OwnedSemaphorePermit, FetchError> {
         let _turn = self
             .turns
@@ -63,12 +63,12 @@ impl MemoryWindow {
         acquire(&self.free, bytes, self.size_kib).await
     }
 
-    /// Waits, however long, for a share for a block that no client waits for. All of these get a quarter of
-    /// the window: they wait for the link while clients use it, and clients must not wait for them.
+    /// Waits, without a limit, for memory for a background block. All background blocks share a quarter of
+    /// the window: they may wait long for the link, and clients must not wait for them.
     ///
     /// # Errors
     ///
-    /// Fails as busy if the window stays full.
+    /// Fails with `Busy` if the window stays full.
     pub async fn reserve_in_background(&self, payer: Payer, bytes: u64) -> Result<BlockMemory, FetchError> {
         let kib = kib(bytes, self.size_kib / 4);
         let quarter = Arc::clone(&self.free_for_background).acquire_many_owned(kib);
@@ -79,14 +79,14 @@ impl MemoryWindow {
         })
     }
 
-    /// Waits for a share for bytes that a client sends. All writers together get half of the window: a client
-    /// may be slow, and reads must not wait for it.
+    /// Waits for memory for bytes that a client sends. All writers share half of the window, because a client
+    /// may be slow and must not block reads.
     ///
-    /// A caller that waits for a share must not keep another one that only its client could set free.
+    /// While a caller waits, it must not hold another share that only its client can release.
     ///
     /// # Errors
     ///
-    /// Fails as busy if the window stays full.
+    /// Fails with `Busy` if the window stays full.
     pub async fn reserve_for_writer(&self, bytes: u64) -> Result<WriterMemory, FetchError> {
         Ok(WriterMemory {
             _of_writers: acquire(&self.free_for_writers, bytes, self.size_kib / 2).await?,
@@ -94,7 +94,7 @@ impl MemoryWindow {
         })
     }
 
-    /// Takes a share for bytes that can do without one. Half of the window is left to reads, which wait for
+    /// Takes memory for bytes that can do without it. Leaves half of the window to reads, which wait for
     /// their share.
     pub fn try_reserve_spare(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
         let kib = bytes.div_ceil(1024) as u32;
@@ -105,18 +105,18 @@ impl MemoryWindow {
         Arc::clone(&self.free).try_acquire_many_owned(kib).ok()
     }
 
-    /// The bytes in use.
+    /// Returns the number of bytes in use.
     pub fn used_bytes(&self) -> u64 {
         self.used_kib() << 10
     }
 
-    /// Whether more than a quarter of the window would be in use with `bytes` more. If so, written data
-    /// should leave the window soon, because the next writes and reads need it.
+    /// Returns true if more than a quarter of the window would be in use after adding `bytes`. Written data
+    /// should then leave the window soon, because later writes and reads need it.
     pub fn is_filling(&self, bytes: u64) -> bool {
         self.used_kib() + bytes.div_ceil(1024) > self.size_kib as u64 / 4
     }
 
-    /// Whether more than half of the window is in use. Work that no caller waits for should then wait.
+    /// Returns true if more than half of the window is in use. Background work should then wait.
     pub fn is_busy(&self) -> bool {
         self.free.available_permits() < self.size_kib / 2
     }
@@ -126,12 +126,12 @@ impl MemoryWindow {
     }
 }
 
-/// The KiB of a share, at most `size_kib`.
+/// Returns the size of a share in KiB, at most `size_kib`.
 fn kib(bytes: u64, size_kib: usize) -> u32 {
     bytes.div_ceil(1024).min(size_kib as u64) as u32
 }
 
-/// Waits for a share of `free`, at most all of its `size_kib`.
+/// Waits for permits of `free`, at most all `size_kib` of them.
 async fn acquire(
     free: &Arc<Semaphore>,
     bytes: u64,

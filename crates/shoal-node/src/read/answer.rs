@@ -1,4 +1,4 @@
-//! The answers to a GET and a HEAD of an object.
+//! Answers to a GET or HEAD of an object.
 
 use std::sync::Arc;
 
@@ -11,28 +11,28 @@ use super::ReadRequest;
 use crate::blocks::BlockStream;
 use crate::endpoint::LakeBody;
 
-/// `X-Cache` considers only the first blocks of a range; 1 GiB at the default block size.
+/// `X-Cache` examines only this many blocks of a range: 1 GiB at the default block size.
 const RESIDENCY_BLOCKS_MAX: u32 = 256;
 
-/// The headers that the lake gave to this caller alone, if the lake was asked for this read.
+/// Headers that apply to this caller only; `None` if the lake was not asked for this read.
 pub type CallerHeaders = Option<Box<HeaderMap>>;
 
-/// The reason why the answer to a read has no bytes of a version.
+/// Why a response carries no bytes of the version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoBytes {
     /// `304`
     NotModified,
-    /// `412`, and the header whose condition does not hold.
+    /// `412`, with the name of the header whose condition failed.
     PreconditionFailed(&'static str),
     /// `416`
     Unsatisfiable,
-    /// A range of an empty object. Stores answer it differently, so the lake does.
+    /// A range of an empty object. Stores disagree on the response, so the request is forwarded to the lake.
     Dialect,
 }
 
 /// The outcome of a GET.
 pub enum GetAnswer {
-    /// An answer that this node knows.
+    /// An answer that this node gives itself.
     Known(KnownAnswer, CallerHeaders),
     /// The lake's response, unchanged.
     Relay(Box<Response<LakeBody>>),
@@ -40,17 +40,17 @@ pub enum GetAnswer {
     Bypass(Uncacheable),
 }
 
-/// A known answer to a GET.
+/// An answer to a GET that this node gives itself.
 pub enum KnownAnswer {
     /// Bytes of a version.
     Object(Reading),
     /// `304`
     NotModified(Arc<Version>),
-    /// `412`, and the header whose condition does not hold.
+    /// `412`, with the name of the header whose condition failed.
     PreconditionFailed(&'static str),
     /// `416`, with the size.
     Unsatisfiable(u64),
-    /// `504`: the client sent `only-if-cached`, and some of the range is not cached.
+    /// `504`: the client sent `only-if-cached`, and part of the range is not cached.
     NotCached,
 }
 
@@ -61,7 +61,7 @@ impl From<KnownAnswer> for GetAnswer {
 }
 
 impl GetAnswer {
-    /// The answer to a GET that gets no bytes of `version` for this reason.
+    /// The answer to a GET that returns no bytes of `version`.
     pub(super) fn without_bytes(why: NoBytes, version: &Arc<Version>) -> Self {
         let known = match why {
             NoBytes::NotModified => KnownAnswer::NotModified(Arc::clone(version)),
@@ -72,7 +72,7 @@ impl GetAnswer {
         known.into()
     }
 
-    /// The same answer, with the headers that the lake gave this caller.
+    /// Returns the same answer with the headers that the lake sent for this caller.
     pub(super) fn with_caller_headers(self, caller_headers: CallerHeaders) -> Self {
         match self {
             Self::Known(known, _) => Self::Known(known, caller_headers),
@@ -81,10 +81,10 @@ impl GetAnswer {
     }
 }
 
-/// A known answer to a HEAD.
+/// An answer to a HEAD that this node gives itself.
 #[derive(Debug)]
 pub enum HeadAnswer {
-    /// `200`, or `206` if the request names a range: the version, and the bytes that a GET would get.
+    /// `200`, or `206` if the request has a range: the version, and the bytes that a GET would return.
     Object(Arc<Version>, ByteRange),
     /// `304`
     NotModified(Arc<Version>),
@@ -95,7 +95,7 @@ pub enum HeadAnswer {
 }
 
 impl HeadAnswer {
-    /// The answer to a HEAD of `version`: the head of the answer to a GET.
+    /// Returns the answer to a HEAD of `version`: the head of the response to a GET.
     ///
     /// # Errors
     ///
@@ -111,19 +111,19 @@ impl HeadAnswer {
     }
 }
 
-/// The bytes to send, and what is known about them.
+/// A range of bytes to send.
 pub struct Reading {
     /// The pinned version.
     pub version: Arc<Version>,
     /// The range of bytes to send.
     pub range: ByteRange,
-    /// Those bytes.
+    /// The stream of those bytes.
     pub blocks: Box<BlockStream>,
-    /// How much of the range was on this node at the start.
+    /// How much of the range was cached when the request arrived.
     pub residency: Residency,
 }
 
-/// How much of a range was here, on disk or waiting for it, when the request came.
+/// How much of a range was cached, on disk or about to be written there, when the request arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residency {
     /// Every block.
@@ -135,7 +135,7 @@ pub enum Residency {
 }
 
 impl Residency {
-    /// How much of `range` is held. Considers only the first blocks of a long range.
+    /// Returns how much of `range` is cached. Examines only the first blocks of a long range.
     pub fn of(version: &Version, range: ByteRange, holds: impl Fn(BlockId) -> bool) -> Self {
         let first = (range.start / version.block_bytes) as u32;
         let end = range.end.div_ceil(version.block_bytes) as u32;

@@ -1,4 +1,4 @@
-//! Lets one read open an unknown object while the other reads of it wait.
+//! Lets one read open an unknown object while concurrent reads of it wait.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,16 +9,16 @@ use shoal_policy::ObjectId;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-/// The objects that are being opened, each by one read. As with nginx's `proxy_cache_lock`, the others wait
-/// for its end.
+/// Objects being opened, each by one read. Like nginx's `proxy_cache_lock`, other reads wait until it
+/// finishes.
 #[derive(Debug, Default)]
 pub struct OpenLock(Arc<Mutex<HashMap<ObjectId, Arc<Notify>, foldhash::fast::RandomState>>>);
 
-/// The role of a read whose object is not known yet.
+/// Role of a read of an unknown object.
 pub(super) enum OpenRole {
-    /// It opens the object; the others wait until the permit is dropped.
+    /// Opens the object; other reads wait until the permit is dropped.
     Lead(OpenPermit),
-    /// It waits until the other read has opened the object.
+    /// Waits until another read has opened the object.
     Wait(OwnedNotified),
 }
 
@@ -31,7 +31,7 @@ impl OpenLock {
     pub(super) fn acquire(&self, object: ObjectId) -> OpenRole {
         let mut locked = self.0.lock();
         match locked.entry(object) {
-            // Created under the mutex, so that the waiter is notified of an end before it is polled.
+            // Created under the mutex, so that a notification sent before the first poll is not lost.
             Entry::Occupied(ended) => OpenRole::Wait(Arc::clone(ended.get()).notified_owned()),
             Entry::Vacant(place) => {
                 place.insert(Arc::default());

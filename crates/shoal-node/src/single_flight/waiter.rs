@@ -14,11 +14,11 @@ use super::{BlockSpan, Fetch, FetchError, FetchPhase, Sender};
 #[derive(Debug)]
 pub struct Waiter {
     fetch: Arc<Fetch>,
-    /// Whether the whole block was here when this waiter joined.
+    /// True if the whole block had arrived when this waiter joined.
     found_here: bool,
-    /// The next byte to read, counted from the start of the block.
+    /// Next byte to read, relative to the start of the block.
     offset: u64,
-    /// A piece that arrived no later than that byte, and the number of bytes that had arrived before that
+    /// Index of a piece that starts at or before that byte, and the number of bytes that arrived before that
     /// piece.
     piece: (usize, u64),
 }
@@ -35,12 +35,12 @@ impl Waiter {
         }
     }
 
-    /// The block that is read.
+    /// Returns the block being read.
     pub fn block(&self) -> BlockId {
         self.fetch.span.id
     }
 
-    /// Says that a client waits for the block.
+    /// Marks the fetch as awaited by a client.
     pub fn hurry(&self) {
         let mut state = self.fetch.state.lock();
         state.is_hurried = true;
@@ -55,8 +55,7 @@ impl Waiter {
         self.piece = (0, 0);
     }
 
-    /// The source of the bytes that arrive now: this node, if it had the whole block before this waiter
-    /// joined.
+    /// Returns the current source of bytes: this node, if it had the whole block before this waiter joined.
     pub fn source(&self) -> Source {
         if self.found_here {
             Source::Local
@@ -65,7 +64,7 @@ impl Waiter {
         }
     }
 
-    /// Whether the block was near when it was wanted: on this node, on another one, or in a tier.
+    /// Returns true if the block was near when it was requested: on this node, on a peer, or in a tier.
     pub fn was_near(&self) -> bool {
         if self.found_here {
             return true;
@@ -74,7 +73,7 @@ impl Waiter {
         state.source != Source::Lake && !state.is_far
     }
 
-    /// Sender of the block, if it is known.
+    /// Returns the sender of the block, if known.
     pub fn sender(&self) -> Option<Sender> {
         if self.found_here {
             Some(Sender::Other)
@@ -83,11 +82,11 @@ impl Waiter {
         }
     }
 
-    /// The next bytes of the block, as many as are at hand in one piece; `None` at its end.
+    /// Returns the next bytes of the block, as many as one piece has; `None` at its end.
     ///
     /// # Errors
     ///
-    /// Fails as the fetch has failed.
+    /// Fails with the error of the fetch.
     pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FetchError>>> {
         if self.offset == self.fetch.span.len {
             return Poll::Ready(None);
@@ -109,11 +108,11 @@ impl Waiter {
         Poll::Pending
     }
 
-    /// Waits until the fetch is over. Returns whether the store has the block then.
+    /// Waits until the fetch has ended. Returns true if the store then has the block.
     ///
     /// # Errors
     ///
-    /// Fails as the fetch has failed.
+    /// Fails with the error of the fetch.
     pub async fn is_stored(&self) -> Result<bool, FetchError> {
         poll_fn(|cx| {
             let mut state = self.fetch.state.lock();
