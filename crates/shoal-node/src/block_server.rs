@@ -1,4 +1,4 @@
-//! Serves blocks and pages to other nodes, and takes their messages.
+//! Serves blocks and pages to other nodes, and receives their messages.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -28,7 +28,7 @@ use crate::peer::{
 use crate::read_context::ReadContext;
 use crate::tasks::{QUESTION_BYTES_MAX, Question, TASKS, TaskHelper};
 
-/// Returns a page of this node for operators by its path and query, if there is one.
+/// Returns a page of this node for operators, given its path and query; `None` if there is no such page.
 pub type PageSource = Arc<dyn Fn(String) -> BoxFuture<'static, Option<String>> + Send + Sync>;
 
 /// Serves blocks to this node's peers.
@@ -36,14 +36,14 @@ pub struct BlockServer {
     parts: BlockServerParts,
     block_bytes: u64,
     in_flight: Arc<InFlight>,
-    /// Pages of this node, once they are there. Operators ask one node, which asks the others.
+    /// Pages of this node, set during start-up. Operators ask one node, which asks the others.
     pages: OnceLock<PageSource>,
     counts: [AtomicU64; ServeOutcome::ALL.len()],
 }
 
-/// The parts of the node that answer other nodes.
+/// The parts of a node that a [`BlockServer`] uses.
 pub struct BlockServerParts {
-    /// The identities that other nodes name.
+    /// The identities that other nodes may name.
     pub identities: Arc<Identities>,
     /// The lake.
     pub lake: Arc<Endpoint>,
@@ -51,28 +51,28 @@ pub struct BlockServerParts {
     pub store: Arc<Store>,
     /// Fetches the blocks that other nodes want from their home.
     pub fetcher: Arc<Fetcher>,
-    /// Takes small news.
+    /// Receives messages.
     pub messages: Arc<Messages>,
-    /// Remembers readers, if this node fetches ahead in their names.
+    /// Remembers the last reader of each object; `None` if this node does not fetch ahead.
     pub fetch_ahead: Option<Arc<FetchAhead>>,
-    /// Takes records of all nodes.
+    /// Receives the records that all nodes share.
     pub bulletin: Arc<Bulletin>,
-    /// Does this node's part of tasks.
+    /// Performs this node's part of tasks.
     pub tasks: Arc<TaskHelper>,
 }
 
-/// The outcome of a peer's request.
+/// Outcome of a peer's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServeOutcome {
-    /// The peer gets the block.
+    /// The block is being sent.
     Served,
     /// The block is not here, and the peer did not want it fetched.
     NotHeld,
     /// The request would wait for a node that may be waiting for this one.
     Circular,
-    /// The request cannot be understood, or the nodes are configured differently.
+    /// The request is malformed, or the nodes are configured differently.
     Misunderstood,
-    /// There are too many requests.
+    /// Too many requests are in flight.
     Busy,
 }
 
@@ -86,7 +86,7 @@ impl ServeOutcome {
         Self::Busy,
     ];
 
-    /// The label in metrics and `/status`.
+    /// Label in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Served => "served",
@@ -97,7 +97,7 @@ impl ServeOutcome {
         }
     }
 
-    /// The status of the answer.
+    /// Status of the response.
     pub const fn status(self) -> StatusCode {
         match self {
             Self::Served => StatusCode::OK,
@@ -110,7 +110,7 @@ impl ServeOutcome {
 }
 
 impl BlockServer {
-    /// A server of blocks of `block_bytes` that answers `requests_max` requests at a time.
+    /// Creates a server of blocks of `block_bytes` that answers up to `requests_max` requests at a time.
     pub fn new(parts: BlockServerParts, block_bytes: u64, requests_max: usize) -> Self {
         Self {
             parts,
@@ -121,14 +121,14 @@ impl BlockServer {
         }
     }
 
-    /// Shows pages of this node to other nodes from now on.
+    /// Makes the pages of this node available to other nodes.
     pub fn show(&self, pages: PageSource) {
         let _ = self.pages.set(pages);
     }
 
-    /// Answers one request; the block comes with the body, as it arrives.
+    /// Answers one request; a block is streamed as it arrives.
     pub async fn serve(&self, request: Request<ClientBody>) -> Response<ResponseBody> {
-        // News of the cluster comes every second and says nothing about the traffic of blocks.
+        // Messages between nodes arrive every second and are not block traffic.
         let is_news = matches!(request.uri().path(), ALIVE | MESSAGES | BULLETIN | TASKS | PAGES);
         let answer = self.answer(request).await;
         let outcome = answer.as_ref().err().copied().unwrap_or(ServeOutcome::Served);
@@ -201,7 +201,7 @@ impl BlockServer {
                 return Err(ServeOutcome::Circular);
             }
             PeerRole::Home(layer) => FetchPlan::All(FetchVia::Route(layer)),
-            // No reader waits for the block, so readers come first.
+            // No reader waits for the block, so readers of other blocks go first.
             PeerRole::Successor(_) if self.parts.fetcher.memory().is_busy() => {
                 return Err(ServeOutcome::Busy);
             }
@@ -243,7 +243,7 @@ impl BlockServer {
         Ok(response)
     }
 
-    /// Takes in a batch of messages.
+    /// Receives a batch of messages.
     async fn receive(&self, body: ClientBody) -> Result<Response<ResponseBody>, ServeOutcome> {
         let batch = Limited::new(body, messages::BODY_BYTES_MAX).collect().await;
         let batch = batch.map_err(|_| ServeOutcome::Misunderstood)?.to_bytes();
@@ -252,7 +252,7 @@ impl BlockServer {
         Ok(response)
     }
 
-    /// The context in which this node asks the lake on behalf of the peer's caller.
+    /// Returns the context in which this node asks the lake on behalf of the peer's caller.
     fn context(&self, block: &BlockRequest) -> Result<ReadContext, ServeOutcome> {
         let caller = match &block.caller {
             CallerName::Anonymous => Caller::Anonymous,
@@ -275,13 +275,13 @@ impl BlockServer {
     }
 }
 
-/// Purpose for which the other node wants the block: a client's read, unless the request names another class.
+/// Returns the purpose of the block: a client's read, unless the request names another class.
 fn purpose(headers: &HeaderMap) -> Purpose {
     let word = headers.get(CLASS).and_then(|class| class.to_str().ok());
     word.and_then(Purpose::of_word).unwrap_or_default()
 }
 
-/// The body of a request, which has at most `bytes_max`.
+/// Reads the body of a request, up to `bytes_max`.
 async fn body_of(request: Request<ClientBody>, bytes_max: usize) -> Result<Bytes, ServeOutcome> {
     let body = Limited::new(request.into_body(), bytes_max).collect().await;
     body.map(Collected::to_bytes)

@@ -4,12 +4,12 @@
 //! | magic 4 | seconds since 1970 u64 | proofs u8 | first half of HMAC-SHA-256 16, for each proof | gossip |
 //! ```
 //!
-//! A node that knows two secrets proves that it knows both, so that other nodes may know either. A proof
-//! covers everything but the proofs. It hides nothing: names and addresses of nodes are not secret.
+//! A node that knows two secrets sends a proof for each, so that the receiver may know either. A proof covers
+//! everything but the proofs. Nothing is encrypted: names and addresses of nodes are not secret.
 //!
-//! A recorded datagram can be sent again until it is older than clocks may differ; then it is rejected. Until
-//! then it changes no member, because news about a node is ordered by its generation and its incarnation. An
-//! old digest of settings counts only until the node that it is about tells them again.
+//! A recorded datagram can be replayed until its timestamp is older than the permitted clock difference. Such
+//! a replay changes no member, because updates about a node are ordered by generation and incarnation. A
+//! replayed digest of settings counts until the node it describes sends its digests again.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,33 +19,33 @@ use subtle::ConstantTimeEq;
 
 const MAGIC: [u8; 4] = *b"shg2";
 const PROOF_BYTES: usize = 16;
-/// The proof by the current secret, and the one by the previous secret while secrets are exchanged.
+/// One proof with the current secret, and one with the previous secret during a rotation.
 const PROOFS_MAX: usize = 2;
 const HEAD_BYTES: usize = MAGIC.len() + size_of::<u64>() + 1;
 
-/// The largest number of bytes that proofs add to gossip.
+/// Maximum number of bytes that proofs add to gossip.
 pub(super) const ENVELOPE_BYTES: usize = HEAD_BYTES + PROOFS_MAX * PROOF_BYTES;
 
-/// The clocks of two nodes may differ by this much, as may those of a client and a node.
+/// Maximum clock difference between two nodes; the same as between a client and a node.
 const SKEW_MAX: Duration = Duration::from_mins(15);
 
-/// Proves and checks that datagrams come from the cluster.
+/// Signs datagrams and verifies that they come from the cluster.
 #[derive(Clone)]
 pub struct ClusterKey(Vec<Hmac<Sha256>>);
 
 /// Why a datagram is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RejectReason {
-    /// It is not a datagram of a Shoal node.
+    /// It is not a Shoal datagram.
     #[error("it is not a message of a Shoal node")]
     NotOurs,
-    /// Its proof is wrong.
+    /// Its proof does not match.
     #[error("it was sent with another cluster secret")]
     OtherSecret,
-    /// It was sent long ago, or the clocks differ.
+    /// It is too old, or the clocks differ.
     #[error("its time is more than 15 minutes from ours")]
     OutOfTime,
-    /// Its proof is right, but its message cannot be understood.
+    /// Its proof is valid, but its message cannot be parsed.
     #[error("it says nothing that this version understands")]
     Unintelligible,
 }
@@ -59,7 +59,7 @@ impl RejectReason {
         Self::Unintelligible,
     ];
 
-    /// The word in metrics.
+    /// Label in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NotOurs => "not-ours",
@@ -69,7 +69,7 @@ impl RejectReason {
         }
     }
 
-    /// Returns what an operator should do about it.
+    /// Returns advice for an operator.
     pub const fn hint(self) -> &'static str {
         match self {
             Self::NotOurs => {
@@ -92,24 +92,25 @@ impl std::fmt::Debug for ClusterKey {
 }
 
 impl ClusterKey {
-    /// The key of the cluster whose nodes know one of `secrets`.
+    /// Creates the key of a cluster whose nodes know one of `secrets`.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let key = |secret: &str| {
-            // Connections between nodes start from the same secret: neither proof may be taken for the other.
+            // Connections between nodes derive keys from the same secret: the prefix keeps one from being
+            // replayed as the other.
             let key = [b"shoal gossip ", secret.as_bytes()].concat();
             Hmac::new_from_slice(&key).expect("a key may have any length")
         };
         Self(secrets.into_iter().take(PROOFS_MAX).map(key).collect())
     }
 
-    /// Returns `gossip` with its proofs.
+    /// Returns `gossip` with its proofs in front.
     pub(super) fn seal(&self, gossip: &[u8], now: SystemTime) -> Vec<u8> {
         let head = [&MAGIC[..], &seconds(now).to_le_bytes(), &[self.0.len() as u8]].concat();
         let proofs: Vec<_> = self.proofs(&head, gossip).collect();
         [&head, proofs.as_flattened(), gossip].concat()
     }
 
-    /// Returns the message of a datagram, if it comes from the cluster.
+    /// Verifies a datagram and returns its message.
     pub(super) fn open<'a>(&self, datagram: &'a [u8], now: SystemTime) -> Result<&'a [u8], RejectReason> {
         let (head, rest) = datagram
             .split_at_checked(HEAD_BYTES)
@@ -145,8 +146,8 @@ impl ClusterKey {
     }
 }
 
-/// Returns by how many seconds the clock of a datagram's sender is ahead of `now`. This is of use only if the
-/// proof is right.
+/// Returns how many seconds the clock of a datagram's sender is ahead of `now`. Meaningful only if the proof
+/// is valid.
 pub(super) fn seconds_ahead(datagram: &[u8], now: SystemTime) -> Option<i64> {
     let sent = *datagram.get(MAGIC.len()..)?.first_chunk()?;
     let signed = |seconds: u64| i64::try_from(seconds).ok();

@@ -1,4 +1,4 @@
-//! Moves datagrams, keeps time, and tells every task which nodes are alive.
+//! Sends and receives datagrams, keeps time, and publishes the list of living nodes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,11 +17,11 @@ use super::{Command, Member, Members, node_id};
 use crate::clock;
 use crate::link::{LOOK_EVERY, Sharing};
 
-/// How often a node sends the others the digests of its settings, and how soon after a change of members.
+/// Interval at which a node broadcasts the digests of its settings, and the delay after a change of members.
 const DIGESTS: Duration = Duration::from_secs(15);
 const DIGESTS_AFTER_CHANGE: Duration = Duration::from_secs(1);
 
-/// No gossip datagram is larger.
+/// Maximum size of a gossip datagram.
 const DATAGRAM_BYTES_MAX: usize = 2_048;
 
 /// The task behind a [`super::Membership`].
@@ -31,11 +31,11 @@ pub(super) struct Driver {
     key: ClusterKey,
     members: watch::Sender<Members>,
     notices: Arc<Notices>,
-    /// Shares the bandwidth of the cluster, if it has one.
+    /// Shares the bandwidth of the cluster; `None` if it has none.
     sharing: Option<Sharing>,
-    /// When the node looks at its demand next.
+    /// When the node next updates its demand.
     look_at: Instant,
-    /// When the node sends its digests next.
+    /// When the node next broadcasts its digests.
     digests_at: Instant,
 }
 
@@ -76,7 +76,7 @@ impl Driver {
             tokio::select! {
                 received = self.socket.recv_from(&mut buffer) => match received {
                     Ok((length, from)) => self.receive(&buffer[..length], from),
-                    // The answer to a datagram of this node that no process took.
+                    // An ICMP error: no process received an earlier datagram of this node.
                     Err(error) => tracing::debug!(%error, "gossip was not received"),
                 },
                 () = tokio::time::sleep_until(act_at) => {}
@@ -126,7 +126,7 @@ impl Driver {
         }
     }
 
-    /// Takes in the digests of another node's settings that must be alike.
+    /// Compares the received digests of another member's settings with this node's.
     fn receive_digests(&self, message: &[u8]) -> Result<(), RejectReason> {
         let (name, theirs) = SettingsDigests::decode(message).ok_or(RejectReason::Unintelligible)?;
         let is_other_member = {
@@ -140,8 +140,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes in the demand of another node for the bandwidth of the cluster. A node with a bandwidth of its
-    /// own does not need to know it.
+    /// Records another node's demand for the bandwidth of the cluster. A node with a bandwidth of its own
+    /// ignores it.
     fn receive_demand(&self, message: &[u8]) -> Result<(), RejectReason> {
         let is_understood = match &self.sharing {
             Some(sharing) => sharing.hear(message, node_id),
@@ -150,8 +150,7 @@ impl Driver {
         is_understood.then_some(()).ok_or(RejectReason::Unintelligible)
     }
 
-    /// Takes the share of the bandwidth that is this node's now, and tells the others its demand if it is
-    /// time.
+    /// Updates this node's share of the bandwidth, and broadcasts its demand if that is due.
     async fn look_at_demand(&self) {
         let message = self.sharing.as_ref().and_then(Sharing::look);
         if let Some(message) = message {
@@ -165,13 +164,13 @@ impl Driver {
         self.send_to_all(&message).await;
     }
 
-    /// Sends a message to each other node.
+    /// Sends a message to every other node.
     async fn send_to_all(&self, message: &[u8]) {
         let me = self.gossip.me();
         let datagram = self.key.seal(message, clock::utc_now());
         let members = self.gossip.members();
         for member in members.iter().filter(|member| member.address != me.address) {
-            // Such messages are repeated, so a lost datagram is sent again.
+            // Such messages are repeated periodically, so a lost one does no harm.
             if let Err(error) = self.socket.send_to(&datagram, member.address).await {
                 tracing::debug!(to = %member.address, %error, "a message to all nodes was not sent");
             }
@@ -181,7 +180,7 @@ impl Driver {
     async fn send(&mut self) {
         for (to, message) in self.gossip.take_outbox() {
             let datagram = self.key.seal(&message, clock::utc_now());
-            // Gossip is repeated, so a lost datagram is sent again.
+            // Gossip is repeated, so a lost datagram does no harm.
             if let Err(error) = self.socket.send_to(&datagram, to).await {
                 tracing::debug!(%to, %error, "gossip was not sent");
             }

@@ -1,5 +1,5 @@
-//! Decides which messages a node sends to which others, and which nodes it believes to be alive: no I/O, no
-//! clock.
+//! Decides which messages a node sends to which others, and which nodes are alive. Performs no I/O and reads
+//! no clock.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,20 +18,21 @@ use tokio::time::Instant;
 use super::datagram::ENVELOPE_BYTES;
 use super::member::{Member, State, generation};
 
-/// Each node probes one other node this often.
+/// Interval at which each node probes one other node.
 pub(super) const PROBE_PERIOD: Duration = Duration::from_millis(500);
 
-/// A probe that is not answered by then goes through other nodes.
+/// Time after which an unanswered probe is repeated through other nodes.
 const PROBE_ANSWER: Duration = Duration::from_millis(150);
 
-/// A suspected node has this long to object. With the period before it, and the time that news takes, a dead
-/// node leaves the rings in less than 5 seconds; a node that stands still for a second does not.
+/// How long a suspected node has to refute the suspicion. Including the probe period and the time that news
+/// takes to spread, a dead node leaves the rings in less than 5 seconds, while a node that stalls for a
+/// second stays.
 const SUSPICION: Duration = Duration::from_millis(1_500);
 
-/// The size of a datagram that no network fragments.
+/// Maximum datagram size: no network fragments it.
 const DATAGRAM_BYTES: usize = 1_400;
 
-/// One node's knowledge of the others, and its messages to them.
+/// One node's view of the others, and its outgoing messages.
 pub(super) struct Gossip {
     foca: Foca<Member, PostcardCodec, SmallRng, NoCustomBroadcast>,
     runtime: AccumulatingRuntime<Member>,
@@ -40,13 +41,13 @@ pub(super) struct Gossip {
     changed: bool,
 }
 
-/// A message that could not be understood.
+/// A message that cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct MalformedMessage(foca::Error);
 
 impl Gossip {
-    /// Creates a node that knows no other. `chance` seeds the order in which it probes the others.
+    /// Creates a node that knows no other. `chance` seeds the order of probes.
     pub(super) fn new(me: Member, chance: u64) -> Self {
         Self {
             foca: Foca::new(me, config(), SmallRng::seed_from_u64(chance), PostcardCodec),
@@ -57,7 +58,7 @@ impl Gossip {
         }
     }
 
-    /// Returns the living nodes, this node included, in the order of their names.
+    /// Returns the living nodes, this one included, sorted by name.
     pub(super) fn members(&self) -> Vec<Member> {
         let others = self.foca.iter_members().map(|member| member.id().clone());
         let mut members: Vec<Member> = others.chain([self.foca.identity().clone()]).collect();
@@ -65,12 +66,12 @@ impl Gossip {
         members
     }
 
-    /// This node.
+    /// Returns this node.
     pub(super) fn me(&self) -> &Member {
         self.foca.identity()
     }
 
-    /// Greets the node at `address`, to be told of the others.
+    /// Announces this node to the node at `address`, which replies with the members it knows.
     pub(super) fn greet(&mut self, address: SocketAddr, now: Instant) {
         if address != self.foca.identity().address {
             let result = self.foca.announce(Member::unknown_at(address), &mut self.runtime);
@@ -78,7 +79,7 @@ impl Gossip {
         }
     }
 
-    /// Takes in a message of another node.
+    /// Processes a message of another node.
     pub(super) fn receive(&mut self, message: &[u8], now: Instant) -> Result<(), MalformedMessage> {
         let result = self.foca.handle_data(message, &mut self.runtime);
         self.drain_runtime(now);
@@ -93,12 +94,12 @@ impl Gossip {
         }
     }
 
-    /// Returns when [`Gossip::act`] has something to do.
+    /// Returns when [`Gossip::act`] is due next.
     pub(super) fn next_act(&self) -> Option<Instant> {
         self.agenda.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// Does what is due by `now`.
+    /// Runs the timers that are due by `now`.
     pub(super) fn act(&mut self, now: Instant) {
         while let Some(Reverse((due, _))) = self.agenda.peek()
             && *due <= now
@@ -109,8 +110,8 @@ impl Gossip {
         }
     }
 
-    /// Declares that this node is in `state` from now on. A node that serves again begins anew, at `today`:
-    /// it asks the others for the blocks that they have brought meanwhile, as a newcomer does.
+    /// Sets this node's state. A node that starts to serve again gets a new start time, `today`: like a new
+    /// node, it asks the others for blocks that they fetched in its absence.
     pub(super) fn declare(&mut self, state: State, today: SystemTime, now: Instant) {
         let me = self.foca.identity().clone();
         if me.state == state {
@@ -136,12 +137,12 @@ impl Gossip {
         self.after(result, now);
     }
 
-    /// Takes the messages to send, with their destinations.
+    /// Returns and clears the outgoing messages and their destinations.
     pub(super) fn take_outbox(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
         std::mem::take(&mut self.outbox)
     }
 
-    /// Returns whether the members have changed since the last call.
+    /// Returns true if the members have changed since the last call.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
@@ -151,7 +152,7 @@ impl Gossip {
         self.drain_runtime(now);
     }
 
-    /// Logs an error. It heals with the next probe.
+    /// Logs an error. The next probe corrects its effect.
     fn tell(result: Result<(), foca::Error>) {
         if let Err(error) = result {
             tracing::debug!(%error, "a gossip message was ignored");
@@ -198,14 +199,15 @@ fn config() -> Config {
         num_indirect_probes: count(3),
         max_transmissions: NonZeroU8::new(10).expect("written here and not zero"),
         suspect_to_down_after: SUSPICION,
-        // The dead come back with a higher generation; a node that never does is forgotten after a day. A
-        // node that hears nothing does not learn of its death, keeps its generation and keeps calling: if it
-        // were forgotten sooner, it would be let in, miss its probes and be put out, again and again.
+        // A restarted node has a higher generation; a dead node that never restarts is forgotten after a day.
+        // A node that receives nothing does not learn that it was declared dead, keeps its generation and
+        // keeps announcing itself: if it were forgotten sooner, it would be readmitted, miss its probes and
+        // be removed again and again.
         remove_down_after: Some(Duration::from_hours(24)),
         max_packet_size: count(DATAGRAM_BYTES - ENVELOPE_BYTES),
         notify_down_members: true,
         periodic_announce: every(Duration::from_secs(10), 1),
-        // Each half of a cluster that was cut in two takes the other one for dead.
+        // After a network partition, each half considers the other dead.
         periodic_announce_to_down_members: every(Duration::from_secs(2), 2),
         periodic_gossip: every(Duration::from_millis(200), 3),
     }

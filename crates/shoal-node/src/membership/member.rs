@@ -1,4 +1,4 @@
-//! The data that a node tells the others about itself.
+//! The data about a node that gossip carries.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use shoal_policy::NodeId;
 
-/// The identity and the place of a node.
+/// Identity and topology of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeConfig {
     /// Unique in the cluster; shown in headers, logs and status.
@@ -25,25 +25,25 @@ impl Default for NodeConfig {
     }
 }
 
-/// One node, as it introduces itself. Gossip carries it whole, so it is small.
+/// One node, as it describes itself. Every gossip message contains it, so it is small.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Where other nodes reach it: blocks by TCP, gossip by UDP. No two living nodes share it.
+    /// Address for other nodes: TCP for blocks, UDP for gossip. Unique among living nodes.
     pub address: SocketAddr,
-    /// When the node began, in milliseconds since 1970, and a little more with each change that it announces
-    /// about itself. Of two members with one address, the one with the higher generation is right.
+    /// Start time in milliseconds since 1970, increased by each change that the node announces about itself.
+    /// Of two members with one address, the one with the higher generation is current.
     pub generation: u64,
     /// `node.name`
     pub name: String,
     /// `node.topology`
     pub topology: String,
-    /// Where clients reach it.
+    /// Address for clients.
     pub s3: SocketAddr,
-    /// Where operators reach it.
+    /// Address for operators.
     pub admin: SocketAddr,
-    /// The share of blocks that are at home there, in percent of an ordinary node's.
+    /// Share of blocks whose home is this node, in percent of an ordinary node's share.
     pub weight_percent: u32,
-    /// Whether it takes on new blocks.
+    /// State of the node.
     pub state: State,
 }
 
@@ -51,14 +51,14 @@ pub struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It is home to its share of the blocks.
+    /// Home to its share of the blocks.
     Serving,
-    /// It is no longer home to any block and gives away what it has.
+    /// No longer home to any block; hands over the blocks it has.
     Draining,
 }
 
 impl Member {
-    /// A node of which only the address is known, to be greeted there.
+    /// A placeholder for a node of which only the address is known.
     pub(super) fn unknown_at(address: SocketAddr) -> Self {
         let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         Self {
@@ -73,25 +73,25 @@ impl Member {
         }
     }
 
-    /// Returns when it began.
+    /// Returns the start time.
     pub fn since(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.generation)
     }
 
-    /// Returns the digest of its name, by which rings and routes know it.
+    /// Returns the digest of the name, which identifies the node in rings and routes.
     pub fn id(&self) -> NodeId {
         node_id(&self.name)
     }
 }
 
-/// Returns the generation of a member that begins at `now`. It is higher than that of its previous life,
-/// which other nodes may still remember.
+/// Returns the generation of a member that starts at `now`. It is higher than that of the node's previous
+/// run, which other nodes may remember.
 pub fn generation(now: SystemTime) -> u64 {
     let since_1970 = now.duration_since(SystemTime::UNIX_EPOCH);
     since_1970.unwrap_or_default().as_millis() as u64
 }
 
-/// Returns the number of a name, the same on every machine: the first 64 bits of its SHA-256.
+/// Returns the id of a name, the same on every machine: the first 64 bits of its SHA-256.
 pub fn node_id(name: &str) -> NodeId {
     let digest = Sha256::digest(name);
     let first = digest.first_chunk().expect("SHA-256 has 32 bytes");
@@ -101,7 +101,7 @@ pub fn node_id(name: &str) -> NodeId {
 impl foca::Identity for Member {
     type Addr = SocketAddr;
 
-    /// A node that is alive but was declared dead comes back with a higher generation.
+    /// A living node that was declared dead rejoins with a higher generation.
     fn renew(&self) -> Option<Self> {
         Some(Self {
             generation: self.generation + 1,

@@ -1,12 +1,13 @@
 //! Membership by gossip among the nodes of a cluster (SWIM).
 //!
 //! Each node probes another one every [`gossip::PROBE_PERIOD`], directly and through others. A node that
-//! answers neither is suspected, and declared dead if it does not object. News rides along with probes. No
-//! node is special and nothing is written down: a node that knows one other node learns of all.
+//! answers neither way is suspected, and declared dead unless it refutes the suspicion. Updates are
+//! piggybacked on probes. No node is special and nothing is persisted: a node that knows one other node
+//! learns of all.
 //!
-//! [`gossip`] decides, without I/O or a clock; [`datagram`] admits only nodes that know the cluster's secret;
-//! [`driver`] moves datagrams and keeps time; [`seeds`] finds the first other node; [`notices`] keeps what an
-//! operator should know.
+//! [`gossip`] decides, without I/O or a clock; [`datagram`] rejects senders that do not know the cluster's
+//! secret; [`driver`] sends, receives and keeps time; [`seeds`] finds the first other node; [`notices`]
+//! collects what operators should know.
 
 mod datagram;
 mod driver;
@@ -30,7 +31,7 @@ use self::driver::Driver;
 use self::seeds::SeedResolver;
 use crate::link::Sharing;
 
-/// The living members, this node included, in the order of their names.
+/// The living members, this node included, sorted by name.
 pub type Members = Arc<[Member]>;
 
 /// This node's view of the cluster, kept up to date by a separate task.
@@ -42,21 +43,21 @@ pub struct Membership {
     seeker: JoinHandle<()>,
 }
 
-/// An order to the task.
+/// A command to the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Command {
-    /// Tell the others that this node is in this state from now on.
+    /// Announce this state of the node.
     Become(State),
-    /// Take leave of the others and end.
+    /// Announce that this node leaves, and end.
     Leave,
 }
 
-/// Tells the other nodes the state of this node.
+/// Announces the state of this node to the others.
 #[derive(Clone, Debug)]
 pub struct Announcer(mpsc::Sender<Command>);
 
 impl Announcer {
-    /// Tells the other nodes that this node is in `state` from now on.
+    /// Announces that this node is now in `state`.
     pub async fn announce(&self, state: State) {
         // If the task has ended, this node has already left the cluster.
         let _ = self.0.send(Command::Become(state)).await;
@@ -64,9 +65,9 @@ impl Announcer {
 }
 
 impl Membership {
-    /// Joins the cluster of `seeds` (`host:port`) as `me`, on the UDP port of `listen`. The node does not
-    /// wait for another one: the first node of a cluster has none to meet. Notices for an operator go into
-    /// `notices`. The living nodes share a bandwidth by `sharing`, if they do.
+    /// Joins the cluster of `seeds` (`host:port`) as `me`, on the UDP port of `listen`. Does not wait for
+    /// another node: the first node of a cluster is alone. Notices for operators are recorded in `notices`.
+    /// `sharing` divides the bandwidth of the cluster; `None` if it has none.
     ///
     /// # Errors
     ///
@@ -98,20 +99,20 @@ impl Membership {
         })
     }
 
-    /// Returns the living members now, and whenever they change.
+    /// Returns a receiver of the living members.
     pub fn members(&self) -> watch::Receiver<Members> {
         self.members.clone()
     }
 
-    /// Returns a handle that tells the other nodes the state of this node.
+    /// Returns a handle that announces the state of this node.
     pub fn announcer(&self) -> Announcer {
         Announcer(self.commands.clone())
     }
 
-    /// Takes leave, so that the other nodes need not find out that this node is gone.
+    /// Announces that this node leaves, so that the others need not detect it.
     pub async fn leave(self) {
         let _ = self.commands.send(Command::Leave).await;
-        // The seeker may be waiting for a name service.
+        // The seed resolver may be waiting for a name service.
         self.seeker.abort();
         if let Err(error) = self.driver.await {
             tracing::error!(%error, "the membership ended in a panic");

@@ -1,7 +1,7 @@
-//! Notices for an operator about this node among others: which datagrams it rejects, whether any seed
-//! answers, and which nodes are configured differently.
+//! Notices for operators about this node and its cluster: rejected datagrams, seeds that do not answer, and
+//! nodes that are configured differently.
 //!
-//! The membership collects them and warns; the admin pages and the metrics show them.
+//! The membership records them and logs warnings; the admin pages and the metrics show them.
 
 mod agreement;
 mod rejected;
@@ -14,12 +14,12 @@ pub(super) use self::rejected::ClockDifference;
 pub use self::rejected::RejectedSenders;
 pub use self::seeds::Seeds;
 
-/// All notices. Each part has its own lock, which is held for a moment and never on the path of a read.
+/// All notices. Each part has its own lock, held briefly and never while serving a read.
 #[derive(Debug, Default)]
 pub struct Notices {
     /// Rejected datagrams.
     pub rejected: RejectedSenders,
-    /// The nodes that should lead to the others.
+    /// Seeds without an address or an answer.
     pub seeds: Seeds,
     /// The nodes whose configuration differs.
     pub agreement: Agreement,

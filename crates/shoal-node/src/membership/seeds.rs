@@ -1,4 +1,4 @@
-//! Looks up the seeds, so that the membership greets them. A slow name service delays nothing else.
+//! Resolves the seeds for the membership. A slow name service delays nothing else.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use super::Members;
 use super::notices::Notices;
 use crate::clock;
 
-/// How often a node greets the seeds: while it knows no other node, and once it knows one. The latter joins
-/// the halves of a cluster that was started in two.
+/// Interval at which a node contacts the seeds, while it knows no other node and once it knows one. The
+/// latter joins two halves of a cluster that were started separately.
 pub(super) const GREETING_ALONE: Duration = Duration::from_millis(500);
 pub(super) const GREETING: Duration = Duration::from_secs(15);
 
-/// A lookup that takes longer is given up and tried again.
+/// Time limit of a lookup, which is then repeated.
 const LOOKUP: Duration = Duration::from_secs(5);
 
-/// Finds the addresses to greet.
+/// Resolves the addresses to contact.
 pub(super) struct SeedResolver {
     /// `host:port`
     pub(super) seeds: Vec<String>,
@@ -39,7 +39,7 @@ impl SeedResolver {
         loop {
             let addresses = self.look_up().await;
             let is_alone = self.members.borrow().len() <= 1;
-            // A node that is the only seed of its cluster has no other node to wait for.
+            // A node that is the only seed of its cluster waits for no other node.
             if addresses != [self.address] {
                 self.notices
                     .seeds
@@ -61,7 +61,7 @@ impl SeedResolver {
         }
     }
 
-    /// Looks up the names each time, because they may have other addresses tomorrow.
+    /// Resolves the names again each time, because their addresses may change.
     async fn look_up(&self) -> Vec<SocketAddr> {
         let found = join_all(self.seeds.iter().map(|seed| async move {
             let looking = tokio::time::timeout(LOOKUP, tokio::net::lookup_host(seed));

@@ -25,16 +25,16 @@ use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeAccount, Lak
 use crate::limits::Limits;
 use crate::link::{Flow, Transfer};
 
-/// A healthy peer says within this time whether it will send a block; a peer that does not has failed.
+/// Time within which a healthy peer answers whether it will send a block. After it, the request has failed.
 const HEAD_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The time within which an offered block has to arrive.
+/// Time within which an offered block must arrive.
 const OFFER_PATIENCE: Duration = Duration::from_secs(30);
 
-/// The longest pause between two probes of a peer that does not answer.
+/// Longest pause between probes of an unresponsive peer.
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// Makes peers that share one channel and its limits.
+/// Creates peers that share a channel and its limits.
 #[derive(Debug)]
 pub struct PeerConnector {
     limits: Limits,
@@ -54,22 +54,22 @@ pub struct Peer {
 
 /// A block, or a part of one, that a peer has begun to send.
 pub struct SentBlock {
-    /// Brings exactly the part that was asked for, unless it breaks off.
+    /// Yields exactly the requested part, unless it breaks off.
     pub body: LakeBody,
-    /// Whether the peer had the block.
+    /// True if the peer had the block and did not have to fetch it.
     pub was_held: bool,
 }
 
-/// Why a peer did not give a block.
+/// Why a request to a peer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
-    /// The peer cannot be reached, or broke off.
+    /// The peer could not be reached, or broke off.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// The peer did not answer in time.
     #[error("{0} did not answer in time")]
     Silent(String),
-    /// The peer does not have the block, or does not want to bring it.
+    /// The peer does not have the block, or refuses to fetch it.
     #[error("{name} answered {status}")]
     Refused {
         /// The name of the peer.
@@ -77,16 +77,16 @@ pub enum PeerError {
         /// The status of its answer.
         status: StatusCode,
     },
-    /// The peer's answer broke off, or does not end.
+    /// The peer's response broke off, or exceeds its limit.
     #[error("{0} broke off")]
     BrokenOff(String),
-    /// The version has more headers than a request between nodes may carry.
+    /// The version has more headers than a request between nodes can carry.
     #[error("the description of the block does not fit in a request")]
     TooLong,
 }
 
 impl PeerConnector {
-    /// Makes peers that are reached through `channel`. `limits` bounds the cost of a request.
+    /// Creates a connector for peers reached through `channel`. `limits` bounds the cost of a request.
     pub fn new(channel: Arc<Channel>, limits: &Limits) -> Self {
         Self {
             limits: limits.clone(),
@@ -94,12 +94,12 @@ impl PeerConnector {
         }
     }
 
-    /// The channel on which nodes prove their identity to each other.
+    /// Returns the channel on which nodes authenticate each other.
     pub fn channel(&self) -> &Arc<Channel> {
         &self.channel
     }
 
-    /// The peer at `address`, or the known one if its address is still the same.
+    /// Returns the peer at `address`; reuses the known peer if its address is unchanged.
     pub fn at(
         &self,
         id: NodeId,
@@ -142,18 +142,18 @@ impl Peer {
         &self.name
     }
 
-    /// Whether the peer is worth asking now.
+    /// Returns true unless the circuit breaker advises against a request now.
     pub fn is_reachable(&self) -> bool {
         self.breaker.lock().is_reachable(clock::instant())
     }
 
-    /// The number of requests sent to the peer, and of those that failed.
+    /// Returns the number of requests sent to the peer, and of those that failed.
     pub fn counts(&self) -> (u64, u64) {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (load(&self.sent), load(&self.failed))
     }
 
-    /// The bytes of response bodies that came from the peer.
+    /// Returns the number of bytes of response bodies received from the peer.
     pub fn bytes_received(&self) -> u64 {
         self.endpoint.counters().bytes_received
     }
@@ -162,13 +162,13 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// Fails if the peer refuses, cannot be reached, or does not say in time whether it will send the block.
+    /// Fails if the peer refuses, cannot be reached, or does not answer in time.
     pub async fn get_block(&self, request: &BlockRequest) -> Result<SentBlock, PeerError> {
         self.get_block_for(request, None).await
     }
 
-    /// Requests a part of a block for `transfer`. If the peer asks the lake for it, it does so in the class
-    /// of the transfer.
+    /// Requests a part of a block for `transfer`. If the peer fetches it from the lake, it does so in the
+    /// class of the transfer.
     ///
     /// # Errors
     ///
@@ -183,7 +183,8 @@ impl Peer {
         let request = EndpointRequest {
             headers: class.into_iter().collect(),
             body: RequestBody::Whole(body.into()),
-            // A node that has closed an idle connection is asked again: a request for a block has no effect.
+            // Safe to repeat if the peer has closed an idle connection: a request for a block has no side
+            // effect.
             ..request_to(Method::QUERY, "get_block", PathAndQuery::from_static(BLOCKS))
         };
         self.sent.fetch_add(1, Ordering::Relaxed);
@@ -196,12 +197,12 @@ impl Peer {
             Ok((head, body)) if head.status == StatusCode::OK => {
                 self.breaker.lock().succeeded();
                 let was_held = !head.headers.contains_key(FETCHING);
-                // The rate of a plan holds wherever its bytes come from.
+                // A planned rate applies to every source.
                 let flow = Flow::unmetered(transfer, NODE);
                 let body = body.paced_by(flow.map(Box::new));
                 Ok(SentBlock { body, was_held })
             }
-            // The peer is alive: it answers that it is too busy, or does not have the block.
+            // The peer is alive: it answers that it is busy or does not have the block.
             Ok((head, _)) => {
                 self.breaker.lock().succeeded();
                 let name = self.name.clone();
@@ -235,12 +236,12 @@ impl Peer {
         arrived.inspect_err(|_| self.note_failure())
     }
 
-    /// Sends a batch of messages; returns when the peer has taken it.
+    /// Sends a batch of messages; returns once the peer has accepted it.
     ///
     /// # Errors
     ///
-    /// Fails if the peer refuses the batch, cannot be reached, or does not answer in time. That says nothing
-    /// about whether the peer can be asked for blocks.
+    /// Fails if the peer refuses the batch, cannot be reached, or does not answer in time. The circuit
+    /// breaker for blocks ignores such failures.
     pub async fn tell(&self, batch: Bytes) -> Result<(), PeerError> {
         let request = EndpointRequest {
             body: RequestBody::Whole(batch),
@@ -249,7 +250,7 @@ impl Peer {
         let answered = tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await;
         let answer = answered.map_err(|_| PeerError::Silent(self.name.clone()))??;
         let status = answer.status();
-        // The connection is free for the next request once the body has ended.
+        // The connection becomes reusable once the body has ended.
         drop(answer);
         if status.is_success() {
             Ok(())
@@ -259,8 +260,8 @@ impl Peer {
         }
     }
 
-    /// Sends a message to `path`, and returns the answer, of at most `bytes_max`. A message may arrive more
-    /// than once.
+    /// Sends a message to `path` and returns the response, of at most `bytes_max`. The message may be
+    /// delivered more than once.
     ///
     /// # Errors
     ///
@@ -301,21 +302,21 @@ impl Peer {
         answered
     }
 
-    /// Whether the peer answers at all.
+    /// Returns true if the peer answers at all.
     pub async fn is_alive(&self) -> bool {
         let request = request_to(Method::GET, "alive", PathAndQuery::from_static(ALIVE));
         let answer = tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await;
         matches!(answer, Ok(Ok(_)))
     }
 
-    /// Notes that the peer promised a block and did not send all of it.
+    /// Records that the peer started to send a block and did not finish.
     pub fn note_failure(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
         self.breaker.lock().failed(clock::instant());
     }
 }
 
-/// Builds a request without a body. The connection identifies both nodes.
+/// Builds a request without a body. The channel authenticates both nodes.
 fn request_to(method: Method, operation: &'static str, target: PathAndQuery) -> EndpointRequest {
     EndpointRequest {
         operation,

@@ -1,7 +1,7 @@
 //! The request by which one node asks another for a block.
 //!
-//! It is the body of a `QUERY` of [`BLOCKS`]: a read that has a body, and may be repeated. The body is a
-//! [`Message`], serialized by `postcard`.
+//! It is the body of a `QUERY` to [`BLOCKS`]: a read that has a body and may be repeated. The body is a
+//! [`Message`], serialized with `postcard`.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::range::ByteRange;
 use shoal_s3::target;
 
-/// The path at which a node answers with blocks.
+/// Path at which a node serves blocks.
 pub(crate) const BLOCKS: &str = "/blocks";
 
 /// The size limit of a request in bytes: room for a long key and all headers that S3 keeps for an object.
@@ -29,37 +29,37 @@ pub struct BlockRequest {
     pub version: Version,
     /// The index of the block in the version.
     pub index: u32,
-    /// The wanted bytes, counted from the start of the block.
+    /// The requested bytes, relative to the start of the block.
     pub part: ByteRange,
-    /// The role in which the other node is asked.
+    /// The role of the receiving node.
     pub role: PeerRole,
-    /// The caller in whose name the lake is asked.
+    /// The caller on whose behalf the lake is asked.
     pub caller: CallerName,
-    /// The object that the version belongs to, if the lake may be asked for it.
+    /// The object that the version belongs to; `None` if the lake must not be asked.
     pub name: Option<ObjectName>,
     /// Further headers for the lake.
     pub headers: HeaderMap,
 }
 
-/// The role in which a node is asked.
+/// The role of the node that receives a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerRole {
-    /// As the block's home in this layer: it brings the block from wherever it is.
+    /// The block's home in this layer: it fetches the block if it does not hold it.
     Home(Layer),
-    /// As a node that may still hold the block: it gives what it has, and asks no other node.
+    /// A node that may still hold the block: it sends what it has, and asks no other node.
     Holder,
-    /// As the node that fetches the block from the lake, as the directory says: it gives the bytes as they
-    /// come, and asks no other node.
+    /// The node that fetches the block from the lake under a claim in the directory: it streams the bytes as
+    /// they arrive, and asks no other node.
     Claimant,
-    /// As a node that is to take the block over from this node, which leaves or has had the block written: it
-    /// asks that node for the block, and no other.
+    /// The node that takes the block over from this one, which is leaving or wrote the block: it requests the
+    /// block from this node only.
     Successor(NodeId),
-    /// As a node whose blocks are worth less than this one, which leaves this node: it asks this node for the
-    /// block, and no other. The block has this worth there.
+    /// A node whose blocks are worth less than this one, which is being evicted here: it requests the block
+    /// from this node only. The block has this worth there.
     Pushed(NodeId, Worth),
 }
 
-/// The caller, as nodes name it to each other: without any key.
+/// The caller as nodes identify it to each other: without a secret key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallerName {
     /// An anonymous caller.
@@ -78,8 +78,8 @@ impl From<&Caller> for CallerName {
 }
 
 impl BlockRequest {
-    /// Offers a block that `giver` holds to a node that is to take it over. The request asks for the last
-    /// byte back: it comes when the other node has all of them.
+    /// Offers a block that `giver` holds to a node that takes it over. The request asks for the last byte
+    /// back, which arrives once the other node has the whole block.
     pub fn offer(version: &Version, index: u32, giver: NodeId) -> Self {
         let end = version.block_len(index);
         Self {
@@ -88,13 +88,13 @@ impl BlockRequest {
             part: ByteRange { start: end - 1, end },
             role: PeerRole::Successor(giver),
             caller: CallerName::Anonymous,
-            // The block has no reader, so the lake is not asked for it.
+            // The block has no reader, so the lake must not be asked for it.
             name: None,
             headers: HeaderMap::new(),
         }
     }
 
-    /// Offers a block that `giver` gives up to a node where it has this worth. The answer comes as that of
+    /// Offers a block that `giver` evicts to a node where it has this worth. The response is that of
     /// [`BlockRequest::offer`].
     pub fn push(version: &Version, index: u32, giver: NodeId, worth: Worth) -> Self {
         Self {
@@ -103,17 +103,17 @@ impl BlockRequest {
         }
     }
 
-    /// Serializes the request; `None` if it would be too long.
+    /// Serializes the request; returns `None` if it would be too long.
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
         let bytes = postcard::to_stdvec(&Message::of(self)).expect("memory takes every message");
         (bytes.len() <= REQUEST_BYTES_MAX).then_some(bytes)
     }
 
-    /// Reads a request that another node serialized; the inverse of [`BlockRequest::to_bytes`].
+    /// Parses a request serialized by [`BlockRequest::to_bytes`].
     ///
     /// # Errors
     ///
-    /// Fails if the bytes are no request, or name a version, a block, a part or an object that cannot exist.
+    /// Fails if the bytes are malformed, or name a version, block, part or object that cannot exist.
     pub fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
         if bytes.len() > REQUEST_BYTES_MAX {
             return Err(Malformed);
@@ -125,11 +125,12 @@ impl BlockRequest {
     }
 }
 
-/// A [`BlockRequest`] as it stands in a body. Fields keep their order: it is all that names them there.
+/// The serialized form of a [`BlockRequest`]. Fields are identified only by their order, which must not
+/// change.
 #[derive(Serialize, Deserialize)]
 struct Message<'a> {
     role: RoleMessage,
-    /// The access key of the caller; none of an anonymous one.
+    /// Access key of the caller; `None` if anonymous.
     caller: Option<&'a str>,
     #[serde(borrow)]
     name: Option<NameMessage<'a>>,
@@ -138,7 +139,7 @@ struct Message<'a> {
     #[serde(borrow)]
     version: VersionMessage<'a>,
     index: u32,
-    /// First byte of the part, and the byte after its last.
+    /// First byte of the part, and one past its last.
     part: (u64, u64),
 }
 
@@ -170,14 +171,14 @@ struct VersionMessage<'a> {
     headers: HeadersMessage<'a>,
 }
 
-/// A time, by its distance from the epoch.
+/// A time as its distance from the Unix epoch.
 #[derive(Serialize, Deserialize)]
 enum TimeMessage {
     Since(Duration),
     Before(Duration),
 }
 
-/// Names and values, in their order.
+/// Header names and values, in order.
 #[derive(Serialize, Deserialize)]
 struct HeadersMessage<'a>(#[serde(borrow)] Vec<(&'a str, &'a [u8])>);
 
@@ -223,7 +224,7 @@ impl<'a> Message<'a> {
     fn into_request(self) -> Result<BlockRequest, Malformed> {
         let request = BlockRequest {
             role: match self.role {
-                // L1 is the asking node itself.
+                // L1 is the requesting node itself.
                 RoleMessage::Home { layer } if layer <= Layer::L1.0 => return Err(Malformed),
                 RoleMessage::Home { layer } => PeerRole::Home(Layer(layer)),
                 RoleMessage::Holder => PeerRole::Holder,
@@ -261,7 +262,7 @@ impl NameMessage<'_> {
             key: self.key.into(),
             version: self.version.map(Arc::from),
         };
-        // The lake is asked for it in this spelling.
+        // The lake would be asked for the name in this spelling, so it must parse back to the same name.
         let target = target::of_object(&name).map_err(|_| Malformed)?;
         (target::object(&target).as_ref() == Some(&name))
             .then_some(name)

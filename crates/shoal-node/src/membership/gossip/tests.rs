@@ -1,4 +1,4 @@
-//! Clusters in virtual time, over a network that loses, delays and cuts.
+//! Clusters in virtual time, over a network that loses, delays and partitions.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -9,23 +9,23 @@ use tokio::time::Instant;
 use super::{Gossip, Member, State};
 use crate::membership::seeds::{GREETING, GREETING_ALONE};
 
-/// How long a datagram takes.
+/// Latency of a datagram.
 const DELAY: Duration = Duration::from_millis(2);
 
 struct Cluster {
     now: Instant,
     start: Instant,
     nodes: Vec<Gossip>,
-    /// Nodes that do nothing and hear nothing.
+    /// Nodes that neither send nor receive.
     dead: BTreeSet<usize>,
     /// Nodes that only reach each other.
     island: BTreeSet<usize>,
-    /// Nodes that hear nothing and are heard.
+    /// Nodes that send but do not receive.
     deaf: BTreeSet<usize>,
-    /// Nodes that hear everything but are heard by no other node.
+    /// Nodes that receive everything but send to no other node.
     mute: BTreeSet<usize>,
     on_the_way: Vec<(Instant, usize, usize, Vec<u8>)>,
-    /// All messages that were sent, and to which node.
+    /// All messages sent, and their receivers.
     recorded: Vec<(usize, Vec<u8>)>,
     loss: f64,
     chance: fastrand::Rng,
@@ -67,7 +67,7 @@ impl Cluster {
         cluster
     }
 
-    /// Lets time pass, a millisecond at a time, until `done` or for `at_most`. Returns how long it took.
+    /// Advances time, a millisecond at a time, until `done` or for `at_most`. Returns the time that passed.
     fn pass(&mut self, at_most: Duration, done: impl Fn(&Self) -> bool) -> Option<Duration> {
         let since = self.now;
         while self.now - since < at_most {
@@ -107,8 +107,8 @@ impl Cluster {
         }
     }
 
-    /// Lets time pass while nodes greet their seeds, the first two, as running nodes do. Returns for each
-    /// node when its members changed, and which nodes they were then.
+    /// Advances time while nodes contact the seeds (the first two nodes), as running nodes do. Returns for
+    /// each node the times at which its members changed, and the members at those times.
     fn history(&mut self, length: Duration) -> Vec<Vec<(Duration, Vec<String>)>> {
         let since = self.now;
         let mut history = vec![Vec::new(); self.nodes.len()];
@@ -128,7 +128,7 @@ impl Cluster {
                     let alone = gossip.members().len() == 1;
                     greet_at[node] = self.now + if alone { GREETING_ALONE } else { GREETING };
                 }
-                // News that changes no node's standing, such as a new generation, does not count.
+                // Updates that add or remove no member, such as a new generation, do not count.
                 if gossip.take_changed() && self.seen_by(node) != seen[node] {
                     seen[node] = self.seen_by(node);
                     history[node].push((self.now - since, seen[node].clone()));
@@ -207,12 +207,12 @@ impl HalfDead {
     /// How often the members of another node may change, and by when they change for the last time.
     fn changes(self) -> (usize, Duration) {
         match self {
-            // The victim goes.
+            // The victim leaves.
             Self::Mute => (1, Duration::from_secs(5)),
-            // The victim is still heard when it takes others for dead, from two seconds on and every half
-            // second. A node that hears this of itself comes back at once with a higher generation, but
+            // The others still receive from the victim when it declares them dead, from two seconds on and
+            // every half second. A node that learns this rejoins at once with a higher generation, but
             // forgets which nodes it has suspected. Each node does so once, because the deaf victim never
-            // hears of the higher generation.
+            // receives the higher generation.
             Self::Deaf => (1 + 2 * 10, Duration::from_secs(7)),
         }
     }
@@ -220,7 +220,7 @@ impl HalfDead {
 
 #[test]
 fn a_node_that_neither_hears_nor_is_heard_leaves_once_and_stays_away() {
-    // A victim may be a seed, which every node greets.
+    // A victim may be a seed, which every node contacts.
     for (victim, nodes, minutes) in [(2, 3, 10), (0, 3, 10), (4, 5, 10), (0, 40, 3)] {
         for half_dead in [HalfDead::Deaf, HalfDead::Mute] {
             let history = half_dead
@@ -355,7 +355,7 @@ fn garbage_is_refused_and_changes_nothing() {
     let now = cluster.now;
     for length in 0..200 {
         let garbage: Vec<u8> = (0..length).map(|_| cluster.chance.u8(..)).collect();
-        // Refused or passed over, but never believed.
+        // Rejected or ignored, but never accepted.
         let _ = cluster.nodes[0].receive(&garbage, now);
     }
     assert!(cluster.all_see(&[0, 1]));

@@ -1,13 +1,13 @@
-//! Settings that must be alike on every node. Each node tells the others a keyed digest of each part, and
+//! Settings that must be the same on every node. Each node broadcasts a keyed digest of each of them, and
 //! compares.
 //!
 //! ```text
 //! | mark 1 | version 1 | length 1 | name | sets 1 | parts 1 | per set: key 4 | per part: digest 8 |
 //! ```
 //!
-//! A digest is an HMAC under the cluster's secret, so it tells nothing to a receiver that does not know the
-//! secret. A node that knows two secrets sends a set for each; two nodes compare the sets of a secret that
-//! both know. An older node, which does not understand this message, does not answer and is not compared.
+//! A digest is an HMAC under the cluster's secret, so it reveals nothing to a receiver without the secret. A
+//! node that knows two secrets sends a set for each; two nodes compare the sets of a secret that both know.
+//! An older node, which does not understand this message, does not answer and is not compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ use hmac::{Hmac, KeyInit, Mac};
 use parking_lot::Mutex;
 use sha2::Sha256;
 
-/// No gossip begins with this byte: gossip begins with the kind of an address, 0 or 1.
+/// Distinguishes digests from gossip, which begins with the kind of an address, 0 or 1.
 const MARK: u8 = 0xA5;
 const VERSION: u8 = 1;
 const KEY_BYTES: usize = 4;
 const DIGEST_BYTES: usize = 8;
 
-/// A part of the configuration that must be alike.
+/// A part of the configuration that must be the same on every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SharedSetting {
     /// `[store] block_size`
@@ -36,12 +36,12 @@ pub enum SharedSetting {
     Identities,
     /// `[[tier]]`
     Tiers,
-    /// `[lake] bandwidth`, if it is the cluster's
+    /// `[lake] bandwidth`, if it is shared by the cluster
     Bandwidth,
 }
 
 impl SharedSetting {
-    /// Every part, in the order in which they are sent. Later releases append.
+    /// Every part, in wire order. Later releases append.
     pub const ALL: [Self; 7] = [
         Self::BlockSize,
         Self::Lake,
@@ -52,7 +52,7 @@ impl SharedSetting {
         Self::Bandwidth,
     ];
 
-    /// The word on pages.
+    /// Label on pages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BlockSize => "block-size",
@@ -65,7 +65,7 @@ impl SharedSetting {
         }
     }
 
-    /// Returns its place in the configuration.
+    /// Returns the name of the setting.
     pub const fn setting(self) -> &'static str {
         match self {
             Self::BlockSize => "[store] block_size",
@@ -79,12 +79,12 @@ impl SharedSetting {
     }
 }
 
-/// The digest of one part, while its settings are added.
+/// Digest of one part, under construction.
 #[derive(Debug)]
 pub struct SettingDigest(Hmac<Sha256>);
 
 impl SettingDigest {
-    /// Adds a setting, or an element of a list.
+    /// Adds a setting or a list element.
     pub fn add(&mut self, text: &str) {
         self.0.update(&(text.len() as u64).to_le_bytes());
         self.0.update(text.as_bytes());
@@ -93,13 +93,13 @@ impl SettingDigest {
 
 type Digests = Vec<[u8; DIGEST_BYTES]>;
 
-/// Digests of what must be alike, under each secret that a node knows.
+/// Digests of the shared settings, under each secret that a node knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SettingsDigests(BTreeMap<[u8; KEY_BYTES], Digests>);
 
 impl SettingsDigests {
-    /// Returns the digests of a configuration, under each secret of its cluster. `digest` adds the values
-    /// of one shared setting. Its last argument says whether the cluster has a secret.
+    /// Computes the digests of a configuration, under each secret of its cluster. `digest` adds the values of
+    /// one shared setting; its last argument is true if the cluster has a secret.
     pub fn new<'a>(
         secrets: impl Iterator<Item = &'a str>,
         digest: impl Fn(SharedSetting, &mut SettingDigest, bool),
@@ -111,8 +111,8 @@ impl SettingsDigests {
         secret: &str,
         digest: impl Fn(SharedSetting, &mut SettingDigest, bool),
     ) -> ([u8; KEY_BYTES], Digests) {
-        // Proofs of gossip and signatures between nodes start from the same secret: none may be taken for
-        // another.
+        // Gossip and node-to-node signatures derive keys from the same secret: the prefix keeps a proof of
+        // one kind from being accepted as another.
         let key = [b"shoal terms ", secret.as_bytes()].concat();
         let keyed = || Hmac::<Sha256>::new_from_slice(&key).expect("a key may have any length");
         let digests = SharedSetting::ALL.map(|part| {
@@ -127,7 +127,7 @@ impl SettingsDigests {
         (first(mac), digests.to_vec())
     }
 
-    /// Returns the message of the node `name` to the others.
+    /// Encodes the digests as a message of the node `name`.
     pub(in crate::membership) fn encode(&self, name: &str) -> Vec<u8> {
         let parts = self.0.values().next().map_or(0, Vec::len);
         let mut message = vec![MARK, VERSION, byte(name.len())];
@@ -140,12 +140,12 @@ impl SettingsDigests {
         message
     }
 
-    /// Returns whether a message of a node carries digests of settings.
+    /// Returns true if a message carries digests of settings.
     pub(in crate::membership) fn are_in(message: &[u8]) -> bool {
         message.first() == Some(&MARK)
     }
 
-    /// Returns the sender's name and its digests.
+    /// Parses the sender's name and its digests.
     pub(in crate::membership) fn decode(message: &[u8]) -> Option<(&str, Self)> {
         let (&[_, version, length], rest) = message.split_first_chunk()?;
         if version != VERSION {
@@ -165,7 +165,7 @@ impl SettingsDigests {
         Some((std::str::from_utf8(name).ok()?, Self(sets.collect())))
     }
 
-    /// Returns the parts that differ; none if nothing can be compared.
+    /// Returns the settings that differ; none if the nodes have no secret in common.
     fn differences(&self, other: &Self) -> BTreeSet<SharedSetting> {
         let shared = self
             .0
@@ -193,7 +193,7 @@ fn first<const N: usize>(mac: Hmac<Sha256>) -> [u8; N] {
         .expect("SHA-256 has 32 bytes")
 }
 
-/// The agreement of this node with each other node that has sent its digests.
+/// Result of comparing this node's settings with each other node's.
 #[derive(Debug, Default)]
 pub struct Agreement(Mutex<Inner>);
 
@@ -210,7 +210,7 @@ struct Other {
 }
 
 impl Agreement {
-    /// Sets this node's digests, at start and when its configuration was read anew.
+    /// Sets this node's digests, at start and after a reload of its configuration.
     pub fn renew(&self, own: SettingsDigests) {
         let mut inner = self.0.lock();
         inner.own = own;
@@ -226,7 +226,7 @@ impl Agreement {
         self.0.lock().own.clone()
     }
 
-    /// Takes in the digests of the node `name`, a member.
+    /// Records the digests of the member `name`.
     pub(in crate::membership) fn receive(&self, name: &str, theirs: SettingsDigests) {
         self.0.lock().receive(name, theirs);
     }
@@ -236,7 +236,7 @@ impl Agreement {
         self.0.lock().others.retain(|name, _| is_member(name));
     }
 
-    /// Returns the parts in which the node `name` differs, or `None` if it has not sent its digests.
+    /// Returns the settings in which the node `name` differs, or `None` if it has not sent its digests.
     pub fn differences(&self, name: &str) -> Option<Vec<SharedSetting>> {
         let inner = self.0.lock();
         inner
@@ -245,7 +245,7 @@ impl Agreement {
             .map(|other| other.differs.iter().copied().collect())
     }
 
-    /// Returns the nodes that differ, and in which parts.
+    /// Returns the nodes that differ, and in which settings.
     pub fn different(&self) -> Vec<(String, Vec<SharedSetting>)> {
         let inner = self.0.lock();
         let differing = inner.others.iter().filter(|(_, other)| !other.differs.is_empty());

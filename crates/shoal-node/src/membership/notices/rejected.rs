@@ -1,4 +1,4 @@
-//! Rejected datagrams: counted by reason, remembered by sender, logged once a minute.
+//! Rejected datagrams: counted by reason, listed by sender, logged at most once a minute.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,17 +8,17 @@ use parking_lot::Mutex;
 
 use crate::membership::RejectReason;
 
-/// Each reason is logged this often at most, whatever the number of senders.
+/// Minimum time between log lines for one reason, whatever the number of senders.
 const TELL_AGAIN: Duration = Duration::from_mins(1);
 
-/// The number of senders that are remembered; those heard of longest ago are forgotten first.
+/// Maximum number of senders remembered; the one seen longest ago is forgotten first.
 const SENDERS_MAX: usize = 16;
 
-/// A sender that has been quiet for this long is no longer a problem.
+/// How long after its last datagram a sender is forgotten.
 const FORGET: Duration = Duration::from_mins(2);
 
-/// Senders of rejected datagrams. Their addresses can be forged: they are shown, and decide
-/// nothing.
+/// Senders of rejected datagrams. Their addresses can be forged: they are shown to operators and used for
+/// nothing else.
 #[derive(Debug, Default)]
 pub struct RejectedSenders(Mutex<Inner>);
 
@@ -38,19 +38,19 @@ struct LastLogged {
 /// A sender of rejected datagrams.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RejectedSender {
-    /// The source address that they claim.
+    /// Source address, as claimed.
     pub from: SocketAddr,
     /// Why they are rejected.
     pub why: RejectReason,
-    /// By how much the sender's clock is ahead of this node's, if that is the reason.
+    /// How far the sender's clock is ahead of this node's, if that is the reason.
     pub clock: Option<ClockDifference>,
     /// The number of datagrams.
     pub count: u64,
-    /// When the last one came.
+    /// When the last one arrived.
     pub last: Instant,
 }
 
-/// By how much another clock is ahead of this one, in seconds; negative if it is behind.
+/// How far another clock is ahead of this one, in seconds; negative if it is behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockDifference(pub i64);
 
@@ -78,7 +78,7 @@ impl fmt::Display for RejectedSender {
 }
 
 impl RejectedSenders {
-    /// Notes that a datagram from `from` was rejected at `now`. Warns when it is time to.
+    /// Records that a datagram from `from` was rejected at `now`. Logs a warning if one is due.
     pub fn note(&self, from: SocketAddr, why: RejectReason, clock: Option<ClockDifference>, now: Instant) {
         if let Some((seen, since)) = self.0.lock().note(from, why, clock, now) {
             tracing::warn!(
@@ -90,14 +90,14 @@ impl RejectedSenders {
         }
     }
 
-    /// Returns the number of rejected datagrams, by reason.
+    /// Returns the number of rejected datagrams by reason.
     pub fn counts(&self) -> [(RejectReason, u64); RejectReason::ALL.len()] {
         let counts = self.0.lock().counts;
         RejectReason::ALL.map(|why| (why, counts[why as usize]))
     }
 
-    /// Returns the senders that were rejected lately, nodes of other clusters and versions among them, but
-    /// not senders that are not nodes.
+    /// Returns the senders rejected recently. Includes nodes of other clusters and versions, but not senders
+    /// that are not Shoal nodes.
     pub fn recent(&self, now: Instant) -> Vec<RejectedSender> {
         let inner = self.0.lock();
         let recent = inner.seen.iter().filter(|seen| {
@@ -108,8 +108,8 @@ impl RejectedSenders {
 }
 
 impl Inner {
-    /// Returns the sender, and the number of datagrams that were rejected for this reason since the last log
-    /// line, if it is time to log.
+    /// Returns the sender, and the number of datagrams rejected for this reason since the last log line, if
+    /// one is due.
     fn note(
         &mut self,
         from: SocketAddr,
@@ -122,7 +122,7 @@ impl Inner {
         (seen.clock, seen.last) = (clock, now);
         seen.count += 1;
         let seen = *seen;
-        // Anything may be sent to an open port; an operator can mend only what a node sends.
+        // Anyone can send to an open port; an operator can only fix what a node sends.
         if why == RejectReason::NotOurs {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Whether the seeds lead to other nodes: names without an address, and a node that stays alone.
+//! Notices about seeds: names without an address, and a node that finds no other.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Nodes that start together find each other within a second.
+/// How long a node may find no other before it warns. Nodes that start together find each other in a second.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The same trouble is logged this often.
+/// Interval at which a persisting problem is logged again.
 const TELL_AGAIN: Duration = Duration::from_mins(1);
 
 /// The notices about the seeds.
@@ -18,24 +18,24 @@ pub struct Seeds(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Seeds without an address, and when that was logged.
+    /// Seeds without an address, and when that was last logged.
     unknown: BTreeMap<String, Instant>,
-    /// Since when no other node has been seen although there are seeds.
+    /// Since when this node has seen no other, although it has seeds.
     alone: Option<Instant>,
     alone_logged: Option<Instant>,
 }
 
-/// A change in a node's company, or a lasting lack of it, to be logged.
+/// A log line that is due: no other node found, or found at last.
 #[derive(Debug, PartialEq, Eq)]
 enum SeedContact {
     /// No seed has answered for this long.
     Alone(Duration),
-    /// A node has answered, after the lack was logged.
+    /// A node has answered, after the warning.
     Found,
 }
 
 impl Seeds {
-    /// Notes that a seed has no address.
+    /// Records that a seed has no address.
     pub(in crate::membership) fn has_no_address(&self, seed: &str, error: &std::io::Error, now: Instant) {
         if self.0.lock().is_unknown(seed, now) {
             tracing::warn!(
@@ -47,14 +47,14 @@ impl Seeds {
         }
     }
 
-    /// Notes that a seed has an address.
+    /// Records that a seed has an address.
     pub(in crate::membership) fn has_an_address(&self, seed: &str) {
         if self.0.lock().unknown.remove(seed).is_some() {
             tracing::info!(seed, "a seed has an address now");
         }
     }
 
-    /// Notes whether a node that has other nodes as seeds sees other nodes at `now`.
+    /// Records whether a node with seeds sees other nodes at `now`.
     pub(in crate::membership) fn look_around(&self, sees_others: bool, seeds: &[String], now: Instant) {
         match self.0.lock().seed_contact(sees_others, now) {
             Some(SeedContact::Alone(time)) => tracing::warn!(
@@ -68,7 +68,7 @@ impl Seeds {
         }
     }
 
-    /// Returns whether this node has been alone long enough for a warning.
+    /// Returns true if this node has been alone long enough for a warning.
     pub fn is_alone(&self) -> bool {
         self.0.lock().alone_logged.is_some()
     }
@@ -80,7 +80,7 @@ impl Seeds {
 }
 
 impl Inner {
-    /// Notes the seed. Returns whether it is time to log it.
+    /// Records the seed. Returns true if it should be logged.
     fn is_unknown(&mut self, seed: &str, now: Instant) -> bool {
         let last_logged = self.unknown.get(seed);
         let is_due =
