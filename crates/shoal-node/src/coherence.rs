@@ -1,11 +1,13 @@
-//! Freshness `coherent`: the directory says whether a name may have changed since the lake was asked, so that
-//! a warm read asks the lake nothing (decision 0031).
+//! Freshness `coherent`: the directory tracks whether a name may have changed since the lake was last asked,
+//! so that a warm read sends no request to the lake (decision 0031).
 //!
-//! - A read asks for the name's token before it asks the lake, and keeps the answer with that token
+//! - A read fetches the name's token before it asks the lake, and stores the answer with that token
 //!   ([`Coherence::tokens`]).
-//! - A write tells the directory before it goes to the lake, and when it is over ([`Coherence::begin`]).
+//! - A write is reported to the directory before it is sent to the lake, and again when it has finished
+//!   ([`Coherence::begin`]).
 //!
-//! [`Attachment`] says when the directory can be believed, and how long a write that cannot be told waits.
+//! [`Attachment`] decides when the directory can be trusted, and how long a write that cannot be reported is
+//! delayed.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -31,10 +33,10 @@ use crate::freshness::{FreshnessConfig, FreshnessRules};
 use crate::membership::Member;
 use crate::shutdown::Shutdown;
 
-/// The pause between two tries to tell the directory of a change.
+/// Pause between attempts to report a change to the directory.
 const TRY_AGAIN: Duration = Duration::from_millis(50);
 
-/// Keeps the answers of the lake in step with the changes of all nodes.
+/// Invalidates remembered answers of the lake when any node changes the object.
 #[derive(Debug)]
 pub struct Coherence {
     lake: String,
@@ -47,16 +49,16 @@ pub struct Coherence {
     waits: AtomicU64,
 }
 
-/// The result of a read's look at the tokens of a name.
+/// Result of looking up the tokens of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// No change is under way.
+    /// No change is pending.
     Settled,
-    /// A change may be under way.
+    /// A change may be pending.
     Unsettled,
-    /// The directory does not answer in time.
+    /// The directory did not answer in time.
     Silent,
-    /// A node is detached, so the directory may not know of its changes.
+    /// This node or another is detached, so the directory may have missed a change.
     Disbelieved,
 }
 
@@ -64,7 +66,7 @@ impl Look {
     /// Every result.
     pub const ALL: [Self; 4] = [Self::Settled, Self::Unsettled, Self::Silent, Self::Disbelieved];
 
-    /// The word in metrics and `/status`.
+    /// Label in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Settled => "settled",
@@ -75,30 +77,30 @@ impl Look {
     }
 }
 
-/// State and counters of coherence, for the pages of operators.
+/// State and counters of coherence, for operators.
 #[derive(Clone, Debug)]
 pub struct CoherenceFigures {
-    /// Whether this node tells the directory of its changes.
+    /// True if this node reports its changes to the directory.
     pub attached: bool,
-    /// Other nodes that do not, as far as this one has heard.
+    /// Other nodes that do not, as far as this one knows.
     pub absent: Vec<NodeId>,
     /// Changes that may still take effect.
     pub under_way: usize,
-    /// Changes that had to wait before they went to the lake.
+    /// Changes that were delayed before they were sent to the lake.
     pub waits: u64,
-    /// Looks at tokens, by result.
+    /// Token lookups, by result.
     pub looks: [(Look, u64); Look::ALL.len()],
 }
 
 #[derive(Clone, Debug)]
 struct UnderWay {
     names: Vec<ObjectId>,
-    /// When a change whose end is not known is taken for over.
+    /// When a change of unknown outcome is considered finished.
     until: Option<Instant>,
 }
 
-/// A change that may take effect at the lake. Unless it is [ended](Self::end), other nodes take it for
-/// possible for [`CHANGE_LIFE`] after this is dropped.
+/// A change that may take effect at the lake. If it is dropped without being [ended](Self::end), it remains
+/// pending for another [`CHANGE_LIFE`].
 #[derive(Debug)]
 pub struct ChangeUnderWay {
     coherence: Arc<Coherence>,
@@ -107,7 +109,7 @@ pub struct ChangeUnderWay {
 }
 
 impl Coherence {
-    /// Coherence by `config` among nodes that share a directory. `None` if no object is to be coherent.
+    /// Creates the coherence of nodes that share a directory. Returns `None` if no object is coherent.
     pub fn new(
         config: &FreshnessConfig,
         lake: &str,
@@ -130,7 +132,7 @@ impl Coherence {
         }))
     }
 
-    /// Says that this node is present, and renews its changes, until the node stops.
+    /// Announces that this node is attached, and renews its pending changes, until the node stops.
     pub async fn run(self: Arc<Self>, stopping: Shutdown) {
         let attending = async {
             loop {
@@ -156,8 +158,8 @@ impl Coherence {
         }
     }
 
-    /// The tokens of an object now. `None` if an answer of the lake from before now proves nothing later, and
-    /// none from earlier can be used.
+    /// Returns the current tokens of an object. `None` means that remembered answers of the lake must not be
+    /// used, and that an answer requested now must not be reused later.
     pub async fn tokens(&self, name: &ObjectName) -> Option<Tokens> {
         let looked = self.look(name).await;
         let look = *looked.as_ref().err().unwrap_or(&Look::Settled);
@@ -178,7 +180,7 @@ impl Coherence {
         }
     }
 
-    /// The names to tell the directory of before this request goes to the lake.
+    /// Returns the names to report to the directory before this request is sent to the lake.
     pub fn changed_by(&self, classified: &Classified) -> Vec<ObjectId> {
         match (classified.effect(), &classified.object, &classified.bucket) {
             (Effect::Object, Some(name), _) => {
@@ -193,8 +195,9 @@ impl Coherence {
         }
     }
 
-    /// Tells the directory that names may change, and waits until that may be. If the directory cannot be
-    /// told, this takes up to [`NOTICED`](shoal_directory::attachment::NOTICED) once.
+    /// Reports to the directory that names may change, and waits until the change may be sent to the lake. If
+    /// the directory is unreachable, this waits once, for up to
+    /// [`NOTICED`](shoal_directory::attachment::NOTICED).
     pub async fn begin(self: &Arc<Self>, names: Vec<ObjectId>) -> ChangeUnderWay {
         let change = Change(chance::bits());
         let under_way = UnderWay {
@@ -234,7 +237,7 @@ impl Coherence {
         begun
     }
 
-    /// How this node stands with the directory.
+    /// Returns the state and the counters.
     pub fn figures(&self) -> CoherenceFigures {
         let (attached, absent) = {
             let attachment = self.attachment.lock();
@@ -264,7 +267,7 @@ impl Coherence {
         }
     }
 
-    /// Tells the directory of each change that is under way again: it may have forgotten them.
+    /// Reports each pending change again, because the directory may have lost it.
     async fn renew(&self) {
         let now = clock::instant();
         let under_way: Vec<_> = {
@@ -279,8 +282,8 @@ impl Coherence {
         join_all(told).await;
     }
 
-    /// Tells the directory that a change may take effect. Returns the servers that were told, or `None`: the
-    /// node is then detached.
+    /// Reports to the directory that a change may take effect. Returns the servers that acknowledged it, or
+    /// `None`: the node is then detached.
     async fn tell(&self, change: Change, names: &[ObjectId]) -> Option<Vec<Option<Promoted>>> {
         let told = join_all(names.iter().map(|name| self.tell_of(*name, change)));
         let told = match timeout(TELL_PATIENCE, told).await {
@@ -297,7 +300,7 @@ impl Coherence {
         told
     }
 
-    /// Tries to tell the directory of a change of one name until it answers.
+    /// Reports a change of one name, retrying until the directory answers.
     async fn tell_of(&self, name: ObjectId, change: Change) -> Option<Promoted> {
         loop {
             let told: Result<_, Silent> = self.directory.guard().begin(name, change, fresh()).await;
@@ -316,7 +319,7 @@ impl Coherence {
         current.id(&self.lake)
     }
 
-    /// Stands for all objects of a bucket. No object has an empty key.
+    /// Returns the id that stands for all objects of a bucket. No object has an empty key.
     fn bucket(&self, bucket: &str) -> ObjectId {
         let all = ObjectName {
             bucket: bucket.into(),
@@ -328,14 +331,14 @@ impl Coherence {
 }
 
 impl ChangeUnderWay {
-    /// Notes that the change has taken effect, or never will. The directory hears of it in the background.
+    /// Marks the change as finished, in effect or failed. The directory is updated in the background.
     pub fn end(mut self) {
         self.is_ended = true;
         let (coherence, change) = (Arc::clone(&self.coherence), self.change);
         let ended = coherence.under_way.lock().remove(&change);
         tokio::spawn(async move {
             for name in ended.into_iter().flat_map(|ended| ended.names) {
-                // A change whose end is not told ends by itself.
+                // If this fails, the change expires by itself.
                 let _ = coherence.directory.guard().end(name, change).await;
             }
         });
@@ -358,7 +361,7 @@ fn fresh() -> Token {
     Token(chance::bits())
 }
 
-/// Stands for the rules of freshness: nodes with the same rules have the same digest.
+/// Returns a digest of the freshness rules: nodes with the same rules have the same digest.
 fn digest(config: &FreshnessConfig) -> u64 {
     let mut hasher = DefaultHasher::new();
     format!("{config:?}").hash(&mut hasher);

@@ -1,6 +1,7 @@
-//! The directory of blocks as this node uses it: asked for what the node misses, told what the node holds.
+//! This node's client of the block directory: locates blocks that the node misses, and reports those it
+//! holds.
 //!
-//! No answer of it is needed. Without one, a node looks for a block at its homes.
+//! The directory is optional. If it does not answer, a node looks for a block at its homes.
 
 mod config;
 
@@ -27,18 +28,18 @@ pub use self::config::{DirectoryConfig, EMBEDDED};
 
 use crate::shutdown::Shutdown;
 
-/// Blocks of less data have no entries, which would cost more than the blocks (dissertation 4.6.1). They are
-/// found at their homes.
+/// Smaller blocks have no entries, because an entry would cost more than the block (dissertation 4.6.1). They
+/// are located by their homes.
 const ENTERED_BYTES_MIN: u64 = 64 << 10;
 
-/// Claims are renewed at this interval while a block is being fetched.
+/// Interval at which a claim is renewed while its block is being fetched.
 const RENEWAL: Duration = Duration::from_secs(4);
 const _: () = assert!(RENEWAL.as_secs() * 2 < CLAIM_LIFE.as_secs());
 
-/// The number of requests under way while the groups of one object are marked.
+/// Concurrent requests while the groups of one object are marked.
 const MARKS_AT_ONCE: usize = 4;
 
-/// The directory of blocks, for this node.
+/// This node's handle of the block directory.
 #[derive(Debug)]
 pub struct BlockDirectory {
     me: NodeId,
@@ -54,11 +55,11 @@ pub struct Reports {
     claims: Arc<Claims>,
 }
 
-/// The blocks whose claims this node has.
+/// Blocks that this node has claimed.
 type Claims = Mutex<HashSet<BlockId>>;
 
-/// The right and the duty to fetch a block from the lake, while other nodes wait for this one. Given back
-/// when it is dropped, unless the block is stored by then.
+/// The obligation to fetch a block from the lake while other nodes wait for this one. Released on drop,
+/// unless the block has been stored by then.
 #[derive(Debug)]
 pub struct Claim {
     me: NodeId,
@@ -69,19 +70,19 @@ pub struct Claim {
     is_stored: bool,
 }
 
-/// The blocks in a store and on their way there, for a directory that has forgotten them.
+/// The blocks that this node holds or has claimed, used to rebuild a directory that has lost its state.
 struct Here {
     store: Arc<Store>,
     claims: Arc<Claims>,
 }
 
 impl BlockDirectory {
-    /// The directory of `config` for a node whose lake is at `lake`, and the task that reports to it.
-    /// Embedded ones are shared by the nodes of this process that have the same lake.
+    /// Opens the directory of `config` for a node whose lake is at `lake`, and returns the task that reports
+    /// to it. An embedded directory is shared by the nodes of this process with the same lake.
     ///
     /// # Errors
     ///
-    /// Fails if the settings lead to no directory. It need not answer yet.
+    /// Fails if the settings are invalid. The directory need not be reachable yet.
     pub fn open(
         config: &DirectoryConfig,
         me: NodeId,
@@ -107,18 +108,18 @@ impl BlockDirectory {
         Ok((Arc::new(opened), reports))
     }
 
-    /// Whether blocks of this length have entries.
+    /// Returns true if blocks of this length have entries.
     pub const fn enters(block_bytes: u64) -> bool {
         block_bytes >= ENTERED_BYTES_MIN
     }
 
-    /// Says where a block is that this node lacks and that the nodes in `without` have not sent. `None` if
-    /// the directory does not answer.
+    /// Locates a block that this node lacks, ignoring the nodes in `without`, which failed to send it.
+    /// Returns `None` if the directory does not answer.
     pub async fn locate(&self, block: BlockId, without: &[NodeId]) -> Option<Located> {
         self.guard.locate(self.me, block, without).await.ok()
     }
 
-    /// The right to fetch a block that [`locate`](Self::locate) left to this node.
+    /// Returns the claim of a block that [`locate`](Self::locate) assigned to this node.
     pub fn claim(&self, block: BlockId) -> Claim {
         self.claims.lock().insert(block);
         Claim {
@@ -131,49 +132,50 @@ impl BlockDirectory {
         }
     }
 
-    /// Repairs the entry of a block that a node does not hold although the entry says so.
+    /// Removes `node` from the entry of a block that it does not hold.
     pub async fn correct(&self, block: BlockId, node: NodeId) {
-        // If the directory does not answer, the next node that finds the mistake repairs it.
+        // If the directory does not answer, the next node that finds the stale entry removes it.
         let _ = self.guard.dropped(node, Group::of(block), &[block.index]).await;
     }
 
-    /// Reports that another node's cache served this node a block, which adds `weight` to what the block is
-    /// worth to all.
+    /// Reports that a peer's cache served this node a block, which adds `weight` to the block's global
+    /// weight.
     pub fn used(&self, block: BlockId, weight: u64) {
         self.reporter.used(block, weight);
     }
 
-    /// Reports that this node holds a block of this length, although it was about to give it up.
+    /// Reports that this node keeps a block of this length, after it had announced to evict it.
     pub fn holds(&self, block: BlockId, block_bytes: u64) {
         if Self::enters(block_bytes) {
             self.reporter.report(block, Change::Held);
         }
     }
 
-    /// Says what becomes of copies that this node is about to give up, see [`Directory::leave`]. `None` if
-    /// the directory does not answer.
+    /// Returns what may happen to copies that this node is about to evict, see [`Directory::leave`]. `None`
+    /// if the directory does not answer.
     pub async fn leave(&self, group: Group, copies: &[(u32, u64)]) -> Option<Vec<Left>> {
         self.guard.leave(self.me, group, copies).await.ok()
     }
 
     /// Takes global weights out of entries, see [`Directory::take`]. If the directory does not answer, they
-    /// may count twice.
+    /// may be counted twice.
     pub async fn take(&self, group: Group, weights: &[(u32, u64)]) {
         let _ = self.guard.take(group, weights).await;
     }
 
-    /// Tells the state of this node and returns those of all. `None` if the directory does not answer.
+    /// Publishes the state of this node and returns those of all nodes. `None` if the directory does not
+    /// answer.
     pub async fn exchange(&self, mine: NodeState) -> Option<Vec<NodeState>> {
         self.guard.exchange(mine).await.ok()
     }
 
-    /// The entry of a block. `None` if the directory does not answer.
+    /// Returns the entry of a block. `None` if the directory does not answer.
     pub async fn entry(&self, block: BlockId) -> Option<Entry> {
         self.guard.entry(block).await.ok()
     }
 
-    /// Marks the blocks of an object as short-lived for `life`, in a task of its own. If the directory does
-    /// not answer, nodes treat them as all others.
+    /// Marks the blocks of an object as short-lived for `life`, in a separate task. If the directory does not
+    /// answer, nodes treat them like all others.
     pub fn mark_short(&self, version: &Version, life: Duration) {
         let last = version.block_count().saturating_sub(1);
         if !Self::enters(version.block_len(0)) {
@@ -192,37 +194,37 @@ impl BlockDirectory {
         });
     }
 
-    /// Whether a block is marked as short-lived, as far as the directory answers.
+    /// Returns true if a block is known to be short-lived.
     pub async fn is_short(&self, block: BlockId) -> bool {
         let noted = self.extensions(Group::of(block)).await;
         noted.iter().any(|extension| extension.name() == SHORT)
     }
 
-    /// The extensions of a group of blocks; none if the directory does not answer.
+    /// Returns the extensions of a group of blocks; none if the directory does not answer.
     pub async fn extensions(&self, group: Group) -> Vec<Extension> {
         self.guard.extensions(group).await.unwrap_or_default()
     }
 
-    /// The directory itself, in bounded time.
+    /// Returns the directory itself, with a time limit on every request.
     pub fn guard(&self) -> &Guard {
         &self.guard
     }
 
-    /// Whether the directory answered the last time.
+    /// Returns true if the directory answered the most recent request.
     pub fn answers(&self) -> bool {
         self.guard.answers()
     }
 
-    /// The requests to it until now, by kind.
+    /// Returns the number of requests to it, by kind.
     pub fn counts(&self) -> [(Kind, Counts); Kind::ALL.len()] {
         self.guard.counts()
     }
 
-    /// Reports every change of the entries of a store's blocks from now on. A store that keeps objects
-    /// complete learns from the answers which blocks other nodes hold.
+    /// Reports every change of the store's blocks from now on. A store that keeps objects complete learns
+    /// from the responses which blocks other nodes hold.
     pub fn follow(&self, store: &Arc<Store>) {
         if store.cache_events().are_of_use() {
-            // The store keeps the directory alive by its watcher, below.
+            // Weak, because the store keeps the directory alive through its watcher, below.
             let learning = Arc::downgrade(store);
             self.guard.listen(move |group, elsewhere| {
                 let first = BlockId {
@@ -249,14 +251,14 @@ impl BlockDirectory {
 }
 
 impl Reports {
-    /// Sends the reports of this node until it stops.
+    /// Sends this node's reports until it stops.
     pub async fn run(self, store: Arc<Store>, stopping: Shutdown) {
         let Self { reporting, claims } = self;
         reporting.run(Here { store, claims }, stopping.begun()).await;
     }
 }
 
-/// The directory that the nodes of this process share which have this lake.
+/// Returns the in-process directory shared by all nodes with this lake.
 fn embedded(lake: &str) -> Arc<dyn Directory> {
     static SHARED: LazyLock<Mutex<HashMap<String, Weak<Embedded>>>> = LazyLock::new(Mutex::default);
     let mut shared = SHARED.lock();
@@ -270,16 +272,16 @@ fn embedded(lake: &str) -> Arc<dyn Directory> {
 }
 
 impl Claim {
-    /// Renews the claim: a lake may take longer for a block than a claim lasts.
+    /// Renews the claim periodically: a lake may take longer for a block than a claim lasts.
     pub async fn keep_renewing(&self) -> Infallible {
         loop {
             tokio::time::sleep(RENEWAL).await;
-            // Another node may hold the block by now, or claim it: then it is fetched twice.
+            // If another node holds or claims the block by now, it is fetched twice.
             let _ = self.guard.locate(self.me, self.block, &[]).await;
         }
     }
 
-    /// Notes that the store has the block: its report ends the claim.
+    /// Records that the store has the block: the report of it ends the claim.
     pub fn stored(mut self) {
         self.is_stored = true;
     }

@@ -1,23 +1,23 @@
-//! Globally weighted eviction (GWF), live (dissertation 4.5.3, Algorithm 3): which blocks make room on this
-//! node, by what they are worth to all nodes.
+//! Globally weighted eviction (GWF), live (dissertation 4.5.3, Algorithm 3): chooses the blocks to evict on
+//! this node by their value to all nodes.
 //!
 //! The store wakes the keeper when room is short. The keeper takes the blocks of least worth here, asks the
-//! directory which of them other nodes hold, and lets [`shoal_policy::eviction::gwf::decide`] say what
-//! becomes of each:
+//! directory which of them other nodes hold, and carries out what [`shoal_policy::eviction::gwf::decide`]
+//! decides for each:
 //!
-//! - **Other nodes hold it**: the copy leaves, and its weight goes to the block's global weight.
+//! - **Other nodes hold it**: the copy is evicted, and its weight is added to the block's global weight.
 //! - **It is the last copy, and its two weights together are not the least here**: it stays with both.
-//! - **It is the last copy, and is worth more than the average block of another node**: that node gets it,
-//!   unless the directory has it as short-lived: such an object is about to be removed, and its tier has it.
-//! - **Otherwise** it leaves, and its rank becomes the age.
+//! - **It is the last copy, and is worth more than the average block of another node**: it is pushed to that
+//!   node, unless it is marked as short-lived: its object is about to be removed, and is in a tier anyway.
+//! - **Otherwise** it is evicted, and its rank becomes the age.
 //!
-//! The global weight of a last copy stays in the directory until the node decides about the copy: one that
-//! was only asked about keeps it. Blocks without entries are last copies on their homes, where other nodes
-//! look for them, and copies elsewhere. They have no global weight and are sent nowhere.
+//! The global weight of a last copy stays in the directory until the node has decided about the copy; a query
+//! alone does not take it. Blocks without entries count as last copies on their homes, where other nodes look
+//! for them, and as copies elsewhere. They have no global weight and are never pushed.
 //!
-//! Nodes tell each other their ages and averages once a second, by way of the directory. While it does not
-//! answer, the node evicts by local worth alone and pushes nothing. A block that finds no room at all waits a
-//! moment for the keeper, and then evicts others by local worth. No reader waits for that.
+//! Nodes exchange their ages and averages once a second through the directory. While the directory does not
+//! answer, a node evicts by local worth alone and pushes nothing. A block that finds no room waits briefly
+//! for the keeper, and then evicts others by local worth. No reader waits for that.
 
 mod decisions;
 mod pushes;
@@ -49,22 +49,22 @@ use crate::fetch::Fetcher;
 use crate::peer::PeerError;
 use crate::shutdown::Shutdown;
 
-/// The number of blocks that the directory is asked about at a time.
+/// Number of blocks in one query to the directory.
 const BATCH: usize = 64;
 
-/// How often nodes tell each other their ages and averages.
+/// How often nodes exchange their ages and averages.
 const EXCHANGE: Duration = Duration::from_secs(1);
 
-/// Weights of blocks, by group and index in the version.
+/// Weights of blocks, by group and index within the version.
 type Weights = BTreeMap<Group, Vec<(u32, u64)>>;
 
-/// Makes room on a node whose store follows GWF.
+/// Evicts blocks on a node whose store uses GWF.
 pub struct Keeper {
     store: Arc<Store>,
     directory: Arc<BlockDirectory>,
     cooperation: Arc<Cooperation>,
     fetcher: Arc<Fetcher>,
-    /// The states of the other nodes when they were last exchanged; none while the directory is silent.
+    /// The most recently exchanged states of the other nodes; empty while the directory does not answer.
     others: Mutex<Vec<NodeState>>,
     pushes: Pushes,
     decisions: Mutex<Decisions>,
@@ -73,12 +73,12 @@ pub struct Keeper {
     is_short: Arc<Notify>,
 }
 
-/// Counters of the keeper since the node started, and the ranks that it decides by.
+/// Counters of the keeper since the node started, and its current ranks.
 #[derive(Clone, Debug)]
 pub struct GwfFigures {
     /// The age and the average rank.
     pub ranks: Ranks,
-    /// Last copies that stayed for their global weight.
+    /// Last copies kept because of their global weight.
     pub kept: u64,
     /// Blocks sent to other nodes, by outcome.
     pub pushes: [(PushOutcome, u64); PushOutcome::ALL.len()],
@@ -87,8 +87,8 @@ pub struct GwfFigures {
 }
 
 impl Keeper {
-    /// The keeper of a node, which wakes when room in `store` is short. `None` if the store follows another
-    /// policy.
+    /// Creates the keeper of a node, which wakes when room in `store` is short. Returns `None` if the store
+    /// uses another policy.
     pub fn new(
         store: &Arc<Store>,
         directory: &Arc<BlockDirectory>,
@@ -112,7 +112,7 @@ impl Keeper {
         }))
     }
 
-    /// Makes room and exchanges states until the node stops.
+    /// Evicts and exchanges states until the node stops.
     pub async fn run(self: Arc<Self>, stopping: Shutdown) {
         let making_room = async {
             loop {
@@ -135,12 +135,12 @@ impl Keeper {
         }
     }
 
-    /// The decision about a block that was made last, if it is remembered.
+    /// Returns the most recent decision about a block, if remembered.
     pub fn decision(&self, block: BlockId) -> Option<Decision> {
         self.decisions.lock().about(block)
     }
 
-    /// Counters since the node started, and the current ranks.
+    /// Returns the counters since the node started, and the current ranks.
     pub fn figures(&self) -> GwfFigures {
         GwfFigures {
             ranks: self.store.ranks().unwrap_or_default(),
@@ -150,7 +150,7 @@ impl Keeper {
         }
     }
 
-    /// Tells the other nodes about this one, and hears of them.
+    /// Publishes this node's state to the directory, and fetches those of the others.
     async fn exchange(&self) {
         let ranks = self.store.ranks().unwrap_or_default();
         let mine = NodeState {
@@ -162,19 +162,19 @@ impl Keeper {
         let mut others = self.directory.exchange(mine).await.unwrap_or_default();
         others.retain(|state| state.node != mine.node);
         let ages = others.iter().map(|state| state.age);
-        // No node tells a greater age. Such an age would make all blocks equal.
+        // No node reports a greater age. Such an age would make all blocks equal.
         if let Some(age) = ages.filter(|age| *age <= WEIGHT_MAX).max() {
             self.store.learn_age(Weight::from(age));
         }
         *self.others.lock() = others;
     }
 
-    /// Whether this node has time and a disk for blocks that none of its readers waits for.
+    /// Returns true if this node can accept pushed blocks: its disk works and its memory window is not busy.
     fn takes_pushes(&self) -> bool {
         self.store.health() == Health::Serving && !self.fetcher.memory().is_busy()
     }
 
-    /// Gives up blocks until there is enough room.
+    /// Evicts blocks until there is enough room.
     async fn make_room(self: &Arc<Self>) {
         let mut started = false;
         loop {
@@ -193,8 +193,8 @@ impl Keeper {
         }
     }
 
-    /// What becomes of these copies: of those with entries the directory says it. Those about which it does
-    /// not answer are left out.
+    /// Returns what may happen to each copy: the directory decides for blocks with entries. Copies for which
+    /// it does not answer are omitted.
     async fn leave(&self, least: &[Least]) -> HashMap<BlockId, Left> {
         let (mut left, mut groups) = (HashMap::new(), Weights::new());
         let homes = self.cooperation.hierarchy();
@@ -222,8 +222,8 @@ impl Keeper {
         left
     }
 
-    /// Gives up the copies of blocks that other nodes hold, which have their weights by now. Returns whether
-    /// there were any.
+    /// Evicts the copies of blocks that other nodes hold, whose weights the directory has already taken.
+    /// Returns true if there were any.
     async fn give_up_copies(&self, least: &[Least], left: &HashMap<BlockId, Left>) -> bool {
         let mut copies = Vec::new();
         for Least { block, worth, .. } in least {
@@ -234,7 +234,7 @@ impl Keeper {
             }
         }
         let has_given_up = !copies.is_empty();
-        // A reader of these has come in the meantime.
+        // These were read in the meantime and stay.
         let kept: HashSet<_> = self.store.part_with(copies).await.into_iter().collect();
         for kept in least.iter().filter(|each| kept.contains(&each.block)) {
             self.directory.holds(kept.block, kept.data_bytes);
@@ -242,8 +242,8 @@ impl Keeper {
         has_given_up
     }
 
-    /// Decides about last copies, the least first, as long as the least block here is one that the directory
-    /// was asked about. Returns whether it has decided about any.
+    /// Decides about last copies in order of worth, as long as the least block is among those the directory
+    /// was asked about. Returns true if it has decided about any.
     async fn judge_last_copies(self: &Arc<Self>, mut left: HashMap<BlockId, Left>) -> bool {
         let (mut has_judged, mut dropped, mut taken) = (false, Vec::new(), Weights::new());
         let mut spared = self.pushes.blocks();
@@ -254,7 +254,7 @@ impl Keeper {
             };
             has_judged = true;
             let has_entry = BlockDirectory::enters(next.data_bytes);
-            // Other nodes look for a block without an entry here and not where it would be sent.
+            // Other nodes look for a block without an entry on this node, so it must not move.
             let peers = if has_entry { self.peers() } else { Vec::new() };
             let facts = Facts {
                 local: candidate.local,
@@ -266,7 +266,7 @@ impl Keeper {
             };
             let block = candidate.key;
             let mut push = None;
-            // No block of an incomplete object is worth keeping or sending on (C2P).
+            // C2P: a block of an incomplete object is not worth keeping or pushing.
             let actions = if next.is_of_incomplete {
                 vec![Action::Drop]
             } else {
@@ -275,7 +275,7 @@ impl Keeper {
             for action in actions {
                 match action {
                     Action::TakeGlobalWeight(weight) => note_weight(&mut taken, block, weight),
-                    // The directory has done it when it was asked.
+                    // The directory added it when it was queried.
                     Action::AddGlobalWeight(_) => {}
                     Action::RaiseAge(age) => self.store.learn_age(age),
                     Action::Push { to, local } => push = Some((to, local)),
@@ -299,14 +299,14 @@ impl Keeper {
                 break;
             }
         }
-        // In time for the next question about these blocks.
+        // Before the next query about these blocks.
         let taken = taken.iter();
         join_all(taken.map(|(group, weights)| self.directory.take(*group, weights))).await;
         self.store.part_with(dropped).await;
         has_judged
     }
 
-    /// The nodes that take a block now.
+    /// Returns the nodes that currently accept blocks.
     fn peers(&self) -> Vec<Peer<NodeId>> {
         let others = self.others.lock();
         let willing = others.iter().filter(|state| {
@@ -322,7 +322,7 @@ impl Keeper {
             .collect()
     }
 
-    /// Sends a block to another node, and gives it up here when that has ended in one way or another.
+    /// Pushes a block to another node and then evicts it here, whatever the outcome.
     fn push(self: &Arc<Self>, block: BlockId, bytes: u64, to: NodeId, worth: Worth) {
         self.pushes.begin(block, bytes, to);
         let this = Arc::clone(self);

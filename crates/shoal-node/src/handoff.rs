@@ -1,10 +1,9 @@
-//! Hands the blocks of a node that is about to leave to their new homes, so that the cluster does not lose
-//! them.
+//! Hands the blocks of a draining node over to their new homes, so that the cluster keeps them.
 //!
-//! The node announces by gossip that it is no longer home to any block, stays up, and asks the new home of
-//! each block to take the block over: the most recently used blocks first, a few at a time, and only while
-//! the new homes have room for blocks that no reader waits for. Nothing is removed here: until it stops, the
-//! node serves the blocks that it has.
+//! The node announces by gossip that it is no longer home to any block, keeps running, and asks the new home
+//! of each block to take it over: the most recently used blocks first, a few at a time, and only while the
+//! new homes have room for blocks without readers. Nothing is deleted here: until it stops, the node serves
+//! the blocks that it has.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -27,36 +26,36 @@ use crate::pauses::Pauses;
 use crate::peer::{BlockRequest, PeerError};
 use crate::shutdown::Shutdown;
 
-/// The number of blocks on their way to new homes at a time.
+/// Number of blocks handed over concurrently.
 const PARALLEL: usize = 4;
 
-/// While the first blocks are handed over, nodes that have not received the announcement still send new ones:
-/// the node goes through its blocks this many times.
+/// Passes over the blocks of the node. Nodes that have not received the announcement still send new blocks
+/// during the first pass, so a second one is needed.
 const ROUNDS: usize = 2;
 
-/// The pause before objects that could not be flushed are tried again.
+/// Pause before objects that could not be flushed are retried.
 const FLUSH_PAUSE: Duration = Duration::from_secs(1);
 
-/// The number of times that a new home is asked if it is too busy or out of reach, with pauses between them.
+/// How often a new home is asked if it is busy or unreachable, with pauses in between.
 const TRIES: u32 = 8;
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// The handoff of a node, which its operator begins and ends.
+/// Drains a node on an operator's order, and lets it serve again.
 pub struct Handoff {
     store: Arc<Store>,
     cooperation: Arc<Cooperation>,
     dirty: Arc<DirtyObjects>,
     announcer: Announcer,
     stopping: Shutdown,
-    /// Held during an announcement, so that announcements are sent in the order of the orders.
+    /// Held during an announcement, so that announcements are sent in the order in which they were requested.
     orders: tokio::sync::Mutex<()>,
     current: Mutex<Current>,
 }
 
 #[derive(Debug, Default)]
 struct Current {
-    /// Counts orders: work for an earlier order stops.
+    /// Number of the current order; work for an earlier order stops.
     order: u64,
     progress: HandoffProgress,
 }
@@ -66,17 +65,16 @@ struct Current {
 pub struct HandoffProgress {
     /// The phase of the node.
     pub state: HandoffPhase,
-    /// Objects that the lake does not have yet and of which this node keeps a part. The node drains until
-    /// there are none.
+    /// Dirty objects of which this node keeps a part. The node keeps draining until none is left.
     #[serde(default)]
     pub objects_dirty: u64,
     /// Blocks that have not been offered yet.
     pub blocks_left: u64,
-    /// Blocks that their new homes have.
+    /// Blocks that their new homes have stored.
     pub blocks_given: u64,
-    /// Bytes of these blocks.
+    /// Bytes of those blocks.
     pub bytes_given: u64,
-    /// Blocks that no node took: no other node could be reached, or none had room in time.
+    /// Blocks that no node took: no other node was reachable, or none had room in time.
     pub blocks_kept: u64,
 }
 
@@ -89,17 +87,17 @@ pub enum HandoffPhase {
     Serving,
     /// The node hands its blocks to other nodes.
     Draining,
-    /// Other nodes have all the blocks that they take. The node may stop.
+    /// Other nodes have all the blocks that they accepted. The node may stop.
     Drained,
 }
 
-/// The outcome of handing a block over.
+/// Outcome of handing one block over.
 enum GiveOutcome {
     Given {
         bytes: u64,
     },
     Kept,
-    /// The block had left the disk before it was offered.
+    /// The block was evicted before it was offered.
     Gone,
 }
 
@@ -112,7 +110,7 @@ impl fmt::Debug for Handoff {
 }
 
 impl Handoff {
-    /// Makes the handoff of a node that serves.
+    /// Creates the handoff of a serving node.
     pub fn new(
         store: Arc<Store>,
         cooperation: Arc<Cooperation>,
@@ -131,18 +129,18 @@ impl Handoff {
         }
     }
 
-    /// The progress of the handoff.
+    /// Returns the progress of the handoff.
     pub fn progress(&self) -> HandoffProgress {
         self.current.lock().progress
     }
 
-    /// Begins to hand blocks over, in a separate task, unless the node is draining already.
+    /// Starts to hand blocks over, in a separate task, unless the node is already draining.
     pub async fn begin(self: &Arc<Self>) {
         let _order = self.orders.lock().await;
         let Some(order) = self.becomes(HandoffPhase::Draining) else {
             return;
         };
-        // Read before the announcement: until then, this node's hierarchy still contains the node itself.
+        // Read before the announcement, because this node's hierarchy contains the node itself until then.
         let before = self.cooperation.hierarchy();
         self.announcer.announce(State::Draining).await;
         tracing::info!("draining: this node is no longer home to any block and hands its blocks over");
@@ -150,8 +148,7 @@ impl Handoff {
         tokio::spawn(async move { this.run(order, before).await });
     }
 
-    /// Makes the node serve again. Like a new node, it asks other nodes for the blocks that it has handed
-    /// over.
+    /// Makes the node serve again. Like a new node, it asks other nodes for the blocks that it handed over.
     pub async fn end(&self) {
         let _order = self.orders.lock().await;
         if self.becomes(HandoffPhase::Serving).is_some() {
@@ -160,7 +157,7 @@ impl Handoff {
         }
     }
 
-    /// Starts a new order; returns `None` if the node is in that phase already.
+    /// Starts a new order; returns `None` if the node is already in that phase.
     fn becomes(&self, phase: HandoffPhase) -> Option<u64> {
         let mut current = self.current.lock();
         if (current.progress.state == HandoffPhase::Serving) == (phase == HandoffPhase::Serving) {
@@ -175,7 +172,7 @@ impl Handoff {
     }
 
     async fn run(&self, order: u64, before: Arc<Hierarchy>) {
-        // Dirty objects come first: the node must not leave before the lake has them.
+        // Dirty objects first: the node must not stop before they are in the lake.
         loop {
             let objects_dirty = self.dirty.drain_round().await;
             self.note(order, |progress| progress.objects_dirty = objects_dirty);
@@ -244,7 +241,7 @@ impl Handoff {
     }
 
     /// Asks every new home of a block to take it over; a home that already has the block answers at once.
-    /// Returns `false` if there is no new home.
+    /// Returns `false` if the block has no new home.
     async fn offer(&self, block: BlockId, version: &Version, before: &Hierarchy) -> Result<bool, PeerError> {
         let request = BlockRequest::offer(version, block.index, self.cooperation.me());
         let successors = self.cooperation.successors(before, block);

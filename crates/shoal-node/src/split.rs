@@ -1,10 +1,10 @@
 //! Decides how the layers of this node share its room, live (D3N IV-C; dissertation 4.4.3).
 //!
 //! The code that answers a request for a block reports the layer that was asked and whether it held the
-//! block, and times those misses that more room would have saved ([`MissTimer`]). Once a period the node
-//! finds the split under which these requests would have waited least ([`shoal_policy::partition`]) and gives
-//! the store's layers their new targets; no block leaves before its room is needed. With a fixed split,
-//! requests are only counted.
+//! block, and times the misses that more room would have avoided ([`MissTimer`]). Once per period the node
+//! finds the split that would have minimized the waiting time of these requests ([`shoal_policy::partition`])
+//! and sets new targets for the store's layers; no block is evicted before its room is needed. With a fixed
+//! split, requests are only counted.
 //!
 //! A request takes one lock for about 20 ns and allocates nothing (`cargo bench -p shoal-policy --bench
 //! layers`).
@@ -27,33 +27,33 @@ use shoal_store::Store;
 use crate::clock;
 use crate::shutdown::Shutdown;
 
-/// How many times smaller than a full block the blocks may be, on average, before reuse at the far end of the
-/// room goes unnoticed. If all blocks are full, the sample of them is smaller by this factor.
+/// How much smaller than a full block the average block may be before reuse distances near the full room are
+/// missed. If all blocks are full, the sample is smaller by this factor.
 const SMALLNESS: usize = 4;
 
-/// How the layers of a node share its room.
+/// How the layers of a node share its disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SplitRule {
-    /// By demand, and by how long it takes to fetch a block that the node does not hold.
+    /// By demand, and by the latency of fetching a missing block.
     Adaptive,
-    /// In these percents, from L1 outwards.
+    /// In these percentages, from L1 outwards.
     Fixed(Vec<u8>),
 }
 
 /// How the split is found, and how fast it changes.
 #[derive(Clone, Debug)]
 pub struct SplitConfig {
-    /// How layers share the room of this node.
+    /// How layers share the disk of this node.
     pub rule: SplitRule,
     /// How often the node recomputes the split.
     pub period: Duration,
-    /// How far a layer may grow or shrink per period, in percent of the node's room.
+    /// Maximum change of a layer per period, in percent of the node's room.
     pub step_percent: u32,
-    /// The weight that past demand loses after each period, in percent.
+    /// Percentage by which past demand decays each period.
     pub decay_percent: u32,
 }
 
-/// The split of one node.
+/// Shares the room of one node among its layers.
 pub struct Split {
     store: Arc<Store>,
     period: Duration,
@@ -72,23 +72,23 @@ struct Adaptive {
     pending: Box<[PendingMisses]>,
 }
 
-/// The misses of a layer that are worth timing and not answered yet.
+/// Misses of a layer that are being timed and have not been answered yet.
 #[derive(Clone, Debug, Default)]
 struct PendingMisses {
     misses: u32,
-    /// The sum of the times at which they began, counted since the split began.
+    /// Sum of their start times, relative to the start of the split.
     began: Duration,
 }
 
 impl PendingMisses {
-    /// How long they have waited at `now`, in total.
+    /// Returns their total waiting time at `now`.
     fn waited(&self, now: Duration) -> Duration {
         (now * self.misses).saturating_sub(self.began)
     }
 }
 
-/// A miss that is worth timing, from the request to the answer. A miss that is dropped without an answer was
-/// given up and is not counted.
+/// Times one miss, from the request to the answer. If it is dropped without an answer, the miss is not
+/// counted.
 #[derive(Debug)]
 #[must_use = "dropping it gives the miss up"]
 pub struct MissTimer {
@@ -98,7 +98,7 @@ pub struct MissTimer {
 }
 
 impl MissTimer {
-    /// Notes that the block has come, the way to the lake included.
+    /// Records that the block has arrived, from the lake or from another node.
     pub fn answered(self) {
         let latency = self.split.now().saturating_sub(self.began);
         if let Some(adaptive) = &self.split.partition {
@@ -123,20 +123,20 @@ struct LayerCounters {
     misses: AtomicU64,
 }
 
-/// The requests to a layer since the node started.
+/// Requests to a layer since the node started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerRequests {
     /// The layer.
     pub layer: Layer,
     /// Requested blocks that the layer held.
     pub hits: u64,
-    /// Requested blocks that came from elsewhere.
+    /// Requested blocks that were fetched from elsewhere.
     pub misses: u64,
 }
 
 impl Split {
-    /// Gives the store's layers their first targets. A fixed split names a share for each layer, unless there
-    /// is only one.
+    /// Sets the initial targets of the store's layers. A fixed split has one share per layer, unless there is
+    /// only one layer.
     pub fn new(store: Arc<Store>, config: &SplitConfig, block_bytes: u64) -> Self {
         let (layers, room_bytes) = (store.layers().len(), store.room_bytes());
         let (targets, partition) = match &config.rule {
@@ -166,11 +166,10 @@ impl Split {
         }
     }
 
-    /// Notes that a block of `bytes` was requested from a layer, which held it or not.
+    /// Records a request to a layer for a block of `bytes`, and whether the layer held it.
     ///
-    /// Returns the timing of the miss, if it is worth measuring because a larger layer would have held the
-    /// block. A reader that joins a fetch under way does not call this: the block would have been missed at
-    /// any size.
+    /// Returns a timer if a larger layer would have held the block. Not called for a reader that joins a
+    /// fetch in flight, because that block would have been missed at any size.
     pub fn requested(
         self: &Arc<Self>,
         layer: Layer,
@@ -199,8 +198,8 @@ impl Split {
         })
     }
 
-    /// Ends a period: finds the split and gives it to the store. Finding it takes 0.04 ms for two layers and
-    /// 0.4 ms for three (`cargo bench`).
+    /// Ends a period: computes the split and applies it to the store. Takes 0.04 ms for two layers and 0.4 ms
+    /// for three (`cargo bench`).
     pub fn adapt(&self) {
         let Some(adaptive) = &self.partition else {
             return;
@@ -220,7 +219,7 @@ impl Split {
         clock::instant().saturating_duration_since(self.began)
     }
 
-    /// Adapts once a period until the node stops.
+    /// Adapts once per period until the node stops.
     pub async fn run(self: Arc<Self>, stopping: Shutdown) {
         if self.partition.is_none() {
             return;
@@ -233,7 +232,7 @@ impl Split {
         }
     }
 
-    /// The requests to each layer, from L1 outwards.
+    /// Returns the requests to each layer, from L1 outwards.
     pub fn requests(&self) -> Vec<LayerRequests> {
         let layers = (1..).map(Layer).zip(&self.counts);
         let requests = |(layer, count): (Layer, &LayerCounters)| LayerRequests {
@@ -254,7 +253,7 @@ impl std::fmt::Debug for Split {
     }
 }
 
-/// Starts with equal parts, which is the better valley if there are two (`shoal_policy::partition`).
+/// Starts with equal shares, the better of two local minima if there are two (`shoal_policy::partition`).
 fn partition(layers: usize, room_bytes: u64, block_bytes: u64) -> Partition {
     let full = Reach::of_full_blocks(room_bytes.max(block_bytes), block_bytes);
     let reach = Reach {

@@ -1,4 +1,4 @@
-//! Which nodes are home to blocks of a group, as far as a node has asked lately.
+//! Caches which nodes are home to blocks of a group.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use shoal_policy::fingerprint::Placed as _;
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, Layer, NodeId, VersionId};
 
-/// The number of groups remembered, at about 150 bytes each. The homes of 64 blocks take some microseconds
-/// to find, too much for each event.
+/// Number of groups remembered, at about 150 bytes each. Computing the homes of 64 blocks takes a few
+/// microseconds, too long to repeat for each event.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4 << 10).unwrap();
 
-/// The homes of groups in one arrangement of the nodes.
+/// The homes of groups under one hierarchy.
 #[derive(Debug)]
 pub(super) struct GroupHomes {
     hierarchy: Arc<Hierarchy>,
@@ -28,15 +28,15 @@ impl GroupHomes {
         }
     }
 
-    /// Takes in a new arrangement, in which other nodes may be homes.
+    /// Switches to the current hierarchy; drops all entries if it has changed.
     pub(super) fn follow(&mut self, hierarchy: &Arc<Hierarchy>) {
         if !Arc::ptr_eq(&self.hierarchy, hierarchy) {
             *self = Self::new(Arc::clone(hierarchy));
         }
     }
 
-    /// The other nodes that are home to blocks of the group of `block` in a layer, where the group has
-    /// `blocks` blocks. None if that number is not known, or the layer.
+    /// Returns the other nodes that are home to blocks of `block`'s group in a layer. `blocks` is the number
+    /// of blocks in the group; no node is returned if it or the layer is unknown.
     pub(super) fn of(&mut self, layer: Layer, block: BlockId, blocks: u32) -> Arc<[NodeId]> {
         let BlockId { version, index } = block;
         let key = (layer, version, index / GROUP_BLOCKS);

@@ -1,4 +1,4 @@
-//! An event of a cache as nodes send it to each other.
+//! A cache event, as sent between nodes.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use shoal_store::CacheEvent;
 
 use crate::messages::{Kind, Message};
 
-/// The clock of a node may be ahead of this node's by so much. An event from further in the future is not
-/// believed: what its node tells later would be taken for old.
+/// Maximum lead of another node's clock. An event further in the future is rejected, because it would make
+/// later events of its node look old.
 const AHEAD_MAX: Duration = Duration::from_mins(1);
 
-/// A [`CacheEvent`] on its way: 28 to 52 bytes.
+/// An encoded [`CacheEvent`]: 28 to 52 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CacheEventMessage {
     kind: u8,
@@ -49,11 +49,11 @@ impl From<&CacheEvent> for CacheEventMessage {
 }
 
 impl CacheEventMessage {
-    /// The event; `None` if it cannot have happened by `now`.
+    /// Returns the event; `None` if it is impossible at `now`.
     pub(super) fn into_event(self, now: Duration) -> Option<CacheEvent> {
         let kind = EventKind::ALL.into_iter().find(|kind| *kind as u8 == self.kind)?;
         let at = Duration::from_millis(self.at_ms);
-        // L1 is each node's own.
+        // L1 is private to each node.
         let is_possible = self.layer > Layer::L1.0 && at <= now + AHEAD_MAX;
         is_possible.then_some(CacheEvent {
             layer: Layer(self.layer),

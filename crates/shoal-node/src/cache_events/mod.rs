@@ -1,13 +1,13 @@
-//! Cache events that nodes tell each other about the objects of which they hold parts, so that all of them
-//! evict the same objects (C2P; decision 0038).
+//! Exchanges cache events between the nodes that hold parts of an object, so that all of them evict the same
+//! objects (C2P; decision 0038).
 //!
-//! The store's policy notes what happens to the blocks of each layer that objects are spread over
-//! ([`shoal_policy::eviction::C2p`]). Some times a second the exchange takes these events and tells each of
-//! them to the other homes of the same group of blocks, by [messages](crate::messages); the policy there
-//! hears them. No reader waits for any of it.
+//! The store's policy records what happens to blocks of each layer that spreads objects over nodes
+//! ([`shoal_policy::eviction::C2p`]). Several times a second the exchange takes these events and sends each
+//! of them to the other homes of the same group of blocks, as [messages](crate::messages); the policy there
+//! applies them. No reader waits for this.
 //!
-//! An event names all blocks of the group that its node holds, so that the next event that comes makes up for
-//! those that did not. Nodes forget the blocks of a node that has left the cluster.
+//! An event lists all blocks of the group that its node holds, so it supersedes lost events. When a node
+//! leaves the cluster, the others forget its blocks.
 
 mod group_homes;
 mod message;
@@ -34,10 +34,10 @@ use crate::membership::{Member, Members};
 use crate::messages::Messages;
 use crate::shutdown::Shutdown;
 
-/// How often events are taken from the policy. They wait for others to the same node after that.
+/// How often events are taken from the policy; they are then batched per receiver.
 const PERIOD: Duration = Duration::from_millis(AGGREGATION.as_millis() as u64 / 4);
 
-/// Tells the other homes of objects what happens to the blocks of this node, and hears of theirs.
+/// Sends this node's events to the other homes of objects, and receives theirs.
 pub struct EventExchange {
     store: Arc<Store>,
     cooperation: Arc<Cooperation>,
@@ -46,9 +46,9 @@ pub struct EventExchange {
     told: EventCounts,
     heard: EventCounts,
     disbelieved: AtomicU64,
-    /// Events that the policy had lost when events were taken last.
+    /// Value of the policy's counter of lost events when events were last taken.
     lost: AtomicU64,
-    /// Gets each event of another node that was taken in.
+    /// Called with each accepted event of another node.
     listener: OnceLock<Listener>,
 }
 
@@ -60,16 +60,16 @@ type EventCounts = [AtomicU64; EventKind::ALL.len()];
 /// Counters of events since the node started.
 #[derive(Clone, Copy, Debug)]
 pub struct EventFigures {
-    /// Events of this node that other nodes were told, each counted once.
+    /// Events sent to other nodes, each counted once.
     pub told: [(EventKind, u64); EventKind::ALL.len()],
-    /// Events of other nodes.
+    /// Events received from other nodes.
     pub heard: [(EventKind, u64); EventKind::ALL.len()],
-    /// Events that cannot have happened.
+    /// Received events that were rejected as impossible.
     pub disbelieved: u64,
 }
 
 impl EventExchange {
-    /// The exchange of a node in this mode. `None` if its store does not keep objects complete, or objects
+    /// Creates the exchange of a node. Returns `None` if its store does not keep objects complete, or objects
     /// are not spread over nodes.
     pub fn new(
         mode: CooperationMode,
@@ -100,12 +100,12 @@ impl EventExchange {
         Some(exchange)
     }
 
-    /// Passes each event of another node on to `listener` from now on, which must not wait.
+    /// Registers `listener`, which is called with each accepted event of another node and must not block.
     pub fn listen(&self, listener: impl Fn(&CacheEvent) + Send + Sync + 'static) {
         let _ = self.listener.set(Box::new(listener));
     }
 
-    /// Tells events until the node stops.
+    /// Sends events until the node stops.
     pub async fn run(self: Arc<Self>, stopping: Shutdown) {
         let telling = async {
             let mut members = Members::default();
@@ -123,7 +123,7 @@ impl EventExchange {
         }
     }
 
-    /// Counters of events since the node started.
+    /// Returns the counters since the node started.
     pub fn figures(&self) -> EventFigures {
         let load = |counts: &EventCounts| {
             EventKind::ALL.map(|kind| (kind, counts[kind as usize].load(Ordering::Relaxed)))
@@ -138,7 +138,7 @@ impl EventExchange {
     fn tell(&self) {
         let lost = self.store.cache_events().lost();
         let lost_before = self.lost.swap(lost, Ordering::Relaxed);
-        // A node that has just started finds its blocks before it finds others: what waits is told then.
+        // A new node reads its own blocks before it finds other nodes; the events wait until then.
         if self.cooperation.is_alone() {
             return;
         }

@@ -6,29 +6,29 @@ use std::time::Duration;
 use shoal_base::secret::Secret;
 use shoal_directory::redis::Settings;
 
-/// The `url` of a directory in the process of its nodes.
+/// The `url` of an in-process directory.
 pub const EMBEDDED: &str = "embedded";
 
-/// Where the directory is, for nodes with `mode = "directory"`.
+/// Location of the directory, for nodes with `mode = "directory"`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DirectoryConfig {
     /// `embedded`, or the URL of Redis: `redis://`, `redis-cluster://`, `redis-sentinel://`, with `rediss` in
     /// place of `redis` for TLS.
     pub url: String,
-    /// The user at Redis, if it has users.
+    /// Redis user; `None` for the default user.
     pub user: Option<String>,
     /// Its password (`password` or the content of `password_file`).
     pub password: Option<Secret>,
-    /// The certificates, in PEM, that sign that of Redis; `None` for those that the system trusts.
+    /// CA certificates (PEM) for the certificate of Redis; `None` for the system's.
     pub ca_file: Option<PathBuf>,
-    /// Keys in Redis begin with this, so that several clusters of nodes can share one.
+    /// Prefix of all keys in Redis, so that several clusters can share one.
     pub prefix: String,
-    /// An answer must come within this time; a node goes on without it.
+    /// Time limit of a request; the node then continues without the directory.
     pub timeout: Duration,
 }
 
 impl DirectoryConfig {
-    /// The settings of Redis; `None` if the directory is embedded.
+    /// Returns the settings of Redis; `None` if the directory is embedded.
     pub fn redis(&self) -> Option<Settings> {
         (self.url != EMBEDDED).then(|| Settings {
             url: self.url.clone(),

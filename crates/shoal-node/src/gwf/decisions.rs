@@ -1,27 +1,27 @@
-//! The last few thousand decisions about blocks: they tell an operator why a block stayed, moved or left.
+//! The most recent decisions, which show operators why a block stayed, moved or left.
 
 use std::num::NonZeroUsize;
 
 use lru::LruCache;
 use shoal_policy::{BlockId, NodeId};
 
-/// The number of blocks remembered, at about 100 bytes each.
+/// Number of blocks remembered, at about 100 bytes each.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4 << 10).unwrap();
 
 /// Decision about a block that had the least worth here while room was short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It stayed: no other node held it, and its global weight made it worth more than others here.
+    /// It stayed: it was the last copy, and its global weight made it worth more than other blocks here.
     Kept,
-    /// It left: other nodes held it and have its weight.
+    /// It was evicted: other nodes hold it, and its weight was added to theirs.
     Copied,
-    /// It moved to this node, whose blocks were worth less.
+    /// It was pushed to this node, whose blocks were worth less.
     Pushed(NodeId),
-    /// It left: no block here or elsewhere was worth less.
+    /// It was evicted: no block here or elsewhere was worth less.
     Dropped,
 }
 
-/// The last decisions.
+/// The most recent decisions.
 #[derive(Debug)]
 pub(super) struct Decisions(LruCache<BlockId, Decision>);
 

@@ -1,4 +1,4 @@
-//! Blocks on their way to other nodes unasked.
+//! Blocks being pushed to other nodes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,23 +6,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use shoal_policy::{BlockId, NodeId};
 
-/// The most blocks that a node has on their way to another. Without a bound, a node whose link is full stays
-/// the least valued, gets everything that leaves the others, and its readers wait behind that
+/// Maximum number of blocks being pushed to one node. Without a limit, a node with a saturated link keeps the
+/// lowest average, receives everything that the others evict, and delays its readers
 /// (`docs/explanation/gwf.md`).
 const TO_ONE_NODE: usize = 8;
 
 /// How a push ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushOutcome {
-    /// The other node has the block.
+    /// The other node has stored the block.
     Taken,
-    /// The other node has readers to serve, or blocks worth more by now.
+    /// The other node is busy, or its blocks are worth more now.
     Refused,
-    /// The other node did not answer, or not in full.
+    /// The other node did not answer, or not completely.
     Failed,
-    /// The block had left this node before it was sent: room was needed at once.
+    /// The block was evicted before it was sent, because room was needed at once.
     Gone,
-    /// The block was not sent: its object is marked as short-lived, and its bytes are in a tier.
+    /// Not sent: its object is marked as short-lived, and its bytes are in a tier.
     ShortLived,
 }
 
@@ -36,7 +36,7 @@ impl PushOutcome {
         Self::ShortLived,
     ];
 
-    /// The word in metrics and `/status`.
+    /// Label in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Taken => "taken",
@@ -57,13 +57,13 @@ pub(super) struct Pushes {
 
 #[derive(Debug, Default)]
 struct UnderWay {
-    /// The blocks with their bytes.
+    /// Blocks with their sizes in bytes.
     blocks: HashMap<BlockId, u64>,
     by_node: HashMap<NodeId, usize>,
 }
 
 impl Pushes {
-    /// The blocks under way, with the bytes that they take here.
+    /// Returns the blocks being pushed, with the bytes they occupy here.
     pub(super) fn blocks(&self) -> HashMap<BlockId, u64> {
         self.under_way.lock().blocks.clone()
     }
@@ -72,7 +72,7 @@ impl Pushes {
         self.under_way.lock().blocks.len()
     }
 
-    /// Whether another block may be sent to a node.
+    /// Returns true if another block may be pushed to a node.
     pub(super) fn has_room_to(&self, node: NodeId) -> bool {
         let under_way = self.under_way.lock();
         under_way
@@ -99,7 +99,7 @@ impl Pushes {
         }
     }
 
-    /// How pushes ended since the node started.
+    /// Returns the outcomes of pushes since the node started.
     pub(super) fn counts(&self) -> [(PushOutcome, u64); PushOutcome::ALL.len()] {
         PushOutcome::ALL.map(|outcome| (outcome, self.counts[outcome as usize].load(Ordering::Relaxed)))
     }

@@ -1,4 +1,4 @@
-//! A batch of messages as it stands in the body of a request.
+//! A batch of messages, as encoded in the body of a request.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -8,20 +8,20 @@ use shoal_policy::outbox::{DEGREES, Outgoing};
 
 use super::kind::{Kind, Message};
 
-/// The most bytes of messages in a batch: two seconds of C2P's events in its published set-up, and less than
-/// one record of the channel.
+/// Maximum bytes of messages in a batch: two seconds of C2P events in the paper's setup, and less than one
+/// record of the channel.
 pub(super) const BATCH_BYTES: usize = 12 << 10;
 
-/// The size limit of a batch in a body: the messages and their length prefixes.
+/// Maximum size of a request body: the messages and their length prefixes.
 pub(crate) const BODY_BYTES_MAX: usize = 2 * BATCH_BYTES;
 
-/// The size limit of one message.
+/// Maximum size of one message.
 pub(super) const MESSAGE_BYTES_MAX: usize = 1 << 10;
 
-/// The largest length prefix of a message in a batch, in bytes.
+/// Maximum size of a message's length prefix in a batch, in bytes.
 const PREFIX_BYTES: usize = 2;
 
-/// A message that waits for others to the same node.
+/// A message that waits to be batched.
 #[derive(Clone, Debug)]
 pub(super) struct Queued {
     pub(super) kind: Kind,
@@ -51,8 +51,8 @@ impl Outgoing for Queued {
     }
 }
 
-/// Messages by kind, and the node that sends them. The other end has proven that it belongs to the cluster,
-/// and says itself which node it is.
+/// Messages grouped by kind, and their sender. The connection proves only that the peer belongs to the
+/// cluster; the sender's identity is as claimed.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Batch<'a> {
     sender: u64,
@@ -60,8 +60,8 @@ pub(super) struct Batch<'a> {
     groups: Vec<Group<'a>>,
 }
 
-/// The messages of one kind. Each has its length before it, so that kinds and fields that a node does not
-/// know can be passed over.
+/// Messages of one kind. Each has a length prefix, so that a node can skip kinds and fields that it does not
+/// know.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Group<'a> {
     pub(super) kind: u8,
@@ -108,7 +108,7 @@ impl<'a> Batch<'a> {
 }
 
 impl Group<'_> {
-    /// The messages that are well-formed.
+    /// Parses the messages, skipping malformed ones.
     pub(super) fn read<M: Message>(&self) -> Vec<M> {
         let read = |bytes: &&[u8]| {
             let (message, _later_fields) = postcard::take_from_bytes(bytes).ok()?;

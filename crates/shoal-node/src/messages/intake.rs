@@ -1,4 +1,4 @@
-//! Bounds what a node takes from each other node. Pure.
+//! Limits the rate of bytes accepted from each peer. Pure.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use shoal_policy::NodeId;
 
 use super::batch::BATCH_BYTES;
 
-/// The rate that a node takes from another in the long run: twice that of 5,000 C2P events a second.
+/// Sustained rate accepted from one node: twice that of 5,000 C2P events a second.
 const BYTES_PER_SECOND: f64 = (512 << 10) as f64;
 
-/// The bytes that a node takes from another at once.
+/// Burst accepted from one node.
 const BURST_BYTES: f64 = 16.0 * BATCH_BYTES as f64;
 
-/// The bytes that each node may send now.
+/// Bytes that each node may send now.
 #[derive(Debug, Default)]
 pub(super) struct Intake(HashMap<NodeId, Allowance>);
 
@@ -24,7 +24,7 @@ struct Allowance {
 }
 
 impl Intake {
-    /// Whether a batch of this length is taken from a node; if so, it is counted.
+    /// Returns true if a batch of this length is accepted from `sender`, and charges it.
     pub(super) fn admits(&mut self, sender: NodeId, bytes: usize, now: Duration) -> bool {
         let full = Allowance {
             bytes: BURST_BYTES,
@@ -42,12 +42,12 @@ impl Intake {
         is_enough
     }
 
-    /// Forgets the nodes that are not to be `kept`.
+    /// Forgets the nodes for which `kept` returns false.
     pub(super) fn retain(&mut self, kept: impl Fn(NodeId) -> bool) {
         self.0.retain(|sender, _| kept(*sender));
     }
 
-    /// The number of nodes that have sent something.
+    /// Returns the number of nodes that have sent a batch.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -61,7 +61,7 @@ mod tests {
 
     use super::{BATCH_BYTES, Intake};
 
-    /// The number of full batches that are taken at `ms` until one is not.
+    /// Counts the full batches accepted at `ms` before the first refusal.
     fn taken(intake: &mut Intake, sender: u64, ms: u64) -> usize {
         let now = Duration::from_millis(ms);
         (0..1_000)

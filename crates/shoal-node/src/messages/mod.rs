@@ -1,16 +1,16 @@
-//! Small soft news from node to node: one bounded way for all kinds of it (decision 0037).
+//! Small best-effort messages between nodes: one bounded transport for all kinds (decision 0037).
 //!
-//! A part of the node [tells](Messages::tell) others a [`Message`] and goes on: the message waits for up to
-//! 200 ms for others to the same node ([`shoal_policy::outbox`]) and goes with them in one request over the
-//! peers' channel. At the other end a [handler](Messages::on) of its kind gets it.
+//! A part of the node [queues](Messages::tell) a [`Message`] for other nodes without waiting. The message
+//! waits for up to 200 ms for others to the same node ([`shoal_policy::outbox`]), and they are sent in one
+//! request over the peers' channel. The receiver passes it to the [handler](Messages::on) of its kind.
 //!
-//! **Nothing waits for a message and nothing depends on one.** A message may be lost, late, repeated, or sent
-//! by a node that lies: that costs accuracy, and never a byte or an answer. A node learns the content of a
-//! lost message in some other way, and each kind says how.
+//! **Nothing waits for a message and correctness never depends on one.** A message may be lost, late,
+//! repeated, or sent by a node that lies: that affects only efficiency, never the bytes or the status of a
+//! response. Each kind documents how a node recovers from lost messages.
 //!
-//! Everything is bounded: the bytes that wait for a node, the bytes that a node takes from another, and the
-//! time that sending takes. Nodes of an earlier build that know no messages are left alone. Nodes that do not
-//! know a kind pass it over.
+//! Everything is bounded: the bytes queued for a node, the bytes accepted from a node, and the time that
+//! sending takes. Earlier builds, which do not support messages, are skipped. Nodes ignore kinds that they do
+//! not know.
 
 mod batch;
 mod intake;
@@ -42,22 +42,22 @@ use crate::cooperation::Cooperation;
 use crate::peer::PeerError;
 use crate::shutdown::Shutdown;
 
-/// Limits of the messages that wait for one node. Beyond them the least important ones are dropped, the
-/// oldest first.
+/// Limits of the messages queued for one node. Beyond them the least important messages are dropped, oldest
+/// first.
 const LIMITS: Limits = Limits {
     batch_bytes: BATCH_BYTES,
     waiting_bytes: 64 << 10,
 };
 
-/// A node that knows no messages is told none for so long: it may be of a later build by then.
+/// Back-off before retrying a peer that does not support messages; it may have been upgraded.
 const DEAF_FOR: Duration = Duration::from_mins(1);
 
-/// Sends messages to other nodes, and passes on those that come from them.
+/// Sends messages to other nodes, and dispatches those received.
 pub struct Messages {
     cooperation: Arc<Cooperation>,
     began: Instant,
     outbox: Mutex<Outbox<NodeId, Queued>>,
-    /// Notified when something may be due earlier than before.
+    /// Notified when the next batch may be due earlier than before.
     hastened: Notify,
     intake: Mutex<Intake>,
     handlers: [OnceLock<Handler>; Kind::ALL.len()],
@@ -67,23 +67,23 @@ pub struct Messages {
     bytes_received: AtomicU64,
 }
 
-/// Takes the messages of one kind that came in one batch; returns how many were well-formed.
+/// Handles the messages of one kind in a batch; returns the number of well-formed ones.
 type Handler = Box<dyn Fn(NodeId, &Group<'_>) -> usize + Send + Sync>;
 
 /// Outcome of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageOutcome {
-    /// The other node has it.
+    /// The peer accepted it.
     Sent,
-    /// Too much happened at once, and it was never written.
+    /// The part of the node that would have sent it dropped it under load, before it was encoded.
     Untold,
-    /// Too much waited for the other node.
+    /// The queue for the peer was full.
     Dropped,
-    /// The other node could not be reached, refused it, or knows no messages.
+    /// The peer could not be reached, refused it, or does not support messages.
     Lost,
-    /// It came from another node, and was taken in.
+    /// It was received and handled.
     Received,
-    /// It came from another node, and cannot be understood.
+    /// It was received but could not be parsed.
     Malformed,
 }
 
@@ -98,7 +98,7 @@ impl MessageOutcome {
         Self::Malformed,
     ];
 
-    /// The word in metrics and `/status`.
+    /// Label in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Sent => "sent",
@@ -111,22 +111,22 @@ impl MessageOutcome {
     }
 }
 
-/// Outcome of a batch. The first four are of a batch that came, the others of a batch that was sent.
+/// Outcome of a batch. The first four are for received batches, the others for sent ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchOutcome {
-    /// It came, and its messages were passed on.
+    /// Received; its messages were dispatched.
     Taken,
-    /// It came, and is no batch.
+    /// Received, but cannot be parsed.
     Malformed,
-    /// It came from no member of the cluster that this node knows.
+    /// Received from a sender that is not a known member of the cluster.
     Stranger,
-    /// It came from a node that sends too much.
+    /// Received from a node that exceeds its rate.
     TooMuch,
-    /// The other node took it.
+    /// The peer accepted it.
     Sent,
-    /// The other node did not take it, or did not answer in time.
+    /// The peer refused it, or did not answer in time.
     Failed,
-    /// The other node knows no messages.
+    /// The peer does not support messages.
     Deaf,
 }
 
@@ -142,7 +142,7 @@ impl BatchOutcome {
         Self::Deaf,
     ];
 
-    /// The word in metrics and `/status`.
+    /// Label in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Taken => "taken",
@@ -155,7 +155,7 @@ impl BatchOutcome {
         }
     }
 
-    /// The status of the answer to a batch.
+    /// Status of the response to a batch.
     pub const fn status(self) -> StatusCode {
         match self {
             Self::Taken | Self::Sent => StatusCode::NO_CONTENT,
@@ -166,21 +166,21 @@ impl BatchOutcome {
     }
 }
 
-/// The counts since the node started.
+/// Counts since the node started.
 #[derive(Clone, Debug, Default)]
 pub struct MessageFigures {
     /// Messages by kind and outcome.
     pub messages: Vec<(Kind, MessageOutcome, u64)>,
     /// Batches by outcome.
     pub batches: Vec<(BatchOutcome, u64)>,
-    /// The bytes of the batches that were sent, without the heads of requests.
+    /// Bytes of the batches sent, without request heads.
     pub bytes_sent: u64,
-    /// The bytes of the batches that came.
+    /// Bytes of the batches received.
     pub bytes_received: u64,
 }
 
 impl Messages {
-    /// Messages among the nodes of a cluster.
+    /// Creates the message service of a node.
     pub fn new(cooperation: &Arc<Cooperation>) -> Arc<Self> {
         Arc::new(Self {
             cooperation: Arc::clone(cooperation),
@@ -196,9 +196,9 @@ impl Messages {
         })
     }
 
-    /// Has `handler` take messages of the kind `M` from now on: the node that says it sent them, and those
-    /// of one batch, in their order. It is called by the task that answers the other node, so it must not
-    /// wait. Only the first handler of a kind counts.
+    /// Registers `handler` for messages of kind `M`. It receives the claimed sender and the messages of one
+    /// batch, in order. The task that answers the sender calls it, so it must not block. Only the first
+    /// handler of a kind is used.
     pub fn on<M: Message>(&self, handler: impl Fn(NodeId, Vec<M>) + Send + Sync + 'static) {
         let handler = move |sender: NodeId, group: &Group<'_>| {
             let messages = group.read::<M>();
@@ -209,7 +209,7 @@ impl Messages {
         let _ = self.handlers[M::KIND.place()].set(Box::new(handler));
     }
 
-    /// Queues a message for other nodes. Never waits.
+    /// Queues a message for other nodes. Never blocks.
     pub fn tell<M: Message>(&self, to: impl IntoIterator<Item = NodeId>, message: &M) {
         let Some(queued) = Queued::new(message) else {
             return self.count(M::KIND, MessageOutcome::Dropped, 1);
@@ -228,12 +228,12 @@ impl Messages {
         }
     }
 
-    /// Counts messages that a part of the node did not get to write in time.
+    /// Counts messages that a part of the node dropped before they were encoded.
     pub fn count_untold<M: Message>(&self, messages: u64) {
         self.count(M::KIND, MessageOutcome::Untold, messages as usize);
     }
 
-    /// Sends what is due, until the node stops.
+    /// Sends due batches until the node stops.
     pub async fn run(self: Arc<Self>, stopping: Shutdown) {
         let sending = async {
             let mut under_way = FuturesUnordered::new();
@@ -269,7 +269,7 @@ impl Messages {
         }
     }
 
-    /// Sends one batch to one node. One that was deaf is not asked again.
+    /// Sends one batch to one node, or drops it if the node does not support messages.
     async fn deliver(&self, node: NodeId, messages: Vec<Queued>, is_deaf: bool) -> (NodeId, BatchOutcome) {
         let outcome = if is_deaf {
             BatchOutcome::Deaf
@@ -299,7 +299,7 @@ impl Messages {
                 self.bytes_sent.fetch_add(bytes, Ordering::Relaxed);
                 BatchOutcome::Sent
             }
-            // An earlier build gives this answer to a path that it does not know.
+            // Earlier builds answer a path that they do not know with this status.
             Err(PeerError::Refused { status, .. }) if status == StatusCode::BAD_REQUEST => BatchOutcome::Deaf,
             Err(error) => {
                 tracing::debug!(peer = peer.name(), %error, "messages were not taken");
@@ -308,7 +308,7 @@ impl Messages {
         }
     }
 
-    /// Takes in a batch that another node sent.
+    /// Handles a batch from another node.
     pub fn receive(&self, body: &[u8]) -> BatchOutcome {
         let outcome = self.take_in(body);
         self.batches[outcome as usize].fetch_add(1, Ordering::Relaxed);
@@ -337,7 +337,7 @@ impl Messages {
         self.bytes_received
             .fetch_add(body.len() as u64, Ordering::Relaxed);
         for group in batch.groups() {
-            // A later build knows more kinds.
+            // A later build has more kinds.
             let Some(kind) = Kind::of(group.kind) else {
                 continue;
             };
@@ -351,7 +351,7 @@ impl Messages {
         BatchOutcome::Taken
     }
 
-    /// The counts until now.
+    /// Returns the current counts.
     pub fn figures(&self) -> MessageFigures {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let of_kind = |kind: Kind| {

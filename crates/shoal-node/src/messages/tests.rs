@@ -1,4 +1,4 @@
-//! Messages among nodes that meet over real sockets.
+//! Messages between nodes over real sockets.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -44,7 +44,7 @@ fn text(words: &str) -> Text {
     Text(words.into())
 }
 
-/// A node that takes messages and keeps them, or answers each batch with one status.
+/// A node that stores the messages it receives, or answers every batch with one status.
 struct Listening {
     messages: Arc<Messages>,
     heard: Arc<Mutex<Vec<(NodeId, Text)>>>,
@@ -141,7 +141,7 @@ fn member(name: &str, address: SocketAddr) -> Member {
     }
 }
 
-/// Has nodes hear of each other.
+/// Makes nodes members of one cluster.
 async fn meet(nodes: &[&Listening], also: &[Member]) {
     let members = nodes.iter().map(|node| node.member.clone());
     let members: Members = members.chain(also.iter().cloned()).collect();
@@ -195,7 +195,7 @@ async fn a_node_that_cannot_be_reached_costs_its_messages_alone() {
         Listening::start("a", None).await,
         Listening::start("b", None).await,
     );
-    // Holds its port and does not listen. A port that is free could go to a node of another test.
+    // Binds a port without listening. A free port could be taken by another test.
     let closed = TcpSocket::new_v4().unwrap();
     closed.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let gone = member("gone", closed.local_addr().unwrap());
@@ -226,7 +226,7 @@ async fn what_waits_for_a_node_is_bounded() {
     let long = text(&"x".repeat(1000));
     let fit = LIMITS.waiting_bytes / 1004;
     for _ in 0..2 * fit {
-        // The task that sends gets no turn in between.
+        // The sending task does not run in between.
         a.messages.tell([node_id("b")], &long);
     }
     assert_eq!(a.count(MessageOutcome::Dropped), fit as u64);
@@ -259,7 +259,7 @@ async fn what_comes_is_bounded_and_what_is_not_understood_is_passed_over() {
     assert_eq!(b.messages.receive(&stranger), BatchOutcome::Stranger);
     assert_eq!(b.messages.receive(b"\xff"), BatchOutcome::Malformed);
     assert_eq!(b.messages.receive(&vec![0; 1 << 20]), BatchOutcome::Malformed);
-    // Of another node, which may send: a kind of a later build, and a message that is cut off.
+    // From another member: a kind of a later build, and a truncated message.
     meet(&[&a, &b], &[member("c", b.member.address)]).await;
     let heard = b.heard().len();
     let odd = postcard::to_stdvec(&(
