@@ -1,4 +1,4 @@
-//! A node among others: it introduces itself to them, hears of them, and gives them blocks.
+//! This node's membership in its cluster: announces the node, tracks the others, and serves them blocks.
 
 use std::convert::Infallible;
 use std::io;
@@ -24,7 +24,7 @@ use crate::membership::{ClusterKey, Member, Membership, State, generation};
 use crate::metrics::ConnectionMetrics;
 use crate::shutdown::Shutdown;
 
-/// The tasks and the membership that keep a node in its cluster while it runs.
+/// The tasks and the membership of a node in its cluster.
 #[derive(Debug)]
 pub struct Cluster {
     address: SocketAddr,
@@ -32,19 +32,19 @@ pub struct Cluster {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// The addresses at which a node is reached, once its listeners are bound.
+/// The addresses of a node, once its listeners are bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
-    /// The address for clients.
+    /// Address for clients.
     pub s3: SocketAddr,
-    /// The address for operators.
+    /// Address for operators.
     pub admin: SocketAddr,
-    /// The address for other nodes.
+    /// Address for other nodes.
     pub peer: SocketAddr,
 }
 
 impl Cluster {
-    /// Begins to serve blocks to other nodes over `listener`, and joins the cluster.
+    /// Starts to serve blocks to other nodes over `listener`, and joins the cluster.
     ///
     /// # Errors
     ///
@@ -87,17 +87,17 @@ impl Cluster {
         })
     }
 
-    /// The address at which other nodes reach this one.
+    /// Returns the address at which other nodes reach this one.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The membership by which this node hears of others.
+    /// Returns the membership, which tracks the other nodes.
     pub fn membership(&self) -> &Membership {
         &self.membership
     }
 
-    /// Takes leave of the others, once stopping has begun.
+    /// Leaves the cluster, once shutdown has begun.
     pub async fn leave(self) {
         self.membership.leave().await;
         for task in self.tasks {
@@ -127,8 +127,8 @@ async fn serve(
     .await;
 }
 
-/// The description of this node that it gives to the others. A listener on every address of the machine is
-/// reached at the advertised address.
+/// Returns this node's description for the others. A listener on all interfaces is announced under the
+/// advertised address.
 fn introduction(config: &Config, addresses: Addresses, now: SystemTime) -> Member {
     let cooperation = &config.cooperation;
     let address = cooperation.advertise.unwrap_or(addresses.peer);

@@ -1,4 +1,4 @@
-//! Puts the parts of a node together; no other module does.
+//! Assembles the parts of a node; no other module does.
 
 mod core;
 mod parts;
@@ -38,10 +38,10 @@ use crate::tasks::Manifests;
 const STORE: &str = "store";
 const S3: &str = "s3";
 
-/// Nodes that start together find each other within a second; waiting for that ends after this time.
+/// How long a node waits at start for the nodes that start with it, which usually takes less than a second.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The certificate of a port, if it speaks TLS.
+/// The certificate of a port, if it uses TLS.
 type PortCertificate = Option<Arc<TlsReloader>>;
 
 /// One running node.
@@ -55,32 +55,32 @@ pub struct Gateway {
     readiness: Arc<Readiness>,
     stop: Trigger,
     servers: Vec<JoinHandle<()>>,
-    /// Ends the sessions with the registries. Requests in flight need them until they end.
+    /// Ends the registry sessions, which requests in flight need until they finish.
     stop_tiers: Trigger,
     tiers: JoinHandle<()>,
-    /// The node's place in its cluster, if it cooperates.
+    /// The node's cluster, if it cooperates.
     cluster: Option<Cluster>,
 }
 
-/// Why a node does not start.
+/// Why a node fails to start.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
     /// The store failed to open.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The lake's address is wrong.
+    /// The lake's address is invalid.
     #[error(transparent)]
     Lake(#[from] EndpointError),
-    /// The lake's credentials are missing or wrong.
+    /// The lake's credentials are missing or invalid.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// A tier cannot be used.
+    /// A tier cannot be opened.
     #[error(transparent)]
     Tier(#[from] TierError),
-    /// The settings lead to no directory.
+    /// The settings of the directory are invalid.
     #[error(transparent)]
     Directory(#[from] SettingsError),
-    /// The tokens of operators cannot be used.
+    /// The operators' tokens cannot be used.
     #[error(transparent)]
     Tokens(#[from] TokenError),
     /// The records of tasks cannot be read.
@@ -93,29 +93,29 @@ pub enum GatewayError {
         "the lists of tasks or the plan cannot be opened: {0}\nhint: the node needs to read and write node/manifests and node/plans in [store] path"
     )]
     Lists(#[from] std::io::Error),
-    /// A port cannot be listened on.
+    /// A port cannot be bound.
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The port for gossip cannot be listened on.
+    /// The gossip port cannot be bound.
     #[error(
         "cannot listen for gossip on {address}/udp: {source}\nhint: [cooperation] listen needs the same port for TCP and UDP"
     )]
     Gossip {
         /// The address of that port.
         address: SocketAddr,
-        /// The reason.
+        /// The cause.
         source: std::io::Error,
     },
 }
 
 impl Gateway {
-    /// Opens the store and both listeners; S3 is served when this returns.
+    /// Opens the store and both listeners; S3 is being served when this returns.
     ///
-    /// The admin listener comes first: while the store reads its footers, `/readyz` says which parts are
-    /// missing.
+    /// The admin listener comes first: while the store is being recovered, `/readyz` lists the parts that are
+    /// not ready.
     pub async fn start(config: Config) -> Result<Self, GatewayError> {
         let config = Arc::new(config);
         let s3 = listener::listen(config.s3.listen)?;
@@ -199,23 +199,23 @@ impl Gateway {
         })
     }
 
-    /// The address at which S3 is served.
+    /// Returns the address at which S3 is served.
     pub fn s3_address(&self) -> SocketAddr {
         self.s3_address
     }
 
-    /// The address of the admin listener.
+    /// Returns the address of the admin listener.
     pub fn admin_address(&self) -> SocketAddr {
         self.admin_address
     }
 
-    /// The address at which other nodes reach this one, if it cooperates.
+    /// Returns the address at which other nodes reach this one, if it cooperates.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.cluster.as_ref().map(Cluster::address)
     }
 
-    /// Waits until this node has heard of `nodes` nodes, itself included, or for some seconds. A node that
-    /// does not cooperate does not wait.
+    /// Waits until this node knows `nodes` members, itself included, or for a few seconds. Returns at once on
+    /// a node that does not cooperate.
     pub async fn sees_others(&self, nodes: usize) {
         let Some(cluster) = &self.cluster else { return };
         let mut members = cluster.membership().members();
@@ -224,23 +224,23 @@ impl Gateway {
         let _ = tokio::time::timeout(OTHERS_PATIENCE, complete).await;
     }
 
-    /// Takes a new configuration over, as far as it can change while the node runs; returns the configuration
-    /// that is in force then. If there is something wrong with the new one, the node goes on as before.
+    /// Applies the settings of a new configuration that can change while the node runs; returns the
+    /// configuration then in force. If the new one is invalid, nothing changes.
     pub async fn reload(&self, new: Result<Config, ConfigError>) -> Result<Config, ReloadError> {
         self.reloader.reload(new).await
     }
 
-    /// The state of the disk that the store found when it opened.
+    /// Returns what the store found on disk when it opened.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
 
-    /// The store, for tests and commands that look at it.
+    /// Returns the store, for tests and commands that inspect it.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
-    /// The objects that the lake does not have yet, for tests that look at them.
+    /// Returns the dirty objects, for tests that inspect them.
     pub fn dirty(&self) -> &Arc<DirtyObjects> {
         &self.dirty
     }
@@ -265,12 +265,12 @@ impl Gateway {
     }
 }
 
-/// The address of a listener that is bound.
+/// Returns the address of a bound listener.
 fn address(listener: &TcpListener) -> SocketAddr {
     listener.local_addr().expect("a bound listener has an address")
 }
 
-/// The certificates of the ports for clients and for operators.
+/// Loads the certificates of the ports for clients and for operators.
 fn open_certificates(config: &Config) -> Result<(PortCertificate, PortCertificate), TlsError> {
     let open = |certificate: &Option<PathBuf>, key: &Option<PathBuf>, client_ca: Option<PathBuf>| {
         let files = certificate.as_ref().zip(key.as_ref());
@@ -291,7 +291,7 @@ async fn open_lake(config: &Config) -> Result<Arc<Endpoint>, GatewayError> {
     Ok(Arc::new(lake.in_turns(config.limits.lake_requests)))
 }
 
-/// The directory of blocks that the nodes share, if they do, and the task that reports to it.
+/// Opens the block directory, if the nodes share one, and its reporting task.
 fn open_directory(
     config: &Config,
     store: &Arc<Store>,
@@ -305,7 +305,7 @@ fn open_directory(
     Ok(Some((directory, reports)))
 }
 
-/// The records that all nodes know, as this one has written them down.
+/// Opens the records that all nodes share, as this node persisted them.
 fn open_bulletin(config: &Config, store: &Store) -> Result<Arc<Bulletin>, JournalError> {
     Bulletin::open(membership::node_id(&config.node.name).0, store)
 }

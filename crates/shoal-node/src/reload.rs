@@ -1,5 +1,5 @@
-//! Settings that change while a node runs: identities, rules, certificates, bandwidth, tokens of operators
-//! and access log. The rest waits for a restart.
+//! Reloads the settings that can change while a node runs: identities, rules, certificates, bandwidth,
+//! operators' tokens and the access log. Other settings need a restart.
 
 use std::sync::Arc;
 
@@ -17,39 +17,39 @@ use crate::http::tls::{TlsError, TlsReloader};
 use crate::link::Link;
 use crate::write::{WriteConfig, WriteMode, WriteRules};
 
-/// Why a new configuration is not in force.
+/// Why a new configuration was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// The new configuration cannot be read, or contradicts itself.
+    /// The new configuration is unreadable or invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A certificate cannot be used.
     #[error(transparent)]
     Certificate(#[from] TlsError),
-    /// The tokens of operators cannot be used.
+    /// The operators' tokens cannot be used.
     #[error(transparent)]
     Tokens(#[from] TokenError),
 }
 
-/// Takes new configurations over, each completely or not at all.
+/// Applies new configurations, each completely or not at all.
 pub struct Reloader {
     pub(crate) identities: Arc<Identities>,
     pub(crate) front: Arc<Front>,
     pub(crate) cooperation: Arc<Cooperation>,
     pub(crate) link: Option<Arc<Link>>,
-    /// The certificates of the ports that speak TLS.
+    /// Certificates of the ports that use TLS.
     pub(crate) tls: Vec<Arc<TlsReloader>>,
     pub(crate) admin_auth: Arc<AdminAuth>,
     pub(crate) reloads: Arc<Reloads>,
-    /// The configuration in force. Locked while a new one is taken over.
+    /// The configuration in force. Locked during a reload.
     pub(crate) in_force: tokio::sync::Mutex<Config>,
 }
 
-/// The settings that a reload changes, and those that it leaves unchanged.
+/// The result of comparing a new configuration with the one in force.
 #[derive(Debug)]
 struct Plan {
     in_force: Config,
-    /// Settings that differ and cannot change while the node runs.
+    /// Settings that differ but need a restart.
     need_restart: Vec<String>,
 }
 
@@ -59,15 +59,15 @@ impl Plan {
         in_force.identities.clone_from(&new.identities);
         in_force.log.filter.clone_from(&new.log.filter);
         in_force.log.access = new.log.access;
-        // Connections and digests were set up for a metered link, or for one that is not.
+        // Metering is set up at start: a reload can change the rate, but not turn metering on or off.
         if old.lake.bandwidth.is_some() && new.lake.bandwidth.is_some() {
             in_force.lake.bandwidth = new.lake.bandwidth;
         }
-        // Other nodes rely on which changes they are told of.
+        // Other nodes rely on this node reporting changes of coherent objects.
         if !old.freshness.has_coherent() && !new.freshness.has_coherent() {
             in_force.freshness.clone_from(&new.freshness);
         }
-        // Other nodes, and objects that are dirty already, rely on where objects may be dirty.
+        // Other nodes and existing dirty objects rely on the names under which objects may be dirty.
         if !writes_back(&old.write) && !writes_back(&new.write) {
             in_force.write.default = new.write.default;
             in_force.write.rules.clone_from(&new.write.rules);
@@ -80,20 +80,19 @@ impl Plan {
     }
 }
 
-/// Whether any object may be dirty.
+/// Returns true if any object may be dirty.
 fn writes_back(write: &WriteConfig) -> bool {
     let mut modes = write.rules.iter().map(|rule| rule.mode).chain([write.default]);
     modes.any(|mode| mode == WriteMode::Back)
 }
 
 impl Reloader {
-    /// Takes a new configuration over and returns the configuration that is in force then. If there is
-    /// something wrong with the new one, the old one stays in force. No request is dropped: requests under
-    /// way end as they began.
+    /// Applies a new configuration and returns the configuration then in force. No request is dropped:
+    /// requests in flight finish under the old settings.
     ///
     /// # Errors
     ///
-    /// Fails if `new` is an error or cannot be put into force. The old configuration then stays in force.
+    /// Fails if `new` is an error or cannot be applied. The old configuration then stays in force.
     pub async fn reload(&self, new: Result<Config, ConfigError>) -> Result<Config, ReloadError> {
         let mut in_force = self.in_force.lock().await;
         let taken_over = self.take_over(&in_force, new).await;
@@ -133,14 +132,14 @@ impl Reloader {
             WriteRules::new(&config.write, &config.tiers),
             config.log.access,
         );
-        // Other nodes compare the settings that must be equal among them.
+        // Other nodes compare the settings that must be the same.
         let agreement = &self.cooperation.notices().agreement;
         agreement.renew(config.digests());
         Ok(plan)
     }
 }
 
-/// The identities that a configuration names; their indexes are assigned later.
+/// Returns the identities in a configuration; their indexes are assigned later.
 pub(crate) fn identities(config: &Config) -> impl Iterator<Item = Identity> {
     config.identities.iter().map(|identity| Identity {
         index: 0,

@@ -1,4 +1,4 @@
-//! The parts of a node that others work with: built once, and handed to every other part by reference.
+//! The parts of a node that other parts share: built once, and passed to the others by reference.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,9 +35,9 @@ use crate::write::{WriteRules, WriteThrough, WriteThroughSizes};
 /// The parts that several other parts of a node share.
 pub(super) struct Core {
     pub(super) config: Arc<Config>,
-    /// Where clients reach this node.
+    /// Address for clients.
     pub(super) s3_address: SocketAddr,
-    /// Where operators reach this node.
+    /// Address for operators.
     pub(super) admin_address: SocketAddr,
     pub(super) lake: Arc<Endpoint>,
     pub(super) store: Arc<Store>,
@@ -46,35 +46,35 @@ pub(super) struct Core {
     pub(super) single_flight: Arc<SingleFlight>,
     pub(super) split: Arc<Split>,
     pub(super) cooperation: Arc<Cooperation>,
-    /// Tells other nodes small news.
+    /// Sends and receives messages between nodes.
     pub(super) messages: Arc<Messages>,
     pub(super) directory: Option<Arc<BlockDirectory>>,
-    /// Knows of the changes of coherent objects, if there are any.
+    /// Tracks changes to coherent objects; `None` if no object is coherent.
     pub(super) coherence: Option<Arc<Coherence>>,
-    /// Keeps objects complete together with other nodes, if the store follows C2P.
+    /// Exchanges cache events with other nodes; `None` unless the store uses C2P.
     pub(super) events: Option<Arc<EventExchange>>,
-    /// Fetches what objects lack here, if the configuration says so.
+    /// Fetches missing blocks of objects; `None` unless configured.
     pub(super) fetch_ahead: Option<Arc<FetchAhead>>,
-    /// Makes room by the worth of blocks, if the store follows GWF.
+    /// Evicts blocks by worth; `None` unless the store uses GWF.
     pub(super) keeper: Option<Arc<Keeper>>,
     pub(super) fetcher: Arc<Fetcher>,
     pub(super) write_rules: WriteRules,
     pub(super) write_through: Arc<WriteThrough>,
-    /// Requests of clients.
+    /// Client requests in flight.
     pub(super) in_flight: Arc<InFlight>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) reloads: Arc<Reloads>,
-    /// The records that all nodes know.
+    /// The records that all nodes share.
     pub(super) bulletin: Arc<Bulletin>,
-    /// Which requests operators may make.
+    /// Authorizes requests of operators.
     pub(super) admin_auth: Arc<AdminAuth>,
-    /// Lists of objects that came with orders.
+    /// Object lists uploaded with orders.
     pub(super) manifests: Arc<Manifests>,
     /// Documents of plans.
     pub(super) documents: Arc<Manifests>,
 }
 
-/// The parts that are opened before all others, and may fail.
+/// The parts that are opened first and may fail.
 pub(super) struct Opened {
     pub(super) lake: Arc<Endpoint>,
     pub(super) store: Arc<Store>,
@@ -86,7 +86,7 @@ pub(super) struct Opened {
 }
 
 impl Core {
-    /// Builds the shared parts of a node that listens at these addresses for clients and for operators.
+    /// Builds the shared parts of a node that listens for clients and operators at these addresses.
     pub(super) fn new(
         config: Arc<Config>,
         (s3_address, admin_address): (SocketAddr, SocketAddr),
@@ -173,7 +173,7 @@ impl Core {
     }
 }
 
-/// The number of layers in which a node looks for blocks. One that does not cooperate has one layer: its own.
+/// Returns the number of layers in which a node looks for blocks; one if it does not cooperate.
 fn layers(config: &Config) -> usize {
     match config.cooperation.mode {
         CooperationMode::Solo => 1,
@@ -181,8 +181,8 @@ fn layers(config: &Config) -> usize {
     }
 }
 
-/// The number of layers that share the room of a node. Nodes with a directory keep blocks for themselves: a
-/// block is at home where it is read.
+/// Returns the number of layers that share the disk of a node. With a directory there is only one, because a
+/// block is kept wherever it is read.
 pub(super) fn layers_of_room(config: &Config) -> usize {
     match config.cooperation.mode {
         CooperationMode::Solo | CooperationMode::Directory => 1,

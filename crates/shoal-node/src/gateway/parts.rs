@@ -1,4 +1,4 @@
-//! The parts of a node that answer clients, operators and other nodes.
+//! The parts of a node that answer clients, operators and peers.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
@@ -35,7 +35,7 @@ use crate::reload::Reloader;
 use crate::shutdown::Shutdown;
 use crate::tasks::{Nodes, TaskHelper, TaskParts, Tasks};
 
-/// Everything that answers requests, and what it shares.
+/// Everything that answers requests, and the shared parts.
 pub(super) struct Parts {
     pub(super) core: Core,
     pub(super) dirty: Arc<DirtyObjects>,
@@ -53,7 +53,7 @@ impl Parts {
     ///
     /// # Errors
     ///
-    /// A tier cannot be used as it is configured.
+    /// Fails if a tier cannot be used as configured.
     pub(super) async fn new(core: Core) -> Result<Self, TierError> {
         let tiers = tiers::open(&core.config).await?;
         let settings = tiers::settings(&core.config);
@@ -104,7 +104,7 @@ impl Parts {
         })
     }
 
-    /// Begins to serve other nodes over `listener`, and joins their cluster.
+    /// Starts to serve other nodes over `listener`, and joins their cluster.
     pub(super) async fn join(
         &self,
         listener: TcpListener,
@@ -124,7 +124,7 @@ impl Parts {
         .await
     }
 
-    /// Hands the blocks of this node over to others of its cluster, on an operator's order.
+    /// Creates the handoff, which drains this node on an operator's order.
     pub(super) fn handoff(&self, cluster: &Cluster, stopping: Shutdown) -> Arc<Handoff> {
         Arc::new(Handoff::new(
             Arc::clone(&self.core.store),
@@ -135,7 +135,7 @@ impl Parts {
         ))
     }
 
-    /// Takes new configurations over.
+    /// Creates the reloader of this node's configuration.
     pub(super) fn reloader(
         &self,
         tls: Option<&Arc<TlsReloader>>,
@@ -154,7 +154,7 @@ impl Parts {
         }
     }
 
-    /// Starts the work that no request waits for. It ends when the node stops.
+    /// Spawns the background tasks, which end when the node stops.
     pub(super) fn background(&self, is_in_cluster: bool, stopping: &Shutdown) -> Vec<JoinHandle<()>> {
         let core = &self.core;
         let stop = || stopping.clone();
@@ -179,7 +179,7 @@ impl Parts {
         work
     }
 
-    /// Answers operators.
+    /// Creates the admin pages.
     pub(super) fn admin(&self, readiness: &Arc<Readiness>, handoff: Option<Arc<Handoff>>) -> Admin {
         let core = &self.core;
         let [measured, shown, present, judged] = [(); 4].map(|()| Arc::clone(&self.observer));
@@ -236,7 +236,8 @@ impl Parts {
         }
     }
 
-    /// The pages of this node that other nodes pass on to operators. They keep no part of this node alive.
+    /// Returns the pages of this node that peers fetch for operators. Holds only weak references to the
+    /// parts.
     fn pages(&self, handoff: Option<&Arc<Handoff>>) -> PageSource {
         let (observer, explainer) = (Arc::downgrade(&self.observer), Arc::downgrade(&self.explainer));
         let metrics = Arc::downgrade(&self.core.metrics);

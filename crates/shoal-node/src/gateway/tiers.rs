@@ -13,18 +13,18 @@ use crate::tier::{
     ByteStore, FolderStore, S3Store, S3StoreConfig, StorageClasses, TierConfig, TierStoreConfig,
 };
 
-/// A store beside the node answers soon, or is taken for down.
+/// A tier's store is close to the node: beyond these limits it counts as down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An upload that gets no part for this time is ended.
+/// Age without a new part after which an upload is aborted.
 const UPLOAD_AGE: Duration = Duration::from_hours(24 * 7);
 
 /// Opens the store of each tier.
 ///
 /// # Errors
 ///
-/// A store cannot be used as it is configured.
+/// Fails if a store cannot be used as configured.
 pub(super) async fn open(config: &Config) -> Result<Vec<(TierConfig, Arc<dyn ByteStore>)>, TierError> {
     let mut tiers = Vec::with_capacity(config.tiers.len());
     for tier in &config.tiers {
@@ -75,7 +75,7 @@ async fn open_bucket(config: &Config, bucket: &S3StoreConfig) -> Result<S3Store,
     Ok(S3Store::new(Arc::new(endpoint), &bucket.bucket, classes))
 }
 
-/// The settings of this node that concern each tier.
+/// Returns the settings of this node that apply to every tier.
 pub(super) fn settings(config: &Config) -> TierSettings {
     TierSettings {
         pace: Pace {
@@ -84,8 +84,8 @@ pub(super) fn settings(config: &Config) -> TierSettings {
             parallel: FLUSHES_MAX,
             upload_age: UPLOAD_AGE,
         },
-        // A lake that has sent no byte for the stall timeout is not waited for. The rest is for a request
-        // that the lake carries out late.
+        // A request ends when the lake has sent no byte for the stall timeout. The factor allows for a
+        // request that the lake executes late.
         fence: config.lake.stall_timeout * 2,
         permission: config.write.permission,
     }
