@@ -1,14 +1,14 @@
-//! Problems of a node, by name: for `/readyz`, `/status`, `shoal status` and the metrics.
+//! Conditions of a node: for `/readyz`, `/status`, `shoal status` and the metrics.
 //!
-//! A node is ready if it serves clients as well as any other node would. A problem that hits all nodes alike
-//! does not make one unready: a balancer that takes every node out serves nothing, not even the objects that
-//! nodes hold.
+//! A node is ready if it serves clients as well as any other node would. A problem that affects all nodes
+//! alike does not make a node unready: a load balancer that removes every node serves nothing, not even
+//! cached objects.
 
 use serde::{Deserialize, Serialize};
 
 macro_rules! conditions {
     ($($(#[$doc:meta])* $name:ident = $word:literal,)*) => {
-        /// A condition that an operator should know.
+        /// A condition that operators should know about.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum ConditionName { $($(#[$doc])* $name,)* }
 
@@ -16,7 +16,7 @@ macro_rules! conditions {
             /// Every name.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The word on pages and in metrics.
+            /// Label on pages and in metrics.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $word,)* }
             }
@@ -25,31 +25,31 @@ macro_rules! conditions {
 }
 
 conditions! {
-    /// The lake has never accepted this node since its start: nothing can be read through it.
+    /// The lake has not accepted a request since this node started: nothing can be read through it.
     LakeNeverAnswered = "lake-never-answered",
-    /// The lake does not answer now.
+    /// The lake currently does not answer.
     LakeSilent = "lake-silent",
-    /// The lake does not accept an account.
+    /// The lake rejects an account.
     LakeAccountRefused = "lake-account-refused",
-    /// The node gives away the blocks that it holds, because it is to be stopped.
+    /// The node hands its blocks over because it is going to be stopped.
     Draining = "draining",
-    /// The disk takes no new blocks.
+    /// The disk accepts no new blocks.
     StorePaused = "store-paused",
-    /// The registry of a tier has not heard from this node: names below its rules answer 503.
+    /// The registry of a tier cannot be reached: requests below its rules are answered with 503.
     TierUnreachable = "tier-unreachable",
-    /// The store of a tier has no room: writes go to the lake first, or are refused.
+    /// The store of a tier is full: writes go to the lake first, or are refused.
     TierFull = "tier-full",
-    /// The registry of a tier is nearly full: nothing new begins below its rules.
+    /// The registry of a tier is nearly full: no new objects are accepted below its rules.
     RegistryNearlyFull = "registry-nearly-full",
-    /// Dirty objects lie in a tier that no rule names for them: reads do not find them.
+    /// A tier holds dirty objects that no rule assigns to it: reads do not find them.
     DirtyWithoutRule = "dirty-without-rule",
-    /// The lake refuses dirty objects, and will again until a person or a client does something.
+    /// The lake refuses dirty objects, and will keep refusing them until a person or a client acts.
     FlushRefused = "flush-refused",
-    /// A dirty object has other bytes than were acknowledged, in its tier or as the lake says.
+    /// The bytes of a dirty object, in its tier or according to the lake, differ from those acknowledged.
     WrongBytes = "wrong-bytes",
-    /// The directory of blocks does not answer: nodes look for blocks at their homes.
+    /// The block directory does not answer: nodes look for blocks at their homes.
     DirectorySilent = "directory-silent",
-    /// No other node is seen although there are seeds.
+    /// The node has seeds but sees no other node.
     Alone = "alone",
     /// A seed has no address.
     SeedUnknown = "seed-unknown",
@@ -60,25 +60,25 @@ conditions! {
 }
 
 impl ConditionName {
-    /// Whether clients should be sent to other nodes meanwhile.
+    /// Returns true if clients should be sent to other nodes while the condition holds.
     pub const fn is_unready(self) -> bool {
         matches!(self, Self::LakeNeverAnswered | Self::Draining)
     }
 }
 
-/// A condition that holds, with its details.
+/// A condition that currently holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
     /// [`ConditionName::as_str`]
     pub condition: String,
-    /// In words, for people.
+    /// Description for people.
     pub detail: String,
-    /// Whether it keeps the node from being ready.
+    /// True if it makes the node unready.
     pub unready: bool,
 }
 
 impl Condition {
-    /// A condition in words.
+    /// Creates a condition with a description.
     pub fn new(name: ConditionName, detail: impl Into<String>) -> Self {
         Self {
             condition: name.as_str().into(),

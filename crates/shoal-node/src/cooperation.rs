@@ -1,8 +1,8 @@
-//! Knows which nodes are home to a block, and how other nodes are reached.
+//! Tracks which nodes are home to a block, and connects to them.
 //!
-//! Gossip says which nodes are alive ([`crate::membership`]). From that each node arranges its own view of
-//! the rings of its layers, and asks [`shoal_policy::route`] where a block may be found. Nodes that have
-//! heard different news disagree about homes for a moment; the requests between them stay right, see there.
+//! Gossip maintains the list of living nodes ([`crate::membership`]). From it, each node computes the rings
+//! of its layers and asks [`shoal_policy::route`] where a block may be found. Nodes with different lists
+//! disagree about homes for a moment; requests between them remain correct, as described there.
 
 mod config;
 #[cfg(test)]
@@ -30,16 +30,16 @@ use crate::membership::{Member, Members, Notices, State};
 use crate::peer::{BlockRequest, Peer, PeerConnector, PeerError};
 use crate::shutdown::Shutdown;
 
-/// A node that has been a member for less than this asks the node that would be home without it. The time is
-/// long enough for a block that is read now and then to be read once more.
+/// A node that has been a member for less than this also asks the node that was home before it joined. Long
+/// enough for a block that is read occasionally to be read once more.
 const NEWCOMER: Duration = Duration::from_mins(10);
 
-/// How nodes work together, from this node's current point of view.
+/// This node's current view of the cluster.
 #[derive(Debug)]
 pub struct Cooperation {
     me: NodeId,
     topology: String,
-    /// The number of layers beyond the node's own.
+    /// Number of layers beyond the node's own.
     rings: usize,
     peers: PeerConnector,
     view: ArcSwap<View>,
@@ -54,7 +54,8 @@ struct View {
 }
 
 impl Cooperation {
-    /// A node that knows no other node yet. `layers` counts the node's own; a node of one layer caches alone.
+    /// Creates the view of a node that knows no other. `layers` includes the node's own; a node with one
+    /// layer caches alone.
     pub fn new(name: &str, topology: &str, layers: usize, peers: PeerConnector) -> Self {
         let me = crate::membership::node_id(name);
         let rings = layers.saturating_sub(1);
@@ -80,18 +81,18 @@ impl Cooperation {
         }
     }
 
-    /// The notices for operators about this node among others.
+    /// Returns the notices for operators.
     pub fn notices(&self) -> &Arc<Notices> {
         &self.notices
     }
 
-    /// Whether there is no other node to exchange requests with.
+    /// Returns true if there is no other node to exchange requests with.
     pub fn is_alone(&self) -> bool {
         self.view.load().peers.is_empty()
     }
 
-    /// Where to look for a block, best first, when this node is asked for it in layer `asked` and has tried
-    /// `tried` in vain.
+    /// Returns where to look for a block, best first, when this node is asked for it in layer `asked` and the
+    /// nodes in `tried` have failed.
     pub fn route(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Vec<Stop> {
         let view = self.view.load();
         let reachable = |node| {
@@ -101,10 +102,11 @@ impl Cooperation {
         view.hierarchy.route(block.place(), asked, reachable)
     }
 
-    /// The nodes that are to take a block over from this node. `before` says what this node was home to.
+    /// Returns the nodes that should take a block over from this node. `before` is the hierarchy that still
+    /// contains this node.
     pub fn successors(&self, before: &Hierarchy, block: BlockId) -> Vec<Arc<Peer>> {
         let view = self.view.load();
-        // A node that leaves as well no longer has weight.
+        // Another draining node has no weight.
         let stays = |node: &NodeId| {
             let mut rings = view.hierarchy.layers.iter().map(|layer| layer.ring.weights());
             rings.any(|weights| weights.get(node).is_some_and(|weight| *weight > 0))
@@ -121,17 +123,17 @@ impl Cooperation {
             .collect()
     }
 
-    /// This node.
+    /// Returns this node.
     pub fn me(&self) -> NodeId {
         self.me
     }
 
-    /// Whether a node can be asked; this one always can.
+    /// Returns true if a node can be asked; this node always can.
     pub fn can_be_asked(&self, node: NodeId) -> bool {
         node == self.me || self.peer(node).is_some_and(|peer| peer.is_reachable())
     }
 
-    /// Whether another node can be asked to keep a block: it answers, and is not about to leave.
+    /// Returns true if another node can be given a block: it is reachable and not draining.
     pub fn can_keep_blocks(&self, node: NodeId) -> bool {
         let view = self.view.load();
         let member = view.members.iter().find(|member| member.id() == node);
@@ -139,8 +141,8 @@ impl Cooperation {
         stays && view.peers.get(&node).is_some_and(|peer| peer.is_reachable())
     }
 
-    /// Offers a block that is here to a node, and waits until the node has all of it. Returns whether the
-    /// node took it.
+    /// Offers a block of this node to another one, and waits until that has stored it. Returns true if it
+    /// did.
     pub async fn offer(&self, version: &Version, index: u32, node: NodeId) -> bool {
         let Some(peer) = self.peer(node) else {
             return false;
@@ -152,12 +154,12 @@ impl Cooperation {
         offered.is_ok()
     }
 
-    /// Gives a block that is here to a node that does not ask for it, with its worth there, and waits until
-    /// the node has all of it. Returns `None` if the node has left.
+    /// Pushes a block of this node to another one, with its worth there, and waits until that has stored it.
+    /// Returns `None` if the node has left.
     ///
     /// # Errors
     ///
-    /// The node does not take the block, or does not have all of it in time.
+    /// Fails if the node refuses the block, or does not have all of it in time.
     pub async fn push(
         &self,
         version: &Version,
@@ -172,9 +174,9 @@ impl Cooperation {
         )
     }
 
-    /// The ring of the nodes at a place, which is a node's name or the beginning of a topology, and the
-    /// widest layer that all of them share: there a node is asked for a block of that ring. Without a place,
-    /// the ring of the widest layer of this node. `None` if no node is there that keeps blocks.
+    /// Returns the ring of the nodes at a place (a node's name or a topology prefix), and the widest layer
+    /// that they all share, in which they are asked for blocks of that ring. Without a place, returns the
+    /// ring of this node's widest layer. `None` if no node at the place keeps blocks.
     pub fn ring_at(&self, place: Option<&str>) -> Option<(Ring, Layer)> {
         let view = self.view.load();
         let Some(place) = place else {
@@ -203,8 +205,8 @@ impl Cooperation {
         (ring.weights().values().any(|weight| *weight > 0)).then(|| (ring, Layer(within as u8 + 1)))
     }
 
-    /// The nearest of some nodes that hold a block, other than those that were tried: one of those that share
-    /// most of this node's topology, at random. `None` if none of them can be asked.
+    /// Returns the nearest holder of a block that has not been tried: a random one of those that share most
+    /// of this node's topology. `None` if none can be asked.
     pub fn nearest(&self, holders: &[NodeId], tried: &[NodeId]) -> Option<NodeId> {
         let view = self.view.load();
         let candidates = view.members.iter().filter(|member| {
@@ -219,7 +221,7 @@ impl Cooperation {
         near.max().map(|(_, _, node)| node)
     }
 
-    /// The nodes among these that are no members, so that no request reaches them.
+    /// Returns the nodes that are not members, and therefore cannot be reached.
     pub fn strangers(&self, nodes: &[NodeId]) -> impl Iterator<Item = NodeId> {
         let view = self.view.load();
         nodes
@@ -228,23 +230,23 @@ impl Cooperation {
             .filter(move |node| *node != self.me && !view.peers.contains_key(node))
     }
 
-    /// The node of a route's stop; `None` when it has left since.
+    /// Returns the peer with this id; `None` if it has left.
     pub fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {
         self.view.load().peers.get(&node).cloned()
     }
 
-    /// All members that are known to be alive, this node included.
+    /// Returns all living members, this node included.
     pub fn members(&self) -> Members {
         Arc::clone(&self.view.load().members)
     }
 
-    /// The layers around this node and all members that are known to be alive, as of one moment.
+    /// Returns the layers around this node and all living members, as one consistent snapshot.
     pub fn arrangement(&self) -> (Arc<Hierarchy>, Members) {
         let view = self.view.load();
         (Arc::clone(&view.hierarchy), Arc::clone(&view.members))
     }
 
-    /// The channel on which nodes prove their identity to each other.
+    /// Returns the channel on which nodes authenticate each other.
     pub fn channel(&self) -> &Arc<Channel> {
         self.peers.channel()
     }
@@ -256,8 +258,7 @@ impl Cooperation {
         peers
     }
 
-    /// Follows the news about `members` until the node stops; `place` gets every arrangement in which blocks
-    /// have other homes.
+    /// Follows changes of `members` until the node stops; calls `place` whenever homes of blocks change.
     pub async fn follow(
         self: Arc<Self>,
         mut members: watch::Receiver<Members>,
@@ -284,31 +285,31 @@ impl Cooperation {
         }
     }
 
-    /// The names of the nodes that are home to a block, from L2 outwards; this node may be among them.
+    /// Returns the names of a block's homes, from L2 outwards; this node may be among them.
     pub fn homes(&self, block: BlockId) -> Vec<String> {
         let homes = self.view.load().hierarchy.homes(block.place());
         homes.into_iter().filter_map(|node| self.name_of(node)).collect()
     }
 
-    /// The name of a member; `None` if no member has this id.
+    /// Returns the name of a member; `None` if no member has this id.
     pub fn name_of(&self, node: NodeId) -> Option<String> {
         let view = self.view.load();
         let known = view.members.iter().find(|member| member.id() == node);
         known.map(|member| member.name.clone())
     }
 
-    /// The current layers around this node.
+    /// Returns the current layers around this node.
     pub fn hierarchy(&self) -> Arc<Hierarchy> {
         Arc::clone(&self.view.load().hierarchy)
     }
 
-    /// Arranges the rings anew for these members.
+    /// Recomputes the rings for these members.
     fn update(&self, members: Members, now: SystemTime) {
         let rings = self.arrange(&members, |member| match member.state {
             State::Draining => 0,
             State::Serving => weight(member),
         });
-        // Only current members count: a node that has left cannot be asked, and a draining node can.
+        // Only current members are considered: a node that has left cannot be asked, and a draining node can.
         let is_established = established(&members, now);
         let former = self.arrange(
             &members,
@@ -330,8 +331,8 @@ impl Cooperation {
         self.view.store(Arc::new(view));
     }
 
-    /// The rings around this node, from L2 outwards: the first has the members that share all parts of its
-    /// topology except the last one, the second those that share all except the last two, and so on.
+    /// Computes the rings around this node, from L2 outwards: the first has the members that share all parts
+    /// of its topology except the last one, the second those that share all except the last two, and so on.
     fn arrange(&self, members: &[Member], weight: impl Fn(&Member) -> u32) -> Vec<Ring> {
         let mine: Vec<&str> = self.topology.split('/').collect();
         let ring = |layer: usize| {
@@ -342,7 +343,7 @@ impl Cooperation {
         (1..=self.rings).map(ring).collect()
     }
 
-    /// The peers: every member except this node.
+    /// Returns the peers: every member except this node.
     fn reach(&self, members: &Members, known: &HashMap<NodeId, Arc<Peer>>) -> HashMap<NodeId, Arc<Peer>> {
         let mut peers = HashMap::new();
         for member in members.iter().filter(|member| member.id() != self.me) {
@@ -368,14 +369,14 @@ fn shares(topology: &str, parts: &[&str]) -> bool {
     parts.iter().all(|part| theirs.next() == Some(part))
 }
 
-/// The weight of a member in a ring, in points. Points are fine enough for a hundredth of an ordinary node's
+/// Returns the weight of a member in a ring, in points, which resolve a hundredth of an ordinary node's
 /// weight.
 fn weight(member: &Member) -> u32 {
     (ORDINARY_WEIGHT * member.weight_percent).div_ceil(100)
 }
 
-/// Whether a member is old enough to hold the blocks that newer members are home to now. All members except
-/// the newcomers are; in a cluster of newcomers all except the latest.
+/// Returns a predicate that is true for members old enough to hold blocks that newer members are home to now.
+/// All members except the newcomers are; in a cluster of newcomers, all except the latest.
 fn established(members: &[Member], now: SystemTime) -> impl Fn(&Member) -> bool + use<> {
     let is_new = move |member: &Member| newcomer_for(member, now).is_some();
     let all_are_new = members.iter().all(is_new);
@@ -389,9 +390,9 @@ fn established(members: &[Member], now: SystemTime) -> impl Fn(&Member) -> bool 
     }
 }
 
-/// How long a member remains a newcomer; `None` if it is none.
+/// Returns how long a member remains a newcomer; `None` if it is not one.
 fn newcomer_for(member: &Member, now: SystemTime) -> Option<Duration> {
-    // A clock that is behind the newcomer's must not make it one for ever.
+    // If this node's clock is behind the newcomer's, the age is zero.
     let age = now.duration_since(member.since()).unwrap_or_default();
     NEWCOMER.checked_sub(age).filter(|left| !left.is_zero())
 }

@@ -1,5 +1,5 @@
-//! The health check of the lake: whether it answers, and accepts the accounts that this node signs with. It
-//! runs at start, and again while there is doubt.
+//! Health check of the lake: tests whether it answers, and whether it accepts the accounts that this node
+//! signs with. Runs at start, and again while either is in doubt.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,41 +12,40 @@ use crate::clock;
 use crate::endpoint::{Endpoint, LakeAccount, ProbeError, causes};
 use crate::shutdown::Shutdown;
 
-/// The number of accounts that are checked; a wrong account beyond them shows with the first request that it
-/// signs.
+/// Maximum number of accounts checked; any other invalid account shows with the first request that it signs.
 const ACCOUNTS_MAX: usize = 64;
 
-/// A lake that does not answer is asked again after this pause, which doubles up to the longest one.
+/// Pauses before an unresponsive lake is asked again. They double from the first to the second value.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(15);
 
-/// How often accounts that are refused or in doubt are checked.
+/// Interval at which accounts that are refused or in doubt are checked.
 const RECHECK_PAUSE: Duration = Duration::from_mins(1);
 
-/// How often the results of clients' requests are checked for doubt.
+/// Interval at which the results of clients' requests are examined for doubt.
 const DOUBT_POLL: Duration = Duration::from_secs(1);
 
-/// How often the log repeats that the lake does not answer.
+/// Interval at which an ongoing outage is logged again.
 const LOG_AGAIN: Duration = Duration::from_mins(1);
 
-/// Checks the lake for as long as the node runs.
+/// Checks the lake while the node runs.
 pub struct LakeHealthCheck {
     lake: Arc<Endpoint>,
     identities: Arc<Identities>,
-    /// Present while the lake does not answer.
+    /// Set while the lake does not answer.
     outage: Option<Outage>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Outage {
-    /// How long to wait before the lake is asked again.
+    /// Pause before the next request.
     pause: Duration,
-    /// When this was last logged.
+    /// When the outage was last logged.
     logged: Instant,
 }
 
 impl LakeHealthCheck {
-    /// A check that has not run yet.
+    /// Creates a check that has not run yet.
     pub fn new(lake: Arc<Endpoint>, identities: Arc<Identities>) -> Self {
         Self {
             lake,
@@ -55,7 +54,7 @@ impl LakeHealthCheck {
         }
     }
 
-    /// Checks at once, and then whenever there is doubt, until `stopping` begins.
+    /// Checks immediately, and then whenever there is doubt, until `stopping` begins.
     pub async fn run(mut self, stopping: Shutdown) {
         let checking = async {
             loop {
@@ -86,7 +85,8 @@ impl LakeHealthCheck {
         }
     }
 
-    /// The account for identities that bring none comes first, because most depends on it.
+    /// Returns the accounts to check. The account for identities without their own comes first, because most
+    /// requests use it.
     fn accounts(&self) -> Vec<LakeAccount> {
         let own = self.lake.credentials().own();
         let of_identities = self

@@ -1,20 +1,20 @@
 //! One node of Shoal, a cooperative cache that extends an S3 data lake across a data center.
 //!
-//! `ARCHITECTURE.md` describes the life of a GET on one page; the modules below are its stations, from the
-//! sockets down. Its table of layers says which of them may use which.
+//! `ARCHITECTURE.md` describes the life of a GET on one page; the modules below appear in that order, from
+//! the sockets down. Its table of layers lists which module may use which.
 //!
 //! Other crates use the public modules and the names at the end of this file. The other modules are private,
-//! so the compiler reports each item in them that nothing uses.
+//! so that the compiler reports unused items in them.
 
-// A node put together.
+// Assembly of a node.
 mod gateway;
 mod reload;
 
-// From a client's socket to an answer.
+// Client connections and requests.
 mod front;
 pub mod http;
 
-// A GET: the version, its blocks, and where each comes from.
+// Reads.
 mod ahead;
 mod blocks;
 mod fetch;
@@ -24,7 +24,7 @@ mod read;
 mod read_context;
 mod single_flight;
 
-// A PUT.
+// Writes.
 mod dirty;
 mod tier;
 mod write;
@@ -58,7 +58,7 @@ pub mod metrics;
 mod plans;
 mod tasks;
 
-// Ground.
+// Foundations.
 pub mod clock;
 mod fair;
 mod limits;

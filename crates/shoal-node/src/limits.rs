@@ -1,8 +1,8 @@
-//! The bounds of a node, which the modules that hold them read.
+//! Limits of a node.
 
 use std::time::Duration;
 
-/// Bounds; beyond them clients wait, and finally get `503 SlowDown`.
+/// Limits; beyond them clients wait, and eventually get `503 SlowDown`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// Open client connections.
@@ -11,7 +11,7 @@ pub struct Limits {
     pub requests: usize,
     /// Requests in flight of one identity.
     pub requests_per_identity: usize,
-    /// Requests at the lake at a time, at most.
+    /// Concurrent requests to the lake.
     pub lake_requests: usize,
     /// Bytes being fetched from the lake and not yet on disk: the memory window of the read path.
     pub fill_bytes: u64,
@@ -19,13 +19,13 @@ pub struct Limits {
     pub mapped_bytes: u64,
     /// Blocks fetched ahead of one reader.
     pub read_ahead_blocks: usize,
-    /// A request head must arrive within this time.
+    /// Time limit for a request head.
     pub header_timeout: Duration,
-    /// A connection without a request is closed after this time.
+    /// Time after which an idle connection is closed.
     pub idle_timeout: Duration,
-    /// A body that makes no progress for this time ends the connection of a client or another node.
+    /// Time without progress on a body after which the connection of a client or a peer is closed.
     pub stall_timeout: Duration,
-    /// Lake retries, as a share of requests in percent.
+    /// Retries at the lake, in percent of its requests.
     pub retry_budget_percent: u32,
 }
 

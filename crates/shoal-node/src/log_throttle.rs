@@ -1,5 +1,4 @@
-//! Limits log lines about the same problem to one a second: a flood tells an operator less than its first
-//! line.
+//! Limits log lines about one problem to one per second, because a flood says no more than its first line.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +7,7 @@ use parking_lot::Mutex;
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Lets one line through a second and counts the others.
+/// Admits one line per second and counts the others.
 #[derive(Debug)]
 pub struct LogThrottle {
     latest: Mutex<Option<Instant>>,
@@ -22,7 +21,7 @@ impl Default for LogThrottle {
 }
 
 impl LogThrottle {
-    /// A throttle that lets the next line through.
+    /// Creates a throttle that admits the next line.
     pub const fn new() -> Self {
         Self {
             latest: Mutex::new(None),
@@ -30,7 +29,8 @@ impl LogThrottle {
         }
     }
 
-    /// Whether to write a line now, and the number of lines suppressed since the latest one.
+    /// Returns the number of lines suppressed since the last one if a line may be written now; otherwise
+    /// `None`.
     pub fn admit(&self, now: Instant) -> Option<u64> {
         let mut latest = self.latest.lock();
         if latest.is_some_and(|latest| now.saturating_duration_since(latest) < EVERY) {

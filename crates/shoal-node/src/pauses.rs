@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Pauses of which each is twice as long as the one before, up to a longest one.
+/// Exponential back-off: each pause is twice as long as the previous one, up to a limit.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     next: Duration,
@@ -10,12 +10,12 @@ pub(crate) struct Pauses {
 }
 
 impl Pauses {
-    /// Pauses that begin with the `first` one.
+    /// Creates pauses that start with `first`.
     pub(crate) const fn new(first: Duration, longest: Duration) -> Self {
         Self { next: first, longest }
     }
 
-    /// Waits until the next pause is over.
+    /// Sleeps for the next pause.
     pub(crate) async fn wait(&mut self) {
         tokio::time::sleep(self.advance()).await;
     }

@@ -1,4 +1,4 @@
-//! A plain socket that sends pages of mapped files by `sendfile` where that is cheaper than copying them.
+//! A plain socket that uses `sendfile` for pages of mapped files where that is cheaper than copying.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,18 +11,18 @@ use shoal_store::mapped_files;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-/// A client's socket without TLS.
+/// A client socket without TLS.
 #[derive(Debug)]
 pub struct SendfileStream(TcpStream);
 
 impl SendfileStream {
-    /// Sends through `stream`.
+    /// Wraps `stream`.
     pub fn new(stream: TcpStream) -> Self {
         Self(stream)
     }
 }
 
-/// Sends the pages at `slices[at]`, and before them the slices in front.
+/// Sends the slices in `before`, then pages of `file`.
 fn send_pages(
     socket: BorrowedFd<'_>,
     before: &[IoSlice<'_>],
@@ -40,7 +40,7 @@ fn send_pages(
     }
     match sendfile(socket, file, Some(&mut offset), length) {
         Ok(pages) => Ok(sent + pages),
-        // Some bytes have been sent; the caller sees the error at its next call.
+        // Some bytes have been sent; the caller gets the error with its next call.
         Err(_) if sent > 0 => Ok(sent),
         Err(error) => Err(error.into()),
     }
@@ -61,8 +61,8 @@ impl AsyncWrite for SendfileStream {
             .iter()
             .enumerate()
             .find_map(|(at, slice)| Some((at, mapped_files::find(slice)?)));
-        // A head is one slice. More slices before the pages come from a client that asks ahead; they are sent
-        // as they are.
+        // A response head is one slice. With pipelined requests there may be more slices before the pages;
+        // these are written without `sendfile`.
         let Some((at @ 0..=1, (file, offset))) = pages else {
             return Pin::new(stream).poll_write_vectored(cx, slices);
         };
@@ -112,8 +112,8 @@ mod tests {
 
     use super::*;
 
-    /// The bytes in memory differ from those of the file: the received bytes show whether the file was sent
-    /// or the bytes in memory.
+    /// The bytes in memory differ from those of the file, so that the received bytes show which of them were
+    /// sent.
     const COPIED: u8 = b'c';
     const SENT: u8 = b's';
     const LENGTH: usize = 400 << 10;
@@ -143,7 +143,7 @@ mod tests {
             stream.shutdown().await.unwrap();
         };
         let mut all = Vec::new();
-        // A socket may take less than all bytes at once; then the sender waits for the reader.
+        // A socket may accept fewer bytes at once; the sender then waits for the reader.
         tokio::join!(sending, async { client.read_to_end(&mut all).await.unwrap() });
         drop(guard);
         all
@@ -155,7 +155,7 @@ mod tests {
             let all = received(head, true).await;
             assert_eq!(all.len(), head.len() + LENGTH);
             assert!(all.starts_with(head));
-            // The last few bytes may be too few to be worth it.
+            // The last few bytes may be too few for `sendfile`.
             let body = &all[head.len()..];
             assert!(
                 body[..LENGTH / 2].iter().all(|&byte| byte == SENT),

@@ -1,8 +1,8 @@
-//! The signal to every task of the process to begin to stop.
+//! The signal that tells every task to stop.
 
 use tokio::sync::watch;
 
-/// Gives the signal. Dropping it does so too, so that no task outlives the owner of the trigger.
+/// Sends the signal. Dropping it sends the signal, too, so that no task outlives the owner.
 #[derive(Debug)]
 pub struct Trigger(watch::Sender<bool>);
 
@@ -10,29 +10,29 @@ pub struct Trigger(watch::Sender<bool>);
 #[derive(Clone, Debug)]
 pub struct Shutdown(watch::Receiver<bool>);
 
-/// A trigger and its listener.
+/// Creates a trigger and its receiver.
 pub fn channel() -> (Trigger, Shutdown) {
     let (sender, receiver) = watch::channel(false);
     (Trigger(sender), Shutdown(receiver))
 }
 
 impl Trigger {
-    /// Asks every task to stop. A second call changes nothing.
+    /// Asks every task to stop. Further calls have no effect.
     pub fn begin(&self) {
         self.0.send_replace(true);
     }
 }
 
 impl Shutdown {
-    /// Whether stopping has begun; an atomic load.
+    /// Returns true if shutdown has begun; an atomic load.
     pub fn has_begun(&self) -> bool {
         self.0.has_changed().unwrap_or(true)
     }
 
-    /// Waits until stopping begins.
+    /// Waits until shutdown begins.
     pub async fn begun(&self) {
         let mut receiver = self.0.clone();
-        // An error means that the trigger is gone, which means the same.
+        // An error means that the trigger has been dropped, which is the same signal.
         let _ = receiver.wait_for(|begun| *begun).await;
     }
 }

@@ -1,10 +1,10 @@
-//! Keeps an unreadable page of a mapped file from ending the process with SIGBUS.
+//! Prevents an unreadable page of a mapped file from killing the process with SIGBUS.
 //!
-//! A hit is pages of a mapped file. If a page can no longer be read (the disk fails, the file was cut), the
-//! kernel gets an error when it copies the page, but TLS gets SIGBUS when it touches it, which ends the
-//! process. So the kernel makes the copy that TLS encrypts, with `process_vm_readv` on this process itself.
-//! Only TLS pays for the copy: it runs at 9 GB/s on a processor that encrypts 5. Hits of plain connections go
-//! from the page cache to the socket without it.
+//! A hit consists of pages of a mapped file. If a page can no longer be read (the disk fails, or the file was
+//! truncated), the kernel returns an error when it copies the page, but TLS would fault on it, and SIGBUS
+//! would kill the process. So the kernel makes the copy that TLS encrypts, with `process_vm_readv` on this
+//! process itself. Only TLS pays for the copy, which runs at 9 GB/s on a processor that encrypts 5 GB/s. Hits
+//! of plain connections go from the page cache to the socket without it.
 #![allow(unsafe_code)] // process_vm_readv takes addresses
 
 use std::cell::RefCell;
@@ -15,29 +15,28 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The number of bytes copied at a time: four records of TLS.
+/// Bytes copied at a time: four TLS records.
 const COPY_BYTES: usize = 64 << 10;
 
-/// A head and some pieces of a body are copied together.
+/// Maximum slices copied at a time: a head and some pieces of a body.
 const SLICES_MAX: usize = 16;
 
 thread_local! {
     static COPY: RefCell<Vec<u8>> = RefCell::new(vec![0; COPY_BYTES]);
 }
 
-/// Writes to `S` copies of bytes that the kernel has made.
+/// Writes kernel-made copies of the bytes to `S`.
 #[derive(Debug)]
 pub struct SigbusGuard<S>(S);
 
 impl<S> SigbusGuard<S> {
-    /// Guards writes to `stream`.
+    /// Wraps `stream`.
     pub fn new(stream: S) -> Self {
         Self(stream)
     }
 }
 
-/// Copies the beginning of the bytes in `slices`; returns the number of bytes. Fails with `EFAULT` if they
-/// cannot be read.
+/// Copies a prefix of the bytes in `slices`; returns its length. Fails with `EFAULT` if they cannot be read.
 fn copy(slices: &[IoSlice<'_>], copy: &mut [u8]) -> io::Result<usize> {
     let slices = &slices[..slices.len().min(SLICES_MAX)];
     let to = libc::iovec {
@@ -59,11 +58,11 @@ fn copy(slices: &[IoSlice<'_>], copy: &mut [u8]) -> io::Result<usize> {
     usize::try_from(copied).map_err(|_| io::Error::last_os_error())
 }
 
-/// A copy of bytes that may be pages of a mapped file: what is checked in it stays as it is.
+/// Copies bytes that may be pages of a mapped file, so that they cannot change after they have been checked.
 ///
 /// # Errors
 ///
-/// A page cannot be read.
+/// Fails if a page cannot be read.
 pub fn copy_of(bytes: &[u8]) -> io::Result<Bytes> {
     let mut whole = vec![0; bytes.len()];
     let mut copied = 0;
@@ -78,7 +77,7 @@ pub fn copy_of(bytes: &[u8]) -> io::Result<Bytes> {
     Ok(whole.into())
 }
 
-/// In a sandbox that forbids the call, there is no guard.
+/// A sandbox may forbid the call; then there is no guard.
 fn is_forbidden(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM))
 }

@@ -1,4 +1,4 @@
-//! Checks the values of a configuration against each other and against the world.
+//! Validates the values of a configuration against each other and against the machine.
 
 mod advice;
 mod directory;
@@ -26,11 +26,11 @@ use super::{
     WriteRule,
 };
 
-/// Tracking a smaller block costs more than fetching it again.
+/// Tracking a smaller block would cost more than fetching it again.
 const BLOCK_BYTES_MIN: u64 = 64 << 10;
-/// With a larger block, a range read of a few bytes fetches far too much.
+/// With a larger block, a range read of a few bytes would fetch far too much.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
-/// Eviction runs ahead of need between two watermarks, and a smaller store leaves no room between them.
+/// Eviction runs ahead of need between two watermarks; a smaller store has no room between them.
 const CAPACITY_BLOCKS_MIN: u64 = 16;
 /// A stream writes one block while the next one arrives.
 const FILL_BLOCKS_MIN: u64 = 2;
@@ -39,7 +39,7 @@ const WEIGHT_PERCENT_MAX: u32 = 10_000;
 /// Shorter secrets can be guessed.
 const SECRET_BYTES_MIN: usize = 16;
 
-/// A configuration with the lines of its lists.
+/// A configuration draft, with the list entries that each rule came from.
 pub(super) struct Located<'a> {
     pub(super) draft: &'a ConfigDraft,
     pub(super) freshness_rules: &'a [(FreshnessRule, &'a Entry)],
@@ -49,7 +49,7 @@ pub(super) struct Located<'a> {
     pub(super) identities: &'a [(IdentityConfig, Provenance)],
 }
 
-/// Returns all problems and all warnings of the sections that `role` reads.
+/// Returns all problems and all warnings in the sections that `role` reads.
 pub(super) fn check(located: &Located<'_>, role: Role) -> (Vec<Problem>, Vec<Problem>) {
     let mut check = Check {
         located,
@@ -493,12 +493,12 @@ impl Check<'_> {
     }
 }
 
-/// The maximum share of an identity. Beside it, an identity of share 1 still gets every thousandth turn.
+/// Maximum share of an identity. Next to it, an identity with share 1 still gets every thousandth turn.
 const SHARE_MAX: u32 = 1000;
 
 const ACCESS_KEY_HINT: &str = "use printable characters other than space, slash, comma and =";
 
-/// Checks an access key, which stands between slashes and commas in every signature.
+/// Checks an access key, which every signature delimits by slashes and commas.
 fn check_access_key(key: &str) -> Result<(), &'static str> {
     let breaks = |c: char| !c.is_ascii_graphic() || ['/', ',', '=', '"'].contains(&c);
     if key.contains(breaks) {
@@ -508,7 +508,7 @@ fn check_access_key(key: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Whether a text can stand in headers, labels and paths of places.
+/// Returns true if a text may be used in headers, labels and topology paths.
 fn is_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || ['.', '-', '_'].contains(&c);
     (1..=63).contains(&text.len()) && text.chars().all(allowed)
@@ -536,12 +536,12 @@ fn is_dns_label(label: &str) -> bool {
         && !label.ends_with('-')
 }
 
-/// Where other nodes reach this one.
+/// Returns the address at which other nodes reach this one.
 fn address_for_others(cooperation: &CooperationConfig) -> SocketAddr {
     cooperation.advertise.unwrap_or(cooperation.listen)
 }
 
-/// Whether two listeners need the same port of the same interface. Port 0 is a new port each time.
+/// Returns true if two listeners need the same port of the same interface. Port 0 is always a free port.
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     let same_interface = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
     a.port() == b.port() && a.port() != 0 && same_interface

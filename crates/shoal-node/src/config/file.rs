@@ -1,4 +1,4 @@
-//! The configuration file: parses TOML into values with their lines, and refuses unknown keys.
+//! The configuration file: parses TOML into values with line numbers, and rejects unknown keys.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -58,14 +58,14 @@ const IDENTITY_KEYS: &[&str] = &[
     "lake_secret_key_file",
 ];
 
-/// The raw value of the setting at a position of the table, and its origin.
+/// The raw value of the setting at `position` in the table, and its origin.
 pub(super) struct Assignment {
     pub(super) position: usize,
     pub(super) given: RawValue,
     pub(super) provenance: Provenance,
 }
 
-/// One table of a list such as `[[write.rule]]` or `[[identity]]` as written.
+/// One table of a list such as `[[write.rule]]` or `[[identity]]`, as written.
 pub(super) struct Entry {
     /// The line of its header.
     pub(super) provenance: Provenance,
@@ -73,7 +73,7 @@ pub(super) struct Entry {
     written: BTreeMap<&'static str, (RawValue, Provenance)>,
 }
 
-/// A file that could be read as TOML.
+/// A parsed configuration file.
 #[derive(Default)]
 pub(super) struct File {
     pub(super) assignments: Vec<Assignment>,
@@ -82,14 +82,15 @@ pub(super) struct File {
     pub(super) tiers: Vec<Entry>,
     pub(super) places: Vec<Entry>,
     pub(super) identities: Vec<Entry>,
-    /// Values that could not be read.
+    /// Values that cannot be parsed.
     pub(super) problems: Vec<Problem>,
-    /// Unknown names; they cast no doubt on the values of known names.
+    /// Unknown names; the known ones are still valid.
     pub(super) strangers: Vec<Problem>,
 }
 
 impl Entry {
-    /// Reads the value of a key and its origin; `None` if it is absent or (noted in `problems`) misread.
+    /// Parses the value of a key and returns it with its origin; `None` if it is absent, or invalid (then
+    /// recorded in `problems`).
     pub(super) fn take<T: Value>(
         &self,
         key: &'static str,
@@ -106,12 +107,12 @@ impl Entry {
         }
     }
 
-    /// Whether the key is present.
+    /// Returns true if the key is present.
     pub(super) fn has(&self, key: &str) -> bool {
         self.written.contains_key(key)
     }
 
-    /// Where the value of the key is written; the line of the header if it is absent.
+    /// Returns where the value of the key is written, or the header line if the key is absent.
     pub(super) fn origin(&self, key: &str) -> &Provenance {
         self.written
             .get(key)
@@ -132,7 +133,7 @@ impl Entry {
     }
 }
 
-/// Reads the text of the file at `path`.
+/// Parses `text`, the content of the file at `path`.
 pub(super) fn read(path: &Path, text: &str) -> File {
     let mut reader = Reader {
         path: path.into(),
@@ -149,14 +150,14 @@ pub(super) fn read(path: &Path, text: &str) -> File {
             .problems
             .push(Problem::new(&provenance, what).hint(hint));
     }
-    // The apparent content of a broken file would only hide what broke it.
+    // The partial content of a malformed file would only cause misleading problems.
     if errors.is_empty() {
         reader.document(document.get_ref());
     }
     reader.file
 }
 
-/// The hint for a message of the TOML parser.
+/// Returns a hint for an error message of the TOML parser.
 fn toml_hint(message: &str) -> &'static str {
     if message.contains("duplicate") {
         "write each section and each key once, and move what stands below the second one to the first"
@@ -270,7 +271,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the tables of an array of tables, each with the keys that it may have.
+    /// Reads the tables of an array of tables and rejects keys that are not `known`.
     fn entries(
         &mut self,
         title: &'static str,
@@ -345,7 +346,7 @@ impl Reader<'_> {
     }
 }
 
-/// The key of a section under which a list of tables stands.
+/// Returns the key of a section that holds a list of tables.
 fn list_of(section: &str) -> Option<&'static str> {
     match section {
         "freshness" | "write" => Some("rule"),
@@ -354,7 +355,7 @@ fn list_of(section: &str) -> Option<&'static str> {
     }
 }
 
-/// Names the sections that have the key.
+/// Names the sections that have this key.
 fn sections_with(key: &str) -> Option<String> {
     let sections = SETTINGS.iter().filter(|setting| setting.key == key);
     let sections: Vec<_> = sections.map(|setting| format!("[{}]", setting.section)).collect();

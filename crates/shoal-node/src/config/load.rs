@@ -1,4 +1,4 @@
-//! Applies the layers of a configuration: flag over variable over file over default.
+//! Applies the layers of a configuration: flag over environment variable over file over default.
 
 mod tier;
 
@@ -17,35 +17,35 @@ use super::settings::{ConfigDraft, SECRETS, SETTINGS, Setting, position, removed
 use super::value::{RawValue, Value};
 use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, WriteRule};
 
-/// The environment variable that names the file when no flag does.
+/// The environment variable with the path of the configuration file, used if no flag gives one.
 pub const FILE_VARIABLE: &str = "SHOAL_CONFIG";
 
-/// The places where a configuration is written.
+/// The sources of a configuration.
 #[derive(Default)]
 pub struct Sources {
-    /// The role whose settings are checked.
+    /// The role whose settings are validated.
     pub role: Role,
     /// `--config`; without it the file that [`FILE_VARIABLE`] names, if any.
     pub file: Option<PathBuf>,
-    /// True if an empty file is an error. A node has its settings by then, and the file is being written.
+    /// True if an empty file is an error. During a reload, an empty file is one that is still being written.
     pub refuses_empty: bool,
     /// Environment variables; those that do not begin with `SHOAL_` are ignored.
     pub variables: Vec<(String, String)>,
-    /// Flags given on the command line, without their dashes, and their values.
+    /// Command-line flags without dashes, and their values.
     pub flags: Vec<(String, String)>,
 }
 
-/// A configuration that a node can run with.
+/// A valid configuration.
 #[derive(Debug)]
 pub struct Loaded {
     /// The configuration in force.
     pub config: Config,
-    /// Facts that the operator should know before it is used.
+    /// Warnings for the operator.
     pub warnings: Vec<Problem>,
 }
 
 impl Sources {
-    /// Creates sources with the variables of this process and nothing else.
+    /// Creates sources with the environment variables of this process and nothing else.
     pub fn of_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             (
@@ -72,7 +72,7 @@ impl Sources {
 
 impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Variables hold secrets, those of the node and those of other programs.
+        // Variables may hold secrets of the node or of other programs.
         f.debug_struct("Sources")
             .field("file", &self.file)
             .finish_non_exhaustive()
@@ -80,7 +80,7 @@ impl fmt::Debug for Sources {
 }
 
 impl Config {
-    /// Reads, layers and checks a configuration.
+    /// Loads, layers and validates a configuration.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl Loader {
             .filter_map(|entry| self.identity(entry))
             .collect::<Vec<_>>();
         self.read_secret_files();
-        // The checks would take a value that could not be read for the default.
+        // A value that cannot be parsed would be validated as if it were the default.
         if self.problems.is_empty() {
             let located = check::Located {
                 draft: &self.draft,
@@ -176,7 +176,7 @@ impl Loader {
             self.warnings.extend(warnings);
         }
         self.problems.append(&mut self.strangers);
-        // The endpoint identifies the lake in digests of objects, so one lake needs one spelling.
+        // The endpoint identifies the lake in digests of objects, so it is normalized.
         let lake = &mut self.draft.config.lake.endpoint;
         for url in self.draft.config.lookup.nodes.iter_mut().chain([lake]) {
             url.truncate(url.trim_end_matches('/').len());
@@ -291,9 +291,9 @@ impl Loader {
         layer
     }
 
-    /// A misspelled variable is refused like a misspelled key. A variable that resembles no known one only
-    /// causes a warning: for a service called `shoal`, Kubernetes sets `SHOAL_SERVICE_HOST` and others in
-    /// every container.
+    /// Rejects a misspelled variable like a misspelled key. A variable that resembles no known one causes
+    /// only a warning, because Kubernetes sets `SHOAL_SERVICE_HOST` and others in every container if there is
+    /// a service called `shoal`.
     fn unknown_variable(&mut self, name: &str, provenance: &Provenance, role: Role) {
         if let Some((section, key, hint)) = removed_variable(name) {
             let what = format!("[{section}] {key} was removed");
@@ -334,7 +334,7 @@ impl Loader {
         })
     }
 
-    /// The value of a key that may be absent.
+    /// Returns the value of an optional key.
     fn optional<T: Value>(&mut self, entry: &Entry, key: &'static str) -> Option<T> {
         entry.take(key, &mut self.problems).map(|(value, _)| value)
     }
@@ -368,7 +368,7 @@ impl Loader {
         Some((identity, provenance))
     }
 
-    /// Reads a secret that may be written inline or in a file, but not in both.
+    /// Reads a secret that may be given inline or as a file, but not both.
     fn secret(&mut self, entry: &Entry, key: &'static str, file_key: &'static str) -> Option<Secret> {
         let secret = entry.take::<Secret>(key, &mut self.problems);
         let file = entry.take::<PathBuf>(file_key, &mut self.problems);
@@ -393,7 +393,7 @@ impl Loader {
         }
     }
 
-    /// Reads the content of a file without the line end that editors append.
+    /// Reads a secret from a file, without the trailing newline that editors add.
     fn read_secret(&mut self, key: &str, path: &Path, provenance: &Provenance) -> Option<Secret> {
         let refuse = |why: String| {
             Problem::new(provenance, format!("{key} {} {why}", path.display()))
@@ -447,7 +447,7 @@ fn flag((name, value): &(String, String)) -> Assignment {
     }
 }
 
-/// Each entry with its content; entries that cannot be read are left out.
+/// Returns each entry with its parsed content; invalid entries are omitted.
 fn located<T>(entries: &[Entry], mut read: impl FnMut(&Entry) -> Option<T>) -> Vec<(T, &Entry)> {
     entries
         .iter()
@@ -472,7 +472,7 @@ fn both_secrets(title: &str, key: &str, provenance: &Provenance) -> Problem {
     Problem::new(provenance, format!("{title} has both {key} and {key}_file")).hint("keep one of the two")
 }
 
-/// The known variable that `name` probably misspells.
+/// Returns the known variable that `name` probably misspells.
 fn nearest_variable(name: &str) -> Option<String> {
     let known = SETTINGS
         .iter()

@@ -1,8 +1,8 @@
-//! The settings of an operator: the table of settings, the loader and the checks.
+//! Configuration: the table of settings, the loader and the validation.
 //!
 //! The struct of a section lives in the module that reads it, and [`Config`] collects these structs. Three
-//! live here, because their readers stand above this module: [`Lookup`] (the crate of the name server),
-//! [`Log`] (the binary) and [`IdentityConfig`] (the reload).
+//! live here, because their readers are in a higher layer: [`Lookup`] (the crate of the name server), [`Log`]
+//! (the binary) and [`IdentityConfig`] (the reload).
 
 mod check;
 mod file;
@@ -50,7 +50,7 @@ pub use crate::tier::{
 };
 pub use crate::write::{Fallback, WriteConfig, WriteMode, WriteRule};
 
-/// All settings of one node, and of the name server that leads clients to nodes.
+/// All settings of a node, and of the name server that directs clients to nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     /// `[node]`
@@ -85,36 +85,36 @@ pub struct Config {
     pub identities: Vec<IdentityConfig>,
 }
 
-/// The name server that answers with the nearest nodes; a node does not read this section.
+/// The name server, which returns the nearest nodes; a node does not read this section.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lookup {
-    /// Addresses and ports, each for UDP and TCP.
+    /// Addresses to listen on, each for UDP and TCP.
     pub listen: Vec<SocketAddr>,
     /// Address of the admin pages; `None` disables them.
     pub admin: Option<SocketAddr>,
-    /// Names under which operators reach them, besides addresses and private names.
+    /// Names under which operators reach the admin pages, besides addresses and private names.
     pub admin_hosts: Vec<String>,
     /// The name that clients ask for; each node has a name below it.
     pub name: Option<String>,
-    /// How long an answer may be reused, in whole seconds.
+    /// TTL of an answer, in whole seconds.
     pub ttl: Duration,
-    /// Admin URLs of the nodes that the name server asks which nodes are alive.
+    /// Admin URLs of nodes that are polled for the living members.
     pub nodes: Vec<String>,
-    /// A file with a token that these nodes know.
+    /// A file with a token that these nodes accept.
     pub nodes_token_file: Option<PathBuf>,
-    /// The certificates that sign those of their admin ports.
+    /// CA certificates for their admin ports.
     pub nodes_ca_file: Option<PathBuf>,
-    /// The certificate that the name server shows them.
+    /// Client certificate for their admin ports.
     pub nodes_client_cert: Option<PathBuf>,
     /// The key of that certificate.
     pub nodes_client_key: Option<PathBuf>,
     /// The maximum number of addresses in one answer; all belong to equally near nodes.
     pub answers: usize,
-    /// Whether other names below it lead to the nearest nodes, too: buckets, in virtual-host style.
+    /// True if other names below `name` also resolve to the nearest nodes: buckets, in virtual-host style.
     pub buckets: bool,
-    /// Answers a second over UDP to the clients of one network.
+    /// Maximum answers a second over UDP to the clients of one network.
     pub udp_rate: u32,
-    /// Resolvers that the server trusts when they name the client for which they ask.
+    /// Resolvers whose client-subnet option is trusted.
     pub trusted_resolvers: Vec<IpNet>,
     /// Place of clients whose network has no `[[lookup.place]]`.
     pub topology: Option<String>,
@@ -122,12 +122,12 @@ pub struct Lookup {
     pub places: Vec<LookupPlace>,
 }
 
-/// `[[lookup.place]]`: where the clients of a network are.
+/// `[[lookup.place]]`: the topology of the clients of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LookupPlace {
-    /// Their addresses; the longest prefix that fits wins.
+    /// Their addresses; the longest matching prefix wins.
     pub network: IpNet,
-    /// Their place, outermost first.
+    /// Their topology, outermost first.
     pub topology: String,
 }
 
@@ -138,7 +138,7 @@ pub struct Log {
     pub filter: String,
     /// `text` or `json`.
     pub format: String,
-    /// Whether each request writes a line.
+    /// True if every request is logged.
     pub access: bool,
 }
 
@@ -151,9 +151,9 @@ pub struct IdentityConfig {
     pub secret_key: Secret,
     /// The weight of the identity when clients compete for scarce resources.
     pub share: u32,
-    /// Its own account at the lake.
+    /// Its own account at the lake, if any.
     pub lake_access_key: Option<String>,
-    /// The secret half of it.
+    /// Secret key of that account.
     pub lake_secret_key: Option<Secret>,
 }
 

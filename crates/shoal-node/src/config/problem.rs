@@ -1,4 +1,4 @@
-//! Problems of a configuration: what is wrong, where it stands, and how to fix it.
+//! Problems of a configuration: what is wrong, where, and how to fix it.
 
 use std::fmt;
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 /// Where a value was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Provenance {
-    /// Nowhere: it is the default.
+    /// Not written: the default.
     #[default]
     Default,
     /// A line of the configuration file, counted from 1.
     File {
-        /// The file as it was named on the command line.
+        /// The file as named on the command line.
         path: Arc<Path>,
         /// Counted from 1.
         line: usize,
@@ -33,12 +33,12 @@ impl fmt::Display for Provenance {
     }
 }
 
-/// An error, or (as a warning) a fact that the operator should know.
+/// An error or a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where the offending value was written.
+    /// Where the invalid value was written.
     pub provenance: Provenance,
-    /// The fault and its key.
+    /// The key, and what is wrong with it.
     pub what: String,
     /// How to fix it.
     pub hint: Option<String>,
@@ -69,11 +69,11 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All problems of a configuration at once.
+/// All problems of a configuration.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", one_a_line(.problems))]
 pub struct ConfigError {
-    /// At least one; those of the file are in the order of its lines.
+    /// At least one; those of the file are in line order.
     pub problems: Vec<Problem>,
 }
 

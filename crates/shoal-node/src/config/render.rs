@@ -1,4 +1,4 @@
-//! The configuration in force, for `--check`: a file that can be read again, but with secrets hidden.
+//! The configuration in force, for `--check`: a file that can be loaded again, but with secrets hidden.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ use super::{
 type Pairs = Vec<(&'static str, Option<Toml>)>;
 
 impl Config {
-    /// The file that would set every value that `role` reads to its present value, secrets hidden.
+    /// Returns a file that sets every value that `role` reads to its current value, with secrets hidden.
     pub fn to_toml(&self, role: Role) -> String {
         let draft = ConfigDraft::over(self.clone());
         let mut text = String::new();
@@ -40,7 +40,7 @@ impl Config {
         text
     }
 
-    /// The same as JSON.
+    /// Returns the same as JSON.
     pub fn to_json(&self, role: Role) -> Json {
         let draft = ConfigDraft::over(self.clone());
         let mut document = Map::new();
@@ -60,7 +60,7 @@ impl Config {
         Json::Object(document)
     }
 
-    /// The sections that are lists of tables.
+    /// Returns the sections that are lists of tables.
     fn lists(&self) -> impl Iterator<Item = (&'static str, Vec<Pairs>)> {
         LISTS.into_iter().zip([
             self.tiers.iter().map(tier_pairs).collect(),
@@ -68,7 +68,7 @@ impl Config {
         ])
     }
 
-    /// The lists of tables below a section.
+    /// Returns the list of tables within a section.
     fn lists_of(&self, section: &str) -> Option<(&'static str, Vec<Pairs>)> {
         match section {
             "freshness" => Some((
@@ -82,7 +82,7 @@ impl Config {
     }
 }
 
-/// The sections that `role` reads and that are not lists themselves.
+/// Returns the sections that `role` reads and that are not lists themselves.
 fn read_by(role: Role) -> impl Iterator<Item = &'static str> {
     SECTIONS
         .into_iter()
@@ -187,7 +187,7 @@ fn to_json(pairs: Pairs) -> Json {
         .collect()
 }
 
-/// Names of the node settings in which two configurations differ.
+/// Returns the names of the node settings in which two configurations differ.
 pub(crate) fn differences(one: &Config, other: &Config) -> Vec<String> {
     let drafts = [one, other].map(|config| ConfigDraft::over(config.clone()));
     let mut names = Vec::new();
@@ -198,7 +198,7 @@ pub(crate) fn differences(one: &Config, other: &Config) -> Vec<String> {
         });
         names.extend(differing.map(|setting| format!("[{section}] {}", setting.key)));
     }
-    // All secrets are shown alike, so their values are compared here.
+    // All secrets are rendered alike, so their values are compared here.
     let secrets = [
         ("[lake] secret_key", &one.lake.secret_key, &other.lake.secret_key),
         (

@@ -1,4 +1,4 @@
-//! The table of settings: where each is written, what it means, and which field it fills.
+//! The table of settings: the name, the description and the field of each.
 //!
 //! The file, the variables, the flags, `--help` and `--check` are all derived from this table, so a setting
 //! exists in all of them or in none.
@@ -11,17 +11,17 @@ use toml::Value as Toml;
 use super::value::{RawValue, Value, ValueError};
 use super::{Config, Provenance};
 
-/// A configuration while its layers are applied.
+/// A configuration while its layers are being applied.
 #[derive(Debug, Default)]
 pub(super) struct ConfigDraft {
     pub(super) config: Config,
-    /// The file that is read into `config.lake.secret_key` once all layers are applied.
+    /// The file to load into `config.lake.secret_key` once all layers are applied.
     pub(super) lake_secret_key_file: Option<PathBuf>,
-    /// Likewise for `config.cooperation.secret_key`.
+    /// The same for `config.cooperation.secret_key`.
     pub(super) cooperation_secret_key_file: Option<PathBuf>,
-    /// Likewise for `config.cooperation.previous_secret_key`.
+    /// The same for `config.cooperation.previous_secret_key`.
     pub(super) cooperation_previous_secret_key_file: Option<PathBuf>,
-    /// Likewise for `config.directory.password`.
+    /// The same for `config.directory.password`.
     pub(super) directory_password_file: Option<PathBuf>,
     /// The origin of each value, in the order of [`SETTINGS`].
     pub(super) provenances: Vec<Provenance>,
@@ -40,18 +40,18 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The environment variable of this setting.
+    /// Returns the environment variable of this setting.
     pub fn variable(&self) -> String {
         variable_of(self.section, self.key)
     }
 
-    /// Whether its value is a secret.
+    /// Returns true if the value is a secret.
     pub(super) fn is_secret(&self) -> bool {
         SECRETS.contains(&(self.section, self.key))
     }
 
-    /// The long flag of this setting, without dashes. A secret has none, because other users of a machine can
-    /// read command lines.
+    /// Returns the long flag of this setting, without dashes. A secret has no flag, because other users of
+    /// the machine can read command lines.
     pub fn flag(&self) -> Option<String> {
         (!self.is_secret()).then(|| format!("{}-{}", self.section, self.key).replace('_', "-"))
     }
@@ -201,7 +201,7 @@ pub(super) const SECTIONS: [&str; 15] = [
 /// The sections that are lists of tables.
 pub(super) const LISTS: [&str; 2] = ["tier", "identity"];
 
-/// Settings of earlier builds by section and key, and what to write instead.
+/// Settings of earlier builds, and what to write instead.
 const REMOVED: [(&str, &str, &str); 2] = [
     (
         "write",
@@ -215,8 +215,7 @@ const REMOVED: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// The settings that are secrets, each by section and key. Each can be written in a separate file, which
-/// `<key>_file` names.
+/// Secret settings, by section and key. Each can be kept in a separate file, named by `<key>_file`.
 pub(super) const SECRETS: [(&str, &str); 4] = [
     ("lake", "secret_key"),
     ("cooperation", "secret_key"),
@@ -224,12 +223,12 @@ pub(super) const SECRETS: [(&str, &str); 4] = [
     ("directory", "password"),
 ];
 
-/// The settings of one section.
+/// Returns the settings of one section.
 pub(super) fn of_section(section: &str) -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().filter(move |setting| setting.section == section)
 }
 
-/// The settings to write instead of those of earlier builds.
+/// Returns what to write instead of a setting of an earlier build.
 pub(super) fn instead_of(section: &str, key: &str) -> Option<&'static str> {
     let removed = REMOVED
         .iter()
@@ -241,14 +240,14 @@ fn variable_of(section: &str, key: &str) -> String {
     format!("SHOAL_{section}_{key}").to_uppercase()
 }
 
-/// The setting of earlier builds that a variable gave: section, key, and what to write instead.
+/// Returns the setting of an earlier build that a variable names: section, key, and what to write instead.
 pub(super) fn removed_variable(variable: &str) -> Option<(&'static str, &'static str, &'static str)> {
     REMOVED
         .into_iter()
         .find(|(section, key, _)| variable_of(section, key) == variable)
 }
 
-/// The position in [`SETTINGS`] and thereby in [`ConfigDraft::provenances`].
+/// Returns the index of a setting in [`SETTINGS`] and in [`ConfigDraft::provenances`].
 pub(super) fn position(section: &str, key: &str) -> Option<usize> {
     SETTINGS
         .iter()
@@ -268,7 +267,7 @@ impl ConfigDraft {
         }
     }
 
-    /// One of [`SECRETS`], and the file that it is read from.
+    /// Returns one of [`SECRETS`], and the file that it is loaded from.
     pub(super) fn secret(&mut self, section: &str, key: &str) -> (&mut Option<Secret>, &mut Option<PathBuf>) {
         match (section, key) {
             ("lake", _) => (&mut self.config.lake.secret_key, &mut self.lake_secret_key_file),
@@ -288,7 +287,7 @@ impl ConfigDraft {
         }
     }
 
-    /// The origin of a setting's value.
+    /// Returns the origin of a setting's value.
     pub(super) fn provenance(&self, section: &str, key: &str) -> &Provenance {
         let position = position(section, key).expect("the caller names a setting of the table");
         &self.provenances[position]

@@ -1,4 +1,4 @@
-//! The settings that must be alike on every node, as nodes compare them.
+//! Digests of the settings that must be the same on every node.
 
 use shoal_base::secret::Secret;
 
@@ -10,14 +10,14 @@ use super::{
 use crate::membership::{SettingDigest, SettingsDigests, SharedSetting};
 
 impl Config {
-    /// The digests that this node tells the others, under each secret of its cluster.
+    /// Returns the digests that this node broadcasts, under each secret of its cluster.
     pub(crate) fn digests(&self) -> SettingsDigests {
         SettingsDigests::new(self.cooperation.secrets(), |part, digest, has_secret| {
             self.digest(part, digest, has_secret);
         })
     }
 
-    /// Adds the settings that are compared. Lists whose order means nothing are sorted.
+    /// Adds the settings of one part. Lists whose order is irrelevant are sorted.
     pub(crate) fn digest(&self, part: SharedSetting, digest: &mut SettingDigest, has_secret: bool) {
         match part {
             SharedSetting::BlockSize => digest.add(&self.store.block_bytes.to_string()),
@@ -51,7 +51,8 @@ impl Config {
                 for identity in identities {
                     digest.add(&identity.access_key);
                     digest.add(identity.lake_access_key.as_deref().unwrap_or_default());
-                    // Without a secret of the cluster, guesses could be tried against a digest.
+                    // Without a cluster secret the digest has no key, and the secrets could be guessed from
+                    // it.
                     if has_secret {
                         digest.add(identity.secret_key.expose());
                         digest.add(identity.lake_secret_key.as_ref().map_or("", Secret::expose));
@@ -77,7 +78,7 @@ impl Config {
     }
 }
 
-/// Adds where a tier is. How a node proves its identity there is its own.
+/// Adds the location of a tier. The credentials may differ between nodes.
 fn digest_tier(tier: &TierConfig, digest: &mut SettingDigest) {
     digest.add(&tier.name);
     match &tier.store {
@@ -90,7 +91,7 @@ fn digest_tier(tier: &TierConfig, digest: &mut SettingDigest) {
     match &tier.registry {
         RegistryConfig::Embedded(path) => digest.add(&path.to_string_lossy()),
         RegistryConfig::Etcd(etcd) => {
-            // A node may begin with the member that is nearest to it.
+            // Each node may list its nearest member first.
             let mut members: Vec<&str> = etcd.endpoints.split(',').collect();
             members.sort_unstable();
             digest.add(&members.join(","));

@@ -22,7 +22,7 @@ const TIME_UNITS_MS: [(&str, u64); 5] = [
     ("ms", 1),
 ];
 
-/// Rates in bytes a second. Those of networks are decimal, and count bits.
+/// Rates in bytes a second. Network units are decimal and count bits.
 const RATE_UNITS: [(&str, u64); 12] = [
     ("TB", 1_000_000_000_000),
     ("Tbit", 125_000_000_000),
@@ -55,19 +55,19 @@ pub(super) fn parse_rate(text: &str) -> Option<u64> {
     parse(text.trim_end(), &RATE_UNITS)
 }
 
-/// The shortest exact text of a rate, in bits a second where they are whole.
+/// Returns the shortest exact text of a rate, in bits a second if possible.
 pub(super) fn format_rate(bytes_per_second: u64) -> String {
     let is_wanted = |unit: &&(&str, u64)| unit.0.ends_with("bit") || unit.0 == "B";
     format(bytes_per_second, RATE_UNITS.iter().filter(is_wanted))
 }
 
-/// The shortest exact text of a size, always in binary units.
+/// Returns the shortest exact text of a size, always in binary units.
 pub(super) fn format_size(bytes: u64) -> String {
     let binary = |unit: &&(&str, u64)| unit.1.is_power_of_two();
     format(bytes, SIZE_UNITS.iter().filter(binary))
 }
 
-/// The shortest exact text of a time, which has whole milliseconds.
+/// Returns the shortest exact text of a time in whole milliseconds.
 pub(super) fn format_time(time: Duration) -> String {
     format(time.as_millis() as u64, TIME_UNITS_MS.iter())
 }

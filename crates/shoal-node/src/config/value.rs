@@ -1,4 +1,4 @@
-//! How the text of a setting becomes a typed value, and how a value is written back.
+//! Parses the text of a setting into a typed value, and formats it again.
 
 mod bandwidth;
 
@@ -18,17 +18,17 @@ use toml::Value as Toml;
 use super::units::{format_size, format_time, parse_size, parse_time};
 use super::{Anonymous, CooperationMode, Fallback, FreshnessMode, SplitRule, WriteMode};
 
-/// The raw value of a setting, before it has a type.
+/// An untyped value of a setting.
 #[derive(Clone, Debug)]
 pub(super) enum RawValue {
-    /// A value of the file, which has TOML's types.
+    /// A TOML value from the file.
     File(Toml),
-    /// The text of a variable or a flag, which has no type.
+    /// Text from a variable or a flag.
     Bare(String),
 }
 
 impl RawValue {
-    /// The raw value, if it is text.
+    /// Returns the raw value if it is text.
     fn text(&self) -> Option<&str> {
         match self {
             Self::File(value) => value.as_str(),
@@ -37,7 +37,7 @@ impl RawValue {
     }
 }
 
-/// Why a text is not a value of the type: a sentence about it, and what to write instead.
+/// Why a value is invalid: a sentence about it, and what to write instead.
 #[derive(Debug)]
 pub(super) struct ValueError {
     pub(super) what: String,
@@ -46,7 +46,7 @@ pub(super) struct ValueError {
 
 /// A type that a setting can have.
 pub(super) trait Value: Sized {
-    /// An example and what to say about it: `write ...`.
+    /// The hint for an invalid value, with an example: `write ...`.
     const WRITE: &'static str;
 
     /// Parses a text; `None` if it is not a value of this type.
@@ -57,10 +57,10 @@ pub(super) trait Value: Sized {
         Self::from_text(value.as_str()?)
     }
 
-    /// The value as the file would have it; `None` if it is not set.
+    /// Returns the value as TOML; `None` if it is not set.
     fn to_toml(&self) -> Option<Toml>;
 
-    /// The raw value, quoted for a message.
+    /// Returns the raw value, quoted for a message.
     fn quote(given: &RawValue) -> String {
         match given {
             RawValue::Bare(text) if text.is_empty() => "nothing".into(),
@@ -70,12 +70,12 @@ pub(super) trait Value: Sized {
         }
     }
 
-    /// Advice on how to write the value.
+    /// Returns advice on how to write the value.
     fn hint(_given: &RawValue) -> String {
         Self::WRITE.into()
     }
 
-    /// Reads a raw value.
+    /// Parses a raw value.
     fn read(given: &RawValue) -> Result<Self, ValueError> {
         let value = match given {
             RawValue::Bare(text) => Self::from_text(text),
@@ -356,7 +356,7 @@ impl Value for Fallback {
     }
 }
 
-/// The word for a lifetime in settings.
+/// Returns the name of a lifetime in settings.
 pub(super) const fn lifetime_word(lifetime: Lifetime) -> &'static str {
     match lifetime {
         Lifetime::Normal => "normal",
@@ -441,8 +441,7 @@ impl Value for SplitRule {
     }
 }
 
-/// A list: an array in the file, values between commas in a variable or a flag. A single value needs no
-/// brackets.
+/// A list: an array in the file, comma-separated in a variable or a flag. A single value needs no brackets.
 impl<T: Value> Value for Vec<T> {
     const WRITE: &'static str = T::WRITE;
 
@@ -462,7 +461,7 @@ impl<T: Value> Value for Vec<T> {
         Some(Toml::Array(self.iter().filter_map(Value::to_toml).collect()))
     }
 
-    /// The whole list, since the wrong value is one of its values.
+    /// Quotes the whole list, because any of its values may be the invalid one.
     fn quote(given: &RawValue) -> String {
         match given {
             RawValue::File(value @ Toml::Array(_)) => value.to_string(),

@@ -1,4 +1,4 @@
-//! Tests of where nodes are asked: the layers, homes, and newcomers.
+//! Tests of routing: layers, homes and newcomers.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -58,7 +58,7 @@ fn layer_here(node: &Cooperation, number: u32) -> Layer {
     node.hierarchy().layer_here(block(number).place())
 }
 
-/// A time at which every node of these tests has been there for long.
+/// A time at which no node of these tests is a newcomer.
 fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + NEWCOMER * 2
 }

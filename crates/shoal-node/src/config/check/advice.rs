@@ -1,4 +1,4 @@
-//! Warnings about settings that a node can run with although few operators mean them, each with advice.
+//! Warnings about settings that are valid but rarely intended, each with advice.
 
 use super::Check;
 use crate::config::problem::{Problem, Provenance};
@@ -123,7 +123,7 @@ impl Check<'_> {
     }
 }
 
-/// Whether a seed (`host:port`) names this machine.
+/// Returns true if a seed (`host:port`) names this machine.
 fn is_on_loopback(seed: &str) -> bool {
     let address = seed.parse::<std::net::SocketAddr>();
     address.map_or_else(

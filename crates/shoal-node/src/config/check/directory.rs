@@ -8,9 +8,9 @@ use super::{Check, address_for_others};
 use crate::config::problem::Problem;
 use crate::config::{CooperationMode, DirectoryConfig, FreshnessMode};
 
-/// A shorter time is over before Redis on another machine can answer.
+/// Redis on another machine cannot answer faster.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
-/// Readers would rather go to the lake.
+/// Beyond it, asking the lake is faster.
 const TIMEOUT_MAX: Duration = Duration::from_secs(1);
 
 impl Check<'_> {
@@ -60,7 +60,7 @@ impl Check<'_> {
         }
     }
 
-    /// Only a directory tells nodes of each other's changes.
+    /// Without a directory, nodes cannot learn of each other's changes.
     fn coherent_without_directory(&mut self) {
         let (what, hint) = (
             "freshness \"coherent\" needs a directory",
@@ -78,7 +78,7 @@ impl Check<'_> {
         }
     }
 
-    /// The nodes of other processes would have directories of their own.
+    /// Nodes in other processes would each have a directory of their own.
     fn one_process_directory(&mut self) {
         let cooperation = &self.config.cooperation;
         let address = address_for_others(cooperation);

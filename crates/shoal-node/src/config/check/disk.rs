@@ -1,4 +1,4 @@
-//! Warnings about the file systems below the folders of a node: one in memory, one that is too small.
+//! Warnings about the file systems of a node's folders: one in memory, or one that is too small.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ impl Check<'_> {
     pub(super) fn advise_on_disks(&mut self) {
         let draft = self.located.draft;
         let store = &self.config.store;
-        // The default folder may lie on a disk that is mounted before the node starts.
+        // The default folder may be on a disk that is mounted before the node starts.
         let is_named = *draft.provenance("store", "path") != Provenance::Default;
         if is_named || store.path.exists() {
             let folder = made(&store.path);
@@ -36,7 +36,7 @@ impl Check<'_> {
             let TierStoreConfig::Folder(folder) = &tier.store else {
                 continue;
             };
-            // A tier that is in memory is refused when it is opened.
+            // A tier in memory is rejected when it is opened.
             if let Some(what) = beyond(made(folder), tier.capacity_bytes) {
                 let what = format!("capacity of [[tier]] {} {what}", tier.name);
                 let hint = "write less than the file system holds: when it is full, writes are answered 503";
@@ -46,17 +46,17 @@ impl Check<'_> {
     }
 }
 
-/// The folder, or the one that it will be made in.
+/// Returns the folder, or its nearest existing ancestor.
 fn made(folder: &Path) -> &Path {
     let mut ancestors = folder.ancestors();
     ancestors.find(|ancestor| ancestor.exists()).unwrap_or(folder)
 }
 
-/// Says that a capacity is more than the file system of a folder has in all.
+/// Returns a message if a capacity exceeds the size of the folder's file system.
 fn beyond(folder: &Path, capacity_bytes: u64) -> Option<String> {
     let disk = statvfs(folder).ok()?;
     let in_all = disk.f_blocks.saturating_mul(disk.f_frsize);
-    // Some file systems do not say it.
+    // Some file systems report a size of zero.
     let is_beyond = in_all > 0 && capacity_bytes > in_all;
     is_beyond.then(|| {
         format!(

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::{Check, PLACE_HINT, Problem, check_endpoint, is_domain, is_place, overlap};
 
-/// The name of a node, which is at least one label, must fit in front of this name within the 253 characters
-/// of a domain name.
+/// A node's name, of at least one label, is prepended to this name; together they must fit in the 253
+/// characters of a domain name.
 const NAME_LENGTH_MAX: usize = 189;
-/// A datagram that reaches every client has no room for more addresses.
+/// A datagram small enough for every client has no room for more addresses.
 const ANSWERS_MAX: usize = 32;
 /// The set of living nodes changes, so resolvers should not cache an answer for longer.
 const TTL_MAX: Duration = Duration::from_hours(24);

@@ -7,7 +7,7 @@ use shoal_policy::eviction::layered::LAYERS_MAX;
 use super::Check;
 use crate::config::{CooperationConfig, CooperationMode, SplitRule};
 
-/// A split computed over less time would follow chance.
+/// A shorter period would have too few samples.
 const PERIOD_MIN: Duration = Duration::from_secs(1);
 
 impl Check<'_> {

@@ -53,7 +53,8 @@ impl Check<'_> {
         }
     }
 
-    /// A folder is open in one process only. Nodes on one machine may share it as they may be one process.
+    /// Only one process can open a folder. Nodes on one machine are allowed to share it, because they may run
+    /// in one process.
     fn one_process(&mut self, entry: &Entry, key: &str) {
         let cooperation = &self.config.cooperation;
         let address = address_for_others(cooperation);
@@ -109,7 +110,7 @@ impl Check<'_> {
         }
     }
 
-    /// The tier may be at the lake, in a bucket of its own.
+    /// The tier may be in the lake, in a bucket of its own.
     fn rules_of_clients(&mut self, store: &S3StoreConfig, tier: &TierConfig) {
         for (rule, entry) in self.located.write_rules {
             let uri = rule.prefix.parse::<S3Uri>();
@@ -131,7 +132,7 @@ impl Check<'_> {
             self.refuse_entry(entry, "registry", "registry is neither a URL nor a folder", &hint);
             return;
         }
-        // The registry of a folder without one of its own shares the fate of the folder.
+        // A folder tier without a setting for its registry keeps the registry in the same folder.
         if entry.has("registry") {
             self.one_process(entry, "registry");
         }
@@ -174,7 +175,7 @@ impl Check<'_> {
         }
     }
 
-    /// The cache removes what it does not know, and counts what lies in its folder.
+    /// The cache deletes unknown files in its folder, and counts all files there.
     fn folders(&mut self, tier: &TierConfig, entry: &Entry) {
         let store = &self.config.store.path;
         let folders = folders_of(tier);
@@ -220,7 +221,7 @@ impl Check<'_> {
     }
 }
 
-/// The folders of a tier, without those that lie in one of them.
+/// Returns the folders of a tier, without those nested in another.
 fn folders_of(tier: &TierConfig) -> Vec<Folder> {
     let store = match &tier.store {
         TierStoreConfig::Folder(path) => Some(("folder", path)),
@@ -240,12 +241,12 @@ fn folders_of(tier: &TierConfig) -> Vec<Folder> {
         .collect()
 }
 
-/// Whether one folder lies in the other, or both are the same.
+/// Returns true if one folder contains the other, or both are the same.
 fn nested(one: &Path, other: &Path) -> bool {
     one.starts_with(other) || other.starts_with(one)
 }
 
-/// The absolute path without symbolic links, as far as it exists.
+/// Returns the absolute path with symbolic links resolved, as far as it exists.
 fn resolved(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.into());
     for ancestor in absolute.ancestors() {
@@ -256,7 +257,7 @@ fn resolved(path: &Path) -> PathBuf {
     absolute
 }
 
-/// Whether two URLs name one server, however they are written.
+/// Returns true if two URLs name the same server.
 fn is_same_server(one: &str, other: &str) -> bool {
     let server = |url: &str| {
         let uri: Uri = url.parse().ok()?;

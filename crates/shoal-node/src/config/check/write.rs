@@ -7,11 +7,11 @@ use shoal_base::spelling::suggestion;
 use super::{Check, Entry, Problem};
 use crate::config::{TierConfig, WriteMode, WriteRule};
 
-/// With a lower age, the node would ask the lake about everything at once.
+/// With a lower age, the node would flush everything at once.
 const AGE_MIN: Duration = Duration::from_secs(1);
-/// No object waits longer in a tier on purpose.
+/// No object is meant to stay longer in a tier.
 const AGE_MAX: Duration = Duration::from_hours(7 * 24);
-/// A permission that the lake has withdrawn lasts for as long.
+/// A permission withdrawn by the lake stays in effect for up to this time.
 const PERMISSION_MAX: Duration = Duration::from_mins(10);
 
 impl Check<'_> {
@@ -97,13 +97,13 @@ impl Check<'_> {
         }
     }
 
-    /// Every tier, those that a caller has put below the file first.
+    /// Returns every tier, those set by the caller before those of the file.
     pub(super) fn all_tiers(&self) -> Vec<TierConfig> {
         let of_file = self.located.tiers.iter().map(|(tier, _)| tier);
         self.config.tiers.iter().chain(of_file).cloned().collect()
     }
 
-    /// Refuses what a table of a list says, with the line of one of its keys.
+    /// Rejects an entry of a list, at the line of one of its keys.
     pub(super) fn refuse_entry(&mut self, entry: &Entry, key: &str, what: &str, hint: &str) {
         let what = format!("{} {what}", entry.title);
         self.problems

@@ -117,7 +117,7 @@ impl Loader {
         let registry = match written {
             Some(text) if text.contains("://") => return Some(RegistryConfig::Etcd(self.etcd(entry, &text))),
             Some(folder) => RegistryConfig::Embedded(folder.into()),
-            // A value that cannot be read has been refused.
+            // An invalid value has already been reported.
             None if entry.has("registry") => return None,
             None => match self.optional::<PathBuf>(entry, "folder") {
                 Some(folder) => RegistryConfig::within(&folder),
@@ -161,7 +161,7 @@ impl Loader {
         const FILE: &str = "registry_password_file";
         let name = self.optional(entry, "registry_user");
         let (password_file, provenance) = entry.take::<PathBuf>(FILE, &mut self.problems)?;
-        // The node reads the password when it starts; a file that cannot serve is refused now.
+        // The node reads the password when it starts; an unusable file is reported now.
         self.read_secret(FILE, &password_file, &provenance)?;
         Some(EtcdUser {
             name: name?,
@@ -169,7 +169,7 @@ impl Loader {
         })
     }
 
-    /// Refuses what has no meaning beside another setting.
+    /// Rejects keys that have no meaning next to another setting.
     fn refuse_beside(&mut self, entry: &Entry, beside: &str, keys: &[&str], why: &str) {
         for key in keys.iter().filter(|key| entry.has(key)) {
             let what = format!("{key} stands beside {beside}");
@@ -177,7 +177,7 @@ impl Loader {
         }
     }
 
-    /// Refuses a tier, with the line of one of its keys.
+    /// Rejects a tier, at the line of one of its keys.
     fn refuse(&mut self, entry: &Entry, key: &str, what: &str, hint: &str) {
         let what = format!("{} {what}", entry.title);
         self.problems
