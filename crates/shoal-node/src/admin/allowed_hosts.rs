@@ -1,9 +1,9 @@
-//! The host names under which operators' pages are shown, so that no page of another site can read them.
+//! The host names under which operators' pages are served, so that pages of other sites cannot read them.
 //!
-//! A site can make its own name lead to the address of an operator's machine (DNS rebinding); a browser then
-//! sends that name as the host, and lets the site's page read the answer. Such a name resolves on the whole
-//! Internet, so addresses, names without a dot and names of private networks are safe. Other names must be
-//! configured.
+//! A site can point its own name at the address of an operator's machine (DNS rebinding); a browser then
+//! sends that name as the host, and lets the site's page read the response. Such a name must resolve on the
+//! public Internet, so addresses, names without a dot and names of private networks are safe. Other names
+//! must be configured.
 
 use http::header::HOST;
 use http::{Request, StatusCode};
@@ -13,17 +13,17 @@ use crate::http::pages::{Page, text};
 /// Top-level names that no registry assigns (RFC 6761, RFC 6762, and ICANN's decision about `internal`).
 const PRIVATE: [&str; 4] = ["localhost", "local", "internal", "test"];
 
-/// The host names of a listener for operators.
+/// The allowed host names of a listener for operators.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedHosts(Vec<String>);
 
 impl AllowedHosts {
-    /// Allows the names that are always safe, and these.
+    /// Allows `names`, besides the names that are always safe.
     pub fn new(names: &[String]) -> Self {
         Self(names.to_vec())
     }
 
-    /// Refuses a request to another host. Probes learn whether the node is alive under any name.
+    /// Rejects a request for another host. Health checks are answered under any name.
     pub fn refuse<B>(&self, request: &Request<B>) -> Option<Page> {
         if matches!(request.uri().path(), "/healthz" | "/readyz") {
             return None;

@@ -1,5 +1,5 @@
-//! Which requests an admin port answers: all of them over loopback, as far as they only look; the others if
-//! they show a token or a certificate, where one is configured.
+//! Authorizes requests to an admin port. Pages can be read over loopback; everything else needs a token or a
+//! certificate if these are configured. If they are not, orders are accepted over loopback only.
 //!
 //! | request | nothing is configured | tokens or certificates are |
 //! |---|---|---|
@@ -22,35 +22,35 @@ use subtle::ConstantTimeEq as _;
 
 use crate::http::pages::{Page, text};
 
-/// The least length of a token: shorter ones can be guessed.
+/// Minimum length of a token: shorter ones can be guessed.
 const TOKEN_CHARS_MIN: usize = 16;
 
-/// The most tokens of a file: each request is compared with all of them.
+/// Maximum number of tokens in a file: each request is compared with all of them.
 const TOKENS_MAX: usize = 64;
 
-/// Purpose of a request to the admin port.
+/// What a request to the admin port does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// To know whether the node is alive and ready.
+    /// Asks if the node is alive and ready.
     Probe,
-    /// To look.
+    /// Reads a page.
     Look,
-    /// To change something.
+    /// Changes something.
     Order,
 }
 
-/// Facts about a request that decide whether the node answers it.
+/// Facts about a request that decide whether it is authorized.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker<'a> {
-    /// Where it comes from.
+    /// Address that the request comes from.
     pub address: IpAddr,
-    /// Whether its connection has shown a certificate that `client_ca` signed.
+    /// True if its connection has a client certificate signed by `client_ca`.
     pub is_certified: bool,
-    /// Its headers.
+    /// Headers of the request.
     pub headers: &'a HeaderMap,
 }
 
-/// Decides about requests.
+/// Authorizes requests.
 #[derive(Debug, Default)]
 pub struct AdminAuth {
     token_file: Option<PathBuf>,
@@ -58,11 +58,11 @@ pub struct AdminAuth {
     has_client_ca: bool,
 }
 
-/// Digests of the tokens. They are compared in time that does not depend on how much of them is right.
+/// Digests of the tokens, compared in constant time.
 #[derive(Debug, Default)]
 struct Tokens(Vec<[u8; 32]>);
 
-/// A file of tokens that cannot be used.
+/// The token file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("[admin] token_file {}: {why}\nhint: write one token a line, such as one made with: openssl rand -hex 32", path.display())]
 pub struct TokenError {
@@ -71,12 +71,12 @@ pub struct TokenError {
 }
 
 impl AdminAuth {
-    /// Reads the tokens in `token_file`, if there is one. With `has_client_ca`, connections may show
+    /// Reads the tokens in `token_file`, if configured. With `has_client_ca`, connections may present client
     /// certificates.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or holds no tokens.
+    /// Fails if the file cannot be read or holds no tokens.
     pub fn open(token_file: Option<PathBuf>, has_client_ca: bool) -> Result<Arc<Self>, TokenError> {
         let tokens = token_file.as_deref().map(Tokens::read).transpose()?;
         Ok(Arc::new(Self {
@@ -86,11 +86,11 @@ impl AdminAuth {
         }))
     }
 
-    /// Reads the file of tokens again.
+    /// Reads the token file again.
     ///
     /// # Errors
     ///
-    /// Fails as [`open`](Self::open) does; the tokens stay as they are then.
+    /// Fails as [`open`](Self::open) does; the old tokens then remain valid.
     pub fn reload(&self) -> Result<(), TokenError> {
         if let Some(path) = &self.token_file {
             self.tokens.store(Arc::new(Tokens::read(path)?));
@@ -98,7 +98,7 @@ impl AdminAuth {
         Ok(())
     }
 
-    /// Refuses a request that may not have its wish.
+    /// Returns a refusal unless the request is authorized.
     pub fn refuse(&self, asker: &Asker<'_>, wish: Wish) -> Option<Page> {
         let is_local = asker.address.to_canonical().is_loopback();
         let is_open = match wish {
@@ -128,7 +128,7 @@ impl AdminAuth {
         self.token_file.is_some() || self.has_client_ca
     }
 
-    /// Whether the header shows one of the tokens.
+    /// Returns true if the request carries one of the tokens.
     fn knows(&self, headers: &HeaderMap) -> bool {
         let mut shown = headers.get_all(AUTHORIZATION).iter();
         let (Some(shown), None) = (shown.next(), shown.next()) else {
@@ -171,7 +171,7 @@ impl Tokens {
     fn has(&self, token: &[u8]) -> bool {
         let digest: [u8; 32] = Sha256::digest(token).into();
         let equal = self.0.iter().map(|known| known.ct_eq(&digest));
-        // All are compared, whichever is right.
+        // Compares all of them, so that the time does not depend on which one matches.
         equal
             .fold(subtle::Choice::from(0), |any, equal| any | equal)
             .into()

@@ -1,4 +1,4 @@
-//! Asks nodes on their admin ports, as operators' commands and the name server do.
+//! Client of the admin ports, for operators' commands and the name server.
 
 mod access;
 
@@ -20,20 +20,20 @@ use serde::de::DeserializeOwned;
 
 pub use self::access::{AccessError, AdminAccess};
 
-/// A node that takes longer is shown as one that does not answer.
+/// Time limit after which a node is shown as unresponsive.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// A page of a thousand nodes, or of some thousand blocks.
+/// Maximum size of a page: that of a thousand nodes, or of a few thousand blocks.
 const PAGE_BYTES_MAX: usize = 16 << 20;
 
-/// The number of characters of a refusal that are passed on.
+/// Maximum number of characters of a refusal that are shown.
 const SAID_CHARS: usize = 1000;
 
-/// Where a node's admin port is: `http://host:port`, or with `https`.
+/// URL of a node's admin port: `http://host:port`, or with `https`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminUrl(String);
 
-/// Why a text is not an [`AdminUrl`].
+/// The text is not an [`AdminUrl`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write it as http://host:port, such as http://127.0.0.1:9100, or with https")]
 pub struct InvalidAdminUrl;
@@ -60,7 +60,7 @@ impl FromStr for AdminUrl {
 }
 
 impl AdminUrl {
-    /// Whether it is encrypted.
+    /// True if the connection is encrypted.
     pub fn is_https(&self) -> bool {
         self.0.starts_with("https:")
     }
@@ -78,51 +78,51 @@ impl fmt::Display for AdminUrl {
     }
 }
 
-/// A node did not give the requested answer.
+/// A request to an admin port failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{url} {why}")]
 pub struct AdminError {
     /// The node that was asked.
     pub url: AdminUrl,
-    /// Why it did not.
+    /// The reason.
     pub why: AdminErrorKind,
 }
 
 /// The reason, worded to follow the name of the node in a sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminErrorKind {
-    /// The answer took too long, or there is no node.
+    /// The node did not answer in time.
     #[error("did not answer within {} ms", .0.as_millis())]
     Deadline(Duration),
-    /// No process listens there, or the connection broke.
+    /// The connection was refused or broke off.
     #[error("cannot be reached: {}", innermost(.0))]
     Unreachable(hyper_util::client::legacy::Error),
-    /// The node refuses the request and says why.
+    /// The node refused the request.
     #[error("answered {status}: {said}")]
     Refused {
-        /// Its status.
+        /// Status of the response.
         status: StatusCode,
-        /// The beginning of its page.
+        /// Beginning of the response body.
         said: String,
     },
-    /// The page broke off, does not end, or is not the page of a node.
+    /// The page broke off, is too long, or cannot be parsed.
     #[error("sent a page that cannot be read: {0}")]
     Page(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// The answer of a node.
+/// A node's response.
 #[derive(Debug)]
 pub struct AdminResponse<T> {
-    /// Its page.
+    /// The page.
     pub page: T,
-    /// The address at which it was reached.
+    /// Address of the node.
     pub reached: IpAddr,
 }
 
 /// The body of a request.
 type Body = BoxBody<Bytes, std::io::Error>;
 
-/// Asks nodes, each on one connection for as long as it holds.
+/// Sends requests to admin ports, reusing connections.
 #[derive(Clone, Debug)]
 pub struct AdminClient {
     http: Client<HttpsConnector<HttpConnector>, Body>,
@@ -135,7 +135,7 @@ impl AdminClient {
     ///
     /// # Errors
     ///
-    /// A file of `access` cannot be used.
+    /// Fails if a file of `access` cannot be used.
     pub fn new(url: &AdminUrl, access: &AdminAccess) -> Result<Self, AccessError> {
         let mut tcp = HttpConnector::new();
         tcp.set_connect_timeout(Some(DEADLINE));
@@ -148,23 +148,23 @@ impl AdminClient {
         })
     }
 
-    /// The same client, which gives up on a node after `deadline`.
+    /// Returns the client with another time limit.
     #[must_use]
     pub fn within(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
     }
 
-    /// Gets a page in JSON.
+    /// Fetches a JSON page.
     ///
     /// # Errors
     ///
-    /// Fails if the node does not answer in time, refuses the request, or answers with another document.
+    /// Fails if the node does not answer in time, refuses the request, or sends another document.
     pub async fn get<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<T, AdminError> {
         let said = self.ask(url, path).await;
         said.map(|said| said.page).map_err(|why| of(url, why))
     }
 
-    /// Gets a page in JSON, and the address that it came from.
+    /// Fetches a JSON page and returns the address of the node, too.
     ///
     /// # Errors
     ///
@@ -181,7 +181,7 @@ impl AdminClient {
         })
     }
 
-    /// Gets a page in any form.
+    /// Fetches a page as text.
     ///
     /// # Errors
     ///
@@ -192,7 +192,7 @@ impl AdminClient {
         Ok(String::from_utf8_lossy(&said.page).into_owned())
     }
 
-    /// Sends an order, and returns the node's answer in JSON.
+    /// Sends an order and returns the JSON response.
     ///
     /// # Errors
     ///
@@ -202,7 +202,7 @@ impl AdminClient {
         said.and_then(|said| json(&said.page)).map_err(|why| of(url, why))
     }
 
-    /// Sends an order in JSON, and returns the node's answer in JSON.
+    /// Sends an order as JSON and returns the JSON response.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl AdminClient {
         said.and_then(|said| json(&said.page)).map_err(|why| of(url, why))
     }
 
-    /// Asks for the end of what is at a path, and returns the node's answer in JSON.
+    /// Sends a DELETE for a path and returns the JSON response.
     ///
     /// # Errors
     ///
@@ -229,11 +229,11 @@ impl AdminClient {
         said.and_then(|said| json(&said.page)).map_err(|why| of(url, why))
     }
 
-    /// Sends an order with a long text, however long that takes, and returns the node's answer in JSON.
+    /// Sends an order with a large text, without a time limit, and returns the JSON response.
     ///
     /// # Errors
     ///
-    /// Fails if the node refuses the request, or answers with another document.
+    /// Fails if the node refuses the request, or sends another document.
     pub async fn post_text<T: DeserializeOwned>(
         &self,
         url: &AdminUrl,
@@ -307,7 +307,7 @@ fn of(url: &AdminUrl, why: AdminErrorKind) -> AdminError {
     }
 }
 
-/// Returns the error of the system, beneath the words of the HTTP library.
+/// Returns the innermost error, that of the operating system.
 fn innermost(error: &hyper_util::client::legacy::Error) -> &dyn std::error::Error {
     let mut innermost: &dyn std::error::Error = error;
     while let Some(source) = innermost.source() {

@@ -3,20 +3,20 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// The port for operators: health, metrics, status. Never the S3 port.
+/// The port for operators: health, metrics, status. Separate from the S3 port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdminConfig {
     /// Address and port.
     pub listen: SocketAddr,
     /// Names under which operators reach it, besides addresses and private names.
     pub hosts: Vec<String>,
-    /// Tokens that operators show.
+    /// File with the tokens that operators send.
     pub token_file: Option<PathBuf>,
-    /// Its certificate, with which it speaks TLS.
+    /// Certificate of the port; with it the port uses TLS.
     pub tls_cert: Option<PathBuf>,
     /// The key of that certificate.
     pub tls_key: Option<PathBuf>,
-    /// Certificates that sign those of operators.
+    /// CA certificates for operators' client certificates.
     pub client_ca: Option<PathBuf>,
 }
 

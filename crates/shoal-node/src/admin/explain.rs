@@ -1,5 +1,5 @@
-//! Which blocks of an object are where, what they are worth, and why: the page `/explain`. It shows no
-//! content, and asks neither the lake nor another node.
+//! The page `/explain`: the location and the worth of an object's blocks, with reasons. It shows no content,
+//! and sends no request to the lake or to other nodes.
 
 use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{BTreeMap, HashMap};
@@ -25,29 +25,29 @@ use crate::gwf::{Decision, Keeper};
 use crate::single_flight::SingleFlight;
 use crate::tasks::Moment;
 
-/// The largest number of blocks in one answer.
+/// Maximum number of blocks in one answer.
 pub const BLOCKS_MAX: u32 = 4_096;
 
-/// The largest number of blocks that the directory is asked about for one answer.
+/// Maximum number of blocks looked up in the directory for one answer.
 const ENTRIES_MAX: usize = 256;
 
-/// How many of them at a time.
+/// Concurrent lookups in the directory.
 const ENTRIES_AT_ONCE: usize = 16;
 
-/// The object and the blocks that a query asks for.
+/// The object and the blocks of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExplainQuery {
     /// The object.
     pub object: S3Uri,
-    /// Its version; `None`: the one that the node knows.
+    /// Its version; `None` for the version known to the node.
     pub version: Option<VersionId>,
     /// The first block.
     pub first: u32,
-    /// The largest number of blocks.
+    /// Maximum number of blocks.
     pub count: u32,
 }
 
-/// Why a query is not a [`ExplainQuery`]; the page shows the text.
+/// The query is malformed; the page shows this text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the query is understood as object=s3://bucket/key, percent-encoded, and version=ID, first=N and count=N (at most {BLOCKS_MAX})"
@@ -59,62 +59,62 @@ pub struct InvalidExplainQuery;
 pub struct Explanation {
     /// The node that answers.
     pub node: String,
-    /// The version; `None`: the node knows nothing of it.
+    /// The version; `None` if the node does not know it.
     pub version: Option<KnownVersion>,
-    /// The blocks that were asked for.
+    /// The requested blocks.
     pub blocks: Vec<BlockLocation>,
-    /// The orders that pin the object on this node; none if it is not pinned.
+    /// The orders that pin the object on this node; empty if it is not pinned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pins: Vec<PinEnd>,
-    /// Directory entries of the first of these blocks; none without a directory, or while it is silent.
+    /// Directory entries of the first of these blocks; empty without a directory, or if it does not answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<DirectoryEntry>,
-    /// How complete the object is, by layer and group of blocks; nothing under a policy without C2P.
+    /// Completeness of the object, by layer and group of blocks; empty unless the store uses C2P.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub completeness: Vec<GroupCompleteness>,
 }
 
-/// How complete a group of blocks is in a layer, as one node knows.
+/// Completeness of a group of blocks in a layer, as far as one node knows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupCompleteness {
     /// The layer.
     pub layer: String,
     /// The first block of the group.
     pub first: u32,
-    /// The number of its blocks.
+    /// Number of blocks in the group.
     pub blocks: u32,
-    /// The part of it that counts as there, in percent. Blocks of incomplete groups leave first.
+    /// Percentage of the group that counts as present. Blocks of incomplete groups are evicted first.
     pub percent: f64,
-    /// The number of its blocks that readers used lately.
+    /// Number of blocks in the group that readers used recently.
     pub read: u32,
-    /// Of these, the blocks that no node is known to hold, by number in the object.
+    /// Of these, the blocks that no known node holds, by index in the object.
     pub missing: Vec<u32>,
-    /// The number of its blocks that each node holds, as far as they have told. A directory tells of all
-    /// other nodes together: `others`.
+    /// Number of blocks in the group that each node holds, as far as known from their events. With a
+    /// directory, all other nodes are combined under `others`.
     pub held: BTreeMap<String, u32>,
 }
 
-/// An order that pins an object.
+/// An order that pins the object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinEnd {
-    /// The id of the task.
+    /// Id of the task.
     pub task: String,
     /// When the pin ends.
     pub until: Moment,
 }
 
-/// The directory's entry of a block.
+/// Directory entry of a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryEntry {
-    /// The block's number in the object, from 0.
+    /// Index of the block in the object, from 0.
     pub index: u32,
     /// The nodes that hold it.
     pub holders: Vec<String>,
-    /// The node that is about to fetch it.
+    /// The node that has claimed its fetch.
     pub claimant: Option<String>,
-    /// The uses of its copies by nodes that did not hold it, and those of copies that have left.
+    /// Uses of its copies by nodes that did not hold it, and those of copies that have been evicted.
     pub global_weight: u64,
-    /// Extensions that features have noted for its group of blocks, such as `short`: `name`, or `name=value`.
+    /// Extensions recorded for its group of blocks, such as `short`: `name`, or `name=value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<String>,
 }
@@ -122,71 +122,70 @@ pub struct DirectoryEntry {
 /// Worth of a block to one node (GWF).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockWorth {
-    /// Its uses.
+    /// Number of uses.
     pub weight: u64,
-    /// The age at the last use here. The rank of the block is the sum of both.
+    /// Age at the last use on this node. The rank of the block is the sum of both.
     pub since: u64,
 }
 
-/// The facts of a version that matter here.
+/// The relevant facts of a version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownVersion {
-    /// Its name among nodes.
+    /// Id of the version, the same on all nodes.
     pub id: String,
-    /// As the lake sent it, with quotes.
+    /// The ETag as the lake sent it, with quotes.
     pub etag: String,
     /// Size of the object in bytes.
     pub size_bytes: u64,
     /// Size of a block in bytes.
     pub block_bytes: u64,
-    /// The number of its blocks.
+    /// Number of blocks.
     pub blocks: u32,
 }
 
 /// Where one block is, as one node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockLocation {
-    /// Its number in the object, from 0.
+    /// Index of the block in the object, from 0.
     pub index: u32,
-    /// Whether it is on this node.
+    /// Presence of the block on this node.
     pub here: Presence,
-    /// Whether it is here and pinned.
+    /// True if it is here and pinned.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
-    /// Why it left or was not let in, in a word of the metrics.
+    /// Why it was evicted or refused: a label of the metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Worth of the block here, on a node that follows GWF.
+    /// Worth of the block here, if the store uses GWF.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worth: Option<BlockWorth>,
-    /// The last decision of GWF about the block, made while it had the least worth here: kept, copied,
-    /// dropped, or pushed to a node.
+    /// The most recent decision of GWF about the block: kept, copied, dropped, or pushed to a node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<String>,
-    /// The layer to which it belongs on this node, present or not.
+    /// The layer that the block belongs to on this node, present or not.
     pub layer: String,
-    /// Its homes in each layer beyond L1, from L2 outwards. None while a directory says where it is.
+    /// Its homes in each layer beyond L1, from L2 outwards. Empty while a directory locates it.
     pub homes: Vec<String>,
 }
 
-/// Whether a block is on a node, and why not.
+/// Presence of a block on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Presence {
-    /// It is on the disk.
+    /// On disk.
     Resident,
-    /// It is on its way, or waits for the disk.
+    /// Being fetched, or waiting to be written to disk.
     Arriving,
-    /// It was here and left.
+    /// Evicted.
     Evicted,
-    /// It came and was not let in.
+    /// Fetched, but not stored.
     Refused,
-    /// This node has not been asked for it, as far as it remembers.
+    /// Not requested from this node, as far as it remembers.
     Unasked,
 }
 
 impl Presence {
-    /// The words for human readers.
+    /// The word for people.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Resident => "resident",
@@ -199,7 +198,7 @@ impl Presence {
 }
 
 impl ExplainQuery {
-    /// Writes it as a query string.
+    /// Formats it as a query string.
     pub fn to_query(&self) -> String {
         let object = self.object.to_string();
         let object = utf8_percent_encode(&object, NON_ALPHANUMERIC);
@@ -211,11 +210,11 @@ impl ExplainQuery {
         )
     }
 
-    /// Reads a query.
+    /// Parses a query string.
     ///
     /// # Errors
     ///
-    /// Fails if a parameter is unknown or not well-formed, or if `object` is missing.
+    /// Fails if a parameter is unknown or malformed, or if `object` is missing.
     pub fn parse(query: &str) -> Result<Self, InvalidExplainQuery> {
         let (mut object, mut version, mut first, mut count) = (None, None, 0, BLOCKS_MAX);
         for pair in query.split('&') {
@@ -246,38 +245,38 @@ impl ExplainQuery {
     }
 }
 
-/// Parses 32 hexadecimal digits, as a version is written.
+/// Parses the 32 hexadecimal digits of a version.
 fn version_id(text: &str) -> Option<VersionId> {
     let number = u128::from_str_radix(text, 16).ok()?;
     (text.len() == 32).then(|| VersionId(number.to_be_bytes()))
 }
 
-/// Knows where blocks are.
+/// Answers queries about blocks.
 pub struct Explainer {
     /// `node.name`
     pub node: String,
-    /// Identifies objects by its URL.
+    /// The lake, whose URL is part of object ids.
     pub lake: Arc<Endpoint>,
     /// Current versions.
     pub grants: Arc<Grants>,
-    /// Blocks on this node, and why others are not.
+    /// Blocks on this node, and the reasons why others are not.
     pub store: Arc<Store>,
-    /// Blocks on their way.
+    /// Blocks in flight.
     pub single_flight: Arc<SingleFlight>,
-    /// Homes.
+    /// The homes of blocks.
     pub cooperation: Arc<Cooperation>,
-    /// The directory of blocks, if the nodes have one.
+    /// The block directory, if configured.
     pub directory: Option<Arc<BlockDirectory>>,
-    /// Remembers what it decided about blocks, if the store follows GWF.
+    /// Remembers GWF's decisions; `None` unless the store uses GWF.
     pub keeper: Option<Arc<Keeper>>,
 }
 
 impl Explainer {
-    /// Answers a query with what this node knows.
+    /// Answers a query from this node's knowledge.
     pub async fn explain(&self, query: &ExplainQuery) -> Explanation {
         let known = self.known(&query.object).await;
         let asked = query.version;
-        // This node may still hold blocks of a version that it does not know.
+        // The node may still hold blocks of a version whose metadata it does not know.
         let known = known.filter(|known| asked.is_none_or(|asked| asked == known.id));
         let end = query.first.saturating_add(query.count);
         let end = known.as_ref().map_or(end, |known| end.min(known.block_count()));
@@ -297,7 +296,7 @@ impl Explainer {
         }
     }
 
-    /// Completeness of the groups that these blocks belong to, by layer, as far as this node knows.
+    /// Returns the completeness of these blocks' groups, by layer, as far as this node knows.
     fn completeness(&self, blocks: &[BlockId], version: Option<&Version>) -> Vec<GroupCompleteness> {
         let mut firsts: Vec<BlockId> = blocks.to_vec();
         for block in &mut firsts {
@@ -375,7 +374,7 @@ impl Explainer {
         entries.filter_map(std::future::ready).collect().await
     }
 
-    /// The name of a node, or its id if it is no longer a member.
+    /// Returns the name of a node, or its id if it is no longer a member.
     fn name_of(&self, node: NodeId) -> String {
         let name = self.cooperation.name_of(node);
         name.unwrap_or_else(|| format!("{:016x}", node.0))
@@ -451,7 +450,7 @@ impl Explainer {
     }
 }
 
-/// Writes an extension as `name`, or as `name=value` if it has a value.
+/// Formats an extension as `name`, or as `name=value` if it has a value.
 fn extension_text(extension: &Extension) -> String {
     let value = extension.value().escape_ascii();
     let separator = if extension.value().is_empty() { "" } else { "=" };
@@ -459,7 +458,7 @@ fn extension_text(extension: &Extension) -> String {
 }
 
 impl KnownVersion {
-    /// Returns its name, or `None` if the page was not written by a node.
+    /// Parses the id; returns `None` if it is malformed.
     pub fn id(&self) -> Option<VersionId> {
         version_id(&self.id)
     }

@@ -1,10 +1,10 @@
-//! The living nodes, as one node sees them: the page `/members`, which name servers and other tools poll.
+//! The page `/members`: the living nodes, as one node sees them. Polled by name servers and other tools.
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// One node's view of the living nodes, itself among them.
+/// One node's view of the living nodes, itself included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Members {
     /// The name of the node that answers.
@@ -19,36 +19,35 @@ pub struct Members {
 pub struct Member {
     /// Unique in the cluster.
     pub name: String,
-    /// Its place in the topology, outermost first.
+    /// Its topology, outermost first.
     pub topology: String,
-    /// Where it serves S3; the address may be unspecified (0.0.0.0), the port never is.
+    /// Address for S3 clients; the IP address may be unspecified (0.0.0.0), the port never is.
     pub s3: SocketAddr,
-    /// Where other nodes reach it.
+    /// Address for other nodes.
     pub peer: Option<SocketAddr>,
-    /// Where operators reach it.
+    /// Address for operators.
     pub admin: SocketAddr,
-    /// Whether clients should be sent to it.
+    /// State of the node.
     pub state: MemberState,
-    /// Requests in flight as a share of those it takes, 0 to 1; only the node itself knows it.
+    /// Requests in flight divided by the limit, 0 to 1; known only for the node that answers.
     pub load: Option<f64>,
-    /// The parts in which its configuration differs from that of the node that answers; absent while that is
-    /// not known.
+    /// Settings in which it differs from the node that answers; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub differs: Option<Vec<String>>,
 }
 
-/// Whether clients should be sent to a living node.
+/// State of a living node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", from = "String")]
 pub enum MemberState {
     /// Clients should be sent to it.
     Serving,
-    /// It finishes what it has and leaves.
+    /// Clients should be sent elsewhere; the node finishes its requests and leaves.
     Draining,
 }
 
 impl MemberState {
-    /// The word on the page.
+    /// Returns the word on the page.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Serving => "serving",
@@ -58,7 +57,7 @@ impl MemberState {
 }
 
 impl From<String> for MemberState {
-    /// Reads every other word, such as one of a later release, as a state in which the node is not `serving`.
+    /// Parses any unknown word, such as one of a later release, as `Draining`.
     fn from(word: String) -> Self {
         if word == "serving" {
             Self::Serving

@@ -1,4 +1,4 @@
-//! The pages for operators: health, metrics, status. They are apart from the S3 port.
+//! The pages for operators: health, metrics, status. Their port is separate from the S3 port.
 
 pub mod allowed_hosts;
 pub(crate) mod auth;

@@ -1,4 +1,4 @@
-//! Brings the counts that a node's parts keep into the metrics when these are read.
+//! Collects the counters of a node's parts for the metrics and `/status`.
 
 mod conditions;
 mod directory;
@@ -46,7 +46,7 @@ use crate::split::{LayerRequests, Split};
 use crate::tasks::{Tasks, Totals};
 use crate::write::WriteThrough;
 
-/// The number of objects shown by name in `/status`.
+/// Maximum number of objects listed by name in `/status`.
 const TROUBLES_SHOWN: usize = 100;
 
 /// Reads the state of a node's parts.
@@ -55,37 +55,37 @@ pub struct Observer {
     pub config: ObserverConfig,
     /// The lake client.
     pub lake: Arc<Endpoint>,
-    /// The clients that this node knows.
+    /// The identities that this node accepts.
     pub identities: Arc<Identities>,
     /// The store.
     pub store: Arc<Store>,
-    /// How the layers share the room.
+    /// How the layers share the disk.
     pub split: Arc<Split>,
-    /// Fetches on their way.
+    /// Fetches in flight.
     pub single_flight: Arc<SingleFlight>,
     /// The memory window.
     pub fetcher: Arc<Fetcher>,
-    /// Objects that are written through the cache.
+    /// Write-through objects.
     pub through: Arc<WriteThrough>,
-    /// Objects that are written back.
+    /// Dirty objects.
     pub dirty: Arc<DirtyObjects>,
-    /// Orders to bring them to the lake.
+    /// Orders to flush them.
     pub flushes: Arc<FlushOrders>,
-    /// Requests of clients.
+    /// Client requests in flight.
     pub in_flight: Arc<InFlight>,
-    /// The other nodes.
+    /// The peers.
     pub cooperation: Arc<Cooperation>,
-    /// Small news between nodes.
+    /// Messages between nodes.
     pub messages: Arc<Messages>,
-    /// The directory of blocks, if the nodes have one.
+    /// The block directory, if configured.
     pub directory: Option<Arc<BlockDirectory>>,
-    /// Knows of the changes of coherent objects, if there are any.
+    /// Tracks changes to coherent objects; `None` if no object is coherent.
     pub coherence: Option<Arc<Coherence>>,
-    /// Makes room by the worth of blocks, if the store follows GWF.
+    /// Evicts blocks by worth; `None` unless the store uses GWF.
     pub keeper: Option<Arc<Keeper>>,
-    /// Keeps objects complete together with other nodes, if the store follows C2P.
+    /// Exchanges cache events; `None` unless the store uses C2P.
     pub events: Option<Arc<EventExchange>>,
-    /// Fetches what objects lack here, if the configuration says so.
+    /// Fetches missing blocks of objects; `None` unless configured.
     pub fetch_ahead: Option<Arc<FetchAhead>>,
     /// Tasks of operators.
     pub tasks: Arc<Tasks>,
@@ -93,13 +93,13 @@ pub struct Observer {
     pub plans: Arc<Plans>,
     /// Answers the requests of other nodes.
     pub block_server: Arc<BlockServer>,
-    /// How orders to read the configuration again ended.
+    /// Results of configuration reloads.
     pub reloads: Arc<Reloads>,
-    /// Where clients reach this node.
+    /// Address for clients.
     pub s3_address: SocketAddr,
-    /// Where operators reach this node.
+    /// Address for operators.
     pub admin_address: SocketAddr,
-    /// Totals that are already in the metrics.
+    /// Totals already added to the metrics.
     pub last_reported: Mutex<LastReported>,
 }
 
@@ -118,7 +118,7 @@ pub struct ObserverConfig {
     pub limits: Limits,
 }
 
-/// Totals that are already in the metrics.
+/// Totals already added to the metrics.
 #[derive(Debug, Default)]
 pub struct LastReported {
     lake: EndpointCounts,
@@ -141,7 +141,7 @@ pub struct LastReported {
 }
 
 impl Observer {
-    /// Sets the gauges, and adds the growth since the last call to the counters. `drain` is as for
+    /// Sets the gauges, and adds the increase since the last call to the counters. `drain` is as for
     /// [`Self::status`].
     pub fn measure(&self, metrics: &Metrics, drain: Option<&HandoffProgress>) {
         metrics.conditions().set(&self.conditions(drain));
@@ -219,7 +219,7 @@ impl Observer {
         };
     }
 
-    /// Sets the metrics of each payer. Returns the number of requests that each has been refused.
+    /// Sets the metrics of each payer. Returns the total number of refused requests of each.
     fn measure_payers(&self, metrics: &Metrics, before: &BTreeMap<u32, u64>) -> BTreeMap<u32, u64> {
         let turns = self.lake.turns();
         if let Some(turns) = turns {
@@ -235,8 +235,8 @@ impl Observer {
         slowed
     }
 
-    /// Returns the living nodes, for `/members`. A node that does not cooperate knows only itself. A node
-    /// knows only its own load.
+    /// Returns the living nodes, for `/members`; on a node that does not cooperate, only itself. Includes
+    /// only this node's load.
     pub fn members(&self, requests_in_flight: u64) -> Members {
         let node = &self.config.node;
         let load = requests_in_flight as f64 / self.config.limits.requests as f64;
@@ -272,8 +272,7 @@ impl Observer {
         }
     }
 
-    /// Returns words for the parts in which another node is configured differently, or `None` while it has
-    /// not told.
+    /// Returns the settings in which another node differs, or `None` if it has not sent its digests.
     fn differences(&self, name: &str) -> Option<Vec<String>> {
         let parts = self.cooperation.notices().agreement.differences(name)?;
         Some(
@@ -285,8 +284,8 @@ impl Observer {
         )
     }
 
-    /// Returns the peers that this node asks, and its answers to other nodes, for `/status`; `null` for a
-    /// node that does not cooperate.
+    /// Returns the peers, and the requests of other nodes that were answered, for `/status`; `null` on a node
+    /// that does not cooperate.
     fn cooperation(&self) -> Value {
         if self.config.cooperation.mode == CooperationMode::Solo {
             return Value::Null;
@@ -323,8 +322,7 @@ impl Observer {
         }
     }
 
-    /// Returns the state of writes that the lake does not have yet. Objects that this node could not flush
-    /// are shown by name.
+    /// Returns the state of dirty objects. Objects that this node could not flush are listed by name.
     fn write_back(&self) -> Value {
         let figures = self.dirty.figures();
         let tiers = self.dirty.tiers();
@@ -384,13 +382,12 @@ impl Observer {
         self.store.layers().iter().map(layer).collect()
     }
 
-    /// Brings the counts up to date that come from elsewhere.
+    /// Refreshes cached counts that come from the registries.
     pub async fn refresh(&self) {
         self.dirty.refresh().await;
     }
 
-    /// Returns the node's state as JSON, for `/status`. `drain` says how far the node is in giving away what
-    /// it holds.
+    /// Returns the node's state as JSON, for `/status`. `drain` is the progress of draining.
     pub fn status(&self, metrics: &Metrics, drain: Option<HandoffProgress>) -> Value {
         let conditions = self.conditions(drain.as_ref());
         let (lake, store) = (self.lake.counters(), self.store.counters());
@@ -459,13 +456,13 @@ fn measure_lake(metrics: &Metrics, before: &EndpointCounts, now: &EndpointCounts
     metrics.retried(now.retries - before.retries);
 }
 
-/// Returns by how much each total of a table has grown. A total that is new to the table was zero.
+/// Returns the increase of each total in a table. A total missing from `before` counts as zero.
 fn rise<K: Copy + Ord>(before: &BTreeMap<K, u64>, now: &BTreeMap<K, u64>) -> impl Iterator<Item = (K, u64)> {
     now.iter()
         .map(|(key, total)| (*key, total - before.get(key).copied().unwrap_or_default()))
 }
 
-/// The lake as `/status` shows it.
+/// Returns the lake part of `/status`.
 fn lake_page(endpoint: &Endpoint, lake: &EndpointCounts) -> Value {
     let mut answers = BTreeMap::<_, u64>::new();
     for ((_, status), count) in &lake.answers {
@@ -495,7 +492,7 @@ fn lake_page(endpoint: &Endpoint, lake: &EndpointCounts) -> Value {
     })
 }
 
-/// Adds what became of dirty objects and uploads since `last`, and sets how many there are.
+/// Adds the outcomes of dirty objects and uploads since `last`, and sets their current number.
 fn measure_dirty(metrics: &Metrics, last: &LastReported, dirty: &Figures) {
     for (outcome, count) in growth(&last.written_back, &dirty.outcomes) {
         metrics.written_back(outcome.as_str(), count);
@@ -507,18 +504,18 @@ fn measure_dirty(metrics: &Metrics, last: &LastReported, dirty: &Figures) {
     metrics.set_uploads(dirty.uploads);
 }
 
-/// A name in a registry, for people.
+/// Formats a name of a registry for people.
 fn name_of(name: &shoal_registry::Name) -> String {
     let (bucket, key) = name.parts();
     format!("s3://{}/{}", bucket.escape_ascii(), key.escape_ascii())
 }
 
-/// Returns counts by the words for them.
+/// Returns counts keyed by label.
 fn by_word<W: Copy>(counts: &[(W, u64)], word: impl Fn(W) -> &'static str) -> BTreeMap<&'static str, u64> {
     counts.iter().map(|(what, count)| (word(*what), *count)).collect()
 }
 
-/// Returns by how much each total has grown. Before the first look, all totals are zero.
+/// Returns the increase of each total. If `before` is empty, all of its totals are zero.
 fn growth<W: Copy>(before: &[(W, u64)], now: &[(W, u64)]) -> impl Iterator<Item = (W, u64)> {
     let before = before.iter().map(|(_, total)| *total).chain(repeat(0));
     let pairs = now.iter().zip(before);

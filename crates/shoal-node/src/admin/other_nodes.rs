@@ -1,8 +1,8 @@
-//! Pages of other nodes, `/nodes/NAME/PAGE`: this node asks for them over the connection on which both have
-//! proven their identity.
+//! Pages of other nodes, `/nodes/NAME/PAGE`: this node fetches them over the channel on which both nodes have
+//! authenticated each other.
 //!
-//! An operator shows a token to one node, whose address the operator gave. An address that
-//! came by gossip is as right as the least trusted node; no token goes there.
+//! An operator sends a token only to the node at the address that the operator typed. Addresses learned by
+//! gossip are as trustworthy as the least trusted node, so no token is sent there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,13 @@ use crate::http::pages::{Page, page, text};
 use crate::metrics;
 use crate::peer::{PAGE_BYTES_MAX, PAGES};
 
-/// The path of all nodes.
+/// Path prefix of other nodes' pages.
 const NODES: &str = "/nodes/";
 
-/// The time that another node may take. The caller waits a second.
+/// Time limit for the other node's answer. The operator's client waits one second.
 const PATIENCE: Duration = Duration::from_millis(800);
 
-/// The time after which another node counts as one that does not answer. A slow page says nothing about its
-/// blocks.
+/// Time after which the other node counts as unresponsive. A slow page must not affect requests for blocks.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// A page of another node.
@@ -30,12 +29,12 @@ const SILENCE: Duration = Duration::from_secs(10);
 pub struct OtherPage {
     /// The name of the node.
     pub node: String,
-    /// The path of the page there.
+    /// Path of the page on that node.
     path: String,
 }
 
 impl OtherPage {
-    /// The page at a path, if it is one of another node.
+    /// Parses the path of another node's page.
     pub fn at(path: &str) -> Option<Self> {
         let (node, page) = path.strip_prefix(NODES)?.split_once('/')?;
         let node = percent_decode_str(node).decode_utf8().ok()?.into_owned();
@@ -45,7 +44,7 @@ impl OtherPage {
         })
     }
 
-    /// Gets the page.
+    /// Fetches the page.
     pub async fn get(self, cooperation: &Cooperation, query: Option<&str>) -> Page {
         let members = cooperation.members();
         let member = members.iter().find(|member| member.name == self.node);
@@ -61,7 +60,8 @@ impl OtherPage {
             None => self.path.clone(),
         };
         let asking = async move { ask(&peer, asked).await };
-        // The question goes on if it takes too long: it is not a failure of the node.
+        // A slow request continues in the background, because being slow does not count as a failure of the
+        // node.
         let answer = tokio::time::timeout(PATIENCE, tokio::spawn(asking)).await;
         let why = match answer {
             Ok(Ok(Ok(body))) => {

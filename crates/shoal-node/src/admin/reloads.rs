@@ -1,4 +1,4 @@
-//! How orders to read the configuration again ended.
+//! Results of configuration reloads.
 
 use std::fmt::Display;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-/// How reloads ended, for `/status` and metrics.
+/// Results of reloads, for `/status` and metrics.
 #[derive(Debug)]
 pub struct Reloads(Mutex<History>);
 
@@ -14,16 +14,16 @@ pub struct Reloads(Mutex<History>);
 struct History {
     ok: u64,
     failed: u64,
-    /// Time at which the configuration in force was read.
+    /// When the configuration in force was read.
     read_at: SystemTime,
     /// Why the latest reload failed.
     error: Option<String>,
-    /// Settings that differ in the files, and cannot change while the node runs.
+    /// Settings that have changed in the files but need a restart.
     need_restart: Vec<String>,
 }
 
 impl Reloads {
-    /// A history without reloads; the node starts at `now`.
+    /// Creates an empty history; the node starts at `now`.
     pub fn since(now: SystemTime) -> Self {
         Self(Mutex::new(History {
             ok: 0,
@@ -34,7 +34,7 @@ impl Reloads {
         }))
     }
 
-    /// Notes how a reload ended at `now`: with settings that need a restart to change, or with an error.
+    /// Records the result of a reload at `now`: the settings that need a restart, or an error.
     pub fn note(&self, now: SystemTime, taken_over: Result<&[String], impl Display>) {
         let mut history = self.0.lock();
         match taken_over {
@@ -51,20 +51,20 @@ impl Reloads {
         }
     }
 
-    /// The number of reloads that succeeded, and of those that failed.
+    /// Returns the number of successful and of failed reloads.
     pub fn counts(&self) -> [(&'static str, u64); 2] {
         let history = self.0.lock();
         [("ok", history.ok), ("failed", history.failed)]
     }
 
-    /// Whether the latest reload succeeded, and when the configuration in force was read, in seconds since
-    /// 1970.
+    /// Returns true if the latest reload succeeded, and when the configuration in force was read, in seconds
+    /// since 1970.
     pub fn latest(&self) -> (bool, u64) {
         let history = self.0.lock();
         (history.error.is_none(), unix_seconds(history.read_at))
     }
 
-    /// The page for `/status`.
+    /// Returns the part of `/status` about reloads.
     pub fn page(&self) -> Value {
         let history = self.0.lock().clone();
         json!({

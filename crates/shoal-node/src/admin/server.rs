@@ -1,5 +1,5 @@
-//! The admin listener. It shows whether the node is alive and ready, its metrics and its status, and takes
-//! orders: drain, serve again, flush. It never serves S3.
+//! The admin listener. It serves the health, metrics and status pages, and accepts orders: drain, undrain,
+//! flush. It never serves S3.
 
 #[cfg(test)]
 mod tests;
@@ -37,27 +37,27 @@ use crate::http::tls::TlsReloader;
 use crate::metrics::{self, ConnectionMetrics, Metrics};
 use crate::shutdown::Shutdown;
 
-/// The parts of this node that must be there before clients are sent to it. Conditions of the world around
-/// the node come on top ([`crate::conditions`]).
+/// The parts of this node that must be running before it is ready. External conditions are checked in
+/// addition ([`crate::conditions`]).
 #[derive(Debug)]
 pub struct Readiness {
     missing: Mutex<Vec<&'static str>>,
 }
 
 impl Readiness {
-    /// Creates a node's readiness, which awaits each of `parts`.
+    /// Creates the readiness of a node that waits for each of `parts`.
     pub fn awaiting(parts: &[&'static str]) -> Self {
         Self {
             missing: Mutex::new(parts.to_vec()),
         }
     }
 
-    /// Notes that `part` is there.
+    /// Marks `part` as running.
     pub fn reached(&self, part: &str) {
         self.missing.lock().retain(|missing| *missing != part);
     }
 
-    /// Notes that `part` is no longer there, such as the S3 listener when the node stops.
+    /// Marks `part` as no longer running, such as the S3 listener during shutdown.
     pub fn lost(&self, part: &'static str) {
         let mut missing = self.missing.lock();
         if !missing.contains(&part) {
@@ -65,31 +65,31 @@ impl Readiness {
         }
     }
 
-    /// Returns the parts that are still missing.
+    /// Returns the parts that are not running.
     pub fn missing(&self) -> Vec<&'static str> {
         self.missing.lock().clone()
     }
 }
 
-/// Returns how the node is doing, as `/status` shows it.
+/// Returns the page `/status`.
 pub type StatusSource = Arc<dyn Fn() -> BoxFuture<'static, Value> + Send + Sync>;
 
-/// Returns the conditions that hold, as `/readyz` shows them.
+/// Returns the conditions that hold, for `/readyz`.
 pub type ConditionsSource = Arc<dyn Fn() -> Vec<Condition> + Send + Sync>;
 
-/// Returns the living nodes, as `/members` shows them.
+/// Returns the living nodes, for `/members`.
 pub type MembersSource = Arc<dyn Fn() -> Members + Send + Sync>;
 
-/// Returns where the blocks of an object are, as `/explain` shows it.
+/// Returns the page `/explain`.
 pub type ExplanationSource = Arc<dyn Fn(ExplainQuery) -> BoxFuture<'static, Explanation> + Send + Sync>;
 
-/// Answers requests for the pages of tasks.
+/// Answers requests for the task pages.
 pub type TaskPages = Arc<dyn Fn(TaskPage, Request<ClientBody>) -> BoxFuture<'static, Page> + Send + Sync>;
 
-/// Answers requests for the page of the plan.
+/// Answers requests for the plan page.
 pub type PlanPage = Arc<dyn Fn(Request<ClientBody>) -> BoxFuture<'static, Page> + Send + Sync>;
 
-/// Answers requests for pages of other nodes, with the query of each.
+/// Answers requests for other nodes' pages, given their query.
 pub type OtherPages = Arc<dyn Fn(OtherPage, Option<String>) -> BoxFuture<'static, Page> + Send + Sync>;
 
 const EXPLAIN: &str = "/explain";
@@ -120,7 +120,7 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// For `/readyz`.
     pub readiness: Arc<Readiness>,
-    /// For `/readyz`, too.
+    /// Also for `/readyz`.
     pub conditions: ConditionsSource,
     /// For `/status`.
     pub status: StatusSource,
@@ -130,20 +130,20 @@ pub struct Admin {
     pub explain: ExplanationSource,
     /// For `/nodes/NAME/PAGE`.
     pub others: OtherPages,
-    /// For `/drain` and `/undrain`. `None` on a node that caches alone: it has no other node to give blocks
-    /// to.
+    /// For `/drain` and `/undrain`. `None` on a node that caches alone, because it cannot hand its blocks
+    /// over.
     pub handoff: Option<Arc<Handoff>>,
-    /// The host names under which the pages are shown.
+    /// The host names under which the pages are served.
     pub hosts: AllowedHosts,
     /// For `/flush`.
     pub flushes: Arc<FlushOrders>,
-    /// For `/tasks` and below it.
+    /// For `/tasks` and paths below it.
     pub tasks: TaskPages,
     /// For `/plan`.
     pub plan: PlanPage,
-    /// Which requests are answered.
+    /// Authorizes requests.
     pub auth: Arc<AdminAuth>,
-    /// Called before metrics are shown, to set the gauges that are not set as they change.
+    /// Updates the gauges before metrics are rendered.
     pub measure: Arc<dyn Fn(&Metrics) + Send + Sync>,
 }
 
@@ -156,7 +156,7 @@ impl fmt::Debug for Admin {
 }
 
 impl Admin {
-    /// Serves until `shutdown` begins, on the same guarded connections as S3, with their own bounds.
+    /// Serves until `shutdown` begins, on the same guarded connections as S3, with limits of their own.
     pub async fn serve(self, listener: TcpListener, tls: Option<Arc<TlsReloader>>, shutdown: Shutdown) {
         if let Some(tls) = &tls {
             let (tls, shutdown) = (Arc::clone(tls), shutdown.clone());
@@ -268,14 +268,13 @@ impl Admin {
     }
 }
 
-/// Refuses an order that a web page in an operator's browser sends to this machine. Such a request says where
-/// it is from.
+/// Rejects an order sent by a web page in an operator's browser. Such a request carries an `Origin`.
 fn of_web_page(request: &Request<ClientBody>) -> Option<Page> {
     let is_of_page = request.headers().contains_key(ORIGIN);
     is_of_page.then(|| text(StatusCode::FORBIDDEN, "orders are not taken from web pages\n"))
 }
 
-/// Purpose of a request with this method for `path`.
+/// Returns what a request with this method and path does.
 fn wish(method: &Method, path: &str) -> Wish {
     match path {
         "/healthz" | "/readyz" => Wish::Probe,

@@ -1,4 +1,4 @@
-//! The conditions of a node, as numbers for alerts.
+//! The conditions of a node, as gauges for alerts.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -38,7 +38,7 @@ impl ConditionMetrics {
         }
     }
 
-    /// Sets the conditions that hold now.
+    /// Sets the conditions that currently hold.
     pub fn set(&self, holding: &[Condition]) {
         for name in ConditionName::ALL {
             let condition = name.as_str();
@@ -48,14 +48,14 @@ impl ConditionMetrics {
         }
     }
 
-    /// Counts requests that were refused for their account.
+    /// Counts requests refused because of their account.
     pub fn account_refused(&self, reason: &'static str, count: u64) {
         self.account_refusals
             .get_or_create(&ReasonLabel { reason })
             .inc_by(count);
     }
 
-    /// Counts datagrams that were not heard.
+    /// Counts rejected datagrams.
     pub fn unheard(&self, reason: &'static str, count: u64) {
         self.unheard.get_or_create(&ReasonLabel { reason }).inc_by(count);
     }

@@ -1,4 +1,4 @@
-//! Requests to the directory of blocks.
+//! Requests to the block directory.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ struct OutcomeLabel {
     outcome: &'static str,
 }
 
-/// Metrics of requests to the directory, and of GWF and coherence, which rely on it.
+/// Metrics of requests to the directory, and of GWF and coherence, which depend on it.
 #[derive(Debug)]
 pub struct DirectoryMetrics {
     requests: Family<RequestLabels, Counter>,
@@ -93,7 +93,7 @@ impl DirectoryMetrics {
         self.requests.get_or_create(&labels).inc_by(count);
     }
 
-    /// Adds the time that answers to requests of this kind took.
+    /// Adds the latency of answers to requests of this kind.
     pub fn answered_within(&self, request: &'static str, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.answer_micros
@@ -101,34 +101,34 @@ impl DirectoryMetrics {
             .inc_by(micros);
     }
 
-    /// Sets whether the directory answered the last time.
+    /// Sets whether the directory answered the most recent request.
     pub fn set_answers(&self, answers: bool) {
         self.answers.set(u64::from(answers));
     }
 
-    /// Counts last copies that stayed.
+    /// Counts last copies that were kept.
     pub fn kept(&self, count: u64) {
         self.kept.inc_by(count);
     }
 
-    /// Counts blocks sent to other nodes with this outcome.
+    /// Counts pushes with this outcome.
     pub fn pushes(&self, outcome: &'static str, count: u64) {
         self.pushes.get_or_create(&OutcomeLabel { outcome }).inc_by(count);
     }
 
-    /// Counts looks at coherent objects with this outcome.
+    /// Counts token lookups with this outcome.
     pub fn coherent_looks(&self, outcome: &'static str, count: u64) {
         self.coherent_looks
             .get_or_create(&OutcomeLabel { outcome })
             .inc_by(count);
     }
 
-    /// Counts writes of coherent objects that waited.
+    /// Counts writes of coherent objects that were delayed.
     pub fn coherent_waits(&self, count: u64) {
         self.coherent_waits.inc_by(count);
     }
 
-    /// Sets how the node stands with the directory, and the number of writes that may still take effect.
+    /// Sets whether the node is attached to the directory, and the number of pending changes.
     pub fn set_coherent(&self, attached: bool, changes: u64) {
         self.coherent_attached.set(u64::from(attached));
         self.coherent_changes.set(changes);

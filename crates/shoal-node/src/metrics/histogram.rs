@@ -1,4 +1,4 @@
-//! A histogram that requests on all cores write to without a lock.
+//! A lock-free histogram that requests on all cores update.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,14 +19,14 @@ pub(crate) struct DurationHistogram(Arc<Cells>);
 
 #[derive(Debug, Default)]
 struct Cells {
-    /// One per bound, and one for durations longer than every bound.
+    /// One per bound, and one for longer durations.
     counts: [AtomicU64; BOUNDS_US.len() + 1],
-    /// In microseconds; overflows once the durations sum up to 500,000 years.
+    /// In microseconds; overflows after 500,000 years.
     sum_us: AtomicU64,
 }
 
 impl DurationHistogram {
-    /// Records one duration: two additions and a search among the bounds.
+    /// Records one duration: two additions and a binary search.
     pub(crate) fn observe(&self, duration: Duration) {
         let us = duration.as_micros() as u64;
         let index = BOUNDS_US.partition_point(|&bound| bound < us);
@@ -70,8 +70,8 @@ impl HistogramSnapshot {
         self.counts.iter().sum()
     }
 
-    /// Returns the bound below which `percent` percent of the durations lie, or `None` if there are none. A
-    /// duration longer than every bound is shown as the last bound.
+    /// Returns the upper bound of the bucket that contains this percentile, or `None` if there are no
+    /// durations. A duration beyond all bounds is reported as the last bound.
     pub fn percentile(&self, percent: u64) -> Option<Duration> {
         let rank = (self.count() * percent).div_ceil(100);
         let mut below = 0;

@@ -1,4 +1,4 @@
-//! Counts of requests to the lake.
+//! Requests to the lake.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -23,7 +23,7 @@ struct ClassLabel {
     class: &'static str,
 }
 
-/// Counts of the lake's answers and failures, and their times.
+/// Counts the lake's answers and failures, and their latency.
 #[derive(Debug)]
 pub struct LakeMetrics {
     answers: Family<AnswerLabels, Counter>,
@@ -63,26 +63,26 @@ impl LakeMetrics {
             .inc_by(count);
     }
 
-    /// Counts failures of requests to the lake, or of its answers.
+    /// Counts failed requests to the lake, and answers that broke off.
     pub fn failed(&self, failure: &'static str, count: u64) {
         self.failures
             .get_or_create(&FailureLabel { failure })
             .inc_by(count);
     }
 
-    /// Adds the times after which answers began between two snapshots.
+    /// Adds the latencies to the first byte between two snapshots.
     pub fn first_bytes(&self, class: &'static str, before: &HistogramSnapshot, now: &HistogramSnapshot) {
         self.first_byte
             .get_or_create(&ClassLabel { class })
             .add(before, now);
     }
 
-    /// Counts bodies that resumed where they broke off.
+    /// Counts bodies that were resumed after they broke off.
     pub fn resumed(&self, count: u64) {
         self.resumes.inc_by(count);
     }
 
-    /// Sets whether the latest request had an answer.
+    /// Sets whether the latest request was answered.
     pub fn set_up(&self, up: bool) {
         self.up.set(u64::from(up));
     }

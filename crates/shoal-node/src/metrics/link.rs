@@ -32,18 +32,18 @@ pub struct LinkMetrics {
     bandwidth: Gauge,
 }
 
-/// Transfers of one class: counts since the last report, and their current state.
+/// Transfers of one class: counts since the last report, and the current state.
 #[derive(Clone, Copy, Debug)]
 pub struct TransferFigures {
-    /// Bytes moved since then.
+    /// Bytes moved since the last report.
     pub bytes: u64,
-    /// Waits since then.
+    /// Waits since the last report.
     pub waits: u64,
-    /// The time that these took.
+    /// Total time of those waits.
     pub waited: Duration,
-    /// Transfers that wait now.
+    /// Transfers that are waiting.
     pub waiting: u64,
-    /// Bytes a second, lately.
+    /// Recent rate, in bytes a second.
     pub rate: u64,
 }
 
@@ -91,12 +91,12 @@ impl LinkMetrics {
             .set(bytes_per_second);
     }
 
-    /// Reports bytes that clients got by the promise of a plan.
+    /// Counts bytes sent to clients under a plan's promise.
     pub fn promised(&self, bytes: u64) {
         self.promised.inc_by(bytes);
     }
 
-    /// Reports the transfers of a class.
+    /// Records the transfers of a class.
     pub fn transfers(&self, direction: &'static str, class: &'static str, figures: TransferFigures) {
         let labels = TransferLabels { direction, class };
         self.bytes.get_or_create(&labels).inc_by(figures.bytes);

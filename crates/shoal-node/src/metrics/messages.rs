@@ -22,7 +22,7 @@ struct DirectionLabel {
     direction: &'static str,
 }
 
-/// Counts of messages, of the batches that they go in, and of their bytes.
+/// Counts messages, batches and their bytes.
 #[derive(Debug)]
 pub struct MessageMetrics {
     messages: Family<MessageLabels, Counter>,

@@ -1,4 +1,4 @@
-//! The node's metrics and their names. Logic returns outcomes; the edge records them here.
+//! The node's metrics and their names. Logic returns outcomes; its callers record them here.
 
 mod conditions;
 mod directory;
@@ -48,7 +48,7 @@ use crate::metrics::histogram::DurationHistogram;
 /// The media type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The sources of objects' bytes.
+/// The sources of bytes.
 const SOURCES: [Source; 4] = [Source::Local, Source::Peer, Source::Tier, Source::Lake];
 
 type Gauge = SignedGauge<u64, AtomicU64>;
@@ -90,7 +90,7 @@ struct LayerRequestLabels {
     result: &'static str,
 }
 
-/// Everything that one node counts.
+/// The metrics of a node.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -134,8 +134,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Creates the metrics of a node with these operations. Other operations are counted at a slightly higher
-    /// cost.
+    /// Creates the metrics of a node with these operations. Counting any other operation is slightly slower.
     pub fn new(operations: &[&'static str]) -> Self {
         let mut registry = MetricRegistry::default();
         let requests = Family::default();
@@ -235,7 +234,7 @@ impl Metrics {
         self.requests_in_flight.get()
     }
 
-    /// Counts a complete answer.
+    /// Counts a completed response.
     pub fn request(&self, operation: &'static str, status: u16, duration: Duration) {
         if let Some(known) = self.operations.get(operation) {
             known.durations.observe(duration);
@@ -258,29 +257,29 @@ impl Metrics {
             .inc();
     }
 
-    /// Counts a request as being answered until the returned guard is dropped.
+    /// Counts a request as in flight until the returned guard is dropped.
     pub fn request_began(&self) -> GaugeGuard {
         GaugeGuard::new(&self.requests_in_flight)
     }
 
-    /// Counts bytes of an object that were sent to a client.
+    /// Counts bytes of an object sent to a client.
     pub fn read(&self, source: Source, bytes: u64) {
         let known = SOURCES.iter().position(|known| *known == source);
         self.read_bytes[known.expect("no node reads from elsewhere")].inc_by(bytes);
     }
 
-    /// Counts a read by how much of what it wanted was near; `are_several` says whether it wanted more than
-    /// one block.
+    /// Counts a read by how many of its blocks were near. `are_several` is true if it wanted more than one
+    /// block.
     pub fn object_read(&self, found: Found, are_several: bool) {
         self.object_reads.count(found, are_several);
     }
 
-    /// The reads of several blocks until now, by how much of what they wanted was near.
+    /// Returns the reads of several blocks so far, by how many of the blocks were near.
     pub fn reads_of_several(&self) -> [(Found, u64); Found::ALL.len()] {
         self.object_reads.of_several()
     }
 
-    /// Counts requests that were sent to the lake.
+    /// Counts requests sent to the lake.
     pub fn lake_requests(&self, operation: &'static str, count: u64) {
         self.lake_requests
             .get_or_create(&OperationLabel { operation })
@@ -302,27 +301,27 @@ impl Metrics {
         &self.reloads
     }
 
-    /// Counts bytes of an object that came from the lake.
+    /// Counts bytes of objects received from the lake.
     pub fn lake_read(&self, bytes: u64) {
         self.lake_bytes.inc_by(bytes);
     }
 
-    /// Counts reads that joined fetches under way.
+    /// Counts reads that joined a fetch in flight.
     pub fn coalesced(&self, count: u64) {
         self.coalesced_requests.inc_by(count);
     }
 
-    /// Counts requests to the lake that were tried again.
+    /// Counts retries of requests to the lake.
     pub fn retried(&self, count: u64) {
         self.retries.inc_by(count);
     }
 
-    /// Counts a read that was served without the cache.
+    /// Counts a read served without the cache.
     pub fn uncached(&self, reason: &'static str) {
         self.uncached.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// Counts requests that were turned away, or blocks that were not stored.
+    /// Counts rejected requests, or blocks that were not stored.
     pub fn refused(&self, reason: &'static str, count: u64) {
         self.connections
             .refusals
@@ -330,50 +329,50 @@ impl Metrics {
             .inc_by(count);
     }
 
-    /// Counts blocks that left the disk.
+    /// Counts blocks evicted from disk.
     pub fn evicted(&self, reason: &'static str, blocks: u64) {
         self.evictions
             .get_or_create(&ReasonLabel { reason })
             .inc_by(blocks);
     }
 
-    /// Counts blocks whose checksums were wrong.
+    /// Counts blocks with a checksum mismatch.
     pub fn corrupt_blocks(&self, count: u64) {
         self.corrupt_blocks.inc_by(count);
     }
 
-    /// Sets how much of the disk is used, and its capacity.
+    /// Sets the bytes used on disk, and the capacity.
     pub fn set_store_bytes(&self, resident: u64, capacity: u64) {
         self.resident_bytes.set(resident);
         self.capacity_bytes.set(capacity);
     }
 
-    /// Sets the bytes fetched or being fetched that are not yet on disk.
+    /// Sets the bytes in the memory window, which are not on disk yet.
     pub fn set_fill_bytes(&self, bytes: u64) {
         self.fill_bytes.set(bytes);
     }
 
-    /// Counts written-back objects that had this outcome.
+    /// Counts written-back objects with this outcome.
     pub fn written_back(&self, outcome: &'static str, count: u64) {
         self.written_back
             .get_or_create(&OutcomeLabel { outcome })
             .inc_by(count);
     }
 
-    /// Sets the objects and bytes that this node keeps and the lake does not have.
+    /// Sets the number and the bytes of dirty objects that this node keeps.
     pub fn set_dirty(&self, objects: u64, bytes: u64) {
         self.dirty_objects.set(objects);
         self.dirty_bytes.set(bytes);
     }
 
-    /// Counts uploads that ended here in this way.
+    /// Counts uploads that ended in this way.
     pub fn uploads_ended(&self, end: &'static str, count: u64) {
         self.uploads_ended
             .get_or_create(&OutcomeLabel { outcome: end })
             .inc_by(count);
     }
 
-    /// Sets the uploads that began here, open or ended not long ago.
+    /// Sets the number of uploads started here, including those that ended recently.
     pub fn set_uploads(&self, kept: u64) {
         self.uploads_kept.set(kept);
     }
@@ -393,12 +392,12 @@ impl Metrics {
         &self.tasks
     }
 
-    /// Sets whether the disk takes no new blocks for now.
+    /// Sets whether the disk currently accepts no new blocks.
     pub fn set_store_paused(&self, paused: bool) {
         self.store_paused.set(u64::from(paused));
     }
 
-    /// Sets how much of the disk a layer uses, and how much it may count on.
+    /// Sets the disk space that a layer uses, and its target.
     pub fn set_layer_bytes(&self, layer: Layer, used: u64, target: u64) {
         let label = LayerLabel {
             layer: layer.to_string(),
@@ -407,7 +406,7 @@ impl Metrics {
         self.layer_target_bytes.get_or_create(&label).set(target);
     }
 
-    /// Counts blocks asked of a layer: `hit` or `miss`.
+    /// Counts requests to a layer: `hit` or `miss`.
     pub fn layer_requests(&self, layer: Layer, result: &'static str, count: u64) {
         let layer = layer.to_string();
         self.layer_requests
@@ -453,7 +452,7 @@ impl Metrics {
     }
 }
 
-/// Counts of a listener. The default is in no registry.
+/// Counters of a listener. The default is not registered anywhere.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionMetrics {
     open: Gauge,
@@ -466,13 +465,13 @@ impl ConnectionMetrics {
         GaugeGuard::new(&self.open)
     }
 
-    /// Counts a connection, or a request by its framing, that was turned away.
+    /// Counts a connection, or a malformed request, that was rejected.
     pub fn refused(&self, reason: &'static str) {
         self.refusals.get_or_create(&ReasonLabel { reason }).inc();
     }
 }
 
-/// Adds one to a gauge while it lives.
+/// Increments a gauge until dropped.
 #[derive(Debug)]
 pub struct GaugeGuard(Gauge);
 
@@ -489,10 +488,10 @@ impl Drop for GaugeGuard {
     }
 }
 
-/// Statuses that most answers have; their counters are found without a lock.
+/// The most common statuses; their counters are accessed without a lock.
 const USUAL_STATUSES: [u16; 10] = [200, 206, 304, 204, 404, 403, 412, 416, 400, 503];
 
-/// The counters of one operation, kept at hand.
+/// Cached counters of one operation.
 #[derive(Debug)]
 struct OperationCounters {
     durations: DurationHistogram,
@@ -517,11 +516,11 @@ impl OperationCounters {
     }
 }
 
-/// The registry while metrics are added to it.
+/// The registry, while metrics are being added.
 pub struct MetricRegistry(Registry);
 
 impl Default for MetricRegistry {
-    /// Creates a registry with only the version of the software in it.
+    /// Creates a registry that holds only the version of the software.
     fn default() -> Self {
         let mut registry = Registry::with_prefix("shoal");
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
@@ -533,7 +532,7 @@ impl Default for MetricRegistry {
 impl MetricRegistry {
     /// Registers a metric. Counters are shown with `_total` after the name.
     fn add<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: &M) {
-        // The registry itself puts the full stop after the help.
+        // The registry itself appends the full stop.
         self.0.register(name, help.trim_end_matches('.'), metric.clone());
     }
 

@@ -1,4 +1,4 @@
-//! Counts of reads of objects by how much of what they wanted was near.
+//! Counts reads of objects by how many of their blocks were near.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -13,7 +13,7 @@ struct Labels {
     found: &'static str,
 }
 
-/// Reads, kept by place: they are counted with each answer.
+/// Counters of reads, indexed by outcome, because every response updates them.
 #[derive(Debug)]
 pub(super) struct ObjectReads {
     of_one: [Counter; Found::ALL.len()],

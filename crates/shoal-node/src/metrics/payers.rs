@@ -1,5 +1,5 @@
 //! Requests of each identity: in flight, waiting, refused. The label is the access key; anonymous callers
-//! share one.
+//! share one label.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -49,7 +49,7 @@ impl PayerMetrics {
         }
     }
 
-    /// Sets the requests of an identity at this moment, and adds `slowed` to its refusals.
+    /// Sets the current requests of an identity, and adds `slowed` to its refusals.
     pub fn of(&self, payer: &PayerUsage, waiting_for_lake: usize, slowed: u64) {
         let label = IdentityLabel {
             identity: payer.name.clone(),
@@ -62,7 +62,7 @@ impl PayerMetrics {
         self.slowed.get_or_create(&label).inc_by(slowed);
     }
 
-    /// Sets how many requests may be at the lake at a time.
+    /// Sets the limit of concurrent requests to the lake.
     pub fn set_lake_turns(&self, turns: usize) {
         self.lake_level.set(turns as u64);
     }

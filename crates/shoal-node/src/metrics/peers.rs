@@ -1,4 +1,4 @@
-//! Counts of requests between nodes and of their results.
+//! Counts requests between nodes and their results.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -33,12 +33,12 @@ pub struct PeerMetrics {
     reachable: Family<PeerLabel, Gauge>,
 }
 
-/// Requests to one peer, and bytes that it sent.
+/// Requests to one peer, and bytes received from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerTraffic {
     /// Requests sent to it.
     pub requests: u64,
-    /// Requests that it did not answer, or not to the end.
+    /// Requests without a complete answer.
     pub failures: u64,
     /// Bytes received from it.
     pub bytes: u64,
@@ -66,17 +66,17 @@ impl PeerMetrics {
         }
     }
 
-    /// Counts requests to other nodes that ended.
+    /// Counts completed requests to other nodes.
     pub fn hops(&self, result: &'static str, count: u64) {
         self.hops.get_or_create(&ResultLabel { result }).inc_by(count);
     }
 
-    /// Counts requests of other nodes that were answered.
+    /// Counts answered requests of other nodes.
     pub fn answered(&self, result: &'static str, count: u64) {
         self.answers.get_or_create(&ResultLabel { result }).inc_by(count);
     }
 
-    /// Counts connections whose other end was not believed.
+    /// Counts connections whose peer failed to authenticate.
     pub fn mistrusted(&self, reason: &'static str, count: u64) {
         self.mistrusted
             .get_or_create(&ReasonLabel { reason })
@@ -91,9 +91,9 @@ impl PeerMetrics {
         self.bytes.get_or_create(&label).inc_by(more.bytes);
     }
 
-    /// Sets the current peers, and whether this node asks each of them.
+    /// Sets the current peers, and whether each of them is reachable.
     pub fn set_reachable<'a>(&self, peers: impl IntoIterator<Item = (&'a str, bool)>) {
-        // A peer that has left is neither asked nor left alone.
+        // Removes peers that have left.
         self.reachable.clear();
         for (peer, is_reachable) in peers {
             let label = PeerLabel { peer: peer.into() };

@@ -11,7 +11,7 @@ struct ResultLabel {
     result: &'static str,
 }
 
-/// The results of reloads, and the state of the configuration in force.
+/// Results of reloads, and the age of the configuration in force.
 #[derive(Debug)]
 pub struct ReloadMetrics {
     reloads: Family<ResultLabel, Counter>,
@@ -42,7 +42,7 @@ impl ReloadMetrics {
         self.reloads.get_or_create(&ResultLabel { result }).inc_by(count);
     }
 
-    /// Sets whether the latest reload was a success, and when the configuration in force was read, in seconds
+    /// Sets whether the latest reload succeeded, and when the configuration in force was read, in seconds
     /// since 1970.
     pub fn set_latest(&self, ok: bool, unix_seconds: u64) {
         self.ok.set(u64::from(ok));

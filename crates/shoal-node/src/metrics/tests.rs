@@ -1,4 +1,4 @@
-//! The names are a contract with dashboards and alerts.
+//! Metric names are a contract with dashboards and alerts.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How the cleaner of each tier is doing, and what its sweep has removed.
+//! The cleaner of each tier, and what its sweep has deleted.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -14,17 +14,17 @@ struct TierLabel {
 /// The cleaner of one tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TierFigures {
-    /// The age at which objects are due.
+    /// Age at which objects are flushed, in seconds.
     pub age_seconds: u64,
-    /// The age of the oldest dirty object that is not short-lived.
+    /// Age of the oldest dirty object that is not short-lived, in seconds.
     pub oldest_seconds: u64,
-    /// The number of flushes at a time.
+    /// Number of concurrent flushes.
     pub parallel: u64,
-    /// The bytes of uploads that have not ended.
+    /// Bytes of unfinished uploads.
     pub upload_bytes: u64,
     /// The bytes that the registry uses.
     pub registry_bytes: u64,
-    /// The most that the registry may use.
+    /// Maximum bytes that the registry may use.
     pub registry_quota_bytes: u64,
 }
 
@@ -94,7 +94,7 @@ impl TierMetrics {
             .set(figures.registry_quota_bytes);
     }
 
-    /// Counts pieces that a sweep of a tier has removed, and their bytes.
+    /// Counts the pieces that a sweep of a tier has deleted, and their bytes.
     pub fn swept(&self, tier: &str, pieces: u64, bytes: u64) {
         let label = TierLabel { tier: tier.into() };
         self.swept_pieces.get_or_create(&label).inc_by(pieces);

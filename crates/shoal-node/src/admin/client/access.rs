@@ -1,4 +1,4 @@
-//! How a client proves to an admin port that it may look and give orders, and how it knows the port.
+//! How a client authenticates at an admin port, and how it verifies the port's certificate.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use shoal_base::small_file;
 
 use super::AdminUrl;
 
-/// Credentials that a client shows to admin ports, and the certificates that it trusts there.
+/// A client's credentials for admin ports, and the CA certificates that it trusts.
 #[derive(Clone, Debug, Default)]
 pub struct AdminAccess {
     /// A line of `[admin] token_file`.
     pub token: Option<Secret>,
-    /// Certificates that sign those of admin ports; without it those that the system trusts.
+    /// CA certificates for admin ports; `None` for the system's.
     pub ca_file: Option<PathBuf>,
-    /// The client's certificate and its key, where `[admin] client_ca` asks for one.
+    /// Client certificate and key, if `[admin] client_ca` requires them.
     pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
@@ -43,11 +43,11 @@ impl AccessError {
 }
 
 impl AdminAccess {
-    /// Reads a token from a file: its first line that is not empty.
+    /// Reads a token from a file: its first non-empty line.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or holds no token.
+    /// Fails if the file cannot be read or holds no token.
     pub fn read_token(&mut self, path: &Path) -> Result<(), AccessError> {
         let text = small_file::read_text(path).map_err(|error| AccessError::of(path, error))?;
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -60,7 +60,7 @@ impl AdminAccess {
             .map(drop)
     }
 
-    /// The header that shows the token.
+    /// Returns the `Authorization` header with the token.
     pub(super) fn header(&self) -> Result<Option<HeaderValue>, AccessError> {
         let header = |token: &Secret| {
             let header = HeaderValue::try_from(format!("Bearer {}", token.expose()));
@@ -72,7 +72,7 @@ impl AdminAccess {
         self.token.as_ref().map(header).transpose()
     }
 
-    /// Connects to ports like the one at `url`.
+    /// Returns a connector for ports like the one at `url`.
     pub(super) fn connector(
         &self,
         url: &AdminUrl,
@@ -98,7 +98,7 @@ impl AdminAccess {
                 }
                 config.with_root_certificates(roots)
             }
-            // They are read only if they are needed: there are hundreds.
+            // Loaded only for https, because there are hundreds.
             None if url.is_https() => config
                 .with_native_roots()
                 .map_err(|error| AccessError::of(system, error))?,
@@ -114,7 +114,7 @@ impl AdminAccess {
     }
 }
 
-/// The certificates in a file of PEM, at least one.
+/// Reads the certificates in a PEM file, at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, AccessError> {
     let pem = small_file::read(path).map_err(|error| AccessError::of(path, error))?;
     let certificates = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();

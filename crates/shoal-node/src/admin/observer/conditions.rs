@@ -1,4 +1,4 @@
-//! The conditions that hold on this node now.
+//! The conditions that currently hold on this node.
 
 use shoal_base::amount::{counted, human_bytes};
 use shoal_store::Health;
@@ -11,8 +11,7 @@ use crate::dirty::TierStatus;
 use crate::handoff::{HandoffPhase, HandoffProgress};
 
 impl Observer {
-    /// Returns the conditions that an operator should know. `drain` says how far the node is in giving away
-    /// what it holds.
+    /// Returns the conditions that currently hold. `drain` is the progress of draining.
     pub fn conditions(&self, drain: Option<&HandoffProgress>) -> Vec<Condition> {
         let mut conditions = self.of_the_lake();
         if drain.is_some_and(|drain| drain.state != HandoffPhase::Serving) {
@@ -129,7 +128,7 @@ impl Observer {
     }
 }
 
-/// The conditions of one tier.
+/// Returns the conditions of one tier.
 fn of_tier(tier: &TierStatus) -> Vec<Condition> {
     let name = &tier.name;
     let mut conditions = Vec::new();

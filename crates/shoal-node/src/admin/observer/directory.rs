@@ -1,4 +1,4 @@
-//! The directory of blocks, for the pages of operators.
+//! The block directory, for the metrics and `/status`.
 
 use serde_json::{Map, Value, json};
 use shoal_directory::guard::{Counts, Kind};
@@ -11,7 +11,7 @@ use crate::directory::EMBEDDED;
 use crate::gwf::{GwfFigures, PushOutcome};
 use crate::metrics::DirectoryMetrics;
 
-/// Totals that are already in the metrics.
+/// Totals already added to the metrics.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastReported {
     requests: [Counts; Kind::ALL.len()],
@@ -22,7 +22,7 @@ pub(super) struct LastReported {
 }
 
 impl Observer {
-    /// Brings the requests to the directory since `before` into the metrics.
+    /// Adds the requests to the directory since `last_reported` to the metrics.
     pub(super) fn measure_directory(&self, metrics: &DirectoryMetrics, last_reported: &mut LastReported) {
         let Some(directory) = &self.directory else { return };
         for ((kind, now), before) in directory.counts().into_iter().zip(&mut last_reported.requests) {
@@ -59,7 +59,7 @@ impl Observer {
         metrics.set_coherent(figures.attached, figures.under_way as u64);
     }
 
-    /// Returns the directory for `/status`; `null` for a node without one.
+    /// Returns the directory part of `/status`; `null` without a directory.
     pub(super) fn directory_page(&self) -> Value {
         let Some(directory) = &self.directory else {
             return Value::Null;
@@ -115,7 +115,7 @@ fn gwf_page(figures: &GwfFigures) -> Value {
     })
 }
 
-/// The age and the average rank.
+/// Returns the age and the average rank.
 fn ranks(figures: &GwfFigures) -> [u64; 2] {
     [figures.ranks.age, figures.ranks.average].map(Weight::to_u64_saturating)
 }

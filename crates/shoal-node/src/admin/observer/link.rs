@@ -1,4 +1,4 @@
-//! The metered link to the lake, for the pages of operators.
+//! The metered link to the lake, for the metrics and `/status`.
 
 use serde_json::{Map, Value, json};
 use shoal_policy::link::{Class, Direction};
@@ -7,7 +7,7 @@ use super::Observer;
 use crate::link::{ClassFigures, LaneFigures};
 use crate::metrics::{LinkMetrics, TransferFigures};
 
-/// Totals that are already in the metrics.
+/// Totals already added to the metrics.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastReported {
     classes: [[ClassFigures; Class::ALL.len()]; 2],
@@ -15,7 +15,7 @@ pub(super) struct LastReported {
 }
 
 impl Observer {
-    /// Brings the transfers since `last_reported` into the metrics.
+    /// Adds the transfers since `last_reported` to the metrics.
     pub(super) fn measure_link(&self, metrics: &LinkMetrics, last_reported: &mut LastReported) {
         let Some(link) = self.lake.link() else { return };
         let figures = link.figures();
@@ -39,7 +39,7 @@ impl Observer {
         }
     }
 
-    /// Returns the link for `/status`; `null` if it is not metered.
+    /// Returns the link part of `/status`; `null` if the link is not metered.
     pub(super) fn link_page(&self) -> Value {
         let Some(link) = self.lake.link() else {
             return Value::Null;

@@ -1,4 +1,4 @@
-//! The messages between nodes, brought into the metrics and the status.
+//! Messages between nodes, for the metrics and `/status`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::messages::MessageFigures;
 use crate::metrics::MessageMetrics;
 
 impl Observer {
-    /// Adds the growth since `last` to the metrics.
+    /// Adds the increase since `last` to the metrics.
     pub(super) fn measure_messages(&self, metrics: &MessageMetrics, last: &mut MessageFigures) {
         let now = self.messages.figures();
         for (place, (kind, outcome, total)) in now.messages.iter().enumerate() {
@@ -28,7 +28,7 @@ impl Observer {
         *last = now;
     }
 
-    /// The events of caches since the start, for `/status`; `null` under a policy without C2P.
+    /// Returns the cache events since the start, for `/status`; `null` unless the store uses C2P.
     pub(super) fn events_page(&self) -> Value {
         let Some(events) = &self.events else {
             return Value::Null;
@@ -42,7 +42,7 @@ impl Observer {
         })
     }
 
-    /// The messages since the start, for `/status`.
+    /// Returns the messages since the start, for `/status`.
     pub(super) fn messages_page(&self) -> Value {
         let figures = self.messages.figures();
         let mut kinds = BTreeMap::<_, BTreeMap<_, _>>::new();

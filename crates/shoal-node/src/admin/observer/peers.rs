@@ -1,4 +1,4 @@
-//! The requests between a node and its peers, brought into the metrics.
+//! Requests between nodes, for the metrics.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::fetch::HopOutcome;
 use crate::metrics::{PeerMetrics, PeerTraffic};
 use crate::peer::Peer;
 
-/// Totals that are already in the metrics.
+/// Totals already added to the metrics.
 #[derive(Debug, Default)]
 pub(super) struct LastReported {
     hops: [u64; HopOutcome::ALL.len()],
@@ -58,8 +58,8 @@ fn traffic(peer: &Peer) -> PeerTraffic {
     }
 }
 
-/// Returns the growth since `before`, or all of `now` for a peer that left and came back, whose counts began
-/// anew.
+/// Returns the increase since `before`, or all of `now` for a peer that left and returned, because its
+/// counters restarted at zero.
 fn since(before: PeerTraffic, now: PeerTraffic) -> PeerTraffic {
     if now.requests < before.requests {
         return now;

@@ -1,4 +1,4 @@
-//! The tiers, brought into the metrics.
+//! The tiers, for the metrics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::dirty::Swept;
 use crate::metrics::{TierFigures, TierMetrics};
 
 impl Observer {
-    /// Sets the figures of each tier, and counts what was swept since `before`. Returns the totals.
+    /// Sets the gauges of each tier, and counts what was swept since `before`. Returns the new totals.
     pub(super) fn measure_tiers(
         &self,
         metrics: &TierMetrics,

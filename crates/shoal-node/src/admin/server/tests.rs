@@ -1,4 +1,4 @@
-//! The admin pages over a real socket.
+//! Tests of the admin pages over a real socket.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ fn start() -> Running {
     }
 }
 
-/// Returns the status line, headers and body of an answer.
+/// Returns the status, headers and body of a response.
 async fn ask(running: &Running, method: &str, path: &str) -> (u16, String, String) {
     ask_with(running, method, &format!("{path} HTTP/1.1\r\nHost: h")).await
 }
