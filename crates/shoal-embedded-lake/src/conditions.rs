@@ -1,9 +1,9 @@
-//! Evaluates `If-Match` and the other conditions before anything is read or replaced.
+//! Evaluates conditional headers before anything is read or replaced.
 
 use s3s::dto::{ETag, ETagCondition, Timestamp};
 use time::OffsetDateTime;
 
-/// The conditions of one request, whichever headers they came in.
+/// The conditions of one request, from whichever headers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
     pub(super) matches: Option<ETagCondition>,
@@ -12,20 +12,20 @@ pub(super) struct Conditions {
     pub(super) unmodified_since: Option<Timestamp>,
 }
 
-/// The result of the conditions for the object as it is.
+/// Result of evaluating the conditions against the current object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evaluation {
-    /// The request may go on.
+    /// The request proceeds.
     Met,
-    /// The object has changed, or is absent.
+    /// 412: the object has changed or is absent.
     Failed,
-    /// The client has the current object already.
+    /// 304: the client has the current object.
     Unchanged,
 }
 
 impl Conditions {
-    /// Judges an object by its ETag without quotes and its time. Entity tags go before dates (RFC 9110,
-    /// 13.2.2).
+    /// Evaluates the conditions against an object's unquoted ETag and modification time. Entity tags take
+    /// precedence over dates (RFC 9110, 13.2.2).
     pub(super) fn evaluate(&self, etag: &str, modified: &Timestamp) -> Evaluation {
         let names_it =
             |condition: &ETagCondition| condition.as_etag().is_none_or(|named| named.value() == etag);
@@ -46,7 +46,7 @@ impl Conditions {
         }
     }
 
-    /// Judges the absence of an object: only `If-Match` can fail on it.
+    /// Evaluates the conditions if the object is absent: only `If-Match` can fail.
     pub(super) fn evaluate_absent(&self) -> Evaluation {
         if self.matches.is_some() {
             Evaluation::Failed
@@ -60,7 +60,7 @@ fn is_weak(etag: &ETag) -> bool {
     etag.as_weak().is_some()
 }
 
-/// Dates in headers have whole seconds; a file's time is finer, and would always look newer.
+/// Truncates to seconds, the resolution of dates in headers; a file's finer time would always look newer.
 fn seconds(time: &Timestamp) -> i64 {
     OffsetDateTime::from(time.clone()).unix_timestamp()
 }

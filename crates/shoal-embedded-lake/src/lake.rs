@@ -1,5 +1,5 @@
-//! The decorator around `s3s-fs`: it passes on the requests that `s3s-fs` handles well; `read`, `write` and
-//! `list` handle the rest.
+//! A decorator of `s3s-fs`: it passes on the requests that `s3s-fs` handles well; `read`, `write` and `list`
+//! handle the rest.
 
 use std::io;
 use std::path::Path;
@@ -24,14 +24,13 @@ use tokio::sync::{Mutex, RwLock};
 
 use super::layout::Layout;
 
-/// A folder as an S3 store.
+/// Serves a folder as an S3 store.
 pub(super) struct DirectoryLake {
     pub(super) files: Arc<Layout>,
     pub(super) fs: FileSystem,
-    /// Held shared while an object's files are read together, alone while they are exchanged.
+    /// Held shared while an object's files are read, exclusively while they are replaced.
     pub(super) gate: RwLock<()>,
-    /// Held while parts become an object, because the name of its staging place is derived from the object's
-    /// own name.
+    /// Held while an upload is completed, because the staging key is derived from the object's name.
     pub(super) completion: Mutex<()>,
 }
 
@@ -55,7 +54,7 @@ impl DirectoryLake {
         }
     }
 
-    /// The ETag of an object, on a thread that may block. The caller holds the gate.
+    /// Returns the ETag of an object, computed on a blocking thread. The caller holds the gate.
     pub(super) async fn etag(&self, bucket: &str, name: &str) -> S3Result<String> {
         let (files, bucket, name) = (Arc::clone(&self.files), bucket.to_string(), name.to_string());
         let hashed = tokio::task::spawn_blocking(move || files.etag(&bucket, &name)).await;
@@ -68,7 +67,7 @@ impl DirectoryLake {
     }
 }
 
-/// A request of this lake to the decorated library.
+/// Wraps the input of a request to the decorated library.
 pub(super) fn request<T>(input: T) -> S3Request<T> {
     S3Request {
         input,
@@ -165,7 +164,7 @@ impl S3 for DirectoryLake {
     async fn delete_bucket(&self, req: S3Request<DeleteBucketInput>) -> Answer<DeleteBucketOutput> {
         let _alone = self.gate.write().await;
         self.require_bucket(&req.input.bucket)?;
-        // `s3s-fs` would remove the folder with everything in it.
+        // `s3s-fs` would remove the folder with its content.
         match std::fs::remove_dir(self.files.root().join(&req.input.bucket)) {
             Ok(()) => Ok(S3Response::new(DeleteBucketOutput {})),
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Err(s3_error!(BucketNotEmpty)),

@@ -1,5 +1,5 @@
-//! The files in which `s3s-fs` keeps an object: its bytes under its own name, and its attributes in two files
-//! beside the buckets. This module makes objects appear, change and vanish as one.
+//! The files in which `s3s-fs` stores an object: its bytes under its own name, and its attributes in two
+//! files next to the buckets. This module creates, replaces and removes them together.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -13,13 +13,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use md5::{Digest, Md5};
 use s3s::{S3Result, s3_error};
 
-/// Bucket of objects that are not complete. No client can name it: bucket names do not begin with a dot.
+/// Bucket of incomplete objects. No client can name it: bucket names do not begin with a dot.
 pub(super) const STAGING: &str = ".staging";
 
-/// The file that stands for an object whose key ends with a slash, as a folder cannot hold bytes.
+/// File name of an object whose key ends with a slash, because a folder cannot hold bytes.
 const FOLDER_OBJECT: &str = ".folder";
 
-/// The limit of file names, which is 255 bytes on every file system that matters.
+/// Maximum length of file names, which is 255 bytes on all common file systems.
 const NAME_BYTES_MAX: usize = 255;
 
 /// The folder of a lake.
@@ -36,7 +36,7 @@ pub(super) struct Staged<'a> {
 }
 
 impl Layout {
-    /// Opens a lake's folder and clears away the unfinished objects that a crash left.
+    /// Opens a lake's folder and removes the incomplete objects that a crash left behind.
     pub(super) fn open(root: &Path) -> io::Result<Self> {
         let layout = Self {
             root: root.canonicalize()?,
@@ -49,7 +49,7 @@ impl Layout {
         for entry in fs::read_dir(&layout.root)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            // Uploads in parts outlive a restart; their attributes wait under the name of the upload.
+            // Multipart uploads survive a restart; their attributes are kept under the upload's name.
             if name.starts_with(&prefix) && !name.contains(".upload-") {
                 fs::remove_file(entry.path())?;
             }
@@ -61,7 +61,7 @@ impl Layout {
         &self.root
     }
 
-    /// The file name under which a key is kept. Fails with the reason if it cannot be kept.
+    /// Returns the file name of a key, or an error if the key cannot be stored.
     pub(super) fn name_of(&self, bucket: &str, key: &str) -> S3Result<String> {
         let name = if key.ends_with('/') {
             format!("{key}{FOLDER_OBJECT}")
@@ -87,7 +87,7 @@ impl Layout {
         Ok(name)
     }
 
-    /// The key that is kept under a file name.
+    /// Returns the key of a file name.
     pub(super) fn key_of(name: &str) -> &str {
         let folder = name.strip_suffix(FOLDER_OBJECT);
         folder.filter(|folder| folder.ends_with('/')).unwrap_or(name)
@@ -97,7 +97,7 @@ impl Layout {
         self.root.join(bucket).is_dir()
     }
 
-    /// The file with the bytes of an object. A folder on the way to other objects does not count.
+    /// Returns the file with the bytes of an object. A folder above other objects is not an object.
     pub(super) fn find(&self, bucket: &str, name: &str) -> S3Result<PathBuf> {
         let path = self.body(bucket, name);
         match (path.is_file(), self.has_bucket(bucket)) {
@@ -107,7 +107,7 @@ impl Layout {
         }
     }
 
-    /// A place for an object that no client sees until it is complete.
+    /// Creates a staging key for an object that clients must not see until it is complete.
     pub(super) fn stage(&self) -> Staged<'_> {
         Staged {
             layout: self,
@@ -115,12 +115,12 @@ impl Layout {
         }
     }
 
-    /// A staging place with a name that a later request finds again.
+    /// Creates a staging key that later requests derive again.
     pub(super) fn stage_as(&self, key: String) -> Staged<'_> {
         Staged { layout: self, key }
     }
 
-    /// Removes an object and the folders that it leaves empty. It may be absent.
+    /// Removes an object, if present, and the folders that become empty.
     pub(super) fn remove(&self, bucket: &str, name: &str) -> io::Result<()> {
         let body = self.body(bucket, name);
         if body.is_dir() {
@@ -139,8 +139,8 @@ impl Layout {
         Ok(())
     }
 
-    /// The ETag of an object without quotes. A file that was put or changed by hand gets the ETag that S3
-    /// would give it. Must not run beside [`Staged::commit`].
+    /// Returns the unquoted ETag of an object. A file created or changed by hand gets the ETag that S3 would
+    /// compute. Must not run concurrently with [`Staged::commit`].
     pub(super) fn etag(&self, bucket: &str, name: &str) -> io::Result<String> {
         let [_, internal] = self.sidecars(bucket, name);
         let body = self.body(bucket, name);
@@ -155,7 +155,7 @@ impl Layout {
         }
         let etag = hash(&body)?;
         if fs::metadata(&body)?.modified()? != body_time {
-            // Another process is still writing the file: the ETag is true for now, but is not remembered.
+            // Another process is still writing the file: the ETag is valid now, but must not be stored.
             return Ok(etag);
         }
         let aside = self
@@ -167,7 +167,7 @@ impl Layout {
         Ok(etag)
     }
 
-    /// The sizes of the parts of an upload by number; `None` if there is no such upload.
+    /// Returns the sizes of an upload's parts by number; `None` if there is no such upload.
     pub(super) fn parts(&self, upload: &str) -> io::Result<Option<Vec<(i32, u64)>>> {
         let plain = upload.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
         if !plain || !self.root.join(format!(".upload-{upload}.json")).exists() {
@@ -193,7 +193,8 @@ impl Layout {
         self.root.join(bucket).join(name)
     }
 
-    /// The files that `s3s-fs` writes about an object: its attributes, and its ETag with its checksums.
+    /// Returns the files that `s3s-fs` writes about an object: its attributes, and its ETag with its
+    /// checksums.
     fn sidecars(&self, bucket: &str, name: &str) -> [PathBuf; 2] {
         let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
         let stem = format!(".bucket-{}.object-{}", encode(bucket), encode(name));
@@ -202,8 +203,8 @@ impl Layout {
 }
 
 impl Staged<'_> {
-    /// Makes the object visible at one go, replacing one that may have been there. Must not run beside reads:
-    /// its three files are renamed one after another.
+    /// Publishes the object, replacing any previous one. Must not run concurrently with reads, because its
+    /// three files are renamed one after another.
     pub(super) fn commit(self, bucket: &str, name: &str) -> S3Result<()> {
         let body = self.layout.body(bucket, name);
         let parent = body.parent().expect("a body lies in a bucket");
@@ -221,8 +222,8 @@ impl Staged<'_> {
         let from = self.layout.sidecars(STAGING, &self.key);
         for (from, to) in from.iter().zip(self.layout.sidecars(bucket, name)) {
             match fs::rename(from, &to) {
-                // A copy of a file that was put by hand has no attributes; those of its predecessor must not
-                // stay.
+                // A copy of a file created by hand has no attributes; those of the replaced object must be
+                // removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     fs::remove_file(&to).or_else(unless_absent)
                 }
@@ -261,7 +262,7 @@ fn hash(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Bytes as lower-case digits.
+/// Formats bytes as lower-case hex digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes
         .iter()

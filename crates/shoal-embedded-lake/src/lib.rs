@@ -1,13 +1,13 @@
-//! A lake for a developer's desk: a folder served as S3, for `shoal dev` and for tests.
+//! A lake for development: serves a folder as S3, for `shoal dev` and for tests.
 //!
-//! `s3s` speaks the protocol and `s3s-fs` keeps the files. Behind a cache that is not enough: the decorator
-//! in [`lake`] adds conditional reads, makes an object's bytes and its ETag change in one step, and adds
-//! ETags to listings. Files that are put into `<folder>/<bucket>/` by hand are objects too.
+//! `s3s` implements the protocol and `s3s-fs` stores the files. A cache needs more: the decorator in [`lake`]
+//! adds conditional reads, changes an object's bytes and its ETag atomically, and adds ETags to listings.
+//! Files placed in `<folder>/<bucket>/` by hand are objects, too.
 //!
-//! Its limits are those of a desk: one account, no versions, no policies, no reads of single parts, no
-//! listing of uploads, only single ranges; parts are numbered from 1 without gaps. Objects are files, so keys
-//! `a` and `a/b` cannot both exist, keys have no empty, `.` or `..` parts, and they end near 160 bytes.
-//! Checksums of parts are not verified.
+//! Limits: one account, no versions, no policies, no reads of single parts, no listing of uploads, only
+//! single ranges; parts are numbered from 1 without gaps. Objects are files, so keys `a` and `a/b` cannot
+//! both exist, keys have no empty, `.` or `..` segments, and they are limited to about 160 bytes. Checksums
+//! of parts are not verified.
 
 mod conditions;
 mod lake;
@@ -35,51 +35,51 @@ use tokio::task::JoinHandle;
 
 use lake::DirectoryLake;
 
-/// Access key of the one account.
+/// Access key of the only account.
 pub const ACCESS_KEY: &str = "shoaldev";
-/// The account's secret. It is public: the lake listens where no other machine can reach it.
+/// Its secret key. Not a secret: the lake listens only on loopback.
 pub const SECRET_KEY: &str = "shoaldev-secret";
-/// The bucket that is there from the start.
+/// The bucket that exists initially.
 pub const BUCKET: &str = "demo";
 
-/// Requests that are still running after this time are broken off.
+/// Time limit for requests in flight during shutdown.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
-/// The pause that lets a full file table drain, instead of spinning on `accept`.
+/// Pause after a failed `accept`, such as with a full file table.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A running lake. Dropping it breaks off its requests; [`Self::shutdown`] lets them finish.
+/// A running lake. Dropping it aborts its requests; [`Self::shutdown`] lets them finish.
 #[derive(Debug)]
 pub struct EmbeddedLake {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     server: JoinHandle<()>,
-    /// Keeps other lakes off the folder.
+    /// Locks the folder against other lakes.
     _lock: File,
 }
 
-/// Why a lake does not start.
+/// Why a lake fails to start.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedLakeError {
-    /// The port is taken, or this process may not take it.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}")]
     Listen {
         /// The configured address.
         address: SocketAddr,
-        /// The reason.
+        /// The cause.
         source: io::Error,
     },
-    /// The folder cannot be made or read.
+    /// The folder cannot be created or read.
     #[error("cannot use the folder {}", folder.display())]
     Folder {
         /// The configured folder.
         folder: PathBuf,
-        /// The reason.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl EmbeddedLake {
-    /// Serves `folder` on `address`; port 0 stands for any free one. Requests are answered once this returns.
+    /// Serves `folder` on `address`; port 0 selects a free port. Requests are accepted once this returns.
     ///
     /// # Errors
     ///
@@ -108,14 +108,15 @@ impl EmbeddedLake {
         })
     }
 
-    /// The address it listens on.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes no new connection and returns when the requests in flight are done, or after a few seconds.
+    /// Stops accepting connections; returns once the requests in flight have finished, or after a few
+    /// seconds.
     pub async fn shutdown(self) {
-        // A server that has stopped by itself needs no signal.
+        // Fails if the server has already stopped.
         let _ = self.stop.send(());
         if let Err(error) = self.server.await {
             tracing::error!(%error, "the embedded lake failed");
@@ -123,7 +124,7 @@ impl EmbeddedLake {
     }
 }
 
-/// Locks the folder for one lake: another one would clear away the objects that this one is still receiving.
+/// Locks the folder, because a second lake would delete the objects that this one is receiving.
 fn lock(folder: &Path) -> io::Result<File> {
     std::fs::create_dir_all(folder)?;
     let lock = File::create(folder.join(".lock"))?;
@@ -148,7 +149,7 @@ async fn serve(listener: TcpListener, service: S3Service, mut stopped: oneshot::
             _ = &mut stopped => break,
         }
     }
-    // Past the deadline the connections end with the runtime.
+    // After the time limit, connections end with the runtime.
     let _ = tokio::time::timeout(SHUTDOWN_PATIENCE, connections.shutdown()).await;
 }
 

@@ -1,4 +1,4 @@
-//! Lists keys as S3 spells them, with the ETags that `s3s-fs` leaves out.
+//! Lists keys as S3 does, with the ETags that `s3s-fs` omits.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::{
@@ -10,7 +10,7 @@ use s3s::{S3, S3Request, S3Response, S3Result};
 use super::lake::DirectoryLake;
 use super::layout::Layout;
 
-/// The characters that `encoding-type=url` leaves as they are.
+/// Characters that `encoding-type=url` does not escape.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'-')

@@ -1,4 +1,4 @@
-//! GET and HEAD: they check conditions first, then give one version's attributes with that version's bytes.
+//! GET and HEAD: evaluate the conditions, then return the attributes and the bytes of one version.
 
 use std::io;
 use std::ops::Range;
@@ -19,10 +19,10 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use super::conditions::{Conditions, Evaluation};
 use super::lake::{DirectoryLake, request};
 
-/// The content type that S3 gives to objects that were stored without one.
+/// Content type of objects stored without one.
 const DEFAULT_CONTENT_TYPE: &str = "binary/octet-stream";
 
-/// The bytes that are read from the file and handed to the connection at once.
+/// Bytes read from the file at a time.
 const CHUNK_BYTES: u64 = 256 << 10;
 
 impl DirectoryLake {
@@ -58,8 +58,8 @@ impl DirectoryLake {
             unmodified_since: input.if_unmodified_since,
         };
         let name = self.files.name_of(&input.bucket, &input.key)?;
-        // Attributes are read and the file is opened in the same state; once open, a replaced file stays
-        // readable.
+        // Read the attributes and open the file under one lock; once open, a file stays readable even if it
+        // is replaced.
         let shared = self.gate.read().await;
         let head = self
             .attributes(&input.bucket, &name, input.checksum_mode.as_ref())
@@ -91,7 +91,7 @@ impl DirectoryLake {
         Ok(S3Response::new(output))
     }
 
-    /// The attributes of an object, as S3 gives them. The caller holds the gate.
+    /// Returns the attributes of an object, as S3 reports them. The caller holds the gate.
     pub(super) async fn attributes(
         &self,
         bucket: &str,
@@ -99,7 +99,7 @@ impl DirectoryLake {
         checksums: Option<&ChecksumMode>,
     ) -> S3Result<HeadObjectOutput> {
         self.files.find(bucket, name)?;
-        // A file that was changed by hand loses the ETag and the checksums it had.
+        // A file changed by hand loses its ETag and checksums.
         let etag = self.etag(bucket, name).await?;
         let input = HeadObjectInput {
             bucket: bucket.into(),
@@ -118,7 +118,7 @@ impl DirectoryLake {
     }
 }
 
-/// Refuses reads of other versions and of parts: there is one state of each object, and it has no parts.
+/// Rejects reads of other versions and of parts, which this lake does not have.
 fn refuse_other_states(version: Option<&str>, part: Option<i32>) -> S3Result<()> {
     if version.is_some_and(|version| version != "null") {
         return Err(s3_error!(NoSuchVersion, "The development lake keeps no versions"));
@@ -153,7 +153,7 @@ pub(super) fn precondition_failed() -> S3Error {
     )
 }
 
-/// The headers of a 304 that the client compares next time.
+/// Returns the headers of a 304 that clients use in conditional requests.
 fn validators(etag: &str, modified: &Timestamp) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.extend(
@@ -172,7 +172,7 @@ fn validators(etag: &str, modified: &Timestamp) -> HeaderMap {
     headers
 }
 
-/// The bytes that a range asks for. `s3s-fs` fails on suffixes longer than the object.
+/// Resolves a range. `s3s-fs` fails on suffixes longer than the object.
 fn resolve(asked: Option<RequestedRange>, size: u64) -> S3Result<Range<u64>> {
     let Some(asked) = asked else { return Ok(0..size) };
     asked
@@ -211,7 +211,7 @@ async fn read(
 
 fn answer(mut head: HeadObjectOutput, whole: bool) -> GetObjectOutput {
     if !whole {
-        // The checksums are those of the whole object.
+        // The checksums cover the whole object, not the range.
         forget_checksums(&mut head);
     }
     GetObjectOutput {

@@ -1,5 +1,5 @@
-//! Requests that change an object. Bytes are gathered in the staging area, are verified there, and become
-//! visible in one step together with their ETag.
+//! Requests that change an object. Bytes are received into the staging area, verified there, and published
+//! together with their ETag.
 
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput,
@@ -16,9 +16,9 @@ use super::lake::DirectoryLake;
 use super::layout::{STAGING, Staged, hex};
 use super::read::precondition_failed;
 
-/// Every part but the last one has at least this size.
+/// Minimum size of every part but the last one.
 const PART_BYTES_MIN: u64 = 5 << 20;
-/// The maximum of objects that S3 deletes in one request.
+/// Maximum number of objects deleted in one request.
 const DELETES_MAX: usize = 1000;
 
 impl DirectoryLake {
@@ -180,8 +180,8 @@ impl DirectoryLake {
             ..Conditions::default()
         };
         {
-            // Checked again when the object is published; checked here so that a refused upload keeps its
-            // parts.
+            // Checked again when the object is published; checked here first, so that a failed completion
+            // keeps its parts.
             let _shared = self.gate.read().await;
             self.judge_target(&conditions, &input.bucket, &name).await?;
         }
@@ -190,7 +190,7 @@ impl DirectoryLake {
         let bucket = std::mem::replace(&mut input.bucket, STAGING.into());
         let key = std::mem::replace(&mut input.key, staged.key.clone());
         let mut output = self.fs.complete_multipart_upload(req).await?.output;
-        // The library has done its work by now; the future only hands over the result.
+        // The library has finished by now; the future only returns the result.
         if let Some(result) = output.future.take() {
             output = result.await?;
         }
@@ -220,7 +220,7 @@ impl DirectoryLake {
             .ok_or_else(|| s3_error!(NoSuchUpload, "The specified upload does not exist"))
     }
 
-    /// Refuses a list of parts that the library would refuse only after it has thrown the upload away.
+    /// Rejects an invalid list of parts, because the library would delete the upload before rejecting it.
     fn check_parts(&self, input: &CompleteMultipartUploadInput) -> S3Result<()> {
         let stored = self
             .files
@@ -256,7 +256,7 @@ impl DirectoryLake {
         Ok(())
     }
 
-    /// Exchanges the object for the staged one, if the conditions hold at that very moment.
+    /// Replaces the object by the staged one, if the conditions hold at that moment.
     async fn publish(
         &self,
         staged: Staged<'_>,
@@ -270,7 +270,7 @@ impl DirectoryLake {
         staged.commit(bucket, name)
     }
 
-    /// Judges an object that will be replaced and may be absent. The caller holds the gate.
+    /// Evaluates conditions on an object that will be replaced and may be absent. The caller holds the gate.
     async fn judge_target(&self, conditions: &Conditions, bucket: &str, name: &str) -> S3Result<()> {
         match self.evaluate(conditions, bucket, name).await {
             Err(error) if error.code() == &s3s::S3ErrorCode::NoSuchKey => {
@@ -283,7 +283,7 @@ impl DirectoryLake {
         }
     }
 
-    /// Judges an object that should exist. The caller holds the gate.
+    /// Evaluates conditions on an object that must exist. The caller holds the gate.
     async fn evaluate(&self, conditions: &Conditions, bucket: &str, name: &str) -> S3Result<()> {
         let head = self.attributes(bucket, name, None).await?;
         let etag = head.e_tag.as_ref().map_or("", ETag::value);
@@ -293,7 +293,7 @@ impl DirectoryLake {
         }
     }
 
-    /// The bucket and file name of a copy source, which is rewritten to that name.
+    /// Returns the bucket and file name of a copy source, and rewrites the source to that name.
     fn source(&self, source: &mut CopySource) -> S3Result<(String, String)> {
         let CopySource::Bucket {
             bucket,
@@ -315,7 +315,7 @@ impl DirectoryLake {
     }
 }
 
-/// The staging name for uploads of an object, under which each of their requests finds it again.
+/// Returns the staging key of an object's uploads, the same for each of their requests.
 fn upload_key(bucket: &str, name: &str) -> String {
     let digest = Sha256::new_with_prefix(bucket)
         .chain_update([0])
@@ -324,8 +324,7 @@ fn upload_key(bucket: &str, name: &str) -> String {
     hex(&digest[..16])
 }
 
-/// The content encoding that is stored. `aws-chunked` says how the body travels, not what it is; S3 does not
-/// store it.
+/// Returns the content encoding to store. `aws-chunked` is a transfer encoding; S3 does not store it.
 fn stored_encoding(header: &str) -> Option<String> {
     let codings = header
         .split(',')

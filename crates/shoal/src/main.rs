@@ -1,4 +1,4 @@
-//! The one binary. Everything that it can do is a verb in `cli`.
+//! The `shoal` binary. Each subcommand is a file in `cli`.
 
 mod allocator;
 mod cli;

@@ -1,4 +1,4 @@
-//! A client that signs as the SDKs do, and no more.
+//! A minimal client that signs as the SDKs do.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::{ACCESS_KEY, EmbeddedLake, SECRET_KEY};
 
-/// A lake in a separate folder, and a client of it.
+/// A lake in a temporary folder, and a client of it.
 pub(super) struct Desk {
     pub(super) lake: EmbeddedLake,
     pub(super) folder: TempDir,
@@ -82,7 +82,7 @@ impl Desk {
         self.call(sign_as(SECRET_KEY, request, body)).await
     }
 
-    /// Sends the same GET with another secret, or with none.
+    /// Sends the GET signed with another secret, or unsigned.
     pub(super) async fn get_as(&self, path: &str, secret: Option<&str>) -> Answer {
         let request = self.request(Method::GET, path, &[], "");
         self.call(match secret {
@@ -92,7 +92,7 @@ impl Desk {
         .await
     }
 
-    /// A response whose body is still on its way.
+    /// Returns a response without reading its body.
     pub(super) async fn open(&self, path: &str) -> Response<Incoming> {
         let request = sign_as(SECRET_KEY, self.request(Method::GET, path, &[], ""), "");
         self.http.request(request).await.unwrap()
@@ -154,7 +154,7 @@ fn sign_as(secret: &str, mut request: Request<Full<Bytes>>, body: &str) -> Reque
     request
 }
 
-/// A header as text; empty if it is absent.
+/// Returns a header as text; empty if absent.
 pub(super) fn header<'a>(answer: &'a Answer, name: &str) -> &'a str {
     answer
         .headers()
@@ -162,7 +162,7 @@ pub(super) fn header<'a>(answer: &'a Answer, name: &str) -> &'a str {
         .map_or("", |value| value.to_str().unwrap())
 }
 
-/// Status and S3 error code.
+/// Returns the status and the S3 error code.
 pub(super) fn error(answer: &Answer) -> (StatusCode, String) {
     (
         answer.status(),
@@ -170,7 +170,7 @@ pub(super) fn error(answer: &Answer) -> (StatusCode, String) {
     )
 }
 
-/// The texts of all elements of a name.
+/// Returns the texts of all elements with this name.
 pub(super) fn element(answer: &Answer, name: &str) -> Vec<String> {
     let body = String::from_utf8_lossy(answer.body());
     let open = format!("<{name}>");

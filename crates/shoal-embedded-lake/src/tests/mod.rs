@@ -1,4 +1,4 @@
-//! Tests the lake as clients and caches see it.
+//! Tests the lake through its S3 interface.
 
 mod client;
 

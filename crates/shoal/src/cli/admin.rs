@@ -1,4 +1,4 @@
-//! The admin port that a command asks, and what it shows there.
+//! The admin port that a command connects to, and its credentials.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use shoal_node::admin::client::{AdminAccess, AdminClient, AdminUrl};
 
 use super::failure::Failure;
 
-/// Where a command asks.
+/// The admin port of a command.
 #[derive(Clone, Debug, Args)]
 pub(super) struct AdminPort {
     /// The admin port of a node: of any node of the cluster, or of the one that the command is about
@@ -43,7 +43,7 @@ pub(super) struct AdminPort {
 }
 
 impl AdminPort {
-    /// A client for this port and those of the other nodes.
+    /// Returns a client for this port and those of the other nodes.
     pub(super) fn client(&self) -> Result<AdminClient, Failure> {
         let hint = "give files of PEM, and a file with one line of [admin] token_file; docs/how-to/secure.md shows how";
         let unusable = |error| Failure::new("the admin port cannot be asked", &error).or_hinting(hint);

@@ -1,15 +1,15 @@
-//! The number of files and sockets that the process may have open.
+//! The limit of open files and sockets.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use shoal_node::config::Limits;
 
-/// The descriptors of a node besides its clients' connections: its files, and as many connections to the lake
-/// as it uses at once.
+/// Descriptors of a node besides client connections: its files, and its connections to the lake.
 const BESIDES: u64 = 4096;
 
-/// Requests as many as the system grants, and warns if that is too few for the configured connections.
+/// Raises the limit as far as the system permits, and warns if that is too low for the configured
+/// connections.
 ///
-/// The initial limit of a process is low for programs that use `select`; this one does not.
+/// The initial limit is low for the sake of programs that use `select`; this one does not.
 pub(super) fn raise(limits: &Limits) {
     let granted = getrlimit(Resource::Nofile).maximum;
     let wanted = Rlimit {

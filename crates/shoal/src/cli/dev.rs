@@ -24,11 +24,11 @@ use super::output::{Tone, print};
 use super::signals::Signals;
 use super::{block_on, descriptors, logging};
 
-/// The log filter when a person reads the screen. The lake's library logs every mistake of a client as an
-/// error, and at exit the nodes of one process see each other go, which is no news.
+/// The log filter of an interactive session. The lake's library logs every client mistake as an error, and at
+/// exit the nodes of this process report each other as gone.
 const QUIET: &str = "warn,s3s=off,s3s_fs=off,shoal_node::membership=error";
 
-/// The most bytes of dirty objects.
+/// Capacity of the tier in bytes.
 const TIER_BYTES: u64 = 1 << 30;
 
 /// Run a lake and some nodes that share what they read, in one process, on loopback.
@@ -122,7 +122,8 @@ impl Dev {
         })
     }
 
-    /// Returns the configuration that all nodes share: defaults for a desk, and the variables of the process.
+    /// Returns the configuration that all nodes share: defaults for a developer's machine, and the
+    /// environment variables.
     fn base_config(&self) -> Result<Config, ConfigError> {
         let desk = Config {
             store: StoreConfig {
@@ -144,7 +145,7 @@ impl Dev {
             ..Sources::of_process()
         };
         sources.variables.retain(|(name, _)| name != FILE_VARIABLE);
-        // Settings that the command line of `dev` decides are checked with the values of node 0.
+        // Settings that flags of `dev` determine are validated with the values of node 0.
         let node_0 = [
             ("s3-listen", self.s3_port),
             ("admin-listen", self.admin_port),
@@ -182,7 +183,8 @@ impl Dev {
         if self.lake.is_none() {
             config.lake.access_key = Some(ACCESS_KEY.into());
             config.lake.secret_key = Some(Secret::new(SECRET_KEY));
-            // Only here: a temporary folder must not hold objects that the user's own lake lacks.
+            // Only with the embedded lake: a temporary folder must not hold objects that the user's own lake
+            // lacks.
             config.tiers = vec![tier(&folder.join("tier"))];
             config.write.rules = vec![back_rule()];
         }
@@ -196,7 +198,7 @@ impl Dev {
         config
     }
 
-    /// Refuses ports that are out of range, used twice or taken, before anything starts.
+    /// Rejects ports that are out of range, duplicate or in use, before anything starts.
     fn check_ports(&self) -> Result<(), Failure> {
         let mut users = HashMap::new();
         for (flag, user, port) in self.ports() {
@@ -224,7 +226,7 @@ impl Dev {
         Ok(())
     }
 
-    /// Returns every port to listen on: the flag that chose it, its user, and the port if it exists.
+    /// Returns every port to listen on: its flag, its purpose, and its number unless that is out of range.
     fn ports(&self) -> Vec<(&'static str, String, Option<u16>)> {
         let lake = self
             .lake
@@ -249,7 +251,7 @@ impl Dev {
     }
 }
 
-/// Replaces a flag of `serve` with the flag of `dev` that sets it.
+/// Replaces flags of `serve` in an error with the flags of `dev` that set them.
 fn in_the_words_of_dev(mut error: ConfigError) -> ConfigError {
     let words = [
         ("--lake-endpoint", "--lake"),
@@ -273,7 +275,7 @@ fn taken(flag: &str, user: &str, port: u16, error: &io::Error) -> Failure {
     }
 }
 
-/// Returns the port `index` places after `first`; 0 means any free port and stays 0.
+/// Returns port `first + index`; 0 means any free port and stays 0.
 fn port(first: u16, index: u16) -> u16 {
     if first == 0 {
         0
@@ -286,7 +288,7 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// The tier of all nodes.
+/// Returns the tier that all nodes share.
 fn tier(folder: &Path) -> TierConfig {
     TierConfig {
         name: "dev".into(),
@@ -296,12 +298,12 @@ fn tier(folder: &Path) -> TierConfig {
     }
 }
 
-/// Objects that are written back.
+/// Returns the rule for written-back objects.
 fn back_rule() -> WriteRule {
     WriteRule::new(back_prefix(), WriteMode::Back)
 }
 
-/// Below it a write is acknowledged before the embedded lake has it.
+/// Returns the prefix of written-back objects.
 fn back_prefix() -> String {
     format!("s3://{BUCKET}/back/")
 }
@@ -314,7 +316,7 @@ async fn start_lake(folder: &Path, port: u16) -> Result<EmbeddedLake, Failure> {
         .map_err(|error| failed(&error))
 }
 
-/// The folder of the lake and the nodes: kept, or removed when the process ends.
+/// The folder of the lake and the nodes: permanent, or removed at exit.
 enum Folder {
     Kept(PathBuf),
     Temporary(TempDir),
@@ -377,7 +379,7 @@ impl Running {
         text
     }
 
-    /// Returns a command that works when it is pasted into a shell.
+    /// Returns a command that can be pasted into a shell.
     fn try_it(&self) -> String {
         let bucket = self
             .lake
@@ -410,7 +412,7 @@ impl Running {
         format!("{document}\n")
     }
 
-    /// Stops the nodes first: they may still have to ask the lake for a client.
+    /// Stops the nodes first, because their requests in flight may need the lake.
     async fn shutdown(self) {
         join_all(self.nodes.into_iter().map(Gateway::shutdown)).await;
         if let Some(lake) = self.lake {

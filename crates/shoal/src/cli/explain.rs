@@ -66,16 +66,16 @@ pub(super) struct Explain {
     json: bool,
 }
 
-/// The combined knowledge of all nodes.
+/// The answers of all nodes.
 #[derive(Debug, Serialize)]
 struct ClusterExplanation {
     object: String,
     /// The node that reported this version.
     known_by: String,
     version: KnownVersion,
-    /// Each node's account of the blocks of that version.
+    /// Each node's answer about the blocks of that version.
     nodes: Vec<Explanation>,
-    /// Nodes that did not answer, each with the reason.
+    /// Nodes that did not answer, each with the error.
     silent: Vec<SilentNode>,
 }
 
@@ -121,7 +121,7 @@ impl Explain {
             .into_iter()
             .find_map(|node| Some((node.node, node.version?)));
         let (known_by, version) = known.ok_or_else(|| unknown(&self.object))?;
-        // Each node named the version that it knows; now all are asked about the same version.
+        // Each node has reported the version that it knows; now ask all of them about the same one.
         query.version = version.id();
         query.count = self.blocks.min(version.blocks.saturating_sub(self.first));
         let (nodes, silent) = self.ask_members(client, &members, &query).await.map_err(failed)?;
@@ -134,7 +134,7 @@ impl Explain {
         })
     }
 
-    /// Returns the answer of each member, the speaker's first. The speaker must answer.
+    /// Returns the answers of all members, that of `--node` first, which must succeed.
     async fn ask_members(
         &self,
         client: &AdminClient,
@@ -270,7 +270,7 @@ fn row_of(found: &ClusterExplanation, row: usize, layers: usize) -> [String; 3] 
     let entry = entries.find(|entry| entry.index == asked.index);
     let on_nodes = found.nodes.iter().filter_map(|node| {
         let block = node.blocks.iter().find(|block| block.index == asked.index)?;
-        // A node that was never asked for a block has nothing to report.
+        // Omit nodes that were never asked for the block.
         (block.here != Presence::Unasked).then(|| format!("{}: {}", node.node, words(block)))
     });
     let on_nodes = on_nodes.collect::<Vec<_>>().join("; ");
@@ -317,7 +317,7 @@ fn words(block: &BlockLocation) -> String {
     if let Some(BlockWorth { weight, since }) = block.worth {
         let _ = write!(text, ", worth {weight} since {since}");
     }
-    // The reason tells the rest.
+    // The reason already says so otherwise.
     if let Some(decision) = &block.decision
         && block.reason.as_ref() != Some(decision)
     {

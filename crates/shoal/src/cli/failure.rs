@@ -1,4 +1,4 @@
-//! How a verb fails: the failed action, its object, and advice.
+//! Errors of a subcommand: what failed, on what, and what to do.
 
 use std::error::Error;
 use std::io;
@@ -8,21 +8,21 @@ use shoal_node::config::{ConfigError, Problem};
 
 use super::output::{Tone, tell};
 
-/// The reason why a verb failed.
+/// Why a subcommand failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The configuration does not allow the action.
+    /// The configuration is invalid.
     Refused(ConfigError),
-    /// The command line does not allow the action.
+    /// The command line is invalid.
     Misused { what: String, hint: String },
-    /// The user has ended the command; what it has ordered goes on.
+    /// The user interrupted the command; the operation it started continues.
     Interrupted { what: String, hint: String },
-    /// The environment does not allow the action.
+    /// The operation failed.
     Failed { what: String, hint: Option<String> },
 }
 
 impl Failure {
-    /// Creates a failure of `what` for the reason that `error` and its sources give.
+    /// Creates a failure of `what`, with `error` and its sources as the reason.
     pub(super) fn new(what: &str, error: &(dyn Error + 'static)) -> Self {
         let (why, told) = chain(error);
         Self::Failed {
@@ -31,7 +31,7 @@ impl Failure {
         }
     }
 
-    /// The same failure with this hint.
+    /// Returns the same failure with this hint.
     pub(super) fn hinting(self, hint: &str) -> Self {
         match self {
             Self::Failed { what, .. } => Self::Failed {
@@ -42,7 +42,7 @@ impl Failure {
         }
     }
 
-    /// The same failure, with this hint if it has none.
+    /// Returns the same failure, with this hint unless it already has one.
     pub(super) fn or_hinting(self, hint: &str) -> Self {
         match self {
             Self::Failed { hint: None, .. } => self.hinting(hint),
@@ -50,7 +50,7 @@ impl Failure {
         }
     }
 
-    /// Reports the failure on stderr, for people and scripts.
+    /// Prints the failure to stderr.
     pub(super) fn tell(&self) {
         match self {
             Self::Refused(error) => error
@@ -66,9 +66,9 @@ impl Failure {
     pub(super) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Failed { .. } => ExitCode::from(1),
-            // The code that clap uses for arguments it refuses.
+            // clap's exit code for invalid arguments.
             Self::Refused(_) | Self::Misused { .. } => ExitCode::from(2),
-            // 128 and the number of SIGINT, as shells count it.
+            // 128 plus the number of SIGINT, as shells do.
             Self::Interrupted { .. } => ExitCode::from(130),
         }
     }
@@ -80,13 +80,13 @@ impl From<ConfigError> for Failure {
     }
 }
 
-/// Reports one problem of a configuration on stderr.
+/// Prints one problem of a configuration to stderr.
 pub(super) fn tell_problem(tone: Tone, problem: &Problem) {
     tell(tone, &problem.to_string(), problem.hint.as_deref());
 }
 
-/// Joins the error and its sources, without the repetitions of errors that print their source themselves.
-/// Also returns the first hint that one of them carries.
+/// Joins the messages of the error and its sources, omitting repeated ones. Also returns the first hint
+/// found.
 fn chain(error: &(dyn Error + 'static)) -> (String, Option<String>) {
     let (mut why, mut hint) = (String::new(), None);
     for error in sources(error) {
@@ -105,14 +105,14 @@ fn chain(error: &(dyn Error + 'static)) -> (String, Option<String>) {
     (why, hint)
 }
 
-/// Separates the text of an error from its hint, if it carries one.
+/// Separates the message of an error from its hint.
 const HINT: &str = "\nhint: ";
 
 fn sources<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| error.source())
 }
 
-/// The hint for the most common errors of the operating system.
+/// Returns a hint for common errors of the operating system.
 fn hint(error: &(dyn Error + 'static)) -> Option<&'static str> {
     match sources(error)
         .find_map(|error| error.downcast_ref::<io::Error>())?

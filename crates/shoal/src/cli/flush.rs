@@ -15,10 +15,10 @@ use super::failure::Failure;
 use super::node::failure;
 use super::output::{counted, print};
 
-/// How often the command polls the node for its progress.
+/// Interval at which the command polls the node.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The command gives up on a node after this number of failed polls in a row.
+/// Failed polls in a row after which the command gives up.
 const SILENCES_MAX: u32 = 50;
 
 /// Flush dirty objects (written back, not yet in the lake) to the lake now

@@ -10,11 +10,11 @@ use super::output::counted;
 /// The part of `/status` about the link.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct LinkPage {
-    /// Bytes a second in each direction, as configured.
+    /// Configured bandwidth of each direction, in bytes a second.
     pub(super) bandwidth_bytes_per_second: u64,
     /// `node` or `cluster`.
     pub(super) scope: String,
-    /// The nodes that share it.
+    /// Number of nodes that share it.
     pub(super) nodes: u64,
     pub(super) down: LanePage,
     pub(super) up: LanePage,
@@ -23,9 +23,9 @@ pub(super) struct LinkPage {
 /// One direction.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) struct LanePage {
-    /// Bytes a second that the node may move.
+    /// This node's share, in bytes a second.
     pub(super) share_bytes_per_second: u64,
-    /// Bytes a second that it moves.
+    /// Current rate, in bytes a second.
     pub(super) rate_bytes_per_second: u64,
     pub(super) classes: BTreeMap<String, ClassPage>,
 }
@@ -39,11 +39,11 @@ pub(super) struct ClassPage {
     pub(super) bytes: u64,
 }
 
-/// The classes in their order.
+/// The classes in display order.
 const CLASSES: [&str; 4] = ["client", "planned", "prefetch", "cleaning"];
 
 impl LinkPage {
-    /// The bandwidth, what is used of it, and by which classes.
+    /// Describes the bandwidth, its use, and the use by class.
     pub(super) fn words(&self) -> String {
         let mut text = format!("link of {} each way", rate(self.bandwidth_bytes_per_second));
         if self.scope == "cluster" {
@@ -78,13 +78,13 @@ impl LanePage {
     }
 }
 
-/// Formats bytes a second in bits a second, as links are sold, with three digits.
+/// Formats a rate in bits a second, the unit in which links are sold, with three digits.
 fn rate(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"];
     let mut rate = bytes as f64 * 8.0 / 1e3;
     let mut unit = UNITS[0];
     for next in &UNITS[1..] {
-        // A rate that would round to 1000 takes the next unit.
+        // A rate that would round to 1000 uses the next unit.
         if rate < 999.5 {
             break;
         }

@@ -1,8 +1,7 @@
-//! Formats the fields of a text log line so that it stays one line, whatever a client sends.
+//! Escapes the fields of a text log line, so that it stays one line whatever a client sends.
 //!
-//! Keys, header values and texts of the lake come from outside. A line break in one of them would begin a
-//! line that the node never wrote, and an escape sequence would reach the terminal of a person who reads the
-//! log.
+//! Keys, header values and error texts of the lake are untrusted. A line break in one of them would forge a
+//! log line, and an escape sequence would reach the terminal of whoever reads the log.
 
 use std::fmt::{self, Write as _};
 
@@ -11,7 +10,7 @@ use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
-/// Writes the message as it is, since only the node writes messages, and escapes every other field.
+/// Writes the message unchanged, because only the node writes messages, and escapes every other field.
 pub(super) fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
         if field.name() == "message" {
@@ -23,7 +22,7 @@ pub(super) fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync 
     .delimited(" ")
 }
 
-/// Escapes characters that do not print as themselves.
+/// Escapes characters that are not printable.
 struct Escaped<'line, 'writer>(&'line mut Writer<'writer>);
 
 impl fmt::Write for Escaped<'_, '_> {
@@ -39,7 +38,7 @@ impl fmt::Write for Escaped<'_, '_> {
     }
 }
 
-/// Quotes and backslashes are harmless, and occur in strings that were escaped before.
+/// Quotes and backslashes are harmless, and occur in strings that have been escaped already.
 fn prints(character: char) -> bool {
     character.is_ascii_graphic() || character == ' ' || character.escape_debug().len() == 1
 }
@@ -55,7 +54,7 @@ mod tests {
 
     use super::fields;
 
-    /// The text that a log with such fields writes.
+    /// Collects the output of a logger with these fields.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);
 

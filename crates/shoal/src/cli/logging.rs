@@ -1,4 +1,4 @@
-//! The destination of log lines: stderr, as text for people or as JSON for collectors.
+//! Sets up logging to stderr, as text or as JSON.
 
 use std::io;
 
@@ -11,11 +11,11 @@ use tracing_subscriber::{EnvFilter, fmt};
 use super::log_lines;
 use super::output::colour_on_stderr;
 
-/// The filter of log lines. It can change while the process runs.
+/// The log filter, which can be changed at runtime.
 pub(super) struct LogFilter(Box<dyn Fn(EnvFilter) + Send + Sync>);
 
 impl LogFilter {
-    /// Applies a new `[log] filter`, which has been checked.
+    /// Applies a new `[log] filter`, which has been validated.
     pub(super) fn change(&self, log: &Log) {
         (self.0)(EnvFilter::new(&log.filter));
     }
@@ -29,11 +29,10 @@ impl LogFilter {
     }
 }
 
-/// Starts logging as `[log]` says. The configuration has been checked; only the first call in a process
-/// counts.
+/// Starts logging with a validated configuration. Only the first call in a process has an effect.
 pub(super) fn start(log: &Log) -> LogFilter {
     let (lines, filter) = (fmt().with_writer(io::stderr), EnvFilter::new(&log.filter));
-    // The type of a handle depends on the format of lines.
+    // The type of the handle depends on the format.
     if log.format == "json" {
         let lines = lines.json().flatten_event(true).with_ansi(false);
         let lines = lines.with_env_filter(filter).with_filter_reloading();

@@ -1,4 +1,4 @@
-//! `shoal lookup`: the name server that leads clients to the nearest node.
+//! `shoal lookup`: the name server that directs clients to the nearest node.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -147,8 +147,8 @@ fn tell_warnings(loaded: &Loaded) {
         .for_each(|warning| tell_problem(Tone::Warning, warning));
 }
 
-/// Silences the library's warnings of malformed messages, with which anyone could fill the log. A filter that
-/// names the library still enables them.
+/// Silences the library's warnings about malformed messages, with which anyone could flood the log. A filter
+/// that names the library still enables them.
 fn without_strangers(log: Log) -> Log {
     Log {
         filter: format!("hickory_proto=off,{}", log.filter),

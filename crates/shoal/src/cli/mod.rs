@@ -1,4 +1,4 @@
-//! The command line of `shoal`. One file per verb.
+//! The command line of `shoal`. One file per subcommand.
 
 mod admin;
 mod descriptors;
@@ -61,7 +61,7 @@ enum Verb {
     Top(top::Top),
 }
 
-/// Runs the verb on the command line of this process.
+/// Runs the subcommand on this process's command line.
 pub(crate) fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Serve(serve) => serve.run(),
@@ -91,7 +91,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Runs `verb` on a runtime. All verbs with a server share this function.
+/// Runs a subcommand on a new multi-threaded runtime.
 fn block_on(verb: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime

@@ -1,4 +1,4 @@
-//! `shoal node`: orders to one running node.
+//! `shoal node`: commands for one running node.
 
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::block_on;
 use super::failure::Failure;
 use super::output::{Tone, bytes, counted, overwrite, print, tell};
 
-/// How often the command polls a draining node for its progress.
+/// Interval at which the command polls a draining node.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The command gives up on a node after this number of failed polls in a row.
+/// Failed polls in a row after which the command gives up.
 const SILENCES_MAX: u32 = 20;
 
 /// Give an order to a node
@@ -128,7 +128,7 @@ impl Order {
     }
 }
 
-/// Shows the progress on one line of a terminal, which it overwrites.
+/// Shows the progress on one line of a terminal, overwriting it.
 fn show(Status { node, drain }: &Status) {
     if stderr().is_terminal() {
         let (name, left) = (&node.name, drain.blocks_left);
@@ -167,7 +167,7 @@ pub(super) fn failure(what: &str, error: &AdminError) -> Failure {
     };
     let failure = Failure::new(what, error);
     match &error.why {
-        // The node knows best what to do about what it refuses, but not how this command shows a token.
+        // The node's own hint is better, except for credentials, which depend on this command.
         AdminErrorKind::Refused { status, .. } if !matches!(status.as_u16(), 401 | 403) => {
             failure.or_hinting(hint)
         }

@@ -188,7 +188,7 @@ impl OrderArgs {
     }
 
     fn give(self, request: TaskRequest) -> Result<(), Failure> {
-        // A count is of no use without its result.
+        // A count is useless without its result.
         let waits = self.wait || request.dry_run || request.kind == TaskKind::Cached;
         block_on(async move {
             let client = self.admin.client()?;
@@ -226,7 +226,7 @@ impl OrderArgs {
     }
 }
 
-/// The path with an order in its query.
+/// Returns the path with the order as its query.
 fn path_of(request: &TaskRequest) -> String {
     let order = json!(request);
     let fields = order.as_object().expect("an order is an object").iter();
@@ -237,7 +237,8 @@ fn path_of(request: &TaskRequest) -> String {
     format!("{}?{}", task::PATH, fields.collect::<Vec<_>>().join("&"))
 }
 
-/// The list in a file. What comes through a pipe is written down first: the node waits for no slow process.
+/// Returns the list in a file. Input from a pipe is copied to a temporary file first, so that the node does
+/// not wait for a slow process.
 fn list(path: &Path) -> Result<BoxBody<Bytes, io::Error>, Failure> {
     let failed = |error: io::Error| {
         let what = format!("{} cannot be read", path.display());

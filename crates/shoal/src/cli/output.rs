@@ -1,7 +1,7 @@
-//! Output: data on stdout, messages on stderr, colour only for a person.
+//! Output: data on stdout, messages on stderr, colour only on a terminal.
 //!
-//! Names and texts come from nodes, clients and files. Whatever is written here has its control characters
-//! escaped ([`terminal`]), but for those that this module adds.
+//! Names and texts of nodes, clients and files are untrusted. Control characters in them are escaped
+//! ([`terminal`]); only this module adds any.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -10,11 +10,11 @@ use shoal_base::terminal;
 /// The severity of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tone {
-    /// The verb failed.
+    /// The command failed.
     Error,
-    /// The verb works, with a caveat.
+    /// The command worked, with a caveat.
     Warning,
-    /// There is more to know.
+    /// Additional information.
     Note,
 }
 
@@ -46,8 +46,7 @@ pub(super) fn talk(text: &str) {
     let _ = io::stderr().write_all(terminal::lines(text).as_bytes());
 }
 
-/// Writes a line over the last one on a terminal. A bar at its beginning, in brackets, is in colour where the
-/// user wants that.
+/// Overwrites the last line of a terminal. A bar in brackets is coloured if the user wants colour.
 pub(super) fn overwrite(line: &str) {
     let line = terminal::line(line);
     let line = match (colour_on_stderr(), line.find('['), line.find(']')) {
@@ -66,7 +65,7 @@ pub(super) fn bytes(bytes: u64) -> String {
     let mut size = bytes as f64;
     let mut unit = "B";
     for next in UNITS {
-        // A size that would round to 1024 takes the next unit.
+        // A size that would round to 1024 uses the next unit.
         if size < 1023.5 {
             break;
         }
@@ -76,14 +75,14 @@ pub(super) fn bytes(bytes: u64) -> String {
     format!("{size:.decimals$} {unit}")
 }
 
-/// Formats a number of things: `1 block`, `2 blocks`.
+/// Formats a count with its noun: `1 block`, `2 blocks`.
 pub(super) fn counted(count: impl TryInto<u64>, noun: &str) -> String {
     let count = count.try_into().unwrap_or(u64::MAX);
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{plural}")
 }
 
-/// Whether stderr is a terminal whose user wants colour.
+/// Returns true if stderr is a terminal and the user wants colour.
 pub(super) fn colour_on_stderr() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     io::stderr().is_terminal() && !refused

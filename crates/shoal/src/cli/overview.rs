@@ -1,4 +1,4 @@
-//! A cluster as its nodes describe it: one node names the members, and passes on the numbers of each.
+//! Collects the state of a cluster: one node lists the members, and relays the pages of each.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use super::link::LinkPage;
 use super::plan::PATH as PLAN;
 use super::task::PATH as TASKS;
 
-/// The number of running tasks that are shown.
+/// Maximum number of running tasks shown.
 const TASKS_SHOWN: usize = 8;
 
 /// The state of a cluster at one moment.
 #[derive(Debug, Serialize)]
 pub(super) struct Overview {
-    /// The node that named the members.
+    /// The node that listed the members.
     pub(super) seen_by: String,
     /// Members, those nearest to that node first.
     pub(super) nodes: Vec<NodeView>,
     /// Sums over the nodes that answered.
     pub(super) total: Traffic,
-    /// The tasks of the cluster; `None` if that node does not say.
+    /// The tasks of the cluster; `None` if that node does not report them.
     pub(super) tasks: Option<TasksView>,
     /// The plan in force, if there is one.
     pub(super) plan: Option<PlanSummary>,
@@ -39,7 +39,7 @@ pub(super) struct PlanSummary {
     pub(super) jobs: JobCounts,
     pub(super) planned_bytes: u64,
     pub(super) done_bytes: u64,
-    /// Some jobs at risk, and some that missed their deadlines.
+    /// Some of the jobs at risk, and of those that missed their deadlines.
     pub(super) troubled: Vec<JobNote>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct PlanSummary {
 pub(super) struct TasksView {
     #[serde(flatten)]
     pub(super) counts: TasksPage,
-    /// The latest of those that run.
+    /// The most recent running tasks.
     pub(super) latest: Vec<Task>,
 }
 
@@ -65,12 +65,12 @@ pub(super) struct TasksPage {
 pub(super) struct NodeView {
     pub(super) name: String,
     pub(super) topology: String,
-    /// The narrowest layer that it shares with the node that named it: 1 for that node itself, `None` if they
-    /// share no layer.
+    /// The narrowest layer that it shares with the node that listed it: 1 for that node itself, `None` if
+    /// they share no layer.
     pub(super) layer: Option<usize>,
     pub(super) state: String,
     pub(super) admin: String,
-    /// The member's report, or why there is none.
+    /// The member's numbers, or why there are none.
     #[serde(flatten)]
     pub(super) answer: Answer,
 }
@@ -87,43 +87,42 @@ pub(super) enum Answer {
 pub(super) struct Numbers {
     pub(super) store: StorePage,
     pub(super) lake: LakeHealth,
-    /// How the layers share the store's room; empty if the node does not say.
+    /// How the layers share the store; empty if the node does not report it.
     pub(super) layers: Vec<LayerPage>,
     pub(super) drain: Option<HandoffProgress>,
-    /// The tiers; none if the node does not say.
+    /// The tiers; empty if the node does not report them.
     pub(super) tiers: Vec<TierPage>,
-    /// The directory of blocks; `None` without one.
+    /// The block directory; `None` without one.
     pub(super) directory: Option<DirectoryPage>,
     /// The link to the lake; `None` if it is not metered.
     pub(super) link: Option<LinkPage>,
-    /// Conditions that an operator should know; none if the node does not say.
+    /// Conditions that hold; empty if the node does not report them.
     pub(super) conditions: Vec<Condition>,
     pub(super) traffic: Traffic,
 }
 
-/// Counts since a node started. Bytes are bytes of objects.
+/// Counts since a node started, in bytes of objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Traffic {
     /// Sent to clients, by source.
     pub(super) local_bytes: u64,
     pub(super) peer_bytes: u64,
     pub(super) lake_bytes: u64,
-    /// Reads of several blocks, and those of them that found some of these near and waited for the others.
+    /// Reads of several blocks, and those of them for which only some blocks were near.
     pub(super) reads_of_several: u64,
     pub(super) reads_in_part: u64,
     /// Received from the lake.
     pub(super) from_lake_bytes: u64,
     pub(super) lake_requests: u64,
-    /// Requests to the lake without an answer, answers that broke off, and answers that say that the lake is
-    /// in trouble.
+    /// Requests to the lake that were not answered, answers that broke off, and answers with a server error.
     pub(super) lake_failures: u64,
-    /// Requests for blocks to other nodes, those of them that failed, and served requests of other nodes.
+    /// Requests to peers for blocks, those of them that failed, and requests of peers that were served.
     pub(super) peers_asked: u64,
     pub(super) peers_failed: u64,
     pub(super) peers_served: u64,
 }
 
-/// The part of `/status` that is shown.
+/// The part of `/status` that the command reads.
 #[derive(Debug, Deserialize)]
 struct StatusPage {
     node: NodePage,
@@ -149,11 +148,11 @@ struct StatusPage {
     plan: Option<PlanPage>,
 }
 
-/// The plan in force, as each node has it.
+/// The plan in force, as each node reports it.
 #[derive(Debug, Deserialize)]
 struct PlanPage {}
 
-/// Reads of clients. A node of an older release does not count them so.
+/// Client reads. Nodes of older releases do not report these.
 #[derive(Debug, Default, Deserialize)]
 struct ReadsPage {
     #[serde(default)]
@@ -175,7 +174,7 @@ struct NodePage {
 struct LakePage {
     requests: BTreeMap<String, u64>,
     bytes_received: u64,
-    /// A node of an older release does not report these.
+    /// Nodes of older releases do not report these.
     #[serde(default)]
     answers: BTreeMap<String, u64>,
     #[serde(default)]
@@ -216,12 +215,12 @@ pub(super) struct StorePage {
     pub(super) blocks: u64,
     /// `"serving"`, or why the store is paused.
     pub(super) health: serde_json::Value,
-    /// Nothing from a node of an older release.
+    /// Empty for a node of an older release.
     #[serde(default)]
     pub(super) pins: PinsPage,
 }
 
-/// Pins of a node: objects, the room of their blocks, and the room that pinned blocks may take.
+/// Pins of a node: the objects, the size of their blocks, and the limit.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(super) struct PinsPage {
     pub(super) objects: u64,
@@ -236,14 +235,14 @@ pub(super) struct LayerPage {
     pub(super) used_bytes: u64,
 }
 
-/// Writes that the lake does not have yet.
+/// Dirty objects.
 #[derive(Debug, Default, Deserialize)]
 struct WriteBackPage {
     #[serde(default)]
     tiers: Vec<TierPage>,
 }
 
-/// A tier, and this node's objects in it. A node of an older release omits the fields with a default.
+/// A tier, and this node's objects in it. Nodes of older releases omit the fields with a default.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct TierPage {
     pub(super) name: String,
@@ -258,15 +257,15 @@ pub(super) struct TierPage {
     pub(super) failed: usize,
 }
 
-/// The directory of blocks, as one node sees it.
+/// The block directory, as one node sees it.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct DirectoryPage {
-    /// Whether it answered the last time.
+    /// True if it answered the most recent request.
     pub(super) answers: bool,
     /// By kind.
     #[serde(default)]
     pub(super) requests: BTreeMap<String, DirectoryRequests>,
-    /// `None` on a node that follows another policy.
+    /// `None` on a node with another eviction policy.
     #[serde(default)]
     pub(super) gwf: Option<GwfPage>,
     /// `None` if no object is coherent.
@@ -284,20 +283,20 @@ pub(super) struct DirectoryRequests {
 /// State of coherent freshness on a node.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct CoherentPage {
-    /// Whether the node tells the directory of its writes.
+    /// True if the node reports its writes to the directory.
     pub(super) attached: bool,
-    /// The nodes that do not, as far as this one has heard.
+    /// Nodes that do not, as far as this one knows.
     pub(super) absent: Vec<String>,
-    /// Looks of reads in the directory, by result.
+    /// Token lookups by result.
     pub(super) looks: BTreeMap<String, u64>,
 }
 
-/// Counts of a node's decisions about blocks that other nodes value.
+/// Counts of a node's GWF decisions.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct GwfPage {
-    /// Last copies that stayed.
+    /// Last copies that were kept.
     pub(super) kept: u64,
-    /// Blocks sent to other nodes, by outcome.
+    /// Pushed blocks by outcome.
     pub(super) pushes: BTreeMap<String, u64>,
 }
 
@@ -315,7 +314,7 @@ struct PeerPage {
 }
 
 impl Overview {
-    /// Asks the node at `url` for the members, and for the numbers of each.
+    /// Asks the node at `url` for the members and for the numbers of each.
     pub(super) async fn ask(client: &AdminClient, url: &AdminUrl) -> Result<Self, AdminError> {
         let page: Members = client.get(url, "/members").await?;
         let own: StatusPage = client.get(url, "/status").await?;
@@ -376,7 +375,7 @@ impl Overview {
     }
 }
 
-/// The plan, with the jobs that are in trouble.
+/// Fetches the plan, with the jobs in trouble.
 async fn plan(client: &AdminClient, url: &AdminUrl) -> Result<PlanSummary, AdminError> {
     let PlanView { progress, .. } = client.get(url, PLAN).await?;
     Ok(PlanSummary {
@@ -387,7 +386,7 @@ async fn plan(client: &AdminClient, url: &AdminUrl) -> Result<PlanSummary, Admin
     })
 }
 
-/// The latest tasks that run, if any of them does.
+/// Fetches the most recent running tasks, if there are any.
 async fn running(client: &AdminClient, url: &AdminUrl, running: u64) -> Result<Vec<Task>, AdminError> {
     if running == 0 {
         return Ok(Vec::new());
@@ -409,7 +408,7 @@ impl NodeView {
 }
 
 impl Traffic {
-    /// Bytes sent to clients.
+    /// Returns the bytes sent to clients.
     pub(super) fn sent_bytes(&self) -> u64 {
         self.local_bytes + self.peer_bytes + self.lake_bytes
     }
@@ -418,12 +417,12 @@ impl Traffic {
         self.with(other, u64::saturating_add)
     }
 
-    /// The counts since `before`. All counts of a node that restarted since then are new.
+    /// Returns the increase since `before`. If the node has restarted in between, all of its counts are new.
     pub(super) fn since(self, before: Self) -> Self {
         self.with(before, |now, before| now.checked_sub(before).unwrap_or(now))
     }
 
-    /// The counts per second of `elapsed`.
+    /// Returns the counts per second of `elapsed`.
     pub(super) fn per(self, elapsed: Duration) -> Self {
         let micros = elapsed.as_micros().max(1);
         self.with(self, |count, _| {
@@ -448,8 +447,8 @@ impl Traffic {
     }
 }
 
-/// The narrowest of `layers` layers that a node at `place` shares with another at `other`. A layer is the
-/// nodes that share all parts of a place but the last one (L2), the last two (L3), and so on.
+/// Returns the narrowest of `layers` layers that nodes at `place` and `other` share. Nodes of L2 share all
+/// parts of a topology except the last one, those of L3 all except the last two, and so on.
 fn layer_shared(place: &str, other: &str, layers: usize) -> Option<usize> {
     let (mine, theirs): (Vec<&str>, Vec<&str>) = (place.split('/').collect(), other.split('/').collect());
     let shared = mine
@@ -460,13 +459,13 @@ fn layer_shared(place: &str, other: &str, layers: usize) -> Option<usize> {
     (2..=layers).find(|layer| mine.len().saturating_sub(layer - 1) <= shared)
 }
 
-/// Where a node shows the pages of another one. A token goes to the address that the operator gave, and not
-/// to those that came by gossip.
+/// Returns the path under which a node serves another node's pages. Tokens are sent only to the address that
+/// the operator gave, not to addresses learned by gossip.
 pub(super) fn pages_of(name: &str) -> String {
     format!("/nodes/{}", utf8_percent_encode(name, NON_ALPHANUMERIC))
 }
 
-/// The numbers of the node of this name, whose `pages` the node at `url` has.
+/// Fetches the numbers of the node `name` from its `pages` on the node at `url`.
 async fn numbers(client: &AdminClient, url: &AdminUrl, pages: &str, name: &str) -> Result<Numbers, String> {
     let (status, metrics) = (format!("{pages}/status"), format!("{pages}/metrics"));
     let (status, metrics) = tokio::join!(client.get::<StatusPage>(url, &status), client.text(url, &metrics));
@@ -509,7 +508,7 @@ async fn numbers(client: &AdminClient, url: &AdminUrl, pages: &str, name: &str) 
     })
 }
 
-/// Bytes sent to clients from `source`, according to the metrics.
+/// Returns the bytes sent to clients from `source`, according to the metrics.
 fn read_bytes(metrics: &str, source: Source) -> u64 {
     let name = format!("shoal_read_bytes_total{{source=\"{}\"}} ", source.as_str());
     let value = metrics.lines().find_map(|line| line.strip_prefix(&name));

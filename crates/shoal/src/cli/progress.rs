@@ -1,4 +1,4 @@
-//! The progress of a task on stderr: a bar on a terminal, else a line now and then.
+//! Shows the progress of a task on stderr: a bar on a terminal, otherwise an occasional line.
 
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant, SystemTime};
@@ -8,22 +8,22 @@ use shoal_node::{Task, TaskState, clock};
 
 use super::output::{bytes, counted, overwrite, talk};
 
-/// How often a line is written where there is no terminal.
+/// Interval of lines if stderr is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// The width of the bar in characters.
+/// Width of the bar in characters.
 const BAR: usize = 24;
 
-/// Shows how far a task is.
+/// Displays the progress of a task.
 #[derive(Debug, Default)]
 pub(super) struct ProgressDisplay {
-    /// When the last line was written.
+    /// When the last line was printed.
     line: Option<Instant>,
     has_bar: bool,
 }
 
 impl ProgressDisplay {
-    /// Shows the task as it is now.
+    /// Displays the current progress of the task.
     pub(super) fn show(&mut self, task: &Task) {
         if stderr().is_terminal() {
             self.has_bar = true;
@@ -50,7 +50,7 @@ impl ProgressDisplay {
     }
 }
 
-/// One line about a task.
+/// Formats one line about a task.
 pub(super) fn line(task: &Task, has_bar: bool) -> String {
     let (progress, kind) = (&task.progress, kind(task));
     if progress.state == TaskState::Queued {
@@ -90,14 +90,14 @@ pub(super) fn line(task: &Task, has_bar: bool) -> String {
     format!("{kind}: {}", parts.join(", "))
 }
 
-/// The kind of a task, and whether it only counts.
+/// Returns the kind of a task, and whether it is a dry run.
 pub(super) fn kind(task: &Task) -> String {
     let request = &task.order.request;
     let dry_run = if request.dry_run { " (dry run)" } else { "" };
     format!("{}{dry_run}", request.kind.as_str())
 }
 
-/// The part of a task that is done: of its bytes, or of its objects while their sizes are not known.
+/// Returns the completed percentage of a task: of its bytes, or of its objects while their sizes are unknown.
 fn percent(task: &Task) -> Option<usize> {
     let tally = &task.progress.tally;
     let part = |done: u64, total: Option<u64>| {
@@ -115,7 +115,7 @@ fn bar(percent: usize) -> String {
     format!("{:<BAR$}", "=".repeat(full) + head)
 }
 
-/// The time that a task still takes if it goes on as lately; by its objects while their sizes are not known.
+/// Estimates the remaining time of a task from its recent rate; by objects while their sizes are unknown.
 fn time_left(task: &Task, now: SystemTime) -> Option<Duration> {
     let tally = &task.progress.tally;
     if let Some(total) = tally.bytes.total {

@@ -88,7 +88,7 @@ async fn serve(config: Config, sources: Sources, log_filter: LogFilter) -> Resul
     signals.or_give_up(gateway.shutdown()).await
 }
 
-/// Reads the configuration again, from the same sources.
+/// Reloads the configuration from the same sources.
 async fn reload(gateway: &Gateway, sources: &Arc<Sources>, log_filter: &LogFilter) {
     let sources = Arc::clone(sources);
     let reading = tokio::task::spawn_blocking(move || Config::load(&sources));

@@ -7,9 +7,9 @@ use clap::error::Error;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use shoal_node::config::{Role, SETTINGS, Setting};
 
-/// A verb that has flags for settings.
+/// A subcommand with flags for settings.
 pub(super) trait Verb: Clone + fmt::Debug + Send + Sync + 'static {
-    /// The role of the process that the verb runs.
+    /// The role of its process.
     const ROLE: Role;
 }
 
@@ -29,14 +29,14 @@ impl Verb for LookupVerb {
     const ROLE: Role = Role::Lookup;
 }
 
-/// The settings that were given as flags, with their values as text.
+/// The settings given as flags, with their values as text.
 #[derive(Clone, Debug)]
 pub(super) struct SettingFlags<V> {
     pub(super) given: Vec<(String, String)>,
     verb: PhantomData<V>,
 }
 
-/// The settings that the verb reads.
+/// Returns the settings that the subcommand reads.
 fn settings<V: Verb>() -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().filter(|setting| V::ROLE.reads(setting.section))
 }
@@ -51,7 +51,7 @@ impl<V: Verb> Args for SettingFlags<V> {
                     .value_name("VALUE")
                     .help(format!("{} [env: {}]", setting.doc, setting.variable()))
                     .help_heading(format!("[{}]", setting.section))
-                    // `-h` fits on one screen; `--help` shows them all.
+                    // `-h` fits on one screen; `--help` lists them all.
                     .hide_short_help(true),
             ),
         })

@@ -1,19 +1,19 @@
-//! Signals: a request to stop (Ctrl-C, SIGTERM, SIGQUIT) or to reload the configuration (SIGHUP).
+//! Signals: stop (Ctrl-C, SIGTERM, SIGQUIT) and reload (SIGHUP).
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::failure::Failure;
 
-/// The action that a signal asks for.
+/// The action that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SignalAction {
     Stop,
     Reload,
 }
 
-/// Listens from its creation on, so that no signal during a slow start is lost.
+/// Receives signals from its creation on, so that none is lost during a slow start.
 ///
-/// SIGUSR1 and SIGUSR2, which would end the process, are logged and have no effect.
+/// SIGUSR1 and SIGUSR2, which would kill the process by default, are logged and ignored.
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -23,7 +23,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Must be called on the runtime.
+    /// Must be called within the runtime.
     pub(super) fn listen() -> Result<Self, Failure> {
         let listen = |kind| signal(kind).map_err(|error| Failure::new("signals cannot be received", &error));
         Ok(Self {
@@ -38,7 +38,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next request.
+    /// Waits for the next signal to act on.
     pub(super) async fn next(&mut self) -> SignalAction {
         let [first, second] = &mut self.user;
         loop {
@@ -57,19 +57,19 @@ impl Signals {
         }
     }
 
-    /// Waits for a request to stop. There is nothing to reload at this stage.
+    /// Waits for a signal to stop. There is nothing to reload at this stage.
     pub(super) async fn stop(&mut self) {
         while self.next().await == SignalAction::Reload {
             tracing::warn!("SIGHUP has no effect: there is no configuration to reload");
         }
     }
 
-    /// Waits for a request to stop. The end of the terminal counts as one.
+    /// Waits for a signal to stop, or for the terminal to close.
     pub(super) async fn stop_with_terminal(&mut self) {
         self.next().await;
     }
 
-    /// Finishes `shutdown`, unless a second signal arrives because it takes too long.
+    /// Runs `shutdown` to its end, unless a second signal interrupts it.
     pub(super) async fn or_give_up(mut self, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
         tokio::select! {
             () = shutdown => Ok(()),

@@ -1,4 +1,4 @@
-//! `shoal sim`: compares policies on a trace, runs an experiment with clusters, gives advice on a cache.
+//! `shoal sim`: compares policies on a trace, runs an experiment with clusters, or recommends a cache.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -17,7 +17,7 @@ use shoal_sim::units::{Capacity, SIZE_FORM, Size};
 use super::failure::Failure;
 use super::output::print;
 
-/// The number of requests between two reports of progress.
+/// Requests between two progress reports.
 const PROGRESS_EVERY: u64 = 1_000_000;
 
 const AFTER_HELP: &str = "\
@@ -180,7 +180,7 @@ fn experiment(path: &Path, out: Option<PathBuf>, as_json: bool) -> Result<(), Fa
     Ok(())
 }
 
-/// A trace, and how its objects are divided.
+/// A trace and its unit of caching.
 struct Source {
     path: PathBuf,
     format: Format,
@@ -207,7 +207,7 @@ impl TraceFlags {
     }
 }
 
-/// The progress, on one line of a terminal.
+/// Shows the progress on one line of a terminal.
 struct Progress {
     what: String,
     done: u64,
@@ -264,7 +264,7 @@ fn json(value: &impl Serialize) -> String {
     text + "\n"
 }
 
-/// The user must change an experiment that can be read but not run, whether or not the simulator has a hint.
+/// An experiment that parses but cannot run is the user's mistake, with or without a hint of the simulator.
 fn misread(error: ExperimentError) -> Failure {
     match (refused(&error), error) {
         (Failure::Failed { what, .. }, ExperimentError::Refused { .. }) => Failure::Misused {
@@ -275,7 +275,7 @@ fn misread(error: ExperimentError) -> Failure {
     }
 }
 
-/// The simulator puts its hint on a second line.
+/// The simulator appends its hint on a second line.
 fn refused(error: impl std::error::Error) -> Failure {
     let told = error.to_string();
     match told.rsplit_once("\nhint: ") {
@@ -368,7 +368,7 @@ mod tests {
             assert!(!hint.is_empty(), "{what}");
             what
         };
-        // No TOML at all, a value of another type, a missing section.
+        // Invalid TOML, a value of the wrong type, a missing section.
         assert!(told("a.toml", "title = \n").contains("line 1"));
         assert!(told("b.toml", "title = 5\n").contains("invalid type"));
         assert!(told("c.toml", "title = \"t\"\n").contains("missing field"));

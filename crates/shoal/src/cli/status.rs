@@ -62,7 +62,7 @@ pub(super) fn to_text(overview: &Overview) -> String {
     text
 }
 
-/// The number of nodes, in total and in each state.
+/// Returns the number of nodes, in total and by state.
 pub(super) fn summary(overview: &Overview) -> String {
     let nodes = &overview.nodes;
     let in_state = |word: &str| nodes.iter().filter(|node| state(node) == word).count();
@@ -88,10 +88,10 @@ pub(super) fn summary(overview: &Overview) -> String {
     text
 }
 
-/// The number of jobs at risk that are named.
+/// Maximum number of jobs at risk that are listed.
 const JOBS_SHOWN: usize = 8;
 
-/// The plan in force, and its jobs that are at risk.
+/// Describes the plan in force and its jobs at risk.
 fn plan_lines(overview: &Overview) -> String {
     let Some(plan) = &overview.plan else {
         return String::new();
@@ -116,7 +116,7 @@ fn plan_lines(overview: &Overview) -> String {
     text
 }
 
-/// The tasks that run, each with its progress, and the number of those that wait.
+/// Lists the running tasks with their progress, and counts the queued ones.
 fn task_lines(overview: &Overview) -> String {
     let Some(TasksView { counts, latest }) = &overview.tasks else {
         return String::new();
@@ -155,7 +155,7 @@ const HEAD: [&str; 14] = [
     "peers asked",
 ];
 
-/// A row for each node, and one for all. `traffic` selects the counts to show.
+/// Returns a row for each node, and a total. `traffic` selects the counts to show.
 pub(super) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traffic) -> Vec<[String; 14]> {
     let mut rows = vec![HEAD.map(str::to_owned)];
     for node in &overview.nodes {
@@ -196,7 +196,7 @@ fn state(node: &NodeView) -> String {
     }
 }
 
-/// The share of each source, and amounts.
+/// Formats the share of each source, and the amounts.
 fn shares(traffic: Traffic, lake_p99_ms: Option<f64>) -> [String; 8] {
     let sent = traffic.sent_bytes();
     let percent = |part: u64, all: u64| match all {
@@ -221,7 +221,7 @@ fn shares(traffic: Traffic, lake_p99_ms: Option<f64>) -> [String; 8] {
     ]
 }
 
-/// Formats columns as wide as their widest cell.
+/// Formats a table with columns as wide as their widest cell.
 pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let shown = |row: &[String; N]| row.each_ref().map(|cell| terminal::line(cell).into_owned());
     let rows: Vec<_> = rows.iter().map(shown).collect();
@@ -245,7 +245,7 @@ pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
-/// Remarks that have no column in the table.
+/// Formats what has no column in the table.
 pub(super) fn remarks(node: &NodeView) -> String {
     let name = terminal::line(&node.name);
     let mut text = String::new();
@@ -307,7 +307,7 @@ pub(super) fn remarks(node: &NodeView) -> String {
     text
 }
 
-/// The health of the directory, and what it saves: other nodes' copies go in place of the lake's.
+/// Describes the health of the directory, and its savings: bytes from peers instead of from the lake.
 fn directory_words(directory: &DirectoryPage, traffic: Traffic) -> String {
     let look = directory.requests.get("look");
     let mut text = match look.and_then(|look| look.mean_answer_ms) {
@@ -323,7 +323,7 @@ fn directory_words(directory: &DirectoryPage, traffic: Traffic) -> String {
     text
 }
 
-/// How many reads of coherent objects the directory saved from the lake, and why not more.
+/// Describes how many reads of coherent objects needed no request to the lake, and why others did.
 fn coherent_words(coherent: &CoherentPage) -> String {
     let settled = coherent.looks.get("settled").copied().unwrap_or_default();
     let all: u64 = coherent.looks.values().sum();
@@ -348,7 +348,7 @@ fn counted_last_copies(count: u64) -> String {
     }
 }
 
-/// The dirty objects of a node in one tier.
+/// Describes a node's dirty objects in one tier.
 fn backlog(tier: &TierPage) -> String {
     let TierPage {
         name,
@@ -373,7 +373,7 @@ fn backlog(tier: &TierPage) -> String {
     text
 }
 
-/// The state has its column in the table.
+/// Returns true if the condition is already shown in the table.
 fn is_in_the_table(condition: &Condition) -> bool {
     condition.condition == ConditionName::Draining.as_str()
 }

@@ -1,4 +1,4 @@
-//! `shoal tasks` and `shoal task`: what a cluster was asked to do, and how far it is.
+//! `shoal tasks` and `shoal task`: the tasks of a cluster and their progress.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use super::output::{Tone, bytes, counted, print, tell};
 use super::progress::{ProgressDisplay, kind};
 use super::status::table;
 
-/// The path of all tasks.
+/// Path of the tasks page.
 pub(super) const PATH: &str = "/tasks";
 
-/// How often the command polls a node for the progress of a task.
+/// Interval at which the command polls a node for the progress of a task.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The command gives up on a node after this number of failed polls in a row.
+/// Failed polls in a row after which the command gives up.
 const SILENCES_MAX: u32 = 40;
 
 /// List the tasks of a cluster, the latest first
@@ -71,7 +71,7 @@ pub(super) struct TaskVerb {
     json: bool,
 }
 
-/// Follows a task.
+/// Follows a task to its end.
 pub(super) struct Follow<'a> {
     pub(super) client: &'a AdminClient,
     pub(super) url: &'a AdminUrl,
@@ -146,7 +146,7 @@ impl TaskVerb {
 }
 
 impl Follow<'_> {
-    /// Shows the progress of a task until it is over, and then its result.
+    /// Shows the progress of a task until it ends, and then its result.
     pub(super) async fn to_the_end(&self, mut task: Task) -> Result<(), Failure> {
         let path = format!("{PATH}/{}", task.id);
         let (mut display, mut silences) = (ProgressDisplay::default(), 0);
@@ -194,7 +194,7 @@ fn show(task: &Task, json: bool) {
     });
 }
 
-/// All tasks as a table.
+/// Formats all tasks as a table.
 fn listed(tasks: &[Task]) -> String {
     let head = ["task", "kind", "state", "done", "rate", "objects", "what"].map(str::to_owned);
     let rows = tasks.iter().map(|task| {
@@ -214,7 +214,7 @@ fn listed(tasks: &[Task]) -> String {
     table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
 }
 
-/// The state, and whether the deadline may be missed.
+/// Returns the state, marked if the deadline is at risk.
 fn state(task: &Task) -> String {
     let at_risk = if task.progress.at_risk { " (at risk)" } else { "" };
     format!("{}{at_risk}", task.progress.state.as_str())
@@ -236,7 +236,7 @@ fn objects(task: &Task) -> String {
     }
 }
 
-/// The objects of a task in words.
+/// Describes the objects of a task.
 pub(super) fn what(task: &Task) -> String {
     let manifest = task.order.manifest.as_ref();
     match (&task.order.request.uri, manifest) {
@@ -246,7 +246,7 @@ pub(super) fn what(task: &Task) -> String {
     }
 }
 
-/// One task in some lines.
+/// Describes one task in several lines.
 fn told(task: &Task) -> String {
     let (request, progress) = (&task.order.request, &task.progress);
     let (objects, sizes) = (&progress.tally.objects, &progress.tally.bytes);
@@ -265,7 +265,7 @@ fn told(task: &Task) -> String {
         (objects.skipped, "skipped"),
         (objects.failed, "failed"),
     ] {
-        // A count answers how much is cached, also if nothing is.
+        // A count shows how much is cached, even if nothing is.
         if count > 0 || (counts_only && word == unchanged(request.kind, request.dry_run)) {
             let _ = write!(text, ", {count} {word}");
         }
@@ -308,7 +308,7 @@ fn told(task: &Task) -> String {
     text
 }
 
-/// The word for objects for which there was nothing to do.
+/// Returns the word for objects that needed no work.
 const fn unchanged(kind: TaskKind, dry_run: bool) -> &'static str {
     match kind {
         TaskKind::Prefetch | TaskKind::Pin if !dry_run => "cached before",

@@ -1,4 +1,4 @@
-//! `shoal top`: the present state of a cluster, refreshed each second.
+//! `shoal top`: the current state of a cluster, refreshed every second.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use super::overview::{NodeView, Overview, Traffic};
 use super::signals::Signals;
 use super::status::{remarks, rows, summary, table};
 
-/// How often the command asks the nodes.
+/// Interval at which the command polls the nodes.
 const REFRESH: Duration = Duration::from_secs(1);
 
 /// Show a cluster in the terminal, with rates per second, refreshed each second
@@ -31,12 +31,12 @@ pub(super) struct Top {
     admin: AdminPort,
 }
 
-/// The terminal while it shows only this command; dropping it restores the terminal.
+/// The terminal in full-screen mode; restored on drop.
 struct Screen {
     before: Termios,
 }
 
-/// The counts at the last poll.
+/// The counts at the previous poll.
 #[derive(Default)]
 struct Before {
     asked: Option<Instant>,
@@ -74,7 +74,7 @@ impl Top {
                     Some(_) => continue,
                 },
             }
-            // The last overview stays on the screen.
+            // On failure the previous overview stays on the screen.
             match Overview::ask(&client, &self.admin.node).await {
                 Ok(asked) => (overview, trouble) = (asked, None),
                 Err(error) => trouble = Some(error.to_string()),
@@ -84,8 +84,8 @@ impl Top {
 }
 
 impl Before {
-    /// Returns the rate of each node per second since the last poll, none for a node without earlier
-    /// counts. Stores the present counts for the next call.
+    /// Returns the rate of each node per second since the previous poll, omitting nodes without earlier
+    /// counts, and stores the current counts.
     fn rates(&mut self, overview: &Overview, now: Instant) -> HashMap<String, Traffic> {
         let elapsed = self.asked.map(|asked| now.saturating_duration_since(asked));
         let elapsed = elapsed.filter(|elapsed| !elapsed.is_zero());
@@ -102,7 +102,7 @@ impl Before {
     }
 }
 
-/// One screen, as long as it needs to be.
+/// Formats one screen, of any length.
 fn frame(overview: &Overview, rates: &HashMap<String, Traffic>, trouble: Option<&str>) -> String {
     let all = rates.values().copied().fold(Traffic::default(), Traffic::plus);
     let rate = |name: &str, _| {
@@ -127,7 +127,7 @@ fn frame(overview: &Overview, rates: &HashMap<String, Traffic>, trouble: Option<
 fn fit(text: &str, columns: usize, lines: usize) -> String {
     let text = terminal::lines(text);
     let cut = |line: &str| line.chars().take(columns).collect::<String>();
-    // Each line ends by clearing the rest of the old one.
+    // Each line clears the rest of the previous one.
     let shown = text.lines().take(lines).map(|line| cut(line) + "\x1b[K");
     shown.collect::<Vec<_>>().join("\r\n")
 }
@@ -136,7 +136,7 @@ impl Screen {
     fn open() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut keys = before.clone();
-        // Keys arrive one by one, without echo; Ctrl-C stays a signal.
+        // Read keys one by one, without echo; Ctrl-C still sends a signal.
         keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
         tcsetattr(io::stdin(), OptionalActions::Now, &keys)?;
         write("\x1b[?1049h\x1b[?25l");
@@ -147,7 +147,7 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         write("\x1b[?25h\x1b[?1049l");
-        // A terminal that is gone needs no restoring.
+        // Fails only if the terminal has gone.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
     }
 }
@@ -162,11 +162,11 @@ fn draw(text: &str) {
 
 fn write(text: &str) {
     let mut stdout = io::stdout().lock();
-    // A terminal that is gone shows nothing.
+    // Fails only if the terminal has gone.
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
-/// The pressed keys. The thread that waits for them ends with the process.
+/// Returns a receiver of pressed keys. The thread that reads them ends with the process.
 fn keys() -> mpsc::Receiver<u8> {
     let (sender, keys) = mpsc::channel(16);
     std::thread::spawn(move || {
