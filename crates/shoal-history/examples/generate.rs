@@ -1,10 +1,10 @@
-//! Writes a generated history of a month: hourly, daily, weekly and 15-minute jobs with jitter, misses, dated
-//! paths and files whose names are new each time, and jobs that run once.
+//! Generates a history of a month: hourly, daily, weekly and 15-minute jobs with jitter, misses, dated paths
+//! and files with new names every time, and jobs that run once.
 //!
 //! `cargo run --release -p shoal-history --example generate -- runs 100000 [SHARE] > runs.jsonl`
 //! `cargo run --release -p shoal-history --example generate -- requests 1000000 > access.log`
 //!
-//! `SHARE` of the runs, 0.02 without it, have a name that never comes back.
+//! `SHARE` of the runs (0.02 by default) have a name that never recurs.
 
 use std::io::{self, BufWriter, Write};
 
@@ -17,7 +17,7 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 const DAYS: i64 = 30;
 /// 2026-10-05T00:00:00Z, a Monday.
 const START_MS: i64 = 1_791_158_400_000;
-/// Requests of a run in an access log.
+/// Requests per run in an access log.
 const REQUESTS_OF_A_RUN: usize = 10;
 
 /// A job of the workload.
@@ -25,7 +25,7 @@ struct Job {
     name: String,
     period_ms: i64,
     phase_ms: i64,
-    /// Its table, and how many partitions it reads.
+    /// Its table, and the number of partitions that it reads.
     table: String,
     partitions: i64,
     bytes: u64,
@@ -34,7 +34,7 @@ struct Job {
 struct Run {
     name: String,
     submitted_ms: i64,
-    /// Objects and their bytes.
+    /// Objects and their sizes in bytes.
     inputs: Vec<(String, u64)>,
 }
 
@@ -62,14 +62,14 @@ fn main() -> io::Result<()> {
     out.flush()
 }
 
-/// About so many runs, in the order of their submission, of which a share runs once.
+/// Generates about `count` runs, ordered by submission, of which the fraction `ad_hoc` runs once.
 fn workload(count: usize, ad_hoc: f64) -> Vec<Run> {
     let mut chance = Chance(1);
     let mut runs = Vec::with_capacity(count + count / 8);
     #[expect(clippy::cast_sign_loss, reason = "a share is not negative")]
     let once = (count as f64 * ad_hoc) as usize;
     let count = count - once;
-    // Of 1,000 runs that recur, some 735 are hourly, 173 of every quarter of an hour, 91 daily, and 1 weekly.
+    // Of 1,000 recurring runs, about 735 are hourly, 173 every 15 minutes, 91 daily, and 1 weekly.
     let hours = (DAYS * 24).cast_unsigned() as usize;
     let of = |share: usize, period_ms: i64, kind: &'static str| {
         let runs_each = (DAYS * DAY_MS / period_ms).cast_unsigned().max(1) as usize;
@@ -103,7 +103,7 @@ fn workload(count: usize, ad_hoc: f64) -> Vec<Run> {
 }
 
 impl Job {
-    /// The run of one period; one in twenty is missed.
+    /// Returns the run of one period; one in twenty is missed.
     fn run(&self, cycle: i64, chance: &mut Chance) -> Option<Run> {
         let due_ms = cycle * self.period_ms + self.phase_ms;
         let submitted_ms = due_ms + chance.below(self.period_ms.min(HOUR_MS) / 20);
@@ -133,7 +133,7 @@ impl Job {
     }
 }
 
-/// A word without digits for each number: digits in names are taken for dates.
+/// Returns a word without digits for each number, because digits in names could be dates.
 fn word(mut number: usize) -> String {
     let mut word = String::new();
     for _ in 0..5 {
@@ -156,7 +156,7 @@ fn write_run(out: &mut impl Write, run: &Run) -> io::Result<()> {
     writeln!(out, "{line}")
 }
 
-/// The same runs as the access log of a node. All requests have S3A's prefix, those of some jobs
+/// Writes the same runs as the access log of a node. All requests have S3A's prefix, those of some jobs
 /// `x-shoal-job`.
 fn write_requests(out: &mut impl Write, runs: &[Run]) -> io::Result<()> {
     let mut requests = Vec::with_capacity(runs.len() * REQUESTS_OF_A_RUN);
@@ -189,7 +189,7 @@ fn write_requests(out: &mut impl Write, runs: &[Run]) -> io::Result<()> {
     Ok(())
 }
 
-/// Numbers that look random.
+/// Pseudo-random numbers.
 struct Chance(u64);
 
 impl Chance {

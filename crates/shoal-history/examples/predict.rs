@@ -1,9 +1,9 @@
-//! Prints how predictable histories are, as `shoal plan predict` does, with the time and memory that it took.
+//! Prints how predictable histories are, as `shoal plan predict` does, and the time and memory used.
 //!
 //! `cargo run --release -p shoal-history --example predict -- [--json | --hourly] FILE...`
 //!
-//! With `--hourly` the last 12 hours are forecast one by one, each from all that came before it, and summed
-//! up.
+//! With `--hourly` each of the last 12 hours is forecast from everything before it, and the results are
+//! added.
 
 use std::fs::{self, File};
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Tells the parts of the last 12 hours that were foreseen at the beginning of each.
+/// Prints the part of the last 12 hours that was foreseen at the start of each hour.
 fn hourly(history: &History) {
     let Some((_, end)) = history.span() else { return };
     let end = end.plus_ms(1);
@@ -85,7 +85,7 @@ fn hourly(history: &History) {
     );
 }
 
-/// The most memory that the process had.
+/// Returns the peak memory of the process.
 fn peak_memory() -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find(|line| line.starts_with("VmHWM:"));

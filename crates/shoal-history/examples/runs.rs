@@ -1,4 +1,4 @@
-//! Prints the runs of histories as JSON lines, a format that histories may have themselves.
+//! Prints the runs of histories as JSON lines, which is itself a format of histories.
 //!
 //! `cargo run --release -p shoal-history --example runs -- FILE...`
 

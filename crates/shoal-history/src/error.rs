@@ -1,4 +1,4 @@
-//! Why a history cannot be read.
+//! Errors of reading a history.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use shoal_logs::Mismatch;
 
 use crate::format::Format;
 
-/// Why a history cannot be read. The name of the file is the one that the caller gave.
+/// Why a history cannot be read. File names are as given by the caller.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
     /// The bytes cannot be read.
@@ -14,10 +14,10 @@ pub enum HistoryError {
     Io {
         /// The file.
         name: String,
-        /// The reason.
+        /// The cause.
         source: io::Error,
     },
-    /// Neither its name nor its beginning identifies the format.
+    /// The format cannot be determined.
     #[error(
         "cannot tell the format of {name}\nhint: name it with --format: {}",
         Format::names()
@@ -26,12 +26,12 @@ pub enum HistoryError {
         /// The file.
         name: String,
     },
-    /// The file is compressed in a way that is not understood.
+    /// The file uses an unsupported compression.
     #[error("{name} is compressed\nhint: unpack it first: {command} {name} > history")]
     Compressed {
         /// The file.
         name: String,
-        /// The command that unpacks it.
+        /// Command that decompresses it.
         command: &'static str,
     },
     /// A line is malformed.
@@ -41,23 +41,23 @@ pub enum HistoryError {
         name: String,
         /// The line, counted from 1.
         line: u64,
-        /// The text that was found, and the field it stands in.
+        /// The text that was found, and its field.
         found: String,
         /// The expected form.
         expected: String,
     },
-    /// The history does not fit into the bounds.
+    /// The history exceeds a limit.
     #[error("{name}: the history has more than {limit}\nhint: take a shorter one: some weeks are enough")]
     TooLarge {
-        /// The file that went beyond the bound.
+        /// The file that exceeded the limit.
         name: String,
-        /// The bound, with its unit.
+        /// The limit, with its unit.
         limit: String,
     },
 }
 
 impl HistoryError {
-    /// A malformed line.
+    /// Creates the error of a malformed line.
     pub(crate) fn line(name: &str, line: u64, mismatch: Mismatch) -> Self {
         Self::Line {
             name: name.to_owned(),
@@ -67,7 +67,7 @@ impl HistoryError {
         }
     }
 
-    /// An error of the operating system, or of a compressed stream.
+    /// Creates an error of the operating system or of a compressed stream.
     pub(crate) fn io(name: &str, source: io::Error) -> Self {
         Self::Io {
             name: name.to_owned(),

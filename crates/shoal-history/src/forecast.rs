@@ -1,4 +1,4 @@
-//! The jobs that will run in a window: the input of a planner.
+//! Forecasts the jobs of a window: the input of a planner.
 
 mod text;
 
@@ -16,20 +16,20 @@ use crate::recurrence::schedule::Due;
 use crate::recurrence::{SlotModel, Template, Templates};
 use crate::stats::Spread;
 
-/// The maximum number of jobs in a forecast. A longer one is cut, and says until when it is complete.
+/// Maximum number of jobs in a forecast. A longer one is truncated, and states until when it is complete.
 const JOBS_MAX: usize = 200_000;
 
-/// The time that a forecast is for.
+/// The time span of a forecast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// The first moment.
+    /// Start, inclusive.
     pub from: Moment,
-    /// The first moment after it.
+    /// End, exclusive.
     pub to: Moment,
 }
 
 impl Window {
-    /// The window of this length from a moment on.
+    /// Returns the window of this length that starts at `from`.
     pub fn after(from: Moment, length_ms: i64) -> Self {
         Self {
             from,
@@ -37,7 +37,7 @@ impl Window {
         }
     }
 
-    /// The same window, so much longer at both ends.
+    /// Returns the window extended by `ms` at both ends.
     pub(crate) fn widened(self, ms: i64) -> Self {
         Self {
             from: self.from.plus_ms(-ms),
@@ -46,33 +46,33 @@ impl Window {
     }
 }
 
-/// The jobs that will probably be submitted in a window, in the order of their submission.
+/// The jobs expected to be submitted in a window, ordered by submission.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
     /// The window.
     pub window: Window,
-    /// Every job until here is listed: the end of the window, unless there are too many.
+    /// Every job until here is listed: the end of the window unless the forecast was truncated.
     pub complete_until: Moment,
     /// The jobs.
     pub jobs: Vec<ForecastJob>,
 }
 
-/// One job that will probably be submitted.
+/// One expected job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ForecastJob {
     /// The name of the job, with `*` for dates and ids.
     pub name: String,
-    /// The number of its template, the same for all runs of one job in a forecast.
+    /// Id of its template, the same for all runs of one job in a forecast.
     pub template: u32,
     /// When it is submitted.
     pub submission: Submission,
-    /// The chance that it is submitted at all, from 0 to 1.
+    /// Probability that it is submitted at all.
     pub probability: f64,
     /// How long it runs.
     pub duration_ms: Option<Spread>,
-    /// When it has to be done.
+    /// When it must have finished.
     pub deadline: Moment,
-    /// Where the deadline comes from.
+    /// Origin of the deadline.
     pub deadline_rule: DeadlineRule,
     /// Its inputs, the largest first.
     pub inputs: Vec<ForecastInput>,
@@ -83,29 +83,30 @@ pub struct ForecastJob {
 pub struct Submission {
     /// The expected time.
     pub at: Moment,
-    /// One run in ten comes before this.
+    /// 10th percentile.
     pub early: Moment,
-    /// One run in ten comes after this.
+    /// 90th percentile.
     pub late: Moment,
 }
 
-/// Something that a job will probably read.
+/// An input that a job is expected to read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ForecastInput {
-    /// `s3://bucket/key` of an object, or with a `/` at its end a prefix. Jobs that read the same have the
-    /// same.
+    /// `s3://bucket/key` of an object, or a prefix with a trailing slash. Jobs with the same input have equal
+    /// paths.
     pub path: String,
     /// The object, all of the prefix, or an unknown part of it.
     pub extent: Extent,
-    /// Bytes that the job reads of it.
+    /// Bytes of it that the job reads.
     pub bytes: Spread,
-    /// Objects below the prefix, if the history names objects.
+    /// Number of objects below the prefix, if the history lists objects.
     pub objects: Option<u64>,
-    /// The rate at which the job reads it.
+    /// Rate at which the job reads it.
     pub bytes_per_s: Option<Spread>,
-    /// The chance that a run of the job reads it, from 0 to 1.
+    /// Probability that a run of the job reads it.
     pub probability: f64,
-    /// For a path with dates: the end of the time that they name, in UTC. The path is hardly whole before.
+    /// For a path with dates: the end of the period that they name, in UTC, before which the data is probably
+    /// incomplete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole_at: Option<Moment>,
 }
@@ -134,7 +135,7 @@ pub fn forecast(templates: &Templates, window: Window) -> Forecast {
     }
 }
 
-/// Drops the last jobs once there are twice as many as can be told.
+/// Drops the latest jobs once there are twice as many as a forecast may have.
 fn keep_first(due: &mut Vec<(usize, Due)>) {
     if due.len() > 2 * JOBS_MAX {
         due.sort_by_key(|(number, due)| (due.at, *number));
@@ -179,7 +180,7 @@ impl Templates {
     }
 }
 
-/// Each path once, with the larger size, and the largest first: two inputs may mean one path at some time.
+/// Returns each path once, with the larger size, the largest first: two inputs may resolve to one path.
 fn once(inputs: impl Iterator<Item = ForecastInput>) -> Vec<ForecastInput> {
     let mut by_path: BTreeMap<String, ForecastInput> = BTreeMap::new();
     for input in inputs {
@@ -193,7 +194,7 @@ fn once(inputs: impl Iterator<Item = ForecastInput>) -> Vec<ForecastInput> {
     inputs
 }
 
-/// The paths of an input of the run that is due at a time.
+/// Resolves an input of the run due at `due` to paths.
 fn resolved(input: &InputModel, due: Moment, paths: &Paths) -> Vec<ForecastInput> {
     let at = |path: String, dates: u64, whole_at: Option<Moment>| {
         let times = |bytes: u64| bytes.saturating_mul(dates);
@@ -226,7 +227,7 @@ fn resolved(input: &InputModel, due: Moment, paths: &Paths) -> Vec<ForecastInput
                     count: offset.grain.count(due).saturating_add(offset.units),
                 })
                 .collect();
-            // `2026/11/dt=2026-11-20` is over with its day.
+            // `2026/11/dt=2026-11-20` is complete after that day.
             let whole_at = dates.iter().map(|date| end(*date)).min();
             let path = written(paths.shape_text(*shape), &dates, *padding);
             vec![at(path, 1, whole_at)]
@@ -259,12 +260,12 @@ fn resolved(input: &InputModel, due: Moment, paths: &Paths) -> Vec<ForecastInput
     }
 }
 
-/// The end of the time that a date names.
+/// Returns the end of the period that a date names.
 fn end(date: PathDate) -> Moment {
     date.grain.begin(date.count.saturating_add(1))
 }
 
-/// The prefix around all dates of a shape.
+/// Returns the prefix that contains all dates of a shape.
 fn around(shape: &str, at: impl Fn(String) -> ForecastInput) -> Option<ForecastInput> {
     let before = &shape[..shape.find(crate::path::MARK)?];
     let prefix = &before[..=before.rfind('/')?];

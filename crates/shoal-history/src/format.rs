@@ -1,4 +1,4 @@
-//! The formats of histories, by name and by their beginning.
+//! The formats of histories, and their detection.
 
 use std::fmt;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub enum Format {
     Jsonl,
     /// Event log of a Spark application.
     Spark,
-    /// Requests: the access log of a node, of Amazon S3, or captured ones.
+    /// Requests: the access log of a node or of Amazon S3, or captured requests.
     S3,
     /// Hadoop jobs of SWIM.
     Swim,
@@ -25,7 +25,7 @@ impl Format {
     /// Every format.
     pub const ALL: [Self; 5] = [Self::Csv, Self::Jsonl, Self::Spark, Self::S3, Self::Swim];
 
-    /// The word for the format on the command line.
+    /// Returns the name of the format on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Csv => "csv",
@@ -36,13 +36,13 @@ impl Format {
         }
     }
 
-    /// Every word, for messages.
+    /// Returns all names, for messages.
     pub fn names() -> String {
         Self::ALL.map(Self::as_str).join(", ")
     }
 
-    /// The format of a file with this name and beginning. The beginning decides: Spark and S3 name logs as
-    /// they like.
+    /// Guesses the format of a file from its name and its first bytes. The bytes decide, because logs of
+    /// Spark and S3 can have any name.
     pub fn guess(name: &str, start: &[u8]) -> Option<Self> {
         let start = String::from_utf8_lossy(start);
         let line = start.lines().find(|line| !line.trim().is_empty())?;
@@ -70,7 +70,7 @@ impl Format {
     }
 }
 
-/// Bytes of a file that its format is told by.
+/// Number of bytes from which the format is guessed.
 pub(crate) const START_BYTES: usize = 8_192;
 
 impl fmt::Display for Format {

@@ -1,9 +1,9 @@
-//! Texts, each held once and named by a number.
+//! Interned strings.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A set of texts, numbered from 0 in the order of their first appearance.
+/// A set of strings, numbered from 0 in order of first appearance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interned {
     texts: Vec<Arc<str>>,
@@ -11,7 +11,7 @@ pub(crate) struct Interned {
 }
 
 impl Interned {
-    /// The number of `text`, which is new if it was not there.
+    /// Returns the number of `text`, adding it if necessary.
     pub(crate) fn number(&mut self, text: &str) -> u32 {
         if let Some(&number) = self.numbers.get(text) {
             return number;
@@ -23,17 +23,17 @@ impl Interned {
         number
     }
 
-    /// The number of `text`, if it is there.
+    /// Returns the number of `text`; `None` if it is not in the set.
     pub(crate) fn find(&self, text: &str) -> Option<u32> {
         self.numbers.get(text).copied()
     }
 
-    /// The text with this number.
+    /// Returns the string with this number.
     pub(crate) fn text(&self, number: u32) -> &str {
         &self.texts[number as usize]
     }
 
-    /// The number of texts.
+    /// Returns the number of strings.
     pub(crate) fn len(&self) -> usize {
         self.texts.len()
     }

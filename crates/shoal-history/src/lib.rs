@@ -1,4 +1,4 @@
-//! Histories of jobs become forecasts: the jobs that will run, their submissions, and their inputs.
+//! Forecasts jobs from histories of jobs: which jobs will run, when they are submitted, and what they read.
 //!
 //! The planner of Netco (`SoCC` 2018, sections 2.2 and 3.1) takes "recurring job arrivals, their deadlines
 //! and inputs" from "logs of previous job executions". This crate is that part:
@@ -9,8 +9,8 @@
 //!                      └─ backtest ─┴──────▶ Report        how much of the last day was foreseen
 //! ```
 //!
-//! Bytes come in, values go out: callers open the files, and times are arguments. Times are UTC throughout; a
-//! schedule or a path in local time is learned with its offset.
+//! The crate performs no I/O of its own: callers open the files, and times are arguments. Times are in UTC;
+//! the UTC offset of a schedule or a path in local time is learned with it.
 
 pub mod backtest;
 pub mod error;

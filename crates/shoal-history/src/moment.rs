@@ -1,4 +1,4 @@
-//! Moments in UTC, and the calendar.
+//! Timestamps in UTC, and the calendar.
 
 use std::fmt;
 
@@ -18,33 +18,33 @@ pub const DAY_MS: i64 = 24 * HOUR_MS;
 /// One week in milliseconds.
 pub const WEEK_MS: i64 = 7 * DAY_MS;
 
-/// The last millisecond of the year 9999, the last that RFC 3339 can write.
+/// The last millisecond of the year 9999, the maximum of RFC 3339.
 const MS_MAX: i64 = 253_402_300_799_999;
 
-/// Numbers from here on are milliseconds since 1970, smaller ones seconds: the year 5138 in seconds, and 1973
-/// in milliseconds.
+/// Numbers below this are seconds since 1970, others milliseconds: the year 5138 in seconds, and 1973 in
+/// milliseconds.
 const SECONDS_MAX: f64 = 1e11;
 
-/// A moment from 1970 to 9999, in whole milliseconds. In JSON it is text: `2026-11-20T02:00:00Z`.
+/// A timestamp from 1970 to 9999, in whole milliseconds. Serialized as text: `2026-11-20T02:00:00Z`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(i64);
 
-/// The form of a moment, for messages.
+/// Expected form of a timestamp, for messages.
 pub const MOMENT_FORM: &str = "a time such as 2026-11-20T02:00:00Z, or seconds or milliseconds since 1970";
 
 impl Moment {
-    /// The moment this many milliseconds after the beginning of 1970, or the nearest that can be written.
+    /// Returns the timestamp this many milliseconds after 1970 began, clamped to the valid range.
     pub fn from_ms(ms: i64) -> Self {
         Self(ms.clamp(0, MS_MAX))
     }
 
-    /// Milliseconds since the beginning of 1970.
+    /// Returns the milliseconds since 1970 began.
     pub const fn ms(self) -> i64 {
         self.0
     }
 
-    /// Parses RFC 3339 with any offset, `2026-11-20 02:00:00` in UTC, a date, and seconds or milliseconds
-    /// since 1970. A number that reads as a date, such as `20261120`, is neither.
+    /// Parses RFC 3339 with any offset, `2026-11-20 02:00:00` in UTC, a date, or seconds or milliseconds
+    /// since 1970. A number that looks like a date, such as `20261120`, is rejected.
     pub fn parse(text: &str) -> Option<Self> {
         if reads_as_date(text) {
             return None;
@@ -64,7 +64,7 @@ impl Moment {
         rfc3339(text).or_else(utc).and_then(Self::from_time)
     }
 
-    /// Seconds or milliseconds since 1970, told apart by their size.
+    /// Converts seconds or milliseconds since 1970, distinguished by their magnitude.
     pub fn from_number(number: f64) -> Option<Self> {
         let seconds = if number < SECONDS_MAX {
             number
@@ -74,24 +74,24 @@ impl Moment {
         unix_seconds(seconds).and_then(Self::from_time)
     }
 
-    /// A time of a log.
+    /// Converts a log's timestamp; `None` if it is out of range.
     pub fn from_time(at: OffsetDateTime) -> Option<Self> {
         let ms = i64::try_from(at.unix_timestamp_nanos().div_euclid(1_000_000)).ok()?;
         (0..=MS_MAX).contains(&ms).then_some(Self(ms))
     }
 
-    /// The moment `ms` later, or earlier if `ms` is negative.
+    /// Returns the timestamp `ms` later, or earlier if `ms` is negative.
     #[must_use]
     pub fn plus_ms(self, ms: i64) -> Self {
         Self::from_ms(self.0.saturating_add(ms))
     }
 
-    /// Milliseconds from `earlier` to this moment; negative if `earlier` is later.
+    /// Returns the milliseconds from `earlier` to this timestamp; negative if `earlier` is later.
     pub const fn since_ms(self, earlier: Self) -> i64 {
         self.0 - earlier.0
     }
 
-    /// The time as people write it, to the minute: `2026-11-20 02:00`.
+    /// Formats the time to the minute: `2026-11-20 02:00`.
     pub fn to_minute(self) -> String {
         let text = self.to_string();
         text[..16].replace('T', " ")
@@ -111,7 +111,7 @@ impl Moment {
     }
 }
 
-/// A moment in the parts of the calendar.
+/// A timestamp as calendar fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Civil {
     pub(crate) year: i64,
@@ -122,7 +122,7 @@ pub(crate) struct Civil {
     pub(crate) second: i64,
 }
 
-/// Days since 1970 of a date; `None` if there is no such date.
+/// Returns the days since 1970 of a date; `None` if there is no such date.
 pub(crate) fn days_since_epoch(year: i64, month: i64, day: i64) -> Option<i64> {
     let month = u8::try_from(month)
         .ok()
@@ -199,7 +199,7 @@ impl Visitor<'_> for MomentVisitor {
     }
 }
 
-/// Whether a text is digits as in `20261120` or `20261120020000`.
+/// Returns true for digits like `20261120` or `20261120020000`.
 fn reads_as_date(text: &str) -> bool {
     if !matches!(text.len(), 8 | 14) || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return false;

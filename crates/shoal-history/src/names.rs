@@ -1,25 +1,25 @@
-//! Names of jobs that differ only in a date, a number or an id.
+//! Normalizes names of jobs that differ only in a date, a number or an id.
 
 use std::collections::BTreeSet;
 
-/// How much of a name is replaced.
+/// What is replaced in a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
-    /// Dates, ids and long numbers are: no scheduler gives one of them twice.
+    /// Dates, ids and long numbers, which no scheduler assigns twice.
     Ids,
-    /// All numbers are.
+    /// All numbers.
     Numbers,
 }
 
-/// Digits from here on are a date, a time or an id, not the number of a job.
+/// Minimum length of digits that are a date, a time or an id and not the number of a job.
 const LONG_DIGITS: usize = 5;
-/// Letters and digits, mixed, that are an id rather than a word.
+/// Minimum length of mixed letters and digits that are an id and not a word.
 const ID_LENGTH: usize = 16;
 
 /// Replaces dates, ids and numbers in a name by `*`.
 ///
-/// `report_2026-11-20` and `report_2026-11-21` are one name in either detail; `etl-1` and `etl-2` only
-/// without numbers.
+/// `report_2026-11-20` and `report_2026-11-21` become the same name with either detail; `etl-1` and `etl-2`
+/// only with [`Detail::Numbers`].
 pub(crate) fn normalized(name: &str, detail: Detail) -> String {
     let mut out = String::with_capacity(name.len());
     let mut rest = name;
@@ -29,7 +29,7 @@ pub(crate) fn normalized(name: &str, detail: Detail) -> String {
             Detail::Ids => None,
         });
         if let Some(length) = length {
-            // One mark for `2026-11-20` and for an id or number that follows it directly.
+            // One `*` for `2026-11-20` and an id or number that follows it directly.
             if !out.ends_with('*') {
                 out.push('*');
             }
@@ -42,8 +42,8 @@ pub(crate) fn normalized(name: &str, detail: Detail) -> String {
     out
 }
 
-/// Where the identity begins that signed the requests of a job: a name is one, or ends with ` by ` and one.
-/// The length of the name if it has none of these identities.
+/// Returns where the identity that signed a job's requests starts: a name is an identity, or ends with ` by `
+/// and an identity. Returns the length of the name if it contains none of `identities`.
 pub(crate) fn identity_start(name: &str, identities: &BTreeSet<String>) -> usize {
     let after_agent = name.rsplit_once(" by ").map(|(_, identity)| identity);
     let identity = [Some(name), after_agent]
@@ -53,13 +53,13 @@ pub(crate) fn identity_start(name: &str, identities: &BTreeSet<String>) -> usize
     name.len() - identity.map_or(0, str::len)
 }
 
-/// Whether an identity signs for longer than one session: temporary keys of AWS, and the sessions of roles,
-/// have new names each time.
+/// Returns true if an identity outlives a session: temporary AWS keys and role sessions have new names every
+/// time.
 pub(crate) fn is_lasting(identity: &str) -> bool {
     !identity.starts_with("ASIA") && !identity.contains(":sts:")
 }
 
-/// The length of a date, an id or a long number at the beginning of `text`, which stands after `before`.
+/// Returns the length of a date, an id or a long number at the start of `text`, which follows `before`.
 fn id_length(text: &str, before: Option<char>) -> Option<usize> {
     let starts_word = before.is_none_or(|before| !before.is_ascii_alphanumeric());
     if starts_word {
@@ -78,7 +78,7 @@ fn id_length(text: &str, before: Option<char>) -> Option<usize> {
     date_length(text, count).or((count >= LONG_DIGITS).then_some(count))
 }
 
-/// `2026-11-20`, `2026_11_20`, with perhaps `T02:00:00` or `-02` after it.
+/// Matches `2026-11-20` or `2026_11_20`, optionally followed by `T02:00:00` or `-02`.
 fn date_length(text: &str, count: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     if count != 4 || !(text.starts_with("19") || text.starts_with("20")) {
@@ -109,13 +109,13 @@ pub(crate) fn uuid_length(text: &str) -> Option<usize> {
     Some(at)
 }
 
-/// Letters and digits at the beginning of a text.
+/// Returns the letters and digits at the start of a text.
 fn word(text: &str) -> &str {
     let end = text.bytes().position(|byte| !byte.is_ascii_alphanumeric());
     &text[..end.unwrap_or(text.len())]
 }
 
-/// Whether a word is an id: long, with letters and digits mixed, as hashes and ULIDs are.
+/// Returns true if a word is an id: long, with mixed letters and digits, like hashes and ULIDs.
 pub(crate) fn is_id(word: &str) -> bool {
     let count = word.bytes().filter(u8::is_ascii_digit).count();
     let all_hex = word.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -1,4 +1,4 @@
-//! Runs of jobs, and the history that they make.
+//! Runs of jobs, and the history of runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,24 +8,24 @@ use crate::error::HistoryError;
 use crate::interned::Interned;
 use crate::moment::Moment;
 
-/// A name or a path of a history, by its number.
+/// Id of a name or a path of a history.
 pub(crate) type TextId = u32;
 
-/// The maximum number of runs in a history.
+/// Maximum number of runs in a history.
 const RUNS_MAX: usize = 2_000_000;
-/// The maximum number of inputs and outputs, over all runs.
+/// Maximum number of inputs and outputs of all runs.
 const INPUTS_MAX: usize = 32_000_000;
-/// The maximum number of different names and paths.
+/// Maximum number of different names and paths.
 const TEXTS_MAX: usize = 4_000_000;
-/// The maximum length of a path: a bucket, and a key as long as S3 allows.
+/// Maximum length of a path: a bucket, and the longest key of S3.
 const PATH_BYTES_MAX: usize = 1_200;
-/// The maximum length of a name.
+/// Maximum length of a name.
 const NAME_BYTES_MAX: usize = 1_024;
 
-/// One run of a job, as a reader found it.
+/// One run of a job, as read from a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Run {
-    /// The name of the job.
+    /// Name of the job.
     pub name: String,
     /// When it was submitted.
     pub submitted: Moment,
@@ -41,14 +41,14 @@ pub struct Run {
     pub outputs: Vec<String>,
 }
 
-/// Something that a run read.
+/// An input of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Input {
-    /// `s3://bucket/key` of an object, or with a `/` at its end a prefix of objects.
+    /// `s3://bucket/key` of an object, or a prefix with a trailing slash.
     pub path: String,
-    /// Bytes that were read of it.
+    /// Bytes read of it.
     pub bytes: Option<u64>,
-    /// The rate at which the run read it, if it is known.
+    /// Rate at which the run read it, if known.
     pub bytes_per_s: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct StoredRun {
     pub(crate) deadline: Option<Moment>,
     pub(crate) inputs: Box<[StoredInput]>,
     pub(crate) outputs: Box<[TextId]>,
-    /// The number of the file that tells of it.
+    /// Number of the file it was read from.
     file: u32,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct StoredRun {
 pub(crate) struct StoredInput {
     pub(crate) path: TextId,
     pub(crate) bytes: u64,
-    /// 0 if it is not known.
+    /// 0 if unknown.
     pub(crate) bytes_per_s: u64,
 }
 
@@ -81,36 +81,36 @@ impl StoredRun {
             .fold(0, |sum, input| sum.saturating_add(input.bytes))
     }
 
-    /// From submission to end.
+    /// Returns the time from submission to end.
     pub(crate) fn duration_ms(&self) -> Option<i64> {
         self.ended.map(|ended| ended.since_ms(self.submitted).max(0))
     }
 }
 
-/// A part of the files that a reader passed over, and the reason.
+/// What a reader skipped, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Passed {
-    /// An input that is not in S3: local files, HDFS.
+    /// An input outside S3: a local file or HDFS.
     NotInS3,
-    /// A line of an event log longer than any that is read.
+    /// A line of an event log that exceeds the limit.
     LongLine,
-    /// An event of a Spark application whose start is in no file.
+    /// An event of a Spark application without a start event.
     NoStart,
-    /// A Spark application whose log ends before it does.
+    /// A Spark application without an end event.
     NoEnd,
-    /// A path of a scan that Spark does not name, as a list of paths was cut off.
+    /// A path of a scan that is missing because Spark truncated the list.
     CutOff,
-    /// A stretch of requests by one job that lasted longer than a day, cut there.
+    /// Requests of one job over more than a day, which were split.
     LongJob,
-    /// A request without the name of a job.
+    /// A request that names no job.
     NoJob,
-    /// A request that comes later than the gap allows. It was read, but perhaps begins another run.
+    /// A request that arrived later than the gap allows. It was read, but may have started another run.
     OutOfOrder,
 }
 
 impl Passed {
-    /// The words for it, after a number.
+    /// Returns the text that follows a count.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NotInS3 => "inputs that are not in S3",
@@ -125,36 +125,36 @@ impl Passed {
     }
 }
 
-/// Runs of jobs, in the order of their submission once the reader has finished.
+/// Runs of jobs; ordered by submission once the reader has finished.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     pub(crate) runs: Vec<StoredRun>,
     pub(crate) names: Interned,
     pub(crate) paths: Interned,
-    /// Inputs and outputs of all runs.
+    /// Number of inputs and outputs of all runs.
     inputs: usize,
-    /// The identities that sign requests, each for long, by which jobs are named.
+    /// Long-lived identities that occur in names of jobs.
     pub(crate) identities: BTreeSet<String>,
-    /// How often something was passed over, by reason.
+    /// What was skipped, with counts.
     passed: BTreeMap<Passed, u64>,
-    /// The last moment that the logs tell of.
+    /// End of the period that the logs cover.
     end: Moment,
-    /// The number of the file that is being read.
+    /// Number of the file being read.
     file: u32,
 }
 
 impl History {
-    /// The number of runs.
+    /// Returns the number of runs.
     pub fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// Whether there is no run.
+    /// Returns true if there are no runs.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// The runs, in the order of their submission.
+    /// Returns the runs, ordered by submission.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
         self.runs.iter().map(|run| Run {
             name: self.names.text(run.name).to_owned(),
@@ -171,7 +171,7 @@ impl History {
         })
     }
 
-    /// The number of different paths that runs read.
+    /// Returns the number of different paths that runs read.
     pub(crate) fn input_paths(&self) -> usize {
         let mut is_read = vec![false; self.paths.len()];
         for input in self.runs.iter().flat_map(|run| &run.inputs) {
@@ -189,20 +189,20 @@ impl History {
         run.inputs.iter().map(input).collect()
     }
 
-    /// The first submission, and the last moment that the logs tell of; `None` without a run.
+    /// Returns the first submission, and the end of the period that the logs cover; `None` without runs.
     pub fn span(&self) -> Option<(Moment, Moment)> {
         let first = self.runs.iter().map(|run| run.submitted).min()?;
         Some((first, self.end))
     }
 
-    /// The parts that were passed over while reading, and how often.
+    /// Returns what was skipped while reading, with counts.
     pub fn passed(&self) -> impl Iterator<Item = (Passed, u64)> + '_ {
         self.passed.iter().map(|(&reason, &count)| (reason, count))
     }
 
-    /// Adds a run that was read from the file `source`.
+    /// Adds a run read from the file `source`.
     ///
-    /// Inputs outside S3 are left out and counted. An input that is listed twice counts once, with the larger
+    /// Inputs outside S3 are dropped and counted. An input that is listed twice counts once, with the larger
     /// size.
     ///
     /// # Errors
@@ -240,17 +240,17 @@ impl History {
         Ok(())
     }
 
-    /// Notes that the logs tell of this moment, though perhaps of no run in it.
+    /// Extends the period that the logs cover to this moment.
     pub(crate) fn saw(&mut self, moment: Moment) {
         self.end = self.end.max(moment);
     }
 
-    /// Counts something that was passed over.
+    /// Counts one skipped part.
     pub(crate) fn pass(&mut self, reason: Passed) {
         self.pass_times(reason, 1);
     }
 
-    /// Counts so many that were passed over.
+    /// Counts skipped parts.
     pub(crate) fn pass_times(&mut self, reason: Passed, times: u64) {
         if times > 0 {
             let count = self.passed.entry(reason).or_default();
@@ -258,16 +258,16 @@ impl History {
         }
     }
 
-    /// Begins another file.
+    /// Starts the next file.
     pub(crate) fn next_file(&mut self) {
         self.file += 1;
     }
 
-    /// Sorts the runs by submission, and drops those that an earlier file told of. Within one file, two runs
-    /// of one moment are two runs: some logs have whole seconds only.
+    /// Sorts the runs by submission, and removes those already read from an earlier file. Two equal runs
+    /// within one file are kept, because some logs have a resolution of one second.
     pub(crate) fn sort(&mut self) {
         let paths = |run: &StoredRun| run.inputs.iter().map(|input| input.path).collect::<Vec<_>>();
-        // A stable sort: runs of one moment stay in the order of the files.
+        // The sort is stable: equal runs stay in file order.
         self.runs.sort_by_key(|run| (run.submitted, run.name, run.ended));
         self.runs.dedup_by(|later, earlier| {
             later.file != earlier.file
@@ -301,12 +301,12 @@ impl History {
     }
 }
 
-/// A path as `s3://bucket/key`, whichever way it is spelled; `None` if it is not in S3.
+/// Normalizes the spellings of a path to `s3://bucket/key`; `None` if it is not in S3.
 pub fn normalized(path: &str) -> Option<String> {
     let path = path.trim();
     let rest = match path.split_once("://") {
         Some((scheme, rest)) => matches!(scheme, "s3" | "s3a" | "s3n").then_some(rest)?,
-        // A path on a disk, or `file:/...`.
+        // A local path, or `file:/...`.
         None if path.starts_with('/') || path.contains(":/") => return None,
         None => path,
     };
@@ -319,7 +319,7 @@ pub fn normalized(path: &str) -> Option<String> {
     Some(format!("s3://{rest}{slash}"))
 }
 
-/// The first `bytes_max` bytes of a text, or one to three less.
+/// Returns at most the first `bytes_max` bytes of a text, ending at a character boundary.
 fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }
@@ -366,7 +366,7 @@ mod tests {
         let run = &history.runs[0];
         assert_eq!((run.inputs.len(), run.input_bytes()), (1, 7));
         assert_eq!(history.passed().collect::<Vec<_>>(), [(Passed::NotInS3, 1)]);
-        // A run does not end before it was submitted.
+        // A run cannot end before its submission.
         assert_eq!(run.ended, Some(run.submitted));
         assert_eq!(history.span().unwrap().0.ms(), 5_000);
     }

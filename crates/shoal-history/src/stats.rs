@@ -1,26 +1,26 @@
-//! Robust statistics: quantiles, which outliers do not move.
+//! Robust statistics: quantiles, which are insensitive to outliers.
 
 use serde::{Deserialize, Serialize};
 
-/// The middle of some values, and the range of most of them.
+/// Typical value and range of a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spread {
-    /// One value in ten is lower.
+    /// 10th percentile.
     pub low: u64,
-    /// The expected value.
+    /// Expected value.
     pub typical: u64,
-    /// One value in ten is higher.
+    /// 90th percentile.
     pub high: u64,
 }
 
-/// Occurrences that the expected value of something comes from: sizes grow, so old ones mislead.
+/// Number of most recent values that determine the expected value. Sizes grow, so older ones mislead.
 const TYPICAL_OF: usize = 7;
 
-/// Occurrences that the range comes from.
+/// Number of most recent values that determine the range.
 const RANGE_OF: usize = 30;
 
 impl Spread {
-    /// The spread of values in the order of their occurrence; `None` without a value.
+    /// Computes the spread of values in chronological order; `None` without values.
     pub fn of(values: &[u64]) -> Option<Self> {
         let recent = |count: usize| {
             let mut recent = values[values.len().saturating_sub(count)..].to_vec();
@@ -37,7 +37,7 @@ impl Spread {
     }
 }
 
-/// The value with this share of the others below it, of sorted values; `None` without a value.
+/// Returns the quantile `share` of sorted values; `None` without values.
 pub(crate) fn quantile<T: Copy>(sorted: &[T], share: f64) -> Option<T> {
     let last = sorted.len().checked_sub(1)?;
     #[expect(clippy::cast_sign_loss, reason = "a share of a length is not negative")]
@@ -45,7 +45,7 @@ pub(crate) fn quantile<T: Copy>(sorted: &[T], share: f64) -> Option<T> {
     sorted.get(at.min(last)).copied()
 }
 
-/// The middle of values in any order; `None` without a value.
+/// Returns the median of unsorted values; `None` without values.
 pub(crate) fn median(mut values: Vec<i64>) -> Option<i64> {
     values.sort_unstable();
     quantile(&values, 0.5)

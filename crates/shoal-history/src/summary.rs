@@ -1,4 +1,4 @@
-//! The contents of a history, in numbers and in words.
+//! Summarizes a history.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,29 +9,29 @@ use shoal_base::amount::{counted, human_bytes};
 use crate::moment::Moment;
 use crate::run::{History, Passed};
 
-/// The contents of a history.
+/// Summary of a history.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Different names.
+    /// Number of different names.
     pub names: u64,
     /// Bytes that the runs read.
     pub bytes: u64,
-    /// Inputs of the runs, each counted once per run.
+    /// Number of inputs of the runs, each counted once per run.
     pub inputs: u64,
-    /// Different paths among them.
+    /// Number of different paths among them.
     pub paths: u64,
-    /// The first submission; none without a run.
+    /// The first submission; `None` without runs.
     pub from: Option<Moment>,
-    /// The last moment that the logs tell of.
+    /// End of the period that the logs cover.
     pub to: Option<Moment>,
-    /// The parts that were passed over while reading, and how often.
+    /// What was skipped while reading, with counts.
     pub passed: BTreeMap<Passed, u64>,
 }
 
 impl Summary {
-    /// Sums a history up.
+    /// Summarizes a history.
     pub fn of(history: &History) -> Self {
         let span = history.span();
         Self {
@@ -49,7 +49,7 @@ impl Summary {
         }
     }
 
-    /// The summary in plain words.
+    /// Formats the summary as text.
     pub fn text(&self) -> String {
         let mut text = format!(
             "The history has {} with {}: {} in {} of {}",

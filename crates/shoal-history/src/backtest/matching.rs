@@ -1,8 +1,8 @@
-//! The forecast job for each run, and the part of the run that was foreseen.
+//! Matches runs to forecast jobs, and measures which part of each run was forecast.
 //!
 //! A run is foreseen if a job of its name was forecast within ten minutes of its submission, or within twice
-//! the forecast's own spread, and never farther off than half a period. Of several, the nearest in time that
-//! reads alike is taken, each once.
+//! the forecast's own spread, but never farther off than half a period. Of several jobs, the nearest in time
+//! with similar inputs is matched; each job is matched once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -15,18 +15,18 @@ use crate::recurrence::inputs::Extent;
 use crate::recurrence::{Templates, Unforeseeable, features, likeness};
 use crate::run::{History, StoredRun};
 
-/// A forecast is right if it is not farther off than this.
+/// A forecast is right if its error is at most this.
 const NEAR_MS: i64 = 10 * MINUTE_MS;
-/// Forecasts that are compared with one run.
+/// Maximum forecast jobs compared with one run.
 const CANDIDATES_MAX: usize = 64;
-/// A run is of a template if it has this share of inputs in common with it.
+/// A run belongs to a template if it shares at least this fraction of its inputs.
 const ALIKE_MIN: f64 = 0.5;
 
-/// One run of the forecast window.
+/// The result for one run of the forecast window.
 pub(super) struct Outcome {
-    /// The name of its job.
+    /// Name of its job.
     pub(super) name: String,
-    /// The template that it is of.
+    /// The template it belongs to.
     pub(super) template: Option<u32>,
     pub(super) cause: Cause,
     /// Submission minus forecast.
@@ -39,10 +39,10 @@ pub(super) struct Outcome {
     pub(super) expected_bytes: u64,
 }
 
-/// Whether a run was foreseen, or why not.
+/// Whether a run was foreseen, and why not.
 #[derive(Clone, Copy)]
 pub(super) enum Cause {
-    /// By this job of the forecast.
+    /// Foreseen by this job of the forecast.
     Foreseen {
         job: usize,
     },
@@ -55,7 +55,7 @@ impl Outcome {
     }
 }
 
-/// Compares the runs with these numbers with a forecast.
+/// Compares the runs at these indexes with a forecast.
 pub(super) fn outcomes(
     history: &History,
     runs: Range<usize>,
@@ -110,11 +110,11 @@ struct Matching<'a> {
     known: usize,
     templates: &'a Templates,
     forecast: &'a Forecast,
-    /// Jobs of the forecast by name, in the order of their submission.
+    /// Jobs of the forecast by name, ordered by submission.
     jobs_of: HashMap<&'a str, Vec<usize>>,
 }
 
-/// A run and a job that may be the same.
+/// A run and a forecast job that may match.
 struct Pair {
     cost: f64,
     run: usize,
@@ -122,7 +122,7 @@ struct Pair {
 }
 
 impl Matching<'_> {
-    /// The job of the forecast that each run is, by the run's number from `known` on.
+    /// Matches runs to forecast jobs; keys are the indexes of the runs, starting at `known`.
     fn matched(&self, names: &[String]) -> HashMap<usize, usize> {
         let mut pairs: Vec<Pair> = names
             .iter()
@@ -152,7 +152,7 @@ impl Matching<'_> {
         let read = features(run, &self.templates.paths);
         let job = |at: &usize| &self.forecast.jobs[jobs[*at]];
         let next = jobs.partition_point(|&job| self.forecast.jobs[job].submission.at < run.submitted);
-        // Those around the run, the nearest first on each side.
+        // The jobs around the run.
         let around = (next.saturating_sub(CANDIDATES_MAX / 2)..jobs.len()).take(CANDIDATES_MAX);
         around
             .filter_map(|at| {
@@ -170,7 +170,7 @@ impl Matching<'_> {
             .collect()
     }
 
-    /// How far off a forecast may be.
+    /// Returns the maximum error at which a job of the forecast matches a run.
     fn reach_ms(&self, job: &ForecastJob) -> i64 {
         let schedule = self.templates.list[job.template as usize].schedule.as_ref();
         let half_ms = schedule.map_or(NEAR_MS, |schedule| schedule.period_ms / 2);
@@ -250,7 +250,7 @@ fn outcome(run: &StoredRun, name: String) -> Outcome {
     }
 }
 
-/// Whether a path was expected: by its name, or below a prefix of which all is read.
+/// Returns true if a path was forecast: by name, or below a prefix that is read completely.
 fn is_expected(path: &str, expected: &HashMap<&str, Extent>) -> bool {
     let whole = |path: &str| {
         expected

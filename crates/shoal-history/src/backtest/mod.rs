@@ -1,5 +1,5 @@
-//! How predictable a history is: its end is forecast from the runs before, and compared with the runs at the
-//! end.
+//! Measures how predictable a history is: forecasts its last part from the earlier runs, and compares the
+//! forecast with the actual runs.
 
 mod matching;
 mod text;
@@ -18,26 +18,26 @@ use crate::recurrence::words;
 use crate::run::History;
 use crate::stats::quantile;
 
-/// At most this share of a history is forecast: something must be left to learn from.
+/// Maximum fraction of a history to forecast; the rest is needed for learning.
 const SHARE_MAX: f64 = 0.5;
-/// Runs may come so much before or after the window that they were forecast for.
+/// How far outside the window a run may be and still match a job forecast for the window.
 const MARGIN_MS: i64 = HOUR_MS;
-/// Jobs that a report lists.
+/// Maximum number of jobs in a report.
 const JOBS_MAX: usize = 1_000;
-/// Names that stand for a reason.
+/// Maximum number of examples per reason.
 const EXAMPLES: usize = 3;
 
-/// How much of something was foreseen.
+/// A foreseen part of a total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Foreseen {
-    /// How much.
+    /// The foreseen part.
     pub foreseen: u64,
-    /// Of how much.
+    /// The total.
     pub of: u64,
 }
 
 impl Foreseen {
-    /// The share, from 0 to 1; 0 of nothing.
+    /// Returns the fraction, from 0 to 1; 0 if the total is 0.
     pub fn share(self) -> f64 {
         if self.of == 0 {
             0.0
@@ -52,14 +52,14 @@ impl Foreseen {
     }
 }
 
-/// The distribution of an error without its sign.
+/// Distribution of absolute errors.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ErrorSpread {
-    /// Half of the errors are smaller.
+    /// Median.
     pub median: f64,
-    /// Nine in ten are smaller.
+    /// 90th percentile.
     pub most: f64,
-    /// The largest.
+    /// Maximum.
     pub worst: f64,
 }
 
@@ -77,15 +77,15 @@ impl ErrorSpread {
 /// How predictable a history is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The runs from which the templates were learned.
+    /// The part of the history from which the templates were learned.
     pub learned: Window,
-    /// Runs that were learned from.
+    /// Number of runs in that part.
     pub learned_runs: u64,
-    /// Jobs that were found in them.
+    /// Number of jobs found in them.
     pub learned_jobs: u64,
-    /// Jobs among those with a schedule.
+    /// Number of those jobs with a schedule.
     pub scheduled_jobs: u64,
-    /// The forecast, made without this part of the history.
+    /// The forecast part, which was not used for learning.
     pub window: Window,
     /// Runs.
     pub jobs: Foreseen,
@@ -95,15 +95,15 @@ pub struct Report {
     pub inputs: Foreseen,
     /// Runs that were forecast and did not happen.
     pub did_not_run: u64,
-    /// Bytes that were forecast and not read, by those runs or by others.
+    /// Bytes that were forecast but not read.
     pub not_read_bytes: u64,
-    /// Errors of the submission time of foreseen runs, in seconds.
+    /// Errors of foreseen submissions, in seconds.
     pub submission_error_s: Option<ErrorSpread>,
-    /// Errors of the bytes that a foreseen run read, as a share of those bytes.
+    /// Relative errors of the bytes that foreseen runs read.
     pub size_error: Option<ErrorSpread>,
     /// Jobs, those with the most foreseen bytes first.
     pub by_job: Vec<JobReport>,
-    /// The runs and inputs that were not foreseen, by reason.
+    /// Runs and inputs that were not foreseen, by reason.
     pub not_foreseen: Vec<NotForeseen>,
 }
 
@@ -114,9 +114,9 @@ pub struct JobReport {
     pub name: String,
     /// Its schedule in words.
     pub schedule: String,
-    /// Its inputs in words, the largest first.
+    /// Descriptions of its inputs, the largest first.
     pub reads: Vec<String>,
-    /// Runs that it was learned from.
+    /// Number of runs that it was learned from.
     pub learned_runs: u64,
     /// Its runs.
     pub jobs: Foreseen,
@@ -130,39 +130,39 @@ pub struct JobReport {
     pub size_error: Option<ErrorSpread>,
 }
 
-/// The runs and inputs that were not foreseen for one reason.
+/// Runs and inputs that were not foreseen for one reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NotForeseen {
     /// The reason.
     pub why: Why,
-    /// Runs.
+    /// Number of runs.
     pub jobs: u64,
-    /// Bytes that they read, or of a foreseen run those that it was not expected to read.
+    /// Bytes that they read; of foreseen runs, only bytes that were not forecast.
     pub bytes: u64,
-    /// Names of some of the jobs, those with the most bytes.
+    /// Names of the jobs with the most bytes.
     pub examples: Vec<String>,
 }
 
-/// Why something was not foreseen.
+/// Why a run or an input was not foreseen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
-    /// No run of that name was known.
+    /// No earlier run has this name.
     NewName,
-    /// The name was known, but read other things.
+    /// Earlier runs with this name had other inputs.
     NewInputs,
-    /// Fewer than three runs were known.
+    /// Fewer than three earlier runs.
     TooFew,
     /// The runs follow no schedule.
     Irregular,
-    /// The job has a schedule, and ran at another time.
+    /// The job has a schedule, but ran at another time.
     OffSchedule,
-    /// The run was foreseen, and read inputs that were not.
+    /// The run was foreseen, but not these inputs.
     OtherInputs,
 }
 
 impl Why {
-    /// The reason in words.
+    /// Returns the reason as text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NewName => "the name is new",
@@ -175,8 +175,8 @@ impl Why {
     }
 }
 
-/// Forecasts the last `window_ms` of a history, or its last half if it is shorter than twice that. `None`
-/// without a run.
+/// Forecasts the last `window_ms` of a history, or its last half if it is shorter than twice that. Returns
+/// `None` if the history is empty.
 pub fn backtest(history: &History, window_ms: i64) -> Option<Report> {
     let (first, end) = history.span()?;
     let end = end.plus_ms(1);
@@ -185,12 +185,12 @@ pub fn backtest(history: &History, window_ms: i64) -> Option<Report> {
     backtest_window(history, Window { from: cut, to: end })
 }
 
-/// Forecasts a window of a history from the runs before it, as a planner does that plans anew each hour.
-/// `None` without a run.
+/// Forecasts a window of a history from the runs before it, like a planner that replans every hour. Returns
+/// `None` if the history is empty.
 pub fn backtest_window(history: &History, window: Window) -> Option<Report> {
     let (first, _) = history.span()?;
     let templates = Templates::learn_until(history, Paths::of(&history.paths), window.from);
-    // A run near an end of the window may be one that was due on the other side.
+    // A run near an end of the window may have been due outside of it.
     let forecast = forecast(&templates, window.widened(MARGIN_MS));
     let number = |moment| history.runs.partition_point(|run| run.submitted < moment);
     let (known, end) = (number(window.from), number(window.to.max(window.from)));
@@ -254,7 +254,7 @@ impl Report {
     }
 }
 
-/// Runs and bytes of each template that were forecast and did not happen.
+/// Returns the number and the bytes of forecast runs that did not happen, by template.
 fn silent(window: Window, forecast: &Forecast, outcomes: &[Outcome]) -> BTreeMap<u32, (u64, u64)> {
     let mut ran = vec![false; forecast.jobs.len()];
     for outcome in outcomes {

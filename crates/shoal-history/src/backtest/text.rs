@@ -1,4 +1,4 @@
-//! The report in plain words.
+//! Formats the report as text.
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,13 @@ use shoal_base::amount::{counted, human_bytes};
 use super::{ErrorSpread, Foreseen, JobReport, Report};
 use crate::recurrence::words::duration;
 
-/// Jobs that the text lists.
+/// Maximum number of jobs in the text.
 const JOBS: usize = 10;
-/// Columns of a name before it is cut.
+/// Maximum width of a name, in columns.
 const NAME_COLUMNS: usize = 40;
 
 impl Report {
-    /// The report in plain words.
+    /// Formats the report as text.
     pub fn text(&self) -> String {
         let mut text = String::new();
         self.tell_shares(&mut text);
@@ -26,7 +26,7 @@ impl Report {
     fn tell_shares(&self, text: &mut String) {
         let bytes = |bytes: Foreseen| format!("{} of {}", human_bytes(bytes.foreseen), human_bytes(bytes.of));
         let number = |number: Foreseen| format!("{} of {}", number.foreseen, number.of);
-        // Writing to a string cannot fail; the same below.
+        // Writing to a string cannot fail; the same applies below.
         let _ = writeln!(
             text,
             "Learned from {} of {} between {} and {}, {} with a schedule.\n\
@@ -144,7 +144,7 @@ fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }
 
-/// A name that fits its column.
+/// Cuts a name to its column.
 fn cut(name: &str) -> String {
     if name.chars().count() <= NAME_COLUMNS {
         return name.to_owned();

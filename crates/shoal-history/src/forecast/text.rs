@@ -1,4 +1,4 @@
-//! The forecast in plain words.
+//! Formats the forecast as text.
 
 use std::fmt::Write as _;
 
@@ -7,18 +7,18 @@ use shoal_base::amount::{counted, human_bytes};
 use super::{Extent, Forecast, ForecastJob};
 use crate::recurrence::words::duration;
 
-/// Jobs that the text lists.
+/// Maximum number of jobs in the text.
 const JOBS: usize = 20;
-/// Inputs of a job that the text lists.
+/// Maximum number of inputs listed per job.
 const INPUTS: usize = 3;
 
 impl Forecast {
-    /// The forecast in plain words.
+    /// Formats the forecast as text.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let bytes = self.jobs.iter().flat_map(|job| &job.inputs);
         let bytes = bytes.fold(0_u64, |sum, input| sum.saturating_add(input.bytes.typical));
-        // Writing to a string cannot fail; the same below.
+        // Writing to a string cannot fail; the same applies below.
         let _ = writeln!(
             text,
             "From {} to {} (UTC), {} expected; {} read {}.",

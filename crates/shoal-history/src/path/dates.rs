@@ -3,29 +3,29 @@
 
 use crate::moment::days_since_epoch;
 
-/// A part of a date, as a path spells it.
+/// A part of a date in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// Four digits. It begins a date.
+    /// Four digits. Starts a date.
     Year,
-    /// Two digits, or one in `month=7`; the same for the units below.
+    /// Two digits, or one as in `month=7`; the same for the units below.
     Month,
     Day,
     Hour,
     Minute,
     Second,
-    /// A whole number of days since 1970. It is a date by itself, and so are those below.
+    /// Days since 1970. A complete date, like those below.
     EpochDay,
-    /// Seconds since 1970, of a whole hour or minute.
+    /// Seconds since 1970, at a whole hour or minute.
     HourInSeconds,
     MinuteInSeconds,
-    /// Milliseconds since 1970, of a whole hour or minute.
+    /// Milliseconds since 1970, at a whole hour or minute.
     HourInMs,
     MinuteInMs,
 }
 
 impl Unit {
-    /// Whether a new date begins with it.
+    /// Returns true if this unit starts a date.
     pub(super) const fn begins(self) -> bool {
         !matches!(
             self,
@@ -33,12 +33,12 @@ impl Unit {
         )
     }
 
-    /// Whether it is a part of a day.
+    /// Returns true for a time of day.
     pub(super) const fn is_time(self) -> bool {
         matches!(self, Self::Hour | Self::Minute | Self::Second)
     }
 
-    /// The unit that comes after this one in a date.
+    /// Returns the next finer unit of a date.
     const fn finer(self) -> Option<Self> {
         match self {
             Self::Year => Some(Self::Month),
@@ -51,7 +51,7 @@ impl Unit {
     }
 }
 
-/// A part of a date at a place of a path.
+/// A part of a date at a position in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) start: usize,
@@ -60,15 +60,14 @@ pub(super) struct Field {
     pub(super) value: i64,
 }
 
-/// Years that a date may have; other numbers are numbers.
+/// Valid years; other numbers are not years.
 const YEARS: std::ops::RangeInclusive<i64> = 1990..=2100;
-/// Days since 1970 that a date may have: from 2000 to 2069.
+/// Valid days since 1970: from 2000 to 2069.
 const DAYS: std::ops::RangeInclusive<i64> = 10_957..=36_524;
-/// Seconds since 1970 that a date may have, of the same years.
+/// Valid seconds since 1970, from 2000 to 2069.
 const SECONDS: std::ops::RangeInclusive<i64> = 946_684_800..=3_155_759_999;
 
-/// The fields of all dates in a path, in their order. A field that continues a date comes after its coarser
-/// ones.
+/// Finds the fields of all dates in a path, in order. A field that continues a date follows its coarser ones.
 pub(super) fn fields(path: &str) -> Vec<Field> {
     let mut scan = Scan {
         path: path.as_bytes(),
@@ -103,7 +102,7 @@ impl Scan<'_> {
     }
 
     fn number(&self, start: usize, end: usize) -> i64 {
-        // Runs of more digits than an i64 holds are no date.
+        // More digits than an i64 holds are not a date.
         self.text[start..end].parse().unwrap_or(-1)
     }
 
@@ -111,13 +110,13 @@ impl Scan<'_> {
         self.path.get(at).copied()
     }
 
-    /// Whether a number stands alone between slashes, or after `key=`.
+    /// Returns true if a number is a whole path segment, or the whole value after `key=`.
     fn is_whole(&self, start: usize, end: usize) -> bool {
         let before = start.checked_sub(1).and_then(|before| self.byte(before));
         matches!(before, None | Some(b'/' | b'=')) && matches!(self.byte(end), None | Some(b'/'))
     }
 
-    /// Takes the fields that begin with the digits of `start..end`. Returns where the scan goes on.
+    /// Parses the fields that start with the digits `start..end`. Returns where to continue.
     fn run(&mut self, start: usize, end: usize) -> Option<usize> {
         let before = start.checked_sub(1).and_then(|before| self.byte(before));
         self.keyed(start, end).or_else(|| match end - start {
@@ -138,7 +137,7 @@ impl Scan<'_> {
         })
     }
 
-    /// `year=2026`, `month=11`, `day=20`, `hour=05` and their short forms.
+    /// Parses `year=2026`, `month=11`, `day=20`, `hour=05` and their short forms.
     fn keyed(&mut self, start: usize, end: usize) -> Option<usize> {
         if !self.is_whole(start, end) || self.byte(start.checked_sub(1)?) != Some(b'=') {
             return None;
@@ -177,7 +176,7 @@ impl Scan<'_> {
         }])
     }
 
-    /// `2026-11-20`, `2026/11`, `2026_11_20_05` and so on.
+    /// Parses `2026-11-20`, `2026/11`, `2026_11_20_05` and so on.
     fn separated(&mut self, start: usize, end: usize) -> Option<usize> {
         let year = Field {
             start,
@@ -198,20 +197,20 @@ impl Scan<'_> {
                 }
             }
         }
-        // The longest date that there is.
+        // Take the longest valid date.
         while fields.len() > 1 {
             if let Some(end) = self.push_if_valid(&fields) {
                 return Some(end);
             }
             fields.pop();
         }
-        // A year by itself is one only if it stands alone.
+        // A year alone is a date only if it is a whole segment.
         self.is_whole(start, end)
             .then(|| self.push_if_valid(&fields))
             .flatten()
     }
 
-    /// Two digits after a separator.
+    /// Parses two digits after a separator.
     fn next_part(&self, last: &Field, separator: u8) -> Option<Field> {
         let unit = last.unit.finer()?;
         let found = self.byte(last.end)?;
@@ -230,7 +229,7 @@ impl Scan<'_> {
         })
     }
 
-    /// `20261120`, with perhaps `T05`, `-0500` or `_050000` after it.
+    /// Parses `20261120`, optionally followed by `T05`, `-0500` or `_050000`.
     fn compact_day(&mut self, start: usize, end: usize) -> Option<usize> {
         let day = &PARTS[..3];
         let time = end + 1;
@@ -256,7 +255,7 @@ impl Scan<'_> {
         self.compact(start, end, day)
     }
 
-    /// Digits without separators, in these units.
+    /// Parses digits without separators in these units.
     fn compact(&mut self, start: usize, _end: usize, units: &[Unit]) -> Option<usize> {
         let fields = self.split(start, units);
         self.push_if_valid(&fields)
@@ -277,7 +276,7 @@ impl Scan<'_> {
         units.iter().map(field).collect()
     }
 
-    /// Days, seconds or milliseconds since 1970.
+    /// Parses days, seconds or milliseconds since 1970.
     fn since_epoch(&mut self, start: usize, end: usize) -> Option<usize> {
         let value = self.number(start, end);
         let unit = match end - start {
@@ -297,7 +296,7 @@ impl Scan<'_> {
         Some(end)
     }
 
-    /// Takes the fields if they make a date, together with the coarser ones before them.
+    /// Adds the fields if they form a date together with the coarser ones before them.
     fn push_if_valid(&mut self, fields: &[Field]) -> Option<usize> {
         let length = self.fields.len();
         self.fields.extend_from_slice(fields);
@@ -319,7 +318,7 @@ const PARTS: [Unit; 6] = [
     Unit::Second,
 ];
 
-/// Whether fields that begin with a year are a date.
+/// Returns true if fields that start with a year form a date.
 fn is_date(fields: &[Field]) -> bool {
     let units = fields.iter().map(|field| field.unit);
     let value = |unit| {
@@ -346,7 +345,7 @@ fn is_date(fields: &[Field]) -> bool {
 mod tests {
     use super::{Unit, fields};
 
-    /// The dates of a path, as `Y2026 M11`.
+    /// Formats the dates of a path as `Y2026 M11`.
     fn told(path: &str) -> String {
         let letter = |unit| match unit {
             Unit::Year => "Y",

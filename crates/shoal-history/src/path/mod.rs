@@ -1,4 +1,4 @@
-//! Paths whose dates are taken out: the shape of a path, and the dates that fill it.
+//! Separates a path into its shape and the dates in it.
 
 mod dates;
 mod table;
@@ -10,10 +10,10 @@ pub(crate) use self::table::{PathId, Paths};
 use crate::moment::{Civil, DAY_MS, HOUR_MS, MINUTE_MS, Moment, SECOND_MS, days_since_epoch};
 use crate::names::{is_id, uuid_length};
 
-/// Dates that a path may have. Later ones stay as they are.
+/// Maximum number of dates per path. Further ones are left in the shape.
 pub(crate) const DATES_MAX: usize = 2;
 
-/// The finest unit of a date: the unit in which it is counted.
+/// The finest unit of a date, in which it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Grain {
     Year,
@@ -25,7 +25,8 @@ pub(crate) enum Grain {
 }
 
 impl Grain {
-    /// The number of this unit that `moment` is in, counted from 1970 (years and months from the year 0).
+    /// Returns the number of the unit that contains `moment`, counted from 1970 (years and months from the
+    /// year 0).
     pub(crate) fn count(self, moment: Moment) -> i64 {
         match self {
             Self::Year => moment.civil().year,
@@ -40,7 +41,7 @@ impl Grain {
         }
     }
 
-    /// The beginning of the unit with this number.
+    /// Returns the start of the unit with this number.
     pub(crate) fn begin(self, count: i64) -> Moment {
         let date = |year, month| days_since_epoch(year, month, 1).unwrap_or(0) * DAY_MS;
         Moment::from_ms(match self {
@@ -54,34 +55,34 @@ impl Grain {
     }
 }
 
-/// A date of a path: its unit, and its number of that unit.
+/// A date in a path: its unit, and its number in that unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PathDate {
     pub(crate) grain: Grain,
     pub(crate) count: i64,
 }
 
-/// A path without its dates.
+/// A path separated into shape and dates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Dated {
-    /// The path, with a mark where each part of a date stood. [`written`] fills it again.
+    /// The path, with a mark in place of each part of a date. [`written`] is the inverse.
     pub(crate) shape: String,
     pub(crate) dates: Vec<PathDate>,
     pub(crate) padding: Padding,
 }
 
-/// How many digits a number below ten has in a field that stands after `key=`: `month=7` or `month=07`. All
-/// other fields have two.
+/// Number of digits of a number below ten in a field after `key=`: `month=7` or `month=07`. All other fields
+/// have two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Digits {
-    /// No number is below ten.
+    /// No number below ten has been seen.
     #[default]
     Unknown,
     Two,
     One,
 }
 
-/// The digits of fields after `key=`, by their kind: an unpadded hour may stand beside a padded day.
+/// Digits of fields after `key=`, by kind, because an unpadded hour may occur with a padded day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Padding {
     /// Of months and days.
@@ -91,7 +92,7 @@ pub(crate) struct Padding {
 }
 
 impl Padding {
-    /// The digits of two paths of one shape: each may lack numbers below ten.
+    /// Combines the digits of two paths of one shape, either of which may lack numbers below ten.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             date: self.date.max(other.date),
@@ -99,7 +100,7 @@ impl Padding {
         }
     }
 
-    /// The least width of a field. A kind without numbers below ten is written as the other one.
+    /// Returns the minimum width of a field. A kind without numbers below ten is written like the other kind.
     fn width(self, unit: Unit) -> usize {
         let (own, other) = if unit.is_time() {
             (self.time, self.date)
@@ -112,7 +113,8 @@ impl Padding {
         }
     }
 
-    /// `None` if a kind has both spellings, as `month=7/day=04`: tomorrow's could be either.
+    /// Returns `None` if one kind has both spellings, like `month=7/day=04`, so that the next one is
+    /// ambiguous.
     fn of(path: &str, fields: &[Field]) -> Option<Self> {
         let mut padding = Self::default();
         let is_keyed = |field: &&Field| !field.unit.begins() && path[..field.start].ends_with('=');
@@ -135,7 +137,7 @@ impl Padding {
     }
 }
 
-/// Stands before the letter of a unit in a shape. Paths of a history have no control characters.
+/// Precedes the letter of a unit in a shape. Paths of a history have no control characters.
 pub(crate) const MARK: char = '\u{1}';
 
 const LETTERS: [(Unit, char); 11] = [
@@ -153,7 +155,7 @@ const LETTERS: [(Unit, char); 11] = [
 ];
 
 impl Dated {
-    /// Takes the dates out of a path.
+    /// Extracts the dates of a path.
     pub(crate) fn of(path: &str) -> Self {
         let mut dated = Self {
             shape: String::with_capacity(path.len()),
@@ -223,7 +225,7 @@ fn path_date(fields: &[Field]) -> PathDate {
     PathDate { grain, count }
 }
 
-/// Fills a shape with dates. It has as many as the path that the shape came from.
+/// Fills a shape with dates, as many as it has marks for.
 pub(crate) fn written(shape: &str, dates: &[PathDate], padding: Padding) -> String {
     let mut path = String::with_capacity(shape.len() + 8);
     let mut dates = dates.iter();
@@ -248,7 +250,7 @@ pub(crate) fn written(shape: &str, dates: &[PathDate], padding: Padding) -> Stri
     path
 }
 
-/// A shape as people read it: `dt=YYYY-MM-DD`.
+/// Formats a shape for people: `dt=YYYY-MM-DD`.
 pub(crate) fn readable(shape: &str) -> String {
     let mut text = String::with_capacity(shape.len() + 8);
     let mut characters = shape.chars();
@@ -301,8 +303,7 @@ fn write_unit(path: &mut String, unit: Unit, moment: Moment, padding: Padding) {
     let _ = write!(path, "{number:0width$}");
 }
 
-/// A path or a shape whose ids become `*` and whose numbers become `#`: the common shape of the files of one
-/// writer.
+/// Replaces ids in a path or shape by `*` and numbers by `#`: the common shape of the files of one writer.
 pub(crate) fn generalized(shape: &str) -> String {
     let mut out = String::with_capacity(shape.len());
     let mut rest = shape;
@@ -333,11 +334,11 @@ pub(crate) fn generalized(shape: &str) -> String {
     out
 }
 
-/// The prefix that a path lies in: the path up to the last slash before its end. `None` for a whole bucket.
+/// Returns the parent prefix of a path. `None` for a whole bucket.
 pub(crate) fn parent(path: &str) -> Option<&str> {
     let rest = path.strip_suffix('/').unwrap_or(path);
     let parent = &rest[..=rest.rfind('/')?];
-    // `s3://bucket/` has two slashes before the bucket and one after it.
+    // `s3://bucket/` contains three slashes.
     (parent.matches('/').count() > 3).then_some(parent)
 }
 

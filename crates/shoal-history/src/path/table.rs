@@ -1,27 +1,27 @@
-//! The paths of a history and the prefixes they lie in, each taken apart once.
+//! The paths of a history and their prefixes, each parsed once.
 
 use super::{DATES_MAX, Dated, Grain, Padding, PathDate, generalized, parent};
 use crate::interned::Interned;
 
-/// A path or a prefix, by its number. Paths of the history keep the numbers that they have there.
+/// Id of a path or a prefix. Paths of the history keep their ids.
 pub(crate) type PathId = u32;
 
-/// Stands for "has none", in place of a number.
+/// Null id.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Parts {
     shape: u32,
-    /// The shape without ids and numbers.
+    /// Id of the shape without ids and numbers.
     general: u32,
-    /// The prefix that it lies in.
+    /// Id of the parent prefix.
     parent: u32,
     dates: [PathDate; DATES_MAX],
     dates_len: u8,
     padding: Padding,
 }
 
-/// Paths, taken apart.
+/// Parsed paths.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Paths {
     texts: Interned,
@@ -31,14 +31,14 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// Takes apart the paths of a history.
+    /// Parses the paths of a history and their prefixes.
     pub(crate) fn of(texts: &Interned) -> Self {
         let mut paths = Self {
             texts: texts.clone(),
             ..Self::default()
         };
         let mut at = 0;
-        // Parents are added while this goes on, and have parents themselves.
+        // The loop also visits the parents it adds.
         while at < paths.texts.len() {
             let text = paths.texts.text(at as u32).to_owned();
             let dated = Dated::of(&text);
@@ -61,49 +61,49 @@ impl Paths {
         paths
     }
 
-    /// The path as text.
+    /// Returns the path as text.
     pub(crate) fn text(&self, path: PathId) -> &str {
         self.texts.text(path)
     }
 
-    /// The number of a path or prefix, if it is in the table.
+    /// Returns the id of a path or prefix, if it is in the table.
     pub(crate) fn find(&self, text: &str) -> Option<PathId> {
         self.texts.find(text)
     }
 
-    /// The number of its shape.
+    /// Returns the id of its shape.
     pub(crate) fn shape(&self, path: PathId) -> u32 {
         self.parts[path as usize].shape
     }
 
-    /// The shape with this number.
+    /// Returns the text of a shape.
     pub(crate) fn shape_text(&self, shape: u32) -> &str {
         self.shapes.text(shape)
     }
 
-    /// The number of its shape without ids and numbers.
+    /// Returns the id of its shape without ids and numbers.
     pub(crate) fn general(&self, path: PathId) -> u32 {
         self.parts[path as usize].general
     }
 
-    /// Its dates.
+    /// Returns its dates.
     pub(crate) fn dates(&self, path: PathId) -> &[PathDate] {
         let parts = &self.parts[path as usize];
         &parts.dates[..usize::from(parts.dates_len)]
     }
 
-    /// The digits of its dates.
+    /// Returns the digits of its dates.
     pub(crate) fn padding(&self, path: PathId) -> Padding {
         self.parts[path as usize].padding
     }
 
-    /// The prefix that it lies in; `None` for a prefix directly below a bucket.
+    /// Returns its parent prefix; `None` for a whole bucket.
     pub(crate) fn parent(&self, path: PathId) -> Option<PathId> {
         let parent = self.parts[path as usize].parent;
         (parent != NONE).then_some(parent)
     }
 
-    /// Whether it is a prefix, not an object.
+    /// Returns true if it is a prefix and not an object.
     pub(crate) fn is_prefix(&self, path: PathId) -> bool {
         self.text(path).ends_with('/')
     }

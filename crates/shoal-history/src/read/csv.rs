@@ -55,13 +55,13 @@ enum Column {
     Output,
 }
 
-/// One row, and the places of the columns in it.
+/// One row, and the positions of the columns in it.
 struct Row {
     places: [Option<usize>; COLUMNS.len()],
     record: StringRecord,
 }
 
-/// A run whose rows are still being read, and the key that its rows have in common.
+/// A run whose rows are still being read, and their common key.
 struct Open {
     key: (String, Moment),
     run: Run,
@@ -117,7 +117,7 @@ pub(super) fn read(history: &mut History, name: &str, input: impl BufRead) -> Re
     }
 }
 
-/// Finds the columns of a header line.
+/// Finds the columns in a header line.
 fn places(header: &StringRecord) -> Result<[Option<usize>; COLUMNS.len()], Mismatch> {
     if let Some(unknown) = header.iter().find(|column| !COLUMNS.contains(column)) {
         let meant = suggestion(unknown, COLUMNS)
@@ -167,8 +167,9 @@ impl Row {
         })
     }
 
-    /// The run that this row belongs to: by its id if it has one, else by name and submission. Empty values
-    /// are those of the row above: a row without an id is of the run above if its name and submission are.
+    /// Returns the key of the run of this row: its id if it has one, otherwise its name and submission. Empty
+    /// values are inherited from the row above: a row without an id belongs to the run above if its name and
+    /// submission match.
     fn key(&self, open: Option<&Open>) -> Result<(String, Moment), Mismatch> {
         if let Some(id) = self.value(Column::Id) {
             return Ok((format!("id {id}"), Moment::default()));
@@ -196,7 +197,7 @@ impl Row {
         )
     }
 
-    /// The run, without its inputs.
+    /// Returns the run, without its inputs.
     fn run(&self) -> Result<Run, Mismatch> {
         let (Some(name), Some(submitted)) = (self.value(Column::Name), self.moment(Column::Submitted)?)
         else {
@@ -231,10 +232,10 @@ impl Row {
     }
 }
 
-/// The maximum length of a row. A quotation mark that nothing closes would make the rest of the file one row.
+/// Maximum length of a row. An unclosed quotation mark would turn the rest of the file into one row.
 const RECORD_BYTES_MAX: usize = 8 << 20;
 
-/// A file that fails when one row takes too many bytes of it.
+/// A file that fails if one row exceeds the limit.
 struct Limited<R> {
     input: R,
     left: Rc<Cell<usize>>,
@@ -253,7 +254,7 @@ impl<R: Read> Read for Limited<R> {
     }
 }
 
-/// The reason why a row cannot be read, without its position.
+/// Returns the reason why a row is malformed, without its position.
 fn mismatch(error: &csv::Error) -> Mismatch {
     match error.kind() {
         csv::ErrorKind::UnequalLengths {

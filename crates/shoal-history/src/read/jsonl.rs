@@ -4,9 +4,9 @@
 //! {"name": "etl", "submitted": "2026-11-20T02:00:00Z", "inputs": [{"path": "s3://b/k", "bytes": 5}]}
 //! ```
 //!
-//! `name` and `submitted` are needed; `id`, `started`, `ended`, `deadline`, `inputs` (each with `path`,
-//! `bytes` and `bytes_per_s`) and `outputs` (paths) are not. Times are RFC 3339, or seconds or milliseconds
-//! since 1970.
+//! `name` and `submitted` are required; `id`, `started`, `ended`, `deadline`, `inputs` (each with `path`,
+//! `bytes` and `bytes_per_s`) and `outputs` (paths) are optional. Times are RFC 3339, or seconds or
+//! milliseconds since 1970.
 
 use std::io::BufRead;
 
@@ -18,7 +18,7 @@ use crate::error::HistoryError;
 use crate::moment::Moment;
 use crate::run::{History, Input, Run};
 
-/// The maximum length of a line: some hundred thousand inputs.
+/// Maximum length of a line: a few hundred thousand inputs.
 const LINE_BYTES_MAX: usize = 32 << 20;
 
 const EXPECTED: &str = "one run a line: {\"name\":\"etl\",\"submitted\":\"2026-11-20T02:00:00Z\",\"inputs\":[{\"path\":\"s3://b/k\",\"bytes\":5}]}";

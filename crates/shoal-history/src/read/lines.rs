@@ -7,7 +7,7 @@ use shoal_logs::line::{LineEnd, read_line};
 
 use crate::error::HistoryError;
 
-/// Lines that are not empty, none longer than a limit.
+/// Non-empty lines of limited length.
 pub(super) struct Lines<'name, R> {
     input: R,
     name: &'name str,
@@ -18,9 +18,9 @@ pub(super) struct Lines<'name, R> {
 
 /// One line.
 pub(super) enum Line<'line> {
-    /// Its bytes, without the line end.
+    /// Its bytes, without the line terminator.
     Whole(&'line [u8]),
-    /// It is longer than the limit, and was passed over.
+    /// Longer than the limit; skipped.
     TooLong,
 }
 
@@ -35,7 +35,7 @@ impl<'name, R: BufRead> Lines<'name, R> {
         }
     }
 
-    /// The next line; `None` after the last one.
+    /// Returns the next line; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<Line<'_>>, HistoryError> {
         loop {
             self.number += 1;
@@ -50,12 +50,12 @@ impl<'name, R: BufRead> Lines<'name, R> {
         }
     }
 
-    /// The error of the line that was read last.
+    /// Returns an error about the last line read.
     pub(super) fn error(&self, mismatch: Mismatch) -> HistoryError {
         HistoryError::line(self.name, self.number, mismatch)
     }
 
-    /// Passes each line to `take` as text. Bytes that are not UTF-8 are replaced: names are shown, not used.
+    /// Passes each line to `take` as text. Invalid UTF-8 is replaced, because names are only displayed.
     pub(super) fn each(
         &mut self,
         mut take: impl FnMut(&str) -> Result<Result<(), HistoryError>, Mismatch>,

@@ -1,7 +1,7 @@
-//! Logs become runs. One format per file.
+//! Reads runs from logs. One format per file.
 //!
-//! Readers stream. Memory grows with the runs and the distinct paths, both bounded by [`History`], not with
-//! the length of a file. A malformed line ends the reading with its number, its content and the expected
+//! Readers stream. Memory grows with the runs and the distinct paths, which [`History`] limits, and not with
+//! the length of a file. A malformed line is an error that states its number, its content and the expected
 //! form.
 
 mod csv;
@@ -21,26 +21,26 @@ use crate::format::{Format, START_BYTES};
 use crate::moment::MINUTE_MS;
 use crate::run::{History, Run};
 
-/// How a log of requests names the job of a request.
+/// How the job of a logged request is determined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobBy {
     /// By the identity that signed it.
     Identity,
     /// By the header `x-shoal-job`.
     Header,
-    /// By the header `User-Agent`: the prefix that S3A is given, else the name of the program.
+    /// By the header `User-Agent`: S3A's configured prefix, otherwise the name of the program.
     UserAgent,
-    /// By the header where the request has one, else by the user agent and the identity.
+    /// By `x-shoal-job` if present, otherwise by user agent and identity.
     #[default]
     Any,
 }
 
-/// Facts that are not in the files themselves.
+/// Options that the files do not determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// How a log of requests names jobs.
+    /// How the job of a logged request is determined.
     pub job_by: JobBy,
-    /// A job whose requests pause for so long has ended; the next request begins another run.
+    /// A run has ended if its job sends no request for this time; the next request starts another run.
     pub gap_ms: i64,
 }
 
@@ -68,7 +68,7 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// A reader with an empty history.
+    /// Creates a reader with an empty history.
     pub fn new(options: ReadOptions) -> Self {
         Self {
             history: History::default(),
@@ -77,12 +77,12 @@ impl Reader {
         }
     }
 
-    /// Reads one file, packed or not. `name` is its name in errors. Without a `format`, its beginning tells
-    /// it; an empty file has none.
+    /// Reads one file, compressed or not. `name` is its name in errors. Without a `format`, it is guessed
+    /// from the first bytes; an empty file has none.
     ///
     /// # Errors
     ///
-    /// Fails if the bytes cannot be read, or are not of the format, or the history becomes too large.
+    /// Fails if the file cannot be read or is malformed, or if the history becomes too large.
     pub fn file(
         &mut self,
         name: &str,
@@ -91,7 +91,7 @@ impl Reader {
     ) -> Result<Option<Format>, HistoryError> {
         self.history.next_file();
         let (start, input) = packed::unpacked(name, input, START_BYTES)?;
-        // Spark marks the state of an application by an empty file.
+        // Spark marks the state of an application with an empty file.
         if start.is_empty() {
             return Ok(format);
         }
@@ -111,7 +111,7 @@ impl Reader {
         Ok(Some(format))
     }
 
-    /// Adds a run that the caller knows of, as if the file `name` told of it.
+    /// Adds a run provided by the caller, as if read from the file `name`.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ impl Reader {
         self.history.add(name, run)
     }
 
-    /// The history of all files.
+    /// Returns the history of all files.
     ///
     /// # Errors
     ///

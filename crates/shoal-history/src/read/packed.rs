@@ -1,4 +1,4 @@
-//! Files that are compressed, by their first bytes: gzip, and Zstandard, as Spark packs event logs.
+//! Decompresses files, recognized by their first bytes: gzip, and Zstandard, which Spark uses for event logs.
 
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 
@@ -8,11 +8,11 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use crate::error::HistoryError;
 
-/// Marks of compressed files that have to be unpacked by hand, and the command.
+/// Magic bytes of unsupported compressions, and commands that decompress them.
 const OTHERS: [(&[u8], &str); 3] = [
     (b"\xfd7zXZ\0", "xz -dc"),
     (b"BZh", "bzip2 -dc"),
-    // Spark's own framing of LZ4, which no command unpacks.
+    // Spark's own LZ4 framing, which no command decompresses.
     (
         b"LZ4Block",
         "write event logs with spark.eventLog.compression.codec=zstd instead, or read by Spark",
@@ -22,10 +22,10 @@ const OTHERS: [(&[u8], &str); 3] = [
 const GZIP: &[u8] = b"\x1f\x8b";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 
-/// A file with its beginning read.
+/// A file whose first bytes have been read and put back.
 type Begun<R> = BufReader<Chain<Cursor<Vec<u8>>, R>>;
 
-/// The content of a file, and its beginning: up to `start_bytes` of it.
+/// Returns the decompressed content of a file, and its first `start_bytes` bytes.
 pub(super) fn unpacked(
     name: &str,
     input: impl Read + 'static,
@@ -56,7 +56,7 @@ fn begun_box(
     Ok((start, Box::new(input)))
 }
 
-/// Reads the beginning of a file, up to `bytes` of it, and puts it back.
+/// Reads the first `bytes` bytes of a file and puts them back.
 fn begun<R: Read>(name: &str, mut input: R, bytes: usize) -> Result<(Vec<u8>, Begun<R>), HistoryError> {
     let mut start = Vec::with_capacity(bytes);
     (&mut input)
@@ -67,7 +67,7 @@ fn begun<R: Read>(name: &str, mut input: R, bytes: usize) -> Result<(Vec<u8>, Be
     Ok((start, BufReader::with_capacity(1 << 17, whole)))
 }
 
-/// The frames of a Zstandard file, one after the other.
+/// The frames of a Zstandard file, in order.
 struct Frames<R> {
     input: R,
     decoder: FrameDecoder,
@@ -83,7 +83,7 @@ impl<R: BufRead> Frames<R> {
         }
     }
 
-    /// Begins the next frame. `false` at the end of the file.
+    /// Begins the next frame. Returns `false` at the end of the file.
     fn begin(&mut self) -> io::Result<bool> {
         while !self.input.fill_buf()?.is_empty() {
             match self.decoder.init(&mut self.input) {
@@ -156,7 +156,7 @@ mod tests {
     fn packed_files_of_several_parts_are_read_to_their_end() {
         let (first, second) = ("first ".repeat(50_000), "second ".repeat(30_000));
         let expected = (first[..10].to_owned(), format!("{first}{second}"));
-        // A part that is to be skipped stands between the two.
+        // A skippable frame between the two.
         let skipped = b"\x50\x2a\x4d\x18\x03\0\0\0abc".to_vec();
         assert_eq!(content([zstd(&first), skipped, zstd(&second)].concat()), expected);
         assert_eq!(content([gzip(&first), gzip(&second)].concat()), expected);

@@ -1,8 +1,8 @@
-//! Hadoop jobs of SWIM as runs.
+//! Reads Hadoop jobs of SWIM as runs.
 //!
-//! The trace numbers its jobs, so no name returns; the only thing that can recur is an input. A run is named
-//! after its input where the trace has paths, and after its own number where it has none. Times count from
-//! the beginning of 1970. The trace does not tell when a job ended.
+//! The trace numbers its jobs, so no name recurs; only inputs can. A run is named after its input if the
+//! trace has paths, otherwise after its own number. Times are relative to the start of 1970. The trace does
+//! not record when a job ended.
 
 use std::io::BufRead;
 

@@ -1,8 +1,8 @@
-//! The deadline of a run.
+//! Infers the deadline of a run.
 //!
-//! As Morpheus (OSDI 2016) infers objectives from past runs, in this order:
+//! Objectives are inferred from past runs as in Morpheus (OSDI 2016), in this order:
 //!
-//! 1. *Given*: the history has deadlines; the job keeps its usual one, as a time after its submission.
+//! 1. *Given*: the history has deadlines; the job keeps its usual one, relative to its submission.
 //! 2. *Consumer*: other jobs read the outputs of the job; it has to be done before the first of them starts.
 //!    One in ten consumers may start earlier than that. The job gets at least its median run time.
 //! 3. *Run times*: 19 of 20 runs took no longer than this, and the job gets at least a fifth more than the
@@ -17,18 +17,18 @@ use crate::path::{PathId, Paths};
 use crate::run::{History, StoredRun};
 use crate::stats::quantile;
 
-/// The run time that the deadline allows for.
+/// Percentile of the run time that the deadline allows.
 const RUN_TIME_SHARE: f64 = 0.95;
-/// Room above the median run time.
+/// Minimum deadline as a multiple of the median run time.
 const SLACK: f64 = 1.2;
-/// The share of consumers that start earlier than the deadline.
+/// Fraction of consumers that start earlier than the deadline.
 const CONSUMER_SHARE: f64 = 0.1;
-/// A consumer reads outputs that were written no longer ago than this.
+/// Maximum age of an output when a consumer reads it.
 const CONSUMED_WITHIN_MS: i64 = 7 * DAY_MS;
-/// The deadline of a job of which no run is known to have ended.
+/// Deadline of a job without a completed run.
 const WITHOUT_END_MS: i64 = HOUR_MS;
 
-/// Where a deadline comes from.
+/// The origin of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeadlineRule {
@@ -38,29 +38,28 @@ pub enum DeadlineRule {
     Consumer,
     /// Past run times.
     RunTimes,
-    /// Nothing is known: an hour.
+    /// Unknown: one hour.
     Unknown,
 }
 
-/// A deadline, as a time after the submission.
+/// A deadline, relative to the submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadline {
     pub(crate) after_ms: i64,
     pub(crate) rule: DeadlineRule,
 }
 
-/// The first submission that needed the outputs of each run, by the run's number.
+/// The first submission that needed the outputs of each run, by the run's index.
 pub(crate) type Consumers = HashMap<usize, Moment>;
 
-/// Finds the consumers of all runs that wrote something.
+/// Finds the consumers of all runs with outputs.
 pub(crate) fn consumers(history: &History, paths: &Paths, runs: &[usize]) -> Consumers {
     let mut writers: HashMap<PathId, usize> = HashMap::new();
     let mut consumers = Consumers::new();
     if runs.iter().all(|&run| history.runs[run].outputs.is_empty()) {
         return consumers;
     }
-    // Runs are in the order of their submission, so the last writer of a path is the one that was submitted
-    // last.
+    // Runs are ordered by submission, so the last writer of a path is the one submitted last.
     for &number in runs {
         let run = &history.runs[number];
         for input in &run.inputs {
@@ -83,8 +82,8 @@ pub(crate) fn consumers(history: &History, paths: &Paths, runs: &[usize]) -> Con
     consumers
 }
 
-/// The path and the prefixes it lies in, each also without the slash at its end: writers name a table either
-/// way.
+/// Returns the path and its enclosing prefixes, each also without its trailing slash, because writers name a
+/// table either way.
 fn spellings(paths: &Paths, path: PathId) -> Vec<PathId> {
     let mut all = Vec::new();
     let mut at = Some(path);
@@ -101,7 +100,7 @@ fn spellings(paths: &Paths, path: PathId) -> Vec<PathId> {
     all
 }
 
-/// The deadline of a job's next run.
+/// Infers the deadline of a job's next run.
 pub(crate) fn deadline<'history>(
     runs: impl Iterator<Item = (usize, &'history StoredRun)> + Clone,
     consumers: &Consumers,

@@ -1,4 +1,4 @@
-//! Which runs are of one job: those of one name, apart from dates and ids, that read alike.
+//! Groups runs into jobs: runs with the same name, apart from dates and ids, and similar inputs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,23 +7,23 @@ use crate::names::{Detail, identity_start, normalized};
 use crate::path::Paths;
 use crate::run::{History, StoredRun, TextId};
 
-/// Numbers in a name are part of it if each comes back at least so often on average, or this one does.
+/// Numbers in a name are significant if names with a number have this many runs on average, or this one has.
 const RUNS_PER_NUMBER_MIN: usize = 3;
-/// A date or an id is part of a name if the name has runs on at least so many days.
+/// A date or an id is significant if the name has runs on at least this many days.
 const DAYS_PER_ID_MIN: usize = 3;
-/// Runs read alike if they have this share of their inputs in common, apart from dates, ids and numbers.
+/// Runs are similar if they share this fraction of their inputs, apart from dates, ids and numbers.
 const ALIKE_MIN: f64 = 0.5;
-/// Inputs that a likeness is judged by.
+/// Maximum number of inputs compared.
 const FEATURES_MAX: usize = 64;
-/// Sets of inputs that one name may have. Runs beyond them are told apart by their name only.
+/// Maximum number of input sets per name. Further runs are grouped by name only.
 const SETS_MAX: usize = 2_048;
-/// Groups of like runs that one name may have.
+/// Maximum number of groups per name.
 const GROUPS_MAX: usize = 256;
 
-/// The inputs of a run, as sorted numbers of general paths.
+/// The inputs of a run, as sorted ids of generalized paths.
 pub(crate) type Features = Box<[u32]>;
 
-/// The inputs of a run, apart from dates, ids and numbers.
+/// Returns the inputs of a run, apart from dates, ids and numbers.
 pub(crate) fn features(run: &StoredRun, paths: &Paths) -> Features {
     let general = run.inputs.iter().map(|input| paths.general(input.path));
     let mut features: Vec<u32> = general.collect::<BTreeSet<_>>().into_iter().collect();
@@ -31,7 +31,7 @@ pub(crate) fn features(run: &StoredRun, paths: &Paths) -> Features {
     features.into_boxed_slice()
 }
 
-/// The share of the inputs of two runs that are common, from 0 to 1. Two runs without inputs are alike.
+/// Returns the fraction of common inputs of two runs, from 0 to 1. Two runs without inputs are similar.
 pub(crate) fn likeness(a: &[u32], b: &[u32]) -> f64 {
     let common = a
         .iter()
@@ -41,22 +41,22 @@ pub(crate) fn likeness(a: &[u32], b: &[u32]) -> f64 {
     if all == 0 { 1.0 } else { common as f64 / all as f64 }
 }
 
-/// Names of jobs, without the parts that change from run to run.
+/// Knows which parts of job names change from run to run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobNames {
-    /// Identities, which stay as they are.
+    /// Identities, whose names are never changed.
     identities: BTreeSet<String>,
-    /// Names with a date or an id that came back on several days.
+    /// Names with a date or an id that recurred on several days.
     lasting: BTreeSet<String>,
-    /// Names whose numbers mean nothing, without their numbers.
+    /// Names without their numbers, where the numbers are not significant.
     merged: BTreeSet<String>,
-    /// Names with such a number that came back all the same.
+    /// Names with such a number that recurred nevertheless.
     kept: BTreeSet<String>,
 }
 
 impl JobNames {
-    /// Learns from the names of these runs, which are in order, which numbers mean something: `etl-1` and
-    /// `etl-2` that both run daily are two jobs, `report 17` and `report 18` that run once each are one.
+    /// Learns from the names of these runs, in order, which numbers are significant: `etl-1` and `etl-2` that
+    /// both run daily are two jobs; `report 17` and `report 18` that run once each are one.
     pub(crate) fn learn(history: &History, runs: &[usize]) -> Self {
         let mut learned = Self {
             identities: history.identities.clone(),
@@ -88,7 +88,7 @@ impl JobNames {
         learned
     }
 
-    /// The name of the job that a run with this name is of.
+    /// Returns the name of the job of a run with this name.
     pub(crate) fn job(&self, name: &str) -> String {
         if self.lasting.contains(name) {
             return name.to_owned();
@@ -109,13 +109,13 @@ impl JobNames {
     }
 }
 
-/// How often a name was seen.
+/// Occurrences of a name.
 #[derive(Default)]
 struct Seen {
     runs: usize,
-    /// Days with a run.
+    /// Number of days with a run.
     days: usize,
-    /// The last of them.
+    /// The last of those days.
     day: Option<i64>,
 }
 
@@ -132,18 +132,18 @@ fn seen(history: &History, runs: &[usize]) -> BTreeMap<TextId, Seen> {
     names
 }
 
-/// Runs of one job that read alike.
+/// Runs of one job with similar inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
-    /// The name of the job.
+    /// Name of the job.
     pub(crate) name: String,
-    /// The inputs of most runs.
+    /// Inputs of most of its runs.
     pub(crate) features: Features,
-    /// Numbers of the runs, in the order of their submission.
+    /// Indexes of the runs, ordered by submission.
     pub(crate) runs: Vec<usize>,
 }
 
-/// Groups runs of a history, given by their numbers in order.
+/// Groups runs of a history, given by their indexes in order.
 pub(crate) fn groups(history: &History, paths: &Paths, names: &JobNames, runs: &[usize]) -> Vec<Group> {
     let mut jobs: HashMap<u32, String> = HashMap::new();
     let mut by_name: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -177,7 +177,7 @@ fn alike(history: &History, paths: &Paths, name: &str, runs: &[usize]) -> Vec<Gr
         features,
         runs: runs.to_vec(),
     };
-    // The sets that most runs read come first, and make the groups that the others join.
+    // The most frequent sets come first and form the groups that the others join.
     let mut sets: Vec<(Features, Vec<usize>)> = sets.into_iter().collect();
     sets.sort_by_key(|(_, runs)| std::cmp::Reverse(runs.len()));
     let most = sets
@@ -205,7 +205,7 @@ fn alike(history: &History, paths: &Paths, name: &str, runs: &[usize]) -> Vec<Gr
             }),
         }
     }
-    // Inputs that never come back tell nothing about the job: it is known by its name alone.
+    // Inputs that never recur do not identify the job; it is identified by its name alone.
     let in_large: usize = groups
         .iter()
         .map(|group| group.runs.len())

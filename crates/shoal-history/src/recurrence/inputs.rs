@@ -1,13 +1,13 @@
-//! The inputs of a job's runs, as paths that the next run will read.
+//! Learns the inputs of a job's next run from its earlier runs.
 //!
-//! An input is explained at the first level that recurs in at least half of the runs: the object itself, else
-//! the prefix that it lies in, else the prefix of that one. At each level a path recurs as it is, or by its
-//! dates relative to the time at which the run was due: `dt=2026-11-19` in the run of the 20th is "the day
-//! before". Objects with ids in their names (`part-00000-faf65e55….parquet`) do not recur, and their prefix
-//! does.
+//! An input is explained at the first level that recurs in at least half of the runs: the object itself,
+//! otherwise its prefix, otherwise the parent prefix, and so on. At each level, a path recurs either
+//! unchanged or by its dates relative to the due time of the run: `dt=2026-11-19` in the run of the 20th is
+//! "the day before". Objects with ids in their names (`part-00000-faf65e55….parquet`) do not recur, but their
+//! prefix does.
 //!
-//! A set of dates with a fixed beginning (all partitions up to yesterday) or that of a month is a range,
-//! which grows from run to run.
+//! A set of dates with a fixed start (all partitions up to yesterday), or the dates of a month, are a range
+//! that grows from run to run.
 
 mod ranges;
 mod sample;
@@ -22,20 +22,20 @@ use crate::path::{DATES_MAX, Grain, Padding, PathDate, PathId, Paths};
 use crate::run::StoredRun;
 use crate::stats::Spread;
 
-/// An input must be in one of so many runs to be expected in the next one.
+/// An input is expected if at least one in this many runs had it.
 const SHARE_OF: usize = 2;
-/// Objects of one prefix that are expected one by one. Beyond that the prefix is.
+/// Maximum objects of one prefix that are listed individually; otherwise the prefix is expected.
 const OBJECTS_MAX: usize = 32;
-/// Dates of one prefix that are listed one by one. Beyond that the prefix is.
+/// Maximum dates of one prefix that are listed individually; otherwise the prefix is expected.
 pub(crate) const DATES_LISTED_MAX: usize = 366;
-/// Prefixes that are tried around an object, each in the one before.
+/// Maximum number of enclosing prefixes that are tried.
 const LEVELS_MAX: usize = 4;
-/// The share of the objects of a prefix that may be as if runs chose among them, if runs read all of it.
+/// Maximum fraction of a prefix's objects that may look selected if runs read all of the prefix.
 const CHOSEN_MAX: f64 = 0.1;
-/// Units from a run to a date that probably moves along with the runs.
+/// Maximum distance, in units, from a run to a date that probably moves along with the runs.
 const NEAR_UNITS: i64 = 40;
 
-/// How much of its path an input is.
+/// The part of a path that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Extent {
@@ -43,22 +43,22 @@ pub enum Extent {
     Object,
     /// All objects below a prefix.
     Prefix,
-    /// Some objects below a prefix, others each time: it is not known which.
+    /// Some objects below a prefix; which ones differs from run to run.
     PartOfPrefix,
 }
 
-/// Where an input of the next run is.
+/// The location of an input of the next run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Place {
-    /// The same path each time.
+    /// The same path every time.
     Fixed(PathId),
-    /// A path whose dates are so many units before (negative) or after the time at which the run is due.
+    /// A path whose dates are at these offsets from the time at which the run is due.
     Dated {
         shape: u32,
         offsets: Vec<Offset>,
         padding: Padding,
     },
-    /// A path for each date of a range.
+    /// One path for each date of a range.
     Range {
         shape: u32,
         grain: Grain,
@@ -68,39 +68,39 @@ pub(crate) enum Place {
     },
 }
 
-/// A date relative to the time at which a run is due.
+/// A date relative to the due time of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Offset {
     pub(crate) grain: Grain,
-    /// Units from the due time to the date.
+    /// Units from the due time to the date; negative for earlier dates.
     pub(crate) units: i64,
 }
 
 /// The first date of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RangeBegin {
-    /// The same date each time.
+    /// The same date every time.
     At(i64),
     /// The first of the month of the last date.
     Month,
 }
 
-/// An input that the next run will probably have.
+/// An input that the next run is expected to read.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct InputModel {
     pub(crate) place: Place,
     pub(crate) extent: Extent,
-    /// The share of runs that had it.
+    /// Fraction of runs that had it.
     pub(crate) share: f64,
-    /// Bytes that a run reads of it; of a range, of each date.
+    /// Bytes of it that a run reads; of a range, the bytes per date.
     pub(crate) bytes: Spread,
-    /// Objects that a run reads of it, if the history names objects.
+    /// Number of its objects that a run reads, if the history lists objects.
     pub(crate) objects: Option<u64>,
-    /// The rate at which a run reads it.
+    /// Rate at which a run reads it.
     pub(crate) bytes_per_s: Option<Spread>,
 }
 
-/// A run, and the time at which it was due.
+/// A run, and its due time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Occurrence<'history> {
     pub(crate) due: Moment,
@@ -111,15 +111,15 @@ pub(crate) struct Occurrence<'history> {
 struct Item {
     occurrence: usize,
     path: PathId,
-    /// The path, or the prefix at the level that is tried; `None` above the last one.
+    /// The path, or its prefix at the current level; `None` above the topmost one.
     at: Option<PathId>,
     bytes: u64,
     bytes_per_s: u64,
-    /// The candidate that explains it.
+    /// Index of the candidate that explains it.
     explained_by: Option<usize>,
 }
 
-/// The runs that a key is in.
+/// The runs that contain a key.
 #[derive(Clone, Copy)]
 struct Seen {
     runs: usize,
@@ -127,7 +127,7 @@ struct Seen {
     last: usize,
 }
 
-/// A path that recurs.
+/// A recurring path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Key {
     Fixed(PathId),
@@ -154,7 +154,7 @@ struct Candidate {
     level: usize,
 }
 
-/// Learns the inputs of the next run from runs in the order of their due times.
+/// Learns the inputs of the next run from runs in order of their due times.
 pub(crate) fn learn(occurrences: &[Occurrence<'_>], paths: &Paths) -> Vec<InputModel> {
     let occurrences = &sample(occurrences)[..];
     let mut learning = Learning {
@@ -179,12 +179,12 @@ struct Learning<'a, 'history> {
 }
 
 impl Learning<'_, '_> {
-    /// Runs that a path must be in.
+    /// Returns the minimum number of runs that must contain a path.
     fn needed(&self) -> usize {
         self.occurrences.len().div_ceil(SHARE_OF).max(2)
     }
 
-    /// The path relative to the due time of a run; `None` for a path without dates.
+    /// Returns the path with dates relative to the due time of a run; `None` if it has no dates.
     fn dated_key(&self, path: PathId, occurrence: usize) -> Option<Key> {
         let dates = self.paths.dates(path);
         if dates.is_empty() {
@@ -204,7 +204,7 @@ impl Learning<'_, '_> {
         })
     }
 
-    /// In how many runs each key is, at the present level.
+    /// Returns the runs that contain each key at the current level.
     fn counts(&self) -> HashMap<Key, Seen> {
         let mut counts: HashMap<Key, Seen> = HashMap::new();
         for item in self.items.iter().filter(|item| item.explained_by.is_none()) {
@@ -228,9 +228,9 @@ impl Learning<'_, '_> {
         counts
     }
 
-    /// The key that explains a path best, if it recurs. Runs that all read many dates tell of each that it
-    /// stays as well as that it moves: it does if they have moved. Where runs of one day cannot tell, a near
-    /// date moves.
+    /// Returns the key that explains a path best, if it recurs. If all runs read many dates, each date recurs
+    /// both unchanged and relative to the due time; the relative key is chosen if its dates have moved. If
+    /// all runs are of one day, a date near the due time is assumed to move.
     fn best_key(&self, path: PathId, occurrence: usize, counts: &HashMap<Key, Seen>) -> Option<Key> {
         let count = |key: &Key| counts.get(key).map_or(0, |seen| seen.runs);
         let fixed = Key::Fixed(path);
@@ -242,7 +242,7 @@ impl Learning<'_, '_> {
         Some(dated.unwrap_or(fixed)).filter(|key| count(key) >= self.needed())
     }
 
-    /// Whether a dated key stands for different dates in the runs that it is in.
+    /// Returns true if a dated key stands for different dates in different runs.
     fn has_moved(&self, key: &Key, seen: Seen) -> bool {
         let due = |occurrence: usize| self.occurrences[occurrence].due;
         match key {
@@ -286,7 +286,7 @@ impl Learning<'_, '_> {
                 self.found.len() - 1
             });
             self.items[at].explained_by = Some(number);
-            // A month of one digit is seen only in some runs.
+            // Only some runs show how a month below ten is written.
             if let Place::Dated { padding, .. } = &mut self.found[number].place {
                 *padding = padding.and(self.paths.padding(path));
             }
@@ -296,8 +296,8 @@ impl Learning<'_, '_> {
         }
     }
 
-    /// Leaves paths to their prefix where too many of it recur: objects whose names have no dates of their
-    /// own, or dates.
+    /// Drops the keys of paths that recur in large numbers below one prefix, so that the prefix explains
+    /// them: dates, or objects whose names have no dates of their own.
     fn leave_crowds(&self, level: usize, keys: &mut [Option<Key>]) {
         let crowd = |item: &Item| {
             let path = item.at?;
@@ -328,12 +328,12 @@ impl Learning<'_, '_> {
         }
     }
 
-    /// Whether a path has dates that the prefix around it does not have.
+    /// Returns true if a path has dates that its prefix does not have.
     fn adds_dates(&self, path: PathId, prefix: PathId) -> bool {
         self.paths.dates(path).len() > self.paths.dates(prefix).len()
     }
 
-    /// Gives the items that a new prefix covers to that prefix, so that nothing is expected twice.
+    /// Assigns the items below new prefixes to these prefixes, so that nothing is expected twice.
     fn absorb(&mut self, prefixes: &BTreeMap<Key, usize>) {
         for at in 0..self.items.len() {
             let item = &self.items[at];
@@ -407,7 +407,7 @@ impl Learning<'_, '_> {
         }
     }
 
-    /// Goes from each path to the prefix that it lies in.
+    /// Replaces each path by its parent prefix.
     fn climb(&mut self) {
         for item in &mut self.items {
             item.at = item.at.and_then(|path| self.paths.parent(path));
@@ -431,9 +431,9 @@ impl Learning<'_, '_> {
         models
     }
 
-    /// `None` if a wider prefix took all that the candidate explained.
+    /// Returns `None` if a wider prefix has taken all items of the candidate.
     fn model(&self, candidate: &Candidate, items: &[&Item]) -> Option<InputModel> {
-        // One part a run, and of a range one a run and date.
+        // One part per run; of a range, one per run and date.
         let mut parts: BTreeMap<(usize, i64), Vec<&Item>> = BTreeMap::new();
         for item in items {
             let date = match candidate.place {
@@ -471,7 +471,7 @@ impl Learning<'_, '_> {
         })
     }
 
-    /// The prefix around a path at a level.
+    /// Returns the prefix `level` levels above a path.
     fn ancestor(&self, path: PathId, level: usize) -> Option<PathId> {
         (0..level).try_fold(path, |path, _| self.paths.parent(path))
     }
@@ -481,8 +481,9 @@ impl Learning<'_, '_> {
         self.paths.dates(prefix).first().map_or(0, |date| date.count)
     }
 
-    /// The rate at which a run read these: the whole in the time of the slowest where the history has rates,
-    /// for objects of one prefix are read at the same time, else in the time of the run.
+    /// Returns the rate at which a run read these items. If the history has rates, it is all bytes over the
+    /// time of the slowest item, because objects of one prefix are read concurrently; otherwise it is derived
+    /// from the duration of the run.
     fn rate(&self, occurrence: usize, items: &[&Item]) -> Option<u64> {
         let bytes = items
             .iter()
@@ -500,9 +501,9 @@ impl Learning<'_, '_> {
         (bytes > 0 && seconds > 0.0).then(|| (bytes as f64 / seconds).max(1.0) as u64)
     }
 
-    /// Whether runs read all of a prefix. They do not if objects stay away from a run and come back later:
-    /// then each run reads a choice. Objects that stay away for good were replaced, and new ones are new.
-    /// Dates that stay away were not replaced: where a table is divided by dates, runs read a choice of them.
+    /// Tells if runs read all of a prefix. They do not if objects are missing from a run and come back later,
+    /// because then each run reads a selection. Objects that disappear for good have been replaced, and new
+    /// ones are new. Dates are not replaced: if dates are missing, runs read a selection of them.
     fn extent(&self, level: usize, items: &[&Item]) -> Extent {
         let is_of_a_date = |item: &&&Item| {
             (0..level)
@@ -536,13 +537,13 @@ impl Learning<'_, '_> {
     }
 }
 
-/// Whether so many of the objects of a prefix tell that runs choose among them.
+/// Returns true if these objects are enough to conclude that runs select among them.
 fn are_many(some: usize, all: usize) -> bool {
     some as f64 > all as f64 * CHOSEN_MAX
 }
 
-/// Whether a path is of one date among those of an undated prefix. A second in the name of an object is the
-/// time at which it was written, as Trino names files.
+/// Returns true if a path is that of one date below an undated prefix. A second in an object's name is the
+/// time of its creation, as in Trino's file names.
 fn is_of_a_date(paths: &Paths, path: PathId) -> bool {
     let is_date = |date: &PathDate| date.grain != Grain::Second || paths.is_prefix(path);
     paths

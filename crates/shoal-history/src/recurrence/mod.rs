@@ -1,4 +1,4 @@
-//! Jobs that recur: the common properties of the runs of one job, and the next run.
+//! Recurring jobs: what the runs of a job have in common, and when the next run is due.
 
 pub mod deadline;
 mod grouping;
@@ -28,14 +28,14 @@ pub enum Unforeseeable {
     Irregular,
 }
 
-/// The traits that runs of one job have in common.
+/// What the runs of one job have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
-    /// The name of the job, without dates and ids.
+    /// Name of the job, without dates and ids.
     pub(crate) name: String,
-    /// The inputs of its runs, apart from dates, ids and numbers.
+    /// Inputs of its runs, apart from dates, ids and numbers.
     pub(crate) features: Features,
-    /// The number of runs that it was learned from.
+    /// Number of runs that it was learned from.
     pub(crate) runs: usize,
     /// When it runs.
     pub(crate) schedule: Result<Schedule, Unforeseeable>,
@@ -67,7 +67,7 @@ impl Templates {
         Self::learn_until(history, paths, until.plus_ms(1))
     }
 
-    /// Learns from the runs submitted before `until`, as if later ones were not known.
+    /// Learns from the runs submitted before `until`, as if there were no later ones.
     pub(crate) fn learn_until(history: &History, paths: Paths, until: Moment) -> Self {
         let known = history.runs.partition_point(|run| run.submitted < until);
         let numbers: Vec<usize> = (0..known).collect();
@@ -100,17 +100,17 @@ impl Templates {
         Self { names, paths, list }
     }
 
-    /// The number of jobs, told apart by their names and inputs.
+    /// Returns the number of jobs, distinguished by name and inputs.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there is no job.
+    /// Returns true if there is no job.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// The number of jobs that have a schedule.
+    /// Returns the number of jobs with a schedule.
     pub fn scheduled(&self) -> usize {
         self.list
             .iter()
@@ -128,7 +128,7 @@ fn slot_model(
     until: Moment,
 ) -> SlotModel {
     let of = |hit: &Hit| -> (usize, &StoredRun) { (runs[hit.run], &history.runs[runs[hit.run]]) };
-    // The inputs of a run are not known until it has ended.
+    // The inputs of a run are unknown until it has ended.
     let has_ended = |hit: &&Hit| of(hit).1.ended.is_none_or(|ended| ended <= until);
     let hits: Vec<Hit> = hits.iter().filter(has_ended).copied().collect();
     let occurrences: Vec<_> = hits

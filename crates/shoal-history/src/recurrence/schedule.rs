@@ -1,12 +1,12 @@
-//! When a job is submitted: the period of its runs, and the times within it.
+//! Detects when a job is submitted: the period of its runs, and the times within it.
 //!
-//! Each candidate period folds the submissions: a run at 02:03 on any day is at 02:03 of the period "day". A
-//! *slot* is a time of the period that at least half of the cycles have a run at. The period whose slots
-//! foresee the runs best is taken, and of those that foresee nearly as well the shortest. So one missed run,
-//! or an extra one, changes nothing, and `0 2,14 * * 1-5` is a week with ten slots.
+//! Submissions are folded by each candidate period: a run at 02:03 of any day is at 02:03 of the period
+//! "day". A *slot* is a time within the period at which at least half of the cycles have a run. The period
+//! whose slots predict the runs best is chosen; of periods that predict about equally well, the shortest.
+//! Therefore one missed or extra run changes nothing, and `0 2,14 * * 1-5` is a week with ten slots.
 //!
-//! A job that a scheduler starts some time after its last run has no such slots, but regular gaps: its
-//! schedule *drifts*, and is forecast from its last run.
+//! A job that is started some time after its last run has no such slots, but regular gaps: its schedule
+//! *drifts*, and is forecast from its last run.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::moment::{DAY_MS, HOUR_MS, MINUTE_MS, Moment, SECOND_MS, WEEK_MS};
 use crate::stats::{median, quantile};
 
-/// Periods of people and of cron.
+/// Periods used by people and by cron.
 const PERIODS_MS: [i64; 22] = [
     MINUTE_MS,
     2 * MINUTE_MS,
@@ -41,59 +41,60 @@ const PERIODS_MS: [i64; 22] = [
     2 * WEEK_MS,
 ];
 
-/// Runs that a slot needs.
+/// Minimum number of runs of a slot.
 pub(crate) const RUNS_MIN: usize = 3;
-/// The share of cycles that a slot needs a run in.
+/// Minimum fraction of cycles that have a run in a slot.
 const SHARE_MIN: f64 = 0.5;
-/// Slots of a period: each hour of five days, with room to spare.
+/// Maximum number of slots of a period: every hour of five days, with a margin.
 const SLOTS_MAX: usize = 168;
-/// Runs that a schedule is learned from, the latest ones.
+/// Number of most recent runs from which a schedule is learned.
 const LEARNED_MAX: usize = 4_096;
-/// Runs that a schedule must explain, the latest ones.
+/// Number of most recent runs that a schedule must explain.
 const LATEST: usize = 5;
-/// The chance of a run at a slot that explains them.
+/// Minimum probability of a slot that explains a run.
 const USUAL_MIN: f64 = 0.4;
-/// A slot is at most this share of its period wide, and at most as wide as [`WIDTH_MS_MAX`].
+/// A slot is at most one in this many parts of its period wide, and at most [`WIDTH_MS_MAX`].
 const WIDTH_SHARE: i64 = 3;
 const WIDTH_MS_MAX: i64 = 2 * HOUR_MS;
-/// A run is no hit of a slot if it is farther from its middle than so many times the middle half of the hits.
+/// Runs farther than this many interquartile ranges from the slot's centre are outliers.
 const TRIM: i64 = 3;
-/// Hits that the time of a slot comes from, the latest ones, and those that its spread comes from.
+/// Number of most recent hits that determine the time of a slot, and its spread.
 const TIMED_BY: usize = 15;
 const SPREAD_OF: usize = 30;
-/// Periods whose scores differ by less foresee equally well.
+/// Periods whose scores differ by less predict equally well.
 const TIE: f64 = 0.03;
-/// The least score of a schedule.
+/// Minimum score of a schedule.
 const SCORE_MIN: f64 = 0.6;
-/// The least score of a period that was made from the runs themselves, which fits by accident more easily.
+/// Minimum score of a period derived from the runs themselves, which is more likely to fit by accident.
 const OWN_SCORE_MIN: f64 = 0.8;
-/// A period that differs from one of the calendar by less than its part is that one: jitter has a slope by
-/// accident.
+/// A derived period within one in this many parts of a calendar period is replaced by that, because jitter
+/// can have a slope by accident.
 const NEAR_CALENDAR: i64 = 100;
-/// How unlikely it must be that runs at random times make a slot: e to the power of minus this.
+/// Significance of a slot: runs at random times must form it with a probability below e to the power of minus
+/// this.
 const SURPRISE_MIN: f64 = 10.0;
-/// Cycles that the chance of the next run comes from, the latest ones.
+/// Number of most recent cycles that determine the probability of the next run.
 const CHANCE_OF: i64 = 20;
-/// A slot has ended after at least so many misses, if they are less likely than this.
+/// A slot has ended after at least this many misses, if their probability is below [`ENDED_BELOW`].
 const MISSES_MIN: i64 = 3;
 const ENDED_BELOW: f64 = 0.01;
-/// A slot has not ended before it has been silent for so many periods, or for a day.
+/// A slot has not ended before it has been silent for this many periods, or for a day.
 const SILENCE_PERIODS_MIN: i64 = 24;
 
-/// How the times of a schedule follow from each other.
+/// How the times of a schedule depend on each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rhythm {
-    /// By the clock: a late run does not delay the next one.
+    /// On the clock: a late run does not delay the next one.
     Clock,
-    /// By the last run: each comes a while after the one before.
+    /// On the last run: each run follows a fixed time after the previous one.
     LastRun,
 }
 
-/// When a job is submitted.
+/// The schedule of a job's submissions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Schedule {
-    /// By the clock, or by the last run.
+    /// What the times depend on.
     pub rhythm: Rhythm,
     /// The period in milliseconds.
     pub period_ms: i64,
@@ -101,19 +102,18 @@ pub struct Schedule {
     pub slots: Vec<Slot>,
 }
 
-/// A time of a period at which a job is submitted.
+/// A time within a period at which a job is submitted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Slot {
-    /// Milliseconds from the beginning of the period, which is a multiple of the period since 1970.
+    /// Offset from the start of the period, which is a multiple of the period since 1970.
     pub phase_ms: i64,
-    /// One run in ten comes so much before that time (0 or negative).
+    /// 10th percentile of the deviation from that time (0 or negative).
     pub early_ms: i64,
-    /// One run in ten comes so much after that time.
+    /// 90th percentile of the deviation from that time.
     pub late_ms: i64,
-    /// The chance that a cycle has a run.
+    /// Probability that a cycle has a run.
     pub probability: f64,
-    /// Runs that the slot was learned from: the run's place in the list that it was learned from, and its
-    /// cycle.
+    /// Runs that the slot was learned from.
     #[serde(skip)]
     pub(crate) hits: Vec<Hit>,
 }
@@ -122,15 +122,15 @@ pub struct Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hit {
     pub(crate) run: usize,
-    /// The time at which the run was due.
+    /// When the run was due.
     pub(crate) due: Moment,
 }
 
-/// Finds the schedule of submissions, which are sorted. The logs tell of everything up to `until`. `None` if
-/// no period is better than chance, or if the job no longer runs.
+/// Detects the schedule of sorted submissions. The logs are complete up to `until`. Returns `None` if no
+/// period is better than chance, or if the job no longer runs.
 ///
-/// A job that was moved to another time, by hand or by daylight saving, has the schedule of its latest runs:
-/// if the one of all runs does not explain those, the later half of the runs is tried, and so on.
+/// A job that was moved to another time, manually or by daylight saving, has the schedule of its latest runs:
+/// if the schedule of all runs does not explain those, the later half of the runs is tried, and so on.
 pub(crate) fn detect(times: &[Moment], until: Moment) -> Option<Schedule> {
     let mut begin = times.len().saturating_sub(LEARNED_MAX);
     let mut found: Option<Schedule> = None;
@@ -145,7 +145,7 @@ pub(crate) fn detect(times: &[Moment], until: Moment) -> Option<Schedule> {
         match explained {
             Some((true, schedule)) => return Some(schedule),
             Some((false, schedule)) => found = found.or(Some(schedule)),
-            // Runs without a schedule have none in a part of them, but by accident.
+            // If all runs have no schedule, a part of them has one only by accident.
             None if found.is_none() => return None,
             None => {}
         }
@@ -158,7 +158,8 @@ pub(crate) fn detect(times: &[Moment], until: Moment) -> Option<Schedule> {
 }
 
 impl Schedule {
-    /// The schedule without slots that have ended. It was learned from the runs from number `begin` on.
+    /// Returns the schedule without slots that have ended. It was learned from the runs from index `begin`
+    /// on.
     fn alive(mut self, begin: usize) -> Self {
         self.slots.retain(|slot| slot.probability > 0.0);
         for slot in &mut self.slots {
@@ -167,7 +168,7 @@ impl Schedule {
         self
     }
 
-    /// Whether at least half of these runs are at its slots, and those slots have runs more often than not.
+    /// Returns true if at least half of these runs are at slots that are likely to have runs.
     fn explains(&self, runs: Range<usize>) -> bool {
         let usual = || self.slots.iter().filter(|slot| slot.probability >= USUAL_MIN);
         let is_hit = |run: &usize| usual().any(|slot| slot.hits.iter().any(|hit| hit.run == *run));
@@ -179,7 +180,7 @@ fn by_clock(times: &[Moment], until: Moment) -> Option<Schedule> {
     let span_ms = times[times.len() - 1].since_ms(times[0]);
     let of_calendar = PERIODS_MS
         .into_iter()
-        // Two periods lie between three runs, or a little less if the first one was late.
+        // Three runs span two periods, or a little less if the first one was late.
         .filter(|period_ms| span_ms >= period_ms * 19 / 10 && typical_gap_allows(times, *period_ms))
         .map(|period_ms| Fold::new(times, period_ms))
         .collect::<Vec<_>>();
@@ -213,7 +214,7 @@ fn by_clock(times: &[Moment], until: Moment) -> Option<Schedule> {
     })
 }
 
-/// Periods far shorter than the gaps have mostly empty cycles; trying them is a waste.
+/// Excludes periods far shorter than the gaps, most of whose cycles would be empty.
 fn typical_gap_allows(times: &[Moment], period_ms: i64) -> bool {
     let span_ms = times[times.len() - 1].since_ms(times[0]);
     let mean_gap_ms = span_ms as f64 / (times.len() - 1) as f64;
@@ -225,14 +226,14 @@ fn typical_gap_allows(times: &[Moment], period_ms: i64) -> bool {
 struct Fold {
     period_ms: i64,
     slots: Vec<FoundSlot>,
-    /// How well the slots foresee the runs, from 0 to 1: the harmonic mean of the share of runs that are at a
-    /// slot and the share of cycles that have a run.
+    /// How well the slots predict the runs, from 0 to 1: the harmonic mean of the fraction of runs that are
+    /// at a slot and the fraction of cycles that have a run.
     score: f64,
 }
 
 struct FoundSlot {
-    /// The middle of the hits, in the period; perhaps a little before or after it, where the slot spans its
-    /// end.
+    /// Median time of the hits within the period; may lie slightly outside if the slot spans the end of the
+    /// period.
     phase_ms: i64,
     /// Deviations of the hits from the phase, sorted.
     deviations_ms: Vec<i64>,
@@ -291,18 +292,19 @@ impl Fold {
     }
 }
 
-/// The cycles of a slot between the first and the last run, each as early or late as its hits were.
+/// Counts the cycles of a slot between the first and the last run, allowing for the slot's jitter.
 fn cycles_between(first: Moment, last: Moment, slot: &FoundSlot, period_ms: i64) -> usize {
     let earliest_ms = slot.deviations_ms.first().copied().unwrap_or(0);
     let latest_ms = slot.deviations_ms.last().copied().unwrap_or(0);
-    // The first cycle whose time ends no earlier than the first run, and the last that begins no later than
-    // the last one.
+    // The first cycle whose slot ends no earlier than the first run, and the last cycle whose slot begins no
+    // later than the last run.
     let begin = -(slot.phase_ms + latest_ms - first.ms()).div_euclid(period_ms);
     let end = (last.ms() - slot.phase_ms - earliest_ms).div_euclid(period_ms);
     slot.hits.len().max(usize::try_from(end - begin + 1).unwrap_or(0))
 }
 
-/// The places of the most phases that lie within `width_ms` of each other, on the circle of the period.
+/// Returns the indexes of the largest set of phases within `width_ms` of each other, on the circle of the
+/// period.
 fn densest(phases: &[(i64, usize)], period_ms: i64, width_ms: i64) -> Vec<usize> {
     let count = phases.len();
     let phase = |at: usize| phases[at % count].0 + if at >= count { period_ms } else { 0 };
@@ -324,7 +326,7 @@ fn densest(phases: &[(i64, usize)], period_ms: i64, width_ms: i64) -> Vec<usize>
 
 impl FoundSlot {
     fn of(times: &[Moment], window: &[(i64, usize)], period_ms: i64) -> Self {
-        // The window may span the end of the period: its phases are taken relative to its first one.
+        // The window may span the end of the period, so phases are relative to its first one.
         let base_ms = window[0].0;
         let relative = |phase_ms: i64| (phase_ms - base_ms).rem_euclid(period_ms);
         let middle_ms = median(window.iter().map(|&(phase_ms, _)| relative(phase_ms)).collect()).unwrap_or(0);
@@ -340,7 +342,7 @@ impl FoundSlot {
                 due: due(times[run]),
             })
             .collect();
-        // Of two runs in one cycle, the one nearer to its time is the one that was due.
+        // Of two runs in one cycle, the one nearer to the due time counts.
         let deviation_ms = |hit: &Hit| times[hit.run].since_ms(hit.due);
         hits.sort_unstable_by_key(|hit| (hit.due, deviation_ms(hit).abs(), hit.run));
         hits.dedup_by_key(|hit| hit.due);
@@ -349,7 +351,7 @@ impl FoundSlot {
             deviations_ms.sort_unstable();
             deviations_ms
         };
-        // An extra run that happens to be in the window is far from the others.
+        // An extra run that falls into the window is far from the others.
         let all_ms = sorted(&hits);
         let at = |share| quantile(&all_ms, share).unwrap_or(0);
         let reach_ms = (TRIM * (at(0.75) - at(0.25))).max(period_ms / 100);
@@ -366,10 +368,10 @@ impl FoundSlot {
         self.hits.len() as f64 / cycles.max(1) as f64
     }
 
-    /// Whether so many hits in so many cycles are no accident, for a job that runs at this rate (in runs a
-    /// millisecond), independently of the clock. By Chernoff's bound on the binomial distribution. Runs at
-    /// equal gaps hit a window more often than runs at random times do, so the chance of a hit is that of
-    /// equal gaps.
+    /// Returns true if this number of hits in `cycles` is no accident for a job that runs at this rate (runs
+    /// per millisecond) independently of the clock, by Chernoff's bound on the binomial distribution. Runs
+    /// with equal gaps hit a window more often than runs at random times, so the probability of a hit is that
+    /// of equal gaps.
     fn is_no_chance(&self, cycles: usize, rate: f64) -> bool {
         let first = self.deviations_ms.first().copied().unwrap_or(0);
         let last = self.deviations_ms.last().copied().unwrap_or(0);
@@ -379,7 +381,7 @@ impl FoundSlot {
         share > by_chance && cycles as f64 * divergence(share, by_chance) >= SURPRISE_MIN
     }
 
-    /// The slot, at the time of its latest hits: a job that was moved by an hour is still in it.
+    /// Returns the slot at the time of its latest hits, because a job moved by an hour is still in it.
     fn told(&self, times: &[Moment], period_ms: i64, until: Moment) -> Slot {
         let latest = |count: usize| &self.hits[self.hits.len().saturating_sub(count)..];
         let deviation_ms = |hit: &Hit| times[hit.run].since_ms(hit.due);
@@ -402,7 +404,7 @@ impl FoundSlot {
         }
     }
 
-    /// The chance of the next run: by the last cycles whose time is over. 0 if the slot has ended.
+    /// Returns the probability of the next run, from the last complete cycles. 0 if the slot has ended.
     fn probability(&self, period_ms: i64, until: Moment) -> f64 {
         let (Some(first), Some(last)) = (self.hits.first(), self.hits.last()) else {
             return 0.0;
@@ -415,7 +417,7 @@ impl FoundSlot {
             .max(first.due);
         let cycles = last.due.since_ms(begin).max(0) / period_ms + 1 + missed;
         let hits = self.hits.iter().filter(|hit| hit.due >= begin).count() as f64;
-        // Before its misses, the slot had this chance.
+        // The probability before the misses.
         let before = (self.hits.len() as f64 + 0.5) / (last.due.since_ms(first.due) / period_ms + 2) as f64;
         let is_likely = (1.0 - before).powi(i32::try_from(missed).unwrap_or(i32::MAX)) >= ENDED_BELOW;
         // All jobs of a cluster are silent while it is down.
@@ -429,14 +431,14 @@ impl FoundSlot {
     }
 }
 
-/// The divergence of Kullback and Leibler between two coins, in nats.
+/// Returns the Kullback-Leibler divergence between two Bernoulli distributions, in nats.
 fn divergence(share: f64, by_chance: f64) -> f64 {
     let term = |p: f64, q: f64| if p > 0.0 { p * (p / q.max(1e-12)).ln() } else { 0.0 };
     term(share, by_chance) + term(1.0 - share, 1.0 - by_chance)
 }
 
-/// The period of runs that no calendar knows, such as every 45 minutes: the middle of the gaps, then
-/// corrected over longer and longer stretches.
+/// Returns a period outside the calendar, such as 45 minutes: the median gap, refined over longer and longer
+/// stretches.
 fn own_period(times: &[Moment]) -> Option<i64> {
     let gaps = times
         .windows(2)
@@ -461,7 +463,7 @@ fn own_period(times: &[Moment]) -> Option<i64> {
     (rounded >= SECOND_MS && span_ms >= 2 * rounded).then_some(rounded)
 }
 
-/// Gaps between runs that are regular though no clock gives them.
+/// Detects regular gaps between runs that do not follow the clock.
 fn by_last_run(times: &[Moment], until: Moment) -> Option<Schedule> {
     let recent = &times[times.len().saturating_sub(LEARNED_MAX)..];
     let mut gaps_ms: Vec<i64> = recent.windows(2).map(|pair| pair[1].since_ms(pair[0])).collect();
@@ -498,17 +500,17 @@ fn by_last_run(times: &[Moment], until: Moment) -> Option<Schedule> {
 /// A time at which a run is due.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Due {
-    /// Its slot.
+    /// Index of its slot.
     pub(crate) slot: usize,
     pub(crate) at: Moment,
-    /// Nine runs in ten come after this.
+    /// 10th percentile of the run's time.
     pub(crate) early: Moment,
-    /// Nine runs in ten come before this.
+    /// 90th percentile of the run's time.
     pub(crate) late: Moment,
 }
 
 impl Schedule {
-    /// The times from `from` until before `to` at which a run is due, in order, at most `max`.
+    /// Returns the due times from `from` to before `to` in order, at most `max`.
     pub(crate) fn due(&self, from: Moment, to: Moment, max: usize) -> Vec<Due> {
         let mut due = Vec::new();
         for (number, slot) in self.slots.iter().enumerate() {
@@ -535,8 +537,8 @@ impl Schedule {
         due
     }
 
-    /// How much earlier and later than `at` a run may come. A drifting schedule becomes less certain with
-    /// each run, as the square root of their number.
+    /// Returns how much earlier and later than `at` a run may come. The uncertainty of a drifting schedule
+    /// grows with the square root of the number of runs.
     fn spread_at(&self, slot: &Slot, at: Moment) -> (i64, i64) {
         let last = slot.hits.last().map_or(at, |hit| hit.due);
         if self.rhythm == Rhythm::Clock {

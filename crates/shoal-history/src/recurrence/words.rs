@@ -1,4 +1,4 @@
-//! Schedules and inputs in words, for people.
+//! Describes schedules and inputs to people.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use super::schedule::{Rhythm, Schedule, Slot};
 use crate::moment::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, WEEK_MS};
 use crate::path::{Grain, Paths};
 
-/// Times of a period that are listed; beyond them they are counted.
+/// Maximum number of times of a period that are listed; more are counted.
 const TIMES_MAX: usize = 4;
 
 /// 1970-01-01 was a Thursday.
@@ -45,7 +45,7 @@ impl fmt::Display for Schedule {
 }
 
 impl Schedule {
-    /// Whether all slots of a week are at the same time of their days, within ten minutes.
+    /// Returns true if all slots of a week are at the same time of day, within ten minutes.
     fn is_one_time_on_some_days(&self) -> bool {
         let first_ms = self.slots[0].phase_ms.rem_euclid(DAY_MS);
         let near = |slot: &Slot| (slot.phase_ms.rem_euclid(DAY_MS) - first_ms).abs() <= 10 * MINUTE_MS;
@@ -63,23 +63,23 @@ impl Schedule {
     }
 }
 
-/// The name of the day that a phase of a week is in.
+/// Returns the name of a slot's day.
 fn day_of(slot: &Slot) -> &'static str {
     DAYS[usize::try_from(slot.phase_ms / DAY_MS).unwrap_or(0) % DAYS.len()]
 }
 
-/// The day of the week of a phase, from Monday.
+/// Returns the day of the week of a phase, from Monday.
 fn weekday(phase_ms: i64) -> i64 {
     (phase_ms / DAY_MS + 3) % 7
 }
 
-/// The time of a day: `02:00`.
+/// Formats the time of day: `02:00`.
 fn clock(phase_ms: i64) -> String {
     let minutes = phase_ms.rem_euclid(DAY_MS) / MINUTE_MS;
     format!("{:02}:{:02}", minutes / 60, minutes % 60)
 }
 
-/// A length of time with one or two units: `47 min`, `2 d`, `1.5 h`.
+/// Formats a length of time: `47 min`, `2 d`, `1.5 h`.
 pub(crate) fn duration(ms: i64) -> String {
     let units = [
         (DAY_MS, "d"),
@@ -95,7 +95,7 @@ pub(crate) fn duration(ms: i64) -> String {
     format!("{tenths} {name}")
 }
 
-/// The input as a person would say it.
+/// Describes the input.
 pub(crate) fn input(model: &InputModel, paths: &Paths) -> String {
     let some = if model.extent == Extent::PartOfPrefix {
         "some of "

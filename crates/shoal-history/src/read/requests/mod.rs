@@ -1,17 +1,16 @@
-//! Access logs become runs: requests of one job that follow each other closely are one run.
+//! Turns access logs into runs: requests of one job in close succession are one run.
 //!
-//! **Jobs.** A request belongs to the job that the header `x-shoal-job` names; without it, to the program
-//! that its user agent names and the identity that signed it. `JobBy` narrows that to one of the three. S3A
-//! puts `fs.s3a.user.agent.prefix` first in its user agent ([`user_agent`]). A job that makes no request for
-//! the *gap* has ended: its next request begins another run. A run lasts at most a day; a job that reads on
-//! and on is a service, and is cut there.
+//! **Jobs.** A request belongs to the job named in its header `x-shoal-job`; without it, to the program in
+//! its user agent combined with the identity that signed it. `JobBy` selects only one of the three. S3A puts
+//! `fs.s3a.user.agent.prefix` first in its user agent ([`user_agent`]). A job that sends no request for the
+//! *gap* has ended: its next request starts another run. A run lasts at most a day; a job that reads
+//! continuously is a service, and is split there.
 //!
-//! **Inputs.** Successful reads of objects, each byte once: a footer that is read three times counts once,
-//! where the log has ranges. An object that the run wrote before it read it is no input.
+//! **Inputs.** Successful reads of objects, each byte counted once if the log has ranges: a footer that is
+//! read three times counts once. An object that the run wrote before reading it is not an input.
 //!
-//! Logs are read in the order of the files, and of their lines. A request is logged between its beginning and
-//! its end. Requests may be out of order by less than the gap; those that are more may split runs, and are
-//! counted.
+//! Files and lines are read in order. A request is logged some time between its start and its end, so
+//! requests may be out of order by less than the gap; those that are later may split runs, and are counted.
 
 mod ranges;
 mod user_agent;
@@ -30,15 +29,15 @@ use crate::moment::{DAY_MS, Moment};
 use crate::names::is_lasting;
 use crate::run::{History, Input, Passed, Run};
 
-/// The maximum length of a line.
+/// Maximum length of a line.
 const LINE_BYTES_MAX: usize = 1 << 20;
-/// The longest run.
+/// Maximum duration of a run.
 const RUN_MS_MAX: i64 = DAY_MS;
-/// Jobs that may be running at a time.
+/// Maximum number of jobs running at the same time.
 const OPEN_MAX: usize = 1 << 18;
-/// Paths of the runs of all those jobs.
+/// Maximum number of paths of their runs.
 const PATHS_MAX: usize = 8_000_000;
-/// Requests between two searches for jobs that have ended.
+/// Requests between two searches for ended jobs.
 const SWEEP_EVERY: usize = 1 << 16;
 
 /// Jobs whose requests are being read.
@@ -46,9 +45,9 @@ const SWEEP_EVERY: usize = 1 << 16;
 pub(super) struct Requests {
     options: ReadOptions,
     open: HashMap<String, Session>,
-    /// Paths of all open runs.
+    /// Number of paths of all open runs.
     paths: usize,
-    /// The latest request of all.
+    /// Time of the latest request.
     latest: Moment,
     since_sweep: usize,
 }
@@ -57,13 +56,13 @@ pub(super) struct Requests {
 #[derive(Debug)]
 struct Session {
     first: Moment,
-    /// The end of the last answer.
+    /// End of the last response.
     last: Moment,
     /// Reads of objects, by path.
     reads: HashMap<String, Ranges>,
     /// Paths that were written.
     writes: BTreeSet<String>,
-    /// The identity that the job is named by, if it signs for long.
+    /// The identity in the job's name, if it is long-lived.
     identity: Option<String>,
 }
 
@@ -86,7 +85,7 @@ impl Requests {
         }
     }
 
-    /// Reads one log. Its beginning tells which of the formats it has.
+    /// Reads one log, whose format is recognized by its first lines.
     pub(super) fn read(
         &mut self,
         history: &mut History,
@@ -194,14 +193,14 @@ impl Requests {
         }
     }
 
-    /// Ends the runs whose jobs have been silent for the gap, now and then.
+    /// Periodically ends the runs whose jobs have been silent for the gap.
     fn sweep(&mut self, history: &mut History, name: &str) -> Result<(), HistoryError> {
         self.since_sweep += 1;
         if self.since_sweep < SWEEP_EVERY && self.open.len() < OPEN_MAX {
             return Ok(());
         }
         self.since_sweep = 0;
-        // Requests may be out of order by the gap.
+        // Requests may be out of order by up to the gap.
         let reach_ms = self.options.gap_ms.saturating_mul(2);
         let is_over = |session: &Session| self.latest.since_ms(session.last) > reach_ms;
         let mut over: Vec<String> = self
@@ -241,7 +240,7 @@ impl Log {
     }
 }
 
-/// The end of the answer.
+/// Returns the time at which the response ended.
 fn end(at: Moment, request: &Request<'_>) -> Moment {
     #[expect(
         clippy::cast_possible_truncation,
@@ -256,7 +255,7 @@ fn text(text: Option<&str>) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// The job that a request is of; `None` if the request does not say.
+/// Returns the job of a request; `None` if it names none.
 fn job(request: &Request<'_>, by: JobBy) -> Option<String> {
     let header = || text(request.job.as_deref());
     let identity = || text(request.identity.as_deref());
@@ -298,7 +297,7 @@ impl Session {
     }
 
     fn finish(self, history: &mut History, job: &str) -> Result<(), HistoryError> {
-        // A job that only lists, or only looks at heads, has nothing to fetch.
+        // A job that only lists or sends HEADs has nothing to prefetch.
         if self.reads.is_empty() && self.writes.is_empty() {
             return Ok(());
         }

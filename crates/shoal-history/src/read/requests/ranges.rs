@@ -1,23 +1,23 @@
-//! The bytes of an object that a run read, each counted once.
+//! The ranges of an object that a run read, each byte counted once.
 
 use std::collections::BTreeMap;
 
-/// Ranges that are told apart. Beyond that, the two that are nearest count as one.
+/// Maximum number of ranges kept per object. Beyond it, the two nearest are merged.
 const RANGES_MAX: usize = 64;
 
 /// Ranges of one object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ranges {
-    /// The byte after the last one, by the first byte, without overlaps.
+    /// End (exclusive) of each range by its start, without overlaps.
     ends: BTreeMap<u64, u64>,
-    /// Bytes of answers whose range the log does not tell.
+    /// Bytes of responses whose range is not logged.
     unplaced_bytes: u64,
-    /// The length of the object, where the log tells it.
+    /// Size of the object, if logged.
     object_bytes: Option<u64>,
 }
 
 impl Ranges {
-    /// Counts an answer of so many bytes, from `offset` on if the log tells it.
+    /// Adds a response of `bytes` bytes, starting at `offset` if that is logged.
     pub(super) fn add(&mut self, offset: Option<u64>, bytes: u64, object_bytes: Option<u64>) {
         self.object_bytes = self.object_bytes.max(object_bytes);
         match offset {
@@ -27,7 +27,7 @@ impl Ranges {
         }
     }
 
-    /// The bytes that were read, each once: at most those of the object.
+    /// Returns the distinct bytes read, at most the size of the object.
     pub(super) fn bytes(&self) -> u64 {
         let placed = self
             .ends
@@ -39,7 +39,7 @@ impl Ranges {
     }
 
     fn insert(&mut self, mut first: u64, mut end: u64) {
-        // The range that begins before, and all that begin within.
+        // The range that starts before, and all that start within.
         let before = self
             .ends
             .range(..=first)

@@ -1,4 +1,4 @@
-//! The program, or the job, that a user agent names.
+//! Extracts the program or the job from a user agent.
 //!
 //! | client | user agent | job |
 //! |---|---|---|
@@ -7,11 +7,11 @@
 //! | S3A without one | `Hadoop 3.3.4, aws-sdk-java/1.12.262 …` | `Hadoop` |
 //! | others | `duckdb/v1.5.5(linux_amd64) python/3.11` | `duckdb` |
 
-/// The maximum length of a job's name.
+/// Maximum length of a job's name.
 const NAME_BYTES_MAX: usize = 256;
 
-/// The program or the job; `None` of an empty user agent. Versions are left out, so that an update of a
-/// program makes no new job of it.
+/// Returns the program or the job; `None` if the user agent is empty. Versions are removed, so that an update
+/// of a program does not create a new job.
 pub(super) fn program(user_agent: &str) -> Option<String> {
     let agent = user_agent.trim();
     let prefix = agent
@@ -19,8 +19,7 @@ pub(super) fn program(user_agent: &str) -> Option<String> {
         .or_else(|| agent.split_once("__Hadoop_"))
         .map(|(prefix, _)| prefix);
     let name = match prefix {
-        // One spelling for both kinds of S3A's requests, of which one replaces characters that belong to no
-        // word.
+        // S3A sends the prefix in two spellings, one of which replaces special characters. Normalize both.
         Some(prefix) => prefix
             .chars()
             .map(|c| {

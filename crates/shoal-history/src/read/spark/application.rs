@@ -1,4 +1,4 @@
-//! One application: its events become a run.
+//! Turns the events of one application into a run.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -9,34 +9,34 @@ use crate::error::HistoryError;
 use crate::moment::Moment;
 use crate::run::{History, Input, Passed, Run};
 
-/// Scans, metrics, stages and paths that are remembered of one application, of each kind. Long-lived ones,
-/// such as servers of SQL, have more; later ones are left out.
+/// Maximum number of scans, metrics, stages and paths (each) kept per application. Long-lived ones, such as
+/// SQL servers, have more; later ones are dropped.
 const REMEMBERED_MAX: usize = 1 << 20;
 
 /// An application whose log is being read.
 #[derive(Debug)]
 pub(super) struct Application {
-    /// The file that tells of it.
+    /// The file that contains it.
     source: String,
     name: String,
     id: Option<String>,
     started_ms: i64,
     submitted_ms: Option<i64>,
     ended_ms: Option<i64>,
-    /// The last moment that an event tells of.
+    /// Time of the latest event.
     seen_ms: i64,
     scans: Vec<Scan>,
-    /// Accumulators of the sizes of scans; a plan that is told again has the same.
+    /// Accumulators of the sizes of known scans; a plan that is logged again has the same ones.
     known_sizes: HashSet<i64>,
-    /// Locations of scans without one.
+    /// Locations of known scans without such an accumulator.
     known_locations: HashSet<Location>,
-    /// Values of accumulators.
+    /// Values by accumulator.
     metrics: HashMap<i64, u64>,
-    /// Paths that RDDs of stages read.
+    /// Paths read by the RDDs of each stage.
     stages: HashMap<i64, BTreeSet<String>>,
-    /// Bytes that the tasks of stages read.
+    /// Bytes read by the tasks of each stage.
     stage_bytes: HashMap<i64, u64>,
-    /// Paths that were written, without a slash at their end, each with the number of scans before it.
+    /// Written paths without trailing slashes, each with the number of scans before it.
     outputs: BTreeMap<String, usize>,
 }
 
@@ -60,7 +60,7 @@ impl Application {
         }
     }
 
-    /// Whether `start` is the start of this application.
+    /// Returns true if `start` is the start of this application.
     pub(super) fn is(&self, start: &Start) -> bool {
         self.id == start.id && self.started_ms == start.at_ms
     }
@@ -128,7 +128,7 @@ impl Application {
             }
             let of_stage = self.stages.entry(stage).or_default();
             for path in paths {
-                // `sc.textFile` takes several paths, separated by commas.
+                // `sc.textFile` accepts several paths, separated by commas.
                 of_stage.extend(path.split(',').map(|path| path.trim().to_owned()));
             }
         }
@@ -155,12 +155,12 @@ impl Application {
         history.add(&self.source, &run)
     }
 
-    /// Whether the application wrote this path, or a prefix that it lies in, before this scan.
+    /// Returns true if the application wrote this path, or a prefix of it, before this scan.
     fn wrote(&self, path: &str, scan: usize) -> bool {
         let above = std::iter::successors(Some(path.trim_end_matches('/')), |path| {
             Some(&path[..path.rfind('/')?])
         });
-        // The outputs of a query come after its own scans.
+        // The outputs of a query are recorded after its own scans.
         above
             .into_iter()
             .any(|path| self.outputs.get(path).is_some_and(|&before| before <= scan))
@@ -169,14 +169,14 @@ impl Application {
     fn inputs(&self, submitted: Moment, history: &mut History) -> Vec<Input> {
         let mut bytes_of: BTreeMap<String, u64> = BTreeMap::new();
         let mut add = |path: String, bytes: u64| {
-            // A path that is read several times is read once from the lake.
+            // A path that is read several times is fetched from the lake once.
             let known = bytes_of.entry(path).or_default();
             *known = bytes.max(*known);
         };
         for (number, scan) in self.scans.iter().enumerate() {
             let files = scan.files.and_then(|files| self.metrics.get(&files)).copied();
             let size = scan.size.and_then(|size| self.metrics.get(&size)).copied();
-            // Adaptive execution plans scans that it then does not run.
+            // Adaptive execution plans scans that are not executed.
             if scan.size.is_some() && size.is_none() {
                 continue;
             }
@@ -205,9 +205,10 @@ impl Application {
     }
 }
 
-/// The path as the history has it: an object, or a prefix with a slash at its end. Spark names both alike.
+/// Returns the path as stored in the history: an object, or a prefix with a trailing slash. Spark does not
+/// distinguish them.
 fn as_input(path: &str, files: Option<u64>) -> String {
-    // A pattern stands for objects below the prefix before it.
+    // A glob pattern stands for objects below the prefix before it.
     if let Some(pattern) = path.find(['*', '?', '{', '[']) {
         let prefix = &path[..pattern];
         return prefix[..prefix.rfind('/').map_or(0, |slash| slash + 1)].to_owned();

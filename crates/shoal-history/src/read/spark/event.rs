@@ -1,4 +1,4 @@
-//! The events that tell the times of an application and its inputs.
+//! The events with the times and the inputs of an application.
 
 use std::borrow::Cow;
 
@@ -10,17 +10,17 @@ use super::plan::{Plan, plan};
 
 const EXPECTED: &str = "an event of a Spark event log in JSON";
 
-/// An event that matters.
+/// A relevant event.
 #[derive(Debug)]
 pub(super) enum Event {
     Start(Start),
-    /// The end of the application, in milliseconds since 1970.
+    /// End of the application, in milliseconds since 1970.
     End {
         at_ms: i64,
     },
-    /// A plan of a query, at its start or as adaptive execution changed it.
+    /// Plan of a query, at its start or after adaptive execution has changed it.
     Plan(Plan),
-    /// Metrics that the driver reports: pairs of accumulator and value.
+    /// Metrics of the driver: pairs of accumulator id and value.
     DriverMetrics {
         updates: Vec<(i64, i64)>,
     },
@@ -44,13 +44,13 @@ pub(super) struct Start {
     pub(super) at_ms: i64,
 }
 
-/// The start of a job of an application.
+/// Start of a job of an application.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) at_ms: i64,
     /// When the application was submitted.
     pub(super) submitted_ms: Option<i64>,
-    /// Stages, with the paths among the names of their RDDs.
+    /// Stages, with the paths found in the names of their RDDs.
     pub(super) stages: Vec<(i64, Vec<String>)>,
 }
 
@@ -130,11 +130,11 @@ struct InputMetrics {
     bytes: u64,
 }
 
-/// Parses one line; `None` if the event does not matter.
+/// Parses one line; returns `None` if the event is not relevant.
 pub(super) fn parse(line: &[u8]) -> Result<Option<Event>, Mismatch> {
     let refused = |error: serde_json::Error| Mismatch::new(error.to_string(), EXPECTED);
     let name = name(line).ok_or_else(|| Mismatch::new("a line without `Event`", EXPECTED))?;
-    // Packages of other parts of Spark stand before the name.
+    // Events of other parts of Spark have a package name.
     let event = match name.rsplit('.').next().unwrap_or(name) {
         "SparkListenerApplicationStart" => Event::Start(serde_json::from_slice(line).map_err(refused)?),
         "SparkListenerApplicationEnd" => {
@@ -156,7 +156,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<Event>, Mismatch> {
     Ok(Some(event))
 }
 
-/// The type of an event, which Spark writes first.
+/// Returns the type of an event, which Spark writes first.
 fn name(line: &[u8]) -> Option<&str> {
     let rest = line.trim_ascii_start().strip_prefix(b"{")?.trim_ascii_start();
     let rest = rest

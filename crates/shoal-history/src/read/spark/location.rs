@@ -1,27 +1,27 @@
-//! The paths of a scan: those that it names, or the partitions that its filters select.
+//! The paths of a scan: those it lists, or the partitions that its filters select.
 //!
 //! `Location: InMemoryFileIndex(2 paths)[s3a://lake/t/dt=2026-11-18, s3a://lake/t/dt=2026-11-19]` lists
-//! paths; Spark cuts long lists off and says how many paths there are. A table that is read by its root has
-//! its partitions in `PartitionFilters: [isnotnull(dt#3), (dt#3 = 2026-11-19)]`.
+//! paths; Spark truncates long lists and states the number of paths. The partitions of a table that is read
+//! by its root are in `PartitionFilters: [isnotnull(dt#3), (dt#3 = 2026-11-19)]`.
 
 use std::collections::BTreeMap;
 
 use crate::moment::{DAY_MS, Moment};
 
-/// Partitions that filters may select, one by one.
+/// Maximum number of partitions that filters may select.
 const PARTITIONS_MAX: i64 = 400;
 
-/// Paths that a plan may say a scan has.
+/// Maximum number of paths of a scan.
 const COUNT_MAX: usize = 1 << 30;
-/// Brackets in brackets of a filter that is understood.
+/// Maximum nesting of brackets in a filter.
 const DEPTH_MAX: usize = 64;
 
-/// Where a scan reads.
+/// The location that a scan reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Location {
-    /// Paths that are named.
+    /// The listed paths.
     pub(super) paths: Vec<String>,
-    /// How many there are, with those that the plan does not name.
+    /// Number of paths, including those that were truncated.
     pub(super) count: usize,
     /// The partitions that the filters select.
     pub(super) filters: Vec<Filter>,
@@ -37,16 +37,16 @@ pub(super) struct Filter {
 /// The values that a filter selects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Selects {
-    /// These.
+    /// Exactly these values.
     Values(Vec<String>),
-    /// Those from here on, and not this one if `is_after`.
+    /// Values from this one on, exclusive if `is_after`.
     From { value: String, is_after: bool },
-    /// Those up to here, and not this one if `is_before`.
+    /// Values up to this one, exclusive if `is_before`.
     To { value: String, is_before: bool },
 }
 
-/// The location of a scan, from the text of its node and its metadata, which newer scans lack. `None` if the
-/// node scans no files.
+/// Parses the location of a scan from the text of its node, and from its metadata, which newer scans lack.
+/// Returns `None` if the node scans no files.
 pub(super) fn location(text: &str, location: Option<&str>, filters: Option<&str>) -> Option<Location> {
     let location = match location {
         Some(location) => location,
@@ -57,7 +57,7 @@ pub(super) fn location(text: &str, location: Option<&str>, filters: Option<&str>
         .trim_end_matches(']')
         .split(", ")
         .map(str::trim)
-        // Cut off, with the rest of the list or in the middle of the path.
+        // Skips a truncated entry.
         .filter(|path| path.contains(':') && !path.contains("..."))
         .map(str::to_owned)
         .collect();
@@ -80,7 +80,7 @@ pub(super) fn location(text: &str, location: Option<&str>, filters: Option<&str>
     })
 }
 
-/// A field of a node's text: up to its closing bracket.
+/// Returns a field of a node's text, up to its closing bracket.
 fn field<'text>(text: &'text str, name: &str) -> Option<&'text str> {
     let rest = &text[text.find(name)? + name.len()..];
     let mut depth = 0_i32;
@@ -95,7 +95,7 @@ fn field<'text>(text: &'text str, name: &str) -> Option<&'text str> {
     Some(end.map_or(rest, |(at, _)| &rest[..=at]))
 }
 
-/// The columns of a scan in the order of its schema: partition columns come last, the coarsest first.
+/// Returns the columns of a scan in schema order: partition columns come last, the coarsest first.
 fn partition_order(text: &str) -> Vec<&str> {
     let list = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     let columns = list.map_or("", |(list, _)| list).split(',');
@@ -104,8 +104,8 @@ fn partition_order(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The filters of `[isnotnull(dt#3), (dt#3 = 2026-11-19), hour#4 IN (1,2)]`. A filter that is not
-/// understood selects everything, and is left out.
+/// Parses the filters of `[isnotnull(dt#3), (dt#3 = 2026-11-19), hour#4 IN (1,2)]`. A filter that is not
+/// understood is treated as selecting everything, and is omitted.
 fn parsed(text: &str) -> Vec<Filter> {
     let text = text.trim().trim_start_matches('[').trim_end_matches(']');
     let mut filters = Vec::new();
@@ -120,7 +120,7 @@ fn parsed(text: &str) -> Vec<Filter> {
     filters
 }
 
-/// How deep brackets stand in brackets.
+/// Returns the maximum nesting of brackets.
 fn depth(text: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     for byte in text.bytes() {
@@ -134,7 +134,7 @@ fn depth(text: &str) -> usize {
     deepest
 }
 
-/// The parts of `((a >= 1) AND (a <= 2))`.
+/// Splits `((a >= 1) AND (a <= 2))` into its conjuncts.
 fn conjuncts(part: &str) -> Vec<&str> {
     let inner = unwrapped(part);
     match top_level(inner, " AND ").as_slice() {
@@ -143,7 +143,7 @@ fn conjuncts(part: &str) -> Vec<&str> {
     }
 }
 
-/// Splits a text at a separator that is in no bracket.
+/// Splits a text at separators outside of brackets.
 fn top_level<'text>(text: &'text str, separator: &str) -> Vec<&'text str> {
     let (mut parts, mut depth, mut begin) = (Vec::new(), 0_i32, 0);
     for (at, character) in text.char_indices() {
@@ -161,12 +161,12 @@ fn top_level<'text>(text: &'text str, separator: &str) -> Vec<&'text str> {
     parts
 }
 
-/// The text without the brackets around all of it.
+/// Removes brackets that enclose the whole text.
 fn unwrapped(text: &str) -> &str {
     let text = text.trim();
     let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
     match inner {
-        // The first bracket closes at the end, not before.
+        // The first bracket is closed at the end and not before.
         Some(inner) if depth_stays_above_zero(inner) => unwrapped(inner),
         _ => text,
     }
@@ -188,7 +188,7 @@ fn filter(text: &str) -> Option<Filter> {
     let text = unwrapped(text);
     let named = |column: &str, selects| {
         let column = column.trim();
-        // A date that is compared with a text: `cast(dt#3 as string)`.
+        // A date compared with a string: `cast(dt#3 as string)`.
         let cast = column
             .strip_prefix("cast(")
             .and_then(|cast| cast.strip_suffix(" as string)"));
@@ -239,8 +239,8 @@ fn filter(text: &str) -> Option<Filter> {
 }
 
 impl Location {
-    /// The prefixes and objects that the scan reads, as far as the plan names them. A range of dates without
-    /// an end reaches to the day of `submitted`.
+    /// Returns the prefixes and objects that the scan reads, as far as the plan determines them. An open
+    /// range of dates ends on the day of `submitted`.
     pub(super) fn resolved(&self, submitted: Moment) -> Vec<String> {
         let mut prefixes = self.paths.clone();
         let mut columns: BTreeMap<usize, (&str, Vec<String>)> = BTreeMap::new();
@@ -264,7 +264,7 @@ impl Location {
             return prefixes;
         }
         for (place, (column, values)) in columns.values().enumerate() {
-            // The values of an inner column without those of the outer ones say nothing about paths.
+            // Values of an inner column determine no path without those of the outer columns.
             if !columns.contains_key(&place)
                 || prefixes.len().saturating_mul(values.len()) as u64 > PARTITIONS_MAX.cast_unsigned()
             {
@@ -283,7 +283,7 @@ impl Location {
         prefixes
     }
 
-    /// The columns of the filters, in the order of the partitions.
+    /// Returns the columns of the filters, in partition order.
     fn columns(&self) -> Vec<&str> {
         let mut columns: Vec<&str> = Vec::new();
         for filter in &self.filters {
@@ -295,7 +295,7 @@ impl Location {
     }
 }
 
-/// The values of one column that all its filters select; `None` if they cannot be listed.
+/// Returns the values of one column that all its filters select; `None` if they cannot be listed.
 fn selected(filters: &[&Filter], submitted: Moment) -> Option<Vec<String>> {
     let listed = filters.iter().find_map(|filter| match &filter.selects {
         Selects::Values(values) => Some(values.clone()),

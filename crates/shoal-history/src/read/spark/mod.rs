@@ -1,15 +1,16 @@
-//! Event logs of Spark 3.0 to 4.x: one JSON object a line, one application a log. An application is a run.
+//! Event logs of Spark 3.0 to 4.x: one JSON object per line, one application per log. An application is a
+//! run.
 //!
-//! - *When*: `spark.app.submitTime` where a job's properties have it, else the start of the application; its
-//!   end.
-//! - *Inputs*: the locations of file scans in SQL plans ([`location`]), with the sizes of the files that they
-//!   read, and the names of RDDs that are paths (`sc.textFile`), with the bytes that their tasks read. The
-//!   tasks' own metric of bytes is no measure for S3A: it does not count vectored reads.
-//! - *Outputs*: where `InsertIntoHadoopFsRelationCommand` writes. A location that an application wrote before
-//!   it read it is no input: it is not there before the application runs.
+//! - *Times*: the start and the end of the application. The submission is `spark.app.submitTime` if a job's
+//!   properties have it, otherwise the start.
+//! - *Inputs*: the locations of file scans in SQL plans ([`location`]), with the sizes of the files read, and
+//!   the names of RDDs that are paths (`sc.textFile`), with the bytes that their tasks read. The tasks' own
+//!   byte metric is useless for S3A, because it does not count vectored reads.
+//! - *Outputs*: the targets of `InsertIntoHadoopFsRelationCommand`. A location that an application wrote
+//!   before reading it is not an input, because it does not exist before the application runs.
 //!
-//! A log may be rolled into files of a folder `eventlog_v2_*`, which are read one after the other, and
-//! packed: both are the default since Spark 4.0. Events of other types are passed over without parsing them.
+//! A log may be rolled into files of a folder `eventlog_v2_*`, which are read in order, and may be
+//! compressed: both are the default since Spark 4.0. Events of other types are skipped without parsing them.
 
 mod application;
 mod event;
@@ -26,10 +27,10 @@ use super::lines::{Line, Lines};
 use crate::error::HistoryError;
 use crate::run::{History, Passed};
 
-/// The maximum length of an event. Longer ones, plans of thousands of nodes, are passed over and counted.
+/// Maximum length of an event. Longer ones, such as plans of thousands of nodes, are skipped and counted.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
-/// Applications whose logs are being read. A rolled log continues in the next file.
+/// The application whose log is being read. A rolled log continues in the next file.
 #[derive(Debug, Default)]
 pub(super) struct Spark {
     open: Option<Application>,
@@ -44,13 +45,13 @@ impl Spark {
         input: impl BufRead,
     ) -> Result<(), HistoryError> {
         let mut lines = Lines::new(name, input, LINE_BYTES_MAX);
-        // An application that was killed leaves half a line at the end of its log.
+        // The log of a killed application may end with half a line.
         let mut broken: Option<HistoryError> = None;
         loop {
             let line = match lines.next() {
                 Ok(Some(line)) => line,
                 Err(error) if self.open.is_none() => return Err(error),
-                // The same for a packed log.
+                // The same for a compressed log.
                 Ok(None) | Err(_) => return broken.filter(|_| self.open.is_none()).map_or(Ok(()), Err),
             };
             if let Some(broken) = broken {
@@ -87,7 +88,7 @@ impl Spark {
         event: Event,
     ) -> Result<Option<Mismatch>, HistoryError> {
         if let Event::Start(start) = event {
-            // A compacted part of a rolled log tells of the start again.
+            // A compacted part of a rolled log repeats the start event.
             let is_another = self.open.as_ref().is_none_or(|open| !open.is(&start));
             if is_another {
                 self.finish(history)?;
@@ -97,7 +98,7 @@ impl Spark {
         }
         match &mut self.open {
             Some(application) => application.take(event),
-            // A part of a rolled log without the one before it.
+            // A part of a rolled log without its predecessor.
             None => history.pass(Passed::NoStart),
         }
         Ok(None)

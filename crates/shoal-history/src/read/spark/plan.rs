@@ -1,4 +1,4 @@
-//! Plans of queries: their scans of files, and the paths that they write.
+//! Plans of queries: their file scans and outputs.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::location::{Location, location};
 
-/// Bytes that the parsing of one plan may take, in its own length: each level of a plan is parsed again.
+/// Maximum bytes parsed per plan, as a multiple of its length, because each level of a plan is parsed again.
 const PASSES_MAX: usize = 256;
 
 /// The inputs and outputs of a plan.
@@ -21,7 +21,7 @@ pub(super) struct Plan {
 #[derive(Debug)]
 pub(super) struct Scan {
     pub(super) location: Location,
-    /// Accumulator of the size of the files that were read.
+    /// Accumulator of the size of the files read.
     pub(super) size: Option<i64>,
     /// Accumulator of their number.
     pub(super) files: Option<i64>,
@@ -57,14 +57,14 @@ struct Metric<'line> {
     accumulator: i64,
 }
 
-/// Parses a plan, without recursion: plans nest deeper than a parser of JSON allows.
+/// Parses a plan without recursion, because plans nest deeper than JSON parsers allow.
 pub(super) fn plan(root: &str) -> Result<Plan, serde_json::Error> {
     let mut plan = Plan::default();
     let mut left = root.len().saturating_mul(PASSES_MAX);
     let mut open = vec![root];
     while let Some(text) = open.pop() {
         if text.len() > left {
-            // A plan so deep is no plan. The parts that were found count.
+            // Stop at a plan that nests too deeply, and keep the parts found so far.
             break;
         }
         left -= text.len();
@@ -92,7 +92,7 @@ impl Plan {
                 let metric = node.metrics.iter().find(|metric| metric.name == name);
                 metric.map(|metric| metric.accumulator)
             };
-            // A scan whose name says so, for a cached table tells of the locations below it once more.
+            // Only nodes named as scans, because a cached table repeats the locations below it.
             if node.name.contains("Scan") {
                 self.scans.push(Scan {
                     location,

@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::RangeBegin;
 use crate::path::Grain;
 
-/// The share of runs that must agree about the ends of a range.
+/// Fraction of runs that must agree on the ends of a range.
 const AGREE_MIN: f64 = 0.7;
-/// The share of its dates that a run must have read between the ends.
+/// Fraction of the dates between the ends that a run must have read.
 const FILLED_MIN: f64 = 0.8;
-/// Dates of a run on average. One date is no range.
+/// Minimum average number of dates per run, because one date is not a range.
 const DATES_MIN: f64 = 1.5;
 
-/// Finds the rule by which sets of dates begin and end. Each run has the number of its due time and the
-/// numbers of its dates. `None` if the sets do not grow: then each date recurs by itself, or none does.
+/// Finds the rule for the first and the last date of the runs. Each run has the number of its due time and
+/// the numbers of its dates. Returns `None` if the sets do not grow; then each date recurs by itself, or none
+/// does.
 pub(super) fn ranges(grain: Grain, runs: &[(i64, &BTreeSet<i64>)]) -> Option<(RangeBegin, i64)> {
     let dates: usize = runs.iter().map(|(_, dates)| dates.len()).sum();
     if (dates as f64) < runs.len() as f64 * DATES_MIN {
@@ -42,12 +43,12 @@ pub(super) fn ranges(grain: Grain, runs: &[(i64, &BTreeSet<i64>)]) -> Option<(Ra
     (of_month as f64 >= runs.len() as f64 * AGREE_MIN).then_some((RangeBegin::Month, last))
 }
 
-/// The first unit of the month that a unit is in.
+/// Returns the first unit of the month that contains a unit.
 pub(crate) fn month_begin(grain: Grain, count: i64) -> i64 {
     grain.count(Grain::Month.begin(Grain::Month.count(grain.begin(count))))
 }
 
-/// The value that most have, if enough have it.
+/// Returns the most frequent value, if it is frequent enough.
 fn agreed(values: impl Iterator<Item = i64>) -> Option<i64> {
     let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
     let mut all = 0;

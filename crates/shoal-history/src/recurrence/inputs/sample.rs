@@ -1,4 +1,4 @@
-//! The runs that inputs are learned from, and as many of their inputs as memory has room for.
+//! Selects the runs from which inputs are learned, within a memory limit.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,16 +7,16 @@ use crate::path::{PathId, Paths};
 use crate::recurrence::schedule::RUNS_MIN;
 use crate::run::StoredInput;
 
-/// Runs that inputs are learned from: the latest ones, and some of those before them.
+/// Number of runs selected: the latest ones, and some of the older ones.
 const LATEST: usize = 40;
 const OLDER: usize = 20;
-/// Inputs of all those runs together.
+/// Maximum number of inputs of all those runs.
 const ITEMS_MAX: usize = 400_000;
-/// Inputs of one run. Of a run with more, prefixes are learned in place of objects.
+/// Maximum number of inputs of one run. Of a run with more, prefixes replace objects.
 const RUN_ITEMS_MAX: usize = ITEMS_MAX / RUNS_MIN;
 
-/// The latest runs, and some of all the others: a job of every minute shows only over days which dates move.
-/// They have [`ITEMS_MAX`] inputs at most, but for as many runs as a job needs.
+/// Returns the latest runs, and some of all the others, because a job that runs every minute shows only over
+/// days which dates move. Limits the inputs to [`ITEMS_MAX`], but keeps as many runs as a job needs.
 pub(super) fn sample<'history>(occurrences: &[Occurrence<'history>]) -> Vec<Occurrence<'history>> {
     let (older, latest) = occurrences.split_at(occurrences.len().saturating_sub(LATEST));
     let step = older.len().div_ceil(OLDER).max(1);
@@ -38,7 +38,7 @@ pub(super) fn sample<'history>(occurrences: &[Occurrence<'history>]) -> Vec<Occu
     sample
 }
 
-/// The inputs of some runs. Those of a run that has very many are its prefixes.
+/// Returns the inputs of some runs. In runs with too many inputs, prefixes replace objects.
 pub(super) fn items(occurrences: &[Occurrence<'_>], paths: &Paths) -> Vec<Item> {
     let is_large = |of: &Occurrence<'_>| of.run.inputs.len() > RUN_ITEMS_MAX;
     let are_large = occurrences.iter().any(is_large);
@@ -62,10 +62,10 @@ pub(super) fn items(occurrences: &[Occurrence<'_>], paths: &Paths) -> Vec<Item> 
     items
 }
 
-/// The inputs of a run that has very many: the prefixes with many objects in place of those, and of all that
-/// the largest.
+/// Summarizes the inputs of a run that has too many: prefixes replace their objects where there are many, and
+/// only the largest inputs are kept.
 fn in_prefixes(inputs: &[StoredInput], paths: &Paths) -> Vec<StoredInput> {
-    // How many inputs a prefix has, and how many of them are of a date.
+    // Number of inputs below each prefix, and how many of them have a date.
     let mut of_prefix: HashMap<PathId, (usize, usize)> = HashMap::new();
     for input in inputs {
         if let Some(prefix) = paths.parent(input.path) {

@@ -1,4 +1,4 @@
-//! Schedules are found again in submissions with jitter, gaps and extra runs.
+//! Schedules are detected despite jitter, gaps and extra runs.
 
 use proptest::prelude::{Just, ProptestConfig, any, prop, prop_assert, prop_oneof, proptest};
 use proptest::strategy::Strategy;
@@ -21,7 +21,7 @@ fn found(times_ms: Vec<i64>, until_ms: i64) -> Option<Schedule> {
     detect(&moments(times_ms), Moment::from_ms(START_MS + until_ms))
 }
 
-/// Deviations that look like chance, from 0 to below `width_ms`.
+/// Pseudo-random deviations from 0 to below `width_ms`.
 fn jitter(number: i64, width_ms: i64) -> i64 {
     // SplitMix64.
     let mut bits = number
@@ -140,7 +140,7 @@ fn jitter_that_grows_by_accident_makes_no_period_of_its_own() {
         .collect();
     let schedule = found(times, 20 * DAY_MS).unwrap();
     assert_eq!((schedule.period_ms, schedule.slots.len()), (DAY_MS, 1));
-    // A job of every day and a few minutes does drift, and is found out over a month.
+    // A job that runs every day and 20 minutes does drift, which shows over a month.
     let drifting = DAY_MS + 20 * MINUTE_MS;
     let schedule = found((0..40).map(|run| run * drifting).collect(), 40 * drifting).unwrap();
     assert_eq!(schedule.period_ms, drifting);
