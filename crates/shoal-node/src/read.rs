@@ -447,8 +447,8 @@ impl ObjectReader {
         Ok((version, range))
     }
 
-    /// Returns true if the block is on disk or about to be written there. Takes the lock of the store's
-    /// index, which all readers share; a hit reads without it.
+    /// Returns true if the block is on disk or about to be written there. Checks the mapped blocks first,
+    /// because a lookup in the store's index takes a lock that all readers share.
     fn holds(&self, block: BlockId) -> bool {
         self.store.is_mapped(block) || self.fetcher.holds(block)
     }

@@ -334,7 +334,7 @@ pub(crate) fn generalized(shape: &str) -> String {
     out
 }
 
-/// Returns the parent prefix of a path. `None` for a whole bucket.
+/// Returns the parent prefix of a path; `None` if that is a whole bucket.
 pub(crate) fn parent(path: &str) -> Option<&str> {
     let rest = path.strip_suffix('/').unwrap_or(path);
     let parent = &rest[..=rest.rfind('/')?];

@@ -97,7 +97,7 @@ impl Paths {
         self.parts[path as usize].padding
     }
 
-    /// Returns its parent prefix; `None` for a whole bucket.
+    /// Returns its parent prefix; `None` if that is a whole bucket.
     pub(crate) fn parent(&self, path: PathId) -> Option<PathId> {
         let parent = self.parts[path as usize].parent;
         (parent != NONE).then_some(parent)

@@ -48,7 +48,8 @@ fn tomorrows_jobs_read_tomorrows_paths() {
             (Extent::Prefix, Some(4), 4 << 30)
         );
         assert_eq!(job.inputs[1].extent, Extent::Object);
-        // The hour before is over when this one begins; a path without a date is there.
+        // The data of the hour before is complete when this one begins; a path without a date has no such
+        // time.
         let hour_begins = Moment::from_ms(START + hour * HOUR_MS);
         assert_eq!(
             (clicks.whole_at, job.inputs[1].whole_at),
@@ -154,7 +155,7 @@ fn nothing_is_learned_from_nothing() {
     assert!(backtest(&one_day, 7 * DAY_MS).is_some_and(|report| report.learned_runs > 0));
 }
 
-/// Inputs of recurring jobs that a forecast may name; everything else would be fetched in vain.
+/// Returns true for inputs of recurring jobs; fetching any other input would be a waste.
 fn is_sensible(input: &ForecastInput) -> bool {
     [
         "s3://lake/clicks/dt=",

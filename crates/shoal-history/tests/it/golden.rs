@@ -1,4 +1,4 @@
-//! Real logs, reduced: their inputs, sizes and times are known.
+//! Reduced real logs with known inputs, sizes and times.
 
 use std::io::{Cursor, Write};
 
@@ -104,7 +104,7 @@ fn a_log_may_be_rolled_and_packed() {
     let whole = spark(&[SPARK_4_3.as_bytes()]);
     let lines: Vec<&str> = SPARK_4_3.split_inclusive('\n').collect();
     let (first, second) = (lines[..12].concat(), lines[12..].concat());
-    // The state of the application is an empty file beside the parts.
+    // The state of the application is an empty file next to the parts.
     assert_eq!(spark(&[b"", first.as_bytes(), second.as_bytes()]), whole);
     let gzip = |text: &str| {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -118,7 +118,7 @@ fn a_log_may_be_rolled_and_packed() {
     };
     assert_eq!(spark(&[&zstd(&first), &zstd(&second)]), whole);
     assert_eq!(spark(&[&gzip(&first), &gzip(&second)]), whole);
-    // A compacted part tells of the start again.
+    // A compacted part repeats the start event.
     assert_eq!(
         spark(&[SPARK_4_3.as_bytes(), lines[..2].concat().as_bytes()]),
         whole

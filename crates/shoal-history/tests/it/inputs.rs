@@ -1,4 +1,4 @@
-//! Inputs of all kinds, as a job of twenty days reads them, and the forecast for the next day.
+//! Inputs of all kinds, read by a job over twenty days, and the forecast for the next day.
 
 use shoal_history::forecast::{DeadlineRule, Extent, ForecastJob};
 use shoal_history::read::Reader;
@@ -19,7 +19,7 @@ fn next(paths: impl Fn(i64) -> Vec<String>) -> ForecastJob {
     runs.remove(0)
 }
 
-/// The next runs of a job that runs once a period, for the day after so many periods.
+/// Returns the runs forecast for the day after a job has run `periods` times, once per period.
 fn runs(periods: i64, period_ms: i64, paths: impl Fn(i64) -> Vec<String>) -> Vec<ForecastJob> {
     let run = |number: i64| {
         let submitted = Moment::from_ms(START + number * period_ms + MINUTE_MS);
@@ -101,7 +101,7 @@ fn dates_of_every_spelling_move_along() {
 fn a_date_that_stays_is_no_date() {
     let job = next(|_| vec!["s3://b/dim/v=2026-10-01/x.csv".to_owned()]);
     assert_eq!(paths(&job), ["s3://b/dim/v=2026-10-01/x.csv"]);
-    // A job of every minute reads the same for hours; its moving inputs show only over days.
+    // A job that runs every minute reads the same inputs for hours; its moving inputs show only over days.
     let hourly = runs(5 * 24, HOUR_MS, |hour| {
         vec![
             format!("s3://b/model/v={}/x", day(0)),

@@ -1,4 +1,4 @@
-//! Histories from end to end: read, learned, forecast and tested against their own end.
+//! Histories from end to end: read, learned from, forecast, and compared with their own last part.
 
 mod generated;
 mod golden;

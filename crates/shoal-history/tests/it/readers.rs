@@ -1,4 +1,4 @@
-//! Logs that readers take, and logs that they refuse.
+//! Logs that readers accept or reject.
 
 use std::io::Cursor;
 

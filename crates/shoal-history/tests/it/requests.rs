@@ -11,7 +11,7 @@ use crate::workload::{DAY_MS, HOUR_MS, MINUTE_MS, START};
 
 const KEYS: [&str; 2] = ["AKIA4OSFODNN7EXAMP01", "AKIA4OSFODNN7EXAMP02"];
 
-/// A read that began at a time and was logged when it was over.
+/// A read that started at `at_ms` and was logged when it ended.
 fn line(at_ms: i64, duration_ms: i64, caller: &str, key: &str) -> String {
     format!(
         r#"{{"t":{}.{:03},"m":"GET","p":"/lake/{key}","status":"200","len":"5","ms":{duration_ms},"caller":"{caller}"}}"#,
@@ -38,7 +38,7 @@ fn read(job_by: JobBy, files: &[Vec<String>]) -> History {
     reader.finish().expect("this is no large history")
 }
 
-/// The names of the jobs of the next day.
+/// The names of the jobs forecast for the next day.
 fn names(history: &History) -> BTreeSet<String> {
     let from = history.span().expect("the history has runs").1.plus_ms(1);
     let jobs = forecast(&Templates::learn(history), Window::after(from, DAY_MS)).jobs;
@@ -118,7 +118,7 @@ fn a_name_with_an_id_that_comes_back_on_several_days_stays() {
     let ids = ["01JD3ZQ8X5N2V7K4M9T6R1W8YB", "01JD3ZQ8X5N2V7K4M9T6R1W8YC"];
     for day in 0..10 {
         let lasting = ids.map(|id| format!("load {id}"));
-        // A name of one day does not come back, however often it runs on that day.
+        // A name of a single day does not recur, however often it runs on that day.
         let dated = format!(
             "report {}",
             &Moment::from_ms(START + day * DAY_MS).to_string()[..10]

@@ -1,4 +1,4 @@
-//! A workload that recurs, with jitter, misses and files whose names are new each time.
+//! A recurring workload with jitter, misses and files with new names every time.
 
 use shoal_history::read::Reader;
 use shoal_history::{History, Input, Moment, Run};
@@ -10,7 +10,7 @@ pub const DAY_MS: i64 = 24 * HOUR_MS;
 /// 2026-10-05T00:00:00Z, a Monday.
 pub const START: i64 = 1_791_158_400_000;
 
-/// Numbers that look random, from a seed.
+/// Pseudo-random numbers from a seed.
 pub struct Chance(u64);
 
 impl Chance {
@@ -53,16 +53,16 @@ impl Chance {
     }
 }
 
-/// How well behaved a workload is.
+/// Regularity of a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Manners {
     pub days: i64,
-    /// The greatest delay of a submission.
+    /// Maximum delay of a submission.
     pub jitter_ms: i64,
-    /// The share of runs that do not happen, but for the last three days: a job that is silent for three
-    /// periods has ended.
+    /// Fraction of runs that do not happen. The last three days are complete, because a job that is silent
+    /// for three periods has ended.
     pub missed: f64,
-    /// Runs a day of names that never come back.
+    /// Runs per day with names that never recur.
     pub ad_hoc_a_day: i64,
     pub seed: u64,
 }

@@ -11,7 +11,7 @@ struct ResultLabel {
     result: &'static str,
 }
 
-/// Results of reloads, and the age of the configuration in force.
+/// Results of reloads, and when the configuration in force was read.
 #[derive(Debug)]
 pub struct ReloadMetrics {
     reloads: Family<ResultLabel, Counter>,

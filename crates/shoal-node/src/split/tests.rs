@@ -55,8 +55,8 @@ impl Node {
         self.store.layers().iter().map(|room| room.target_bytes).collect()
     }
 
-    /// Clients ask L1 for blocks that were never asked for before, and other nodes ask L2 for any of 900
-    /// blocks. All of these requests miss.
+    /// Clients request new blocks from L1, and other nodes request any of 900 blocks from L2. All of these
+    /// requests miss.
     fn is_asked(&self) {
         for number in 0..4000 {
             let fresh = self

@@ -1,4 +1,4 @@
-//! Settings that a node runs with although few operators mean them.
+//! Settings that are valid but rarely intended.
 
 use super::Desk;
 use crate::config::Role;

@@ -1,4 +1,4 @@
-//! The settings of the name server, and which of them are refused.
+//! The settings of the name server, and which values are rejected.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Files that are not TOML at all.
+//! Files that are not valid TOML.
 
 use super::Desk;
 

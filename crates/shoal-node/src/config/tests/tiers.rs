@@ -1,4 +1,4 @@
-//! `[[tier]]`, and the rules that write back: what they mean and what is refused.
+//! `[[tier]]` and the rules that write back: how they are parsed, and what is rejected.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const FOLDER: &str = "[[tier]]\nname = \"a\"\nfolder = \"/ssd/tier\"\ncapacity =
 const S3: &str = "[[tier]]\nname = \"a\"\nendpoint = \"https://store:9000\"\nbucket = \"tier\"\ncapacity = \"1GiB\"\n\
                   registry = \"https://etcd-1:2379, https://etcd-2:2379/\"\n";
 const RULE: &str = "[[write.rule]]\nprefix = \"s3://b/tmp/\"\nmode = \"back\"\n";
-/// This node's address is one that other machines reach.
+/// An address of this node that other machines can reach.
 const CLUSTER: &str =
     "[cooperation]\nmode = \"hierarchy\"\nlisten = \"10.0.0.1:9200\"\nsecret_key = \"0123456789abcdef\"\n";
 
@@ -19,7 +19,7 @@ fn problems_of(file: &str) -> Vec<String> {
     Desk::new().file(file).problems()
 }
 
-/// Each file has this problem and no other.
+/// Asserts that each file has this problem and no other.
 fn refuses(cases: &[(&str, &str)]) {
     for (file, expected) in cases {
         let problems = problems_of(file);

@@ -1,4 +1,4 @@
-//! Each kind of value is read as it is written.
+//! Parsing and formatting of each kind of value.
 
 use std::net::SocketAddr;
 use std::time::Duration;
