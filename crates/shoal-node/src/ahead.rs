@@ -259,7 +259,7 @@ impl FetchAhead {
             match poll_fn(|cx| stream.poll_next(cx)).await {
                 Some(Ok(_piece)) => {}
                 Some(Err(error)) => {
-                    tracing::debug!(block = ?id, %error, "a block that an object lacks was not fetched");
+                    tracing::debug!(block = ?id, %error, "a missing block was not fetched ahead");
                     return AheadOutcome::Failed;
                 }
                 None => return AheadOutcome::Fetched,

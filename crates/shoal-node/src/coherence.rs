@@ -262,7 +262,7 @@ impl Coherence {
             let was_attached = attachment.is_attached();
             attachment.heard(&roll, others, asked_at, clock::instant());
             if !was_attached && attachment.is_attached() {
-                tracing::info!("the directory is told of changes of coherent objects");
+                tracing::info!("changes of coherent objects are reported to the directory");
             }
         }
     }
@@ -293,7 +293,7 @@ impl Coherence {
         let mut attachment = self.attachment.lock();
         if attachment.is_attached() {
             tracing::warn!(
-                "the directory cannot be told of changes: reads of coherent objects ask the lake until it can"
+                "changes cannot be reported to the directory: reads of coherent objects ask the lake until they can"
             );
         }
         attachment.failed(clock::instant());

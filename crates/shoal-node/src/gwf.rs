@@ -352,7 +352,7 @@ impl Keeper {
             Some(Ok(())) => PushOutcome::Taken,
             Some(Err(PeerError::Refused { .. })) => PushOutcome::Refused,
             Some(Err(error)) => {
-                tracing::debug!(?block, %error, "a block that leaves was not sent to another node");
+                tracing::debug!(?block, %error, "a block was not pushed to another node");
                 PushOutcome::Failed
             }
             None => PushOutcome::Failed,

@@ -233,7 +233,7 @@ impl Handoff {
                 Err(PeerError::Refused { status, .. }) if status != StatusCode::SERVICE_UNAVAILABLE => {
                     return GiveOutcome::Kept;
                 }
-                Err(error) => tracing::debug!(?block, %error, "a block was not taken over"),
+                Err(error) => tracing::debug!(?block, %error, "a block was not handed over"),
             }
             pauses.wait().await;
         }

@@ -224,7 +224,7 @@ impl Fetcher {
             let Err(error) = self.fetch_from_peer(node, role, fetch, leader).await else {
                 return Led::ToTheBlock;
             };
-            tracing::debug!(?node, ?role, %error, "a node that the directory named did not send a block");
+            tracing::debug!(?node, ?role, %error, "a holder listed in the directory did not send a block");
             tried.push(node);
             if role == PeerRole::Holder && error.says_not_held() {
                 directory.correct(block, node).await;
@@ -245,7 +245,7 @@ impl Fetcher {
         leader.set_source(Source::Peer);
         let taken = self.fetch_from_peer(giver, PeerRole::Holder, fetch, leader).await;
         taken.map_err(|error| {
-            tracing::debug!(?giver, %error, "a block was not taken over");
+            tracing::debug!(?giver, %error, "a block was not handed over");
             FetchError::NotHeld
         })
     }

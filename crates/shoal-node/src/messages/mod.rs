@@ -302,7 +302,7 @@ impl Messages {
             // Earlier builds answer a path that they do not know with this status.
             Err(PeerError::Refused { status, .. }) if status == StatusCode::BAD_REQUEST => BatchOutcome::Deaf,
             Err(error) => {
-                tracing::debug!(peer = peer.name(), %error, "messages were not taken");
+                tracing::debug!(peer = peer.name(), %error, "a batch of messages was not delivered");
                 BatchOutcome::Failed
             }
         }
