@@ -63,8 +63,8 @@ impl MemoryWindow {
         acquire(&self.free, bytes, self.size_kib).await
     }
 
-    /// Waits, without a limit, for memory for a background block. All background blocks share a quarter of
-    /// the window: they may wait long for the link, and clients must not wait for them.
+    /// Waits for memory for a background block. All background blocks share a quarter of the window, for
+    /// which this waits without a limit: they may wait long for the link, and clients must not wait for them.
     ///
     /// # Errors
     ///
