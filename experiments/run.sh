@@ -17,7 +17,8 @@ fi
 [ $# -gt 0 ] || set -- */
 
 target=${CARGO_TARGET_DIR:-../target}
-cargo build --release --locked --quiet --package shoal-sim --examples
+cargo build --release --locked --quiet --package shoal-lab
+lab=$target/release/shoal-lab
 # In the profile of the tests, in which it is optimized, so that the C++ of its solver is compiled once.
 if [[ " $*" == *' netco-'* ]]; then
   # shellcheck source=scripts/packages.sh
@@ -49,7 +50,7 @@ for name in "$@"; do
   fi
   if [ -x "$name/run.sh" ]; then
     printf '== %s\n' "$name"
-    "$name/run.sh" "$target/release/examples" "$out" "${quick[@]}"
+    "$name/run.sh" "$lab" "$out" "${quick[@]}"
     continue
   fi
   for experiment in "$name"/*.toml; do
@@ -61,7 +62,7 @@ for name in "$@"; do
       */EXPERIMENT.toml) folder=$out ;;
       *) folder=$out/$(basename "$experiment" .toml) ;;
     esac
-    "$target/release/examples/simulate" "$experiment" --out "$folder" "${quick[@]}"
+    "$lab" simulate "$experiment" --out "$folder" "${quick[@]}"
     tidy "$folder"
   done
   if [ -z "${scratch:-}" ] && grep -q '<!-- numbers -->' "$name/README.md"; then

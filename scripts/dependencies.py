@@ -1,4 +1,7 @@
-"""Finds dependencies that no code of their crate names, and those of product code that only tests name."""
+"""Finds dependencies that no code of their crate names, and those of product code that only tests name.
+
+No product code may depend on the laboratory.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # Crates whose library has another name than their package.
 LIBRARIES = {"md-5": "md5"}
+# The crate of what only experiments use.
+LABORATORY = "shoal-lab"
 # Dependencies that are there for a feature or a build flag that they switch on elsewhere.
 UNNAMED: set[tuple[str, str]] = set()
 
@@ -25,6 +30,8 @@ def main() -> int:
         product, tests = product_code(crate), all_code(crate)
         place = manifest.relative_to(ROOT)
         for name in declared.get("dependencies", {}):
+            if name == LABORATORY:
+                problems.append(f"{place}: {name} is for experiments and tests alone")
             if (crate.name, name) in UNNAMED or names(product, name):
                 continue
             hint = "belongs under [dev-dependencies]" if names(tests, name) else "is not used"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compares the model with the simulator. usage: run.sh EXAMPLES OUT [--quick]
+# Compares the model with the simulator. usage: run.sh LAB OUT [--quick]
 set -euo pipefail
-"$1/throughput_model" "$(dirname "$0")/../traces/fb2010-reread.tsv" "$2" "${@:3}"
-"$1/throughput_footprint" "$2/footprint.csv"
+"$1" throughput-model "$(dirname "$0")/../traces/fb2010-reread.tsv" "$2" "${@:3}"
+"$1" throughput-footprint "$2/footprint.csv"

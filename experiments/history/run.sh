@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Generates histories of a month and measures how fast and with how much memory they are read and learned: run.sh EXAMPLES OUT [--quick].
+# Generates histories of a month and measures how fast and with how much memory they are read and learned: run.sh LAB OUT [--quick].
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-examples=$1
+examples=$(dirname "$1")/examples
 out=$2
 runs=108000
 requests=1080000

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Reports how predictable SWIM's public Facebook jobs are: run.sh EXAMPLES OUT [--quick].
+# Reports how predictable SWIM's public Facebook jobs are: run.sh LAB OUT [--quick].
 #
 # SHOAL_TRACES names a folder with SWIM's files in `swim/`; without it the committed reports stay as they are.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-examples=$1
+examples=$(dirname "$1")/examples
 out=$2
 cargo build --manifest-path "$here/../../Cargo.toml" --release --locked --quiet --package shoal-history --examples
 if [ -n "${3:-}" ]; then

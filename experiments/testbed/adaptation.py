@@ -21,7 +21,7 @@ def adaptation(bed: Bed) -> list[Line]:
 
 
 def _lines(bed: Bed, what: str, published: str, scenario: Scenario) -> list[Line]:
-    expected = simulated(scenario, bed.binary, bed.folder / what.replace(" ", "-"))
+    expected = simulated(scenario, bed.lab, bed.folder / what.replace(" ", "-"))
     adaptive = _courses(bed, f"{what} adaptive", scenario, ())
     halves = _courses(bed, f"{what} halves", scenario, (50, 50))
     differences = [course.differences(expected["adaptive"]) for course in adaptive]

@@ -31,10 +31,10 @@ class Course:
         return [abs(mine - theirs) for one, two in moments for mine, theirs in zip(one, two, strict=True)]
 
 
-def simulated(scenario: Scenario, binary: Path, folder: Path) -> dict[str, Course]:
+def simulated(scenario: Scenario, lab: Path, folder: Path) -> dict[str, Course]:
     """Runs the simulator, and returns the courses by the names of the experiment's variants."""
     experiment = scenario.write(folder)
-    run([binary, "sim", experiment])
+    run([lab, "simulate", experiment])
     courses: dict[str, Course] = {}
     with (folder / "results" / "results.csv").open(newline="") as results:
         for row in csv.DictReader(results):

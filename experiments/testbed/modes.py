@@ -75,7 +75,7 @@ def measure(bed: Bed, name: str, scenarios: Sequence[Scenario], modes: Sequence[
     """Runs each scenario in each mode, live and in the simulator."""
     rounds = Rounds([], [])
     for turn, scenario in enumerate(scenarios):
-        rounds.simulated.append(_simulated(scenario, bed.binary, bed.folder / f"{name}-{turn}"))
+        rounds.simulated.append(_simulated(scenario, bed.lab, bed.folder / f"{name}-{turn}"))
         rounds.live.append({mode: _live(bed, scenario, f"{name}-{turn}-{mode}", mode) for mode in modes})
     return rounds
 
@@ -101,8 +101,8 @@ def against_simulated(what: str, mode: str, rounds: Rounds, facts: Sequence[str]
     return lines
 
 
-def _simulated(scenario: Scenario, binary: Path, folder: Path) -> dict[str, Course]:
-    run([binary, "sim", scenario.write(folder)])
+def _simulated(scenario: Scenario, lab: Path, folder: Path) -> dict[str, Course]:
+    run([lab, "simulate", scenario.write(folder)])
     total = sum(footprint(scenario).values())
     with (folder / "results" / "results.csv").open(newline="") as results:
         rows = list(csv.DictReader(results))

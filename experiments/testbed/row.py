@@ -26,6 +26,11 @@ class Bed:
     """The divisor of sizes: one, or more for a run that only shows that the row works."""
     haste: int
 
+    @property
+    def lab(self) -> Path:
+        """The program that simulates, beside the binary."""
+        return self.binary.with_name("shoal-lab")
+
     def cluster(self, name: str, shape: Shape) -> Cluster:
         """Returns a cluster in front of a lake of this bed's kind, which ends with its `with` block."""
         return Cluster(self.binary, self.folder / name, replace(shape, lake=self.lake))

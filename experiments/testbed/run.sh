@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures a live cluster in networks with links of the published ratios; see --help. Results go to results/.
-# SHOAL=path/to/shoal measures a binary that exists; without it a release build is made.
+# SHOAL=path/to/shoal measures a binary that exists, with shoal-lab beside it; without it a release build is made.
 #
 # usage: experiments/testbed/run.sh [--quick] [--rounds N] [--lake NAME] [ROW...]
 set -euo pipefail
@@ -18,6 +18,9 @@ if ! command -v wrk > /dev/null; then
   exit 0
 fi
 binary=${SHOAL:-$(build_shoal "$root" release)}
+if [ -z "${SHOAL:-}" ]; then
+  cargo build --quiet --manifest-path "$root/Cargo.toml" --release --package shoal-lab
+fi
 export PYTHONPATH="$root/experiments:$root/tests:$root"
 python3 -m net.fetch minio "$@" || exit 0
 in_scratch python3 -m testbed --shoal "$binary" "$@"

@@ -86,7 +86,7 @@ class Scenario:
         return requests
 
     def write(self, folder: Path) -> Path:
-        """Writes the experiment with its trace for `shoal sim`, and returns its path."""
+        """Writes the experiment with its trace for `shoal-lab simulate`, and returns its path."""
         folder.mkdir(parents=True)
         with (folder / self.settings["workload"]["source"]["path"]).open("w", newline="") as file:
             table = csv.writer(file)

@@ -90,7 +90,7 @@ def _scenario(reads: dict[int, Sequence[Read]], nodes: int) -> Scenario:
 
 def _simulated(bed: Bed, reads: dict[int, Sequence[Read]], nodes: int, name: str) -> dict[str, Course]:
     folder = bed.folder / name
-    run([bed.binary, "sim", _scenario(reads, nodes).write(folder)])
+    run([bed.lab, "simulate", _scenario(reads, nodes).write(folder)])
     with (folder / "results" / "results.csv").open(newline="") as results:
         rows = list(csv.DictReader(results))
     return {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Sends the requests of each experiment through one cache with the room of its whole cluster: run.sh EXAMPLES OUT [--quick].
+# Sends the requests of each experiment through one cache with the room of its whole cluster: run.sh LAB OUT [--quick].
 set -euo pipefail
 here=$(dirname "$0")
-practice=$1/practice
+lab=$1
 out=$2
 quick=${3:-}
 
@@ -12,7 +12,7 @@ mkdir -p "$out"
   for name in todays-practice/d3n-fig3-facebook todays-practice/d3n-fig3-industry d3n-fig11/EXPERIMENT d3n-fig12/EXPERIMENT \
     d3n-fig13/EXPERIMENT d3n-fig13/server dissertation-fig6-8/EXPERIMENT dissertation-fig6-12/EXPERIMENT c2p-fig8/EXPERIMENT \
     c2p-fig9/EXPERIMENT; do
-    "$practice" "$name" "$here/../$name.toml" ${quick:+"$quick"}
+    "$lab" practice "$name" "$here/../$name.toml" ${quick:+"$quick"}
   done
 } >"$out/results.csv"
 if [ -z "$quick" ]; then

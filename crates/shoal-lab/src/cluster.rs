@@ -1,17 +1,16 @@
 //! The `[cluster]` of an experiment.
 
 use serde::Deserialize;
+use shoal_base::seeded::Chance;
 use shoal_policy::eviction::{Below, C2p, c2p, gwf};
-
-use super::directory::NODES_MAX;
-use super::{
-    Cooperation, Directory, DirectoryGwf, Hierarchy, Placement, Replication, Solo, Split, Storage, StorageC2p,
+use shoal_sim::Cache;
+use shoal_sim::block::{Block, Granularity};
+use shoal_sim::cluster::{
+    Cooperation, Directory, DirectoryGwf, Hierarchy, NODES_MAX, Placement, Replication, Solo, Split, Storage,
+    StorageC2p,
 };
-use crate::block::{Block, Granularity};
-use crate::cache::Cache;
-use crate::chance::Chance;
-use crate::policy::PolicyName;
-use crate::units::{Size, Span};
+use shoal_sim::policy::PolicyName;
+use shoal_sim::units::{Size, Span};
 
 /// The random stream that nodes draw from, different from that of any client.
 const CHANCE_OF_NODES: u64 = u64::MAX - 1;

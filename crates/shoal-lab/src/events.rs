@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::clock::Time;
+use shoal_sim::Time;
 
 /// A queue of planned events.
 #[derive(Clone, Debug)]
@@ -71,8 +71,9 @@ impl<E> Ord for Planned<E> {
 
 #[cfg(test)]
 mod tests {
+    use shoal_sim::Time;
+
     use super::Events;
-    use crate::clock::Time;
 
     #[test]
     fn events_come_in_order_of_time_and_then_of_planning() {

@@ -1,8 +1,8 @@
 //! The links of a simulated cluster, by their ends.
 
 use serde::{Deserialize, Serialize};
+use shoal_sim::cluster::NodeIndex;
 
-use crate::cluster::NodeIndex;
 use crate::network::LinkId;
 
 /// The two ends of a link.

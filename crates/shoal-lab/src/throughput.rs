@@ -26,7 +26,7 @@
 //! As the paper says, the model ignores two things: that rates depend on load, and that racks may prefer
 //! different data.
 
-use crate::mrc::MissCurve;
+use shoal_policy::mrc::MissCurve;
 
 /// The rate of each source, all in the same unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,8 +93,9 @@ impl Served {
 
 #[cfg(test)]
 mod tests {
+    use shoal_policy::mrc::MissCurve;
+
     use super::{Rates, Served};
-    use crate::mrc::MissCurve;
 
     const NODE_BYTES: u64 = 1_000_000_000_000;
 

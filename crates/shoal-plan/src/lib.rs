@@ -11,7 +11,6 @@
 pub mod augment;
 pub mod course;
 pub mod document;
-pub mod execution;
 pub mod explain;
 pub mod formulation;
 pub mod instance;
@@ -30,7 +29,6 @@ pub mod small;
 pub mod table1;
 pub mod translate;
 pub mod what_if;
-pub mod workload;
 mod write;
 
 pub use document::Document;

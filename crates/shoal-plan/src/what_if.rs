@@ -1,9 +1,7 @@
 //! Which deadlines more link, more cache or more slack would save.
 
-use crate::lp::LpSolver;
 use crate::model::{LinkChange, Request};
 use crate::plan::{Outcome, Plan};
-use crate::planner::{PlanError, plan};
 
 /// A change of a request, as factors of its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,32 +55,6 @@ impl Change {
         }
         changed
     }
-}
-
-/// Plans the request with each change, and compares with the plan without.
-///
-/// # Errors
-/// A changed request makes no sense, or the solver fails.
-pub fn what_if(
-    request: &Request,
-    without: &Plan,
-    changes: &[Change],
-    solver: &dyn LpSolver,
-) -> Result<Vec<Effect>, PlanError> {
-    changes
-        .iter()
-        .map(|change| effect(request, without, *change, solver))
-        .collect()
-}
-
-fn effect(
-    request: &Request,
-    without: &Plan,
-    change: Change,
-    solver: &dyn LpSolver,
-) -> Result<Effect, PlanError> {
-    let with = plan(&change.apply(request), solver)?;
-    Ok(Effect::between(change, without, with))
 }
 
 impl Effect {

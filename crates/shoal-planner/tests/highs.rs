@@ -4,14 +4,15 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use shoal_plan::formulation::{Formulation, printed};
+use shoal_lab::netco::printed;
+use shoal_lab::netco::workload::{Sharing, Workload};
+use shoal_plan::formulation::Formulation;
 use shoal_plan::instance::Instance;
 use shoal_plan::lp::LpSolver;
 use shoal_plan::model::Objective;
 use shoal_plan::planner;
 use shoal_plan::small::SmallSolver;
 use shoal_plan::table1;
-use shoal_plan::workload::{Sharing, Workload};
 use shoal_planner::HighsSolver;
 
 const HIGHS: HighsSolver = HighsSolver {

@@ -1,6 +1,10 @@
 //! A hasher for keys that are digests or small integers.
 
-use std::hash::{Hash, Hasher};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+
+/// A map by digests or small integers. Its order of iteration means nothing, but is the same in every run.
+pub type KeyMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyHasher>>;
 
 /// The hash of a key.
 pub(crate) fn hash(key: &impl Hash) -> u64 {

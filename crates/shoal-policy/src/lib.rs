@@ -19,7 +19,6 @@ pub mod partition;
 pub mod residency;
 pub mod ring;
 pub mod route;
-pub mod throughput;
 
 use std::fmt;
 use std::hash::Hash;

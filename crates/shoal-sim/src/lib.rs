@@ -1,8 +1,8 @@
-//! The decisions of `shoal-policy` on simulated nodes, links and clients.
+//! The decisions of `shoal-policy` on the requests of a trace: through one cache ([`compare`]), or through a
+//! cluster whose blocks arrive at once ([`advise`]).
 //!
-//! Two modes share traces, policies and reports: *cache mode* sends a trace through one cache ([`compare`],
-//! [`advise`]), *cluster mode* is a discrete-event simulation of a whole cluster ([`experiment`]). Both are
-//! deterministic: randomness comes from a seed, time is simulated, and no loop depends on an undefined order.
+//! Both are deterministic: randomness comes from a seed, time is the trace's, and no loop depends on an
+//! undefined order. `shoal-lab` puts the same nodes on a simulated network.
 //! `docs/explanation/simulator.md` describes what is modelled and what is not.
 
 mod access;
@@ -13,18 +13,11 @@ mod cache;
 mod clock;
 pub mod cluster;
 pub mod compare;
-mod events;
-pub mod experiment;
-mod hash;
-mod links;
 mod names;
-pub mod network;
 pub mod policy;
-mod report;
-pub mod simulation;
+pub mod sources;
 pub mod trace;
 pub mod units;
-pub mod workload;
 
 pub use admission::AdmissionName;
 pub use block::{Block, Granularity};

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use shoal_base::spelling::suggestion;
 
-use crate::hash::NumberMap;
+use shoal_policy::hash::KeyMap;
 
 /// Numbers names from 0 in the order of their first appearance.
 ///
@@ -12,7 +12,7 @@ use crate::hash::NumberMap;
 /// digest once in 370,000 traces, and then count as one.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    numbers: NumberMap<u64, u32>,
+    numbers: KeyMap<u64, u32>,
 }
 
 impl Names {

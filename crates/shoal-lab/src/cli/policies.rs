@@ -1,50 +1,68 @@
-//! Compares policies and admissions on a trace as `shoal sim` does, without the node: `cargo run --release -p
-//! shoal-sim --example policies -- NAME TRACE BLOCK [CAPACITY,...] [POLICY,...]` prints a line of CSV for
-//! each.
+//! `shoal-lab policies`: compares policies and admissions on a trace, as `shoal sim` does.
 
 use std::error::Error;
-use std::path::Path;
-use std::thread::available_parallelism;
+use std::path::PathBuf;
 
+use clap::Args;
 use shoal_sim::Granularity;
 use shoal_sim::compare::{Comparison, Contender};
 use shoal_sim::trace::Trace;
 use shoal_sim::units::{Capacity, Size};
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let [name, path, block, capacities, rest @ ..] = args.as_slice() else {
-        return Err("usage: policies NAME TRACE BLOCK CAPACITY,... [POLICY,...]".into());
-    };
-    let contenders = match rest {
-        [names] => names.split(',').map(str::parse).collect::<Result<_, _>>()?,
-        _ => Contender::all(),
-    };
-    let capacities = capacities.split(',').map(Capacity::parse);
-    let comparison = Comparison {
-        granularity: match Size::parse(block) {
-            Some(Size(bytes)) => Granularity::blocks(bytes),
-            None => Granularity::Objects,
-        },
-        contenders,
-        capacities: capacities
-            .collect::<Option<_>>()
-            .ok_or("a capacity is a share such as 5%")?,
-        threads: available_parallelism().map_or(1, usize::from),
-    };
-    let granularity = comparison.granularity;
-    let open = || Trace::open(Path::new(path), None, granularity).map(Trace::accesses);
-    let compared = comparison.run(&open, &mut |_| ())?;
-    for row in &compared.rows {
-        println!(
-            "{name},{},{},{},{},{:.5},{:.5}",
-            row.capacity,
-            row.policy,
-            row.tally.requests,
-            row.tally.misses(),
-            row.miss_ratio,
-            row.byte_miss_ratio
-        );
+use super::threads;
+
+/// Compare policies and admissions on a trace
+///
+/// It prints a line of CSV for each policy and capacity.
+#[derive(Debug, Args)]
+pub(crate) struct Policies {
+    /// The first column
+    name: String,
+    /// The trace
+    trace: PathBuf,
+    /// Unit of caching: a size, or `object`
+    block: String,
+    /// Sizes of the cache
+    #[arg(value_name = "CAPACITY,...")]
+    capacities: String,
+    /// Policies; all without it
+    #[arg(value_name = "POLICY,...")]
+    names: Option<String>,
+}
+
+impl Policies {
+    pub(crate) fn run(self) -> Result<(), Box<dyn Error>> {
+        let contenders = match &self.names {
+            Some(names) => names.split(',').map(str::parse).collect::<Result<_, _>>()?,
+            None => Contender::all(),
+        };
+        let capacities = self.capacities.split(',').map(Capacity::parse);
+        let comparison = Comparison {
+            granularity: match Size::parse(&self.block) {
+                Some(Size(bytes)) => Granularity::blocks(bytes),
+                None => Granularity::Objects,
+            },
+            contenders,
+            capacities: capacities
+                .collect::<Option<_>>()
+                .ok_or("a capacity is a share such as 5%")?,
+            threads: threads(),
+        };
+        let granularity = comparison.granularity;
+        let open = || Trace::open(&self.trace, None, granularity).map(Trace::accesses);
+        let compared = comparison.run(&open, &mut |_| ())?;
+        for row in &compared.rows {
+            println!(
+                "{},{},{},{},{},{:.5},{:.5}",
+                self.name,
+                row.capacity,
+                row.policy,
+                row.tally.requests,
+                row.tally.misses(),
+                row.miss_ratio,
+                row.byte_miss_ratio
+            );
+        }
+        Ok(())
     }
-    Ok(())
 }

@@ -1,31 +1,43 @@
-//! The bytes that today's policies and the bound read of the lake if an experiment's cluster is one cache:
-//! `cargo run --release -p shoal-sim --example practice -- NAME EXPERIMENT.toml [--quick]` prints a line of
-//! CSV for each.
+//! `shoal-lab practice`: what an experiment's cluster would read from the lake if it were one cache.
 
 use std::error::Error;
-use std::path::Path;
-use std::thread::available_parallelism;
+use std::path::PathBuf;
 
+use clap::Args;
+use shoal_lab::experiment::{Experiment, Label, Merged};
 use shoal_sim::compare::{Comparison, Contender};
-use shoal_sim::experiment::{Experiment, Label, Merged};
 use shoal_sim::policy::PolicyName;
 use shoal_sim::units::Capacity;
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let [name, path, rest @ ..] = args.as_slice() else {
-        return Err("usage: practice NAME EXPERIMENT.toml [--quick]".into());
-    };
-    let path = Path::new(path);
-    let experiment = if rest.is_empty() {
-        Experiment::open(path)?
-    } else {
-        Experiment::open_quick(path)?
-    };
-    for stream in experiment.merged()? {
-        compare(name, &stream)?;
+use super::threads;
+
+/// Send the requests of an experiment through one cache with the room of all its nodes
+///
+/// It prints a line of CSV for each of today's policies and for the bound.
+#[derive(Debug, Args)]
+pub(crate) struct Practice {
+    /// The first column
+    name: String,
+    /// The experiment
+    #[arg(value_name = "EXPERIMENT.toml")]
+    path: PathBuf,
+    /// Take what its [quick] says
+    #[arg(long)]
+    quick: bool,
+}
+
+impl Practice {
+    pub(crate) fn run(self) -> Result<(), Box<dyn Error>> {
+        let experiment = if self.quick {
+            Experiment::open_quick(&self.path)?
+        } else {
+            Experiment::open(&self.path)?
+        };
+        for stream in experiment.merged()? {
+            compare(&self.name, &stream)?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn compare(name: &str, stream: &Merged) -> Result<(), Box<dyn Error>> {
@@ -34,7 +46,7 @@ fn compare(name: &str, stream: &Merged) -> Result<(), Box<dyn Error>> {
         granularity: stream.granularity,
         contenders: policies.chain([Contender::Belady]).collect(),
         capacities: vec![Capacity::Bytes(stream.capacity_bytes)],
-        threads: available_parallelism().map_or(1, usize::from),
+        threads: threads(),
     };
     let open = || Ok(Box::new(stream.accesses.clone().into_iter().map(Ok)) as _);
     let compared = comparison.run(&open, &mut |_| ())?;

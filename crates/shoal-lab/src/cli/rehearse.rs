@@ -1,24 +1,40 @@
-//! `--rehearse`: the forecast comes true, with the plan and without it, in simulated time.
+//! `shoal-lab rehearse`: the forecast comes true, with the plan and without it, in simulated time.
 
+use std::error::Error;
 use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
 
-use serde::Serialize;
-use shoal_plan::execution::{Course, Policy, run};
-use shoal_plan::{Plan, Request};
-
-use super::what_if::amount;
+use clap::Args;
+use shoal_lab::netco::execution::{Course, Policy, run};
+use shoal_plan::{Document, Plan, Request};
+use shoal_sim::units::human_bytes;
 
 /// Lead time of a prefetch without a plan, as in the paper.
 const AHEAD_S: f64 = 900.0;
 
+/// Run the jobs of a plan in simulated time, as forecast, with the plan and without it
+#[derive(Debug, Args)]
+pub(crate) struct Rehearse {
+    /// The plan, as `shoal plan` prints it
+    plan: PathBuf,
+}
+
+impl Rehearse {
+    pub(crate) fn run(self) -> Result<(), Box<dyn Error>> {
+        let document: Document = serde_json::from_str(&fs::read_to_string(&self.plan)?)?;
+        document.check()?;
+        print!("{}", Rehearsal::of(&document.request, &document.plan).text());
+        Ok(())
+    }
+}
+
 /// Results of the forecast jobs, one row for each policy.
-#[derive(Debug, Serialize)]
-pub(super) struct Rehearsal {
+struct Rehearsal {
     jobs: usize,
     rows: Vec<Row>,
 }
 
-#[derive(Debug, Serialize)]
 struct Row {
     policy: &'static str,
     in_time: usize,
@@ -28,7 +44,7 @@ struct Row {
 
 impl Rehearsal {
     /// Runs the jobs of the request under each policy.
-    pub(super) fn of(request: &Request, plan: &Plan) -> Self {
+    fn of(request: &Request, plan: &Plan) -> Self {
         let policies = [
             ("every job reads from the lake", Policy::RemoteRead),
             ("a cache that evicts by LRU", Policy::Lru),
@@ -73,7 +89,7 @@ impl Rehearsal {
     }
 
     /// The table.
-    pub(super) fn text(&self) -> String {
+    fn text(&self) -> String {
         let mut text = format!(
             "If all comes as forecast:\n  {:<29}  {:>13}  {:>11}  {:>12}\n",
             "", "in time", "of the lake", "peak"
@@ -90,5 +106,30 @@ impl Rehearsal {
             );
         }
         text
+    }
+}
+
+/// Bytes of a run, for people.
+#[expect(clippy::cast_sign_loss, reason = "amounts are positive")]
+fn amount(bytes: f64) -> String {
+    human_bytes(bytes.round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_plan::small::SmallSolver;
+    use shoal_plan::{plan, table1};
+
+    use super::Rehearsal;
+
+    #[test]
+    fn a_rehearsal_has_a_row_for_the_plan_and_for_each_way_without_one() {
+        let request = table1::request();
+        let plan = plan(&request, &SmallSolver).unwrap();
+        let text = Rehearsal::of(&request, &plan).text();
+        let in_time = |policy: &str| text.lines().find(|line| line.contains(policy)).unwrap();
+        assert!(in_time("evicts by LRU").contains(" 2 of 6 "), "{text}");
+        assert!(in_time("this plan").contains(" 6 of 6 "), "{text}");
+        assert_eq!(text.lines().count(), 2 + 5, "{text}");
     }
 }

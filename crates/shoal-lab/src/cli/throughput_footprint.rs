@@ -1,19 +1,20 @@
-//! Footprint that D3N's throughput model needs for the published gains (D3N Fig. 3): `throughput_footprint
-//! OUT.csv`.
+//! `shoal-lab throughput-footprint`: the footprint behind D3N's published gains (D3N Fig. 3).
 //!
 //! The paper draws its miss-ratio curve and gives neither the footprint behind it nor its law. Here nine of
 //! ten requests are for something read before, as published, footprint and exponent of Zipf's law are varied,
 //! and the lake's part is read in both ways that the text allows: the layers hold the same blocks (`nested`,
-//! as in `shoal_policy::throughput`), or what one holds says nothing of the other (`independent`). The model
+//! as in `shoal_lab::throughput`), or what one holds says nothing of the other (`independent`). The model
 //! alone: nothing is simulated.
 
 use std::error::Error;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
+use clap::Args;
+use shoal_base::seeded::{Chance, Zipf};
+use shoal_lab::throughput::{Rates, Served};
 use shoal_policy::mrc::{MissCurve, Reach, ReuseDistances};
-use shoal_policy::throughput::{Rates, Served};
 use shoal_sim::block::Block;
-use shoal_sim::chance::{Chance, Zipf};
 
 const NODES: [u64; 3] = [2, 4, 8];
 /// Published: 1 TB a node.
@@ -46,29 +47,35 @@ impl Reading {
     }
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let [out] = args.as_slice() else {
-        return Err("usage: throughput_footprint OUT.csv".into());
-    };
-    let mut table = "reading,nodes,footprint_tb,exponent,l1_gbit,best_gbit,l2_gbit\n".to_owned();
-    for footprint_tb in FOOTPRINTS_TB {
-        for exponent in EXPONENTS {
-            #[expect(clippy::cast_sign_loss, reason = "a footprint is positive")]
-            let curve = curve((footprint_tb * 1e12) as u64 / u64::from(BLOCKS), exponent);
-            for (name, reading) in [("nested", Reading::Nested), ("independent", Reading::Independent)] {
-                for nodes in NODES {
-                    let [l1, best, l2] = rates(&curve, nodes, reading);
-                    writeln!(
-                        table,
-                        "{name},{nodes},{footprint_tb},{exponent},{l1:.3},{best:.3},{l2:.3}"
-                    )?;
+/// Vary the footprint and the law behind D3N's throughput model
+#[derive(Debug, Args)]
+pub(crate) struct ThroughputFootprint {
+    /// The table to write
+    #[arg(value_name = "OUT.csv")]
+    out: PathBuf,
+}
+
+impl ThroughputFootprint {
+    pub(crate) fn run(self) -> Result<(), Box<dyn Error>> {
+        let mut table = "reading,nodes,footprint_tb,exponent,l1_gbit,best_gbit,l2_gbit\n".to_owned();
+        for footprint_tb in FOOTPRINTS_TB {
+            for exponent in EXPONENTS {
+                #[expect(clippy::cast_sign_loss, reason = "a footprint is positive")]
+                let curve = curve((footprint_tb * 1e12) as u64 / u64::from(BLOCKS), exponent);
+                for (name, reading) in [("nested", Reading::Nested), ("independent", Reading::Independent)] {
+                    for nodes in NODES {
+                        let [l1, best, l2] = rates(&curve, nodes, reading);
+                        writeln!(
+                            table,
+                            "{name},{nodes},{footprint_tb},{exponent},{l1:.3},{best:.3},{l2:.3}"
+                        )?;
+                    }
                 }
             }
         }
+        std::fs::write(self.out, table)?;
+        Ok(())
     }
-    std::fs::write(out, table)?;
-    Ok(())
 }
 
 /// The miss-ratio curve of requests for blocks of `block_bytes` by Zipf's law.

@@ -1,5 +1,4 @@
-//! D3N's throughput model beside the simulator (D3N Fig. 3, dissertation Fig. 2·3):
-//! `throughput_model TRACE OUT [--quick]`.
+//! `shoal-lab throughput-model`: D3N's model beside the simulator (D3N Fig. 3, dissertation Fig. 2·3).
 //!
 //! For several numbers of nodes and shares of L1, in Gbit/s a node: the model with one curve for both layers,
 //! as published; the model whose L1 misses by the requests of one node; the simulator with one request a node
@@ -11,18 +10,19 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
+use shoal_lab::network::TOLERANCE;
+use shoal_lab::simulation::{ClientSettings, LinkSettings, Setup, run};
+use shoal_lab::throughput::{Rates, Served};
+use shoal_lab::workload::{Arrivals, Assign, Generator, Order, Shape, Workload, WorkloadSettings, zipf};
+use shoal_plot::{Line, Lines};
 use shoal_policy::mrc::{MissCurve, Reach, ReuseDistances};
-use shoal_policy::throughput::{Rates, Served};
 use shoal_sim::Cache;
 use shoal_sim::block::{Block, Granularity};
 use shoal_sim::cluster::{Cooperation, Hierarchy, Solo, Split};
-use shoal_sim::network::TOLERANCE;
-use shoal_sim::plot::{Line, Lines};
 use shoal_sim::policy::PolicyName;
-use shoal_sim::simulation::{ClientSettings, LinkSettings, Setup, run};
 use shoal_sim::trace::Access;
 use shoal_sim::units::{Rate, Size};
-use shoal_sim::workload::{Arrivals, Assign, Generator, Order, Shape, Workload, WorkloadSettings, zipf};
 
 const NODES: [u32; 3] = [2, 4, 8];
 const L1_SHARES: [f64; 5] = [1.0, 0.75, 0.5, 0.25, 0.0];
@@ -58,66 +58,72 @@ struct Throughput {
     simulated: [f64; IN_FLIGHT.len()],
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let [trace, out, rest @ ..] = args.as_slice() else {
-        return Err("usage: throughput_model TRACE OUT [--quick]".into());
-    };
-    let (trace, out) = (PathBuf::from(trace), PathBuf::from(out));
-    let sources = [
-        ("facebook", Source::Facebook(&trace)),
-        ("industry, 0.8", Source::Industry(0.8)),
-        ("industry, 1.0", Source::Industry(EXPONENT)),
-        ("industry, 1.2", Source::Industry(1.2)),
-    ];
-    fs::create_dir_all(&out)?;
-    let mut table =
-        "workload,nodes,l1_share,seed,model_gbit,model_own_l1_gbit,one_at_a_time_gbit,loaded_gbit\n"
-            .to_owned();
-    for (name, source) in sources {
-        let mut lines = Vec::new();
-        let is_varied = matches!(source, Source::Industry(exponent) if exponent != EXPONENT);
-        let seeds = if is_varied || !rest.is_empty() {
-            1..=1
-        } else {
-            SEEDS
-        };
-        for nodes in NODES {
-            let mut points = [Vec::new(), Vec::new()];
-            for seed in seeds.clone() {
-                for (l1_share, throughput) in throughputs(source, nodes, seed)? {
-                    let Throughput {
-                        model,
-                        model_own,
-                        simulated: [one, loaded],
-                    } = throughput;
-                    writeln!(
-                        table,
-                        "\"{name}\",{nodes},{l1_share},{seed},{model},{model_own},{one},{loaded}"
-                    )?;
-                    if seed == *seeds.start() {
-                        points[0].push((1.0 - l1_share, model));
-                        points[1].push((1.0 - l1_share, one));
+/// Compare D3N's throughput model with the simulator
+#[derive(Debug, Args)]
+pub(crate) struct ThroughputModel {
+    /// The trace
+    trace: PathBuf,
+    /// The folder for tables and plots
+    out: PathBuf,
+    /// Run one seed
+    #[arg(long)]
+    quick: bool,
+}
+
+impl ThroughputModel {
+    pub(crate) fn run(self) -> Result<(), Box<dyn Error>> {
+        let out = &self.out;
+        let sources = [
+            ("facebook", Source::Facebook(&self.trace)),
+            ("industry, 0.8", Source::Industry(0.8)),
+            ("industry, 1.0", Source::Industry(EXPONENT)),
+            ("industry, 1.2", Source::Industry(1.2)),
+        ];
+        fs::create_dir_all(out)?;
+        let mut table =
+            "workload,nodes,l1_share,seed,model_gbit,model_own_l1_gbit,one_at_a_time_gbit,loaded_gbit\n"
+                .to_owned();
+        for (name, source) in sources {
+            let mut lines = Vec::new();
+            let is_varied = matches!(source, Source::Industry(exponent) if exponent != EXPONENT);
+            let seeds = if is_varied || self.quick { 1..=1 } else { SEEDS };
+            for nodes in NODES {
+                let mut points = [Vec::new(), Vec::new()];
+                for seed in seeds.clone() {
+                    for (l1_share, throughput) in throughputs(source, nodes, seed)? {
+                        let Throughput {
+                            model,
+                            model_own,
+                            simulated: [one, loaded],
+                        } = throughput;
+                        writeln!(
+                            table,
+                            "\"{name}\",{nodes},{l1_share},{seed},{model},{model_own},{one},{loaded}"
+                        )?;
+                        if seed == *seeds.start() {
+                            points[0].push((1.0 - l1_share, model));
+                            points[1].push((1.0 - l1_share, one));
+                        }
                     }
                 }
+                for (what, points) in ["model", "simulated"].into_iter().zip(points) {
+                    lines.push(Line {
+                        name: format!("{nodes} nodes, {what}"),
+                        points,
+                    });
+                }
             }
-            for (what, points) in ["model", "simulated"].into_iter().zip(points) {
-                lines.push(Line {
-                    name: format!("{nodes} nodes, {what}"),
-                    points,
-                });
-            }
+            let plot = Lines {
+                title: format!("{name}: throughput of a node"),
+                x_label: "share of L2 in a node's room".to_owned(),
+                y_label: "Gbit/s".to_owned(),
+                lines,
+            };
+            fs::write(out.join(format!("{}.svg", name.replace(", ", "-"))), plot.svg())?;
         }
-        let plot = Lines {
-            title: format!("{name}: throughput of a node"),
-            x_label: "share of L2 in a node's room".to_owned(),
-            y_label: "Gbit/s".to_owned(),
-            lines,
-        };
-        fs::write(out.join(format!("{}.svg", name.replace(", ", "-"))), plot.svg())?;
+        fs::write(out.join("results.csv"), table)?;
+        Ok(())
     }
-    fs::write(out.join("results.csv"), table)?;
-    Ok(())
 }
 
 fn throughputs(source: Source, nodes: u32, seed: u64) -> Result<Vec<(f64, Throughput)>, Box<dyn Error>> {

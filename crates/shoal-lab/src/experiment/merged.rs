@@ -1,9 +1,10 @@
 //! The requests of an experiment's clusters, each taken as one cache: no cooperation of the nodes needs fewer
 //! bytes from the lake than the best policy on that cache.
 
+use shoal_sim::block::Granularity;
+use shoal_sim::trace::{Access, TraceError};
+
 use super::{Cell, Experiment, Label, Settings};
-use crate::block::Granularity;
-use crate::trace::{Access, TraceError};
 use crate::workload::{Assign, Order, WorkloadSettings};
 
 /// A cell of the grid without its network.

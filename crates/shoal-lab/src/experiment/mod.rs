@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use shoal_base::spelling::suggestion;
+use shoal_sim::trace::TraceError;
 use toml::Table;
 
 pub use self::grid::Label;
@@ -20,7 +21,6 @@ pub use self::results::{Outcome, Results};
 pub use self::settings::{ChangeSettings, MeasureSettings, MoveSettings, Settings};
 use crate::report::Report;
 use crate::simulation::run;
-use crate::trace::TraceError;
 
 /// A grid of runs that has been read and checked.
 #[derive(Clone, Debug)]

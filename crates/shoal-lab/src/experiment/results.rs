@@ -6,11 +6,11 @@ use std::io;
 use std::path::Path;
 
 use serde::Serialize;
+use shoal_plot::{Bars, Line, Lines, Spread};
+use shoal_sim::sources::Sources;
 
 use super::grid::Label;
-use crate::cache::ratio;
-use crate::plot::{Bars, Line, Lines, Spread};
-use crate::report::{Report, Sources};
+use crate::report::Report;
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -125,9 +125,10 @@ impl Results {
             let mean =
                 |number: &dyn Fn(&Report) -> f64| Spread::of(cell.iter().map(|run| number(&run.report))).mean;
             let share = |requests: fn(&Sources) -> u64| {
-                let percent =
-                    |report: &Report| ratio(requests(&report.sources), report.sources.total().requests);
-                100.0 * mean(&percent)
+                100.0
+                    * mean(&|Report { sources, .. }: &Report| {
+                        requests(sources) as f64 / sources.total().requests.max(1) as f64
+                    })
             };
             // Writing to a string cannot fail.
             let _ = writeln!(

@@ -149,6 +149,13 @@ fn a_key_we_do_not_know_is_refused_with_the_nearest_one() {
 }
 
 #[test]
+fn a_file_that_is_no_experiment_is_refused_with_the_reason() {
+    assert!(parse("title = \n").unwrap_err().contains("line 1"));
+    assert!(parse("title = 5\n").unwrap_err().contains("invalid type"));
+    assert!(parse("title = \"t\"\n").unwrap_err().contains("missing field"));
+}
+
+#[test]
 fn a_value_of_another_form_is_refused_with_the_right_one() {
     let told = refusal("\"40KiB\"", "\"40 kilobytes\"");
     assert!(

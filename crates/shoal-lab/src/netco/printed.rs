@@ -1,12 +1,10 @@
 //! The linear programs of 4.2 with the paper's variables: `r` for every job and file, `C` and `X` for every
-//! file and slot. They are too large for more than a few hundred jobs; [`super::Formulation`] is compared
-//! with them.
-//!
-//! The corrections that [`super`] names are made here, too.
+//! file and slot. They are too large for more than a few hundred jobs; the programs of
+//! [`shoal_plan::formulation`] are compared with them. The corrections that it names are made here, too.
 
-use crate::instance::Instance;
-use crate::lp::{Bounds, ColumnId, LinearProgram};
-use crate::model::Objective;
+use shoal_plan::instance::Instance;
+use shoal_plan::lp::{Bounds, ColumnId, LinearProgram};
+use shoal_plan::model::Objective;
 
 /// The program of an instance, in bytes and bytes a second, and the column of `B`, if it is a variable. The
 /// least peak is a share of the link; no price is put on bytes.

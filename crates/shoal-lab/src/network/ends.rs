@@ -3,7 +3,7 @@
 //! Many nodes have tens of thousands of classes, and every event asks for the earliest end. Times are kept in
 //! groups that remember their earliest one, so a question costs a look at each group and not at each class.
 
-use crate::clock::Time;
+use shoal_sim::Time;
 
 /// The number of classes in a group.
 const GROUP_CLASSES: usize = 256;
@@ -69,9 +69,10 @@ impl Ends {
 
 #[cfg(test)]
 mod tests {
+    use shoal_base::seeded::Chance;
+    use shoal_sim::Time;
+
     use super::Ends;
-    use crate::chance::Chance;
-    use crate::clock::Time;
 
     #[test]
     fn the_earliest_end_is_the_one_that_a_look_at_all_classes_finds() {

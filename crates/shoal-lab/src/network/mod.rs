@@ -16,8 +16,9 @@ mod fair;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use shoal_sim::Time;
+
 use self::ends::Ends;
-use crate::clock::Time;
 
 /// A directed link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

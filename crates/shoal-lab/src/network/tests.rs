@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, Strategy, prop_assert, proptest};
+use shoal_base::seeded::Chance;
+use shoal_sim::Time;
 
 use super::{ClassId, LinkId, Network, TOLERANCE};
-use crate::chance::Chance;
-use crate::clock::Time;
 
 fn secs(seconds: f64) -> Time {
     Time::from_secs_f64(seconds)

@@ -4,57 +4,12 @@ mod histogram;
 mod recorder;
 
 use serde::Serialize;
+use shoal_sim::cluster::{NodeIndex, Room};
+use shoal_sim::sources::{Sources, Volume};
 
 pub use self::histogram::{Histogram, Percentiles};
 pub(crate) use self::recorder::{ReadDone, Recorder};
-use crate::cluster::{NodeIndex, Room, Route};
 use crate::links::LinkKind;
-
-/// The source of the bytes of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Served {
-    /// The node that answered.
-    Local,
-    /// Another node.
-    Peer,
-    /// The lake.
-    Lake,
-    /// The node that answered, which was already fetching them for another request.
-    Joined,
-}
-
-impl From<Route> for Served {
-    fn from(route: Route) -> Self {
-        match route {
-            Route::Local => Self::Local,
-            Route::Peer { .. } => Self::Peer,
-            Route::Lake { .. } => Self::Lake,
-        }
-    }
-}
-
-/// Requests and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Volume {
-    /// The number of blocks.
-    pub requests: u64,
-    /// The number of bytes.
-    pub bytes: u64,
-}
-
-/// Volumes by source. Their sum is everything that clients received.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Sources {
-    /// See [`Served::Local`].
-    pub local: Volume,
-    /// See [`Served::Peer`].
-    pub peer: Volume,
-    /// See [`Served::Lake`].
-    pub lake: Volume,
-    /// See [`Served::Joined`].
-    pub joined: Volume,
-}
 
 /// Reads of whole or partial objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -117,34 +72,6 @@ pub struct Report {
     pub links: Vec<LinkVolume>,
     /// Nodes over time.
     pub samples: Vec<Sample>,
-}
-
-impl Sources {
-    /// The sum over all sources.
-    pub const fn total(&self) -> Volume {
-        let Self {
-            local,
-            peer,
-            lake,
-            joined,
-        } = self;
-        Volume {
-            requests: local.requests + peer.requests + lake.requests + joined.requests,
-            bytes: local.bytes + peer.bytes + lake.bytes + joined.bytes,
-        }
-    }
-
-    /// Counts a block of `bytes`.
-    pub(crate) fn count(&mut self, by: Served, bytes: u64) {
-        let volume = match by {
-            Served::Local => &mut self.local,
-            Served::Peer => &mut self.peer,
-            Served::Lake => &mut self.lake,
-            Served::Joined => &mut self.joined,
-        };
-        volume.requests += 1;
-        volume.bytes += bytes;
-    }
 }
 
 impl Report {

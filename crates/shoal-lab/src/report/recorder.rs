@@ -1,8 +1,10 @@
 //! Counts events during a run.
 
-use super::{Histogram, LinkVolume, Reads, Report, Sample, Served, Sources, Volume};
-use crate::clock::Time;
-use crate::cluster::{NodeIndex, Room, Wanted};
+use shoal_sim::Time;
+use shoal_sim::cluster::{NodeIndex, Room, Wanted};
+use shoal_sim::sources::{Served, Sources, Volume};
+
+use super::{Histogram, LinkVolume, Reads, Report, Sample};
 use crate::links::NamedLink;
 
 /// A completed read.

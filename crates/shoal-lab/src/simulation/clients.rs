@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use serde::Deserialize;
+use shoal_sim::Time;
+use shoal_sim::block::Block;
+use shoal_sim::cluster::{NodeIndex, Wanted};
 
-use crate::block::Block;
-use crate::clock::Time;
-use crate::cluster::{NodeIndex, Wanted};
 use crate::report::ReadDone;
 use crate::workload::{Job, Workload};
 

@@ -8,18 +8,20 @@ mod topology;
 
 use std::time::Duration;
 
+use shoal_policy::hash::KeyMap;
+use shoal_sim::Time;
+use shoal_sim::block::{Block, Granularity};
+use shoal_sim::cluster::{Arrival, Cooperation, NodeIndex, Push, Route, Wanted};
+use shoal_sim::sources::Served;
+
 pub use self::clients::ClientSettings;
 use self::clients::{BlockRead, Clients, Request, RequestId};
 pub use self::topology::LinkSettings;
 use self::topology::{LinkPath, Topology};
-use crate::block::{Block, Granularity};
-use crate::clock::Time;
-use crate::cluster::{Arrival, Cooperation, NodeIndex, Push, Route, Wanted};
 use crate::events::Events;
-use crate::hash::NumberMap;
 pub use crate::links::{LinkKind, NamedLink};
 use crate::network::Network;
-use crate::report::{Recorder, Report, Served};
+use crate::report::{Recorder, Report};
 use crate::workload::Workload;
 
 /// A change of a link's rate.
@@ -132,7 +134,7 @@ struct Simulation<'run> {
     topology: Topology,
     clients: Clients,
     /// Blocks on their way to a node, and the requests that wait for them.
-    flights: NumberMap<(NodeIndex, Block), Vec<RequestId>>,
+    flights: KeyMap<(NodeIndex, Block), Vec<RequestId>>,
     recorder: Recorder,
     /// The bytes that the links had carried when counting began.
     uncounted_bytes: Vec<u64>,
@@ -153,7 +155,7 @@ pub fn run(setup: &Setup, workload: &Workload, cooperation: &mut dyn Cooperation
         network,
         topology,
         clients: Clients::new(&setup.clients, setup.nodes, workload),
-        flights: NumberMap::default(),
+        flights: KeyMap::default(),
         recorder: Recorder::new(warmup_requests, setup.nodes),
         uncounted_bytes: Vec::new(),
     };

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use shoal_sim::Time;
+use shoal_sim::block::Granularity;
+use shoal_sim::policy::PolicyName;
+use shoal_sim::units::{Rate, Size, Span};
+
 use super::{ClientSettings, DemandMove, LinkChange, LinkKind, LinkSettings, Setup, run};
-use crate::block::Granularity;
-use crate::clock::Time;
-use crate::cluster::{C2pSettings, ClusterSettings, CooperationName, GwfAgeing, GwfReading, NodeIndex};
-use crate::policy::PolicyName;
+use crate::cluster::{C2pSettings, ClusterSettings, CooperationName, GwfAgeing, GwfReading};
 use crate::report::Report;
-use crate::units::{Rate, Size, Span};
 use crate::workload::{Job, Read, Shape, Workload, zipf};
 
 /// Two nodes with one client each; blocks of 100 bytes; 100 B/s from the lake, 200 B/s between nodes, 400 B/s
@@ -93,7 +94,7 @@ fn first_object(cooperation: CooperationName, is_right: impl Fn(&Report) -> bool
     (0..100).find(right).unwrap()
 }
 
-fn bytes(report: &Report, kind: LinkKind, node: NodeIndex) -> u64 {
+fn bytes(report: &Report, kind: LinkKind, node: usize) -> u64 {
     let mut links = report.links.iter();
     links
         .find(|link| link.link == kind && link.node == Some(node))

@@ -1,10 +1,10 @@
 //! Assigns reads to clients if a trace does not.
 
 use serde::Deserialize;
+use shoal_base::seeded::Chance;
+use shoal_policy::hash::KeyMap;
 
 use super::{Read, Workload};
-use crate::chance::Chance;
-use crate::hash::NumberMap;
 
 /// How reads are assigned to clients.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -38,7 +38,7 @@ impl Assign {
     pub fn apply(&self, workload: &mut Workload, nodes: u32, clients: u32, chance: &mut Chance) {
         let all = nodes * clients;
         let mut turn = 0;
-        let mut homes = NumberMap::<u32, u32>::default();
+        let mut homes = KeyMap::<u32, u32>::default();
         for job in &mut workload.jobs {
             let at_s = job.at.as_secs_f64();
             for read in &mut job.reads {
@@ -76,7 +76,7 @@ fn recorded(number: u32, nodes: u32, clients: u32) -> u32 {
 }
 
 fn local_node(
-    homes: &mut NumberMap<u32, u32>,
+    homes: &mut KeyMap<u32, u32>,
     read: &Read,
     locality: f64,
     nodes: u32,
@@ -106,9 +106,10 @@ fn local_node(
 
 #[cfg(test)]
 mod tests {
+    use shoal_base::seeded::Chance;
+    use shoal_sim::Time;
+
     use super::Assign;
-    use crate::chance::Chance;
-    use crate::clock::Time;
     use crate::workload::{Job, Read, Workload};
 
     fn reads(count: u32, objects: u32) -> Workload {

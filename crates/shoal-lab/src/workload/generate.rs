@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use shoal_base::seeded::{Chance, Zipf};
+use shoal_sim::Time;
+use shoal_sim::block::Granularity;
+
 use super::{Job, Read, Workload};
-use crate::block::Granularity;
-use crate::chance::{Chance, Zipf};
-use crate::clock::Time;
 
 /// The parameters of every generator.
 #[derive(Clone, Copy, Debug)]
@@ -129,8 +130,9 @@ impl Shape {
 mod tests {
     use std::time::Duration;
 
+    use shoal_sim::block::Granularity;
+
     use super::{Shape, hot_set, power, recurring, uniform, zipf};
-    use crate::block::Granularity;
 
     fn shape() -> Shape {
         Shape {

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use shoal_sim::block::Granularity;
+use shoal_sim::trace::{Access, Operation};
+
 use super::{Job, Read, Workload};
-use crate::block::Granularity;
-use crate::trace::{Access, Operation};
 
 /// The order of requests that only a network could determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +86,10 @@ fn in_turn(accesses: impl Iterator<Item = Access>) -> Vec<Access> {
 
 #[cfg(test)]
 mod tests {
+    use shoal_sim::block::{Block, Granularity};
+    use shoal_sim::trace::Operation;
+
     use super::Order;
-    use crate::block::{Block, Granularity};
-    use crate::trace::Operation;
     use crate::workload::{Job, Read, Workload};
 
     const GRANULARITY: Granularity = match std::num::NonZeroU64::new(10) {

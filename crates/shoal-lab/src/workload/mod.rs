@@ -3,17 +3,20 @@
 mod assign;
 mod generate;
 mod merged;
+mod recorded;
 mod settings;
 
 use std::time::Duration;
 
+use shoal_sim::Time;
+use shoal_sim::block::Granularity;
+use shoal_sim::trace;
+
 pub use self::assign::Assign;
 pub use self::generate::{Shape, zipf};
 pub use self::merged::Order;
+pub use self::recorded::job_of;
 pub use self::settings::{Arrivals, Generator, WorkloadSettings};
-use crate::block::Granularity;
-use crate::clock::Time;
-use crate::trace;
 
 /// All the requests of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -180,10 +183,11 @@ impl Workload {
 
 #[cfg(test)]
 mod tests {
+    use shoal_sim::Time;
+    use shoal_sim::block::Granularity;
+    use shoal_sim::trace::{Job, Piece};
+
     use super::{Read, Workload};
-    use crate::block::Granularity;
-    use crate::clock::Time;
-    use crate::trace::{Job, Piece};
 
     fn job(object: u32, bytes: u64) -> Job {
         Job {

@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use shoal_base::seeded::Chance;
+use shoal_sim::Time;
+use shoal_sim::block::Granularity;
+use shoal_sim::trace::{self, Format, Trace, TraceError};
+use shoal_sim::units::{Size, Span};
 
 use super::generate::{self, Shape};
+use super::recorded::{job_of, scaled};
 use super::{Assign, Workload};
-use crate::block::Granularity;
-use crate::chance::Chance;
-use crate::clock::Time;
-use crate::trace::{self, Format, Trace, TraceError};
-use crate::units::{Size, Span};
 
 /// The requests of all clients and their times.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -243,9 +244,9 @@ impl WorkloadSettings {
     ) -> Result<Workload, TraceError> {
         let jobs: trace::Jobs = match Trace::open(path, format, Granularity::Objects)? {
             Trace::Jobs(jobs) => jobs,
-            Trace::Accesses(accesses) => Box::new(accesses.map(|access| access.map(trace::Job::of_access))),
+            Trace::Accesses(accesses) => Box::new(accesses.map(|access| access.map(job_of))),
         };
-        let jobs = jobs.map(|job| job.map(|job| job.scaled(self.scale)));
+        let jobs = jobs.map(|job| job.map(|job| scaled(job, self.scale)));
         let mut workload = Workload::recorded(jobs, granularity)?;
         if let Some(Span(until)) = self.until {
             workload.jobs.retain(|job| job.at - Time::ZERO < until);

@@ -1,12 +1,9 @@
 //! Stories of jobs that share a link and a cache.
 
-use shoal_plan::execution::{Course, Policy, Replanning, Report, run};
-use shoal_plan::model::{Cache, File, Job, Link, LinkChange, Objective, Options, Request, VERSION, Window};
+use shoal_lab::netco::execution::{Course, Policy, Replanning, Report, run};
+use shoal_plan::model::{Cache, File, Job, Link, Objective, Options, Request, VERSION, Window};
 use shoal_plan::plan;
-use shoal_plan::plan::Outcome;
-use shoal_plan::replan::replan;
 use shoal_plan::small::SmallSolver;
-use shoal_plan::what_if::{Change, what_if};
 
 const MB: u64 = 1_000_000;
 
@@ -169,61 +166,4 @@ fn a_plan_that_follows_what_happens_saves_a_job_that_comes_late() {
     assert_eq!(fixed, [false, true], "the plan has evicted the late job's file");
     let followed = run(Some(replanning)).in_time(&actual);
     assert!(followed.iter().filter(|in_time| **in_time).count() >= 1);
-}
-
-#[test]
-fn a_slower_link_dismisses_jobs_and_the_others_keep_their_places() {
-    let jobs: [(&str, f64, f64, &[&str]); 3] = [
-        ("a", 100.0, 120.0, &["a"]),
-        ("b", 100.0, 120.0, &["b"]),
-        ("c", 100.0, 120.0, &["c"]),
-    ];
-    let request = request(&["a", "b", "c"], &jobs, 0);
-    let former = plan(&request, &SmallSolver).unwrap();
-    assert_eq!(former.quality.planned, 2, "10 MB/s for 20 s are two files");
-    let mut slower = request.clone();
-    slower.link.changes = vec![LinkChange {
-        at_s: 50.0,
-        bytes_per_second: 6e6,
-    }];
-    let replanned = replan(&slower, &former).unwrap();
-    assert_eq!(replanned.quality.planned, 1);
-    let kept = replanned
-        .jobs
-        .iter()
-        .position(|job| job.outcome == Outcome::Planned)
-        .unwrap();
-    assert_eq!(former.jobs[kept].outcome, Outcome::Planned);
-}
-
-#[test]
-fn more_link_or_slack_saves_deadlines_and_more_cache_does_where_it_is_short() {
-    let jobs: [(&str, f64, f64, &[&str]); 3] = [
-        ("a", 100.0, 105.0, &["a"]),
-        ("b", 100.0, 105.0, &["b"]),
-        ("c", 100.0, 120.0, &["c"]),
-    ];
-    let request = request(&["a", "b", "c"], &jobs, 100 * MB);
-    let without = plan(&request, &SmallSolver).unwrap();
-    assert_eq!(without.quality.planned, 2);
-    let changes = [
-        Change {
-            bandwidth: 3.0,
-            ..Change::default()
-        },
-        Change {
-            cache: 2.0,
-            ..Change::default()
-        },
-        Change {
-            slack: 3.0,
-            ..Change::default()
-        },
-        Change::default(),
-    ];
-    let effects = what_if(&request, &without, &changes, &SmallSolver).unwrap();
-    let saved: Vec<usize> = effects.iter().map(|effect| effect.plan.quality.planned).collect();
-    assert_eq!(saved, [3, 3, 3, 2]);
-    assert!(effects[3].saved.is_empty() && effects[3].lost.is_empty());
-    assert_eq!(effects[1].saved.len(), 1);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use shoal_plan::workload::{Drawn, LEAD_S, Sharing, Unit, Workload};
+use shoal_lab::netco::workload::{Drawn, LEAD_S, Sharing, Unit, Workload};
 
 /// The number of jobs that read each file.
 fn readers(drawn: &Drawn) -> HashMap<&str, u32> {

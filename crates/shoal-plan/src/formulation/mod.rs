@@ -1,8 +1,8 @@
 //! The linear programs of 4.2: the least peak and the most deadlines, as they scale.
 //!
-//! [`printed`] has the variables of the paper, `C` and `X` for every file and slot: millions for a day. This
-//! module builds a smaller program with the same optimum (a test compares the two). It rests on these
-//! observations:
+//! The paper's variables are `C` and `X` for every file and slot: millions for a day. This module builds a
+//! smaller program with the same optimum (a test of `shoal-planner` compares it with `printed` of
+//! `shoal-lab`). It rests on these observations:
 //!
 //! - A file's cached bytes matter only when a job starts to read it. Between two such *arrivals* it is best
 //!   to evict at once what will be evicted, when the last reader is done, and then only to fetch. So a file
@@ -31,8 +31,6 @@
 //! - The least peak alone says nothing about the bytes away from the peak. A small price on all bytes, here
 //!   [`PEAK_SHARE`] and [`DEADLINE_SHARE`], chooses the plan with few bytes among those of nearly the same
 //!   value.
-
-pub mod printed;
 
 use std::collections::HashMap;
 

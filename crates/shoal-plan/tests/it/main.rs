@@ -8,9 +8,8 @@
     reason = "a test stops where it cannot go on; bytes are positive; tables are long; changes are short"
 )]
 
-mod execution;
+mod changes;
 mod properties;
 mod table1;
 mod transfers;
 mod validation;
-mod workload;

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use shoal_plan::execution::{Course, Policy, run};
+use shoal_lab::netco::execution::{Course, Policy, run};
+use shoal_lab::netco::workload::{Sharing, Unit, Workload};
 use shoal_plan::instance::Instance;
 use shoal_plan::lp::{Bounds, LinearProgram, LpSolver};
 use shoal_plan::model::{Objective, Options, Paging, Request, Rounding};
@@ -12,7 +13,6 @@ use shoal_plan::replan::{self, replan};
 use shoal_plan::schedule::Schedule;
 use shoal_plan::small::SmallSolver;
 use shoal_plan::translate::{Blocks, Skyline, translate};
-use shoal_plan::workload::{Sharing, Unit, Workload};
 use shoal_plan::{plan, planner};
 
 /// A dozen or two jobs, on a link and a cache of all sizes.

@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use shoal_base::seeded::Chance;
-use shoal_plan::execution::{Course, Policy, run as execute};
+use shoal_lab::netco::execution::{Course, Policy, run as execute};
+use shoal_lab::netco::workload::{LEAD_S, Unit};
 use shoal_plan::model::{File, Job};
 use shoal_plan::plan;
-use shoal_plan::workload::{LEAD_S, Unit};
 use shoal_plot::{Bars, Spread};
 
 use crate::SOLVER;

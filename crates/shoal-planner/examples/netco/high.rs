@@ -4,11 +4,11 @@
 use std::path::Path;
 
 use shoal_base::seeded::Chance;
+use shoal_lab::netco::workload::{Drawn, LEAD_S, Sharing, Unit, Workload};
 use shoal_plan::instance::Instance;
 use shoal_plan::model::{Objective, Options, Paging, Request};
 use shoal_plan::planner;
 use shoal_plan::schedule::Schedule;
-use shoal_plan::workload::{Drawn, LEAD_S, Sharing, Unit, Workload};
 use shoal_plot::{Line, Lines};
 
 use crate::SOLVER;

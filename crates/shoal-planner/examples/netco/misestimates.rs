@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use shoal_base::seeded::Chance;
-use shoal_plan::execution::{Course, Policy, Replanning, run as execute};
+use shoal_lab::netco::execution::{Course, Policy, Replanning, run as execute};
+use shoal_lab::netco::workload::Unit;
 use shoal_plan::model::Request;
 use shoal_plan::plan;
-use shoal_plan::workload::Unit;
 use shoal_plot::{Line, Lines};
 
 use crate::SOLVER;

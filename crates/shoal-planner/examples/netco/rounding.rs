@@ -4,13 +4,13 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
+use shoal_lab::netco::workload::{Sharing, Unit, Workload};
 use shoal_plan::formulation::{Formulation, Fractional};
 use shoal_plan::instance::Instance;
 use shoal_plan::lp::{LinearProgram, LpSolver, Solution, SolveError};
 use shoal_plan::model::{Objective, Options, Paging, Rounding};
 use shoal_plan::planner;
 use shoal_plan::rounding::{improve, round};
-use shoal_plan::workload::{Sharing, Unit, Workload};
 use shoal_planner::HighsSolver;
 
 use crate::SOLVER;

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use shoal_lab::netco::workload::{Unit, Workload};
 use shoal_plan::model::{LinkChange, Objective, Request};
 use shoal_plan::replan::replan;
-use shoal_plan::workload::{Unit, Workload};
 use shoal_plan::{Plan, plan};
 
 use crate::SOLVER;

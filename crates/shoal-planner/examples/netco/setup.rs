@@ -2,9 +2,9 @@
 //! run.
 
 use shoal_base::seeded::Chance;
-use shoal_plan::execution::{Course, Policy, Report, run};
+use shoal_lab::netco::execution::{Course, Policy, Report, run};
+use shoal_lab::netco::workload::{Drawn, Sharing, Unit, Workload};
 use shoal_plan::model::{LinkChange, Request};
-use shoal_plan::workload::{Drawn, Sharing, Unit, Workload};
 
 /// An hour of a business unit's day, files shared as in Fig. 2a ("we generate a job trace lasting one hour").
 pub fn hour(unit: Unit, seed: u64) -> Workload {

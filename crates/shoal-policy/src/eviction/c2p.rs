@@ -8,9 +8,9 @@ mod global;
 mod tests;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt::Debug;
-use std::hash::{BuildHasherDefault, Hash};
+use std::hash::Hash;
 use std::time::Duration;
 
 pub use closeness::{CANDIDATES, Closeness, Rule};
@@ -21,7 +21,7 @@ pub use global::{GROUP_BLOCKS, Presence};
 use self::global::Global;
 use super::grouped::{Grouped, WholeState};
 use super::{Eviction, Ranking};
-use crate::hash::KeyHasher;
+use crate::hash::KeyMap;
 use crate::{NodeId, PartOf};
 
 /// C2P (Nadgowda et al., *Co-operative Caching in Distributed Storage Systems*): a reader waits for the last
@@ -46,7 +46,7 @@ pub struct C2p<K: PartOf, B = Closeness<K>> {
     below: B,
     /// The held blocks by group, each with the time of its last use.
     groups: Grouped<InGroup<K>, Duration, Standing>,
-    global: HashMap<Group<K::Whole>, Known, BuildHasherDefault<KeyHasher>>,
+    global: KeyMap<Group<K::Whole>, Known>,
     /// Groups without a block on this node, oldest first.
     absent: BTreeMap<u64, Group<K::Whole>>,
     absences: u64,
@@ -197,7 +197,7 @@ impl<K: PartOf, B> C2p<K, B> {
         Self {
             below,
             groups: Grouped::default(),
-            global: HashMap::default(),
+            global: KeyMap::default(),
             absent: BTreeMap::new(),
             absences: 0,
             completeness,

@@ -1,12 +1,12 @@
 //! Slab entries ordered by rank; entries of equal rank in the order in which they reached it.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
-use std::hash::{BuildHasherDefault, Hash};
+use std::collections::BinaryHeap;
+use std::hash::Hash;
 
 use super::slab::{List, Slab};
 use super::slot::Slot;
-use crate::hash::KeyHasher;
+use crate::hash::KeyMap;
 
 /// Identifies a rank, in use or vacant. A vacant rank lost its last entry and is kept for reuse.
 pub(super) type RankId = u32;
@@ -22,7 +22,7 @@ pub(super) struct Order<R> {
     /// Each rank with its entries.
     lists: Vec<(R, List)>,
     /// The id of each rank in `lists`.
-    ids: HashMap<R, RankId, BuildHasherDefault<KeyHasher>>,
+    ids: KeyMap<R, RankId>,
     /// Every rank of `ids`, the least on top; the top rank is not vacant.
     ranks: BinaryHeap<Reverse<(R, RankId)>>,
     /// Unused ids.
@@ -38,7 +38,7 @@ impl<R> Default for Order<R> {
     fn default() -> Self {
         Self {
             lists: Vec::new(),
-            ids: HashMap::default(),
+            ids: KeyMap::default(),
             ranks: BinaryHeap::new(),
             free: Vec::new(),
             vacant: 0,

@@ -17,7 +17,7 @@ use crate::block::Granularity;
 use crate::cluster::{Hierarchy, Split};
 use crate::compare::{Comparison, Contender, Row, Survey, WorkingSet};
 use crate::policy::PolicyName;
-use crate::report::Sources;
+use crate::sources::Sources;
 use crate::trace::{Access, Accesses, Operation, Recording, TraceError};
 use crate::units::Capacity;
 

@@ -9,7 +9,7 @@ use crate::cache::Cache;
 use crate::chance::Chance;
 use crate::cluster::{Directory, DirectoryGwf, Hierarchy, Replication, Split};
 use crate::policy::PolicyName;
-use crate::report::{Sources, Volume};
+use crate::sources::{Sources, Volume};
 
 /// The seed of the choices among holders.
 const SEED: u64 = 1;
@@ -160,7 +160,7 @@ pub(super) fn choose(outcomes: &[ModeOutcome]) -> Option<Choice> {
 #[cfg(test)]
 mod tests {
     use super::{Choice, Mode, ModeOutcome, choose};
-    use crate::report::{Sources, Volume};
+    use crate::sources::{Sources, Volume};
 
     #[test]
     fn the_cheapest_mode_is_chosen_unless_the_default_costs_hardly_more() {

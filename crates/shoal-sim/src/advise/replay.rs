@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::block::{Block, Granularity};
 use crate::cluster::{Arrival, Cooperation, Route, Wanted};
-use crate::report::{Served, Sources, Volume};
+use crate::sources::{Served, Sources, Volume};
 use crate::trace::{Access, Operation};
 
 /// Nodes, and the volumes that they have sent and received so far.
@@ -28,12 +28,6 @@ impl Replay {
             sources: Sources::default(),
             between_nodes: Volume::default(),
         }
-    }
-
-    /// The nodes.
-    #[cfg(test)]
-    pub(super) fn into_cluster(self) -> Box<dyn Cooperation> {
-        self.cluster
     }
 
     /// Replays one request. Clients are dealt to the nodes.

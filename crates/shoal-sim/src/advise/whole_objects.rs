@@ -10,7 +10,7 @@ use crate::cache::Cache;
 use crate::clock::Time;
 use crate::cluster::{Arrival, Cooperation, Placement, Route, Storage, StorageC2p, Wanted};
 use crate::policy::PolicyName;
-use crate::report::Volume;
+use crate::sources::Volume;
 use crate::trace::{Access, Operation};
 
 /// The seed of the choice of homes.

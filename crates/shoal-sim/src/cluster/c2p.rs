@@ -15,7 +15,7 @@ use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
 use crate::clock::Time;
-use crate::hash::NumberMap;
+use shoal_policy::hash::KeyMap;
 
 /// The maximum number of events that wait for one node; the paper's nodes send some 70 a second.
 const EVENTS_MAX: Limits = Limits {
@@ -30,7 +30,7 @@ pub struct StorageC2p {
     placement: Placement,
     prefetch: bool,
     /// The number and the sizes of the blocks of every object that was read.
-    objects: NumberMap<u32, Object>,
+    objects: KeyMap<u32, Object>,
 }
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl StorageC2p {
             nodes: (0..nodes).map(node).collect(),
             placement,
             prefetch,
-            objects: NumberMap::default(),
+            objects: KeyMap::default(),
         }
     }
 

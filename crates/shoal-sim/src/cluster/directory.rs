@@ -7,11 +7,11 @@ use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
 use crate::chance::Chance;
-use crate::hash::NumberMap;
 use crate::policy::AnyPolicy;
+use shoal_policy::hash::KeyMap;
 
 /// The maximum number of nodes in a directory.
-pub(crate) const NODES_MAX: usize = 256;
+pub const NODES_MAX: usize = 256;
 
 /// The number of nodes in a group of [`Holders`]: the bits of its sets.
 const GROUP_NODES: usize = 128;
@@ -40,7 +40,7 @@ pub struct Directory {
 /// A small cluster has one group and pays for no more bits than it needs.
 #[derive(Clone, Debug)]
 pub(super) struct Holders {
-    groups: Vec<NumberMap<Block, u128>>,
+    groups: Vec<KeyMap<Block, u128>>,
 }
 
 impl Holders {
@@ -52,7 +52,7 @@ impl Holders {
     pub(super) fn new(nodes: usize) -> Self {
         assert!(nodes <= NODES_MAX, "a directory has room for {NODES_MAX} nodes");
         Self {
-            groups: vec![NumberMap::default(); nodes.div_ceil(GROUP_NODES)],
+            groups: vec![KeyMap::default(); nodes.div_ceil(GROUP_NODES)],
         }
     }
 
@@ -84,7 +84,7 @@ impl Holders {
 
     /// A random holder of `block`, each equally likely (`rand` in dissertation Algorithm 3, line 17).
     pub(super) fn any(&self, block: Block, chance: &mut Chance) -> Option<NodeIndex> {
-        let held = |group: &NumberMap<Block, u128>| group.get(&block).copied().unwrap_or(0);
+        let held = |group: &KeyMap<Block, u128>| group.get(&block).copied().unwrap_or(0);
         let holders: u32 = self.groups.iter().map(|group| held(group).count_ones()).sum();
         if holders == 0 {
             return None;
@@ -116,14 +116,14 @@ const fn place(node: NodeIndex) -> (usize, u128) {
 /// (`docs/decisions/0029-a-directory-of-soft-entries.md`).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Claims {
-    claimants: Option<NumberMap<Block, NodeIndex>>,
+    claimants: Option<KeyMap<Block, NodeIndex>>,
 }
 
 impl Claims {
     /// No claims yet; none ever unless `enabled`.
     pub(super) fn new(enabled: bool) -> Self {
         Self {
-            claimants: enabled.then(NumberMap::default),
+            claimants: enabled.then(KeyMap::default),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::block::Block;
 use crate::cache::Cache;
 use crate::chance::Chance;
 use crate::clock::Time;
-use crate::hash::NumberMap;
+use shoal_policy::hash::KeyMap;
 
 /// The maximum number of blocks that a node may have on their way to another unasked. A node with this many
 /// on their way to it is not a peer to push to.
@@ -33,12 +33,12 @@ pub struct DirectoryGwf {
     reading: Reading,
     holders: Holders,
     claims: Claims,
-    global_weights: NumberMap<Block, Weight>,
+    global_weights: KeyMap<Block, Weight>,
     /// The worth of a pushed block at its destination.
-    pushed_worths: NumberMap<(Block, NodeIndex), Worth>,
+    pushed_worths: KeyMap<(Block, NodeIndex), Worth>,
     /// The number of blocks on their way from the first node to the second.
-    pushes: NumberMap<(NodeIndex, NodeIndex), u32>,
-    sizes: NumberMap<Block, u64>,
+    pushes: KeyMap<(NodeIndex, NodeIndex), u32>,
+    sizes: KeyMap<Block, u64>,
     chance: Chance,
 }
 
@@ -53,15 +53,16 @@ impl DirectoryGwf {
             reading,
             holders: Holders::new(nodes),
             claims: Claims::default(),
-            global_weights: NumberMap::default(),
-            pushed_worths: NumberMap::default(),
-            pushes: NumberMap::default(),
-            sizes: NumberMap::default(),
+            global_weights: KeyMap::default(),
+            pushed_worths: KeyMap::default(),
+            pushes: KeyMap::default(),
+            sizes: KeyMap::default(),
             chance,
         }
     }
 
     /// The same nodes, of which one at a time fetches a block from the lake if `claims`.
+    #[must_use]
     pub fn claiming(self, claims: bool) -> Self {
         Self {
             claims: Claims::new(claims),

@@ -16,8 +16,8 @@ use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
 use crate::clock::Time;
-use crate::hash::NumberMap;
 use crate::policy::{AnyPolicy, PolicyName};
+use shoal_policy::hash::KeyMap;
 
 /// How the room of a node is divided.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,7 +48,7 @@ struct Layers {
     /// `Some` if the split is adaptive.
     partition: Option<Partition>,
     /// Unanswered misses that are worth timing, and their start.
-    known: NumberMap<(u8, Block), Time>,
+    known: KeyMap<(u8, Block), Time>,
 }
 
 impl Hierarchy {
@@ -76,7 +76,7 @@ impl Hierarchy {
                 l1: Cache::new(l1_bytes, policy.build()),
                 l2: Cache::new(capacity_bytes.saturating_sub(l1_bytes), policy.build()),
                 partition,
-                known: NumberMap::default(),
+                known: KeyMap::default(),
             }
         };
         let ids = (0..nodes as u64).map(|node| (NodeId(node), ORDINARY_WEIGHT));

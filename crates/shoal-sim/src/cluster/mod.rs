@@ -1,14 +1,12 @@
 //! How nodes work together: which node is asked for a block, and which nodes then keep it. One kind per file.
 //!
 //! A [`Cooperation`] decides and keeps the books; it moves no bytes and knows only the times that it is told.
-//! The simulation asks it for a [`Route`], moves the bytes over the network, and reports when they have
-//! landed.
+//! Its caller asks it for a [`Route`], moves the bytes, and reports when they have landed.
 
 mod c2p;
 mod directory;
 mod gwf;
 mod hierarchy;
-mod settings;
 mod solo;
 mod storage;
 
@@ -16,13 +14,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-pub(crate) use self::c2p::StorageC2p;
-pub(crate) use self::directory::{Directory, Replication};
-pub(crate) use self::gwf::DirectoryGwf;
+pub use self::c2p::StorageC2p;
+pub use self::directory::{Directory, NODES_MAX, Replication};
+pub use self::gwf::DirectoryGwf;
 pub use self::hierarchy::{Hierarchy, Split};
-pub use self::settings::{C2pSettings, ClusterSettings, CooperationName, GwfAgeing, GwfReading};
 pub use self::solo::Solo;
-pub(crate) use self::storage::{Placement, Storage};
+pub use self::storage::{Placement, Storage};
 use crate::block::Block;
 use crate::clock::Time;
 

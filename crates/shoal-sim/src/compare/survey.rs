@@ -2,8 +2,8 @@
 
 use super::WorkingSet;
 use crate::block::{Block, Granularity};
-use crate::hash::NumberMap;
 use crate::trace::{Access, Operation, TraceError};
+use shoal_policy::hash::KeyMap;
 
 /// The maximum number of different blocks that a trace may read: their state takes a few gigabytes.
 const BLOCKS_MAX: usize = 1 << 27;
@@ -25,7 +25,7 @@ pub(crate) struct Survey {
 enum Longest {
     /// By object, one more than its bytes, if an object is one block: nothing is hashed.
     OfObjects(Vec<u64>),
-    OfBlocks(NumberMap<Block, u64>),
+    OfBlocks(KeyMap<Block, u64>),
 }
 
 /// The numbers that were seen. They are dense, since readers assign them.
@@ -41,7 +41,7 @@ impl Survey {
             clients: Seen::default(),
             longest: match granularity {
                 Granularity::Objects => Longest::OfObjects(Vec::new()),
-                Granularity::Blocks(_) => Longest::OfBlocks(NumberMap::default()),
+                Granularity::Blocks(_) => Longest::OfBlocks(KeyMap::default()),
             },
             future: Vec::new(),
             foretells,

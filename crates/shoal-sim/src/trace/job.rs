@@ -59,40 +59,6 @@ impl From<&Access> for Piece {
 }
 
 impl Job {
-    /// Turns a request into a job that does nothing else. A deletion writes nothing of the object.
-    pub fn of_access(access: Access) -> Self {
-        let piece = Piece::from(&access);
-        let (reads, writes) = match access.operation {
-            Operation::Read => (vec![piece], Vec::new()),
-            Operation::Write => (Vec::new(), vec![piece]),
-            Operation::Delete => (Vec::new(), vec![Piece { bytes: 0, ..piece }]),
-        };
-        Self {
-            at: access.at,
-            client: Some(access.client),
-            reads,
-            writes,
-            ..Self::default()
-        }
-    }
-
-    /// Scales objects, reads and writes by `factor`, rounded up: for traces of clusters larger than the
-    /// simulated one.
-    #[must_use]
-    pub fn scaled(mut self, factor: f64) -> Self {
-        #[expect(clippy::cast_sign_loss, reason = "a factor is positive")]
-        let scaled = |bytes: u64| (bytes as f64 * factor).ceil() as u64;
-        for piece in self.reads.iter_mut().chain(&mut self.writes) {
-            *piece = Piece {
-                object: piece.object,
-                object_bytes: scaled(piece.object_bytes),
-                offset_bytes: scaled(piece.offset_bytes),
-                bytes: scaled(piece.bytes),
-            };
-        }
-        self
-    }
-
     /// The requests of the job, as if they all came at its submission.
     pub fn accesses(&self) -> Vec<Access> {
         let access = |piece: &Piece, operation| Access {
@@ -107,31 +73,5 @@ impl Job {
         let reads = self.reads.iter().map(|piece| access(piece, Operation::Read));
         let writes = self.writes.iter().map(|piece| access(piece, Operation::Write));
         reads.chain(writes).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Job, Piece};
-
-    #[test]
-    fn a_scaled_job_reads_and_writes_less_of_less() {
-        let part = Piece {
-            object: 1,
-            object_bytes: 1000,
-            offset_bytes: 500,
-            bytes: 101,
-        };
-        let job = Job {
-            reads: vec![part],
-            writes: vec![Piece::whole(2, 10)],
-            ..Job::default()
-        };
-        let scaled = job.scaled(0.1);
-        assert_eq!(
-            (scaled.reads[0].object_bytes, scaled.reads[0].offset_bytes),
-            (100, 50)
-        );
-        assert_eq!((scaled.reads[0].bytes, scaled.writes[0].bytes), (11, 1));
     }
 }

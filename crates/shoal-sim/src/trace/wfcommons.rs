@@ -12,8 +12,8 @@ use serde::Deserialize;
 
 use super::{Job, Lines, Piece, TraceError};
 use crate::clock::Time;
-use crate::hash::NumberMap;
 use crate::names::Names;
+use shoal_policy::hash::KeyMap;
 
 const SCHEMA: &str = "1.5";
 
@@ -90,7 +90,7 @@ pub(super) fn read<R: Read>(
 
 fn jobs(workflow: &Workflow) -> Result<Vec<Job>, (String, &'static str)> {
     let (mut files, mut tasks) = (Names::default(), Names::default());
-    let sizes: NumberMap<u32, u64> = workflow
+    let sizes: KeyMap<u32, u64> = workflow
         .specification
         .files
         .iter()
@@ -102,7 +102,7 @@ fn jobs(workflow: &Workflow) -> Result<Vec<Job>, (String, &'static str)> {
     if tasks.len() != workflow.specification.tasks.len() {
         return Err(("two tasks of one id".to_owned(), "tasks with an id of their own"));
     }
-    let executed: NumberMap<u32, f64> = workflow
+    let executed: KeyMap<u32, f64> = workflow
         .execution
         .iter()
         .flat_map(|execution| &execution.tasks)

@@ -1,4 +1,4 @@
-//! `shoal sim`: compares policies on a trace, runs an experiment with clusters, or recommends a cache.
+//! `shoal sim`: compares policies on a trace, and recommends a cache.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -10,7 +10,6 @@ use serde::Serialize;
 use shoal_sim::Granularity;
 use shoal_sim::advise::{AdviceRequest, LAKE_COST};
 use shoal_sim::compare::{Comparison, Contender};
-use shoal_sim::experiment::{Experiment, ExperimentError};
 use shoal_sim::trace::{Accesses, Format, Trace, TraceError};
 use shoal_sim::units::{Capacity, SIZE_FORM, Size};
 
@@ -26,30 +25,27 @@ access log, the access log of a node in JSON, a SWIM workload (.tsv), a WfCommon
 
 Examples:
   shoal sim access.log --policy lru,sieve,belady --capacity 1%,5%,10%
-  shoal sim advise access.log --nodes 4
-  shoal sim experiments/d3n-fig11/EXPERIMENT.toml";
+  shoal sim advise access.log --nodes 4";
 
-/// Simulate: compare policies on a trace, run an experiment, or ask for advice
+/// Simulate: compare policies on a trace, or ask for advice
 ///
-/// A file that ends in .toml is an experiment: a cluster, links, clients, a workload, and a grid of
-/// variations. Any other file is a trace: the command compares policies on it. The simulation fetches nothing
-/// and needs no node.
+/// The simulation fetches nothing and needs no node.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = AFTER_HELP)]
 pub(super) struct Sim {
     #[command(subcommand)]
     verb: Option<Verb>,
-    /// The experiment (.toml) or the trace
+    /// The trace
     #[arg(value_name = "FILE", required = true)]
     path: Option<PathBuf>,
-    /// Policies to compare on a trace, alone or with an admission (lru+second-miss, lru+scan-resistant);
+    /// Policies to compare, alone or with an admission (lru+second-miss, lru+scan-resistant);
     /// `belady` is the bound that knows the future
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = contender, default_values = ["lru", "s3-fifo", "duel", "sieve", "lfuda"])]
     policy: Vec<Contender>,
-    /// Sizes of the cache to compare on a trace, as shares of the bytes it touches or as sizes
+    /// Sizes of the cache to compare, as shares of the bytes that the trace touches or as sizes
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = capacity, default_values = ["1%", "5%", "10%"])]
     capacity: Vec<Capacity>,
-    /// Write tables and plots into this folder; an experiment writes into `results` beside it
+    /// Write the table and the plot into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -108,9 +104,6 @@ impl Sim {
     pub(super) fn run(self) -> Result<(), Failure> {
         match (self.verb, self.path) {
             (Some(Verb::Advise(advise)), _) => advise.run(),
-            (None, Some(path)) if path.extension().is_some_and(|end| end == "toml") => {
-                experiment(&path, self.out, self.json)
-            }
             (None, Some(path)) => {
                 let source = self.trace.open(&path)?;
                 let comparison = Comparison {
@@ -161,23 +154,6 @@ impl Advise {
         print(&if self.json { json(&advice) } else { advice.text() });
         Ok(())
     }
-}
-
-fn experiment(path: &Path, out: Option<PathBuf>, as_json: bool) -> Result<(), Failure> {
-    let experiment = Experiment::open(path).map_err(misread)?;
-    let mut progress = Progress::of(&format!("of {} runs", experiment.runs()));
-    let results = experiment.run(threads(), |_| progress.step()).map_err(refused)?;
-    progress.end();
-    let folder = out.unwrap_or_else(|| path.with_file_name("results"));
-    results
-        .write(&folder)
-        .map_err(|error| Failure::new(&format!("cannot write into {}", folder.display()), &error))?;
-    print(&if as_json {
-        results.json() + "\n"
-    } else {
-        results.text()
-    });
-    Ok(())
 }
 
 /// A trace and its unit of caching.
@@ -232,11 +208,6 @@ impl Progress {
         }
     }
 
-    fn step(&mut self) {
-        self.done += 1;
-        self.tell();
-    }
-
     fn tell(&mut self) {
         self.told = self.done;
         if self.is_seen {
@@ -262,17 +233,6 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure> {
 fn json(value: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(value).expect("numbers and names are JSON");
     text + "\n"
-}
-
-/// An experiment that parses but cannot run is the user's mistake, with or without a hint of the simulator.
-fn misread(error: ExperimentError) -> Failure {
-    match (refused(&error), error) {
-        (Failure::Failed { what, .. }, ExperimentError::Refused { .. }) => Failure::Misused {
-            what,
-            hint: "`docs/how-to/simulate.md` describes the format of an experiment".to_owned(),
-        },
-        (failure, _) => failure,
-    }
 }
 
 /// The simulator appends its hint on a second line.
@@ -355,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_experiment_or_trace_is_misused_and_says_where() {
+    fn a_bad_trace_is_misused_and_says_where() {
         let folder = tempfile::tempdir().unwrap();
         let told = |name: &str, text: &str| {
             let path = folder.path().join(name);
@@ -368,31 +328,18 @@ mod tests {
             assert!(!hint.is_empty(), "{what}");
             what
         };
-        // Invalid TOML, a value of the wrong type, a missing section.
-        assert!(told("a.toml", "title = \n").contains("line 1"));
-        assert!(told("b.toml", "title = 5\n").contains("invalid type"));
-        assert!(told("c.toml", "title = \"t\"\n").contains("missing field"));
         assert!(told("d.csv", "object,bytes\na,5\nb,18446744073709551615\n").contains("d.csv:3: found"));
         assert!(
             told("e.csv", "object,bytes,time_s\na,5,nan\n")
                 .contains("e.csv:2: found `nan` in the column `time_s`")
         );
-        let missing = sim(&["/nonexistent.toml"]).unwrap().run().unwrap_err();
+        let missing = sim(&["/nonexistent.csv"]).unwrap().run().unwrap_err();
         assert_eq!(missing.exit_code(), ExitCode::from(1), "{missing:?}");
     }
 
     #[test]
     fn an_impossible_simulation_is_refused_with_a_hint() {
         let folder = tempfile::tempdir().unwrap();
-        let experiment = folder.path().join("e.toml");
-        fs::write(&experiment, "title = \"t\"\nclutser = 1\n").unwrap();
-        let Err(Failure::Misused { what, hint }) = sim(&[experiment.to_str().unwrap()]).unwrap().run() else {
-            panic!()
-        };
-        assert!(
-            what.contains("clutser") && hint.contains("`cluster`"),
-            "{what} {hint}"
-        );
         let told = sim(&["t.csv", "--policy", "lruu"]).unwrap_err().to_string();
         assert!(told.contains("did you mean `lru`?"), "{told}");
         let told = sim(&["t.csv", "--capacity", "5"]).unwrap_err().to_string();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::model::Request;
+use shoal_plan::model::Request;
 
 use super::planned::PlannedFetch;
 

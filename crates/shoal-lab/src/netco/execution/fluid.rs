@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::model::Request;
-use crate::plan::Plan;
-use crate::replan::replan;
+use shoal_plan::model::Request;
+use shoal_plan::plan::Plan;
+use shoal_plan::replan::replan;
 
 use super::ahead::ahead;
 use super::flows::{Fetch, Running, Stream, UNBOUNDED, is_left};

@@ -20,8 +20,8 @@ mod reactive;
 mod replanning;
 mod share;
 
-use crate::model::Request;
-use crate::plan::Plan;
+use shoal_plan::model::Request;
+use shoal_plan::plan::Plan;
 
 /// The interval over which the peak is averaged (6.1).
 pub const PEAK_INTERVAL_S: f64 = 2.0;
@@ -98,7 +98,7 @@ impl Report {
 
     /// For each job, whether it met its deadline. A thousandth of its time is the rounding of slots.
     pub fn in_time(&self, request: &Request) -> Vec<bool> {
-        let in_time = |(end_s, job): (&f64, &crate::model::Job)| {
+        let in_time = |(end_s, job): (&f64, &shoal_plan::model::Job)| {
             *end_s <= job.deadline_s + 1e-3 * (job.deadline_s - job.submit_s)
         };
         self.ends_s.iter().zip(&request.jobs).map(in_time).collect()

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::model::Request;
-use crate::plan::{Outcome, Plan};
+use shoal_plan::model::Request;
+use shoal_plan::plan::{Outcome, Plan};
 
 /// A fetch that is planned.
 #[derive(Clone, Copy, Debug)]

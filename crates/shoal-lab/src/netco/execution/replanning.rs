@@ -1,6 +1,6 @@
 //! The world as a planner sees it in the middle of a run.
 
-use crate::model::{Cache, File, Held, Job, Link, Promise, Request, Window};
+use shoal_plan::model::{Cache, File, Held, Job, Link, Promise, Request, Window};
 
 use super::Replanning;
 

@@ -16,8 +16,8 @@ mod draw;
 
 use shoal_base::seeded::Chance;
 
-use crate::model::{Cache, File, Job, Link, Options, Request, VERSION, Window};
 use draw::{lognormal, reads_of_files};
+use shoal_plan::model::{Cache, File, Job, Link, Options, Request, VERSION, Window};
 
 /// A business unit of Table 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,6 @@ use super::draft::{Draft, Terms};
 use super::history::{HistoryFlags, span};
 use super::planner::PlannerFlags;
 use super::predict::window;
-use super::rehearsal::Rehearsal;
 use super::what_if::{Comparison, WhatIf};
 use super::words::{explained, summary};
 use crate::cli::failure::Failure;
@@ -73,12 +72,9 @@ pub(super) struct Make {
     /// Say which deadlines another bandwidth, cache or slack would save; can be repeated
     #[arg(long, value_name = "NAME=VALUE,...", value_parser = WhatIf::parse)]
     what_if: Vec<WhatIf>,
-    /// Simulate the jobs with the plan and without it
-    #[arg(long)]
-    rehearse: bool,
     #[command(flatten)]
     planner: PlannerFlags,
-    /// Print the answers to --explain, --what-if and --rehearse as JSON
+    /// Print the answers to --explain and --what-if as JSON
     #[arg(long)]
     json: bool,
 }
@@ -115,9 +111,6 @@ impl Make {
                 .map(|job| explained(&document, job))
                 .transpose()?,
             what_if: self.compared(&document)?,
-            rehearsal: self
-                .rehearse
-                .then(|| Rehearsal::of(&document.request, &document.plan)),
         };
         if !answers.is_empty() {
             print(&if self.json { json(&answers) } else { answers.text() });
@@ -238,19 +231,16 @@ struct Answers {
     explained: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     what_if: Option<Comparison>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rehearsal: Option<Rehearsal>,
 }
 
 impl Answers {
     fn is_empty(&self) -> bool {
-        self.explained.is_none() && self.what_if.is_none() && self.rehearsal.is_none()
+        self.explained.is_none() && self.what_if.is_none()
     }
 
     fn text(&self) -> String {
         let what_if = self.what_if.as_ref().map(Comparison::text);
-        let rehearsal = self.rehearsal.as_ref().map(Rehearsal::text);
-        let answers = [self.explained.clone(), what_if, rehearsal];
+        let answers = [self.explained.clone(), what_if];
         answers.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
 }

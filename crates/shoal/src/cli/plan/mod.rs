@@ -6,7 +6,6 @@ mod history;
 mod make;
 mod planner;
 mod predict;
-mod rehearsal;
 mod what_if;
 mod words;
 
@@ -18,7 +17,7 @@ use super::failure::Failure;
 
 const EXAMPLES: &str = "
 Times are UTC. The plan is JSON on stdout, for the coordinator; docs/reference/plan.md describes it. With
---explain, --what-if or --rehearse the answer takes its place.
+--explain or --what-if the answer takes its place.
 
 Examples:
   shoal plan /var/log/spark-events --window 6h --bandwidth 10Gbit --cache 1TiB > plan

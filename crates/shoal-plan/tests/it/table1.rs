@@ -1,6 +1,6 @@
 //! Table 1 of the paper.
 
-use shoal_plan::execution::{self, Course, Policy};
+use shoal_lab::netco::execution::{self, Course, Policy};
 use shoal_plan::instance::Instance;
 use shoal_plan::model::{Objective, Request};
 use shoal_plan::plan::Outcome;
