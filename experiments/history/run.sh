@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Generates histories of a month and measures how fast and with how much memory they are read and learned: run.sh LAB OUT [--quick].
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-examples=$(dirname "$1")/examples
+lab=$1
 out=$2
 runs=108000
 requests=1080000
@@ -10,26 +9,25 @@ if [ -n "${3:-}" ]; then
   runs=3000
   requests=3000
 fi
-cargo build --manifest-path "$here/../../Cargo.toml" --release --locked --quiet --package shoal-history --examples
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$out"
 
-"$examples/generate" runs "$runs" >"$scratch/runs.jsonl"
-"$examples/generate" requests "$requests" >"$scratch/access.log"
+"$lab" generate runs "$runs" >"$scratch/runs.jsonl"
+"$lab" generate requests "$requests" >"$scratch/access.log"
 {
   grep -m1 'model name' /proc/cpuinfo | sed 's/.*: //'
   for file in runs.jsonl access.log; do
     printf '\n%s: %s lines\n' "$file" "$(wc -l <"$scratch/$file")"
-    "$examples/predict" "$scratch/$file" 2>"$scratch/cost" >"$scratch/report"
+    "$lab" predict "$scratch/$file" 2>"$scratch/cost" >"$scratch/report"
     cat "$scratch/cost"
     sed -n '3,8p' "$scratch/report"
   done
   for share in 0.25 0.4 0.6; do
     printf '\n%s of the runs have a name that never comes back\n' "$share"
-    "$examples/generate" runs "$runs" "$share" >"$scratch/runs.jsonl"
-    "$examples/predict" "$scratch/runs.jsonl" 2>/dev/null | sed -n '3,8p'
-    "$examples/predict" --hourly "$scratch/runs.jsonl"
+    "$lab" generate runs "$runs" "$share" >"$scratch/runs.jsonl"
+    "$lab" predict "$scratch/runs.jsonl" 2>/dev/null | sed -n '3,8p'
+    "$lab" predict --hourly "$scratch/runs.jsonl"
   done
 } >"$out/measured.txt"
 cat "$out/measured.txt"

@@ -4,22 +4,21 @@
 # SHOAL_TRACES names a folder with SWIM's files in `swim/`; without it the committed reports stay as they are.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-examples=$(dirname "$1")/examples
+lab=$1
 out=$2
-cargo build --manifest-path "$here/../../Cargo.toml" --release --locked --quiet --package shoal-history --examples
 if [ -n "${3:-}" ]; then
-  "$examples/predict" "$here/../traces/fb2010-window.tsv" 2>/dev/null | sed -n 1,8p
+  "$lab" predict "$here/../traces/fb2010-window.tsv" 2>/dev/null | sed -n 1,8p
   exit
 fi
 [ -n "${SHOAL_TRACES:-}" ] || exit 0
 mkdir -p "$out"
 with_paths=$SHOAL_TRACES/swim/FB-2010_samples_24_times_1hr_withInputPaths_0.tsv
 {
-  "$examples/predict" "$with_paths" 2>/dev/null | sed '/^From /,$d'
-  "$examples/predict" --hourly "$with_paths"
+  "$lab" predict "$with_paths" 2>/dev/null | sed '/^From /,$d'
+  "$lab" predict --hourly "$with_paths"
 } >"$out/fb2010-with-paths.txt"
 python3 "$here/known.py" "$with_paths" >"$out/known-before.txt"
 for name in FB-2009_samples_24_times_1hr_0 FB-2009_samples_24_times_1hr_1 FB-2010_samples_24_times_1hr_0; do
   printf '== %s\n' "$name"
-  "$examples/predict" "$SHOAL_TRACES/swim/$name.tsv" 2>/dev/null | sed '/^From /,$d'
+  "$lab" predict "$SHOAL_TRACES/swim/$name.tsv" 2>/dev/null | sed '/^From /,$d'
 done >"$out/without-paths.txt"

@@ -6,8 +6,10 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use cli::generate::Generate;
 use cli::policies::Policies;
 use cli::practice::Practice;
+use cli::predict::Predict;
 use cli::rehearse::Rehearse;
 use cli::simulate::Simulate;
 use cli::throughput_footprint::ThroughputFootprint;
@@ -29,6 +31,8 @@ enum Verb {
     Practice(Practice),
     ThroughputModel(ThroughputModel),
     ThroughputFootprint(ThroughputFootprint),
+    Generate(Generate),
+    Predict(Predict),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +54,8 @@ impl Verb {
             Self::Practice(practice) => practice.run(),
             Self::ThroughputModel(model) => model.run(),
             Self::ThroughputFootprint(footprint) => footprint.run(),
+            Self::Generate(generate) => generate.run(),
+            Self::Predict(predict) => predict.run(),
         }
     }
 }

@@ -1,13 +1,10 @@
-//! Generates a history of a month: hourly, daily, weekly and 15-minute jobs with jitter, misses, dated paths
-//! and files with new names every time, and jobs that run once.
-//!
-//! `cargo run --release -p shoal-history --example generate -- runs 100000 [SHARE] > runs.jsonl`
-//! `cargo run --release -p shoal-history --example generate -- requests 1000000 > access.log`
-//!
-//! `SHARE` of the runs (0.02 by default) have a name that never recurs.
+//! `shoal-lab generate`: a history of a month: hourly, daily, weekly and 15-minute jobs with jitter, misses,
+//! dated paths and files whose names are new each time, and jobs that run once.
 
+use std::error::Error;
 use std::io::{self, BufWriter, Write};
 
+use clap::{Args, ValueEnum};
 use serde_json::json;
 use shoal_history::Moment;
 
@@ -19,6 +16,26 @@ const DAYS: i64 = 30;
 const START_MS: i64 = 1_791_158_400_000;
 /// Requests per run in an access log.
 const REQUESTS_OF_A_RUN: usize = 10;
+
+/// Write a generated history of a month
+#[derive(Debug, Args)]
+pub(crate) struct Generate {
+    /// Format of the lines
+    kind: Kind,
+    /// Approximate number of lines
+    count: usize,
+    /// Fraction of the runs whose name never recurs
+    #[arg(default_value_t = 0.02)]
+    share: f64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kind {
+    /// Runs of jobs, in JSON
+    Runs,
+    /// Requests, as in the access log of a node
+    Requests,
+}
 
 /// A job of the workload.
 struct Job {
@@ -38,28 +55,19 @@ struct Run {
     inputs: Vec<(String, u64)>,
 }
 
-fn main() -> io::Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (kind, count, ad_hoc) = match arguments.as_slice() {
-        [kind, count] => (kind, count, "0.02"),
-        [kind, count, ad_hoc] => (kind, count, ad_hoc.as_str()),
-        _ => return Err(io::Error::other("usage: generate runs|requests COUNT [SHARE]")),
-    };
-    let count: usize = count.parse().map_err(io::Error::other)?;
-    let ad_hoc: f64 = ad_hoc.parse().map_err(io::Error::other)?;
-    let runs = if kind == "runs" {
-        count
-    } else {
-        count / REQUESTS_OF_A_RUN
-    };
-    let mut out = BufWriter::new(io::stdout().lock());
-    let runs = workload(runs, ad_hoc.clamp(0.0, 1.0));
-    if kind == "runs" {
-        runs.iter().try_for_each(|run| write_run(&mut out, run))?;
-    } else {
-        write_requests(&mut out, &runs)?;
+impl Generate {
+    pub(crate) fn run(self) -> Result<(), Box<dyn Error>> {
+        let share = self.share.clamp(0.0, 1.0);
+        let mut out = BufWriter::new(io::stdout().lock());
+        match self.kind {
+            Kind::Runs => {
+                let runs = workload(self.count, share);
+                runs.iter().try_for_each(|run| write_run(&mut out, run))?;
+            }
+            Kind::Requests => write_requests(&mut out, &workload(self.count / REQUESTS_OF_A_RUN, share))?,
+        }
+        Ok(out.flush()?)
     }
-    out.flush()
 }
 
 /// Generates about `count` runs, ordered by submission, of which the fraction `ad_hoc` runs once.

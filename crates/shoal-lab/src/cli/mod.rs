@@ -1,7 +1,9 @@
 //! The verbs of `shoal-lab`.
 
+pub(crate) mod generate;
 pub(crate) mod policies;
 pub(crate) mod practice;
+pub(crate) mod predict;
 pub(crate) mod rehearse;
 pub(crate) mod simulate;
 pub(crate) mod throughput_footprint;

@@ -1,13 +1,10 @@
-//! Prints how predictable histories are, as `shoal plan predict` does, and the time and memory used.
-//!
-//! `cargo run --release -p shoal-history --example predict -- [--json | --hourly] FILE...`
-//!
-//! With `--hourly` each of the last 12 hours is forecast from everything before it, and the results are
-//! added.
+//! `shoal-lab predict`: how predictable histories are, and the time and memory that it takes to find out.
 
+use std::error::Error;
 use std::fs::{self, File};
 use std::time::Duration;
 
+use clap::Args;
 use shoal_base::clock;
 use shoal_history::read::Reader;
 use shoal_history::summary::Summary;
@@ -16,50 +13,57 @@ use shoal_history::{History, Templates, Window, backtest, backtest_window, forec
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let as_json = arguments.iter().any(|argument| argument == "--json");
-    let begin = clock::instant();
-    let mut reader = Reader::default();
-    let mut bytes = 0;
-    for name in arguments.iter().filter(|argument| !argument.starts_with("--")) {
-        bytes += fs::metadata(name)?.len();
-        reader.file(name, None, File::open(name)?)?;
-    }
-    let history = reader.finish()?;
-    if arguments.iter().any(|argument| argument == "--hourly") {
-        hourly(&history);
-        return Ok(());
-    }
-    let (summary, read) = (Summary::of(&history), begin.elapsed());
-    let report = backtest(&history, DAY_MS);
-    let tested = begin.elapsed();
-    let templates = Templates::learn(&history);
-    let next = forecast(
-        &templates,
-        Window::after(summary.to.unwrap_or_default().plus_ms(1), DAY_MS),
-    );
-    let learned = begin.elapsed();
-    if as_json {
-        println!("{}", serde_json::to_string_pretty(&(&summary, &report, &next))?);
-    } else {
+/// Report how predictable histories are, as `shoal plan predict` does, with the time and memory that it takes
+#[derive(Debug, Args)]
+pub(crate) struct Predict {
+    /// Forecast the last 12 hours one by one, each from all that came before it
+    #[arg(long)]
+    hourly: bool,
+    /// The histories
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<String>,
+}
+
+impl Predict {
+    pub(crate) fn run(self) -> Result<(), Box<dyn Error>> {
+        let begin = clock::instant();
+        let mut reader = Reader::default();
+        let mut bytes = 0;
+        for name in &self.files {
+            bytes += fs::metadata(name)?.len();
+            reader.file(name, None, File::open(name)?)?;
+        }
+        let history = reader.finish()?;
+        if self.hourly {
+            hourly(&history);
+            return Ok(());
+        }
+        let (summary, read) = (Summary::of(&history), begin.elapsed());
+        let report = backtest(&history, DAY_MS);
+        let tested = begin.elapsed();
+        let templates = Templates::learn(&history);
+        let next = forecast(
+            &templates,
+            Window::after(summary.to.unwrap_or_default().plus_ms(1), DAY_MS),
+        );
+        let learned = begin.elapsed();
         print!("{}", summary.text());
         if let Some(report) = report {
             print!("\n{}", report.text());
         }
         print!("\n{}", next.text());
+        let seconds = |span: Duration| format!("{:.2} s", span.as_secs_f64());
+        eprintln!(
+            "read {:.1} MiB in {} ({:.1} MiB/s); tested in {}; learned and forecast in {}; {}",
+            bytes as f64 / f64::from(1 << 20),
+            seconds(read),
+            bytes as f64 / f64::from(1 << 20) / read.as_secs_f64(),
+            seconds(tested.saturating_sub(read)),
+            seconds(learned.saturating_sub(tested)),
+            peak_memory()
+        );
+        Ok(())
     }
-    let seconds = |span: Duration| format!("{:.2} s", span.as_secs_f64());
-    eprintln!(
-        "read {:.1} MiB in {} ({:.1} MiB/s); tested in {}; learned and forecast in {}; {}",
-        bytes as f64 / f64::from(1 << 20),
-        seconds(read),
-        bytes as f64 / f64::from(1 << 20) / read.as_secs_f64(),
-        seconds(tested.saturating_sub(read)),
-        seconds(learned.saturating_sub(tested)),
-        peak_memory()
-    );
-    Ok(())
 }
 
 /// Prints the part of the last 12 hours that was foreseen at the start of each hour.
