@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Every test of this repository. The end names the tests that this machine cannot run, with the reason, the
-# slowest steps, and what failed.
-# QUICK=1 leaves out the tests that need other programs (lakes, clients, networks), and larger sets in the
-# registry's model.
-# S3_TESTS=DIR uses a checkout of ceph/s3-tests that exists.
+# The tests of this repository, in three rungs. The end names the tests that this machine cannot run or this
+# rung leaves out, with the reason, the slowest steps, and what failed.
+# QUICK=1: the unit tests. Without it: all tests that cargo runs, and a few stories, real clients and the demo.
+# ALL=1: everything.
+# S3_TESTS=DIR uses a checkout of ceph/s3-tests that exists (ALL=1).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 # shellcheck source=scripts/packages.sh
@@ -19,8 +19,17 @@ export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$(($(nproc) * 4))}"
 # shellcheck source=scripts/solver.sh
 source scripts/solver.sh
 
-# Lakes, stores with six disks and nodes write so much at a time, beyond what is compiled.
+# Bytes of lakes, of stores with six disks and of nodes at a time, beyond what is compiled.
 TESTS_GIB=12
+
+# One way to fail of each kind: reads, a tier, a directory, its order.
+SOME_STORIES=(
+  a_node_that_is_killed_costs_at_most_a_retry
+  no_write_that_was_acknowledged_is_lost_whatever_fails
+  a_node_may_freeze_at_any_stage_of_a_change
+  a_directory_that_fails_costs_no_byte
+  coherent_reads_fit_one_order_of_all_writes
+)
 
 S3_TESTS_URL=https://github.com/ceph/s3-tests
 
@@ -63,9 +72,12 @@ step() {
 
 # cargo prints a line of counts for each of its test binaries; those are added up.
 cargo_tests() {
-  local log=$results/cargo began=$SECONDS status counts
+  local log=$results/cargo began status counts
+  # Compiling is no part of a step's time.
+  cargo test --workspace "${left_out[@]}" --locked --no-run "$@" 2>&1 || true
+  began=$SECONDS
   printf '== cargo test\n'
-  cargo test --workspace "${left_out[@]}" --locked --no-fail-fast 2>&1 | tee "$log"
+  cargo test --workspace "${left_out[@]}" --locked --no-fail-fast "$@" 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
   counts=$(awk '/^test result:/ { p += $4; f += $6 } END { print p + 0, f + 0 }' "$log")
   # A crate that does not compile has no counts.
@@ -105,11 +117,30 @@ clients() {
   s3_tests
 }
 
-# Nodes that fail, and the demo.
-networks() {
+demo() {
+  step 'demo: three nodes read a sample cold and warm, and write one that survives its node' scripts/demo.sh "$SHOAL"
+}
+
+# One story of each kind, and a few checks of each client.
+some_scripted_tests() {
+  step 'some nodes that fail while clients read, in networks of their own' tests/net/run.sh "${SOME_STORIES[@]}"
+  demo
+  step 'some checks of real clients at a real lake' tests/real/run.sh --quick --lake versitygw
+  step 'some checks of real clients at nodes that write back' \
+    tests/real/run.sh --quick --write-back --lake versitygw
+  step 'the Python client of admin ports, and its examples' clients/python/tests/run.sh
+  skip 'the other stories, lakes and clients, experiments, ceph/s3-tests: ALL is not set'
+}
+
+all_scripted_tests() {
+  # One story of the networks needs the whole machine, so nothing runs beside them.
   step 'nodes that fail while clients read, in networks of their own' tests/net/run.sh
   step 'tiers on real stores that lose disks while clients write' tests/tiers/run.sh
-  step 'demo: three nodes read a sample cold and warm, and write one that survives its node' scripts/demo.sh "$SHOAL"
+  demo
+  # The suite waits most of the time, so it runs beside the clients.
+  step "versitygw's own suite through a node" tests/full-flow/run.sh &
+  clients
+  wait
 }
 
 scripted_tests() {
@@ -119,14 +150,11 @@ scripted_tests() {
   done
   if [ "${#missing[@]}" -gt 0 ]; then
     skip "lakes, clients, networks, experiments, demo: ${missing[*]} is not installed"
-    return
+  elif [ -n "${ALL:-}" ]; then
+    all_scripted_tests
+  else
+    some_scripted_tests
   fi
-  # One story of the networks needs the whole machine, so nothing runs beside them.
-  networks
-  # The suite waits most of the time, so it runs beside the clients.
-  step "versitygw's own suite through a node" tests/full-flow/run.sh &
-  clients
-  wait
 }
 
 # The tests of the directory start servers of Redis, and pass without them.
@@ -153,9 +181,9 @@ if [ "${#left_out[@]}" -gt 0 ]; then
   skip 'the planner, and plans from histories: cmake, a C++ compiler or libclang is not installed'
   export SHOAL_TESTS_WITHOUT_PLANNER=1
 fi
-cargo_tests
+cargo_tests ${QUICK:+--lib --bins}
 if [ -n "${QUICK:-}" ]; then
-  skip 'lakes, clients, networks, experiments, demo: QUICK is set'
+  skip 'all but unit tests: QUICK is set'
 elif ! cargo build --locked --package shoal; then
   outcome 0 1 0 'cargo build'
 elif ! need_room "${TMPDIR:-/tmp}" "$TESTS_GIB" 'lakes, clients, networks, experiments, demo' > "$results/room"; then

@@ -5,6 +5,7 @@
 //! lake reports a result for each key, and each change ends with that result.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -30,7 +31,9 @@ use super::multipart::malformed;
 use super::permission::{Asker, Permissions, without_body};
 use super::{PARALLEL, ResponseResult, Shared, access_denied, is_writer, try_again};
 use crate::dirty::{Action, DirtyObjects, Lookup, beside};
-use crate::endpoint::{Endpoint, EndpointRequest, RequestBody, is_undecided, is_undecided_code};
+use crate::endpoint::{
+    AccountRefusal, Endpoint, EndpointRequest, RequestBody, is_undecided, is_undecided_code,
+};
 use crate::front::admission::{Admitted, Opened};
 use crate::front::body::ResponseBody;
 use crate::front::lake_errors;
@@ -71,7 +74,7 @@ pub(super) struct BulkDeletions {
 struct Looked {
     key: Key,
     name: ObjectName,
-    /// `None` if no object under this name may be dirty.
+    /// `None` if the key is sent without a change.
     found: Option<Box<Lookup>>,
 }
 
@@ -84,6 +87,11 @@ impl Looked {
             manifest.is_some_and(|manifest| is_writer(asker.caller, &manifest.writer))
         };
         self.found.as_deref().is_none_or(is_own)
+    }
+
+    fn is_dirty(&self) -> bool {
+        let found = self.found.as_ref();
+        found.is_some_and(|lookup| lookup.manifest.is_some())
     }
 }
 
@@ -105,8 +113,8 @@ enum Begin {
 
 /// Decides if the request to the lake includes a key.
 enum Judgement {
-    /// Included, without a change: no object under this name may be dirty.
-    NeverDirty,
+    /// Included, without a change: no object under this name may be dirty, or the lake will probably refuse it.
+    WithoutChange,
     /// Included, with a change: the name was looked up in the registry.
     Asked(ObjectName, Box<Lookup>),
     /// Not included.
@@ -214,7 +222,7 @@ impl BulkDeletions {
         for (key, judgement) in judged {
             match judgement {
                 Judgement::Refused(error) => refused.push((key, error)),
-                Judgement::NeverDirty => for_lake.push(key),
+                Judgement::WithoutChange => for_lake.push(key),
                 Judgement::Asked(name, lookup) => {
                     let (is_conditional, _) = names.entry(name).or_insert((false, lookup));
                     *is_conditional |= key.is_conditional();
@@ -262,8 +270,9 @@ impl BulkDeletions {
 
     /// Determines the keys that the caller may remove. The caller's own dirty objects and names that cannot
     /// be dirty need no check here: the lake checks them itself when it removes them. For the rest, the node
-    /// asks about one name under each rule; where that name is refused, one further request asks about a
-    /// sibling of each remaining name.
+    /// asks about one name under each rule. If that is denied, the lake gets the keys without dirty objects
+    /// all the same, but without a change in the registry; and one further request asks about a sibling of
+    /// each name with a dirty object.
     async fn permit_all(&self, asker: Asker<'_>, looked: Vec<Looked>) -> Result<Permitted, S3Error> {
         let mut answers: HashMap<Option<usize>, Option<S3Error>> = HashMap::new();
         let (mut permitted, mut doubtful, mut refused) = (Vec::new(), Vec::new(), Vec::new());
@@ -273,27 +282,23 @@ impl BulkDeletions {
                 continue;
             }
             let rule = self.dirty.rule_number(&looked.name);
-            if let Some(answer) = answers.get(&rule) {
-                match answer {
-                    None => permitted.push(looked),
-                    Some(_) => doubtful.push(looked),
+            let denial = match answers.entry(rule) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(unknown) => {
+                    let removal = (Action::Remove, &looked.name);
+                    unknown.insert(self.permissions.denial(asker, removal).await?)
                 }
-                continue;
-            }
-            let answer = self
-                .permissions
-                .check(asker, (Action::Remove, &looked.name))
-                .await;
-            match answer {
-                Ok(()) => {
-                    answers.insert(rule, None);
-                    permitted.push(looked);
-                }
-                Err(error) if error.code.status().is_server_error() => return Err(error),
-                Err(error) => {
+            };
+            match denial {
+                None => permitted.push(looked),
+                Some(error) if AccountRefusal::of_code(error.code.as_str()).is_some() => {
                     refused.push((looked.key, error.clone()));
-                    answers.insert(rule, Some(error));
                 }
+                Some(_) if looked.is_dirty() => doubtful.push(looked),
+                Some(_) => permitted.push(Looked {
+                    found: None,
+                    ..looked
+                }),
             }
         }
         if doubtful.is_empty() {
@@ -319,7 +324,7 @@ impl BulkDeletions {
     async fn judge(&self, asker: Asker<'_>, looked: Looked) -> Result<(Key, Judgement), S3Error> {
         let Looked { mut key, name, found } = looked;
         let Some(lookup) = found else {
-            return Ok((key, Judgement::NeverDirty));
+            return Ok((key, Judgement::WithoutChange));
         };
         let judged = match &lookup.manifest {
             Some(manifest) if key.is_conditional() => {

@@ -2,8 +2,8 @@
 //!
 //! A DELETE is a change of the name at the lake like any other: it begins in the registry, so that no flush
 //! or other write of the name is in flight at the same time. Before it begins, the node asks the lake if the
-//! caller may remove the name, unless the caller wrote the dirty object. Once the lake has removed its
-//! object, the dirty object is removed too.
+//! caller may remove the name, unless the caller wrote the dirty object; if that is denied, the lake gets the
+//! DELETE without a change. Once the lake has removed its object, the dirty object is removed too.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::xml::Key;
 
 use super::carry_out::carry_out;
-use super::flush::not_begun;
+use super::flush::{Flusher, not_begun};
 use super::permission::Permissions;
 use super::{ResponseResult, Shared, access_denied, is_writer, try_again, unversioned};
 use crate::dirty::{Action, DirtyObjects, Manifest};
@@ -39,6 +39,7 @@ pub(super) struct Expected {
 pub(super) struct Deletions {
     dirty: Arc<DirtyObjects>,
     permissions: Arc<Permissions>,
+    flusher: Arc<Flusher>,
     forwarder: Arc<Forwarder>,
 }
 
@@ -47,6 +48,7 @@ impl Deletions {
         Self {
             dirty: Arc::clone(&shared.dirty),
             permissions: Arc::clone(&shared.permissions),
+            flusher: Arc::clone(&shared.flusher),
             forwarder: Arc::clone(&shared.forwarder),
         }
     }
@@ -59,7 +61,13 @@ impl Deletions {
         let manifest = lookup.manifest.as_deref();
         if !manifest.is_some_and(|manifest| is_writer(&admitted.verified.caller, &manifest.writer)) {
             let removal = (Action::Remove, asked);
-            self.permissions.check((&*admitted).into(), removal).await?;
+            if let Some(denied) = self.permissions.denial((&*admitted).into(), removal).await? {
+                let flusher = &self.flusher;
+                flusher
+                    .prepare_denied(&admitted, (name, manifest.is_some()), denied)
+                    .await?;
+                return self.forwarder.pass_on(admitted).await;
+            }
         }
         if is_conditional(&admitted.parts.headers) {
             return self.delete_if(admitted, name, manifest).await;

@@ -7,12 +7,14 @@ use http::{HeaderValue, Method, header};
 use http_body_util::BodyExt;
 use shoal_registry::changes::LakeChange;
 use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{CopySource, Effect, Operation};
 
 use super::permission::{Permissions, action_of};
 use super::{PARALLEL, is_writer, try_again, unversioned};
 use crate::dirty::{DirtyObjects, FlushFailed, Manifest, NotBegun};
+use crate::endpoint::AccountRefusal;
 use crate::front::admission::Admitted;
 use crate::grants::Grants;
 use crate::http::connection::ClientBody;
@@ -56,24 +58,66 @@ impl Flusher {
 
     /// Begins a change of the object that a request names, after flushing the objects that the request needs
     /// at the lake. The caller must have the lake's permission for the change, or have written the dirty
-    /// object.
+    /// object. Otherwise returns `None`: the request is to be sent without a change. `denied` is the error of
+    /// a question that the lake has denied already.
     pub(super) async fn begin_change(
         &self,
         admitted: &Admitted,
         name: &ObjectName,
-    ) -> Result<LakeChange, S3Error> {
+        denied: Option<S3Error>,
+    ) -> Result<Option<LakeChange>, S3Error> {
         let current = &unversioned(name);
         let lookup = self.dirty.find(current).await.map_err(try_again)?;
         let manifest = lookup.manifest.as_ref();
         if !manifest.is_some_and(|manifest| is_writer(&admitted.verified.caller, &manifest.writer)) {
-            let action = action_of(admitted)?;
-            self.permissions.check(admitted.into(), (action, name)).await?;
+            let denied = match denied {
+                Some(denied) => Some(denied),
+                None => {
+                    let action = action_of(admitted)?;
+                    self.permissions.denial(admitted.into(), (action, name)).await?
+                }
+            };
+            if let Some(denied) = denied {
+                self.prepare_denied(admitted, (name, manifest.is_some()), denied)
+                    .await?;
+                return Ok(None);
+            }
         }
         self.flush_related(admitted).await?;
         if manifest.is_some() {
             self.flush(current).await?;
         }
-        self.dirty.begin_at_lake(current).await.map_err(not_begun)
+        let change = self.dirty.begin_at_lake(current).await;
+        change.map(Some).map_err(not_begun)
+    }
+
+    /// Prepares a request that the lake would refuse, judging by a similar question. The lake gets the request
+    /// itself and decides, but without a change: a caller whom it refuses leaves nothing in the registry, and
+    /// keeps no one from the name.
+    ///
+    /// If the lake carries the request out, the request is concurrent with every change of the name that
+    /// began meanwhile, and may take effect before or after it, as at the lake alone. A dirty object is
+    /// flushed first.
+    ///
+    /// # Errors
+    ///
+    /// The denial, if the lake rejects the caller's account, or if a stranger names a dirty object; or the
+    /// flush failed.
+    pub(super) async fn prepare_denied(
+        &self,
+        admitted: &Admitted,
+        (name, is_dirty): (&ObjectName, bool),
+        denied: S3Error,
+    ) -> Result<(), S3Error> {
+        let is_stranger = !matches!(admitted.verified.caller, Caller::Identity(_));
+        if AccountRefusal::of_code(denied.code.as_str()).is_some() || is_dirty && is_stranger {
+            return Err(denied);
+        }
+        self.flush_related(admitted).await?;
+        if is_dirty {
+            self.flush(&unversioned(name)).await?;
+        }
+        Ok(())
     }
 
     /// Flushes the other objects that a request needs: the source of a copy, or the whole bucket if a header

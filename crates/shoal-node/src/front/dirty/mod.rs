@@ -242,8 +242,10 @@ impl DirtyFront {
             return request(admitted).await;
         }
         self.commits.pass(&admitted.verified.caller, 1).await?;
-        let change = self.flusher.begin_change(&admitted, name).await?;
-        carry_out(change, admitted, request).await
+        match self.flusher.begin_change(&admitted, name, None).await? {
+            Some(change) => carry_out(change, admitted, request).await,
+            None => request(admitted).await,
+        }
     }
 
     /// Flushes the objects that a request about a whole bucket needs at the lake.

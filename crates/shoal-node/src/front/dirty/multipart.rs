@@ -174,7 +174,9 @@ impl Uploads {
         let is_for_lake = asked.keys().any(|name| name.as_str().starts_with("if-"));
         if is_for_lake && kept.completed.is_none() {
             let write = (Action::Write, &kept.upload.name);
-            self.permissions.check(Asker::from(&opened), write).await?;
+            if let Some(denied) = self.permissions.denial(Asker::from(&opened), write).await? {
+                return Err(denied);
+            }
         }
         let mut attempts = 0..COMPLETIONS;
         let completed = loop {

@@ -71,26 +71,29 @@ impl Permissions {
         Ok(is_known(question.await?.status()))
     }
 
-    /// Checks that the lake would permit an action on a name that may be dirty. Called before anything is
-    /// recorded in a registry for a caller that has nothing dirty under that name.
+    /// Asks if the lake would permit an action on a name that may be dirty. Called before anything is recorded
+    /// in a registry for a caller that has nothing dirty under that name. Returns the error of a denial.
+    ///
+    /// The question resembles the action but is not the action. A policy may permit one exact name, the copy
+    /// of one source, or a write with a certain header, so only the lake's answer to the request itself
+    /// refuses it ([`Flusher::prepare_denied`](super::flush::Flusher::prepare_denied)).
     ///
     /// # Errors
     ///
-    /// The lake would refuse the action, or does not answer.
-    /// The lake would refuse it, or gives no answer.
-    pub(super) async fn check(
+    /// The lake does not answer.
+    pub(super) async fn denial(
         &self,
         asker: Asker<'_>,
         (action, name): (Action, &ObjectName),
-    ) -> Result<(), S3Error> {
+    ) -> Result<Option<S3Error>, S3Error> {
         let headers = match action {
             Action::Back | Action::Write => of_write(asker.headers),
             Action::Remove => of_permission(asker.headers),
             Action::Describe(..) => without_body(asker.headers),
         };
         match self.dirty.may((action, name), headers, asker.caller).await {
-            Ok(Permission::Granted | Permission::OtherEtag | Permission::Undecided) => Ok(()),
-            Ok(Permission::Denied(error)) => Err(error),
+            Ok(Permission::Granted | Permission::OtherEtag | Permission::Undecided) => Ok(None),
+            Ok(Permission::Denied(error)) => Ok(Some(error)),
             Err(error) => Err(lake_errors::no_permission(&error)),
         }
     }

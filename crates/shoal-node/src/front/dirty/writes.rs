@@ -37,6 +37,8 @@ enum Taken {
     Here(Received),
     /// The object must be written to the lake at once.
     Through(Box<Admitted>, Uncached),
+    /// The lake has denied a question about the write; it decides about the write itself.
+    Denied(Box<Admitted>, S3Error),
 }
 
 impl DirtyWrites {
@@ -78,12 +80,17 @@ impl DirtyWrites {
                 Taken::Here(received.map_err(not_received)?)
             }
             Some(Clearance::Through(why)) => Taken::Through(admitted, why),
-            Some(Clearance::Refused(error)) => return Err(error),
+            Some(Clearance::Refused(denied)) => Taken::Denied(admitted, denied),
             None => self.receive_and_ask(&write, admitted).await?,
         };
         let received = match taken {
             Taken::Here(received) => received,
             Taken::Through(admitted, why) => return self.write_through_instead(admitted, name, why).await,
+            Taken::Denied(admitted, denied) => {
+                return self
+                    .write_at_lake(admitted, name, (Uncached::NotPermitted, Some(denied)))
+                    .await;
+            }
         };
         let version = self.dirty.commit(write, received).await.map_err(not_written)?;
         let mut response = respond::empty(StatusCode::OK);
@@ -127,8 +134,8 @@ impl DirtyWrites {
                 };
                 return received.map(Taken::Here).map_err(not_received);
             }
-            Ok(Clearance::Through(why)) => Ok(why),
-            Ok(Clearance::Refused(error)) => Err(error),
+            Ok(Clearance::Through(why)) => Ok((why, None)),
+            Ok(Clearance::Refused(denied)) => Ok((Uncached::NotPermitted, Some(denied))),
             Err(error) => Err(lake_errors::no_permission(&error)),
         };
         // The receiver gets no more bytes, but may already be storing a complete piece: wait, and discard it.
@@ -143,7 +150,10 @@ impl DirtyWrites {
                 dirty.discard(&order, received).await;
             }
         });
-        Ok(Taken::Through(admitted, not_here?))
+        Ok(match not_here? {
+            (_, Some(denied)) => Taken::Denied(admitted, denied),
+            (why, None) => Taken::Through(admitted, why),
+        })
     }
 
     /// Writes as if the client had asked for `through`, unless the rule refuses writes that cannot be written
@@ -154,15 +164,29 @@ impl DirtyWrites {
         name: &ObjectName,
         why: Uncached,
     ) -> ResponseResult {
-        if self.dirty.refuses(name, why) {
+        self.write_at_lake(admitted, name, (why, None)).await
+    }
+
+    /// Writes through, unless the rule refuses that. `denied` is the error of a question about the write that
+    /// the lake has denied.
+    async fn write_at_lake(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+        (why, denied): (Uncached, Option<S3Error>),
+    ) -> ResponseResult {
+        if denied.is_none() && self.dirty.refuses(name, why) {
             return Err(refused(why));
         }
         let has_bytes = admitted.classified.operation != Operation::CreateMultipartUpload;
         let mut response = if has_bytes {
-            let change = self.flusher.begin_change(&admitted, name).await?;
+            let change = self.flusher.begin_change(&admitted, name, denied).await?;
             let (through, name) = (Arc::clone(&self.through), name.clone());
             let send = |admitted| async move { through.write(admitted, &name).await };
-            carry_out(change, admitted, send).await?
+            match change {
+                Some(change) => carry_out(change, admitted, send).await?,
+                None => send(admitted).await?,
+            }
         } else {
             self.through.write(admitted, name).await?
         };
