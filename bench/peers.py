@@ -1,13 +1,12 @@
-"""Hits on another node: the cost of authentication between nodes, with encryption and without."""
+"""Hits on another node, against hits on the node that holds the objects and against those of an older build."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from real.node import Node
@@ -27,7 +26,6 @@ layers = ["rack", "cluster"]
 weight = {weight}
 split = [0, 100]
 secret_key = "what the nodes of this pair share"
-{more}
 """
 
 
@@ -43,15 +41,12 @@ class Binaries:
 class Pair:
     """A node that clients ask, and the node that holds the objects."""
 
-    name: str
     asked: Node
     holding: Node
-    samples: list[Sample] = field(default_factory=list)
 
-    @property
-    def server(self) -> Server:
-        """Returns the server that is measured; the processor time of both nodes counts."""
-        return Server(self.name, self.asked.url, lambda: [self.asked.pid, self.holding.pid])
+    def server(self, name: str, node: Node) -> Server:
+        """Returns one of the nodes as a server that is measured; the processor time of both counts."""
+        return Server(name, node.url, lambda: [self.asked.pid, self.holding.pid])
 
     def from_the_other(self) -> int:
         """Returns the bytes that clients got from the node that holds the objects."""
@@ -70,22 +65,19 @@ def run(
     environment: dict[str, str],
 ) -> None:
     """Measures every case."""
-    kinds = [("encrypted", binaries.now, ""), ("authenticated", binaries.now, "encrypt = false")]
-    if binaries.before is not None:
-        kinds.append(("before", binaries.before, ""))
+    builds = {"this": binaries.now} | ({"before": binaries.before} if binaries.before else {})
     with ExitStack() as stack:
-        pairs = [pair(stack, bed, kind, folder, environment) for kind in kinds]
+        pairs = {name: pair(stack, bed, name, binary, folder, environment) for name, binary in builds.items()}
         for case in cases(bed):
             measure(bed, page, case, pairs, rounds, seconds)
 
 
-def pair(stack: ExitStack, bed: Bed, kind: tuple[str, Path, str], folder: Path, environment: dict[str, str]) -> Pair:
+def pair(stack: ExitStack, bed: Bed, name: str, binary: Path, folder: Path, environment: dict[str, str]) -> Pair:
     """Returns two nodes that know each other."""
-    name, binary, more = kind
     seed = free_port()
 
     def node(role: str, port: int, weight: int) -> Node:
-        tables = TABLES.format(port=port, seed=seed, weight=weight, more=more)
+        tables = TABLES.format(port=port, seed=seed, weight=weight)
         return stack.enter_context(
             Node(
                 binary,
@@ -100,7 +92,7 @@ def pair(stack: ExitStack, bed: Bed, kind: tuple[str, Path, str], folder: Path, 
             )
         )
 
-    both = Pair(name, holding=node("holding", seed, 10_000), asked=node("asked", free_port(), 1))
+    both = Pair(holding=node("holding", seed, 10_000), asked=node("asked", free_port(), 1))
     for one in (both.asked, both.holding):
         for _ in range(200):
             if len(json.loads(one.ask("/members"))["members"]) == 2:
@@ -117,37 +109,36 @@ def cases(bed: Bed) -> list[Case]:
     ]
 
 
-def measure(bed: Bed, page: Page, case: Case, pairs: Sequence[Pair], rounds: int, seconds: float) -> None:
+def measure(bed: Bed, page: Page, case: Case, pairs: Mapping[str, Pair], rounds: int, seconds: float) -> None:
     """Interleaved rounds; the ratios are those within a round."""
-    for one in pairs:
-        one.samples.clear()
-        bed.verify(one.server, case.gets)
-        one.holding.settle()
-        bed.verify(one.server, case.gets)
+    servers = {name: both.server(name, both.asked) for name, both in pairs.items()}
+    for name, server in servers.items():
+        bed.verify(server, case.gets)
+        pairs[name].holding.settle()
+        bed.verify(server, case.gets)
+    servers["local"] = pairs["this"].server("local", pairs["this"].holding)
+    samples: dict[str, list[Sample]] = {name: [] for name in servers}
     for number in range(rounds):
-        turn = number % len(pairs)
-        for one in (*pairs[turn:], *pairs[:turn]):
-            before = one.from_the_other()
-            one.samples.append(sample(bed, case, one.server, seconds))
-            if one.from_the_other() == before:
-                raise RuntimeError(f"{case.name}: nothing came from the other node of {one.name}")
-    for ours, rival in itertools.combinations(pairs, 2):
-        compare(page, case, ours, rival)
+        turn, names = number % len(servers), list(servers)
+        for name in (*names[turn:], *names[:turn]):
+            both = pairs.get(name)
+            before = both.from_the_other() if both else 0
+            samples[name].append(sample(bed, case, servers[name], seconds))
+            if both and both.from_the_other() == before:
+                raise RuntimeError(f"{case.name}: nothing came from the other node of {name}")
+    for rival in [name for name in servers if name != "this"]:
+        compare(page, case, samples, rival)
 
 
-def compare(page: Page, case: Case, ours: Pair, rival: Pair) -> None:
-    """The rows of two ways to speak."""
+def compare(page: Page, case: Case, samples: Mapping[str, Sequence[Sample]], rival: str) -> None:
+    """The rows of this build's hits on another node against others."""
     pages = (
         ("throughput", "bytes_per_second", 1 / GIB, "GiB/s", 2),
         ("CPU of both nodes per GiB", "cpu", 1e3, "ms", 0),
         ("the same, client included", "cpu_with_client", 1e3, "ms", 0),
     )
     for measure_, value, scale, unit, digits in pages:
-        ratios = [getattr(a, value) / getattr(b, value) for a, b in zip(ours.samples, rival.samples, strict=True)]
-        absolute = ", ".join(
-            f"{one.name} {statistics.median(getattr(sample_, value) for sample_ in one.samples) * scale:.{digits}f}"
-            for one in (ours, rival)
-        )
-        page.add(
-            Row(f"{case.name}, {ours.name} to {rival.name}", measure_, Spread.of(ratios), None, f"{absolute} {unit}")
-        )
+        figures = {name: [getattr(one, value) for one in samples[name]] for name in ("this", rival)}
+        ratios = [ours / theirs for ours, theirs in zip(figures["this"], figures[rival], strict=True)]
+        absolute = ", ".join(f"{name} {statistics.median(own) * scale:.{digits}f}" for name, own in figures.items())
+        page.add(Row(f"{case.name}, this to {rival}", measure_, Spread.of(ratios), None, f"{absolute} {unit}"))

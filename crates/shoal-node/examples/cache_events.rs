@@ -18,9 +18,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use shoal_base::clock::utc_now;
-use shoal_base::secret::Secret;
 use shoal_node::config::Limits as NodeLimits;
-use shoal_node::{Channel, ChannelConfig, Peer, PeerConnector, node_id};
+use shoal_node::{Channel, Peer, PeerConnector, node_id};
 use shoal_policy::eviction::c2p::{C2p, Completeness, Event};
 use shoal_policy::eviction::{Eviction, Lru};
 use shoal_policy::outbox::{Limits, Outbox, Outgoing};
@@ -177,11 +176,7 @@ fn blocks(known: &[VersionId]) -> impl Iterator<Item = BlockId> + use<> {
 }
 
 fn peer(address: SocketAddr, name: &str, sender: &str, secret: &str) -> Arc<Peer> {
-    let config = ChannelConfig {
-        secrets: vec![Secret::new(secret)],
-        encrypt: true,
-    };
-    let channel = Arc::new(Channel::new(sender, &config, 10));
+    let channel = Arc::new(Channel::new(sender, [secret], 10));
     PeerConnector::new(channel, &NodeLimits::default()).at(node_id(name), name, address, &HashMap::new())
 }
 

@@ -68,7 +68,7 @@ mod sendfile;
 pub mod shutdown;
 mod sigbus_guard;
 
-pub use channel::{AuthFailure, Channel, ChannelConfig};
+pub use channel::{AuthFailure, Channel};
 pub use conditions::{Condition, ConditionName};
 pub use dirty::{FlushProgress, Listing, UploadListing};
 pub use gateway::{Gateway, GatewayError};

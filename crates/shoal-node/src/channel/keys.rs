@@ -16,16 +16,7 @@ const PKCS8_HEAD: [u8; 16] = [
 
 /// The prefix of the protocols of nodes. The number increases when nodes of two versions would not understand
 /// each other.
-const PROTOCOL: &str = "shoal-1-";
-
-/// The protection of bytes between nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Transport {
-    /// No third party can alter or read the bytes.
-    Encrypted,
-    /// No third party can alter the bytes.
-    Authenticated,
-}
+const PROTOCOL: &str = "shoal-1-encrypted-";
 
 /// The keys derived from one secret.
 #[derive(Debug)]
@@ -58,12 +49,8 @@ impl Keys {
     }
 
     /// Returns the protocol, as an ALPN name, that nodes with the secret speak with each other.
-    pub(super) fn protocol(&self, transport: Transport) -> Vec<u8> {
-        let transport = match transport {
-            Transport::Encrypted => "encrypted",
-            Transport::Authenticated => "authenticated",
-        };
-        format!("{PROTOCOL}{transport}-{}", self.id).into_bytes()
+    pub(super) fn protocol(&self) -> Vec<u8> {
+        format!("{PROTOCOL}{}", self.id).into_bytes()
     }
 
     /// Returns the key by which the node `name` proves its identity.

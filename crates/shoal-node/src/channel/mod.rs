@@ -10,16 +10,12 @@
 //! secrets that it knows (by ALPN), and the node that answers takes the first of its secrets that is among
 //! them.
 //!
-//! The data that follow are encrypted ([`tokio_rustls`]) or, where both ends accept that, sent in the open
-//! with a proof of each record ([`records`]).
-//!
 //! The reasons are in `docs/explanation/peer-security.md`.
 
 mod auth_failure;
 mod handshake_limit;
 mod keys;
 mod read_ahead;
-mod records;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -33,10 +29,8 @@ use std::time::Duration;
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::server::{Acceptor, NoServerSessionStorage};
-use rustls::{ClientConfig, ConnectionCommon, ServerConfig};
+use rustls::{ClientConfig, ServerConfig};
 use rustls_pki_types::ServerName;
-use shoal_base::secret::Secret;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
@@ -46,50 +40,23 @@ pub use self::stream::NodeStream;
 
 use self::auth_failure::RemoteNode;
 use self::handshake_limit::HandshakeLimit;
-use self::keys::{Keys, Transport};
+use self::keys::Keys;
 use self::read_ahead::ReadAhead;
-use self::records::{Key, RecordStream};
 use self::stream::Stream;
 use self::trusted_keys::{ClientKeys, TrustedKeys};
-use crate::sendfile::SendfileStream;
 use crate::sigbus_guard::SigbusGuard;
 
 /// Time within which the other end must have proven itself.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The first record of a connection in the open, sent by the node that was asked. Until it arrives, the other
-/// node is silent, so that TLS consumes no byte that is not its own.
-const WELCOME: &[u8] = b"welcome";
-
-/// The label under which both ends export keys from the handshake (RFC 5705).
-const EXPORTER: &[u8] = b"EXPORTER-shoal-records";
-
-/// The secrets of a channel, and whether it encrypts.
-#[derive(Clone, Debug)]
-pub struct ChannelConfig {
-    /// The secrets that nodes authenticate with, the current one first.
-    pub secrets: Vec<Secret>,
-    /// Whether data between nodes is encrypted; it is always authenticated.
-    pub encrypt: bool,
-}
-
 /// How one node makes connections to others and accepts theirs.
 #[derive(Debug)]
 pub struct Channel {
     keys: Vec<Keys>,
-    transports: &'static [Transport],
-    /// The answers of this node, the preferred one first.
-    answers: Vec<ServerProtocol>,
+    /// The answers of this node, one a secret, that with the current one first.
+    answers: Vec<Arc<ServerConfig>>,
     handshakes: HandshakeLimit,
     auth_failures: Arc<AuthFailures>,
-}
-
-/// The answer of a node to others that offer a protocol.
-#[derive(Debug)]
-struct ServerProtocol {
-    protocol: Vec<u8>,
-    transport: Transport,
-    config: Arc<ServerConfig>,
 }
 
 /// Makes connections to one other node.
@@ -97,35 +64,19 @@ struct ServerProtocol {
 pub struct Dialer {
     name: Arc<str>,
     address: SocketAddr,
-    /// The offers, by protocol.
-    offers: Arc<[(Vec<u8>, Transport)]>,
     config: Arc<ClientConfig>,
     auth_failures: Arc<AuthFailures>,
 }
 
 impl Channel {
-    /// Creates the channel of the node `name`. Other nodes may have at most `connections` connections to it.
-    pub fn new(name: &str, config: &ChannelConfig, connections: usize) -> Self {
-        let keys: Vec<_> = config
-            .secrets
-            .iter()
-            .map(|secret| Keys::of(secret.expose()))
-            .collect();
-        // Encryption protects against more, so a node that does not require it accepts it.
-        let transports: &[Transport] = if config.encrypt {
-            &[Transport::Encrypted]
-        } else {
-            &[Transport::Authenticated, Transport::Encrypted]
-        };
-        let answers = protocols(&keys, transports).map(|(keys, transport)| ServerProtocol {
-            protocol: keys.protocol(transport),
-            transport,
-            config: Arc::new(answering(keys, transport, name)),
-        });
+    /// Creates the channel of the node `name`, which authenticates with these secrets, the current one first.
+    /// Other nodes may have at most `connections` connections to it.
+    pub fn new<'a>(name: &str, secrets: impl IntoIterator<Item = &'a str>, connections: usize) -> Self {
+        let keys: Vec<_> = secrets.into_iter().map(Keys::of).collect();
+        let answers = keys.iter().map(|keys| Arc::new(answering(keys, name)));
         Self {
             answers: answers.collect(),
             keys,
-            transports,
             handshakes: HandshakeLimit::new(connections),
             auth_failures: Arc::default(),
         }
@@ -133,16 +84,10 @@ impl Channel {
 
     /// Returns a dialer for the node `name` at `address`.
     pub fn to(&self, name: &str, address: SocketAddr) -> Dialer {
-        let offers: Arc<[_]> = protocols(&self.keys, self.transports)
-            .map(|(keys, transport)| (keys.protocol(transport), transport))
-            .collect();
-        let mut config = asking(&self.keys, name);
-        config.alpn_protocols = offers.iter().map(|(protocol, _)| protocol.clone()).collect();
         Dialer {
             name: name.into(),
             address,
-            offers,
-            config: Arc::new(config),
+            config: Arc::new(asking(&self.keys, name)),
             auth_failures: Arc::clone(&self.auth_failures),
         }
     }
@@ -178,33 +123,24 @@ impl Channel {
         let begun = LazyConfigAcceptor::new(Acceptor::default(), ReadAhead::new(stream));
         let begun = begun.await.map_err(|error| AuthFailure::of(&error))?;
         let offered: Vec<_> = begun.client_hello().alpn().into_iter().flatten().collect();
-        let answer = self
-            .answers
-            .iter()
-            .find(|answer| offered.contains(&answer.protocol.as_slice()));
+        let answer = self.answers.iter().find(|answer| {
+            let protocols = &answer.alpn_protocols;
+            protocols
+                .iter()
+                .any(|protocol| offered.contains(&protocol.as_slice()))
+        });
         let Some(answer) = answer else {
             if !offered.iter().any(|protocol| keys::is_protocol(protocol)) {
                 return Err(AuthFailure::NotOurs);
             }
             // The handshake fails for lack of a common protocol, which tells the other node the reason.
             let any = self.answers.first().expect("a node has one secret at least");
-            let _ = begun.into_stream(Arc::clone(&any.config)).await;
+            let _ = begun.into_stream(Arc::clone(any)).await;
             return Err(AuthFailure::OtherSecret);
         };
-        let stream = begun.into_stream(Arc::clone(&answer.config)).await;
+        let stream = begun.into_stream(Arc::clone(answer)).await;
         let stream = stream.map_err(|error| AuthFailure::of(&error))?;
-        if answer.transport == Transport::Encrypted {
-            return Ok(Stream::Encrypted(Box::new(SigbusGuard::new(stream.into()))));
-        }
-        let (asked, answered) = record_keys(stream.get_ref().1);
-        let mut records = RecordStream::new(
-            SendfileStream::new(stream.into_inner().0.into_inner()),
-            answered,
-            asked,
-        );
-        let welcomed = records.write_all(WELCOME).await;
-        welcomed.map_err(|error| AuthFailure::of(&error))?;
-        Ok(Stream::Authenticated(Box::new(records)))
+        Ok(Box::new(SigbusGuard::new(stream.into())))
     }
 }
 
@@ -227,52 +163,18 @@ impl Dialer {
     }
 
     async fn prove(&self, stream: TcpStream) -> Result<Stream, AuthFailure> {
-        let distrust = |error: io::Error| AuthFailure::of(&error);
         let name = ServerName::from(self.address.ip());
         let connecting = TlsConnector::from(Arc::clone(&self.config)).connect(name, ReadAhead::new(stream));
-        let stream = connecting.await.map_err(distrust)?;
-        let agreed = stream.get_ref().1.alpn_protocol().ok_or(AuthFailure::NotOurs)?;
-        let offer = self.offers.iter().find(|(protocol, _)| protocol == agreed);
-        let (_, transport) = offer.ok_or(AuthFailure::NotOurs)?;
-        if *transport == Transport::Encrypted {
-            return Ok(Stream::Encrypted(Box::new(SigbusGuard::new(stream.into()))));
-        }
-        let (asked, answered) = record_keys(stream.get_ref().1);
-        let mut records = RecordStream::new(
-            SendfileStream::new(stream.into_inner().0.into_inner()),
-            asked,
-            answered,
-        );
-        let mut welcome = [0; WELCOME.len()];
-        records.read_exact(&mut welcome).await.map_err(distrust)?;
-        Ok(Stream::Authenticated(Box::new(records)))
+        let stream = connecting.await.map_err(|error| AuthFailure::of(&error))?;
+        // TLS lets a server choose none of the offered protocols.
+        stream.get_ref().1.alpn_protocol().ok_or(AuthFailure::NotOurs)?;
+        Ok(Box::new(SigbusGuard::new(stream.into())))
     }
 
     /// Returns the address of the node.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
-}
-
-/// Returns the protocols, best first: those with the current secret, then those with another one.
-fn protocols<'a>(
-    keys: &'a [Keys],
-    transports: &'a [Transport],
-) -> impl Iterator<Item = (&'a Keys, Transport)> {
-    keys.iter()
-        .flat_map(move |keys| transports.iter().map(move |transport| (keys, *transport)))
-}
-
-/// Returns keys that only the two ends of this connection have: one for requests, one for answers.
-fn record_keys<Data>(connection: &ConnectionCommon<Data>) -> (Key, Key) {
-    let keys = connection
-        .export_keying_material([0; 32], EXPORTER, None)
-        .expect("the handshake is complete");
-    let (asked, answered) = keys.split_at(16);
-    (
-        asked.try_into().expect("half of 32 bytes"),
-        answered.try_into().expect("half of 32 bytes"),
-    )
 }
 
 /// Returns one cipher with hardware support in processors, and another one for processors without it.
@@ -288,13 +190,13 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 /// Returns how the node `name` answers nodes that know the secret of `keys`.
-fn answering(keys: &Keys, transport: Transport, name: &str) -> ServerConfig {
+fn answering(keys: &Keys, name: &str) -> ServerConfig {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("ring knows TLS 1.3")
         .with_client_cert_verifier(Arc::new(TrustedKeys::asking(keys)))
         .with_cert_resolver(keys.answering(name));
-    config.alpn_protocols = vec![keys.protocol(transport)];
+    config.alpn_protocols = vec![keys.protocol()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config
@@ -308,6 +210,7 @@ fn asking(keys: &[Keys], name: &str) -> ClientConfig {
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(TrustedKeys::answering(keys, name)))
         .with_client_cert_resolver(Arc::new(ClientKeys::new(keys)));
+    config.alpn_protocols = keys.iter().map(Keys::protocol).collect();
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
     config

@@ -23,31 +23,15 @@ impl<S> ReadAhead<S> {
             bytes: BytesMut::new(),
         }
     }
-
-    /// Returns the stream itself. All bytes that were read must have been taken.
-    pub(super) fn into_inner(self) -> S {
-        debug_assert!(self.bytes.is_empty(), "bytes that were read ahead are lost");
-        self.stream
-    }
-
-    /// Returns the bytes that were read and not taken.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// Takes the first `count` of the bytes.
-    pub(super) fn take(&mut self, count: usize) {
-        self.bytes.advance(count);
-    }
 }
 
 impl<S: AsyncRead + Unpin> ReadAhead<S> {
-    /// Reads more bytes, at most `at_most`, behind those that are here. Returns how many arrived.
-    pub(super) fn poll_more(&mut self, cx: &mut Context<'_>, at_most: usize) -> Poll<io::Result<usize>> {
-        self.bytes.reserve(at_most);
-        let mut room = (&mut self.bytes).limit(at_most);
+    /// Reads more bytes once all are taken. Returns how many arrived.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.bytes.reserve(READ_BYTES);
+        let mut room = (&mut self.bytes).limit(READ_BYTES);
         let polled = pin!(self.stream.read_buf(&mut room)).poll(cx);
-        if polled.is_pending() && self.bytes.is_empty() {
+        if polled.is_pending() {
             // An idle connection keeps no buffer.
             self.bytes = BytesMut::new();
         }
@@ -58,12 +42,12 @@ impl<S: AsyncRead + Unpin> ReadAhead<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.bytes.is_empty() && ready!(this.poll_more(cx, READ_BYTES))? == 0 {
+        if this.bytes.is_empty() && ready!(this.poll_more(cx))? == 0 {
             return Poll::Ready(Ok(()));
         }
         let count = this.bytes.len().min(buf.remaining());
         buf.put_slice(&this.bytes[..count]);
-        this.take(count);
+        this.bytes.advance(count);
         Poll::Ready(Ok(()))
     }
 }

@@ -12,8 +12,6 @@ use tokio_rustls::TlsStream;
 
 use super::auth_failure::{AuthFailure, AuthFailures, RemoteNode};
 use super::read_ahead::ReadAhead;
-use super::records::RecordStream;
-use crate::sendfile::SendfileStream;
 use crate::sigbus_guard::SigbusGuard;
 
 /// A connection to another node, or from one. An altered byte ends it.
@@ -26,20 +24,7 @@ pub struct NodeStream {
 }
 
 /// The carrier of the bytes.
-pub(super) enum Stream {
-    Encrypted(Box<SigbusGuard<TlsStream<ReadAhead<TcpStream>>>>),
-    Authenticated(Box<RecordStream<SendfileStream>>),
-}
-
-/// Applies the same expression to either stream.
-macro_rules! with {
-    ($self:expr, $stream:ident => $does:expr) => {
-        match &mut $self.get_mut().stream {
-            Stream::Encrypted($stream) => $does,
-            Stream::Authenticated($stream) => $does,
-        }
-    };
-}
+pub(super) type Stream = Box<SigbusGuard<TlsStream<ReadAhead<TcpStream>>>>;
 
 impl NodeStream {
     pub(super) fn new(stream: Stream, other: RemoteNode, auth_failures: Arc<AuthFailures>) -> Self {
@@ -51,16 +36,8 @@ impl NodeStream {
         }
     }
 
-    /// Whether no third party can read the data.
-    pub fn is_encrypted(&self) -> bool {
-        matches!(self.stream, Stream::Encrypted(_))
-    }
-
     fn poll_record(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let polled = match &mut self.stream {
-            Stream::Encrypted(stream) => Pin::new(stream).poll_read(cx, buf),
-            Stream::Authenticated(stream) => Pin::new(stream).poll_read(cx, buf),
-        };
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
         polled.map_err(|error| match AuthFailure::of_broken(&error) {
             Some(failure) => self.auth_failures.note(failure, &self.other),
             None => error,
@@ -72,7 +49,6 @@ impl fmt::Debug for NodeStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NodeStream")
             .field("other", &self.other)
-            .field("encrypted", &self.is_encrypted())
             .finish_non_exhaustive()
     }
 }
@@ -102,7 +78,7 @@ impl AsyncRead for NodeStream {
 
 impl AsyncWrite for NodeStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        with!(self, stream => Pin::new(stream).poll_write(cx, bytes))
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -110,7 +86,7 @@ impl AsyncWrite for NodeStream {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        with!(self, stream => Pin::new(stream).poll_write_vectored(cx, slices))
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -118,10 +94,10 @@ impl AsyncWrite for NodeStream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        with!(self, stream => Pin::new(stream).poll_flush(cx))
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        with!(self, stream => Pin::new(stream).poll_shutdown(cx))
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }
 }

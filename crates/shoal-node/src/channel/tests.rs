@@ -6,24 +6,16 @@ use std::sync::Arc;
 use rustls::ServerConfig;
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use rustls::server::AlwaysResolvesServerRawPublicKeys;
-use shoal_base::secret::Secret;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::{AuthFailure, Channel, ChannelConfig, Keys, NodeStream, Transport, answering, asking};
+use super::{AuthFailure, Channel, Keys, NodeStream, answering, asking};
 
 const SECRET: &str = "the secret of this cluster";
 
-fn config(secret: &str, encrypt: bool) -> ChannelConfig {
-    ChannelConfig {
-        secrets: vec![Secret::new(secret)],
-        encrypt,
-    }
-}
-
 fn node(name: &str, secret: &str) -> Channel {
-    Channel::new(name, &config(secret, true), 100)
+    Channel::new(name, [secret], 100)
 }
 
 /// Starts a listening node that echoes what it receives.
@@ -80,56 +72,41 @@ fn count(channel: &Channel, failure: AuthFailure) -> u64 {
 }
 
 #[tokio::test]
-async fn nodes_that_know_the_secret_speak_and_encrypt_if_either_wants_to() {
-    for (asks, answers) in [(true, true), (true, false), (false, true), (false, false)] {
-        let far = Channel::new("n1", &config(SECRET, answers), 100);
-        let address = listens(Arc::new(far)).await;
-        let near = Channel::new("n0", &config(SECRET, asks), 100);
-        let stream = near.to("n1", address).dial().await.unwrap();
-        assert_eq!(stream.is_encrypted(), asks || answers);
-        exchange(stream).await;
-    }
+async fn nodes_that_know_the_secret_speak() {
+    let address = listens(Arc::new(node("n1", SECRET))).await;
+    let near = node("n0", SECRET);
+    exchange(near.to("n1", address).dial().await.unwrap()).await;
 }
 
 #[tokio::test]
 async fn bytes_altered_on_the_way_end_the_connection_and_those_before_them_arrive() {
     const ALTERED_AT: u64 = 300_000;
-    for encrypt in [true, false] {
-        let far = Channel::new("n1", &config(SECRET, encrypt), 100);
-        let address = altering(listens(Arc::new(far)).await, ALTERED_AT).await;
-        let near = Channel::new("n0", &config(SECRET, encrypt), 100);
-        let stream = near.to("n1", address).dial().await.unwrap();
-        let sent: Vec<u8> = (0..1_000_000_u32).map(|at| (at % 253) as u8).collect();
-        let (mut heard, mut said) = tokio::io::split(stream);
-        let mut received = Vec::new();
-        let ended = tokio::select! {
-            ended = heard.read_to_end(&mut received) => ended,
-            Err(error) = said.write_all(&sent) => Err(error),
-        };
-        assert!(ended.is_err(), "encrypt {encrypt}");
-        assert_eq!(count(&near, AuthFailure::Altered), 1, "encrypt {encrypt}");
-        assert!(heard.read_u8().await.is_err(), "encrypt {encrypt}");
-        // A record has 64 KiB at most; heads and the handshake are a few hundred bytes.
-        let before = ALTERED_AT - (66 << 10)..ALTERED_AT;
-        assert!(
-            before.contains(&(received.len() as u64)),
-            "encrypt {encrypt}: {}",
-            received.len()
-        );
-        assert!(sent.starts_with(&received), "encrypt {encrypt}");
-    }
+    let address = altering(listens(Arc::new(node("n1", SECRET))).await, ALTERED_AT).await;
+    let near = node("n0", SECRET);
+    let stream = near.to("n1", address).dial().await.unwrap();
+    let sent: Vec<u8> = (0..1_000_000_u32).map(|at| (at % 253) as u8).collect();
+    let (mut heard, mut said) = tokio::io::split(stream);
+    let mut received = Vec::new();
+    let ended = tokio::select! {
+        ended = heard.read_to_end(&mut received) => ended,
+        Err(error) = said.write_all(&sent) => Err(error),
+    };
+    assert!(ended.is_err());
+    assert_eq!(count(&near, AuthFailure::Altered), 1);
+    assert!(heard.read_u8().await.is_err());
+    // A record has 16 KiB at most; heads and the handshake are less than 2 KiB.
+    let before = ALTERED_AT - (18 << 10)..ALTERED_AT;
+    assert!(before.contains(&(received.len() as u64)), "{}", received.len());
+    assert!(sent.starts_with(&received));
 }
 
 #[tokio::test]
 async fn a_node_with_the_address_of_another_is_not_believed_to_be_it() {
-    for encrypt in [true, false] {
-        let far = Channel::new("n2", &config(SECRET, encrypt), 100);
-        let address = listens(Arc::new(far)).await;
-        let near = Channel::new("n0", &config(SECRET, encrypt), 100);
-        assert!(near.to("n1", address).dial().await.is_err());
-        assert_eq!(count(&near, AuthFailure::HandshakeLimit), 1);
-        near.to("n2", address).dial().await.unwrap();
-    }
+    let address = listens(Arc::new(node("n2", SECRET))).await;
+    let near = node("n0", SECRET);
+    assert!(near.to("n1", address).dial().await.is_err());
+    assert_eq!(count(&near, AuthFailure::HandshakeLimit), 1);
+    near.to("n2", address).dial().await.unwrap();
 }
 
 #[tokio::test]
@@ -146,7 +123,7 @@ async fn a_node_with_another_secret_is_refused_and_both_ends_say_why() {
 async fn an_answer_without_the_secret_is_rejected_under_any_name() {
     // The stranger has seen the protocol name of the nodes, and derives keys from another secret.
     let (seen, own) = (Keys::of(SECRET), Keys::of("some other secret"));
-    let mut config: ServerConfig = answering(&seen, Transport::Encrypted, "n1");
+    let mut config: ServerConfig = answering(&seen, "n1");
     config.cert_resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(own.of_node("n1")));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -165,7 +142,6 @@ async fn a_request_without_the_secret_is_rejected_under_any_name() {
     let address = listens(Arc::clone(&far)).await;
     let (seen, own) = ([Keys::of(SECRET)], Keys::of("some other secret"));
     let mut config = asking(&seen, "n1");
-    config.alpn_protocols = vec![seen[0].protocol(Transport::Encrypted)];
     config.client_auth_cert_resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(own.of_asking()));
     let name = rustls_pki_types::ServerName::from(address.ip());
     let stream = TcpStream::connect(address).await.unwrap();
@@ -181,7 +157,7 @@ async fn a_request_without_the_secret_is_rejected_under_any_name() {
 
 #[tokio::test]
 async fn strangers_that_say_nothing_do_not_keep_nodes_out() {
-    let far = Arc::new(Channel::new("n1", &config(SECRET, true), 8));
+    let far = Arc::new(Channel::new("n1", [SECRET], 8));
     let address = listens(Arc::clone(&far)).await;
     let mut silent = Vec::new();
     for _ in 0..20 {
@@ -197,11 +173,7 @@ async fn strangers_that_say_nothing_do_not_keep_nodes_out() {
 
 #[tokio::test]
 async fn a_node_that_knows_two_secrets_speaks_with_those_that_know_either() {
-    let both = ChannelConfig {
-        secrets: vec![Secret::new(SECRET), Secret::new("the secret of yesterday")],
-        encrypt: true,
-    };
-    let both = Arc::new(Channel::new("both", &both, 100));
+    let both = Arc::new(Channel::new("both", [SECRET, "the secret of yesterday"], 100));
     let in_the_middle = listens(Arc::clone(&both)).await;
     for secret in [SECRET, "the secret of yesterday"] {
         let one = Arc::new(node("one", secret));

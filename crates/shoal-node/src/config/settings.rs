@@ -134,7 +134,6 @@ settings! {
     cooperation secret_key_file => cooperation_secret_key_file, "File that holds it and nothing else";
     cooperation previous_secret_key => config.cooperation.previous_secret_key, "A second one that counts as well, while the nodes change from one secret to another; better in a file";
     cooperation previous_secret_key_file => cooperation_previous_secret_key_file, "File that holds that one and nothing else";
-    cooperation encrypt => config.cooperation.encrypt, "Whether messages between nodes are encrypted; without encryption they are still authenticated";
 
     directory url => config.directory.url, "Which nodes hold a block, for mode directory: embedded (the nodes of one process) or the URL of a Redis";
     directory user => config.directory.user, "User at Redis, if it has users";
@@ -201,8 +200,8 @@ pub(super) const SECTIONS: [&str; 15] = [
 /// The sections that are lists of tables.
 pub(super) const LISTS: [&str; 2] = ["tier", "identity"];
 
-/// Settings of earlier builds, and what to write instead.
-const REMOVED: [(&str, &str, &str); 2] = [
+/// Settings of earlier builds by section and key, and what to write instead.
+const REMOVED: [(&str, &str, &str); 3] = [
     (
         "write",
         "allow_volatile",
@@ -212,6 +211,11 @@ const REMOVED: [(&str, &str, &str); 2] = [
         "write",
         "flush_interval",
         "write age instead; it says how long an object stays in its tier before it is brought to the lake",
+    ),
+    (
+        "cooperation",
+        "encrypt",
+        "leave it out: nodes always encrypt what they send each other",
     ),
 ];
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use shoal_base::secret::Secret;
 
-use crate::channel::ChannelConfig;
 use crate::split::{SplitConfig, SplitRule};
 
 /// How nodes work together.
@@ -60,8 +59,6 @@ pub struct CooperationConfig {
     pub secret_key: Option<Secret>,
     /// A second valid secret, while an operator replaces one with the other.
     pub previous_secret_key: Option<Secret>,
-    /// Whether traffic between nodes is encrypted; it is always authenticated.
-    pub encrypt: bool,
 }
 
 impl CooperationConfig {
@@ -89,16 +86,6 @@ impl Default for CooperationConfig {
             fetch_missing: false,
             secret_key: None,
             previous_secret_key: None,
-            encrypt: true,
-        }
-    }
-}
-
-impl From<&CooperationConfig> for ChannelConfig {
-    fn from(cooperation: &CooperationConfig) -> Self {
-        Self {
-            secrets: cooperation.secrets().map(Secret::new).collect(),
-            encrypt: cooperation.encrypt,
         }
     }
 }

@@ -7,15 +7,14 @@ use shoal_policy::fingerprint::Placed as _;
 use shoal_policy::route::Stop;
 use shoal_policy::{BlockId, Layer, VersionId};
 
-use super::{Cooperation, CooperationConfig, Member, NEWCOMER, State};
-use crate::channel::{Channel, ChannelConfig};
+use super::{Cooperation, Member, NEWCOMER, State};
+use crate::channel::Channel;
 use crate::limits::Limits;
 use crate::membership::node_id;
 use crate::peer::PeerConnector;
 
 fn cooperation(name: &str, topology: &str) -> Cooperation {
-    let config = ChannelConfig::from(&CooperationConfig::default());
-    let channel = Channel::new(name, &config, 8);
+    let channel = Channel::new(name, [""], 8);
     Cooperation::new(
         name,
         topology,

@@ -12,7 +12,7 @@ use crate::admin::reloads::Reloads;
 use crate::ahead::FetchAhead;
 use crate::bulletin::Bulletin;
 use crate::cache_events::EventExchange;
-use crate::channel::{Channel, ChannelConfig};
+use crate::channel::Channel;
 use crate::clock;
 use crate::coherence::Coherence;
 use crate::config::Config;
@@ -192,8 +192,8 @@ pub(super) fn layers_of_room(config: &Config) -> usize {
 
 fn cooperation(config: &Config) -> Cooperation {
     let node = &config.node;
-    let channel_config = ChannelConfig::from(&config.cooperation);
-    let channel = Channel::new(&node.name, &channel_config, config.limits.connections);
+    let secrets = config.cooperation.secrets();
+    let channel = Channel::new(&node.name, secrets, config.limits.connections);
     let peers = PeerConnector::new(Arc::new(channel), &config.limits);
     Cooperation::new(&node.name, &node.topology, layers(config), peers)
 }

@@ -12,14 +12,13 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::service::service_fn;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use shoal_base::secret::Secret;
 use shoal_policy::NodeId;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 
 use super::batch::{BATCH_BYTES, Batch, Queued};
 use super::{BatchOutcome, Kind, LIMITS, Message, MessageOutcome, Messages};
-use crate::channel::{Channel, ChannelConfig};
+use crate::channel::Channel;
 use crate::cooperation::Cooperation;
 use crate::http::connection::ClientBody;
 use crate::http::listener::{self, ConnectionLimits, Handshake};
@@ -56,11 +55,7 @@ struct Listening {
 
 impl Listening {
     async fn start(name: &str, answers: Option<StatusCode>) -> Self {
-        let config = ChannelConfig {
-            secrets: vec![Secret::new("the secret of this cluster")],
-            encrypt: true,
-        };
-        let channel = Arc::new(Channel::new(name, &config, 8));
+        let channel = Arc::new(Channel::new(name, ["the secret of this cluster"], 8));
         let peers = PeerConnector::new(Arc::clone(&channel), &Limits::default());
         let cooperation = Arc::new(Cooperation::new(name, "dc1/a/r1", 2, peers));
         let messages = Messages::new(&cooperation);

@@ -5,6 +5,7 @@ mod directory;
 mod link;
 mod lookup;
 mod refusals;
+mod removed;
 mod syntax;
 mod tiers;
 

@@ -128,27 +128,6 @@ fn the_effective_configuration_hides_the_keys_of_a_tier_and_reads_back_as_itself
 }
 
 #[test]
-fn settings_of_earlier_builds_are_refused_with_what_to_write_instead() {
-    refuses(&[
-        (
-            "[write]\nallow_volatile = true",
-            "shoal.toml:2: [write] allow_volatile was removed | leave it out: writing back is durable now",
-        ),
-        (
-            "[write]\nflush_interval = \"1m\"",
-            "shoal.toml:2: [write] flush_interval was removed | write age instead",
-        ),
-    ]);
-    let variable = Desk::new()
-        .variable("SHOAL_WRITE_FLUSH_INTERVAL", "1m")
-        .problems();
-    assert!(
-        variable[0].starts_with("SHOAL_WRITE_FLUSH_INTERVAL: [write] flush_interval was removed | write age"),
-        "{variable:?}"
-    );
-}
-
-#[test]
 fn write_back_is_refused_as_the_default_and_without_a_tier() {
     refuses(&[
         (

@@ -8,10 +8,9 @@ use futures_util::future::join_all;
 use http::header::ETAG;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::BodyExt as _;
-use shoal_base::secret::Secret;
 use shoal_node::config::{BandwidthScope, Config, Limits};
 use shoal_node::link::{PlannedRate, Purpose};
-use shoal_node::{BlockRequest, CallerName, Channel, ChannelConfig, Peer, PeerConnector, PeerRole, node_id};
+use shoal_node::{BlockRequest, CallerName, Channel, Peer, PeerConnector, PeerRole, node_id};
 use shoal_policy::{Layer, ObjectId};
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::range::ByteRange;
@@ -147,11 +146,7 @@ struct Asker {
 
 impl Asker {
     fn of(cluster: &Cluster, key: &str, blocks: u64) -> Self {
-        let config = ChannelConfig {
-            secrets: vec![Secret::new(SECRET)],
-            encrypt: true,
-        };
-        let channel = Arc::new(Channel::new("asker", &config, 10));
+        let channel = Arc::new(Channel::new("asker", [SECRET], 10));
         let peers = PeerConnector::new(channel, &Limits::default());
         let etag = cluster.lake.object("b", key).unwrap().etag;
         let headers = HeaderMap::from_iter([(ETAG, HeaderValue::try_from(etag).unwrap())]);

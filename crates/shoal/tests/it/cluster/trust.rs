@@ -1,4 +1,4 @@
-//! Stories of trust between nodes: a node believes nothing without proof, with encryption or without it.
+//! Stories of trust between nodes: a node believes nothing without proof.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,10 +12,9 @@ use http::header::ETAG;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
-use shoal_base::secret::Secret;
 use shoal_node::config::Limits;
 use shoal_node::endpoint::{Endpoint, EndpointRequest, LakeAccount, RequestBody};
-use shoal_node::{AuthFailure, BlockRequest, Channel, ChannelConfig, Peer, PeerConnector, node_id};
+use shoal_node::{AuthFailure, BlockRequest, Channel, Peer, PeerConnector, node_id};
 use shoal_policy::ObjectId;
 use shoal_s3::identity::NODE;
 use shoal_s3::object::Version;
@@ -26,92 +25,81 @@ use tokio::net::{TcpListener, TcpStream};
 use super::wire::Way;
 use super::{Cluster, SECRET};
 
-/// Three nodes, in both ways of speaking.
-async fn clusters() -> [Cluster; 2] {
-    let cluster = |encrypt| Cluster::start_with(3, move |_, config| config.cooperation.encrypt = encrypt);
-    [cluster(true).await, cluster(false).await]
-}
-
 #[tokio::test]
 async fn no_byte_that_was_altered_between_nodes_is_kept_or_served() {
-    for cluster in clusters().await {
-        let bytes = cluster.put("k", 24);
-        cluster.read(1, "k", &bytes).await;
+    let cluster = Cluster::start(3).await;
+    let bytes = cluster.put("k", 24);
+    cluster.read(1, "k", &bytes).await;
+    cluster.settle().await;
+    cluster.ways.iter().for_each(|way| way.alters_answers(true));
+    for node in [0, 2, 0] {
+        cluster.read(node, "k", &bytes).await;
         cluster.settle().await;
-        cluster.ways.iter().for_each(|way| way.alters_answers(true));
-        for node in [0, 2, 0] {
-            cluster.read(node, "k", &bytes).await;
-            cluster.settle().await;
-        }
-        let altered: u64 = cluster.ways.iter().map(Way::altered).sum();
-        assert!(altered > 0, "the story has to alter something");
-        assert!(mistrusted(&cluster).await > 0, "it is counted");
-        cluster.ways.iter().for_each(|way| way.alters_answers(false));
-        for node in 0..3 {
-            cluster.read(node, "k", &bytes).await;
-        }
-        cluster.stop().await;
     }
+    let altered: u64 = cluster.ways.iter().map(Way::altered).sum();
+    assert!(altered > 0, "the story has to alter something");
+    assert!(mistrusted(&cluster).await > 0, "it is counted");
+    cluster.ways.iter().for_each(|way| way.alters_answers(false));
+    for node in 0..3 {
+        cluster.read(node, "k", &bytes).await;
+    }
+    cluster.stop().await;
 }
 
 #[tokio::test]
-async fn an_eavesdropper_between_nodes_reads_blocks_only_without_encryption() {
-    for (cluster, is_readable) in clusters().await.into_iter().zip([false, true]) {
-        let bytes = cluster.put("k", 12);
-        for node in 0..3 {
-            cluster.read(node, "k", &bytes).await;
-            cluster.settle().await;
-        }
-        let mut heard = Vec::new();
-        for way in &cluster.ways {
-            heard.extend(way.recorded().into_iter().map(|recording| recording.answered));
-        }
-        assert!(heard.iter().map(Vec::len).sum::<usize>() > bytes.len() / 2);
-        let excerpt = |block: usize| &bytes[block * crate::node::BLOCK as usize..][100..164];
-        let is_heard = (0..12).any(|block| {
-            heard
-                .iter()
-                .any(|bytes| bytes.windows(64).any(|window| window == excerpt(block)))
-        });
-        assert_eq!(is_heard, is_readable);
-        cluster.stop().await;
+async fn an_eavesdropper_between_nodes_reads_no_block() {
+    let cluster = Cluster::start(3).await;
+    let bytes = cluster.put("k", 12);
+    for node in 0..3 {
+        cluster.read(node, "k", &bytes).await;
+        cluster.settle().await;
     }
+    let mut heard = Vec::new();
+    for way in &cluster.ways {
+        heard.extend(way.recorded().into_iter().map(|recording| recording.answered));
+    }
+    assert!(heard.iter().map(Vec::len).sum::<usize>() > bytes.len() / 2);
+    for block in 0..12 {
+        let excerpt = &bytes[block * crate::node::BLOCK as usize..][100..164];
+        let is_heard = |bytes: &Vec<u8>| bytes.windows(64).any(|window| window == excerpt);
+        assert!(!heard.iter().any(is_heard), "block {block}");
+    }
+    cluster.stop().await;
 }
 
 #[tokio::test]
 async fn a_nodes_recorded_request_is_not_answered_when_a_stranger_replays_it() {
-    for cluster in clusters().await {
-        let bytes = cluster.put("k", 12);
-        for _ in 0..2 {
-            cluster.read(0, "k", &bytes).await;
-        }
-        cluster.settle().await;
-        let served = r#"shoal_peer_answers_total{result="served"}"#;
-        let mut recordings = Vec::new();
-        for way in &cluster.ways {
-            recordings.extend(way.recorded().into_iter().take(3));
-        }
-        let sum = async || {
-            let each = (0..3).map(|node| cluster.metric(node, served));
-            join_all(each).await.iter().sum::<u64>()
-        };
-        let before = sum().await;
-        assert!(
-            before > 0 && !recordings.is_empty(),
-            "the story has to replay something"
-        );
-        // At the node to which it was said, and at each other one.
-        let replays = recordings.iter().flat_map(|recording| {
-            let ports = cluster.ways.iter().map(Way::address);
-            ports.map(|port| says(port, &recording.asked))
-        });
-        for answer in join_all(replays).await {
-            assert!(answer.len() < 4_000, "{} bytes in answer", answer.len());
-            assert!(!String::from_utf8_lossy(&answer).contains("HTTP"));
-        }
-        assert_eq!(sum().await, before);
-        cluster.stop().await;
+    let cluster = Cluster::start(3).await;
+    let bytes = cluster.put("k", 12);
+    for _ in 0..2 {
+        cluster.read(0, "k", &bytes).await;
     }
+    cluster.settle().await;
+    let served = r#"shoal_peer_answers_total{result="served"}"#;
+    let mut recordings = Vec::new();
+    for way in &cluster.ways {
+        recordings.extend(way.recorded().into_iter().take(3));
+    }
+    let sum = async || {
+        let each = (0..3).map(|node| cluster.metric(node, served));
+        join_all(each).await.iter().sum::<u64>()
+    };
+    let before = sum().await;
+    assert!(
+        before > 0 && !recordings.is_empty(),
+        "the story has to replay something"
+    );
+    // At the node to which it was said, and at each other one.
+    let replays = recordings.iter().flat_map(|recording| {
+        let ports = cluster.ways.iter().map(Way::address);
+        ports.map(|port| says(port, &recording.asked))
+    });
+    for answer in join_all(replays).await {
+        assert!(answer.len() < 4_000, "{} bytes in answer", answer.len());
+        assert!(!String::from_utf8_lossy(&answer).contains("HTTP"));
+    }
+    assert_eq!(sum().await, before);
+    cluster.stop().await;
 }
 
 #[tokio::test]
@@ -181,11 +169,7 @@ async fn a_message_that_is_no_request_for_a_block_is_refused_and_counted() {
 
 /// The channel of a node of this cluster.
 fn channel(name: &str) -> Arc<Channel> {
-    let config = ChannelConfig {
-        secrets: vec![Secret::new(SECRET)],
-        encrypt: true,
-    };
-    Arc::new(Channel::new(name, &config, 10))
+    Arc::new(Channel::new(name, [SECRET], 10))
 }
 
 /// A peer that [`answers_once`] plays, and the number of requests that it has heard.

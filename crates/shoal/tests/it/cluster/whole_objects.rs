@@ -6,9 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use serde_json::Value;
-use shoal_base::secret::Secret;
 use shoal_node::config::{Config, CooperationMode, Limits, SplitRule};
-use shoal_node::{Channel, ChannelConfig, Peer, PeerConnector, node_id};
+use shoal_node::{Channel, Peer, PeerConnector, node_id};
 use shoal_policy::eviction::PolicyName;
 use shoal_policy::{BlockId, NodeId, VersionId};
 use shoal_store::RemovalReason;
@@ -119,11 +118,7 @@ impl Cluster {
 
     /// Another end that knows the secret and can say anything to a node.
     fn liar_to(&self, node: usize) -> std::sync::Arc<Peer> {
-        let config = ChannelConfig {
-            secrets: vec![Secret::new(SECRET)],
-            encrypt: true,
-        };
-        let channel = std::sync::Arc::new(Channel::new("liar", &config, 10));
+        let channel = std::sync::Arc::new(Channel::new("liar", [SECRET], 10));
         let name = format!("n{node}");
         PeerConnector::new(channel, &Limits::default()).at(
             node_id(&name),
