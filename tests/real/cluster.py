@@ -36,7 +36,6 @@ class Cluster:
         accounts: Sequence[Account],
         *,
         store: Lake | None = None,
-        environment: dict[str, str] | None = None,
     ) -> None:
         """The bytes of dirty objects are in a bucket of `store`; without a store, in a bucket of the lake."""
         self._binary = binary
@@ -52,7 +51,6 @@ class Cluster:
                 # Small ones, so that objects of a few parts lie on all nodes.
                 block_size="1MiB",
                 capacity="4GiB",
-                environment=environment or {},
                 name=f"node-{number}",
                 topology=f"dc1/cluster-a/rack-{number}",
             )

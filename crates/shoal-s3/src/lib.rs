@@ -22,7 +22,6 @@ pub mod read_head;
 // Signatures and bodies.
 pub mod auth;
 pub mod payload;
-mod sigv2;
 pub mod sigv4;
 
 // Answers and documents.

@@ -18,7 +18,6 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
 
 pub use self::addressing::is_in_host;
-pub(crate) use self::addressing::path_style;
 pub use self::copy_source::{COPY_SOURCE, CopySource};
 pub use self::parameters::response_override;
 pub use self::query::Query;

@@ -80,7 +80,6 @@ settings! {
     s3 listen => config.s3.listen, "Where clients speak S3: address and port";
     s3 domain => config.s3.domain, "Domain of virtual-host style (bucket.domain); path style always works";
     s3 anonymous => config.s3.anonymous, "Requests without credentials: forward (the lake decides) or refuse (403 before anything else)";
-    s3 signature_v2 => config.s3.signature_v2, "Lets clients that sign with version 2 in; weaker, so only for those that cannot do better";
     s3 tls_cert => config.s3.tls_cert, "PEM certificate chain; reloaded without a restart";
     s3 tls_key => config.s3.tls_key, "PEM private key of that certificate";
 
@@ -201,7 +200,12 @@ pub(super) const SECTIONS: [&str; 15] = [
 pub(super) const LISTS: [&str; 2] = ["tier", "identity"];
 
 /// Settings of earlier builds by section and key, and what to write instead.
-const REMOVED: [(&str, &str, &str); 3] = [
+const REMOVED: [(&str, &str, &str); 4] = [
+    (
+        "s3",
+        "signature_v2",
+        "leave it out, and let clients sign with version 4 (boto3: signature_version=\"s3v4\")",
+    ),
     (
         "write",
         "allow_volatile",

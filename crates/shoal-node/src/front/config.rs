@@ -21,8 +21,6 @@ pub struct S3Config {
     pub domain: Option<String>,
     /// How the node treats anonymous requests.
     pub anonymous: Anonymous,
-    /// True if clients may also sign with version 2.
-    pub signature_v2: bool,
     /// PEM certificate chain; reloaded when the file changes.
     pub tls_cert: Option<PathBuf>,
     /// PEM private key.
@@ -35,7 +33,6 @@ impl Default for S3Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
             domain: None,
             anonymous: Anonymous::Forward,
-            signature_v2: false,
             tls_cert: None,
             tls_key: None,
         }

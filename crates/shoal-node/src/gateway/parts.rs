@@ -420,13 +420,9 @@ fn front(core: &Core, dirty: &Arc<DirtyObjects>) -> Front {
 
 fn gate(core: &Core) -> Gate {
     let config = &core.config;
-    let mut gate = Gate::new(Arc::clone(&core.identities), &config.lake.region);
-    if config.s3.anonymous == Anonymous::Refuse {
-        gate = gate.without_strangers();
-    }
-    if config.s3.signature_v2 {
-        gate.with_signature_v2(config.s3.domain.clone())
-    } else {
-        gate
+    let gate = Gate::new(Arc::clone(&core.identities), &config.lake.region);
+    match config.s3.anonymous {
+        Anonymous::Forward => gate,
+        Anonymous::Refuse => gate.without_strangers(),
     }
 }

@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Refusal;
 use super::credential::Credential;
-use super::presigned::Presigned;
-use super::{header, version2};
+use super::header;
+use super::presigned::Parameters;
 use crate::sigv4::Timestamp;
 
 /// The hash that the body should have, or the way it is signed.
@@ -27,54 +27,7 @@ pub(super) enum SignatureLocation {
     Query { expires: Duration },
 }
 
-/// The one claim that a request makes.
-#[derive(Debug)]
-pub(super) enum Claimed<'a> {
-    Version2(version2::Claim<'a>),
-    Version4(Claim<'a>),
-}
-
-impl<'a> Claimed<'a> {
-    /// Reads the one claim that a request may make; `None` if it makes none.
-    pub(super) fn read(parts: &'a Parts) -> Result<Option<Self>, Refusal> {
-        let query = Presigned::read(parts.uri.query().unwrap_or_default())?;
-        let authorization = parts.headers.get(AUTHORIZATION).filter(|value| !value.is_empty());
-        match (authorization, query) {
-            (Some(_), Some(_)) => Err(Refusal::TwoKindsOfCredentials),
-            (Some(authorization), None) => match version2::Claim::of_header(authorization) {
-                Some(claim) => Ok(Some(Self::Version2(claim))),
-                None => Claim::from_header(authorization, &parts.headers)
-                    .map(Self::Version4)
-                    .map(Some),
-            },
-            (None, Some(Presigned::Version2(query))) => {
-                Ok(Some(Self::Version2(version2::Claim::Query(query))))
-            }
-            (None, Some(Presigned::Version4(query))) => {
-                query.into_claim(&parts.headers).map(Self::Version4).map(Some)
-            }
-            (None, None) => Ok(None),
-        }
-    }
-
-    /// Whether the query carries the credentials.
-    pub(super) fn is_presigned(&self) -> bool {
-        match self {
-            Self::Version2(claim) => matches!(claim, version2::Claim::Query(_)),
-            Self::Version4(claim) => matches!(claim.location, SignatureLocation::Query { .. }),
-        }
-    }
-
-    /// The access key that a version 4 claim without a session token names.
-    pub(super) fn static_access_key(&self) -> Option<&str> {
-        match self {
-            Self::Version4(claim) if !claim.has_token => Some(claim.credential.access_key()),
-            Self::Version2(_) | Self::Version4(_) => None,
-        }
-    }
-}
-
-/// A claim of version 4, with its proof.
+/// The one claim that a request makes, with its proof.
 #[derive(Debug)]
 pub(super) struct Claim<'a> {
     pub(super) location: SignatureLocation,
@@ -91,6 +44,23 @@ pub(super) struct Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
+    /// Reads the one claim that a request may make; `None` if it makes none.
+    pub(super) fn read(parts: &'a Parts) -> Result<Option<Self>, Refusal> {
+        let query = Parameters::read(parts.uri.query().unwrap_or_default())?;
+        let authorization = parts.headers.get(AUTHORIZATION).filter(|value| !value.is_empty());
+        match (authorization, query) {
+            (Some(_), Some(_)) => Err(Refusal::TwoKindsOfCredentials),
+            (Some(authorization), None) => Self::from_header(authorization, &parts.headers).map(Some),
+            (None, Some(query)) => query.into_claim(&parts.headers).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Whether the query carries the credentials.
+    pub(super) fn is_presigned(&self) -> bool {
+        matches!(self.location, SignatureLocation::Query { .. })
+    }
+
     fn from_header(authorization: &'a HeaderValue, headers: &'a HeaderMap) -> Result<Self, Refusal> {
         let authorization = header::Authorization::parse(authorization)?;
         let payload_hash = find(headers, &CONTENT_SHA256).ok_or(Refusal::MissingPayloadHash)?;

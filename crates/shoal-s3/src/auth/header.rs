@@ -63,9 +63,11 @@ fn malformed(detail: impl Into<Cow<'static, str>>) -> Refusal {
     Refusal::malformed(SignatureLocation::Header, detail)
 }
 
-/// Tells clients of signature version 4A what to use instead; anything else is not an S3 authorization.
+/// Tells clients of signature versions 2 and 4A what to use instead; anything else is not an S3
+/// authorization.
 fn unsupported(algorithm: &str) -> Refusal {
     match algorithm.split_once(' ') {
+        Some(("AWS", _)) => Refusal::UnsupportedSignatureVersion,
         _ if algorithm.starts_with("AWS4-") => Refusal::UnsupportedSignatureVersion,
         Some((name, _)) => Refusal::UnsupportedAuthorization(name.into()),
         None => Refusal::AuthorizationOfOneWord(algorithm.into()),
@@ -144,16 +146,18 @@ mod tests {
     #[test]
     fn other_ways_to_authorize_are_told_apart() {
         let version = |text| parse(text).unwrap_err();
-        assert!(matches!(
-            version("AWS4-ECDSA-P256-SHA256 Credential=a"),
-            Refusal::UnsupportedSignatureVersion
-        ));
-        assert_eq!(
-            version("invalid"),
-            Refusal::AuthorizationOfOneWord("invalid".into())
-        );
         for text in [
+            "AWS4-ECDSA-P256-SHA256 Credential=a",
+            "AWS a:frJIUN8DYpKDtOLCwo//yllqDzg=",
             "AWS HAHAHA",
+        ] {
+            assert_eq!(version(text), Refusal::UnsupportedSignatureVersion, "{text}");
+        }
+        for text in ["invalid", "AWS"] {
+            assert_eq!(version(text), Refusal::AuthorizationOfOneWord(text.into()));
+        }
+        for text in [
+            "AWSX a:b",
             "Basic YTpi",
             "Bearer x",
             "aws4-hmac-sha256 Credential=a",

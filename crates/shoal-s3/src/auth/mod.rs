@@ -8,7 +8,6 @@ mod credential;
 mod header;
 mod presigned;
 mod refusal;
-mod version2;
 
 #[cfg(test)]
 mod tests;
@@ -23,8 +22,7 @@ use http::{HeaderMap, HeaderName, Method};
 
 pub use refusal::Refusal;
 
-use self::claim::{CONTENT_SHA256, Claim, Claimed, SignatureLocation};
-use self::version2::Version2;
+use self::claim::{CONTENT_SHA256, Claim, SignatureLocation};
 use crate::error::S3Error;
 use crate::identity::{Caller, Identities, Identity};
 use crate::payload::Payload;
@@ -56,7 +54,7 @@ pub enum Credentials {
     Header,
     /// In the query: a presigned URL.
     Query {
-        /// `X-Amz-Expires`, counted from `X-Amz-Date`; for version 2 the time left until `Expires`.
+        /// `X-Amz-Expires`, counted from `X-Amz-Date`.
         expires: Duration,
     },
 }
@@ -69,8 +67,6 @@ pub struct Gate {
     keys: KeyCache,
     /// Whether requests without credentials are let in.
     lets_strangers_in: bool,
-    /// Set if signatures of version 2 are let in, too.
-    version2: Option<Version2>,
 }
 
 impl Gate {
@@ -81,7 +77,6 @@ impl Gate {
             region: region.into(),
             keys: KeyCache::default(),
             lets_strangers_in: true,
-            version2: None,
         }
     }
 
@@ -90,13 +85,6 @@ impl Gate {
     #[must_use]
     pub fn without_strangers(mut self) -> Self {
         self.lets_strangers_in = false;
-        self
-    }
-
-    /// Lets signatures of version 2 in, too. `domain` is the domain of virtual-host style.
-    #[must_use]
-    pub fn with_signature_v2(mut self, domain: Option<String>) -> Self {
-        self.version2 = Some(Version2 { domain });
         self
     }
 
@@ -117,7 +105,7 @@ impl Gate {
     pub fn admit(&self, parts: &Parts, now: SystemTime) -> Result<Verified, Refusal> {
         refuse_repeated(&parts.headers)?;
         let host = host(parts)?;
-        match self.read_claim(parts)? {
+        match Claim::read(parts)? {
             None if !self.lets_strangers_in && parts.method != Method::OPTIONS => Err(Refusal::Stranger),
             None => admit_stranger(&parts.headers),
             // A browser asks whether it may use a presigned URL. The URL proves nothing here: its signature
@@ -127,31 +115,16 @@ impl Gate {
                 named: self.named(&claim),
                 ..admit_stranger(&parts.headers)?
             }),
-            Some(Claimed::Version4(claim)) => self.admit_version4(&claim, parts, &host, now),
-            Some(Claimed::Version2(claim)) => match &self.version2 {
-                Some(version2) => version2.verify(claim, parts, &host, &self.identities, now),
-                None => Err(Refusal::UnsupportedSignatureVersion),
-            },
+            Some(claim) => self.admit_signed(&claim, parts, &host, now),
         }
     }
 
-    /// Reads the one claim that a request may make. Without version 2, its header is refused before it is
-    /// read.
-    fn read_claim<'a>(&self, parts: &'a Parts) -> Result<Option<Claimed<'a>>, Refusal> {
-        Claimed::read(parts).map_err(|refusal| match refusal {
-            Refusal::UnsupportedAuthorization(name) if self.version2.is_none() && &*name == "AWS" => {
-                Refusal::UnsupportedSignatureVersion
-            }
-            other => other,
-        })
+    fn named(&self, claim: &Claim<'_>) -> Option<Caller> {
+        let access_key = (!claim.has_token).then(|| claim.credential.access_key())?;
+        self.identities.get(access_key).map(Caller::Identity)
     }
 
-    fn named(&self, claim: &Claimed<'_>) -> Option<Caller> {
-        let identity = self.identities.get(claim.static_access_key()?)?;
-        Some(Caller::Identity(identity))
-    }
-
-    fn admit_version4(
+    fn admit_signed(
         &self,
         claim: &Claim<'_>,
         parts: &Parts,
@@ -236,16 +209,6 @@ impl Gate {
 /// Admits a request without credentials. Nothing proves a chunk's signature in it, and no lake unwraps the
 /// chunks of a stranger.
 fn admit_stranger(headers: &HeaderMap) -> Result<Verified, Refusal> {
-    Ok(Verified {
-        caller: Caller::Anonymous,
-        named: None,
-        credentials: Credentials::None,
-        payload: plain_payload(headers, Refusal::StreamingWithoutCredentials)?,
-    })
-}
-
-/// Returns a body that no signature covers; `streaming` is the refusal of a body in chunks.
-fn plain_payload(headers: &HeaderMap, streaming: Refusal) -> Result<Payload, Refusal> {
     let hash = match headers.get(&CONTENT_SHA256) {
         Some(value) => PayloadHash::parse(value.as_bytes()).ok_or_else(|| {
             Refusal::ImpossiblePayloadHash(String::from_utf8_lossy(value.as_bytes()).into())
@@ -253,9 +216,14 @@ fn plain_payload(headers: &HeaderMap, streaming: Refusal) -> Result<Payload, Ref
         None => PayloadHash::Unsigned,
     };
     if hash.is_streaming() {
-        return Err(streaming);
+        return Err(Refusal::StreamingWithoutCredentials);
     }
-    Ok(Payload { hash, seed: None })
+    Ok(Verified {
+        caller: Caller::Anonymous,
+        named: None,
+        credentials: Credentials::None,
+        payload: Payload { hash, seed: None },
+    })
 }
 
 /// Refuses a repeated header where one is allowed: chance would decide which value the signature, the cache

@@ -8,46 +8,15 @@ use http::HeaderMap;
 use super::Refusal;
 use super::claim::{CONTENT_SHA256, Claim, SignatureLocation, has_token};
 use super::credential::Credential;
-use super::version2;
 use crate::percent::decode_query;
 use crate::sigv4::canonical::split_pair;
 use crate::sigv4::{ALGORITHM, PARAMETERS, Timestamp};
 
+/// The parameter that marks a URL of signature version 2.
+const OF_VERSION_2: &[u8] = b"AWSAccessKeyId";
+
 /// The longest time that a URL is valid, in seconds: a week.
-pub(super) const EXPIRES_MAX: u64 = 7 * 24 * 60 * 60;
-
-/// Credentials in a query.
-#[derive(Debug)]
-pub(super) enum Presigned<'a> {
-    Version2(version2::Parameters<'a>),
-    Version4(Parameters<'a>),
-}
-
-impl<'a> Presigned<'a> {
-    /// Collects the parameters; `None` if the query carries no credentials.
-    pub(super) fn read(query: &'a str) -> Result<Option<Self>, Refusal> {
-        if query.is_empty() {
-            return Ok(None);
-        }
-        let mut version2 = version2::Parameters::default();
-        let mut version4 = Parameters::default();
-        for pair in query.as_bytes().split(|byte| *byte == b'&') {
-            let (name, value) = split_pair(pair);
-            let name = decode_query(name);
-            match version4.place_of(&name) {
-                Some(place) if place.is_some() => return Err(Refusal::RepeatedParameter),
-                Some(place) => *place = Some(decode_query(value)),
-                None => version2.note(&name, || decode_query(value)),
-            }
-        }
-        match (version2.is_claim(), version4.is_claim()) {
-            (true, true) => Err(Refusal::TwoKindsOfCredentials),
-            (true, false) => Ok(Some(Self::Version2(version2))),
-            (false, true) => Ok(Some(Self::Version4(version4))),
-            (false, false) => Ok(None),
-        }
-    }
-}
+const EXPIRES_MAX: u64 = 7 * 24 * 60 * 60;
 
 /// The query's parameters about its signer, decoded once.
 #[derive(Debug, Default)]
@@ -57,6 +26,25 @@ pub(super) struct Parameters<'a> {
 }
 
 impl<'a> Parameters<'a> {
+    /// Collects the parameters; `None` if the query carries no credentials.
+    pub(super) fn read(query: &'a str) -> Result<Option<Self>, Refusal> {
+        if query.is_empty() {
+            return Ok(None);
+        }
+        let mut parameters = Self::default();
+        for pair in query.as_bytes().split(|byte| *byte == b'&') {
+            let (name, value) = split_pair(pair);
+            let name = decode_query(name);
+            match parameters.place_of(&name) {
+                Some(place) if place.is_some() => return Err(Refusal::RepeatedParameter),
+                Some(place) => *place = Some(decode_query(value)),
+                None if *name == *OF_VERSION_2 => return Err(Refusal::UnsupportedSignatureVersion),
+                None => {}
+            }
+        }
+        Ok(parameters.is_claim().then_some(parameters))
+    }
+
     /// Whether the parameters claim anything: the hash of a body is no claim.
     fn is_claim(&self) -> bool {
         let [claims @ .., _payload_hash] = &self.values;

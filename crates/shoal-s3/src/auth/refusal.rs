@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use super::claim::SignatureLocation;
 use crate::error::{ErrorCode, S3Error};
-use crate::sigv2::UncoveredError;
 use crate::sigv4::canonical::CanonicalError;
 
 /// A reason to refuse the head of a request. Where S3 has a sentence for it, the sentence is S3's.
@@ -25,8 +24,11 @@ pub enum Refusal {
          parameter or the Authorization header should be specified"
     )]
     TwoKindsOfCredentials,
-    /// Signature version 4A, or version 2 where it is not let in.
-    #[error("The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.")]
+    /// Signature version 2 or 4A.
+    #[error(
+        "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256: \
+         signature version 4, in boto3 signature_version=\"s3v4\"."
+    )]
     UnsupportedSignatureVersion,
     /// An `Authorization` header of a type that S3 does not have.
     #[error("Unsupported Authorization Type")]
@@ -53,9 +55,6 @@ pub enum Refusal {
          X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters."
     )]
     MissingParameters,
-    /// A presigned URL of version 2 without some of its parameters.
-    #[error("Query-string authentication requires the Signature, Expires and AWSAccessKeyId parameters")]
-    MissingParametersOfVersion2,
     /// A presigned URL with one of its parameters twice.
     #[error("A query-string authentication parameter may be given only once.")]
     RepeatedParameter,
@@ -77,12 +76,6 @@ pub enum Refusal {
          than 604800 seconds"
     )]
     ExpiresTooLong,
-    /// `Expires=soon`
-    #[error("Invalid date (should be seconds since epoch)")]
-    ExpiresNotATime,
-    /// A presigned URL of version 2 that ends in more than seven days.
-    #[error("Expires must be less than a week from now")]
-    ExpiresTooLate,
     /// A presigned URL whose date is too far in the future.
     #[error("Request is not valid yet")]
     NotYetValid,
@@ -110,9 +103,6 @@ pub enum Refusal {
     /// Some headers that must be signed are not.
     #[error("There were headers present in the request which were not signed")]
     UnsignedHeaders(Box<str>),
-    /// A parameter that version 2 does not sign.
-    #[error("There were parameters present in the request which were not signed: {0}")]
-    UnsignedParameter(Box<str>),
     /// A name in `SignedHeaders` that the request does not carry, or a wrong signature: S3 does not tell them
     /// apart.
     #[error(
@@ -141,9 +131,6 @@ pub enum Refusal {
     /// aws-chunked with a presigned URL.
     #[error("A presigned request cannot have a streaming payload.")]
     StreamingWithPresigned,
-    /// aws-chunked with a signature version that does not cover chunks.
-    #[error("A request signed with version 2 cannot have a streaming payload.")]
-    StreamingWithVersion2,
     /// No credentials, where strangers are not let in.
     #[error("Access Denied")]
     Stranger,
@@ -190,7 +177,6 @@ impl Refusal {
             | Self::MissingPayloadHash
             | Self::TwoPayloadHashes
             | Self::StreamingWithPresigned
-            | Self::StreamingWithVersion2
             | Self::StreamingWithoutCredentials => ErrorCode::InvalidRequest,
             Self::TwoKindsOfCredentials
             | Self::UnsupportedAuthorization(_)
@@ -208,10 +194,6 @@ impl Refusal {
             // answer.
             Self::ExpiresNegative
             | Self::ExpiresTooLong
-            | Self::ExpiresNotATime
-            | Self::ExpiresTooLate
-            | Self::MissingParametersOfVersion2
-            | Self::UnsignedParameter(_)
             | Self::NotYetValid
             | Self::Expired
             | Self::MissingDate
@@ -240,15 +222,6 @@ impl From<CanonicalError> for Refusal {
         match error {
             CanonicalError::MalformedPath => Self::MalformedPath,
             CanonicalError::MissingHeader => Self::SignatureMismatch,
-        }
-    }
-}
-
-impl From<UncoveredError> for Refusal {
-    fn from(error: UncoveredError) -> Self {
-        match error {
-            UncoveredError::UnsignedParameter(name) => Self::UnsignedParameter(name.into()),
-            UncoveredError::RunsOn(_) | UncoveredError::TwoValues(_) => Self::SignatureMismatch,
         }
     }
 }

@@ -3,8 +3,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::uri::PathAndQuery;
-
 use crate::error::{ErrorCode, S3Error};
 use crate::percent::decode_path;
 
@@ -47,20 +45,6 @@ pub(super) fn bucket_name(bytes: &[u8]) -> Result<&str, S3Error> {
     let is_name = !matches!(bytes, b"" | b"." | b"..") && bytes.iter().all(may_stand);
     let name = std::str::from_utf8(bytes).ok().filter(|_| is_name);
     name.ok_or_else(|| S3Error::new(ErrorCode::InvalidBucketName, "The specified bucket is not valid."))
-}
-
-/// Rewrites a virtual-host style target to path style; the path's bytes stay as they are, because old
-/// signatures cover them.
-pub(crate) fn path_style(
-    target: &PathAndQuery,
-    host: Option<&str>,
-    domain: Option<&str>,
-) -> Result<PathAndQuery, S3Error> {
-    let Some(bucket) = domain.and_then(|domain| bucket_of_host(host?, domain)) else {
-        return Ok(target.clone());
-    };
-    let bucket = bucket_name(bucket.as_bytes())?;
-    PathAndQuery::try_from(format!("/{bucket}{target}")).map_err(|_| no_path())
 }
 
 /// Returns true if the host names a bucket.

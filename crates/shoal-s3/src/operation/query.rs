@@ -7,7 +7,6 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use super::parameters::is_known;
 use crate::error::{ErrorCode, S3Error};
 use crate::percent::decode_query;
-use crate::sigv2;
 use crate::sigv4;
 use crate::sigv4::canonical::SIGNATURE_PARAMETER;
 use crate::target;
@@ -74,9 +73,7 @@ impl Query {
 
     /// Returns true if every parameter is `known` or belongs to a presigned URL's credentials.
     pub(super) fn has_only(&self, known: impl Fn(&str) -> bool) -> bool {
-        let is_version2 = self.is_presigned_by_version2();
-        self.iter()
-            .all(|(name, _)| known(name) || is_credential(name, is_version2))
+        self.iter().all(|(name, _)| known(name) || is_credential(name))
     }
 
     /// All parameters in order.
@@ -104,10 +101,9 @@ impl Query {
 
     /// The parameters for the lake: all but the credentials of a presigned URL, which were verified here.
     pub(super) fn without_credentials(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
-        let is_version2 = self.is_presigned_by_version2();
         self.0
             .iter()
-            .filter(move |parameter| !is_credential(&parameter.name, is_version2))
+            .filter(|parameter| !is_credential(&parameter.name))
             .map(Parameter::spelled)
     }
 
@@ -129,12 +125,6 @@ impl Query {
 
     pub(super) fn spelled(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
         self.0.iter().map(Parameter::spelled)
-    }
-
-    /// Version 2 uses plain words as names: without an access key, they are not its parameters.
-    fn is_presigned_by_version2(&self) -> bool {
-        let [access_key, ..] = sigv2::PARAMETERS;
-        self.has(access_key)
     }
 }
 
@@ -173,8 +163,8 @@ fn decode(text: &str) -> Result<String, S3Error> {
     })
 }
 
-fn is_credential(name: &str, is_version2: bool) -> bool {
-    sigv4::PARAMETERS.contains(&name) || (is_version2 && sigv2::PARAMETERS.contains(&name))
+fn is_credential(name: &str) -> bool {
+    sigv4::PARAMETERS.contains(&name)
 }
 
 /// The text after the access key in a credential: a slash before a day and before each of three words.
@@ -253,10 +243,6 @@ mod tests {
             (
                 "X%2DAmz-Date=1&X-Amz-%53ignature=0&%58%2d%41mz-Credential=c&a=1",
                 "a=1",
-            ),
-            (
-                "Signature=s&versionId=3&AWS%41ccessKeyId=a&Expires=1",
-                "versionId=3",
             ),
             ("Signature=s&Expires=1", "Signature=s&Expires=1"),
             ("x-amz-signature=0&X-Amz-Meta=1", "x-amz-signature=0&X-Amz-Meta=1"),

@@ -6,6 +6,10 @@ use super::Desk;
 fn a_setting_of_an_earlier_build_is_refused_with_what_to_write_instead() {
     for (written, expected) in [
         (
+            "[s3]\nsignature_v2 = true",
+            "[s3] signature_v2 was removed | leave it out, and let clients sign with version 4",
+        ),
+        (
             "[write]\nallow_volatile = true",
             "[write] allow_volatile was removed | leave it out: writing back is durable now",
         ),

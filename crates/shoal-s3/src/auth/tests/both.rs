@@ -182,12 +182,20 @@ fn older_and_asymmetric_signatures_are_told_what_to_use() {
             .headers
             .insert("authorization", HeaderValue::from_static(value));
         assert_eq!(refusal(&parts), Refusal::UnsupportedSignatureVersion);
-        assert_eq!(told(&parts).code, ErrorCode::InvalidRequest);
+        let error = told(&parts);
+        assert_eq!(error.code, ErrorCode::InvalidRequest);
+        assert!(error.message.contains("signature_version=\"s3v4\""), "{error}");
     }
-    let target =
-        "/bucket/key?AWSAccessKeyId=AKIAIOSFODNN7EXAMPLE&Expires=1141889120&Signature=vjbyPxybdZaNmGa";
-    let parts = request(Method::GET, target, &[("host", HOST)]);
-    assert_eq!(refusal(&parts), Refusal::UnsupportedSignatureVersion);
+    for target in [
+        "/bucket/key?AWSAccessKeyId=AKIAIOSFODNN7EXAMPLE&Expires=1141889120&Signature=vjbyPxybdZaNmGa",
+        "/bucket/key?AWS%41ccessKeyId=a&AWSAccessKeyId=a",
+        "/bucket/key?versionId=1&AWSAccessKeyId",
+    ] {
+        let unsigned = request(Method::GET, target, &[("host", HOST)]);
+        for parts in [unsigned, signed(Method::GET, target, &[])] {
+            assert_eq!(refusal(&parts), Refusal::UnsupportedSignatureVersion, "{target}");
+        }
+    }
 }
 
 #[test]

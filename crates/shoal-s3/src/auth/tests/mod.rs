@@ -4,7 +4,6 @@ mod both;
 mod header;
 mod presigned;
 mod published;
-mod version2;
 
 use std::time::{Duration, SystemTime};
 
