@@ -27,7 +27,7 @@ const BATCH: usize = 256;
 /// The maximum number of objects in one record of the journal.
 const RECORD_OBJECTS: usize = 4096;
 
-/// Bytes per pair of object and order in the journal.
+/// Bytes per pair of object and pin in the journal.
 const PAIR_BYTES: u64 = 16;
 
 /// Pins objects.
@@ -109,7 +109,7 @@ impl Pinning {
         Ok(())
     }
 
-    /// Pins objects and their stored blocks until their order expires.
+    /// Pins objects and their stored blocks until a time.
     ///
     /// # Errors
     ///
@@ -170,8 +170,8 @@ impl Pinning {
         Ok(freed)
     }
 
-    /// Removes all pins of an order. If the journal cannot be written, they return with the next start unless
-    /// the order has expired by then.
+    /// Removes all pins of an order. If the journal cannot be written, they return with the next start until they
+    /// expire.
     pub(super) fn end(&self, order: PinOrder) {
         if !self.ledger.has_order(order) {
             return;
@@ -183,11 +183,15 @@ impl Pinning {
         self.compact(&mut journal);
     }
 
-    /// Removes the pins of expired orders.
+    /// Removes expired pins. Their expiry is in the journal already.
     pub(super) fn end_due(&self) {
-        while let Some(order) = self.ledger.due_pins(millis(clock::utc_now())) {
-            self.end(order);
+        let now_ms = millis(clock::utc_now());
+        if !self.ledger.has_due_pins(now_ms) {
+            return;
         }
+        let mut journal = self.journal.lock();
+        while !self.ledger.end_due_pins(now_ms, BATCH) {}
+        self.compact(&mut journal);
     }
 
     /// Checks that a block of `bytes` could be pinned, and logs a refusal.
@@ -302,8 +306,8 @@ fn millis(time: SystemTime) -> u64 {
 
 /// Pins: objects whose blocks are exempt from eviction.
 impl Store {
-    /// Pins objects until `until`, which applies to all objects of `order`. All blocks of their newest
-    /// versions are pinned, stored ones and later ones. Returns the blocks of each that are pinned now.
+    /// Pins objects until a time: blocks of their newest versions that are here, and those that come. An object
+    /// that an order pins until several times stays until the last one. Returns what is kept of each now.
     ///
     /// # Errors
     ///
@@ -338,10 +342,9 @@ impl Store {
         run_blocking(move || pinning.end(order)).await;
     }
 
-    /// All orders of this node, each with its expiry.
-    pub fn pin_orders(&self) -> Vec<(PinOrder, SystemTime)> {
-        let orders = self.ledger.pin_orders();
-        orders.into_iter().map(with_time).collect()
+    /// The orders whose pins are here.
+    pub fn pin_orders(&self) -> Vec<PinOrder> {
+        self.ledger.pin_orders()
     }
 
     /// The orders that pin an object, each with its expiry.

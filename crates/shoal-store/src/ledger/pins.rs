@@ -49,19 +49,23 @@ impl Ledger {
         }
     }
 
-    /// Removes the pins of up to `most` objects of an order. Returns true if none are left.
+    /// Ends up to `most` pins of an order. Returns true if all of them have ended.
     pub(crate) fn end_pins(&self, order: PinOrder, most: usize) -> bool {
         let mut state = self.state.lock();
-        let (free, is_gone) = state.pins.take(order, most);
-        for object in free {
-            state.unpin_blocks(object, None);
-        }
-        is_gone
+        let taken = state.pins.take(order, most);
+        state.release(taken)
     }
 
-    /// An expired order, if there is one.
-    pub(crate) fn due_pins(&self, now_ms: u64) -> Option<PinOrder> {
-        self.state.lock().pins.due(now_ms)
+    /// Ends up to `most` expired pins. Returns true if all of them have ended.
+    pub(crate) fn end_due_pins(&self, now_ms: u64, most: usize) -> bool {
+        let mut state = self.state.lock();
+        let taken = state.pins.take_due(now_ms, most);
+        state.release(taken)
+    }
+
+    /// Returns true if any pin has expired.
+    pub(crate) fn has_due_pins(&self, now_ms: u64) -> bool {
+        self.state.lock().pins.has_due(now_ms)
     }
 
     /// Returns true if this order pins an object until this time.
@@ -91,7 +95,7 @@ impl Ledger {
         self.state.lock().pins.has_order(order)
     }
 
-    /// All orders with their expiry and their objects.
+    /// All orders, with their expiries and their objects. An order is listed once for each expiry.
     pub(crate) fn pinned_by_order(&self) -> Vec<(PinOrder, u64, Vec<ObjectId>)> {
         let state = self.state.lock();
         let orders = state.pins.all();
@@ -100,17 +104,15 @@ impl Ledger {
             .collect()
     }
 
-    /// All orders with their expiry.
-    pub(crate) fn pin_orders(&self) -> Vec<(PinOrder, u64)> {
+    /// All orders.
+    pub(crate) fn pin_orders(&self) -> Vec<PinOrder> {
         let state = self.state.lock();
-        state
-            .pins
-            .all()
-            .map(|(order, until_ms, _)| (order, until_ms))
-            .collect()
+        let mut orders: Vec<_> = state.pins.all().map(|(order, ..)| order).collect();
+        orders.dedup();
+        orders
     }
 
-    /// The number of pairs of an object and an order.
+    /// The number of pairs of an object and a pin.
     pub(crate) fn pin_pairs(&self) -> usize {
         self.state.lock().pins.pairs()
     }
@@ -168,6 +170,14 @@ impl State {
             bytes,
             ..kept
         }
+    }
+
+    /// Unpins the blocks of objects without pins. Returns true if these were the last.
+    fn release(&mut self, (objects, is_last): (Vec<ObjectId>, bool)) -> bool {
+        for object in objects {
+            self.unpin_blocks(object, None);
+        }
+        is_last
     }
 
     /// Unpins the blocks of an object, except those of version `but`.
