@@ -85,6 +85,17 @@ impl Bulletin {
         }))
     }
 
+    /// The bulletin of the node `me`, without a journal.
+    #[cfg(test)]
+    pub fn in_memory(me: u64) -> Arc<Self> {
+        Arc::new(Self {
+            me,
+            board: Mutex::default(),
+            journal: Mutex::default(),
+            changes: watch::Sender::new(0),
+        })
+    }
+
     /// Writes a record in place of the one with this key. All nodes forget it at `expires`.
     ///
     /// # Errors
@@ -111,28 +122,22 @@ impl Bulletin {
         self.board.lock().get(key).map(|record| Arc::clone(&record.body))
     }
 
-    /// The ids and bodies of all records of a kind, in the order of their ids.
-    pub fn all(&self, kind: Kind) -> Vec<(u128, Arc<[u8]>)> {
+    /// The ids and bodies of all records of a kind with ids that are wanted, in the order of their ids.
+    pub fn all(&self, kind: Kind, is_wanted: impl Fn(u128) -> bool) -> Vec<(u128, Arc<[u8]>)> {
         let board = self.board.lock();
-        let records = board.records().filter(|(key, _)| key.kind == kind);
+        let records = board
+            .records()
+            .filter(|(key, _)| key.kind == kind && is_wanted(key.id));
         records
             .map(|(key, record)| (key.id, Arc::clone(&record.body)))
             .collect()
     }
 
-    /// The latest record of a kind with a body that `is` wanted.
-    pub fn latest(&self, kind: Kind, is: impl Fn(&[u8]) -> bool) -> Option<(u128, Arc<[u8]>)> {
-        let board = self.board.lock();
-        let wanted = |(key, record): &(Key, &board::Record)| key.kind == kind && is(&record.body);
-        let found = board.records().filter(wanted).last();
-        found.map(|(key, record)| (key.id, Arc::clone(&record.body)))
-    }
-
-    /// The ids of all records of a kind.
-    pub fn ids(&self, kind: Kind) -> BTreeSet<u128> {
+    /// The ids of all records of some kinds.
+    pub fn ids(&self, is_wanted: impl Fn(Kind) -> bool) -> BTreeSet<u128> {
         let board = self.board.lock();
         let keys = board.records().map(|(key, _)| key);
-        keys.filter(|key| key.kind == kind).map(|key| key.id).collect()
+        keys.filter(|key| is_wanted(key.kind)).map(|key| key.id).collect()
     }
 
     /// The number of records, and their bytes.
@@ -146,7 +151,7 @@ impl Bulletin {
     pub fn has_room(&self, orders_max: usize) -> bool {
         let board = self.board.lock();
         let (mut orders, mut mine) = (0, 0);
-        for (_, record) in board.records().filter(|(key, _)| key.kind == Kind::Order) {
+        for (_, record) in board.records().filter(|(key, _)| key.kind.is_order()) {
             orders += 1;
             mine += usize::from(record.stamp.node == self.me);
         }

@@ -76,8 +76,8 @@ pub use handoff::{HandoffPhase, HandoffProgress};
 pub use membership::node_id;
 pub use peer::{BlockRequest, CallerName, Peer, PeerConnector, PeerRole};
 pub use plans::{
-    Bytes as PlanBytes, Issue, JobCounts, JobNote, PlanOrder, PlanProgress, PlanState, PlanView, Replanned,
-    TransferNote,
+    Bytes as PlanBytes, Issue, JobCounts, JobNote, PlanKind, PlanOrder, PlanProgress, PlanState, PlanView,
+    Replanned, TransferNote,
 };
 pub use shoal_plan::course::Standing;
 pub use tasks::{

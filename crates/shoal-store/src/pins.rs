@@ -1,8 +1,7 @@
 //! The objects that operators have pinned, by order.
 //!
-//! An order pins objects until an end, or some until one end and others until another; an object may be pinned
-//! by several orders. Names only: which blocks that concerns, and whether there is room for them, the ledger
-//! knows.
+//! An order pins objects until an end, or some until one end and others until another. Several orders may
+//! pin an object. Names only: the ledger knows which blocks that concerns and whether there is room for them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -91,8 +90,8 @@ impl Pins {
         was_pinned && !self.contains(object)
     }
 
-    /// Takes up to `most` pins out of an order. Returns the objects that are no longer pinned, and whether the
-    /// order is gone.
+    /// Takes up to `most` pins out of an order. Returns the objects that are no longer pinned, and whether
+    /// the order is gone.
     pub(super) fn take(&mut self, order: PinOrder, most: usize) -> (Vec<ObjectId>, bool) {
         let free = match self.first_of(order) {
             Some(group) => self.take_from(group, most),

@@ -58,12 +58,14 @@ pub struct Floor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Kind {
-    /// An operator's order. It is written once.
-    Order = 1,
+    /// An operator's order of a task. It is written once.
+    Task = 1,
     /// The progress of an order, from the node that carries it out.
     Progress = 2,
     /// The early end of an order. It is written once, so that it wins over all progress.
     Cancel = 3,
+    /// An operator's order to carry a plan out. It is written once.
+    Plan = 4,
 }
 
 /// Names a record.
@@ -73,6 +75,13 @@ pub struct Key {
     pub id: u128,
     /// The kind of the record.
     pub kind: Kind,
+}
+
+impl Kind {
+    /// Whether the record is an order: a task or a plan.
+    pub const fn is_order(self) -> bool {
+        matches!(self, Self::Task | Self::Plan)
+    }
 }
 
 impl Key {

@@ -27,7 +27,7 @@ pub use self::config::{Bandwidth, BandwidthScope};
 pub use self::figures::{ClassFigures, LaneFigures, LinkFigures};
 pub use self::flow::Flow;
 pub use self::planned_rate::PlannedRate;
-pub use self::promises::{Promises, TooManyPromises};
+pub use self::promises::{PromiseId, Promises, TooManyPromises};
 pub use self::sharing::{LOOK_EVERY, Sharing};
 pub use self::transfer::{Purpose, Transfer};
 

@@ -29,9 +29,18 @@ pub struct Promises {
     has_any: AtomicBool,
 }
 
+/// Names a promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PromiseId {
+    /// The plan that gives it.
+    pub plan: u128,
+    /// The number of the job that it is given to.
+    pub job: u64,
+}
+
 #[derive(Debug)]
 struct Promise {
-    id: u128,
+    id: PromiseId,
     bytes_per_second: u64,
     until: Instant,
     rate: Arc<PlannedRate>,
@@ -52,7 +61,7 @@ impl Promises {
     pub fn give(
         &self,
         link: &Arc<Link>,
-        (id, bytes_per_second): (u128, u64),
+        (id, bytes_per_second): (PromiseId, u64),
         life: Duration,
         objects: Vec<ObjectId>,
     ) -> Result<(), TooManyPromises> {
@@ -84,7 +93,7 @@ impl Promises {
     }
 
     /// Ends a promise.
-    pub fn end(&self, id: u128) {
+    pub fn end(&self, id: PromiseId) {
         self.list.lock().retain(|promise| promise.id != id);
     }
 
@@ -111,7 +120,7 @@ mod tests {
 
     use shoal_policy::ObjectId;
 
-    use super::{LIFE_MAX, OBJECTS_MAX, PROMISES_MAX, Promises, TooManyPromises};
+    use super::{LIFE_MAX, OBJECTS_MAX, PROMISES_MAX, PromiseId, Promises, TooManyPromises};
     use crate::link::{Bandwidth, BandwidthScope, Link};
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -119,6 +128,10 @@ mod tests {
     fn link() -> Arc<Link> {
         let bytes_per_second = 1_000_000;
         Link::new(Bandwidth { bytes_per_second }, BandwidthScope::Node)
+    }
+
+    const fn of(job: u64) -> PromiseId {
+        PromiseId { plan: 7, job }
     }
 
     fn object(number: u32) -> ObjectId {
@@ -130,7 +143,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_promise_is_about_its_objects_and_ends_unless_it_is_given_again() {
         let (promises, link) = (Promises::default(), link());
-        let give = |id, life, objects| promises.give(&link, (id, 1_000), life, objects).unwrap();
+        let give = |id, life, objects| promises.give(&link, (of(id), 1_000), life, objects).unwrap();
         assert!(!promises.has_any());
         give(1, SECOND * 10, vec![object(1)]);
         give(2, SECOND * 10, vec![object(1), object(2)]);
@@ -145,7 +158,7 @@ mod tests {
         );
         tokio::time::advance(SECOND * 6).await;
         assert_eq!([rates(1), rates(2), rates(3)], [1, 1, 1]);
-        promises.end(2);
+        promises.end(of(2));
         assert_eq!(rates(3), 0);
         assert!(!promises.has_any());
         give(4, LIFE_MAX * 100, vec![object(4)]);
@@ -157,9 +170,11 @@ mod tests {
     async fn a_promise_of_another_rate_replaces_the_former_one() {
         let (promises, link) = (Promises::default(), link());
         promises
-            .give(&link, (1, 1_000), SECOND, vec![object(1), object(2)])
+            .give(&link, (of(1), 1_000), SECOND, vec![object(1), object(2)])
             .unwrap();
-        promises.give(&link, (1, 2_000), SECOND, vec![object(1)]).unwrap();
+        promises
+            .give(&link, (of(1), 2_000), SECOND, vec![object(1)])
+            .unwrap();
         assert_eq!(promises.of(object(1)).len(), 1);
         assert_eq!(promises.of(object(2)).len(), 0);
     }
@@ -167,15 +182,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn promises_and_their_objects_are_bounded() {
         let (promises, link) = (Promises::default(), link());
-        let give = |id, objects| promises.give(&link, (id, 1), SECOND, objects);
-        for id in 0..PROMISES_MAX as u128 {
+        let give = |id, objects| promises.give(&link, (of(id), 1), SECOND, objects);
+        for id in 0..PROMISES_MAX as u64 {
             give(id, vec![object(1)]).unwrap();
         }
-        assert_eq!(give(PROMISES_MAX as u128, vec![object(1)]), Err(TooManyPromises));
+        assert_eq!(give(PROMISES_MAX as u64, vec![object(1)]), Err(TooManyPromises));
         give(0, vec![object(2)]).unwrap();
         let many = (0..OBJECTS_MAX as u32).map(object).collect();
         assert_eq!(give(0, many), Err(TooManyPromises));
         tokio::time::advance(SECOND).await;
-        give(PROMISES_MAX as u128, vec![object(1)]).unwrap();
+        give(PROMISES_MAX as u64, vec![object(1)]).unwrap();
     }
 }

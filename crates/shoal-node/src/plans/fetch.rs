@@ -14,7 +14,6 @@ use shoal_store::PinOrder;
 use super::carrier::Carrier;
 use super::objects::{self, NoFile, Part, Piece};
 use super::order::moment;
-use super::service::pin_order;
 use crate::clock;
 use crate::pauses::Pauses;
 use crate::peer::CallerName;
@@ -60,7 +59,8 @@ impl Carrier {
         let held = self.held(&pieces).await;
         #[expect(clippy::cast_sign_loss, reason = "a rate is positive")]
         let planned = PlannedFill {
-            transfer: self.id | errand as u128,
+            plan: self.id,
+            transfer: errand as u64,
             rate: wanted.bytes_per_second.ceil() as u64,
         };
         let next = Mutex::new(clock::runtime_instant());
@@ -159,9 +159,10 @@ impl Carrier {
 
     /// The pins of this plan that end at a time of its clock.
     fn pin(&self, until_s: f64) -> Pin {
-        let until = moment(self.epoch_ms, until_s).time();
+        // Those of one second end together.
+        let until = moment(self.epoch_ms, until_s.ceil()).time();
         Pin {
-            order: PinOrder(pin_order(self.id, until)),
+            order: PinOrder(self.id),
             until,
         }
     }

@@ -10,8 +10,10 @@ use shoal_plan::document::{ExpectedFile, Extent};
 use shoal_plan::plan::Outcome;
 use shoal_s3::uri::S3Uri;
 
+use super::progress::{PlanProgress, PlanState};
 use super::refusal::PlanRefusal;
-use crate::tasks::Moment;
+use crate::bulletin::Kind;
+use crate::tasks::{Moment, Recorded};
 
 /// How long a plan is remembered after its end.
 const MEMORY: Duration = Duration::from_hours(24);
@@ -19,21 +21,9 @@ const MEMORY: Duration = Duration::from_hours(24);
 /// The longest time until the end of a plan.
 const LIFE_MAX: Duration = Duration::from_hours(8 * 24);
 
-/// The beginning of every record of a plan. Records of tasks begin in another way.
-const BEGINNING: &[u8] = br#"{"kind":"plan","#;
-
-/// The word that tells these records from those of tasks. A release that knows no plans leaves them out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Kind {
-    #[default]
-    Plan,
-}
-
 /// A plan that a node has accepted. It never changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlanOrder {
-    kind: Kind,
     /// The access key of the identity in whose name the lake is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
@@ -56,8 +46,36 @@ pub struct PlanOrder {
     /// The plan that was in force before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
+    /// The number of plans that were in force before. The plan with the greatest is in force, whatever the
+    /// clocks of nodes say.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub succession: u64,
     /// When all nodes forget it.
     pub forgotten: Moment,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Recorded for PlanOrder {
+    const KIND: Kind = Kind::Plan;
+
+    type Progress = PlanProgress;
+
+    fn forgotten(&self) -> Moment {
+        self.forgotten
+    }
+
+    fn end_early(&self, progress: &mut PlanProgress, at: Moment) {
+        if !progress.state.is_over() {
+            progress.state = PlanState::Stopped;
+            progress.transfers.clear();
+            progress.ended = Some(at);
+            progress.detail = Some("an operator stopped it".to_owned());
+        }
+    }
 }
 
 impl PlanOrder {
@@ -75,7 +93,6 @@ impl PlanOrder {
             .iter()
             .filter(|job| job.outcome == Outcome::Planned);
         Self {
-            kind: Kind::Plan,
             identity,
             created: created.into(),
             accepted_by: accepted_by.into(),
@@ -86,13 +103,9 @@ impl PlanOrder {
             planned_count: planned.count() as u64,
             transfer_count: transfers(document) as u64,
             replaces: None,
+            succession: 0,
             forgotten: ends.plus(MEMORY),
         }
-    }
-
-    /// Whether the body of a record is one of a plan.
-    pub(super) fn is_in(body: &[u8]) -> bool {
-        body.starts_with(BEGINNING)
     }
 }
 
@@ -160,7 +173,7 @@ pub(super) fn place_of(file: &ExpectedFile) -> Result<S3Uri, String> {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use super::{ExpectedFile, Extent, PlanOrder, moment, place_of, seconds};
+    use super::{ExpectedFile, Extent, moment, place_of, seconds};
 
     #[test]
     fn times_of_a_document_are_moments_and_back() {
@@ -195,24 +208,5 @@ mod tests {
                 "{path} {extent:?}"
             );
         }
-    }
-
-    #[test]
-    fn records_of_plans_begin_as_no_record_of_a_task_does() {
-        let text = r#"{"kind":"plan","created":"2026-11-24T00:00:00Z","accepted_by":"n0","document_bytes":1,
-            "starts":"2026-11-24T00:00:00Z","ends":"2026-11-24T01:00:00Z","job_count":1,"planned_count":1,
-            "transfer_count":1,"forgotten":"2026-11-25T01:00:00Z"}"#;
-        let order: PlanOrder = serde_json::from_str(text).unwrap();
-        let written = serde_json::to_vec(&order).unwrap();
-        assert!(
-            PlanOrder::is_in(&written),
-            "{}",
-            String::from_utf8_lossy(&written)
-        );
-        assert!(!PlanOrder::is_in(br#"{"kind":"pin","uri":"s3://b/"}"#));
-        assert!(
-            serde_json::from_slice::<crate::tasks::Order>(&written).is_err(),
-            "no task"
-        );
     }
 }

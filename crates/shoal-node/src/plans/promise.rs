@@ -7,6 +7,7 @@ use shoal_policy::ObjectId;
 
 use super::carrier::Carrier;
 use super::objects;
+use crate::link::PromiseId;
 use crate::tasks::{Answer, PromisedRead, Question};
 
 /// How often nodes are told, so that one that has just started knows, too.
@@ -45,7 +46,10 @@ impl Carrier {
             let nodes = self.targets.nodes();
             #[expect(clippy::cast_sign_loss, reason = "a rate is positive")]
             let read = PromisedRead {
-                id: self.id | job as u128,
+                id: PromiseId {
+                    plan: self.id,
+                    job: job as u64,
+                },
                 bytes_per_second: (promise.bytes_per_second / nodes.len().max(1) as f64).ceil() as u64,
                 life: LIFE.min(left),
             };

@@ -19,11 +19,11 @@ use super::order::{self, PlanOrder};
 use super::planner::Planner;
 use super::progress::{JobCounts, PlanProgress, PlanState};
 use super::refusal::PlanRefusal;
-use crate::bulletin::{Bulletin, Key, Kind, NotTaken};
+use crate::bulletin::{Bulletin, NotTaken};
 use crate::clock;
 use crate::http::connection::ClientBody;
 use crate::shutdown::Shutdown;
-use crate::tasks::{Homes, ManifestError, Manifests, Spooled, TaskParts, new_id, now};
+use crate::tasks::{ManifestError, Manifests, Records, Spooled, TaskParts, now};
 
 /// The longest document: a day of 20,000 jobs has some 30 MB.
 pub const DOCUMENT_BYTES_MAX: usize = 64 << 20;
@@ -31,15 +31,11 @@ pub const DOCUMENT_BYTES_MAX: usize = 64 << 20;
 /// How often a node looks whether it has something to do for a plan.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The part of an id that is left to the pins and transfers of a plan.
-const OWN: u128 = 0xFFFF_FFFF;
-
 /// The plans of the cluster.
 pub struct Plans {
     parts: Arc<TaskParts>,
     documents: Arc<Manifests>,
-    bulletin: Arc<Bulletin>,
-    homes: Mutex<Homes>,
+    records: Records<PlanOrder>,
     planner: Planner,
     /// The plan that this node carries out.
     carried: Mutex<Option<u128>>,
@@ -51,24 +47,29 @@ pub struct Plans {
 }
 
 /// A plan as the records have it.
-#[derive(Clone, Debug)]
-struct Entry {
-    id: u128,
-    order: PlanOrder,
-    progress: PlanProgress,
-}
+type Entry = crate::tasks::Entry<PlanOrder>;
 
 /// A plan as operators see it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlanView {
     /// Names it.
     pub id: String,
+    /// The word that tells plans from tasks.
+    pub kind: PlanKind,
     /// As it was accepted.
     #[serde(flatten)]
     pub order: PlanOrder,
     /// How far it is.
     #[serde(flatten)]
     pub progress: PlanProgress,
+}
+
+/// The kind of a plan, among those of tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlanKind {
+    /// A plan.
+    Plan,
 }
 
 /// State of the plan in force, and the counters of one node, for metrics.
@@ -95,11 +96,11 @@ impl Plans {
         bulletin: &Arc<Bulletin>,
         config: &PlanConfig,
     ) -> Arc<Self> {
+        let records = Records::new(bulletin, &parts.cooperation);
         Arc::new(Self {
             parts,
             documents: Arc::clone(documents),
-            bulletin: Arc::clone(bulletin),
-            homes: Mutex::default(),
+            records,
             planner: Planner::new(config.planner.clone()),
             carried: Mutex::default(),
             totals: Arc::default(),
@@ -123,24 +124,19 @@ impl Plans {
         let created = clock::utc_now();
         let mut order = self.judged(&spooled, identity, created).await?;
         let _turn = self.turn.lock().await;
-        if !self.bulletin.has_room(usize::MAX) {
+        if !self.records.bulletin().has_room(usize::MAX) {
             return Err(NotTaken::Full.into());
         }
-        let former = self.latest();
-        let forgotten = self.bulletin.floor().below;
-        let mut id = (new_id(created) & !OWN).max((forgotten & !OWN).saturating_add(OWN + 1));
-        if let Some(former) = &former {
-            // The latest plan is the one in force, whatever the clocks of nodes say.
-            id = id.max(former.id + OWN + 1);
-        }
+        let (id, former) = (self.records.next_id(created), self.latest());
+        order.succession = former
+            .as_ref()
+            .map_or(0, |former| former.order.succession.saturating_add(1));
         let replaced = former.filter(|former| !former.progress.state.is_over());
         order.replaces = replaced.as_ref().map(|former| Ulid(former.id).to_string());
         self.documents.keep(id, spooled).await?;
-        let record = serde_json::to_vec(&order).expect("an order is JSON");
-        self.bulletin
-            .put(key(id, Kind::Order), record, order.forgotten.time())?;
+        self.records.write(id, &order)?;
         if let Some(former) = replaced {
-            self.end_early(&former, &format!("the plan {} took its place", Ulid(id)))?;
+            self.records.end_early(former.id, &former.order)?;
         }
         tracing::info!(id = %Ulid(id), jobs = order.job_count, replaces = order.replaces, "a plan was accepted");
         self.get()
@@ -172,12 +168,18 @@ impl Plans {
     ///
     /// Fails if there is none.
     pub fn get(&self) -> Result<PlanView, PlanRefusal> {
-        let mut entry = self.latest().ok_or(PlanRefusal::NoPlan)?;
-        entry.progress.verdicts = Verdicts::default();
+        let entry = self.latest().ok_or(PlanRefusal::NoPlan)?;
         Ok(PlanView {
             id: Ulid(entry.id).to_string(),
-            order: entry.order,
-            progress: entry.progress,
+            kind: PlanKind::Plan,
+            order: PlanOrder {
+                succession: 0,
+                ..Arc::unwrap_or_clone(entry.order)
+            },
+            progress: PlanProgress {
+                verdicts: Verdicts::default(),
+                ..Arc::unwrap_or_clone(entry.progress)
+            },
         })
     }
 
@@ -191,7 +193,7 @@ impl Plans {
         if entry.progress.state.is_over() {
             return Err(PlanRefusal::Ended);
         }
-        self.end_early(&entry, "an operator stopped it")?;
+        self.records.end_early(entry.id, &entry.order)?;
         self.get()
     }
 
@@ -227,7 +229,7 @@ impl Plans {
 
     /// Carries plans out whose coordinator this node is, until the node stops.
     pub async fn run(self: Arc<Self>, stopping: Shutdown) {
-        let mut changes = self.bulletin.changes();
+        let mut changes = self.records.changes();
         let mut runs = JoinSet::new();
         loop {
             let latest = self.latest();
@@ -248,7 +250,7 @@ impl Plans {
 
     /// Begins to carry a plan out, if this node is to and does not yet.
     fn begin(self: &Arc<Self>, entry: Entry, runs: &mut JoinSet<()>, stopping: &Shutdown) {
-        if entry.progress.state.is_over() || !self.is_mine(entry.id) {
+        if entry.progress.state.is_over() || !self.records.is_mine(entry.id) {
             return;
         }
         let mut carried = self.carried.lock();
@@ -266,11 +268,8 @@ impl Plans {
 
     /// Carries a plan out until it is over, or is no longer this node's.
     async fn carry(&self, entry: Entry, stopping: Shutdown) {
-        let Entry {
-            id,
-            order,
-            mut progress,
-        } = entry;
+        let Entry { id, order, progress } = entry;
+        let mut progress = Arc::unwrap_or_clone(progress);
         let document = tokio::select! {
             document = self.document(id, &order) => document,
             () = stopping.begun() => return,
@@ -298,7 +297,7 @@ impl Plans {
             }
         };
         tracing::info!(id = %Ulid(id), "this node carries a plan out");
-        let mut changes = self.bulletin.changes();
+        let mut changes = self.records.changes();
         let mut running = std::pin::pin!(carrier.run(|progress| self.report(id, &order, progress)));
         loop {
             tokio::select! {
@@ -307,9 +306,8 @@ impl Plans {
                 () = tokio::time::sleep(LOOK) => {}
                 () = stopping.begun() => return,
             }
-            let is_in_force = self.latest().is_some_and(|latest| latest.id == id)
-                && self.bulletin.get(key(id, Kind::Cancel)).is_none();
-            if !is_in_force || !self.is_mine(id) {
+            let is_in_force = self.latest().is_some_and(|latest| latest.id == id);
+            if !is_in_force || self.records.is_cancelled(id) || !self.records.is_mine(id) {
                 return;
             }
         }
@@ -359,7 +357,7 @@ impl Plans {
         }
         let Some(entry) = latest else { return };
         let is_here = self.documents.size(entry.id) == Some(entry.order.document_bytes);
-        let may_carry = self.homes.lock().may_run(&self.parts.cooperation, entry.id);
+        let may_carry = self.records.may_run(entry.id);
         if may_carry && !is_here {
             let copied = self
                 .parts
@@ -371,68 +369,26 @@ impl Plans {
         }
     }
 
-    /// Ends the pins here of plans that were stopped or replaced. Those of a plan that is over end by their
-    /// time.
+    /// Ends the pins here of plans that were replaced. Those of a plan that was stopped end like those of a
+    /// cancelled task, and those of one that is over by their time.
     async fn end_pins(&self, latest: Option<&Entry>) {
-        for (order, _) in self.parts.store.pin_orders() {
-            let id = order.0 & !OWN;
-            let is_stopped = match latest {
-                Some(latest) if latest.id == id => latest.progress.state == PlanState::Stopped,
-                _ => self.is_plan(id),
-            };
-            if is_stopped {
+        for order in self.parts.store.pin_orders() {
+            let is_latest = latest.is_some_and(|latest| latest.id == order.0);
+            if !is_latest && self.records.has(order.0) {
                 self.parts.store.end_pins(order).await;
             }
         }
     }
 
-    fn is_plan(&self, id: u128) -> bool {
-        let order = self.bulletin.get(key(id, Kind::Order));
-        order.is_some_and(|order| PlanOrder::is_in(&order))
-    }
-
     /// The latest plan that is remembered.
     fn latest(&self) -> Option<Entry> {
-        let (id, order) = self.bulletin.latest(Kind::Order, PlanOrder::is_in)?;
-        let order = serde_json::from_slice(&order).ok()?;
-        let body = |kind| self.bulletin.get(key(id, kind));
-        let progress = body(Kind::Progress).and_then(|body| serde_json::from_slice(&body).ok());
-        let mut progress: PlanProgress = progress.unwrap_or_default();
-        if let Some(end) = body(Kind::Cancel)
-            && !progress.state.is_over()
-        {
-            let end: Option<Early> = serde_json::from_slice(&end).ok();
-            progress.state = PlanState::Stopped;
-            progress.transfers.clear();
-            progress.ended = end.as_ref().map(|end| end.at);
-            progress.detail = end.map(|end| end.why);
-        }
-        Some(Entry { id, order, progress })
-    }
-
-    fn end_early(&self, entry: &Entry, why: &str) -> Result<(), NotTaken> {
-        let early = Early {
-            at: now(),
-            why: why.to_owned(),
-        };
-        let body = serde_json::to_vec(&early).expect("a reason is JSON");
-        let until = entry.order.forgotten.time();
-        self.bulletin.put(key(entry.id, Kind::Cancel), body, until)
+        let all = self.records.all().into_iter();
+        all.max_by_key(|entry| (entry.order.succession, entry.id))
     }
 
     fn report(&self, id: u128, order: &PlanOrder, progress: &PlanProgress) {
-        let until = order.forgotten.time();
-        if let Err(error) = self
-            .bulletin
-            .put(key(id, Kind::Progress), progress.to_body(), until)
-        {
-            tracing::warn!(id = %Ulid(id), %error, "the progress of a plan is not known to other nodes");
-        }
-    }
-
-    /// Whether this node is the coordinator of a plan.
-    fn is_mine(&self, id: u128) -> bool {
-        self.homes.lock().of(&self.parts.cooperation, id) == self.parts.cooperation.me()
+        // A failure is in the log.
+        let _ = self.records.report(id, order, progress.to_body());
     }
 }
 
@@ -442,24 +398,6 @@ impl std::fmt::Debug for Plans {
     }
 }
 
-/// Why a plan ended before its end.
-#[derive(Debug, Serialize, Deserialize)]
-struct Early {
-    at: crate::tasks::Moment,
-    why: String,
-}
-
-/// The pins of a plan that end at the same time, as one order.
-pub(super) fn pin_order(id: u128, until: SystemTime) -> u128 {
-    let since = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // Those of one second end together.
-    id | (u128::from(since.as_secs()) & OWN)
-}
-
 fn read(body: &[u8]) -> Result<Document, String> {
     serde_json::from_slice(body).map_err(|error| error.to_string())
-}
-
-fn key(id: u128, kind: Kind) -> Key {
-    Key { id, kind }
 }

@@ -1,19 +1,16 @@
-//! The tasks that the records of all nodes tell of, each record read once.
+//! The tasks that the records of all nodes tell of: which of them are due, live, or to be forgotten.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
-use tokio::sync::watch;
 use ulid::Ulid;
 
+use super::moment::Moment;
 use super::order::{Order, TaskKind};
 use super::progress::{Progress, TaskState};
-use super::runner::now;
+use super::records::{self, Recorded, Records};
 use super::service::Task;
-use crate::bulletin::{Bulletin, FLOOR_AGE, FLOOR_KEPT_MAX, Floor, Key, Kind};
+use crate::bulletin::{FLOOR_AGE, FLOOR_KEPT_MAX, Floor, Kind};
 
 /// Pins go to the nodes that are there once these have been the same for so long: a node that restarts comes
 /// back with its pins.
@@ -23,25 +20,27 @@ const SETTLED: Duration = Duration::from_mins(1);
 const GATHERING_MAX: Duration = Duration::from_mins(2);
 
 /// A task as the records have it.
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    /// Its id.
-    pub id: u128,
-    /// The order, as a node accepted it.
-    pub order: Arc<Order>,
-    /// How far it is. A cancelled one is over, whatever its runner has written since.
-    pub progress: Arc<Progress>,
-}
+pub(super) type Entry = records::Entry<Order>;
 
-/// The tasks of the records, in the order of their ids.
-pub(super) struct Book {
-    bulletin: Arc<Bulletin>,
-    orders: Mutex<Read<Order>>,
-    progress: Mutex<Read<Progress>>,
-}
+/// The tasks of the records.
+pub(super) type Book = Records<Order>;
 
-/// Records of one kind that have been read, by the bodies that were read.
-type Read<T> = BTreeMap<u128, (Arc<[u8]>, Option<Arc<T>>)>;
+impl Recorded for Order {
+    const KIND: Kind = Kind::Task;
+
+    type Progress = Progress;
+
+    fn forgotten(&self) -> Moment {
+        self.forgotten
+    }
+
+    fn end_early(&self, progress: &mut Progress, at: Moment) {
+        // Pins hold on after the end of their task.
+        if !progress.state.is_over() || self.request.kind == TaskKind::Pin {
+            progress.end(TaskState::Cancelled, None, at);
+        }
+    }
+}
 
 impl Entry {
     /// The task for operators.
@@ -97,69 +96,6 @@ impl Entry {
     }
 }
 
-impl Book {
-    /// The tasks that `bulletin` tells of.
-    pub(super) fn new(bulletin: &Arc<Bulletin>) -> Self {
-        Self {
-            bulletin: Arc::clone(bulletin),
-            orders: Mutex::default(),
-            progress: Mutex::default(),
-        }
-    }
-
-    /// All tasks. An order of a later release may be of a kind that this one does not know: it is left out.
-    pub(super) fn all(&self) -> Vec<Entry> {
-        let orders = read(&mut self.orders.lock(), self.bulletin.all(Kind::Order));
-        let mut progress = read(&mut self.progress.lock(), self.bulletin.all(Kind::Progress));
-        let cancelled: BTreeSet<u128> = self.bulletin.ids(Kind::Cancel);
-        let entries = orders.into_iter().map(|(id, order)| {
-            let progress = progress.remove(&id).unwrap_or_default();
-            let progress = if cancelled.contains(&id) {
-                self.ended_early(id, &order, progress)
-            } else {
-                progress
-            };
-            Entry { id, order, progress }
-        });
-        entries.collect()
-    }
-
-    /// Notes changes of the records from now on.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
-        self.bulletin.changes()
-    }
-
-    /// The task with this id.
-    pub(super) fn get(&self, id: u128) -> Option<Entry> {
-        let body = |kind| self.bulletin.get(Key { id, kind });
-        let order: Arc<Order> = Arc::new(serde_json::from_slice(&body(Kind::Order)?).ok()?);
-        let progress = body(Kind::Progress).and_then(|body| serde_json::from_slice(&body).ok());
-        let progress = Arc::new(progress.unwrap_or_default());
-        let progress = self.ended_early(id, &order, progress);
-        Some(Entry { id, order, progress })
-    }
-
-    /// Whether an operator has ended a task.
-    pub(super) fn is_cancelled(&self, id: u128) -> bool {
-        let kind = Kind::Cancel;
-        self.bulletin.get(Key { id, kind }).is_some()
-    }
-
-    /// The progress of a task, with its early end if it has one.
-    fn ended_early(&self, id: u128, order: &Order, progress: Arc<Progress>) -> Arc<Progress> {
-        let kind = Kind::Cancel;
-        match self.bulletin.get(Key { id, kind }) {
-            Some(cancelled) if !progress.state.is_over() || order.request.kind == TaskKind::Pin => {
-                let cancelled = serde_json::from_slice(&cancelled).unwrap_or_else(|_| now());
-                let mut progress = Arc::unwrap_or_clone(progress);
-                progress.end(TaskState::Cancelled, None, cancelled);
-                Arc::new(progress)
-            }
-            _ => progress,
-        }
-    }
-}
-
 /// The first of some tasks that may pin objects.
 pub(super) fn first_pin(entries: &[Entry], now: SystemTime) -> u128 {
     let may_pin = |entry: &&Entry| entry.order.request.kind == TaskKind::Pin && entry.is_live(now);
@@ -193,26 +129,10 @@ pub(super) fn oldest_ended(
     (forgotten > 0).then_some(floor)
 }
 
-/// The records of one kind, read. Only those that are not among the `known` ones are read now.
-fn read<T: DeserializeOwned>(known: &mut Read<T>, bodies: Vec<(u128, Arc<[u8]>)>) -> BTreeMap<u128, Arc<T>> {
-    let mut before = std::mem::take(known);
-    let mut all = BTreeMap::new();
-    for (id, body) in bodies {
-        let same = before.remove(&id).filter(|(read, _)| Arc::ptr_eq(read, &body));
-        let (body, value) = same.unwrap_or_else(|| {
-            let value = serde_json::from_slice(&body).ok().map(Arc::new);
-            (body, value)
-        });
-        if let Some(value) = &value {
-            all.insert(id, Arc::clone(value));
-        }
-        known.insert(id, (body, value));
-    }
-    all
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;

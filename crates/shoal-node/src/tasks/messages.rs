@@ -15,6 +15,7 @@ use shoal_s3::range::ByteRange;
 use shoal_store::{Kept, PinOrder};
 
 use super::fill::FillOutcome;
+use crate::link::PromiseId;
 use crate::peer::{BlockRequest, CallerName, PeerRole};
 
 /// The path at which a node answers.
@@ -47,8 +48,10 @@ pub struct Pin {
 /// A transfer of a plan, as its coordinator names it to the nodes that fetch for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedFill {
-    /// Names the transfer.
-    pub transfer: u128,
+    /// The id of the plan.
+    pub plan: u128,
+    /// The number of the transfer.
+    pub transfer: u64,
     /// Its planned rate in bytes a second.
     pub rate: u64,
 }
@@ -57,7 +60,7 @@ pub struct PlannedFill {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromisedRead {
     /// Names the promise.
-    pub id: u128,
+    pub id: PromiseId,
     /// Bytes a second.
     pub bytes_per_second: u64,
     /// For how long, unless it is told again; zero ends it.
@@ -160,6 +163,8 @@ enum QuestionMessage<'a> {
     Fill {
         layer: u8,
         pin: Option<(u128, u64)>,
+        /// Plan, transfer, and bytes a second.
+        planned: Option<(u128, u64, u64)>,
         /// A [`BlockRequest`].
         #[serde(borrow)]
         block: &'a [u8],
@@ -169,16 +174,8 @@ enum QuestionMessage<'a> {
     Unpin(u128, Vec<[u8; 16]>),
     Evict(Vec<[u8; 16]>),
     Manifest(u128, u64),
-    FillPlanned {
-        layer: u8,
-        pin: Option<(u128, u64)>,
-        planned: (u128, u64),
-        /// A [`BlockRequest`].
-        #[serde(borrow)]
-        block: &'a [u8],
-    },
-    /// Number, bytes a second, and milliseconds.
-    Promise((u128, u64, u64), Vec<[u8; 16]>),
+    /// Plan, job, bytes a second, and milliseconds.
+    Promise((u128, u64, u64, u64), Vec<[u8; 16]>),
 }
 
 /// [`Answer`] as it stands in a body. Words stand for refusals and sources.
@@ -207,19 +204,12 @@ impl Question {
         let message = match self {
             Self::Fill(fill) => {
                 block = fill.block_request().to_bytes()?;
-                let (layer, pin) = (fill.layer.0, fill.pin.map(Pin::to_numbers));
-                match fill.planned {
-                    None => QuestionMessage::Fill {
-                        layer,
-                        pin,
-                        block: &block,
-                    },
-                    Some(planned) => QuestionMessage::FillPlanned {
-                        layer,
-                        pin,
-                        planned: (planned.transfer, planned.rate),
-                        block: &block,
-                    },
+                let planned = fill.planned;
+                QuestionMessage::Fill {
+                    layer: fill.layer.0,
+                    pin: fill.pin.map(Pin::to_numbers),
+                    planned: planned.map(|planned| (planned.plan, planned.transfer, planned.rate)),
+                    block: &block,
                 }
             }
             Self::Held(versions) => QuestionMessage::Held(
@@ -234,7 +224,8 @@ impl Question {
             Self::Manifest(id, offset) => QuestionMessage::Manifest(*id, *offset),
             Self::Promise(read, objects) => {
                 let life_ms = read.life.as_millis() as u64;
-                QuestionMessage::Promise((read.id, read.bytes_per_second, life_ms), digests(objects))
+                let PromiseId { plan, job } = read.id;
+                QuestionMessage::Promise((plan, job, read.bytes_per_second, life_ms), digests(objects))
             }
         };
         let bytes = postcard::to_stdvec(&message).expect("memory takes every message");
@@ -255,19 +246,15 @@ impl Question {
             (objects.len() <= NAMES_MAX).then_some(objects).ok_or(Malformed)
         };
         Ok(match message {
-            QuestionMessage::Fill { layer, pin, block } => {
-                let pin = pin.map(Pin::of_numbers);
-                Self::Fill(Box::new(Fill::of(&BlockRequest::of_bytes(block)?, layer, pin)?))
-            }
-            QuestionMessage::FillPlanned {
+            QuestionMessage::Fill {
                 layer,
                 pin,
-                planned: (transfer, rate),
+                planned,
                 block,
             } => {
                 let pin = pin.map(Pin::of_numbers);
                 let fill = Fill::of(&BlockRequest::of_bytes(block)?, layer, pin)?;
-                let planned = Some(PlannedFill { transfer, rate });
+                let planned = planned.map(|(plan, transfer, rate)| PlannedFill { plan, transfer, rate });
                 Self::Fill(Box::new(Fill { planned, ..fill }))
             }
             QuestionMessage::Held(versions) => {
@@ -286,10 +273,10 @@ impl Question {
             QuestionMessage::Unpin(before, digests) => Self::Unpin(PinOrder(before), objects(digests)?),
             QuestionMessage::Evict(digests) => Self::Evict(objects(digests)?),
             QuestionMessage::Manifest(id, offset) => Self::Manifest(id, offset),
-            QuestionMessage::Promise((id, bytes_per_second, life_ms), digests) => {
+            QuestionMessage::Promise((plan, job, bytes_per_second, life_ms), digests) => {
                 let life = Duration::from_millis(life_ms);
                 let read = PromisedRead {
-                    id,
+                    id: PromiseId { plan, job },
                     bytes_per_second,
                     life,
                 };
@@ -468,13 +455,17 @@ mod tests {
         };
         let planned = Fill {
             planned: Some(PlannedFill {
-                transfer: u128::MAX,
+                plan: u128::MAX,
+                transfer: 9,
                 rate: 7,
             }),
             ..fill.clone()
         };
         let promised = PromisedRead {
-            id: u128::MAX,
+            id: PromiseId {
+                plan: u128::MAX,
+                job: 9,
+            },
             bytes_per_second: u64::MAX,
             life: Duration::from_millis(1_234),
         };

@@ -18,13 +18,14 @@ const CATCH_UP: u64 = 2;
 #[derive(Debug, Default)]
 pub(super) struct PlannedRates(Mutex<HashMap<PlannedKey, Weak<PlannedRate>>>);
 
-type PlannedKey = (u128, u64);
+/// The plan, the number of the transfer, and its rate.
+type PlannedKey = (u128, u64, u64);
 
 impl PlannedRates {
     /// The rate of a transfer, which all of its blocks here share. The planned rate goes before clients.
     pub(super) fn of(&self, planned: PlannedFill, link: Option<&Arc<Link>>) -> Arc<PlannedRate> {
         let mut rates = self.0.lock();
-        let key = (planned.transfer, planned.rate);
+        let key = (planned.plan, planned.transfer, planned.rate);
         if let Some(rate) = rates.get(&key).and_then(Weak::upgrade) {
             return rate;
         }
@@ -46,11 +47,14 @@ mod tests {
     #[test]
     fn the_blocks_of_a_transfer_share_its_rate_and_those_that_are_over_are_forgotten() {
         let rates = PlannedRates::default();
-        let of = |transfer| rates.of(PlannedFill { transfer, rate: 7 }, None);
+        let of = |transfer| {
+            let (plan, rate) = (1, 7);
+            rates.of(PlannedFill { plan, transfer, rate }, None)
+        };
         let first = of(1);
         assert!(Arc::ptr_eq(&first, &of(1)));
         assert!(!Arc::ptr_eq(&first, &of(2)));
-        (3..3 * SWEEP as u128).for_each(|transfer| drop(of(transfer)));
+        (3..3 * SWEEP as u64).for_each(|transfer| drop(of(transfer)));
         assert!(rates.0.lock().len() <= SWEEP);
         assert!(Arc::ptr_eq(&first, &of(1)), "one that goes on is kept");
     }

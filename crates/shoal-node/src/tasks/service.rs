@@ -14,16 +14,16 @@ use ulid::Ulid;
 use super::book::{Book, Entry, first_pin, oldest_ended};
 use super::figures::{TaskFigures, Totals};
 use super::gathering::Gatherings;
-use super::homes::Homes;
 use super::manifest;
 use super::meter::Meter;
 use super::order::{ManifestFacts, Order, Selection, TaskKind, TaskRequest};
 use super::parts::TaskParts;
 use super::progress::{ByteCounts, ObjectCounts, Progress, TaskState};
+use super::records::new_id;
 use super::refusal::TaskRefusal;
 use super::runner::{Runner, now};
 use super::unpinned::Unpinned;
-use crate::bulletin::{Bulletin, Key, Kind, NotTaken};
+use crate::bulletin::{Bulletin, Kind, NotTaken};
 use crate::clock;
 use crate::http::connection::ClientBody;
 use crate::shutdown::Shutdown;
@@ -51,9 +51,7 @@ const ORDER_PATIENCE: Duration = Duration::from_mins(10);
 /// The tasks of the cluster.
 pub struct Tasks {
     parts: Arc<TaskParts>,
-    bulletin: Arc<Bulletin>,
     book: Book,
-    homes: Mutex<Homes>,
     running: Mutex<BTreeSet<u128>>,
     gatherings: tokio::sync::Mutex<Gatherings>,
     totals: Mutex<Totals>,
@@ -107,9 +105,7 @@ impl Tasks {
     pub fn new(parts: &Arc<TaskParts>, bulletin: &Arc<Bulletin>) -> Arc<Self> {
         Arc::new(Self {
             parts: Arc::clone(parts),
-            bulletin: Arc::clone(bulletin),
-            book: Book::new(bulletin),
-            homes: Mutex::default(),
+            book: Book::new(bulletin, &parts.cooperation),
             running: Mutex::default(),
             gatherings: tokio::sync::Mutex::default(),
             totals: Mutex::default(),
@@ -124,7 +120,7 @@ impl Tasks {
     pub fn post(&self, request: TaskRequest) -> Result<Task, TaskRefusal> {
         let now = clock::utc_now();
         let request = self.checked(request, false, now)?;
-        let (id, order) = (self.next_id(now), self.order_of(request, None, now));
+        let (id, order) = (self.book.next_id(now), self.order_of(request, None, now));
         self.accept(id, &order, ORDERS_MAX)
     }
 
@@ -136,7 +132,7 @@ impl Tasks {
     pub async fn post_list(&self, request: TaskRequest, list: ClientBody) -> Result<Task, TaskRefusal> {
         let now = clock::utc_now();
         let request = self.checked(request, true, now)?;
-        let id = self.next_id(now);
+        let id = self.book.next_id(now);
         let (objects, bytes) = self.parts.manifests.receive(id, list).await?;
         let order = self.order_of(request, Some(ManifestFacts { objects, bytes }), now);
         self.accept(id, &order, ORDERS_MAX)
@@ -165,11 +161,11 @@ impl Tasks {
             let bytes = self.parts.manifests.append(open.id, &lines).await?;
             let objects = open.objects() + objects;
             open.note(ManifestFacts { objects, bytes });
-            self.write_order(open.id, &open.order)?;
+            self.book.write(open.id, &open.order)?;
             return Ok(Some(self.entry(open.id)?.to_task(now)));
         }
         self.make_room(ANNOUNCED_MAX)?;
-        let id = self.next_id(now);
+        let id = self.book.next_id(now);
         let bytes = self.parts.manifests.take(id, lines).await?;
         let facts = ManifestFacts { objects, bytes };
         let order = Order {
@@ -185,7 +181,7 @@ impl Tasks {
     fn end_gatherings(&self, gatherings: &mut Gatherings) {
         for (id, order) in gatherings.end(clock::instant(), |id| self.book.is_cancelled(id)) {
             // Otherwise all nodes take the list for complete some time later.
-            let _ = self.write_order(id, &order);
+            let _ = self.book.write(id, &order);
         }
     }
 
@@ -200,7 +196,7 @@ impl Tasks {
             if let (Some(facts), Some(bytes)) = (&mut order.manifest, self.parts.manifests.size(entry.id)) {
                 facts.bytes = bytes;
             }
-            let _ = self.write_order(entry.id, &order);
+            let _ = self.book.write(entry.id, &order);
         }
     }
 
@@ -221,11 +217,6 @@ impl Tasks {
         Ok(request)
     }
 
-    /// An id that is not among those that are forgotten, whatever the clocks of nodes say.
-    fn next_id(&self, now: SystemTime) -> u128 {
-        new_id(now).max(self.bulletin.floor().below.saturating_add(1))
-    }
-
     /// The order that this node gives for a request.
     fn order_of(&self, request: TaskRequest, manifest: Option<ManifestFacts>, created: SystemTime) -> Order {
         let created_here = (created.into(), &*self.parts.name);
@@ -242,23 +233,18 @@ impl Tasks {
     /// Takes an order, if there is room for another among `orders_max`.
     fn accept(&self, id: u128, order: &Order, orders_max: usize) -> Result<Task, TaskRefusal> {
         self.make_room(orders_max)?;
-        self.write_order(id, order)?;
+        self.book.write(id, order)?;
         self.entry(id).map(|entry| entry.to_task(order.created.time()))
-    }
-
-    fn write_order(&self, id: u128, order: &Order) -> Result<(), NotTaken> {
-        let body = serde_json::to_vec(order).expect("an order is JSON");
-        self.bulletin
-            .put(key(id, Kind::Order), body, order.forgotten.time())
     }
 
     /// Makes room for another order among `orders_max`: the oldest that have ended are forgotten.
     fn make_room(&self, orders_max: usize) -> Result<(), NotTaken> {
-        while !self.bulletin.has_room(orders_max) {
-            let (ids, entries) = (self.bulletin.ids(Kind::Order), self.book.all());
-            let (before, now) = (self.bulletin.floor(), clock::utc_now());
+        let bulletin = self.book.bulletin();
+        while !bulletin.has_room(orders_max) {
+            let (ids, entries) = (bulletin.ids(Kind::is_order), self.book.all());
+            let (before, now) = (bulletin.floor(), clock::utc_now());
             let floor = oldest_ended((&entries, &ids), &before, FORGOTTEN_AT_ONCE, now);
-            self.bulletin.forget(&floor.ok_or(NotTaken::Full)?)?;
+            bulletin.forget(&floor.ok_or(NotTaken::Full)?)?;
         }
         Ok(())
     }
@@ -309,21 +295,14 @@ impl Tasks {
         if !entry.is_live(clock::utc_now()) {
             return Err(TaskRefusal::Over);
         }
-        self.end_early(&entry)?;
+        self.book.end_early(entry.id, &entry.order)?;
         self.get(id)
-    }
-
-    /// Has a task end, and its pins.
-    fn end_early(&self, entry: &Entry) -> Result<(), NotTaken> {
-        let body = serde_json::to_vec(&now()).expect("a time is JSON");
-        let key = key(entry.id, Kind::Cancel);
-        self.bulletin.put(key, body, entry.order.forgotten.time())
     }
 
     /// Runs the tasks whose home this node is, until the node stops.
     pub async fn run(self: Arc<Self>, stopping: Shutdown) {
         self.begin_gathered_before();
-        let mut changes = self.bulletin.changes();
+        let mut changes = self.book.changes();
         let mut runs = JoinSet::new();
         loop {
             self.end_cancelled_pins().await;
@@ -343,20 +322,17 @@ impl Tasks {
 
     /// Begins the tasks that this node is to run and does not run yet, the oldest first.
     fn begin_due(self: &Arc<Self>, runs: &mut JoinSet<()>, stopping: &Shutdown) {
-        if !self.homes.lock().may_know_all(&self.parts.cooperation) {
+        if !self.book.may_know_all() {
             return;
         }
-        let (now, members) = (
-            clock::utc_now(),
-            self.homes.lock().members(&self.parts.cooperation),
-        );
+        let (now, members) = (clock::utc_now(), self.book.members());
         for entry in self.book.all() {
             let mut running = self.running.lock();
             if running.len() >= RUN_AT_ONCE {
                 return;
             }
             let id = entry.id;
-            if running.contains(&id) || !entry.is_due(now, members) || !self.is_mine(id) {
+            if running.contains(&id) || !entry.is_due(now, members) || !self.book.is_mine(id) {
                 continue;
             }
             // It may have run to its end since the tasks were listed. A run that is no longer among these has
@@ -392,7 +368,7 @@ impl Tasks {
             if !here.contains(&entry.id)
                 && !entry.gathers(now)
                 && entry.is_wanted(now, first_pin)
-                && self.homes.lock().may_run(&self.parts.cooperation, entry.id)
+                && self.book.may_run(entry.id)
                 && let Err(why) = self.parts.manifest(entry.id, manifest).await
             {
                 tracing::debug!(id = %Ulid(entry.id), why, "the list of a task was not copied");
@@ -402,7 +378,7 @@ impl Tasks {
 
     /// Ends the pins here of orders that were cancelled.
     async fn end_cancelled_pins(&self) {
-        for (order, _) in self.parts.store.pin_orders() {
+        for order in self.parts.store.pin_orders() {
             if self.book.is_cancelled(order.0) {
                 self.parts.store.end_pins(order).await;
             }
@@ -422,15 +398,10 @@ impl Tasks {
                 && pinning.selection().is_some_and(is_covered)
                 && entry.progress.state != TaskState::Cancelled
             {
-                self.end_early(&entry)?;
+                self.book.end_early(entry.id, &entry.order)?;
             }
         }
         Ok(())
-    }
-
-    /// Whether this node is the home of a task.
-    fn is_mine(&self, id: u128) -> bool {
-        self.homes.lock().of(&self.parts.cooperation, id) == self.parts.cooperation.me()
     }
 
     /// Runs one task until it is over, or is no longer this node's.
@@ -456,7 +427,7 @@ impl Tasks {
         }
         let runner = Runner::new(&self.parts, (id, Arc::clone(order)), caller, &run.progress);
         let runner = runner.leaving_out(Unpinned::since(&self.book, &self.parts, id));
-        let mut changes = self.bulletin.changes();
+        let mut changes = self.book.changes();
         let mut meter = Meter::new(&run.progress);
         let mut working = std::pin::pin!(runner.run());
         let (state, why) = loop {
@@ -475,7 +446,7 @@ impl Tasks {
             if self.book.is_cancelled(id) {
                 break (TaskState::Cancelled, None);
             }
-            if !self.is_mine(id) {
+            if !self.book.is_mine(id) {
                 return;
             }
             let now = clock::utc_now();
@@ -503,7 +474,7 @@ impl Tasks {
         progress.runner = Some(self.parts.name.clone());
         progress.started.get_or_insert_with(now);
         progress.go_back();
-        progress.members = Some(self.homes.lock().members(&self.parts.cooperation).0);
+        progress.members = Some(self.book.members().0);
         Run {
             id: entry.id,
             order: entry.order,
@@ -528,15 +499,12 @@ impl Tasks {
         let before = std::mem::replace(&mut *run.counted.lock(), now);
         self.totals.lock()[place_of(run.order.request.kind)].add((&now.0, &now.1), (&before.0, &before.1));
         let body = serde_json::to_vec(&progress).expect("progress is JSON");
-        let (key, until) = (key(run.id, Kind::Progress), run.order.forgotten.time());
-        self.bulletin.put(key, body, until).inspect_err(|error| {
-            tracing::warn!(id = %Ulid(run.id), %error, "the progress of a task is not known to other nodes");
-        })
+        self.book.report(run.id, &run.order, body)
     }
 
     /// States of the cluster's tasks, and the counters of this node.
     pub fn figures(&self) -> TaskFigures {
-        let (records, record_bytes) = self.bulletin.size();
+        let (records, record_bytes) = self.book.bulletin().size();
         let entries = self.book.all();
         let in_state = |state| {
             entries
@@ -571,15 +539,4 @@ fn place_of(kind: TaskKind) -> usize {
 /// The number that an id stands for.
 fn number(id: &str) -> Result<u128, TaskRefusal> {
     Ulid::from_str(id).map(|id| id.0).map_err(|_| TaskRefusal::NoTask)
-}
-
-fn key(id: u128, kind: Kind) -> Key {
-    Key { id, kind }
-}
-
-/// A new id; later ones are greater.
-pub(crate) fn new_id(now: SystemTime) -> u128 {
-    let millis = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let random = u128::from(shoal_base::chance::bits()) << 64 | u128::from(shoal_base::chance::bits());
-    Ulid::from_parts(millis.as_millis() as u64, random).0
 }
