@@ -28,7 +28,7 @@ run: build ## A lake and three nodes on this machine, until Ctrl-C (ARGS="--node
 demo: build ## The same for a moment: read a sample twice from each node, write one that survives its node
 	scripts/demo.sh $(BINARY)
 
-test: own ## Every test: unit, integration, real lakes, real clients (QUICK=1: only what cargo runs)
+test: own ## All that cargo runs, some stories and real clients (QUICK=1: unit tests; ALL=1: everything)
 	scripts/test.sh
 
 bench: own ## Side by side with nginx and with the lake itself

@@ -173,7 +173,6 @@ install_etcd() {
   [ "${#missing[@]}" -eq 0 ] || skip "the registry in etcd, and tiers of several processes: ${missing[*]} is not installed"
 }
 
-[ -z "${QUICK:-}" ] || export SHOAL_MODEL_SETS=1
 install_etcd
 install_redis
 mapfile -t left_out < <(without_solver)
