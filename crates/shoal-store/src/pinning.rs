@@ -170,8 +170,8 @@ impl Pinning {
         Ok(freed)
     }
 
-    /// Removes all pins of an order. If the journal cannot be written, they return with the next start until they
-    /// expire.
+    /// Removes all pins of an order. If the journal cannot be written, they return with the next start until
+    /// they expire.
     pub(super) fn end(&self, order: PinOrder) {
         if !self.ledger.has_order(order) {
             return;
@@ -306,8 +306,9 @@ fn millis(time: SystemTime) -> u64 {
 
 /// Pins: objects whose blocks are exempt from eviction.
 impl Store {
-    /// Pins objects until a time: blocks of their newest versions that are here, and those that come. An object
-    /// that an order pins until several times stays until the last one. Returns what is kept of each now.
+    /// Pins objects until `until`: all blocks of their newest versions, stored ones and later ones. An object
+    /// that an order pins more than once stays until the latest of these times. Returns the blocks of each
+    /// that are pinned now.
     ///
     /// # Errors
     ///

@@ -229,9 +229,9 @@ mod tests {
     use serde_json::json;
 
     use super::{Bulletin, Key, Kind, Records, new_id};
-    use crate::channel::{Channel, ChannelConfig};
+    use crate::channel::Channel;
     use crate::clock;
-    use crate::cooperation::{Cooperation, CooperationConfig};
+    use crate::cooperation::Cooperation;
     use crate::limits::Limits;
     use crate::peer::PeerConnector;
     use crate::plans::PlanOrder;
@@ -252,7 +252,7 @@ mod tests {
     }
 
     fn cooperation() -> Arc<Cooperation> {
-        let channel = Channel::new("n0", &ChannelConfig::from(&CooperationConfig::default()), 8);
+        let channel = Channel::new("n0", [""], 8);
         let peers = PeerConnector::new(Arc::new(channel), &Limits::default());
         Arc::new(Cooperation::new("n0", "dc1/a", 1, peers))
     }
