@@ -62,7 +62,7 @@ pub fn element_name(algorithm: Algorithm) -> String {
 }
 
 impl ChecksumSpec {
-    /// Parses the headers of a CreateMultipartUpload. Returns `None` if they name no checksum.
+    /// Parses the headers of a `CreateMultipartUpload`. Returns `None` if they name no checksum.
     ///
     /// # Errors
     ///

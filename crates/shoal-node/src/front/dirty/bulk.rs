@@ -1,4 +1,4 @@
-//! Handles DeleteObjects: removes many objects at once, dirty ones and those that the lake has.
+//! Handles `DeleteObjects`: removes many objects at once, dirty ones and those that the lake has.
 //!
 //! The node parses the client's request and writes a request of its own to the lake. Before it sends that
 //! request, it begins a separate change for each name that may be dirty and that the caller may remove. The
@@ -113,7 +113,8 @@ enum Begin {
 
 /// Decides if the request to the lake includes a key.
 enum Judgement {
-    /// Included, without a change: no object under this name may be dirty, or the lake will probably refuse it.
+    /// Included, without a change: no object under this name may be dirty, or the lake will probably refuse
+    /// it.
     WithoutChange,
     /// Included, with a change: the name was looked up in the registry.
     Asked(ObjectName, Box<Lookup>),

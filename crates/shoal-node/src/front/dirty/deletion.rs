@@ -62,10 +62,8 @@ impl Deletions {
         if !manifest.is_some_and(|manifest| is_writer(&admitted.verified.caller, &manifest.writer)) {
             let removal = (Action::Remove, asked);
             if let Some(denied) = self.permissions.denial((&*admitted).into(), removal).await? {
-                let flusher = &self.flusher;
-                flusher
-                    .prepare_denied(&admitted, (name, manifest.is_some()), denied)
-                    .await?;
+                let is_dirty = manifest.is_some();
+                self.flusher.prepare_denied(&admitted, is_dirty, denied).await?;
                 return self.forwarder.pass_on(admitted).await;
             }
         }

@@ -7,7 +7,6 @@ use http::{HeaderValue, Method, header};
 use http_body_util::BodyExt;
 use shoal_registry::changes::LakeChange;
 use shoal_s3::error::{ErrorCode, S3Error};
-use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{CopySource, Effect, Operation};
 
@@ -70,16 +69,14 @@ impl Flusher {
         let lookup = self.dirty.find(current).await.map_err(try_again)?;
         let manifest = lookup.manifest.as_ref();
         if !manifest.is_some_and(|manifest| is_writer(&admitted.verified.caller, &manifest.writer)) {
-            let denied = match denied {
-                Some(denied) => Some(denied),
-                None => {
-                    let action = action_of(admitted)?;
-                    self.permissions.denial(admitted.into(), (action, name)).await?
-                }
+            let denied = if denied.is_some() {
+                denied
+            } else {
+                let action = action_of(admitted)?;
+                self.permissions.denial(admitted.into(), (action, name)).await?
             };
             if let Some(denied) = denied {
-                self.prepare_denied(admitted, (name, manifest.is_some()), denied)
-                    .await?;
+                self.prepare_denied(admitted, manifest.is_some(), denied).await?;
                 return Ok(None);
             }
         }
@@ -91,33 +88,27 @@ impl Flusher {
         change.map(Some).map_err(not_begun)
     }
 
-    /// Prepares a request that the lake would refuse, judging by a similar question. The lake gets the request
-    /// itself and decides, but without a change: a caller whom it refuses leaves nothing in the registry, and
-    /// keeps no one from the name.
+    /// Prepares a request that the lake would refuse, judging by a similar question. The lake gets the
+    /// request itself and decides, but without a change: a caller whom it refuses leaves nothing in the
+    /// registry, and keeps no one from the name.
     ///
     /// If the lake carries the request out, the request is concurrent with every change of the name that
-    /// began meanwhile, and may take effect before or after it, as at the lake alone. A dirty object is
-    /// flushed first.
+    /// began meanwhile, and may take effect before or after it, as at the lake alone.
     ///
     /// # Errors
     ///
-    /// The denial, if the lake rejects the caller's account, or if a stranger names a dirty object; or the
-    /// flush failed.
+    /// The denial, if the lake rejects the caller's account, or if the name has a dirty object: the lake
+    /// could decide only after a flush, and a caller whom it refuses must not cause one.
     pub(super) async fn prepare_denied(
         &self,
         admitted: &Admitted,
-        (name, is_dirty): (&ObjectName, bool),
+        is_dirty: bool,
         denied: S3Error,
     ) -> Result<(), S3Error> {
-        let is_stranger = !matches!(admitted.verified.caller, Caller::Identity(_));
-        if AccountRefusal::of_code(denied.code.as_str()).is_some() || is_dirty && is_stranger {
+        if is_dirty || AccountRefusal::of_code(denied.code.as_str()).is_some() {
             return Err(denied);
         }
-        self.flush_related(admitted).await?;
-        if is_dirty {
-            self.flush(&unversioned(name)).await?;
-        }
-        Ok(())
+        self.flush_related(admitted).await
     }
 
     /// Flushes the other objects that a request needs: the source of a copy, or the whole bucket if a header

@@ -71,8 +71,9 @@ impl Permissions {
         Ok(is_known(question.await?.status()))
     }
 
-    /// Asks if the lake would permit an action on a name that may be dirty. Called before anything is recorded
-    /// in a registry for a caller that has nothing dirty under that name. Returns the error of a denial.
+    /// Asks if the lake would permit an action on a name that may be dirty. Called before anything is
+    /// recorded in a registry for a caller that has nothing dirty under that name. Returns the error of a
+    /// denial.
     ///
     /// The question resembles the action but is not the action. A policy may permit one exact name, the copy
     /// of one source, or a write with a certain header, so only the lake's answer to the request itself
@@ -87,7 +88,7 @@ impl Permissions {
         (action, name): (Action, &ObjectName),
     ) -> Result<Option<S3Error>, S3Error> {
         let headers = match action {
-            Action::Back | Action::Write => of_write(asker.headers),
+            Action::Back | Action::Write => of_write(asker.headers, asker.classified.operation),
             Action::Remove => of_permission(asker.headers),
             Action::Describe(..) => without_body(asker.headers),
         };
@@ -179,10 +180,15 @@ pub(super) fn action_of(admitted: &Admitted) -> Result<Action, S3Error> {
     })
 }
 
-/// Returns the headers of a write that also apply to the creation of an upload.
-fn of_write(sent: &HeaderMap) -> HeaderMap {
+/// Returns the headers of a write that also apply to the creation of an upload. A part is encrypted as its
+/// upload, whatever its own headers ask for.
+fn of_write(sent: &HeaderMap, operation: Operation) -> HeaderMap {
+    let is_part = operation == Operation::UploadPart;
     let is_of_this_write = |name: &HeaderName| {
         let name = name.as_str();
+        if is_part && name.starts_with("x-amz-server-side-encryption") {
+            return true;
+        }
         ["if-", "x-amz-copy-source"]
             .iter()
             .any(|begin| name.starts_with(begin))
@@ -225,6 +231,7 @@ fn path_of(name: &ObjectName) -> PathAndQuery {
 mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
     use shoal_s3::object::ObjectName;
+    use shoal_s3::operation::Operation;
 
     use super::{is_known, of_write, path_of, without_body};
 
@@ -259,9 +266,15 @@ mod tests {
         ] {
             sent.insert(HeaderName::from_static(name), HeaderValue::from_static("x"));
         }
-        let asked = of_write(&sent);
+        sent.insert(
+            "x-amz-server-side-encryption",
+            HeaderValue::from_static("aws:kms"),
+        );
+        let asked = of_write(&sent, Operation::UploadPart);
         assert!(asked.len() == 2 && asked.contains_key("referer") && asked.contains_key("x-amz-acl"));
+        let asked = of_write(&sent, Operation::PutObject);
+        assert!(asked.len() == 3 && asked.contains_key("x-amz-server-side-encryption"));
         let bare = without_body(&sent);
-        assert!(bare.len() == 5 && bare.contains_key("if-match"));
+        assert!(bare.len() == 6 && bare.contains_key("if-match"));
     }
 }

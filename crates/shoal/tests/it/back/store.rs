@@ -66,7 +66,7 @@ fn is_copy(request: &Request) -> bool {
     request.headers.contains_key("x-amz-copy-source")
 }
 
-/// Makes a store that does not implement CopyObject.
+/// Makes a store that does not implement `CopyObject`.
 fn copies_nothing() -> Fault {
     Fault::status(501).when(is_copy).always()
 }

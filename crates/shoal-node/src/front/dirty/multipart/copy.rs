@@ -1,4 +1,4 @@
-//! UploadPartCopy: the node reads the source from the lake and stores its bytes as if the client had sent
+//! `UploadPartCopy`: the node reads the source from the lake and stores its bytes as if the client had sent
 //! them.
 
 use http::uri::PathAndQuery;

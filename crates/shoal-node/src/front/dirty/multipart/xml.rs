@@ -20,19 +20,19 @@ pub(super) struct PartPage {
     most: usize,
 }
 
-/// Returns the response to CreateMultipartUpload.
+/// Returns the response to `CreateMultipartUpload`.
 pub(super) fn begun(name: &ObjectName, id: UploadId) -> Element {
     Element::root("InitiateMultipartUploadResult")
         .with_all(named(name))
         .with_leaf("UploadId", id.to_string())
 }
 
-/// Returns the response to UploadPartCopy.
+/// Returns the response to `UploadPartCopy`.
 pub(super) fn copied(part: &Part) -> Element {
     Element::root("CopyPartResult").with_all(told(part))
 }
 
-/// Returns the response to CompleteMultipartUpload.
+/// Returns the response to `CompleteMultipartUpload`.
 pub(super) fn completed(name: &ObjectName, location: &str, completed: &Completed) -> Element {
     Element::root("CompleteMultipartUploadResult")
         .with_leaf("Location", location)
