@@ -25,10 +25,7 @@ pub enum Refusal {
     )]
     TwoKindsOfCredentials,
     /// Signature version 2 or 4A.
-    #[error(
-        "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256: \
-         signature version 4, in boto3 signature_version=\"s3v4\"."
-    )]
+    #[error("The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.")]
     UnsupportedSignatureVersion,
     /// An `Authorization` header of a type that S3 does not have.
     #[error("Unsupported Authorization Type")]
