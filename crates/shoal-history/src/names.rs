@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// What is replaced in a name.
+/// The part of a name that is replaced by a placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
     /// Dates, ids and long numbers, which no scheduler assigns twice.

@@ -87,7 +87,7 @@ impl StoredRun {
     }
 }
 
-/// What a reader skipped, and why.
+/// Input that a reader skipped, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Passed {
@@ -135,7 +135,7 @@ pub struct History {
     inputs: usize,
     /// Long-lived identities that occur in names of jobs.
     pub(crate) identities: BTreeSet<String>,
-    /// What was skipped, with counts.
+    /// Skipped input, with counts.
     passed: BTreeMap<Passed, u64>,
     /// End of the period that the logs cover.
     end: Moment,

@@ -26,7 +26,7 @@ pub struct Summary {
     pub from: Option<Moment>,
     /// End of the period that the logs cover.
     pub to: Option<Moment>,
-    /// What was skipped while reading, with counts.
+    /// Input that was skipped while reading, with counts.
     pub passed: BTreeMap<Passed, u64>,
 }
 

@@ -1,5 +1,5 @@
-//! What only experiments use: the policies of a node on a simulated network, and plans in simulated time. No
-//! program that ships links this crate.
+//! Code that only experiments use: the policies of a node on a simulated network, and plans in simulated
+//! time. No program that ships links this crate.
 //!
 //! [`experiment`] reads an `EXPERIMENT.toml` and runs its grid: [`simulation`] moves the bytes of a
 //! [`workload`] over a [`network`] between the nodes of a [`cluster`], whose decisions are those of

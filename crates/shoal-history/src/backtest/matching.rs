@@ -39,7 +39,7 @@ pub(super) struct Outcome {
     pub(super) expected_bytes: u64,
 }
 
-/// Whether a run was foreseen, and why not.
+/// Result of matching a run with the forecasts, with the reason if none matched.
 #[derive(Clone, Copy)]
 pub(super) enum Cause {
     /// Foreseen by this job of the forecast.

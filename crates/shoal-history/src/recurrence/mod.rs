@@ -28,7 +28,7 @@ pub enum Unforeseeable {
     Irregular,
 }
 
-/// What the runs of one job have in common.
+/// The common properties of the runs of one job.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     /// Name of the job, without dates and ids.

@@ -94,7 +94,7 @@ pub enum Rhythm {
 /// The schedule of a job's submissions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Schedule {
-    /// What the times depend on.
+    /// The basis of the times.
     pub rhythm: Rhythm,
     /// The period in milliseconds.
     pub period_ms: i64,

@@ -132,12 +132,19 @@ impl<O: Recorded> Records<O> {
     /// Writes an order for all nodes.
     pub(crate) fn write(&self, id: u128, order: &O) -> Result<(), NotTaken> {
         let body = serde_json::to_vec(order).expect("an order is JSON");
-        self.put((id, O::KIND), order, body)
+        self.put(Key { id, kind: O::KIND }, order, body)
     }
 
     /// Writes for all nodes how far an order is. A failure is in the log.
     pub(crate) fn report(&self, id: u128, order: &O, progress: Vec<u8>) -> Result<(), NotTaken> {
-        let written = self.put((id, Kind::Progress), order, progress);
+        let written = self.put(
+            Key {
+                id,
+                kind: Kind::Progress,
+            },
+            order,
+            progress,
+        );
         written.inspect_err(|error| {
             let (id, kind) = (Ulid(id), O::KIND);
             tracing::warn!(%id, ?kind, %error, "the progress of an order is not known to other nodes");
@@ -147,7 +154,14 @@ impl<O: Recorded> Records<O> {
     /// Ends an order, and its pins.
     pub(crate) fn end_early(&self, id: u128, order: &O) -> Result<(), NotTaken> {
         let body = serde_json::to_vec(&now()).expect("a time is JSON");
-        self.put((id, Kind::Cancel), order, body)
+        self.put(
+            Key {
+                id,
+                kind: Kind::Cancel,
+            },
+            order,
+            body,
+        )
     }
 
     /// Whether this node is to carry an order out.
@@ -174,9 +188,9 @@ impl<O: Recorded> Records<O> {
         self.bulletin.get(Key { id, kind })
     }
 
-    fn put(&self, (id, kind): (u128, Kind), order: &O, body: Vec<u8>) -> Result<(), NotTaken> {
+    fn put(&self, key: Key, order: &O, body: Vec<u8>) -> Result<(), NotTaken> {
         let forgotten = order.forgotten().time();
-        self.bulletin.put(Key { id, kind }, body, forgotten)
+        self.bulletin.put(key, body, forgotten)
     }
 
     /// The progress of an order, with its early end if it has one.

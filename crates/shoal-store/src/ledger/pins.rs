@@ -52,15 +52,17 @@ impl Ledger {
     /// Ends up to `most` pins of an order. Returns true if all of them have ended.
     pub(crate) fn end_pins(&self, order: PinOrder, most: usize) -> bool {
         let mut state = self.state.lock();
-        let taken = state.pins.take(order, most);
-        state.release(taken)
+        let (free, is_gone) = state.pins.take(order, most);
+        state.release(free);
+        is_gone
     }
 
     /// Ends up to `most` expired pins. Returns true if all of them have ended.
     pub(crate) fn end_due_pins(&self, now_ms: u64, most: usize) -> bool {
         let mut state = self.state.lock();
-        let taken = state.pins.take_due(now_ms, most);
-        state.release(taken)
+        let (free, are_gone) = state.pins.take_due(now_ms, most);
+        state.release(free);
+        are_gone
     }
 
     /// Returns true if any pin has expired.
@@ -172,12 +174,11 @@ impl State {
         }
     }
 
-    /// Unpins the blocks of objects without pins. Returns true if these were the last.
-    fn release(&mut self, (objects, is_last): (Vec<ObjectId>, bool)) -> bool {
+    /// Unpins the blocks of objects without pins.
+    fn release(&mut self, objects: Vec<ObjectId>) {
         for object in objects {
             self.unpin_blocks(object, None);
         }
-        is_last
     }
 
     /// Unpins the blocks of an object, except those of version `but`.
