@@ -234,7 +234,7 @@ async fn a_client_that_signs_with_version_2_is_told_what_to_use() {
     ] {
         let reply = call.send().await;
         refused(&reply, StatusCode::BAD_REQUEST, "InvalidRequest");
-        assert!(reply.text().contains("s3v4"), "{}", reply.text());
+        assert!(reply.text().contains("AWS4-HMAC-SHA256"), "{}", reply.text());
     }
     assert!(node.lake.requests().is_empty(), "the lake was not even asked");
     node.stop().await;
