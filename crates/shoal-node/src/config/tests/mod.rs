@@ -6,6 +6,7 @@ mod link;
 mod lookup;
 mod refusals;
 mod removed;
+mod shared;
 mod syntax;
 mod tiers;
 
