@@ -1,4 +1,4 @@
-//! Ten small modules that crates of Shoal share. An eleventh needs an equally good reason.
+//! Eleven small modules that crates of Shoal share. A twelfth needs an equally good reason.
 
 pub mod amount;
 pub mod chance;
@@ -7,6 +7,7 @@ pub mod encoding;
 pub mod piece_buffer;
 pub mod secret;
 pub mod seeded;
+pub mod send_permit;
 pub mod small_file;
 pub mod spelling;
 pub mod terminal;

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use shoal_base::send_permit::SendPermit;
 use tokio::time::{Instant, sleep};
 use ulid::Ulid;
 
-use crate::entry::{Kind, Owner};
+use crate::entry::Kind;
 use crate::keys::Name;
 pub use crate::names::Of;
 use crate::names::{BeginError, BegunChange, ChangeError, Ended, Found, Names};
@@ -26,9 +27,6 @@ const LOOK_PAUSE: Duration = Duration::from_millis(30);
 
 /// Pause before the end of a change is reported to the registry again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-
-/// Pause between two checks that the node may still send.
-const PERMIT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Begins changes at the lake on behalf of one node.
 #[derive(Debug)]
@@ -138,28 +136,6 @@ enum End {
     GivenUp,
 }
 
-/// The permission to send requests of one change to the lake, valid while the node's session lasts.
-#[derive(Clone, Debug)]
-pub struct SendPermit {
-    session: Arc<Session>,
-    owner: Owner,
-}
-
-impl SendPermit {
-    /// Returns true if the node may send now. The result is valid for the next system call, and not for bytes
-    /// that wait in a buffer of the node: the node may be suspended before they leave it.
-    pub fn may_send(&self) -> bool {
-        self.session.is_of(self.owner)
-    }
-
-    /// Waits until the node may no longer send.
-    pub async fn over(&self) {
-        while self.may_send() {
-            sleep(PERMIT_PAUSE).await;
-        }
-    }
-}
-
 impl LakeChange {
     /// The name that changes.
     pub fn name(&self) -> &Name {
@@ -168,10 +144,8 @@ impl LakeChange {
 
     /// Returns the permission to send the requests of this change.
     pub fn permit(&self) -> SendPermit {
-        SendPermit {
-            session: Arc::clone(&self.changes.session),
-            owner: self.begun.busy.owner,
-        }
+        let (session, owner) = (Arc::clone(&self.changes.session), self.begun.busy.owner);
+        SendPermit::new(move || session.is_of(owner))
     }
 
     /// Returns the id of the dirty object that the change is about.
@@ -181,7 +155,7 @@ impl LakeChange {
 
     /// Returns true if the node may send to the lake now, see [`SendPermit::may_send`].
     pub fn may_send(&self) -> bool {
-        self.permit().may_send()
+        self.changes.session.is_of(self.begun.busy.owner)
     }
 
     /// Ends the change as carried out by the lake.

@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, respons
 use http_body_util::{BodyExt, Collected, Full, Limited};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
+use shoal_base::send_permit::SendPermit;
 use shoal_policy::fair::Payer;
-use shoal_registry::changes::SendPermit;
 use shoal_s3::error::ErrorCode;
 use shoal_s3::identity::NODE;
 use shoal_s3::sigv4::PayloadHash;

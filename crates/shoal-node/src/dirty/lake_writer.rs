@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use parking_lot::Mutex;
-use shoal_registry::changes::SendPermit;
+use shoal_base::send_permit::SendPermit;
 use shoal_s3::identity::{Caller, Identities, NODE};
 use shoal_s3::range::ByteRange;
 use shoal_s3::sigv4::PayloadHash;

@@ -39,8 +39,8 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use shoal_base::chance;
+use shoal_base::send_permit::SendPermit;
 use shoal_policy::fair::Payer;
-use shoal_registry::changes::SendPermit;
 use shoal_s3::identity::Caller;
 use shoal_s3::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 

@@ -1,11 +1,12 @@
 //! Requests that wait for permission of the link to begin.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, EXPECT, HOST};
 use http::{HeaderValue, Method, Response};
-use shoal_registry::changes::SendPermit;
+use shoal_base::send_permit::SendPermit;
 
 use super::error::RequestContext;
 use super::expectation::Expectation;
@@ -14,6 +15,9 @@ use super::socket::PermitOver;
 use super::timeouts::RequestClass;
 use super::{Endpoint, EndpointError, EndpointRequest, Failure, Head, LakeBody, RequestBody};
 use crate::link::{Flow, Transfer};
+
+/// Pause between two checks that the node may still send.
+const PERMIT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A request that the link has permitted to begin.
 pub(super) struct PermittedRequest {
@@ -136,6 +140,13 @@ async fn within(
     tokio::select! {
         biased;
         outcome = writing => outcome,
-        () = permit.over() => Err(context.failed(Failure::SessionOver, PermitOver)),
+        () = over(&permit) => Err(context.failed(Failure::SessionOver, PermitOver)),
+    }
+}
+
+/// Waits until the node may no longer send.
+async fn over(permit: &SendPermit) {
+    while permit.may_send() {
+        tokio::time::sleep(PERMIT_PAUSE).await;
     }
 }

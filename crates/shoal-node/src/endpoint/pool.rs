@@ -15,7 +15,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use parking_lot::Mutex;
-use shoal_registry::changes::SendPermit;
+use shoal_base::send_permit::SendPermit;
 
 use super::connect::{ConnectError, Connected, Connector, Stream};
 use super::counters::Counters;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use shoal_registry::changes::SendPermit;
+use shoal_base::send_permit::SendPermit;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 

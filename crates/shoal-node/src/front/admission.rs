@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::request::Parts;
 use http::{Request, header};
-use shoal_registry::changes::SendPermit;
+use shoal_base::send_permit::SendPermit;
 use shoal_s3::auth::{Gate, Verified};
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::identity::Caller;

@@ -16,7 +16,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, hea
 use http_body_util::{BodyExt, Full};
 use md5::Md5;
 use sha2::{Digest, Sha256};
-use shoal_registry::changes::{LakeChange, SendPermit};
+use shoal_base::send_permit::SendPermit;
+use shoal_registry::changes::LakeChange;
 use shoal_s3::error::S3Error;
 use shoal_s3::object::ObjectName;
 use shoal_s3::sigv4::PayloadHash;
