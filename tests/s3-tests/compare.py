@@ -72,7 +72,7 @@ NOT_WRITTEN_BACK = HERE / "passing" / "not_written_back.txt"
 # With the first age, an object goes to the lake only when a request needs it there. With the second, all
 # objects go there while the tests go on.
 AGES = ("1h", "1s")
-TEST_TIMEOUT_S = 120
+TEST_TIMEOUT_S = 900
 PASS_TIMEOUT_S = 3600
 
 
