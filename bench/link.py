@@ -52,7 +52,6 @@ capacity = "20GiB"
 
 [write]
 age = "1h"
-short_age = "1h"
 
 [[write.rule]]
 prefix = "s3://{bucket}/{background}"

@@ -40,7 +40,7 @@ OBJECTS, OBJECT_BYTES = 16, 64 * MIB
 LISTED = 1000
 # The memory that the code allows beside the limits: bodies held until they are judged, and wide connections.
 BODIES_MIB, WIDE_MIB = 64, 128
-# The default of limits.lake_requests, which older binaries do not know.
+# The most requests of a node to its lake at a time.
 LAKE_REQUESTS = 512
 # Connections that speak HTTP/2, each with its window of 1 MiB and the fields of 128 requests.
 HTTP2_CONNECTIONS, HTTP2_MIB = 128, 3
@@ -53,11 +53,13 @@ class Limits:
     """The limits of the configuration, and the bound that follows from them (ARCHITECTURE.md, Memory)."""
 
     name: str
-    connections: int = 8192
     requests: int = 4096
-    requests_per_identity: int = 2048
     fill_mib: int = 256
-    mapped_mib: int = 1024
+
+    @property
+    def connections(self) -> int:
+        """Returns how many connections clients may have open."""
+        return 2 * self.requests
 
     def bound_mib(self, connections: int, *, over_tls: bool, over_http2: bool) -> int:
         """Returns the most anonymous memory beyond the idle node's, for so many connections."""
@@ -68,11 +70,7 @@ class Limits:
     @property
     def table(self) -> str:
         """Returns the section of the configuration file."""
-        return (
-            f"\n[limits]\nconnections = {self.connections}\nrequests = {self.requests}\n"
-            f"requests_per_identity = {self.requests_per_identity}\n"
-            f'fill_bytes = "{self.fill_mib}MiB"\nmapped_bytes = "{self.mapped_mib}MiB"\n'
-        )
+        return f'\n[limits]\nrequests = {self.requests}\nfill_bytes = "{self.fill_mib}MiB"\n'
 
 
 @dataclass
@@ -289,7 +287,7 @@ def slow_streams(target: Target) -> None:
     target.crowd(HTTP2_CONNECTIONS, "h2").pour(request)
 
 
-LIMITS = [Limits("default"), Limits("small", 512, 256, 128, 32, 128)]
+LIMITS = [Limits("default"), Limits("small", 256, 32)]
 
 PLAIN: list[Callable[[Target], None]] = [
     silence,
@@ -304,7 +302,7 @@ PLAIN: list[Callable[[Target], None]] = [
     deletions,
     completions,
 ]
-# Heads that do not end are not among them: the handshakes of one attacker outlast `limits.header_timeout`.
+# Heads that do not end are not among them: the handshakes of one attacker outlast the 15 s of a head.
 OVER_TLS: list[Callable[[Target], None]] = [silence, half_handshakes, slow_readers]
 HTTP2: list[Callable[[Target], None]] = [full_windows, header_lists, slow_streams]
 

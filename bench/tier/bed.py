@@ -28,7 +28,6 @@ ETCD, EMBEDDED = "etcd", "embedded"
 _TABLES = """
 [write]
 age = "{age}"
-short_age = "{age}"
 {permission}
 
 [[write.rule]]

@@ -28,7 +28,7 @@ _RACKS = (1, 2)
 _MAPPERS = 6
 # D4N flushes old objects; with this age, nodes flush while the jobs run. Short-lived objects stay for longer
 # than any run.
-_AGE, _SHORT_AGE = "5s", "10m"
+_AGE = "5s"
 _D4N, _THROUGH, _AROUND = "back", "through", "around"
 
 
@@ -57,7 +57,6 @@ def intermediate(bed: Bed) -> list[Line]:
         block_size="256KiB",
         split=(50, 50),
         written_back=_AGE,
-        written_short=_SHORT_AGE,
         # All scratch data of an identity is its own.
         permission="1m",
     )

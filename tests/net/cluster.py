@@ -38,7 +38,7 @@ BUCKET = "shoal"
 # Names that begin so are written back, where there is a tier.
 BACK = "back/"
 # A node waits twice as long before it repeats a request to the lake that a dead node may have sent.
-_SOON_ADOPTED = {"SHOAL_LAKE_STALL_TIMEOUT": "5s"}
+_SOON_ADOPTED = {"SHOAL_LAKE_ANSWER_TIMEOUT": "5s"}
 _REDIS_PORT = 6379
 _PEER_PORT, _DELAYED_PEER_PORT, _DELAYED_LAKE_PORT = 9200, 9201, 9999
 LAKES = {"versitygw": versitygw.start, "minio": minio.start}
@@ -75,8 +75,6 @@ class Shape:
     lake: str = "versitygw"
     """How long a write stays in a tier that all nodes share; if empty, there is no tier."""
     written_back: str = ""
-    """The same for objects that their writer calls short-lived; if empty, as long as for all others."""
-    written_short: str = ""
     """How long a node remembers the lake's permission to write below the rule."""
     permission: str = "0s"
     """The rack whose store has a disk of its own, and its size in bytes."""
@@ -102,8 +100,7 @@ class Shape:
         if self.read_ahead:
             settings["SHOAL_LIMITS_READ_AHEAD_BLOCKS"] = str(self.read_ahead)
         if self.metered_mbit:
-            settings["SHOAL_LAKE_BANDWIDTH"] = f"{self.metered_mbit}Mbit"
-            settings["SHOAL_LAKE_BANDWIDTH_SCOPE"] = "cluster"
+            settings["SHOAL_LAKE_BANDWIDTH"] = f"{self.metered_mbit}Mbit shared"
         if self.directory:
             settings["SHOAL_COOPERATION_MODE"] = "directory"
             settings["SHOAL_DIRECTORY_URL"] = f"redis://{DIRECTORY_ADDRESS}:{_REDIS_PORT}"
@@ -234,7 +231,6 @@ class Cluster:
             tier.Place.of(store, registry),
             shape.written_back,
             [f"s3://{BUCKET}/{BACK}"],
-            short_age=shape.written_short,
             permission=shape.permission,
         )
 

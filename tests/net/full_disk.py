@@ -26,7 +26,6 @@ _LARGE, _WRITES_MAX = 2_000_000, 40
 _TABLES = """
 [write]
 age = "1h"
-short_age = "1h"
 
 [[tier]]
 name = "near"
@@ -90,7 +89,7 @@ class FolderTierCluster(LoopbackCluster):
             capacity="64MiB",
             block_size="256KiB",
             tables=_TABLES.format(folder=self._disk / "tier", bucket=BUCKET, prefix=BACK),
-            environment={"SHOAL_LAKE_STALL_TIMEOUT": "1s"},
+            environment={"SHOAL_LAKE_ANSWER_TIMEOUT": "1s"},
         )
         self.nodes[_NODE].start()
 

@@ -135,5 +135,5 @@ class ProxiedCluster(LoopbackCluster):
             name=f"node-{number}",
             topology=f"dc1/cluster-a/rack-{number}",
             tables=tables,
-            environment={"SHOAL_LAKE_STALL_TIMEOUT": f"{layout.stall_s:g}s", **layout.environment.get(number, {})},
+            environment={"SHOAL_LAKE_ANSWER_TIMEOUT": f"{layout.stall_s:g}s", **layout.environment.get(number, {})},
         )

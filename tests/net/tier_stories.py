@@ -16,7 +16,7 @@ _POINTS = 36
 _KILLS = 10
 # All but one of the nodes freeze at a time, twice.
 _NODES, _FREEZES = 7, 12
-# The default of `[lake] stall_timeout`.
+# The default of `[lake] answer_timeout`.
 _STALL_S = 20
 # A node with this timeout gives up a late lake before the lake answers.
 _IMPATIENT = {"SHOAL_LAKE_WRITE_TIMEOUT": "5s"}

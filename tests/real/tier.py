@@ -17,7 +17,6 @@ _BESIDE_THE_PIECES = "pieces/~"
 TABLES = """
 [write]
 age = "{age}"
-short_age = "{short_age}"
 permission = "{permission}"
 
 [[tier]]
@@ -59,23 +58,21 @@ def tables(
     *,
     classes: Classes | None = None,
     kept: Sequence[str] = (),
-    short_age: str = "",
     permission: str = "0s",
     capacity: str = "8GiB",
     quota_bytes: int = 0,
 ) -> str:
     """Returns tables of a node that writes back below these prefixes, and brings objects of this age to the lake.
 
-    Below the prefixes of `kept`, objects stay for an hour. `short_age` is the age of objects that their writer calls
-    short-lived, if it differs. The node remembers the lake's permission to write for `permission`. The registry has a
-    quota of `quota_bytes`, if that is not 0.
+    Below the prefixes of `kept`, objects stay for ten minutes, as all that their writers call short-lived. The node
+    remembers the lake's permission to write for `permission`. The registry has a quota of `quota_bytes`, if that is not
+    0.
     """
-    large, small = (classes.large, classes.small) if classes else ("", "")
+    large = classes.large if classes else ""
     quota = f"{quota_bytes}B" if quota_bytes else ""
-    optional = {"class_large": large, "class_small": small, "registry_quota": quota}
+    optional = {"class_large": large, "registry_quota": quota}
     tier = TABLES.format(
         age=age,
-        short_age="1h" if kept else short_age or age,
         permission=permission,
         endpoint=place.store,
         region=REGION,

@@ -54,7 +54,6 @@ async fn main() -> ExitCode {
     };
     let settings = Settings {
         url: url.clone(),
-        user: None,
         password: None,
         ca_file: None,
         prefix: "shoal-cost".into(),

@@ -11,6 +11,7 @@ use shoal_node::config::Lookup;
 use super::choice::{Choice, Eligibility};
 use super::client::Client;
 use super::places::Location;
+use crate::TTL;
 
 /// The inputs and the result of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -91,7 +92,7 @@ impl Explanation {
             topology: location.topology.map(Into::into),
             network: location.network.map(|network| network.to_string()),
             name: config.name.clone().unwrap_or_default(),
-            ttl_seconds: config.ttl.as_secs(),
+            ttl_seconds: TTL.as_secs(),
             nodes: choices.iter().map(explained).collect(),
             silent,
         }
@@ -106,8 +107,7 @@ impl Explanation {
     pub fn to_text(&self) -> String {
         let place = match (&self.topology, &self.network) {
             (Some(place), Some(network)) => format!("{place}  ([[lookup.place]] {network})"),
-            (Some(place), None) => format!("{place}  ([lookup] topology: no [[lookup.place]] has it)"),
-            (None, _) => "unknown: all nodes are equally far".into(),
+            _ => "unknown: all nodes are equally far".into(),
         };
         let mut text = format!(
             "client  {}\nplace   {place}\nname    {}, for {} s\n\n",

@@ -51,8 +51,11 @@ use live_nodes::{LiveNode, LiveNodes};
 use metrics::LookupMetrics;
 use poll::Poller;
 use poll_status::PollStatus;
-use rate_limit::{Allowance, RateLimiter};
+use rate_limit::{Allowance, RateLimiter, UDP_RATE};
 use responder::{Responder, Transport, can_answer};
+
+/// TTL of every answer. Short, because nodes come and go; long enough that a resolver asks rarely.
+const TTL: Duration = Duration::from_secs(5);
 
 /// The interval at which each node is polled.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -128,7 +131,7 @@ impl Lookup {
             tasks.spawn(keep_asking(poller, place, Arc::clone(&shared), stopping.clone()));
         }
         if let Some(listener) = admin {
-            let hosts = AllowedHosts::new(&config.admin_hosts);
+            let hosts = AllowedHosts::new(&[]);
             tasks.spawn(admin::serve(
                 listener,
                 Arc::clone(&shared),
@@ -201,10 +204,7 @@ fn pollers(config: &config::Lookup) -> Result<Vec<Poller>, LookupError> {
     let mut access = AdminAccess {
         token: None,
         ca_file: config.nodes_ca_file.clone(),
-        certificate: config
-            .nodes_client_cert
-            .clone()
-            .zip(config.nodes_client_key.clone()),
+        certificate: None,
     };
     if let Some(token_file) = &config.nodes_token_file {
         access.read_token(token_file)?;
@@ -244,7 +244,7 @@ impl Shared {
             live_nodes: Mutex::default(),
             poll_status: Mutex::new(PollStatus::new(config.nodes.iter().cloned(), clock::instant())),
             trusted: config.trusted_resolvers.clone(),
-            sources: Mutex::new(RateLimiter::new(config.udp_rate)),
+            sources: Mutex::new(RateLimiter::new(UDP_RATE)),
             metrics: LookupMetrics::default(),
         })
     }

@@ -61,7 +61,7 @@ impl Default for LookupMetrics {
             ),
             limited: names.metric(
                 "lookup_limited",
-                "Datagrams of networks above [lookup] udp_rate: sent to TCP, or not answered.",
+                "Datagrams of networks above 200 answers a second: sent to TCP, or not answered.",
             ),
             living: names.metric("lookup_nodes", "Nodes considered alive, by state."),
             answers: names.metric(

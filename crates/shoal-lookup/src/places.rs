@@ -10,7 +10,6 @@ use shoal_node::config::{Lookup, LookupPlace};
 pub struct Places {
     /// Longest prefixes first.
     known: Vec<LookupPlace>,
-    elsewhere: Option<String>,
 }
 
 /// A client's place, and where it comes from.
@@ -18,7 +17,7 @@ pub struct Places {
 pub struct Location<'a> {
     /// The place, outermost first; `None` if it is unknown.
     pub topology: Option<&'a str>,
-    /// The configured network that determines the place; `None` if it is this server's own place, or unknown.
+    /// The configured network that determines the place; `None` if it is unknown.
     pub network: Option<IpNet>,
 }
 
@@ -27,19 +26,14 @@ impl Places {
     pub fn new(lookup: &Lookup) -> Self {
         let mut known = lookup.places.clone();
         known.sort_by_key(|place| Reverse(place.network.prefix_len()));
-        Self {
-            known,
-            elsewhere: lookup.topology.clone(),
-        }
+        Self { known }
     }
 
     /// The place of a network's clients.
     pub fn locate(&self, clients: IpNet) -> Location<'_> {
         let holder = self.known.iter().find(|place| place.network.contains(&clients));
         Location {
-            topology: holder
-                .map(|place| place.topology.as_str())
-                .or(self.elsewhere.as_deref()),
+            topology: holder.map(|place| place.topology.as_str()),
             network: holder.map(|place| place.network),
         }
     }
@@ -63,7 +57,7 @@ mod tests {
 
     use super::{Location, Places};
 
-    fn places(elsewhere: Option<&str>) -> Places {
+    fn places() -> Places {
         let known = [
             ("10.0.0.0/8", "dc1"),
             ("10.1.0.0/16", "dc1/a/r1"),
@@ -76,14 +70,13 @@ mod tests {
         };
         Places::new(&Lookup {
             places: known.map(place).to_vec(),
-            topology: elsewhere.map(Into::into),
             ..Lookup::default()
         })
     }
 
     #[test]
     fn the_longest_prefix_that_holds_all_of_the_network_wins() {
-        let places = places(None);
+        let places = places();
         for (clients, topology, network) in [
             ("10.1.2.200/32", Some("dc1/a/r2"), Some("10.1.2.128/25")),
             ("10.1.2.3/32", Some("dc1/a/r1"), Some("10.1.0.0/16")),
@@ -101,20 +94,8 @@ mod tests {
     }
 
     #[test]
-    fn a_client_in_no_network_has_the_place_of_the_server() {
-        let places = places(Some("dc1/a/r9"));
-        let expected = Location {
-            topology: Some("dc1/a/r9"),
-            network: None,
-        };
-        assert_eq!(places.locate("192.0.2.1/32".parse().unwrap()), expected);
-        let known = places.locate("10.1.0.9/32".parse().unwrap());
-        assert_eq!(known.topology, Some("dc1/a/r1"));
-    }
-
-    #[test]
     fn a_network_with_several_places_in_it_asks_for_more_bits() {
-        let places = places(None);
+        let places = places();
         for (clients, scope) in [
             ("10.1.3.0/24", 24),
             ("10.1.2.0/24", 25),

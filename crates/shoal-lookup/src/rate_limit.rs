@@ -9,6 +9,10 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+/// Answers a second over UDP to one network: more than the clients of a site need, whose resolver asks once
+/// in a TTL, and too few to flood a victim.
+pub const UDP_RATE: u32 = 200;
+
 /// The maximum number of tracked networks. Idle ones are forgotten first.
 const NETWORKS_MAX: usize = 16_384;
 

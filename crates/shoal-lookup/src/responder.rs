@@ -32,6 +32,7 @@ use super::client::Client;
 use super::live_nodes::LiveNode;
 use super::places::Places;
 use super::zone::{Subject, Zone};
+use crate::TTL;
 
 /// The largest datagram that reaches every client in one piece, in bytes (DNS Flag Day 2020); the server
 /// neither asks for nor sends more over UDP.
@@ -107,7 +108,7 @@ impl Responder {
     pub fn new(lookup: &Lookup, name: &str) -> Result<Self, ProtoError> {
         Ok(Self {
             zone: Zone::new(name)?,
-            ttl_seconds: seconds(lookup.ttl),
+            ttl_seconds: seconds(TTL),
             answers: lookup.answers,
             buckets: lookup.buckets,
             trusted: lookup.trusted_resolvers.clone(),

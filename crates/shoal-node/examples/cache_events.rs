@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use shoal_base::clock::utc_now;
-use shoal_node::config::Limits as NodeLimits;
 use shoal_node::{Channel, Peer, PeerConnector, node_id};
 use shoal_policy::eviction::c2p::{C2p, Completeness, Event};
 use shoal_policy::eviction::{Eviction, Lru};
@@ -177,7 +176,7 @@ fn blocks(known: &[VersionId]) -> impl Iterator<Item = BlockId> + use<> {
 
 fn peer(address: SocketAddr, name: &str, sender: &str, secret: &str) -> Arc<Peer> {
     let channel = Arc::new(Channel::new(sender, [secret], 10));
-    PeerConnector::new(channel, &NodeLimits::default()).at(node_id(name), name, address, &HashMap::new())
+    PeerConnector::new(channel).at(node_id(name), name, address, &HashMap::new())
 }
 
 /// As `CacheEventMessage` stands on the wire: an event in L2.

@@ -305,17 +305,21 @@ fn open_directory(
     Ok(Some((directory, reports)))
 }
 
+/// The most bytes that stay mapped for hits. They are page cache, which the kernel takes back when it needs
+/// memory, so the bound is one of address space only.
+const MAPPED_BYTES: u64 = 1 << 30;
+
 /// Opens the records that all nodes share, as this node persisted them.
 fn open_bulletin(config: &Config, store: &Store) -> Result<Arc<Bulletin>, JournalError> {
     Bulletin::open(membership::node_id(&config.node.name).0, store)
 }
 
 async fn open_store(config: &Config) -> Result<(Arc<Store>, Recovery), StoreError> {
-    let (mut store, mapped_bytes) = (config.store.clone(), config.limits.mapped_bytes);
+    let mut store = config.store.clone();
     if config.cooperation.mode == CooperationMode::Directory {
         store.policy.get_or_insert(PolicyName::Gwf);
     }
     let layers = core::layers_of_room(config);
-    let opening = tokio::task::spawn_blocking(move || Store::open(&store, mapped_bytes, layers));
+    let opening = tokio::task::spawn_blocking(move || Store::open(&store, MAPPED_BYTES, layers));
     opening.await.expect("opening a store does not panic")
 }

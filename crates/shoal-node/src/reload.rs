@@ -60,7 +60,8 @@ impl Plan {
         in_force.log.filter.clone_from(&new.log.filter);
         in_force.log.access = new.log.access;
         // Metering is set up at start: a reload can change the rate, but not turn metering on or off.
-        if old.lake.bandwidth.is_some() && new.lake.bandwidth.is_some() {
+        let scope = |config: &Config| config.lake.bandwidth.map(|bandwidth| bandwidth.scope);
+        if new.lake.bandwidth.is_some() && scope(old) == scope(new) {
             in_force.lake.bandwidth = new.lake.bandwidth;
         }
         // Other nodes rely on this node reporting changes of coherent objects.

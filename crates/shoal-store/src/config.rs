@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use shoal_policy::eviction::PolicyName;
-use shoal_policy::eviction::c2p::Completeness;
 
 /// Where blocks are stored, how many bytes they may take, and which eviction policy applies.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,9 +14,8 @@ pub struct StoreConfig {
     /// The eviction policy. `None` selects the default policy, or the one that suits the node's
     /// configuration.
     pub policy: Option<PolicyName>,
-    /// Definition of a complete object, for a policy that keeps objects complete.
-    pub completeness: Completeness,
-    /// The share of the room that pinned blocks may take.
+    /// The share of the room that pinned blocks may take. Not a setting: with half the room, neither pins nor
+    /// the other blocks starve.
     pub pinned_share: Share,
     /// Size of a block. After a change, stored blocks of another size are discarded.
     pub block_bytes: u64,
@@ -31,9 +29,6 @@ pub struct Share {
 }
 
 impl Share {
-    /// The largest share that pinned blocks may take, so that room for other blocks remains.
-    pub const MAX: Self = Self { percent: 80 };
-
     /// Returns this share of `bytes`.
     pub const fn of(self, bytes: u64) -> u64 {
         (bytes as u128 * self.percent as u128 / 100) as u64
@@ -46,7 +41,6 @@ impl Default for StoreConfig {
             path: "/var/cache/shoal".into(),
             capacity_bytes: 100 << 30,
             policy: None,
-            completeness: Completeness::default(),
             pinned_share: Share { percent: 50 },
             block_bytes: 4 << 20,
         }

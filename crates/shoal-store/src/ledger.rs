@@ -16,7 +16,6 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use shoal_base::clock;
 use shoal_policy::admission::Refusal;
-use shoal_policy::eviction::c2p::Completeness;
 use shoal_policy::eviction::layered::{LayerRoom, divide};
 use shoal_policy::eviction::{Layered, Named, PolicyName};
 use shoal_policy::residency::{Leaving, Reservation, Residency, Watermarks};
@@ -115,7 +114,7 @@ impl Ledger {
         room_bytes: u64,
         pinned_bytes_max: u64,
         mapped_bytes_max: u64,
-        (policy, completeness): (PolicyName, Completeness),
+        policy: PolicyName,
         layers: usize,
         hierarchy: &Arc<Hierarchy>,
     ) -> Self {
@@ -125,7 +124,7 @@ impl Ledger {
             // spread objects over nodes.
             let is_spread = layers == 1 || place > 0;
             let policy = if is_spread { policy } else { policy.alone() };
-            (policy.build_by(completeness), target_bytes)
+            (policy.build(), target_bytes)
         };
         let mut policy = Layered::new(
             targets.into_iter().enumerate().map(with_policy),

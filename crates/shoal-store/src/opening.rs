@@ -70,7 +70,7 @@ impl Store {
             room_bytes,
             config.pinned_share.of(room_bytes),
             mapped_bytes,
-            (config.policy.unwrap_or_default(), config.completeness),
+            config.policy.unwrap_or_default(),
             layers,
             &hierarchy,
         );

@@ -81,10 +81,9 @@ class Lake:
 
 @dataclass(frozen=True)
 class Classes:
-    """Storage classes of the large and the small objects of a tier; empty for the store's default."""
+    """The storage class of the large objects of a tier; empty for the store's default, which small ones have."""
 
     large: str = ""
-    small: str = ""
 
 
 class TierStore(ABC):

@@ -236,7 +236,7 @@ def _running(cluster: Cluster, osds: int, users: Sequence[User]) -> Lake:
 class CephTier(TierStore):
     """Six OSDs: small objects in three copies, large ones erasure coded in four data and two parity shards."""
 
-    classes = Classes(large=LARGE_CLASS, small="STANDARD")
+    classes = Classes(large=LARGE_CLASS)
     small_ratio = 3.0
     counts_each_s = 4.0
 

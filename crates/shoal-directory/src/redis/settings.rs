@@ -25,11 +25,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `redis://host:port`, `redis-cluster://host:port,…` or `redis-sentinel://host:port,…/name`; with
-    /// `rediss` in place of `redis` for TLS. The default port is 6379, for Sentinels 26379.
+    /// `rediss` in place of `redis` for TLS. The default port is 6379, for Sentinels 26379. If Redis uses
+    /// ACLs, `user@` stands before the first host.
     pub url: String,
-    /// The user, if Redis uses ACLs.
-    pub user: Option<String>,
-    /// The password of the user, or the one shared by all clients.
+    /// The password of that user, or the one shared by all clients.
     pub password: Option<Secret>,
     /// PEM file of the certificate authorities for the servers; `None` for those that the system trusts.
     pub ca_file: Option<PathBuf>,
@@ -45,9 +44,14 @@ pub enum SettingsError {
         "`{0}` is not a URL of Redis\nhint: write redis://HOST:PORT, redis-cluster://HOST:PORT,... or redis-sentinel://HOST:PORT,.../NAME, with rediss for TLS"
     )]
     Url(String),
-    /// The URL holds a user or a password.
-    #[error("the URL of Redis holds a user or a password\nhint: write them as user and password_file")]
-    Credentials,
+    /// The URL holds a password.
+    #[error(
+        "the URL of Redis holds a password\nhint: write it into a file, and the path of that as password_file"
+    )]
+    Password,
+    /// The URL holds a user, and there is no password.
+    #[error("the user of Redis has no password\nhint: write password_file as well")]
+    NoPassword,
     /// A certificate file is given for a connection without TLS.
     #[error("ca_file is of no use without TLS\nhint: write rediss in place of redis, or leave ca_file out")]
     NoTls,
@@ -73,6 +77,14 @@ enum Servers {
     Sentinel(Vec<Host>, String),
 }
 
+/// A parsed URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Address {
+    servers: Servers,
+    user: Option<String>,
+    is_tls: bool,
+}
+
 type Host = (String, u16);
 
 impl Settings {
@@ -82,31 +94,46 @@ impl Settings {
     ///
     /// Fails if the URL is invalid, or a certificate file is set for a connection without TLS.
     pub fn check(&self) -> Result<(), SettingsError> {
-        let (_, is_tls) = parse(&self.url)?;
-        if self.ca_file.is_some() && !is_tls {
+        let address = parse(&self.url)?;
+        if self.ca_file.is_some() && !address.is_tls {
             return Err(SettingsError::NoTls);
+        }
+        if address.user.is_some() && self.password.is_none() {
+            return Err(SettingsError::NoPassword);
         }
         Ok(())
     }
 
     /// Returns true if the URL names Sentinels.
     pub(super) fn is_sentinel(&self) -> bool {
-        matches!(parse(&self.url), Ok((Servers::Sentinel(..), _)))
+        matches!(
+            parse(&self.url),
+            Ok(Address {
+                servers: Servers::Sentinel(..),
+                ..
+            })
+        )
     }
 
     /// Creates the connector for the servers. Reads the certificate file.
     pub(super) fn connector(&self) -> Result<Connector, SettingsError> {
         self.check()?;
-        let (servers, is_tls) = parse(&self.url)?;
+        let Address {
+            servers,
+            user,
+            is_tls,
+        } = parse(&self.url)?;
         if is_tls {
             // The client uses the process-wide provider, which may be installed already.
             let _ = rustls::crypto::ring::default_provider().install_default();
             node::trust(self.trust()?);
         }
         match servers {
-            Servers::Single(host) => Ok(Connector::Single(self.info(host, is_tls)?)),
+            Servers::Single(host) => Ok(Connector::Single(self.info(user.as_deref(), host, is_tls)?)),
             Servers::Cluster(hosts) => {
-                let hosts = hosts.into_iter().map(|host| self.info(host, is_tls));
+                let hosts = hosts
+                    .into_iter()
+                    .map(|host| self.info(user.as_deref(), host, is_tls));
                 let mut builder = ClusterClientBuilder::new(hosts.collect::<Result<Vec<_>, _>>()?)
                     .connection_timeout(PATIENCE)
                     .response_timeout(PATIENCE)
@@ -120,7 +147,7 @@ impl Settings {
                 let of_sentinel = |host| address(host, is_tls).into_connection_info();
                 let hosts = hosts.into_iter().map(of_sentinel).collect::<Result<_, _>>()?;
                 let settings = self.clone();
-                let master = move |host, port| settings.info((host, port), is_tls);
+                let master = move |host, port| settings.info(user.as_deref(), (host, port), is_tls);
                 Ok(Connector::Sentinel(Sentinels {
                     hosts,
                     name,
@@ -156,9 +183,9 @@ impl Settings {
         Ok(Arc::new(config.with_no_client_auth()).into())
     }
 
-    fn info(&self, host: Host, is_tls: bool) -> Result<ConnectionInfo, RedisError> {
+    fn info(&self, user: Option<&str>, host: Host, is_tls: bool) -> Result<ConnectionInfo, RedisError> {
         let mut redis = RedisConnectionInfo::default();
-        if let Some(user) = &self.user {
+        if let Some(user) = user {
             redis = redis.set_username(user);
         }
         if let Some(password) = &self.password {
@@ -182,13 +209,18 @@ fn address((host, port): Host, is_tls: bool) -> ConnectionAddr {
     }
 }
 
-/// Parses a URL into its servers, and true if they use TLS.
-fn parse(url: &str) -> Result<(Servers, bool), SettingsError> {
-    if url.contains('@') {
-        return Err(SettingsError::Credentials);
-    }
+/// Parses a URL.
+fn parse(url: &str) -> Result<Address, SettingsError> {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (user, rest) = match rest.rsplit_once('@') {
+        Some((user, _)) if user.contains(':') => return Err(SettingsError::Password),
+        Some((user, rest)) => (Some(user.to_owned()), rest),
+        None => (None, rest),
+    };
     let wrong = || SettingsError::Url(url.into());
-    let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
+    if user.as_deref() == Some("") {
+        return Err(wrong());
+    }
     let (base, kind) = match scheme.split_once('-') {
         Some((base, kind)) => (base, Some(kind)),
         None => (scheme, None),
@@ -217,7 +249,11 @@ fn parse(url: &str) -> Result<(Servers, bool), SettingsError> {
         }
         Some(_) => return Err(wrong()),
     };
-    Ok((servers, is_tls))
+    Ok(Address {
+        servers,
+        user,
+        is_tls,
+    })
 }
 
 /// Parses a host with an optional port: a name, an IPv4 address, or an IPv6 address in brackets.
@@ -238,7 +274,7 @@ fn parse_host(text: &str, default_port: u16) -> Option<Host> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Secret, Servers, Settings, SettingsError, parse};
+    use super::{Address, Secret, Servers, Settings, SettingsError, parse};
 
     fn host(name: &str, port: u16) -> (String, u16) {
         (name.into(), port)
@@ -247,7 +283,6 @@ mod tests {
     fn settings(url: &str) -> Settings {
         Settings {
             url: url.into(),
-            user: Some("shoal".into()),
             password: Some(Secret::new("hunter2")),
             ca_file: None,
             prefix: "shoal".into(),
@@ -272,7 +307,14 @@ mod tests {
                 true,
             ),
         ] {
-            assert_eq!(parse(url).unwrap(), (expected, is_tls), "{url}");
+            let expected = |user: Option<&str>| Address {
+                servers: expected.clone(),
+                user: user.map(Into::into),
+                is_tls,
+            };
+            assert_eq!(parse(url).unwrap(), expected(None), "{url}");
+            let with_user = url.replace("://", "://shoal@");
+            assert_eq!(parse(&with_user).unwrap(), expected(Some("shoal")), "{url}");
         }
     }
 
@@ -286,6 +328,7 @@ mod tests {
             "redis://",
             "redis://a:b",
             "redis://a:",
+            "redis://@a",
             "redis://a/1",
             "redis://a b",
             "redis-ring://a",
@@ -301,9 +344,11 @@ mod tests {
     #[test]
     fn neither_debug_nor_errors_tell_a_password() {
         assert!(!format!("{:?}", settings("redis://a")).contains("hunter2"));
-        let error = settings("redis://shoal:hunter2@a").check().unwrap_err();
-        assert!(matches!(error, SettingsError::Credentials));
-        assert!(!format!("{error} {error:?}").contains("hunter2"));
+        for url in ["redis://shoal:hunter2@a", "redis://:hunter2@a", "shoal:hunter2@a"] {
+            let error = settings(url).check().unwrap_err();
+            assert!(matches!(error, SettingsError::Password));
+            assert!(!format!("{error} {error:?}").contains("hunter2"));
+        }
     }
 
     #[test]

@@ -331,7 +331,6 @@ async fn an_answer_without_an_end_is_given_up_before_it_takes_memory() {
         let (address, mut taken) = endless(&LINE).await;
         let settings = Settings {
             url: format!("{scheme}://{address}{rest}"),
-            user: None,
             password: None,
             ca_file: None,
             prefix: "shoal".into(),

@@ -177,9 +177,8 @@ impl Servers {
         ];
         let server = Server::redis(folder.path(), port, &further);
         let ca_file = folder.path().join("ca.pem");
-        let mut servers = Self::of(folder, vec![server], format!("rediss://127.0.0.1:{port}"));
+        let mut servers = Self::of(folder, vec![server], format!("rediss://shoal@127.0.0.1:{port}"));
         servers.settings.ca_file = Some(ca_file);
-        servers.settings.user = Some("shoal".into());
         servers.settings.password = Some(Secret::new(PASSWORD));
         Some(servers)
     }
@@ -280,7 +279,6 @@ impl Servers {
     fn of(folder: TempDir, servers: Vec<Server>, url: String) -> Self {
         let settings = Settings {
             url,
-            user: None,
             password: None,
             ca_file: None,
             prefix: "shoal".into(),

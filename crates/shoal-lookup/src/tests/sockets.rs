@@ -8,7 +8,7 @@ use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::RecordType;
 use parking_lot::Mutex;
 use shoal_node::admin::members::{Member, Members};
-use shoal_node::config::Lookup as Config;
+use shoal_node::config::{Lookup as Config, LookupPlace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
@@ -71,11 +71,17 @@ async fn say(mut stream: TcpStream, members: &Members) -> std::io::Result<()> {
 }
 
 fn asking(nodes: &[&Node]) -> Config {
+    let config = config();
+    let mut places = config.places.clone();
+    places.push(LookupPlace {
+        network: "127.0.0.0/8".parse().unwrap(),
+        topology: "dc1/a/r1".into(),
+    });
     Config {
         listen: vec!["127.0.0.1:0".parse().unwrap(), "127.0.0.1:0".parse().unwrap()],
         nodes: nodes.iter().map(|node| node.url.clone()).collect(),
-        topology: Some("dc1/a/r1".into()),
-        ..config()
+        places,
+        ..config
     }
 }
 
@@ -174,14 +180,13 @@ async fn its_pages_are_for_those_that_know_its_name_and_not_for_another_sites_pa
     let a1 = Node::start("a1", vec![member("a1", "dc1/a/r1", "10.1.1.1:9000")]).await;
     let config = Config {
         admin: Some("127.0.0.1:0".parse().unwrap()),
-        admin_hosts: vec!["dns.example.com".into()],
         ..asking(&[&a1])
     };
     let server = Lookup::start(&config).await.unwrap();
     let admin = server.admin_address().unwrap();
     for (path, host, status) in [
         ("/metrics", "127.0.0.1", "200"),
-        ("/metrics", "dns.example.com:9153", "200"),
+        ("/metrics", "dns.internal:9153", "200"),
         ("/metrics", "evil.example", "421"),
         ("/nothing", "evil.example", "421"),
         ("/healthz", "evil.example", "200"),
@@ -203,11 +208,7 @@ async fn its_pages_are_for_those_that_know_its_name_and_not_for_another_sites_pa
 #[tokio::test]
 async fn a_network_that_asks_too_much_by_datagrams_is_sent_to_tcp_in_as_few_bytes_as_it_asked() {
     let a1 = Node::start("a1", vec![member("a1", "dc1/a/r1", "10.1.1.1:9000")]).await;
-    let config = Config {
-        udp_rate: 1,
-        ..asking(&[&a1])
-    };
-    let server = Lookup::start(&config).await.unwrap();
+    let server = Lookup::start(&asking(&[&a1])).await.unwrap();
     let address = server.addresses()[0];
     let asked = question("s3.example.org.", RecordType::SRV);
     let answer = loop {

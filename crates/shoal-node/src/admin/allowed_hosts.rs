@@ -38,7 +38,7 @@ impl AllowedHosts {
         }
         Some(text(
             StatusCode::MISDIRECTED_REQUEST,
-            "this listener is not known by that name\nhint: ask for its address, or add the name to hosts in its section of the configuration\n",
+            "this listener is not known by that name\nhint: ask for its address or a private name; a node also answers under the names in [admin] hosts\n",
         ))
     }
 

@@ -113,8 +113,8 @@ impl AuthFailure {
                  business on the port of [cooperation] listen"
             }
             Self::OtherSecret => {
-                "give all nodes the same [cooperation] secret_key_file; while you exchange it, name the old one as \
-                 previous_secret_key_file"
+                "give all nodes the same [cooperation] secret_key_file; while you exchange it, the file holds the \
+                 old one as its second line"
             }
             Self::HandshakeLimit => {
                 "another node or program has the address of this one: look at [cooperation] listen, advertise and \

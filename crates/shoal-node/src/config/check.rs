@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use http::Uri;
+use shoal_base::secret::Secret;
 use shoal_policy::eviction::layered::LAYERS_MAX;
 use shoal_s3::uri::S3Uri;
 use tracing_subscriber::EnvFilter;
@@ -348,24 +349,15 @@ impl Check<'_> {
                 hint,
             );
         }
-        for (key, secret) in [
-            ("secret_key", &cooperation.secret_key),
-            ("previous_secret_key", &cooperation.previous_secret_key),
-        ] {
-            if let Some(secret) = secret
-                && secret.expose().len() < SECRET_BYTES_MIN
-            {
-                let what = format!("has fewer than {SECRET_BYTES_MIN} characters");
-                self.refuse("cooperation", key, &what, "make one with: openssl rand -hex 32");
-            }
-        }
-        if cooperation.previous_secret_key.is_some() && cooperation.secret_key.is_none() {
-            let hint = "write the secret of today as secret_key_file";
+        let secrets = [&cooperation.secret_key, &cooperation.previous_secret_key];
+        let is_short = |secret: &Secret| secret.expose().len() < SECRET_BYTES_MIN;
+        if secrets.into_iter().flatten().any(is_short) {
+            let what = format!("has fewer than {SECRET_BYTES_MIN} characters");
             self.refuse(
                 "cooperation",
-                "previous_secret_key",
-                "stands without a secret_key",
-                hint,
+                "secret_key",
+                &what,
+                "make one with: openssl rand -hex 32",
             );
         }
     }
@@ -373,11 +365,8 @@ impl Check<'_> {
     fn lake_timeouts(&mut self) {
         let lake = &self.config.lake;
         let times = [
-            ("connect_timeout", lake.connect_timeout),
             ("answer_timeout", lake.answer_timeout),
             ("write_timeout", lake.write_timeout),
-            ("long_write_timeout", lake.long_write_timeout),
-            ("stall_timeout", lake.stall_timeout),
         ];
         for (key, _) in times.iter().filter(|(_, time)| time.is_zero()) {
             let hint = "no answer could be in time; write some seconds";
@@ -388,27 +377,11 @@ impl Check<'_> {
     fn limits(&mut self) {
         let (limits, block_bytes) = (&self.config.limits, self.config.store.block_bytes);
         let at_least_one = [
-            ("connections", limits.connections),
             ("requests", limits.requests),
-            ("requests_per_identity", limits.requests_per_identity),
-            ("lake_requests", limits.lake_requests),
             ("read_ahead_blocks", limits.read_ahead_blocks),
         ];
         for (key, _) in at_least_one.iter().filter(|(_, count)| *count == 0) {
             self.refuse("limits", key, "is 0", "nothing could be served; write at least 1");
-        }
-        let times = [
-            ("header_timeout", limits.header_timeout),
-            ("idle_timeout", limits.idle_timeout),
-            ("stall_timeout", limits.stall_timeout),
-        ];
-        for (key, _) in times.iter().filter(|(_, time)| time.is_zero()) {
-            self.refuse(
-                "limits",
-                key,
-                "is 0",
-                "no request could be in time; write some seconds",
-            );
         }
         if limits.fill_bytes < FILL_BLOCKS_MIN * block_bytes {
             let what = format!("holds fewer than {FILL_BLOCKS_MIN} blocks");
@@ -417,19 +390,6 @@ impl Check<'_> {
                 "fill_bytes",
                 &what,
                 "raise it, or lower [store] block_size",
-            );
-        }
-        if limits.mapped_bytes < block_bytes {
-            let hint = "raise it, or lower [store] block_size";
-            self.refuse("limits", "mapped_bytes", "holds not even one block", hint);
-        }
-        if limits.retry_budget_percent > 100 {
-            let hint = "write a percentage up to 100; 0 turns retries off";
-            self.refuse(
-                "limits",
-                "retry_budget_percent",
-                "is more than every request",
-                hint,
             );
         }
     }

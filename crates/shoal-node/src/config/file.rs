@@ -11,7 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::problem::{Problem, Provenance};
-use super::settings::{LISTS, SECTIONS, SETTINGS, instead_of, of_section, position};
+use super::settings::{LISTS, SECTIONS, SETTINGS, instead_of, is_former_section, of_section, position};
 use super::value::{RawValue, Value};
 
 /// Keys of one `[[freshness.rule]]`.
@@ -32,14 +32,10 @@ const TIER_KEYS: &[&str] = &[
     "secret_key_file",
     "bucket",
     "class_large",
-    "class_small",
-    "large",
     "capacity",
     "registry",
-    "registry_ca_file",
     "registry_certificate",
     "registry_key",
-    "registry_user",
     "registry_password_file",
     "registry_quota",
 ];
@@ -210,7 +206,9 @@ impl Reader<'_> {
                     self.file.tiers = self.entries("[[tier]]", TIER_KEYS, value);
                 }
                 (list, _) if LISTS.contains(&list) => self.single(list, offset),
-                (section, DeValue::Table(table)) if SECTIONS.contains(&section) => {
+                (section, DeValue::Table(table))
+                    if SECTIONS.contains(&section) || is_former_section(section) =>
+                {
                     self.section(section, table);
                 }
                 (section, _) if SECTIONS.contains(&section) => {
@@ -253,10 +251,6 @@ impl Reader<'_> {
     }
 
     fn assign(&mut self, section: &str, key: &str, value: &Spanned<DeValue<'_>>, offset: usize) {
-        if let Some(hint) = instead_of(section, key) {
-            let what = format!("[{section}] {key} was removed");
-            return self.stranger(offset, what, Some(hint.into()));
-        }
         let Some(position) = position(section, key) else {
             let known = of_section(section).map(|setting| setting.key);
             let known: Vec<_> = known.chain(list_of(section)).collect();
@@ -334,6 +328,13 @@ impl Reader<'_> {
     }
 
     fn unknown_key(&mut self, unknown: &str, title: &str, known: &[&str], offset: usize) {
+        if let Some(hint) = instead_of(title.trim_matches(['[', ']']), unknown) {
+            return self.stranger(
+                offset,
+                format!("{title} {unknown} was removed"),
+                Some(hint.into()),
+            );
+        }
         let hint = suggestion(unknown, known.iter().copied())
             .map(|key| format!("did you mean \"{key}\"?"))
             .or_else(|| sections_with(unknown))

@@ -386,15 +386,40 @@ impl Loader {
     fn read_secret_files(&mut self) {
         for (section, key) in SECRETS {
             if let Some(path) = self.draft.secret(section, key).1.take() {
-                let file_key = format!("{key}_file");
-                let provenance = self.draft.provenance(section, &file_key).clone();
-                *self.draft.secret(section, key).0 = self.read_secret(&file_key, &path, &provenance);
+                // The secret before that of a cluster may stand below it.
+                let most = if section == "cooperation" { 2 } else { 1 };
+                let mut secrets = self.read_secrets_of(section, &format!("{key}_file"), &path, most);
+                *self.draft.secret(section, key).0 = secrets.next();
+                if let Some(previous) = secrets.next() {
+                    self.draft.config.cooperation.previous_secret_key = Some(previous);
+                }
             }
+        }
+        if let Some(path) = self.draft.directory_password_file.take() {
+            let mut secrets = self.read_secrets_of("directory", "password_file", &path, 1);
+            self.draft.config.directory.password = secrets.next();
         }
     }
 
-    /// Reads a secret from a file, without the trailing newline that editors add.
+    /// Reads the secrets in the file that a setting names.
+    fn read_secrets_of(
+        &mut self,
+        section: &str,
+        key: &str,
+        path: &Path,
+        most: usize,
+    ) -> impl Iterator<Item = Secret> + use<> {
+        let provenance = self.draft.provenance(section, key).clone();
+        self.read_secrets(key, path, &provenance, most).into_iter()
+    }
+
+    /// Reads a secret from a file.
     fn read_secret(&mut self, key: &str, path: &Path, provenance: &Provenance) -> Option<Secret> {
+        self.read_secrets(key, path, provenance, 1).pop()
+    }
+
+    /// Reads at most `most` secrets from a file, one a line, without the trailing newline that editors add.
+    fn read_secrets(&mut self, key: &str, path: &Path, provenance: &Provenance, most: usize) -> Vec<Secret> {
         let refuse = |why: String| {
             Problem::new(provenance, format!("{key} {} {why}", path.display()))
                 .hint("it should hold the secret and nothing else, readable by the user that runs shoal")
@@ -403,16 +428,21 @@ impl Loader {
             Ok(text) => text,
             Err(error) => {
                 self.problems.push(refuse(format!("cannot be read: {error}")));
-                return None;
+                return Vec::new();
             }
         };
-        let secret = text.trim_end_matches(['\n', '\r']);
-        if secret.is_empty() || secret.contains(['\n', '\r']) {
-            self.problems.push(refuse("is not one line".into()));
-            return None;
+        let lines: Vec<&str> = text.trim_end_matches(['\n', '\r']).lines().collect();
+        if !(1..=most).contains(&lines.len()) || lines.contains(&"") {
+            let what = if most == 1 {
+                "is not one line"
+            } else {
+                "is not one line or two"
+            };
+            self.problems.push(refuse(what.into()));
+            return Vec::new();
         }
         self.warn_if_public(path, provenance, key);
-        Some(Secret::new(secret))
+        lines.into_iter().map(Secret::new).collect()
     }
 
     fn warn_if_public(&mut self, path: &Path, provenance: &Provenance, name: &str) {

@@ -26,7 +26,6 @@ pub use units::{parse_size, parse_time};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use ipnet::IpNet;
 use shoal_base::secret::Secret;
@@ -92,32 +91,20 @@ pub struct Lookup {
     pub listen: Vec<SocketAddr>,
     /// Address of the admin pages; `None` disables them.
     pub admin: Option<SocketAddr>,
-    /// Names under which operators reach the admin pages, besides addresses and private names.
-    pub admin_hosts: Vec<String>,
     /// The name that clients ask for; each node has a name below it.
     pub name: Option<String>,
-    /// TTL of an answer, in whole seconds.
-    pub ttl: Duration,
     /// Admin URLs of nodes that are polled for the living members.
     pub nodes: Vec<String>,
     /// A file with a token that these nodes accept.
     pub nodes_token_file: Option<PathBuf>,
     /// CA certificates for their admin ports.
     pub nodes_ca_file: Option<PathBuf>,
-    /// Client certificate for their admin ports.
-    pub nodes_client_cert: Option<PathBuf>,
-    /// The key of that certificate.
-    pub nodes_client_key: Option<PathBuf>,
     /// The maximum number of addresses in one answer; all belong to equally near nodes.
     pub answers: usize,
     /// True if other names below `name` also resolve to the nearest nodes: buckets, in virtual-host style.
     pub buckets: bool,
-    /// Maximum answers a second over UDP to the clients of one network.
-    pub udp_rate: u32,
     /// Resolvers whose client-subnet option is trusted.
     pub trusted_resolvers: Vec<IpNet>,
-    /// Place of clients whose network has no `[[lookup.place]]`.
-    pub topology: Option<String>,
     /// `[[lookup.place]]`
     pub places: Vec<LookupPlace>,
 }
@@ -162,19 +149,13 @@ impl Default for Lookup {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 5300))],
             admin: None,
-            admin_hosts: Vec::new(),
             name: None,
-            ttl: Duration::from_secs(5),
             nodes: Vec::new(),
             nodes_token_file: None,
             nodes_ca_file: None,
-            nodes_client_cert: None,
-            nodes_client_key: None,
             answers: 1,
             buckets: false,
-            udp_rate: 200,
             trusted_resolvers: Vec::new(),
-            topology: None,
             places: Vec::new(),
         }
     }

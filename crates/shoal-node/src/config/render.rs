@@ -124,8 +124,6 @@ fn tier_pairs(tier: &TierConfig) -> Pairs {
             ),
             ("bucket", store.bucket.to_toml()),
             ("class_large", store.class_large.to_toml()),
-            ("class_small", store.class_small.to_toml()),
-            ("large", store.large_bytes.to_toml()),
         ]),
     }
     pairs.push(("capacity", tier.capacity_bytes.to_toml()));
@@ -134,12 +132,17 @@ fn tier_pairs(tier: &TierConfig) -> Pairs {
         RegistryConfig::Etcd(etcd) => {
             let (certificate, key) = etcd.client_certificate.clone().unzip();
             let user = etcd.user.as_ref();
+            let endpoints = match user {
+                Some(user) => etcd.endpoints.replacen("://", &format!("://{}@", user.name), 1),
+                None => etcd.endpoints.clone(),
+            };
+            if matches!(tier.store, TierStoreConfig::Folder(_)) {
+                pairs.push(("ca_file", etcd.ca_file.to_toml()));
+            }
             pairs.extend([
-                ("registry", etcd.endpoints.to_toml()),
-                ("registry_ca_file", etcd.ca_file.to_toml()),
+                ("registry", endpoints.to_toml()),
                 ("registry_certificate", certificate.to_toml()),
                 ("registry_key", key.to_toml()),
-                ("registry_user", user.and_then(|user| user.name.to_toml())),
                 (
                     "registry_password_file",
                     user.and_then(|user| user.password_file.to_toml()),
@@ -207,12 +210,12 @@ pub(crate) fn differences(one: &Config, other: &Config) -> Vec<String> {
             &other.cooperation.secret_key,
         ),
         (
-            "[cooperation] previous_secret_key",
+            "[cooperation] secret_key_file",
             &one.cooperation.previous_secret_key,
             &other.cooperation.previous_secret_key,
         ),
         (
-            "[directory] password",
+            "[directory] password_file",
             &one.directory.password,
             &other.directory.password,
         ),

@@ -19,9 +19,7 @@ pub(super) struct ConfigDraft {
     pub(super) lake_secret_key_file: Option<PathBuf>,
     /// The same for `config.cooperation.secret_key`.
     pub(super) cooperation_secret_key_file: Option<PathBuf>,
-    /// The same for `config.cooperation.previous_secret_key`.
-    pub(super) cooperation_previous_secret_key_file: Option<PathBuf>,
-    /// The same for `config.directory.password`.
+    /// The file to load into `config.directory.password`.
     pub(super) directory_password_file: Option<PathBuf>,
     /// The origin of each value, in the order of [`SETTINGS`].
     pub(super) provenances: Vec<Provenance>,
@@ -96,26 +94,19 @@ settings! {
     lake access_key => config.lake.access_key, "Account for identities without one of their own; else the AWS chain";
     lake secret_key => config.lake.secret_key, "Its secret; better in a file";
     lake secret_key_file => lake_secret_key_file, "File that holds the secret and nothing else";
-    lake connect_timeout => config.lake.connect_timeout, "A connection to the lake must be made within this time: name, TCP and TLS";
-    lake answer_timeout => config.lake.answer_timeout, "The lake's answer to a read must begin within this time; all retries together take twice as long at most";
+    lake answer_timeout => config.lake.answer_timeout, "The lake's answer to a read must begin within this time, and no body may pause for longer; all retries together take twice as long at most";
     lake write_timeout => config.lake.write_timeout, "The lake's answer to a write must begin within this time after the last byte of the write";
-    lake long_write_timeout => config.lake.long_write_timeout, "The same for writes that make the lake move bytes of its own: copies, completed uploads, deletions of many objects";
-    lake stall_timeout => config.lake.stall_timeout, "A body from the lake that makes no progress for this time is broken off, and asked for again from there";
-    lake bandwidth => config.lake.bandwidth, "What the link to the lake carries in each direction; clients go first, cleaning and other work get the rest. Without it nothing is metered";
-    lake bandwidth_scope => config.lake.bandwidth_scope, "Whose that bandwidth is: of each node, or of the cluster, whose nodes share it by demand";
+    lake bandwidth => config.lake.bandwidth, "What the link to the lake carries in each direction; clients go first, cleaning and other work get the rest; with shared behind it, all nodes have it together. Without it nothing is metered";
 
     store path => config.store.path, "A folder of this node's own";
     store capacity => config.store.capacity_bytes, "Bytes on disk never exceed this";
-    store policy => config.store.policy, "Eviction policy: lru, lfu, lfuda, sieve, s3-fifo, duel (the default) or gwf (the default with a directory); c2p, or c2p+ before one of these, keeps objects whole";
-    store completeness => config.store.completeness, "What makes an object complete for a policy with c2p: what readers used of it lately (read) or all of it (whole)";
-    store pinned_share => config.store.pinned_share, "Part of the room that pinned blocks may take, up to 0.8";
+    store policy => config.store.policy, "Eviction policy: duel (the default), gwf (the default with a directory) or lru; c2p, or c2p+ before one of these, keeps objects whole";
     store block_size => config.store.block_bytes, "Unit of caching, a power of two; changing it starts the cache empty";
 
     freshness default => config.freshness.default, "How long the lake's answer holds: revalidate, coherent, immutable, or a time";
 
     write default => config.write.default, "Where the bytes of a write go besides the lake: around (nowhere) or through (the cache)";
-    write age => config.write.age, "How long an object that was written back stays in its tier, at most, before it is brought to the lake";
-    write short_age => config.write.short_age, "The same for objects of rules whose lifetime is short, most of which are removed before";
+    write age => config.write.age, "How long an object that was written back stays in its tier, at most, before it is brought to the lake; 10m at least if it is short-lived";
     write permission => config.write.permission, "How long the lake's permission to write below a bucket or prefix is remembered; 0s: not at all";
 
     cooperation mode => config.cooperation.mode, "How nodes work together: solo (not at all), hierarchy (in layers) or directory (which says where blocks are)";
@@ -124,53 +115,32 @@ settings! {
     cooperation seeds => config.cooperation.seeds, "Nodes to ask for the others: host:port of their listen";
     cooperation layers => config.cooperation.layers, "Names of the levels of the topology, innermost first: this node, L2, L3";
     cooperation weight => config.cooperation.weight_percent, "Blocks at home here, in percent of an ordinary node's: 200 for twice the disk";
-    cooperation period => config.cooperation.period, "How often the layers of this node divide its room anew";
-    cooperation step => config.cooperation.step_percent, "How far a layer may grow or shrink at a time, in percent of that room";
-    cooperation decay => config.cooperation.decay_percent, "How much less earlier requests count after each period, in percent: 100 forgets them";
+    cooperation period => config.cooperation.period, "How often the layers of this node divide its room anew, in steps of a twentieth at most";
     cooperation split => config.cooperation.split, "How it is divided: adaptive, or fixed percents from L1 outwards such as [50, 50]";
     cooperation fetch_missing => config.cooperation.fetch_missing, "Whether a node whose policy is c2p fetches what nearly complete objects lack there, while readers leave time for it";
     cooperation secret_key => config.cooperation.secret_key, "Secret that all nodes of a cluster share; better in a file";
-    cooperation secret_key_file => cooperation_secret_key_file, "File that holds it and nothing else";
-    cooperation previous_secret_key => config.cooperation.previous_secret_key, "A second one that counts as well, while the nodes change from one secret to another; better in a file";
-    cooperation previous_secret_key_file => cooperation_previous_secret_key_file, "File that holds that one and nothing else";
+    cooperation secret_key_file => cooperation_secret_key_file, "File that holds it and nothing else, but for a second line: the secret before, which counts as well while the nodes change to the new one";
 
-    directory url => config.directory.url, "Which nodes hold a block, for mode directory: embedded (the nodes of one process) or the URL of a Redis";
-    directory user => config.directory.user, "User at Redis, if it has users";
-    directory password => config.directory.password, "Password at Redis; better in a file";
-    directory password_file => directory_password_file, "File that holds it and nothing else";
+    directory url => config.directory.url, "Which nodes hold a block, for mode directory: embedded (the nodes of one process) or the URL of a Redis, with the user before @ if it has users";
+    directory password_file => directory_password_file, "File that holds the password at Redis and nothing else";
     directory ca_file => config.directory.ca_file, "PEM certificates that sign that of Redis; without it those that the system trusts";
     directory prefix => config.directory.prefix, "Keys in Redis begin with this, so that several clusters can share it";
     directory timeout => config.directory.timeout, "A node waits for an answer for this time and then goes on without the directory";
 
-    plan planner => config.plan.planner, "Program that plans anew; without it shoal-planner beside this program or on the PATH, else the node itself";
 
-    limits connections => config.limits.connections, "Open client connections";
-    limits requests => config.limits.requests, "Requests in flight on the node";
-    limits requests_per_identity => config.limits.requests_per_identity, "Requests in flight of one identity";
-    limits lake_requests => config.limits.lake_requests, "Requests at the lake at a time; the node finds out itself how many of them the lake can use";
+    limits requests => config.limits.requests, "Requests in flight on the node; an identity may have half of them, and clients twice as many connections";
     limits fill_bytes => config.limits.fill_bytes, "Memory for bytes fetched from the lake and not yet on disk";
-    limits mapped_bytes => config.limits.mapped_bytes, "Address space kept mapped for hits";
     limits read_ahead_blocks => config.limits.read_ahead_blocks, "Blocks fetched ahead of one reader";
-    limits header_timeout => config.limits.header_timeout, "A request head must arrive within this time";
-    limits idle_timeout => config.limits.idle_timeout, "A connection without a request is closed after this time";
-    limits stall_timeout => config.limits.stall_timeout, "A body to or from a client or another node that makes no progress for this time ends the connection";
-    limits retry_budget_percent => config.limits.retry_budget_percent, "Retries to the lake, in percent of requests";
 
     lookup listen => config.lookup.listen, "Where clients ask over UDP and TCP: addresses and ports";
-    lookup admin => config.lookup.admin, "Where /healthz, /readyz and /metrics of the name server are; without it they are nowhere";
-    lookup admin_hosts => config.lookup.admin_hosts, "Names under which they are reached; addresses, names without a dot and private ones always work";
+    lookup admin => config.lookup.admin, "Where /healthz, /readyz and /metrics of the name server are, under an address or a private name; without it they are nowhere";
     lookup name => config.lookup.name, "The name that leads to the nearest nodes; each node's own name lies below it";
-    lookup ttl => config.lookup.ttl, "How long an answer may be reused, in whole seconds";
     lookup nodes => config.lookup.nodes, "Admin URLs of nodes that are asked each second for the living nodes; a few of the cluster suffice";
     lookup nodes_token_file => config.lookup.nodes_token_file, "File with a token of [admin] token_file of these nodes, where they have one";
     lookup nodes_ca_file => config.lookup.nodes_ca_file, "PEM certificates that sign those of https admin URLs; without it those that the system trusts";
-    lookup nodes_client_cert => config.lookup.nodes_client_cert, "PEM certificate to show to these nodes, where [admin] client_ca asks for one";
-    lookup nodes_client_key => config.lookup.nodes_client_key, "PEM private key of that certificate";
     lookup answers => config.lookup.answers, "Addresses in one answer, all of nodes that are equally near";
     lookup buckets => config.lookup.buckets, "Whether other names below lead to the nearest nodes, too: for virtual-host style (bucket.name)";
-    lookup udp_rate => config.lookup.udp_rate, "Answers a second over UDP to one network (/24, /56); beyond it clients are sent to TCP";
     lookup trusted_resolvers => config.lookup.trusted_resolvers, "Networks of resolvers whose statement of the client's network (EDNS Client Subnet) is believed";
-    lookup topology => config.lookup.topology, "Place of clients that no [[lookup.place]] knows; behind an anycast address, that of this server";
 
     log filter => config.log.filter, "Filter of the log on stderr, such as info or shoal=debug";
     log format => config.log.format, "text or json";
@@ -178,7 +148,7 @@ settings! {
 }
 
 /// The sections of the file in the order in which they are printed.
-pub(super) const SECTIONS: [&str; 15] = [
+pub(super) const SECTIONS: [&str; 14] = [
     "node",
     "s3",
     "admin",
@@ -189,7 +159,6 @@ pub(super) const SECTIONS: [&str; 15] = [
     "tier",
     "cooperation",
     "directory",
-    "plan",
     "limits",
     "lookup",
     "log",
@@ -199,41 +168,65 @@ pub(super) const SECTIONS: [&str; 15] = [
 /// The sections that are lists of tables.
 pub(super) const LISTS: [&str; 2] = ["tier", "identity"];
 
-/// Settings of earlier builds by section and key, and what to write instead.
-const REMOVED: [(&str, &str, &str); 4] = [
-    (
-        "s3",
-        "signature_v2",
-        "leave it out, and let clients sign with version 4 (boto3: signature_version=\"s3v4\")",
-    ),
-    (
-        "write",
-        "allow_volatile",
-        "leave it out: writing back is durable now, into the [[tier]] that a [[write.rule]] names",
-    ),
-    (
-        "write",
-        "flush_interval",
-        "write age instead; it says how long an object stays in its tier before it is brought to the lake",
-    ),
-    (
-        "cooperation",
-        "encrypt",
-        "leave it out: nodes always encrypt what they send each other",
-    ),
-];
+macro_rules! removed {
+    ($($section:ident $key:ident => $hint:literal;)*) => {
+        /// Settings of earlier builds by section and key, and what to write instead.
+        pub(super) const REMOVED: &[(&str, &str, &str)] = &[
+            $((stringify!($section), stringify!($key), $hint),)*
+        ];
+    };
+}
+
+removed! {
+    s3 signature_v2 => "leave it out, and let clients sign with version 4 (boto3: signature_version=\"s3v4\")";
+    lake connect_timeout => "leave it out: a connection to the lake must be made within 3s";
+    lake long_write_timeout => "leave it out: a write that makes the lake move bytes of its own has 15m";
+    lake stall_timeout => "write answer_timeout, which bounds the pauses within a body, too";
+    lake bandwidth_scope => "leave it out, or write bandwidth = \"10Gbit shared\" for what all nodes have together";
+    store completeness => "leave it out: those blocks of an object count that readers used lately";
+    store pinned_share => "leave it out: pinned blocks may take half the room";
+    write allow_volatile => "leave it out: writing back is durable now, into the [[tier]] that a [[write.rule]] names";
+    write flush_interval => "write age instead; it says how long an object stays in its tier before it is brought to the lake";
+    write short_age => "leave it out: it is 10m, or age if that is longer";
+    cooperation encrypt => "leave it out: nodes always encrypt what they send each other";
+    cooperation step => "leave it out: a layer grows or shrinks by a twentieth of the room at a time";
+    cooperation decay => "leave it out: requests count half as much after each period";
+    cooperation previous_secret_key => "write it into secret_key_file, as the second line";
+    cooperation previous_secret_key_file => "write that secret into secret_key_file, as the second line";
+    directory user => "write it into url: redis://USER@HOST:PORT";
+    directory password => "write it into a file, and the path of that as password_file";
+    plan planner => "leave it out, and put shoal-planner beside this program or on the PATH";
+    limits connections => "leave it out: there may be twice as many as requests";
+    limits requests_per_identity => "leave it out: an identity may have half of requests";
+    limits lake_requests => "leave it out: the node finds out how many requests the lake can use, up to 512";
+    limits mapped_bytes => "leave it out: up to 1GiB stays mapped, as page cache";
+    limits header_timeout => "leave it out: a request head must arrive within 15s";
+    limits idle_timeout => "leave it out: a connection without a request is closed after 5m";
+    limits stall_timeout => "leave it out: a body that makes no progress for 1m ends its connection";
+    limits retry_budget_percent => "leave it out: a tenth of the requests to the lake may be retries";
+    lookup admin_hosts => "leave it out, and ask for the pages under an address or a private name";
+    lookup ttl => "leave it out: answers hold for 5s";
+    lookup udp_rate => "leave it out: a network gets 200 answers a second over UDP; name its resolver in trusted_resolvers";
+    lookup topology => "write it as [[lookup.place]] of the networks 0.0.0.0/0 and ::/0";
+    lookup nodes_client_cert => "leave it out, and give the name server a token: nodes_token_file";
+    lookup nodes_client_key => "leave it out, and give the name server a token: nodes_token_file";
+    tier class_small => "leave it out: small objects have the default class of the store";
+    tier registry_ca_file => "write ca_file, whose certificates are those for the store and for etcd";
+    tier registry_user => "write it into registry: https://USER@HOST:PORT";
+    tier large => "leave it out: objects are large from 4MiB on";
+}
 
 /// Secret settings, by section and key. Each can be kept in a separate file, named by `<key>_file`.
-pub(super) const SECRETS: [(&str, &str); 4] = [
-    ("lake", "secret_key"),
-    ("cooperation", "secret_key"),
-    ("cooperation", "previous_secret_key"),
-    ("directory", "password"),
-];
+pub(super) const SECRETS: [(&str, &str); 2] = [("lake", "secret_key"), ("cooperation", "secret_key")];
 
 /// Returns the settings of one section.
 pub(super) fn of_section(section: &str) -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().filter(move |setting| setting.section == section)
+}
+
+/// Returns true if earlier builds had settings in this section.
+pub(super) fn is_former_section(section: &str) -> bool {
+    REMOVED.iter().any(|(former, ..)| *former == section)
 }
 
 /// Returns what to write instead of a setting of an earlier build.
@@ -250,9 +243,8 @@ fn variable_of(section: &str, key: &str) -> String {
 
 /// Returns the setting of an earlier build that a variable names: section, key, and what to write instead.
 pub(super) fn removed_variable(variable: &str) -> Option<(&'static str, &'static str, &'static str)> {
-    REMOVED
-        .into_iter()
-        .find(|(section, key, _)| variable_of(section, key) == variable)
+    let mut removed = REMOVED.iter().copied();
+    removed.find(|(section, key, _)| variable_of(section, key) == variable)
 }
 
 /// Returns the index of a setting in [`SETTINGS`] and in [`ConfigDraft::provenances`].
@@ -269,7 +261,6 @@ impl ConfigDraft {
             config,
             lake_secret_key_file: None,
             cooperation_secret_key_file: None,
-            cooperation_previous_secret_key_file: None,
             directory_password_file: None,
             provenances: vec![Provenance::Default; SETTINGS.len()],
         }
@@ -279,17 +270,9 @@ impl ConfigDraft {
     pub(super) fn secret(&mut self, section: &str, key: &str) -> (&mut Option<Secret>, &mut Option<PathBuf>) {
         match (section, key) {
             ("lake", _) => (&mut self.config.lake.secret_key, &mut self.lake_secret_key_file),
-            ("cooperation", "secret_key") => (
+            ("cooperation", _) => (
                 &mut self.config.cooperation.secret_key,
                 &mut self.cooperation_secret_key_file,
-            ),
-            ("cooperation", "previous_secret_key") => (
-                &mut self.config.cooperation.previous_secret_key,
-                &mut self.cooperation_previous_secret_key_file,
-            ),
-            ("directory", _) => (
-                &mut self.config.directory.password,
-                &mut self.directory_password_file,
             ),
             _ => unreachable!("no other setting is a secret"),
         }

@@ -60,10 +60,10 @@ impl Config {
                 }
             }
             SharedSetting::Bandwidth => {
-                let lake = &self.lake;
-                let shared = lake
+                let shared = self
+                    .lake
                     .bandwidth
-                    .filter(|_| lake.bandwidth_scope == BandwidthScope::Cluster);
+                    .filter(|bandwidth| bandwidth.scope == BandwidthScope::Cluster);
                 let bytes = shared.map_or(0, |bandwidth| bandwidth.bytes_per_second);
                 digest.add(&bytes.to_string());
             }

@@ -10,9 +10,7 @@ use ipnet::IpNet;
 use shoal_base::secret::Secret;
 use shoal_base::spelling::suggestion;
 use shoal_policy::eviction::PolicyName;
-use shoal_policy::eviction::c2p::Completeness;
 use shoal_registry::Lifetime;
-use shoal_store::Share;
 use toml::Value as Toml;
 
 use super::units::{format_size, format_time, parse_size, parse_time};
@@ -235,11 +233,23 @@ impl Value for bool {
     }
 }
 
+/// The policies of nodes. The others are for comparison, in `shoal sim`.
+const POLICIES: [PolicyName; 7] = [
+    PolicyName::Duel,
+    PolicyName::Lru,
+    PolicyName::Gwf,
+    PolicyName::C2p,
+    PolicyName::C2pDuel,
+    PolicyName::C2pLru,
+    PolicyName::C2pGwf,
+];
+
 impl Value for PolicyName {
-    const WRITE: &'static str = "write \"duel\", \"lru\", \"lfu\", \"lfuda\", \"sieve\", \"s3-fifo\" or \"gwf\", also with \"c2p+\" before it, or \"c2p\"";
+    const WRITE: &'static str =
+        "write \"duel\", \"lru\" or \"gwf\", also with \"c2p+\" before it, or \"c2p\"";
 
     fn from_text(text: &str) -> Option<Self> {
-        Self::of(text)
+        Self::of(text).filter(|policy| POLICIES.contains(policy))
     }
 
     fn to_toml(&self) -> Option<Toml> {
@@ -247,50 +257,15 @@ impl Value for PolicyName {
     }
 
     fn hint(given: &RawValue) -> String {
-        let names = Self::ALL.iter().map(|policy| policy.as_str());
-        given
-            .text()
-            .and_then(|text| suggestion(text, names))
-            .map_or_else(|| Self::WRITE.into(), |name| format!("did you mean \"{name}\"?"))
-    }
-}
-
-impl Value for Completeness {
-    const WRITE: &'static str = "write \"read\" or \"whole\"";
-
-    fn from_text(text: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|completeness| completeness.as_str() == text)
-    }
-
-    fn to_toml(&self) -> Option<Toml> {
-        Some(Toml::String(self.as_str().into()))
-    }
-}
-
-impl Value for Share {
-    const WRITE: &'static str = "write a part of 1, from 0 to 0.8, such as 0.5";
-
-    fn from_text(text: &str) -> Option<Self> {
-        let percent = (text.parse::<f64>().ok()? * 100.0).round();
-        let percents = 0..=Self::MAX.percent;
-        let percent = percents
-            .into_iter()
-            .find(|known| (f64::from(*known) - percent).abs() < 0.5)?;
-        Some(Self { percent })
-    }
-
-    fn from_toml(value: &Toml) -> Option<Self> {
-        match value {
-            Toml::Float(part) => Self::from_text(&part.to_string()),
-            Toml::Integer(part) => Self::from_text(&part.to_string()),
-            _ => None,
+        let text = given.text().unwrap_or_default();
+        if Self::of(text).is_some() {
+            return format!(
+                "{}: a node does not follow the others, which `shoal sim` compares",
+                Self::WRITE
+            );
         }
-    }
-
-    fn to_toml(&self) -> Option<Toml> {
-        Some(Toml::Float(f64::from(self.percent) / 100.0))
+        suggestion(text, POLICIES.map(Self::as_str))
+            .map_or_else(|| Self::WRITE.into(), |name| format!("did you mean \"{name}\"?"))
     }
 }
 

@@ -7,6 +7,14 @@ use shoal_base::secret::Secret;
 
 use crate::split::{SplitConfig, SplitRule};
 
+/// How far a layer may grow or shrink per period, in percent of the node's room (q of D3N's Algorithm 2).
+/// With a twentieth a layer moves through all of it in half an hour, and one odd period does no harm.
+const STEP_PERCENT: u32 = 5;
+
+/// The weight that past demand loses after each period, in percent. At one half, five periods ago counts as
+/// little as noise.
+const DECAY_PERCENT: u32 = 50;
+
 /// How nodes work together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CooperationMode {
@@ -47,10 +55,6 @@ pub struct CooperationConfig {
     pub weight_percent: u32,
     /// How often the node recomputes the split.
     pub period: Duration,
-    /// How far a layer may grow or shrink per period, in percent of the node's room (q of D3N's Algorithm 2).
-    pub step_percent: u32,
-    /// The weight that past demand loses after each period, in percent.
-    pub decay_percent: u32,
     /// How layers share the room of this node.
     pub split: SplitRule,
     /// Whether this node fetches what nearly complete objects lack here, before a reader asks.
@@ -80,8 +84,6 @@ impl Default for CooperationConfig {
             layers: ["rack", "cluster", "datacenter"].map(Into::into).into(),
             weight_percent: 100,
             period: Duration::from_secs(90),
-            step_percent: 5,
-            decay_percent: 50,
             split: SplitRule::Adaptive,
             fetch_missing: false,
             secret_key: None,
@@ -95,8 +97,8 @@ impl From<&CooperationConfig> for SplitConfig {
         Self {
             rule: cooperation.split.clone(),
             period: cooperation.period,
-            step_percent: cooperation.step_percent,
-            decay_percent: cooperation.decay_percent,
+            step_percent: STEP_PERCENT,
+            decay_percent: DECAY_PERCENT,
         }
     }
 }

@@ -9,18 +9,12 @@ use shoal_policy::{BlockId, Layer, VersionId};
 
 use super::{Cooperation, Member, NEWCOMER, State};
 use crate::channel::Channel;
-use crate::limits::Limits;
 use crate::membership::node_id;
 use crate::peer::PeerConnector;
 
 fn cooperation(name: &str, topology: &str) -> Cooperation {
     let channel = Channel::new(name, [""], 8);
-    Cooperation::new(
-        name,
-        topology,
-        3,
-        PeerConnector::new(Arc::new(channel), &Limits::default()),
-    )
+    Cooperation::new(name, topology, 3, PeerConnector::new(Arc::new(channel)))
 }
 
 fn member(name: &str, topology: &str, port: u16) -> Member {

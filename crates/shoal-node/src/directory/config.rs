@@ -13,11 +13,9 @@ pub const EMBEDDED: &str = "embedded";
 #[derive(Clone, Debug, PartialEq)]
 pub struct DirectoryConfig {
     /// `embedded`, or the URL of Redis: `redis://`, `redis-cluster://`, `redis-sentinel://`, with `rediss` in
-    /// place of `redis` for TLS.
+    /// place of `redis` for TLS. `user@` may stand before the first host.
     pub url: String,
-    /// Redis user; `None` for the default user.
-    pub user: Option<String>,
-    /// Its password (`password` or the content of `password_file`).
+    /// The content of `password_file`.
     pub password: Option<Secret>,
     /// CA certificates (PEM) for the certificate of Redis; `None` for the system's.
     pub ca_file: Option<PathBuf>,
@@ -32,7 +30,6 @@ impl DirectoryConfig {
     pub fn redis(&self) -> Option<Settings> {
         (self.url != EMBEDDED).then(|| Settings {
             url: self.url.clone(),
-            user: self.user.clone(),
             password: self.password.clone(),
             ca_file: self.ca_file.clone(),
             prefix: self.prefix.clone(),
@@ -44,7 +41,6 @@ impl Default for DirectoryConfig {
     fn default() -> Self {
         Self {
             url: EMBEDDED.into(),
-            user: None,
             password: None,
             ca_file: None,
             prefix: "shoal".into(),

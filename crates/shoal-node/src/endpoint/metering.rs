@@ -124,7 +124,7 @@ mod tests {
     };
     use super::{Endpoint, LakeBody, expected_bytes};
     use crate::limits::Limits;
-    use crate::link::{Bandwidth, Purpose};
+    use crate::link::{Bandwidth, BandwidthScope, Purpose};
 
     const SOMEONE: Payer = Payer { id: 1, share: 1 };
     const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -170,6 +170,7 @@ mod tests {
             answer_timeout: ANSWER_TIMEOUT,
             bandwidth: Some(Bandwidth {
                 bytes_per_second: 1_000_000,
+                scope: BandwidthScope::Node,
             }),
             ..LakeConfig::default()
         };

@@ -147,7 +147,7 @@ impl Endpoint {
         let pool = |window_bytes| {
             // The fence is twice this time; the other half is for the store to carry out what it has
             // received.
-            let connector = Connector::new(address.clone(), ca_file, window_bytes, config.stall_timeout);
+            let connector = Connector::new(address.clone(), ca_file, window_bytes, config.stall_timeout());
             let connector = connector.map_err(misconfigured)?;
             Ok(Arc::new(Pool::new(
                 connector,
@@ -155,8 +155,7 @@ impl Endpoint {
                 Arc::clone(&counters),
             )))
         };
-        let bandwidth = config.bandwidth;
-        let link = bandwidth.map(|bandwidth| Link::new(bandwidth, config.bandwidth_scope));
+        let link = config.bandwidth.map(Link::new);
         let window_bytes = link.as_ref().map(|link| link.window_bytes());
         Ok(Self {
             url,
@@ -177,7 +176,7 @@ impl Endpoint {
 
     /// Creates the endpoint for another node. Its requests are not signed, because both ends authenticate
     /// when they connect, and not retried, because another source can be asked instead.
-    pub fn to_node(dialer: Dialer, limits: &Limits) -> Self {
+    pub fn to_node(dialer: Dialer) -> Self {
         let authority = dialer.address().to_string();
         let counters = Arc::new(Counters::default());
         let connector = Connector::Node(dialer);
@@ -187,7 +186,7 @@ impl Endpoint {
             region: String::new(),
             keys: KeyCache::default(),
             credentials: NodeCredentials::default(),
-            timeouts: Timeouts::with_a_node(limits),
+            timeouts: Timeouts::with_a_node(),
             pool: Arc::new(Pool::new(connector, None, Arc::clone(&counters))),
             background: None,
             metered: None,

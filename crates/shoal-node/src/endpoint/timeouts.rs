@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, Method};
 
 use super::config::LakeConfig;
-use crate::limits::Limits;
+use crate::limits::STALL_TIMEOUT;
 
 const NODE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -73,20 +73,19 @@ impl Timeouts {
             answer: config.answer_timeout,
             write: config.write_timeout,
             long: config.long_write_timeout,
-            stall: config.stall_timeout,
+            stall: config.stall_timeout(),
         }
     }
 
     /// Returns the timeouts towards another node, which has its own timeouts towards the lake. The peer
     /// client gives up earlier than this.
-    pub(super) fn with_a_node(limits: &Limits) -> Self {
-        let stall = limits.stall_timeout;
+    pub(super) const fn with_a_node() -> Self {
         Self {
             connect: NODE_CONNECT_TIMEOUT,
-            answer: stall,
-            write: stall,
-            long: stall,
-            stall,
+            answer: STALL_TIMEOUT,
+            write: STALL_TIMEOUT,
+            long: STALL_TIMEOUT,
+            stall: STALL_TIMEOUT,
         }
     }
 
@@ -180,7 +179,7 @@ mod tests {
         assert!(lake.connect_timeout + noticed(lake.write_timeout) < SDK_TIMEOUT);
         let last_try = lake.connect_timeout + noticed(timeouts.of_request(RequestClass::Read).head);
         assert!(lake.answer_timeout + super::super::retry::RETRY_AFTER_MAX + last_try < SDK_TIMEOUT);
-        assert!(noticed(lake.stall_timeout) + timeouts.resume() < SDK_TIMEOUT);
+        assert!(noticed(lake.stall_timeout()) + timeouts.resume() < SDK_TIMEOUT);
         assert!(!timeouts.leaves_time_for_another_try(lake.answer_timeout));
     }
 }

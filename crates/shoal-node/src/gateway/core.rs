@@ -161,7 +161,11 @@ impl Core {
             fetcher,
             write_rules: WriteRules::new(&config.write, &config.tiers),
             write_through: Arc::new(write_through),
-            in_flight: InFlight::new(limits.requests, limits.requests_per_identity, limits.connections),
+            in_flight: InFlight::new(
+                limits.requests,
+                limits.requests_per_identity(),
+                limits.connections(),
+            ),
             metrics: Arc::new(Metrics::new(&Operation::ALL.map(Operation::as_str))),
             reloads: Arc::new(Reloads::since(clock::utc_now())),
             bulletin,
@@ -193,7 +197,7 @@ pub(super) fn layers_of_room(config: &Config) -> usize {
 fn cooperation(config: &Config) -> Cooperation {
     let node = &config.node;
     let secrets = config.cooperation.secrets();
-    let channel = Channel::new(&node.name, secrets, config.limits.connections);
-    let peers = PeerConnector::new(Arc::new(channel), &config.limits);
+    let channel = Channel::new(&node.name, secrets, config.limits.connections());
+    let peers = PeerConnector::new(Arc::new(channel));
     Cooperation::new(&node.name, &node.topology, layers(config), peers)
 }

@@ -61,7 +61,6 @@ async fn open_bucket(config: &Config, bucket: &S3StoreConfig) -> Result<S3Store,
         connect_timeout: CONNECT_TIMEOUT,
         answer_timeout: ANSWER_TIMEOUT,
         write_timeout: ANSWER_TIMEOUT,
-        stall_timeout: ANSWER_TIMEOUT,
         ..LakeConfig::default()
     };
     let credentials = NodeCredentials::resolve(&store).await;
@@ -69,8 +68,7 @@ async fn open_bucket(config: &Config, bucket: &S3StoreConfig) -> Result<S3Store,
     let endpoint = Endpoint::new(&store, &config.limits, credentials).map_err(|error| causes(&error))?;
     let classes = StorageClasses {
         large: bucket.class_large.clone(),
-        small: bucket.class_small.clone(),
-        large_bytes: bucket.large_bytes,
+        large_bytes: S3StoreConfig::LARGE_BYTES,
     };
     Ok(S3Store::new(Arc::new(endpoint), &bucket.bucket, classes))
 }
@@ -80,13 +78,13 @@ pub(super) fn settings(config: &Config) -> TierSettings {
     TierSettings {
         pace: Pace {
             age: config.write.age,
-            short_age: config.write.short_age,
+            short_age: config.write.short_age(),
             parallel: FLUSHES_MAX,
             upload_age: UPLOAD_AGE,
         },
         // A request ends when the lake has sent no byte for the stall timeout. The factor allows for a
         // request that the lake executes late.
-        fence: config.lake.stall_timeout * 2,
+        fence: config.lake.stall_timeout() * 2,
         permission: config.write.permission,
     }
 }

@@ -32,7 +32,7 @@ use shoal_s3::error::S3Error;
 use streams::Offers;
 
 use crate::fair::MidRequest;
-use crate::limits::Limits;
+use crate::limits::STALL_TIMEOUT;
 
 /// Time limits for a client.
 #[derive(Clone, Copy, Debug)]
@@ -46,12 +46,14 @@ pub struct Timeouts {
     pub stall: Duration,
 }
 
-impl From<&Limits> for Timeouts {
-    fn from(limits: &Limits) -> Self {
+impl Default for Timeouts {
+    fn default() -> Self {
         Self {
-            header: limits.header_timeout,
-            idle: limits.idle_timeout,
-            stall: limits.stall_timeout,
+            // A head is a few KiB; a client that takes longer for it keeps a connection from others.
+            header: Duration::from_secs(15),
+            // Clients that keep connections use them again much sooner.
+            idle: Duration::from_mins(5),
+            stall: STALL_TIMEOUT,
         }
     }
 }

@@ -94,8 +94,8 @@ pub struct ConnectionLimits {
 impl From<&Limits> for ConnectionLimits {
     fn from(limits: &Limits) -> Self {
         Self {
-            connections: limits.connections,
-            timeouts: Timeouts::from(limits),
+            connections: limits.connections(),
+            timeouts: Timeouts::default(),
             shutdown_grace: Duration::from_secs(30),
         }
     }

@@ -1,10 +1,12 @@
-//! `[lake] bandwidth` and `[lake] bandwidth_scope`
+//! `[lake] bandwidth`
 
 /// A rate, the same in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bandwidth {
     /// Bytes per second.
     pub bytes_per_second: u64,
+    /// Selects if each node has that rate, or the nodes of the cluster share it.
+    pub scope: BandwidthScope,
 }
 
 /// The scope of a bandwidth.
@@ -18,18 +20,11 @@ pub enum BandwidthScope {
 }
 
 impl BandwidthScope {
-    /// Returns the word in settings and on pages.
+    /// Returns the word on pages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Node => "node",
             Self::Cluster => "cluster",
         }
-    }
-
-    /// Returns the scope for a word.
-    pub fn of_word(word: &str) -> Option<Self> {
-        [Self::Node, Self::Cluster]
-            .into_iter()
-            .find(|scope| scope.as_str() == word)
     }
 }

@@ -61,12 +61,12 @@ pub struct Link {
 
 impl Link {
     /// Creates a link of `bandwidth` in each direction. At first, this node has all of it.
-    pub fn new(bandwidth: Bandwidth, scope: BandwidthScope) -> Arc<Self> {
+    pub fn new(bandwidth: Bandwidth) -> Arc<Self> {
         let bytes = bandwidth.bytes_per_second;
         let began = clock::runtime_instant();
         Arc::new(Self {
             bandwidth: AtomicU64::new(bytes),
-            scope,
+            scope: bandwidth.scope,
             window_bytes: window_bytes(bytes),
             lanes: Direction::ALL.map(|direction| Lane::new(direction, bytes, began)),
             reserved: AtomicU64::new(0),

@@ -127,7 +127,10 @@ mod tests {
 
     fn link() -> Arc<Link> {
         let bytes_per_second = 1_000_000;
-        Link::new(Bandwidth { bytes_per_second }, BandwidthScope::Node)
+        Link::new(Bandwidth {
+            bytes_per_second,
+            scope: BandwidthScope::Node,
+        })
     }
 
     const fn of(job: u64) -> PromiseId {

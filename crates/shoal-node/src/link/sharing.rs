@@ -162,7 +162,10 @@ mod tests {
     const B: u64 = 1_000_000_000;
 
     fn link(scope: BandwidthScope) -> std::sync::Arc<Link> {
-        Link::new(Bandwidth { bytes_per_second: B }, scope)
+        Link::new(Bandwidth {
+            bytes_per_second: B,
+            scope,
+        })
     }
 
     fn node(number: u64) -> Sharing {

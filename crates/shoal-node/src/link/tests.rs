@@ -17,7 +17,10 @@ const MB: u64 = 1_000_000;
 const SOMEONE: Payer = Payer { id: 1, share: 1 };
 
 fn link(bytes_per_second: u64) -> Arc<Link> {
-    Link::new(Bandwidth { bytes_per_second }, BandwidthScope::Node)
+    Link::new(Bandwidth {
+        bytes_per_second,
+        scope: BandwidthScope::Node,
+    })
 }
 
 /// Moves a whole body in frames as large as a read from a socket.

@@ -56,7 +56,7 @@ struct Listening {
 impl Listening {
     async fn start(name: &str, answers: Option<StatusCode>) -> Self {
         let channel = Arc::new(Channel::new(name, ["the secret of this cluster"], 8));
-        let peers = PeerConnector::new(Arc::clone(&channel), &Limits::default());
+        let peers = PeerConnector::new(Arc::clone(&channel));
         let cooperation = Arc::new(Cooperation::new(name, "dc1/a/r1", 2, peers));
         let messages = Messages::new(&cooperation);
         let heard = Arc::<Mutex<Vec<_>>>::default();

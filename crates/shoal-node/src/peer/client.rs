@@ -22,7 +22,6 @@ use super::{ALIVE, CLASS, FETCHING, MESSAGES};
 use crate::channel::Channel;
 use crate::clock;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody};
-use crate::limits::Limits;
 use crate::link::{Flow, Transfer};
 
 /// Time within which a healthy peer answers whether it will send a block. After it, the request has failed.
@@ -34,10 +33,9 @@ const OFFER_PATIENCE: Duration = Duration::from_secs(30);
 /// Longest pause between probes of an unresponsive peer.
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// Creates peers that share a channel and its limits.
+/// Creates peers that share a channel.
 #[derive(Debug)]
 pub struct PeerConnector {
-    limits: Limits,
     channel: Arc<Channel>,
 }
 
@@ -86,12 +84,9 @@ pub enum PeerError {
 }
 
 impl PeerConnector {
-    /// Creates a connector for peers reached through `channel`. `limits` bounds the cost of a request.
-    pub fn new(channel: Arc<Channel>, limits: &Limits) -> Self {
-        Self {
-            limits: limits.clone(),
-            channel,
-        }
+    /// Creates a connector for peers reached through `channel`.
+    pub fn new(channel: Arc<Channel>) -> Self {
+        Self { channel }
     }
 
     /// Returns the channel on which nodes authenticate each other.
@@ -114,7 +109,7 @@ impl PeerConnector {
             id,
             name: name.into(),
             address,
-            endpoint: Endpoint::to_node(self.channel.to(name, address), &self.limits),
+            endpoint: Endpoint::to_node(self.channel.to(name, address)),
             breaker: Mutex::new(CircuitBreaker::new(PROBE_PAUSE_MAX)),
             sent: AtomicU64::new(0),
             failed: AtomicU64::new(0),

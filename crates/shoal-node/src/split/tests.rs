@@ -25,10 +25,10 @@ struct Node {
 
 impl Node {
     fn new(layers: usize, rule: SplitRule) -> Self {
-        Self::with(layers, |cooperation| cooperation.split = rule)
+        Self::with(layers, |split| split.rule = rule)
     }
 
-    fn with(layers: usize, change: impl FnOnce(&mut CooperationConfig)) -> Self {
+    fn with(layers: usize, change: impl FnOnce(&mut SplitConfig)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = StoreConfig {
             path: folder.path().join("store"),
@@ -38,12 +38,10 @@ impl Node {
             ..StoreConfig::default()
         };
         let (store, _) = Store::open(&config, BLOCK_BYTES, layers).unwrap();
-        let mut cooperation = CooperationConfig {
-            period: PERIOD,
-            ..CooperationConfig::default()
-        };
-        change(&mut cooperation);
-        let split = Split::new(Arc::clone(&store), &SplitConfig::from(&cooperation), BLOCK_BYTES);
+        let mut config = SplitConfig::from(&CooperationConfig::default());
+        config.period = PERIOD;
+        change(&mut config);
+        let split = Split::new(Arc::clone(&store), &config, BLOCK_BYTES);
         Self {
             store,
             split: split.into(),
@@ -97,9 +95,9 @@ async fn room_goes_to_the_layer_whose_misses_it_saves_a_twentieth_at_a_time() {
 #[tokio::test]
 async fn a_layer_goes_as_far_at_a_time_and_remembers_as_long_as_is_configured() {
     for (step, decay, steps) in [(5, 100, 1), (5, 0, 3), (12, 0, 3)] {
-        let node = Node::with(2, |cooperation| {
-            cooperation.split = SplitRule::Adaptive;
-            (cooperation.step_percent, cooperation.decay_percent) = (step, decay);
+        let node = Node::with(2, |split| {
+            split.rule = SplitRule::Adaptive;
+            (split.step_percent, split.decay_percent) = (step, decay);
         });
         let (before, room_bytes) = (node.targets(), node.store.room_bytes());
         node.is_asked();

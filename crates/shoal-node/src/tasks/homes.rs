@@ -96,14 +96,13 @@ mod tests {
 
     use super::{Cooperation, Homes, NodeId, ORDINARY_WEIGHT, Ring, place};
     use crate::channel::Channel;
-    use crate::limits::Limits;
     use crate::peer::PeerConnector;
 
     #[test]
     fn a_node_that_has_met_no_other_waits_unless_it_caches_alone() {
         for (layers, may_begin) in [(1, true), (2, false)] {
             let channel = Channel::new("n0", [""], 8);
-            let peers = PeerConnector::new(Arc::new(channel), &Limits::default());
+            let peers = PeerConnector::new(Arc::new(channel));
             let cooperation = Cooperation::new("n0", "dc1/a", layers, peers);
             assert_eq!(Homes::default().may_know_all(&cooperation), may_begin, "{layers}");
         }

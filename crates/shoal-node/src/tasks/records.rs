@@ -246,7 +246,6 @@ mod tests {
     use crate::channel::Channel;
     use crate::clock;
     use crate::cooperation::Cooperation;
-    use crate::limits::Limits;
     use crate::peer::PeerConnector;
     use crate::plans::PlanOrder;
     use crate::tasks::{Order, TaskState};
@@ -267,7 +266,7 @@ mod tests {
 
     fn cooperation() -> Arc<Cooperation> {
         let channel = Channel::new("n0", [""], 8);
-        let peers = PeerConnector::new(Arc::new(channel), &Limits::default());
+        let peers = PeerConnector::new(Arc::new(channel));
         Arc::new(Cooperation::new("n0", "dc1/a", 1, peers))
     }
 

@@ -43,18 +43,16 @@ pub struct S3StoreConfig {
     pub keys: Option<Account>,
     /// The bucket. Clients must not write to it.
     pub bucket: String,
-    /// The storage class of objects of at least `large_bytes`; `None` for the store's default.
+    /// The storage class of objects of at least [`S3StoreConfig::LARGE_BYTES`]; `None` for the store's
+    /// default, which smaller objects always have.
     pub class_large: Option<String>,
-    /// The storage class of smaller objects; `None` for the store's default.
-    pub class_small: Option<String>,
-    /// The size at which an object counts as large.
-    pub large_bytes: u64,
 }
 
 impl S3StoreConfig {
     /// The default of `region`.
     pub const REGION: &str = "us-east-1";
-    /// The default of `large_bytes`.
+    /// The size at which an object counts as large: one block by default. Erasure coding, the usual class of
+    /// large objects, costs more operations than it saves bytes below it.
     pub const LARGE_BYTES: u64 = 4 << 20;
 }
 

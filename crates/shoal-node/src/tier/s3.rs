@@ -52,13 +52,11 @@ const IF_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source-if-matc
 
 const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class");
 
-/// The storage classes of pieces. Where none is given, the store uses its default.
+/// The storage class of large pieces. Others, and those without one, have the default of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorageClasses {
     /// For pieces of at least `large_bytes`.
     pub large: Option<String>,
-    /// For all others.
-    pub small: Option<String>,
     /// The size in bytes at which a piece counts as large.
     pub large_bytes: u64,
 }
@@ -283,8 +281,7 @@ impl S3Store {
 
     async fn probe_bucket(&self) -> Result<(), ProbeError> {
         settings::check(&self.bucket).await?;
-        let classes = [self.classes.large.as_deref(), self.classes.small.as_deref()];
-        for class in classes {
+        for class in [None, self.classes.large.as_deref()] {
             self.probe_class(class).await?;
         }
         probe::probe_piece(self, &self.bucket.to_string()).await
@@ -371,11 +368,7 @@ impl fmt::Debug for S3Store {
 impl StorageClasses {
     /// Returns the storage class of a piece of this size.
     fn of(&self, size_bytes: u64) -> Option<&str> {
-        if size_bytes >= self.large_bytes {
-            self.large.as_deref()
-        } else {
-            self.small.as_deref()
-        }
+        self.large.as_deref().filter(|_| size_bytes >= self.large_bytes)
     }
 }
 

@@ -6,6 +6,10 @@ use shoal_registry::Lifetime;
 
 use crate::tier::TierConfig;
 
+/// How long an object of [`Lifetime::Short`] stays dirty before it is flushed: most are removed before, and
+/// one that is not delays no more than its own flush.
+const SHORT_AGE: Duration = Duration::from_mins(10);
+
 /// The path of a write to the lake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
@@ -68,8 +72,6 @@ pub struct WriteConfig {
     pub default: WriteMode,
     /// How long an object stays dirty before it is flushed.
     pub age: Duration,
-    /// The same for objects of rules with [`Lifetime::Short`].
-    pub short_age: Duration,
     /// How long the lake's permission to write below a bucket or prefix is reused.
     pub permission: Duration,
     /// `[[write.rule]]`
@@ -113,12 +115,18 @@ impl WriteRule {
     }
 }
 
+impl WriteConfig {
+    /// Returns how long an object of [`Lifetime::Short`] stays dirty before it is flushed.
+    pub fn short_age(&self) -> Duration {
+        self.age.max(SHORT_AGE)
+    }
+}
+
 impl Default for WriteConfig {
     fn default() -> Self {
         Self {
             default: WriteMode::Around,
             age: Duration::from_mins(1),
-            short_age: Duration::from_mins(10),
             permission: Duration::from_mins(1),
             rules: Vec::new(),
         }

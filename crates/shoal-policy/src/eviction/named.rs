@@ -124,19 +124,11 @@ impl PolicyName {
 
     /// Builds an empty policy.
     pub fn build<K: Copy + Eq + Hash + fmt::Debug + PartOf + Send + 'static>(self) -> Named<K> {
-        self.build_by(Completeness::default())
-    }
-
-    /// As [`PolicyName::build`], with C2P's meaning of a complete object.
-    pub fn build_by<K>(self, completeness: Completeness) -> Named<K>
-    where
-        K: Copy + Eq + Hash + fmt::Debug + PartOf + Send + 'static,
-    {
         let below = self.build_below();
         Named {
             name: self,
             policy: if self.is_c2p() {
-                Policy::Above(Box::new(C2p::above(below, completeness)))
+                Policy::Above(Box::new(C2p::above(below, Completeness::default())))
             } else {
                 Policy::Alone(Box::new(below))
             },

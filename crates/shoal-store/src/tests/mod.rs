@@ -55,7 +55,6 @@ impl Lab {
             policy: Some(PolicyName::Lru),
             pinned_share: Share { percent: 50 },
             block_bytes: BLOCK,
-            ..StoreConfig::default()
         };
         Self {
             _folder: folder,

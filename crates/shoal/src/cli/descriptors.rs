@@ -21,7 +21,7 @@ pub(super) fn raise(limits: &Limits) {
     }
     let (open, needed) = (
         getrlimit(Resource::Nofile).current,
-        limits.connections as u64 + BESIDES,
+        limits.connections() as u64 + BESIDES,
     );
     if let Some(open) = open.filter(|&open| open < needed) {
         let hint = "raise the hard limit of open files (LimitNOFILE= of systemd, ulimit -Hn) or lower limits.connections";

@@ -40,7 +40,7 @@ pub(crate) fn bytes(seed: u64) -> Bytes {
 pub(crate) fn back(config: &mut Config) {
     config.write.age = Duration::from_hours(1);
     // A request without a response is given up after twice this time.
-    config.lake.stall_timeout = Duration::from_secs(1);
+    config.lake.stall_timeout = Some(Duration::from_secs(1));
     config.write.rules = vec![WriteRule::new("s3://b/tmp/", WriteMode::Back)];
 }
 

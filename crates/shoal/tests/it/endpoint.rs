@@ -37,7 +37,7 @@ fn endpoint_with(lake: &Lake, answer_timeout: Duration, limits: &config::Limits)
         answer_timeout,
         write_timeout: STALL_TIMEOUT,
         long_write_timeout: STALL_TIMEOUT * 20,
-        stall_timeout: STALL_TIMEOUT,
+        stall_timeout: Some(STALL_TIMEOUT),
         ..config::LakeConfig::default()
     };
     let credentials = NodeCredentials::of_config(&config).unwrap();

@@ -108,7 +108,7 @@ async fn a_full_node_refuses_the_identity_that_fills_it_and_serves_the_other() {
 
 #[tokio::test]
 async fn a_request_beyond_the_bound_waits_and_is_served_when_a_place_is_free() {
-    let node = node_with(8, |config| config.limits.requests_per_identity = 2).await;
+    let node = node_with(8, |config| config.limits.requests_per_identity = Some(2)).await;
     let gate = node.lake.hold(is_of_the_hog);
     let first = hog(&node, 2);
     gate.arrived(2).await;

@@ -390,7 +390,7 @@ async fn the_metrics_have_the_names_that_dashboards_know() {
 
 #[tokio::test]
 async fn too_many_requests_of_one_identity_are_slowed_down_and_anothers_are_not() {
-    let node = Node::start_with(|config| config.limits.requests_per_identity = 1).await;
+    let node = Node::start_with(|config| config.limits.requests_per_identity = Some(1)).await;
     node.lake.put("b", "k", "x");
     let gate = node
         .lake

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::Value;
 use shoal_node::clock;
-use shoal_node::config::{Bandwidth, Config};
+use shoal_node::config::{Bandwidth, BandwidthScope, Config};
 
 use crate::back::{back, bytes, flush, until, write_back};
 use crate::lake::{Access, Content};
@@ -15,7 +15,10 @@ const MB: u64 = 1_000_000;
 
 /// A link of so many bytes a second.
 pub(crate) fn metered(config: &mut Config, bytes_per_second: u64) {
-    config.lake.bandwidth = Some(Bandwidth { bytes_per_second });
+    config.lake.bandwidth = Some(Bandwidth {
+        bytes_per_second,
+        scope: BandwidthScope::Node,
+    });
 }
 
 /// Counts of a class of transfers in one direction, from `/status`.

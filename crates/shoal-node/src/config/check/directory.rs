@@ -15,13 +15,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(1);
 
 impl Check<'_> {
     pub(super) fn directory(&mut self) {
-        let DirectoryConfig {
-            user,
-            password,
-            prefix,
-            timeout,
-            ..
-        } = &self.config.directory;
+        let DirectoryConfig { prefix, timeout, .. } = &self.config.directory;
         if !(TIMEOUT_MIN..=TIMEOUT_MAX).contains(timeout) {
             let hint = "write a time from 1ms to 1s; a reader waits for it at each block that is not here";
             self.refuse("directory", "timeout", "is too short or too long", hint);
@@ -30,14 +24,6 @@ impl Check<'_> {
         if prefix.is_empty() || !prefix.chars().all(is_plain) {
             let hint = "use letters, digits and . - _";
             self.refuse("directory", "prefix", "is not a prefix of keys", hint);
-        }
-        if user.is_some() && password.is_none() {
-            self.refuse(
-                "directory",
-                "user",
-                "has no password",
-                "write password_file as well",
-            );
         }
         match self.config.directory.redis() {
             Some(redis) => {
@@ -51,8 +37,7 @@ impl Check<'_> {
         }
         let has_directory = self.config.cooperation.mode == CooperationMode::Directory;
         if self.config.store.policy.is_some_and(PolicyName::is_gwf) && !has_directory {
-            let hint =
-                "write lfuda, which is the same without other nodes, or [cooperation] mode = \"directory\"";
+            let hint = "write duel, or [cooperation] mode = \"directory\"";
             self.refuse("store", "policy", "needs a directory", hint);
         }
         if !has_directory {

@@ -1,4 +1,4 @@
-//! Checks `[lake] bandwidth` and `[lake] bandwidth_scope`.
+//! Checks `[lake] bandwidth`.
 
 use super::Check;
 use crate::config::{BandwidthScope, Config, CooperationMode};
@@ -15,25 +15,15 @@ impl Check<'_> {
             let hint = "write what the link carries, or leave it out: then nothing is metered";
             self.refuse("lake", "bandwidth", "is nothing", hint);
         }
-        if lake.bandwidth_scope == BandwidthScope::Node {
-            return;
-        }
-        if lake.bandwidth.is_none() {
-            let hint = "write bandwidth, what the link of the whole cluster carries";
+        let is_shared = lake
+            .bandwidth
+            .is_some_and(|bandwidth| bandwidth.scope == BandwidthScope::Cluster);
+        if is_shared && cooperation.mode == CooperationMode::Solo {
+            let hint = "write [cooperation] mode, or this node's part without \"shared\"";
             self.refuse(
                 "lake",
-                "bandwidth_scope",
-                "is cluster, and there is no bandwidth",
-                hint,
-            );
-        }
-        if cooperation.mode == CooperationMode::Solo {
-            let hint =
-                "write [cooperation] mode, or bandwidth_scope = \"node\" and this node's part as bandwidth";
-            self.refuse(
-                "lake",
-                "bandwidth_scope",
-                "is cluster, and this node knows no other: [cooperation] mode is solo",
+                "bandwidth",
+                "is shared, and this node knows no other: [cooperation] mode is solo",
                 hint,
             );
         }

@@ -1,17 +1,14 @@
 //! Checks of the name server's settings.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
-use super::{Check, PLACE_HINT, Problem, check_endpoint, is_domain, is_place, overlap};
+use super::{Check, PLACE_HINT, Problem, Provenance, check_endpoint, is_domain, is_place, overlap};
 
 /// A node's name, of at least one label, is prepended to this name; together they must fit in the 253
 /// characters of a domain name.
 const NAME_LENGTH_MAX: usize = 189;
 /// A datagram small enough for every client has no room for more addresses.
 const ANSWERS_MAX: usize = 32;
-/// The set of living nodes changes, so resolvers should not cache an answer for longer.
-const TTL_MAX: Duration = Duration::from_hours(24);
 
 impl Check<'_> {
     pub(super) fn lookup_settings(&mut self) {
@@ -78,22 +75,9 @@ impl Check<'_> {
 
     fn lookup_access(&mut self) {
         let lookup = &self.config.lookup;
-        match (&lookup.nodes_client_cert, &lookup.nodes_client_key) {
-            (Some(_), None) => {
-                let hint = "add nodes_client_key, the private key of it";
-                self.refuse("lookup", "nodes_client_cert", "has no key", hint);
-            }
-            (None, Some(_)) => {
-                let hint = "add nodes_client_cert, its chain";
-                self.refuse("lookup", "nodes_client_key", "has no certificate", hint);
-            }
-            _ => {}
-        }
         for (key, path) in [
             ("nodes_token_file", &lookup.nodes_token_file),
             ("nodes_ca_file", &lookup.nodes_ca_file),
-            ("nodes_client_cert", &lookup.nodes_client_cert),
-            ("nodes_client_key", &lookup.nodes_client_key),
         ] {
             self.can_be_read("lookup", key, path.as_deref(), "name a file that shoal may read");
         }
@@ -101,25 +85,13 @@ impl Check<'_> {
 
     fn lookup_answers(&mut self) {
         let lookup = &self.config.lookup;
-        if lookup.udp_rate == 0 {
-            let hint = "write at least 1; 200 suits most networks";
-            self.refuse("lookup", "udp_rate", "is 0", hint);
-        }
         if !(1..=ANSWERS_MAX).contains(&lookup.answers) {
             let hint = format!("write a number from 1 to {ANSWERS_MAX}");
             self.refuse("lookup", "answers", "is not a number of addresses", &hint);
         }
-        if lookup.ttl.subsec_nanos() != 0 || lookup.ttl > TTL_MAX {
-            let hint = "write whole seconds, a day at most; \"5s\" suits most";
-            self.refuse("lookup", "ttl", "cannot be told to resolvers", hint);
-        }
     }
 
     fn lookup_places(&mut self) {
-        let topology = &self.config.lookup.topology;
-        if topology.as_deref().is_some_and(|place| !is_place(place)) {
-            self.refuse("lookup", "topology", "is not a place", PLACE_HINT);
-        }
         let mut seen = HashMap::new();
         for (place, provenance) in self.located.places {
             if !is_place(&place.topology) {
@@ -133,12 +105,12 @@ impl Check<'_> {
                 self.problems.push(Problem::new(provenance, what).hint(hint));
             }
         }
-        if topology.is_none() && self.located.places.is_empty() {
-            let provenance = self.located.draft.provenance("lookup", "topology");
-            let what = "neither [[lookup.place]] nor [lookup] topology says where clients are";
+        if self.located.places.is_empty() {
+            let what = "no [[lookup.place]] says where clients are";
             let hint =
                 "all nodes are equally far from every client; write the places of the networks of your racks";
-            self.warnings.push(Problem::new(provenance, what).hint(hint));
+            self.warnings
+                .push(Problem::new(&Provenance::Default, what).hint(hint));
         }
     }
 }

@@ -16,22 +16,12 @@ impl Check<'_> {
             mode,
             layers,
             period,
-            step_percent,
-            decay_percent,
             split,
             ..
         } = &self.config.cooperation;
         if *period < PERIOD_MIN {
             let hint = "write at least 1s; in 90s the requests of most clusters say enough";
             self.refuse("cooperation", "period", "is too short to learn from", hint);
-        }
-        if !(1..=100).contains(step_percent) {
-            let hint = "write 5 to move a twentieth of the room at a time; a fixed split never moves";
-            self.refuse("cooperation", "step", "is not between 1 and 100", hint);
-        }
-        if *decay_percent > 100 {
-            let hint = "write 50 to let each period count half as much as the next one";
-            self.refuse("cooperation", "decay", "is more than 100", hint);
         }
         let SplitRule::Fixed(percents) = split else {
             return;

@@ -37,6 +37,12 @@ impl Check<'_> {
                 RegistryConfig::Embedded(path) => self.registry_folder(path, tier, entry),
                 RegistryConfig::Etcd(etcd) => self.etcd(etcd, entry),
             }
+            let ca_file = match (&tier.store, &tier.registry) {
+                (TierStoreConfig::S3(store), _) => store.ca_file.as_deref(),
+                (_, RegistryConfig::Etcd(etcd)) => etcd.ca_file.as_deref(),
+                _ => None,
+            };
+            self.readable(entry, "ca_file", ca_file);
             self.folders(tier, entry);
             for (other, other_entry) in &tiers[..position] {
                 self.two_tiers(tier, entry, other, other_entry);
@@ -91,20 +97,14 @@ impl Check<'_> {
                 "write the name of one bucket, and nothing else",
             );
         }
-        for (key, class) in [
-            ("class_large", &store.class_large),
-            ("class_small", &store.class_small),
-        ] {
-            if class.as_deref().is_some_and(|class| !is_name(class)) {
-                let hint = "write a storage class that the store knows, such as \"STANDARD\"";
-                self.refuse_entry(entry, key, &format!("{key} is not a storage class"), hint);
-            }
+        if store.class_large.as_deref().is_some_and(|class| !is_name(class)) {
+            let hint = "write a storage class that the store knows, such as \"STANDARD\"";
+            self.refuse_entry(entry, "class_large", "class_large is not a storage class", hint);
         }
         let access_key = store.keys.as_ref().map(|keys| check_access_key(&keys.access_key));
         if let Some(Err(why)) = access_key {
             self.refuse_entry(entry, "access_key", &format!("access_key {why}"), ACCESS_KEY_HINT);
         }
-        self.readable(entry, "ca_file", store.ca_file.as_deref());
         if is_same_server(&store.endpoint, &self.config.lake.endpoint) {
             self.rules_of_clients(store, tier);
         }
@@ -150,10 +150,7 @@ impl Check<'_> {
         const HINT: &str =
             "write the URLs of all members with commas, such as \"https://etcd-1:2379,https://etcd-2:2379\"";
         for member in etcd.endpoints.split(',') {
-            if member.contains('@') {
-                let hint = "write registry_user and registry_password_file";
-                self.refuse_entry(entry, "registry", "registry holds a user name", hint);
-            } else if let Err(why) = check_endpoint(member) {
+            if let Err(why) = check_endpoint(member) {
                 let what = format!("registry names {member:?}, which {why}");
                 self.refuse_entry(entry, "registry", &what, HINT);
             }
@@ -163,7 +160,6 @@ impl Check<'_> {
             .as_ref()
             .map(|(one, other)| (&**one, &**other))
             .unzip();
-        self.readable(entry, "registry_ca_file", etcd.ca_file.as_deref());
         self.readable(entry, "registry_certificate", certificate);
         self.readable(entry, "registry_key", key);
     }

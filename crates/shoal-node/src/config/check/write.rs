@@ -22,16 +22,10 @@ impl Check<'_> {
                 "write [[write.rule]] with mode = \"back\" and the prefixes that are to be written back";
             self.refuse("write", "default", "cannot be \"back\"", hint);
         }
-        for (key, age) in [("age", write.age), ("short_age", write.short_age)] {
-            if !(AGE_MIN..=AGE_MAX).contains(&age) {
-                let hint = "an object that is removed or overwritten in its tier costs no request to the lake; \
-                            write a time in between, such as \"1m\"";
-                self.refuse("write", key, "is not between 1s and 7d", hint);
-            }
-        }
-        if write.short_age < write.age {
-            let hint = "write at least as long a time: objects with lifetime = \"short\" are those that wait for longer";
-            self.refuse("write", "short_age", "is shorter than age", hint);
+        if !(AGE_MIN..=AGE_MAX).contains(&write.age) {
+            let hint = "an object that is removed or overwritten in its tier costs no request to the lake; \
+                        write a time in between, such as \"1m\"";
+            self.refuse("write", "age", "is not between 1s and 7d", hint);
         }
         if write.permission > PERMISSION_MAX {
             let hint =

@@ -8,27 +8,25 @@ use super::{Entry, Loader, Problem};
 use crate::config::{EtcdConfig, EtcdUser, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig};
 
 /// The keys of a store with an endpoint.
-const S3_KEYS: [&str; 9] = [
+const S3_KEYS: [&str; 6] = [
     "region",
-    "ca_file",
     "access_key",
     "secret_key",
     "secret_key_file",
     "bucket",
     "class_large",
-    "class_small",
-    "large",
 ];
 
 /// The keys of a registry in etcd.
-const ETCD_KEYS: [&str; 6] = [
-    "registry_ca_file",
+const ETCD_KEYS: [&str; 4] = [
     "registry_certificate",
     "registry_key",
-    "registry_user",
     "registry_password_file",
     "registry_quota",
 ];
+
+/// The certificate that a client shows to etcd, and its key.
+const CLIENT: (&str, &str) = ("registry_certificate", "registry_key");
 
 impl Loader {
     pub(super) fn tier(&mut self, entry: &Entry) -> Option<TierConfig> {
@@ -74,7 +72,6 @@ impl Loader {
         let endpoint: Option<String> = self.optional(entry, "endpoint");
         let region: Option<String> = self.optional(entry, "region");
         let bucket = entry.require("bucket", &mut self.problems);
-        let large = self.optional(entry, "large");
         let store = S3StoreConfig {
             endpoint: endpoint?.trim_end_matches('/').into(),
             region: region.unwrap_or_else(|| S3StoreConfig::REGION.into()),
@@ -82,8 +79,6 @@ impl Loader {
             keys: self.keys(entry),
             bucket: bucket?.0,
             class_large: self.optional(entry, "class_large"),
-            class_small: self.optional(entry, "class_small"),
-            large_bytes: large.unwrap_or(S3StoreConfig::LARGE_BYTES),
         };
         Some(store)
     }
@@ -131,35 +126,51 @@ impl Loader {
             },
         };
         self.refuse_beside(entry, "a registry in a folder", &ETCD_KEYS, "only etcd has it");
+        if entry.has("folder") {
+            self.refuse_beside(entry, "a folder", &["ca_file"], "only servers have certificates");
+        }
         Some(registry)
     }
 
     fn etcd(&mut self, entry: &Entry, endpoints: &str) -> EtcdConfig {
-        let pairs = [
-            ("registry_certificate", "registry_key"),
-            ("registry_user", "registry_password_file"),
-        ];
-        for (one, other) in pairs.into_iter().chain(pairs.map(|(one, other)| (other, one))) {
+        for (one, other) in [CLIENT, (CLIENT.1, CLIENT.0)] {
             if entry.has(one) && !entry.has(other) {
                 let what = format!("{one} has no {other}");
                 self.refuse(entry, one, &what, &format!("add {other}"));
             }
         }
+        // A user may stand before the first host.
+        let (user, endpoints) = match endpoints.split_once('@') {
+            Some((before, rest)) => {
+                let (scheme, user) = before.split_once("://").unwrap_or(("", before));
+                (Some(user.to_owned()), format!("{scheme}://{rest}"))
+            }
+            None => (None, endpoints.to_owned()),
+        };
         let members = endpoints.split(',').map(|url| url.trim().trim_end_matches('/'));
         let certificate: Option<PathBuf> = self.optional(entry, "registry_certificate");
         let key: Option<PathBuf> = self.optional(entry, "registry_key");
         EtcdConfig {
             endpoints: members.collect::<Vec<_>>().join(","),
-            ca_file: self.optional(entry, "registry_ca_file"),
+            ca_file: self.optional(entry, "ca_file"),
             client_certificate: certificate.zip(key),
-            user: self.etcd_user(entry),
+            user: self.etcd_user(entry, user),
             quota_bytes: self.optional(entry, "registry_quota"),
         }
     }
 
-    fn etcd_user(&mut self, entry: &Entry) -> Option<EtcdUser> {
+    fn etcd_user(&mut self, entry: &Entry, name: Option<String>) -> Option<EtcdUser> {
         const FILE: &str = "registry_password_file";
-        let name = self.optional(entry, "registry_user");
+        if name.as_ref().is_some_and(|name| name.contains(':')) {
+            let hint = "write it into a file, and the path of that as registry_password_file";
+            self.refuse(entry, "registry", "registry holds a password", hint);
+        } else if name.is_some() && !entry.has(FILE) {
+            let hint = "add registry_password_file";
+            self.refuse(entry, "registry", "registry has a user without a password", hint);
+        } else if name.is_none() && entry.has(FILE) {
+            let hint = "write https://USER@HOST:PORT as registry";
+            self.refuse(entry, FILE, "registry_password_file has no user", hint);
+        }
         let (password_file, provenance) = entry.take::<PathBuf>(FILE, &mut self.problems)?;
         // The node reads the password when it starts; an unusable file is reported now.
         self.read_secret(FILE, &password_file, &provenance)?;

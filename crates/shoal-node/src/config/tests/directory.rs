@@ -18,8 +18,8 @@ fn a_directory_that_could_not_work_is_refused() {
             "prefix is not a prefix of keys | use letters, digits and . - _",
         ),
         (
-            "user = \"shoal\"",
-            "user has no password | write password_file as well",
+            "url = \"redis://shoal@a\"",
+            "url cannot be used: the user of Redis has no password | write password_file as well",
         ),
         (
             "url = \"localhost:6379\"",
@@ -27,7 +27,7 @@ fn a_directory_that_could_not_work_is_refused() {
         ),
         (
             "url = \"redis://shoal:hunter2@a\"",
-            "url cannot be used: the URL of Redis holds a user or a password | write them as user and password_file",
+            "url cannot be used: the URL of Redis holds a password | write it into a file, and the path of that as password_file",
         ),
     ];
     for (line, expected) in cases {
@@ -85,7 +85,7 @@ fn gwf_is_refused_where_no_directory_says_what_others_have() {
         assert_eq!(
             Desk::new().file(&file("solo")).problems(),
             [
-                "shoal.toml:2: [store] policy needs a directory | write lfuda, which is the same without other nodes, or [cooperation] mode = \"directory\""
+                "shoal.toml:2: [store] policy needs a directory | write duel, or [cooperation] mode = \"directory\""
             ]
         );
         let with_one = file("directory") + "\nsecret_key = \"a secret of this cluster\"";

@@ -134,12 +134,10 @@ fn the_examples_in_the_reference_file_are_understood() {
         "tls/key.pem",
         "lake-secret",
         "cluster-secret",
-        "previous-cluster-secret",
         "ak-secret",
         "ak-lake-secret",
-        "store-ca.pem",
+        "tier-ca.pem",
         "tier-secret",
-        "etcd-ca.pem",
         "etcd-client.pem",
         "etcd-client-key.pem",
         "etcd-password",
@@ -150,8 +148,6 @@ fn the_examples_in_the_reference_file_are_understood() {
         "admin.key",
         "admin-ca.pem",
         "operators.pem",
-        "lookup.pem",
-        "lookup.key",
     ] {
         desk.write(file, file, 0o600);
     }
@@ -161,10 +157,10 @@ fn the_examples_in_the_reference_file_are_understood() {
             .filter(|rest| is_example(rest))
             .unwrap_or(line)
     };
-    let lines = REFERENCE.lines().map(uncommented).filter(|line| {
-        let in_a_file = ["secret_key = ", "previous_secret_key = ", "password = "];
-        !in_a_file.iter().any(|secret| line.starts_with(secret))
-    });
+    let lines = REFERENCE
+        .lines()
+        .map(uncommented)
+        .filter(|line| !line.starts_with("secret_key = "));
     let text = lines
         .collect::<Vec<_>>()
         .join("\n")
@@ -173,15 +169,7 @@ fn the_examples_in_the_reference_file_are_understood() {
     assert_eq!(config.s3.domain.as_deref(), Some("s3.example.org"));
     assert_eq!(config.lake.secret_key.unwrap().expose(), "lake-secret");
     let cooperation = &config.cooperation;
-    assert_eq!(
-        cooperation.secret_key.as_ref().unwrap().expose(),
-        "cluster-secret"
-    );
-    assert!(
-        cooperation
-            .secrets()
-            .eq(["cluster-secret", "previous-cluster-secret"])
-    );
+    assert!(cooperation.secrets().eq(["cluster-secret"]));
     assert_eq!(cooperation.advertise.unwrap().to_string(), "10.0.0.1:9200");
     let password = config.directory.password.as_ref().unwrap();
     assert_eq!(password.expose(), "directory-password");
@@ -224,15 +212,15 @@ fn a_flag_wins_over_a_variable_and_a_variable_over_the_file() {
 fn every_setting_can_be_a_variable() {
     let config = Desk::new()
         .variable("SHOAL_S3_LISTEN", "127.0.0.1:9500")
-        .variable("SHOAL_LIMITS_CONNECTIONS", "77")
-        .variable("SHOAL_LIMITS_IDLE_TIMEOUT", "7s")
+        .variable("SHOAL_LIMITS_REQUESTS", "77")
+        .variable("SHOAL_LAKE_WRITE_TIMEOUT", "7s")
         .variable("SHOAL_LOG_ACCESS", "true")
         .variable("SHOAL_FRESHNESS_DEFAULT", "30s")
         .variable("PATH", "ignored")
         .config();
     assert_eq!(config.s3.listen.port(), 9500);
-    assert_eq!(config.limits.connections, 77);
-    assert_eq!(config.limits.idle_timeout, Duration::from_secs(7));
+    assert_eq!(config.limits.requests, 77);
+    assert_eq!(config.lake.write_timeout, Duration::from_secs(7));
     assert!(config.log.access);
     assert_eq!(
         config.freshness.default,
@@ -317,6 +305,36 @@ fn a_secret_file_that_cannot_serve_is_refused_and_a_public_one_is_told() {
 }
 
 #[test]
+fn the_file_of_a_cluster_secret_may_hold_the_one_before() {
+    let desk = Desk::new();
+    let load = |text: &str| {
+        let path = desk.write("secret", text, 0o600);
+        let file = format!("[cooperation]\nsecret_key_file = \"{}\"", path.display());
+        Desk::new().file(&file)
+    };
+    let (new, old) = ("a new secret of all", "the former secret");
+    let secrets = |text: &str| {
+        let cooperation = load(text).config().cooperation;
+        cooperation.secrets().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(secrets(&format!("{new}\n")), [new]);
+    assert_eq!(secrets(&format!("{new}\n{old}\n")), [new, old]);
+    for wrong in [
+        "\n",
+        "a new secret of all\n\nthe former secret",
+        "one\ntwo\nthree",
+    ] {
+        let problems = load(wrong).problems();
+        assert!(problems[0].contains(" is not one line or two"), "{problems:?}");
+    }
+    let problems = load(&format!("{new}\nshort")).problems();
+    assert!(
+        problems[0].contains("secret_key has fewer than 16 characters"),
+        "{problems:?}"
+    );
+}
+
+#[test]
 fn a_public_file_with_a_secret_in_it_is_told() {
     let desk = Desk::new().file("[[identity]]\naccess_key = \"A\"\nsecret_key = \"s\"");
     assert_eq!(desk.warnings(), [""; 0]);
@@ -396,13 +414,7 @@ fn no_problem_quotes_a_secret() {
 
 #[test]
 fn no_timeout_of_the_lake_is_zero() {
-    for key in [
-        "connect_timeout",
-        "answer_timeout",
-        "write_timeout",
-        "long_write_timeout",
-        "stall_timeout",
-    ] {
+    for key in ["answer_timeout", "write_timeout"] {
         let refused = Desk::new().file(&format!("[lake]\n{key} = \"0s\"")).load();
         let problems = refused.expect_err("nothing could be in time").problems;
         assert!(problems[0].to_string().contains(&format!("[lake] {key} is 0")));

@@ -1,44 +1,38 @@
 //! Settings that earlier builds had.
 
 use super::Desk;
+use crate::config::settings::REMOVED;
 
 #[test]
 fn a_setting_of_an_earlier_build_is_refused_with_what_to_write_instead() {
-    for (written, expected) in [
-        (
-            "[s3]\nsignature_v2 = true",
-            "[s3] signature_v2 was removed | leave it out, and let clients sign with version 4",
-        ),
-        (
-            "[write]\nallow_volatile = true",
-            "[write] allow_volatile was removed | leave it out: writing back is durable now",
-        ),
-        (
-            "[write]\nflush_interval = \"1m\"",
-            "[write] flush_interval was removed | write age instead",
-        ),
-        (
-            "[cooperation]\nencrypt = true",
-            "[cooperation] encrypt was removed | leave it out: nodes always encrypt",
-        ),
-        (
-            "[cooperation]\nencrypt = false",
-            "[cooperation] encrypt was removed | leave it out: nodes always encrypt",
-        ),
-    ] {
-        let problems = Desk::new().file(written).problems();
-        assert_eq!(problems.len(), 1, "{problems:?}");
+    for (section, key, hint) in REMOVED {
+        let title = if *section == "tier" {
+            "[[tier]]"
+        } else {
+            &format!("[{section}]")
+        };
+        let problems = Desk::new().file(&format!("{title}\n{key} = true")).problems();
+        let expected = format!("shoal.toml:2: {title} {key} was removed | {hint}");
+        assert!(problems.contains(&expected), "{problems:?}");
+    }
+}
+
+#[test]
+fn so_is_its_variable() {
+    for (section, key, hint) in REMOVED.iter().filter(|(section, ..)| *section != "tier") {
+        let variable = format!("SHOAL_{section}_{key}").to_uppercase();
+        let problems = Desk::new().variable(&variable, "1").problems();
+        let expected = format!("{variable}: [{section}] {key} was removed | {hint}");
+        assert_eq!(problems, [expected]);
+    }
+}
+
+#[test]
+fn no_setting_is_removed_and_still_there() {
+    for (section, key, _) in REMOVED {
         assert!(
-            problems[0].starts_with(&format!("shoal.toml:2: {expected}")),
-            "{problems:?}"
+            crate::config::settings::position(section, key).is_none(),
+            "[{section}] {key}"
         );
     }
-    let variable = Desk::new()
-        .variable("SHOAL_COOPERATION_ENCRYPT", "false")
-        .problems();
-    assert!(
-        variable[0]
-            .starts_with("SHOAL_COOPERATION_ENCRYPT: [cooperation] encrypt was removed | leave it out"),
-        "{variable:?}"
-    );
 }

@@ -74,7 +74,7 @@ impl SharedSetting {
             Self::WriteRules => "[write] and [[write.rule]]",
             Self::Identities => "[[identity]]",
             Self::Tiers => "[[tier]]",
-            Self::Bandwidth => "[lake] bandwidth and bandwidth_scope",
+            Self::Bandwidth => "[lake] bandwidth",
         }
     }
 }

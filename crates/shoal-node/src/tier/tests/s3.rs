@@ -299,7 +299,6 @@ async fn pieces_go_to_the_storage_class_of_their_length() {
     let scripted = ScriptedStore::start(confirms).await;
     let classes = StorageClasses {
         large: Some("EC42".into()),
-        small: Some("REPLICATED".into()),
         large_bytes: 100,
     };
     let store = store_at(&scripted.url(), classes);
@@ -309,13 +308,12 @@ async fn pieces_go_to_the_storage_class_of_their_length() {
     let classes: Vec<_> = scripted
         .asked()
         .iter()
-        .map(|asked| asked.header("x-amz-storage-class").unwrap())
+        .map(|asked| asked.header("x-amz-storage-class"))
         .collect();
-    assert_eq!(classes, ["REPLICATED", "REPLICATED", "EC42"]);
+    assert_eq!(classes, [None, None, Some("EC42".into())]);
     let bad = StorageClasses {
-        small: Some("a\nb".into()),
-        large_bytes: 1 << 20,
-        ..StorageClasses::default()
+        large: Some("a\nb".into()),
+        large_bytes: 1,
     };
     let error = of_store(put(&store_at(&scripted.url(), bad), &data(1)).await);
     assert!(matches!(&error, StoreError::Refused(_)), "{error}");
@@ -495,7 +493,6 @@ async fn a_copy_is_what_the_store_says_it_is_or_removed() {
         .await;
         let classes = StorageClasses {
             large: Some("EC42".into()),
-            small: None,
             large_bytes: 1000,
         };
         let store = store_at(&scripted.url(), classes);

@@ -15,7 +15,6 @@ const LIFETIME: &str = "x-shoal-lifetime";
 fn soon(config: &mut Config) {
     back(config);
     config.write.age = Duration::from_secs(2);
-    config.write.short_age = Duration::from_hours(1);
 }
 
 fn writes_object(request: &Request) -> bool {

@@ -13,7 +13,7 @@ use crate::node::Node;
 async fn node() -> Node {
     let node = Node::start_with(|config| {
         back(config);
-        config.lake.stall_timeout = Duration::from_mins(1);
+        config.lake.stall_timeout = Some(Duration::from_mins(1));
     })
     .await;
     node.lake.put("b", "tmp/k", "at the lake");

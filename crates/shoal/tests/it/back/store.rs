@@ -50,8 +50,6 @@ impl Beside {
             }),
             bucket: BUCKET.into(),
             class_large: None,
-            class_small: None,
-            large_bytes: S3StoreConfig::LARGE_BYTES,
         };
         config.tiers = vec![TierConfig {
             name: "t".into(),

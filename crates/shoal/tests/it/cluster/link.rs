@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use http::header::ETAG;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::BodyExt as _;
-use shoal_node::config::{BandwidthScope, Config, Limits};
+use shoal_node::config::{BandwidthScope, Config};
 use shoal_node::link::{PlannedRate, Purpose};
 use shoal_node::{BlockRequest, CallerName, Channel, Peer, PeerConnector, PeerRole, node_id};
 use shoal_policy::{Layer, ObjectId};
@@ -27,7 +27,8 @@ const BANDWIDTH: u64 = 6 * MB;
 
 fn shared(_: usize, config: &mut Config) {
     metered(config, BANDWIDTH);
-    config.lake.bandwidth_scope = BandwidthScope::Cluster;
+    let bandwidth = config.lake.bandwidth.as_mut().unwrap();
+    bandwidth.scope = BandwidthScope::Cluster;
 }
 
 /// The share of a node in the direction to the lake.
@@ -147,7 +148,7 @@ struct Asker {
 impl Asker {
     fn of(cluster: &Cluster, key: &str, blocks: u64) -> Self {
         let channel = Arc::new(Channel::new("asker", [SECRET], 10));
-        let peers = PeerConnector::new(channel, &Limits::default());
+        let peers = PeerConnector::new(channel);
         let etag = cluster.lake.object("b", key).unwrap().etag;
         let headers = HeaderMap::from_iter([(ETAG, HeaderValue::try_from(etag).unwrap())]);
         Self {

@@ -12,7 +12,6 @@ use http::header::ETAG;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
-use shoal_node::config::Limits;
 use shoal_node::endpoint::{Endpoint, EndpointRequest, LakeAccount, RequestBody};
 use shoal_node::{AuthFailure, BlockRequest, Channel, Peer, PeerConnector, node_id};
 use shoal_policy::ObjectId;
@@ -126,10 +125,7 @@ async fn a_request_for_a_block_is_sent_again_when_its_connection_was_kept_and_br
 #[tokio::test]
 async fn a_message_that_is_no_request_for_a_block_is_refused_and_counted() {
     let cluster = Cluster::start(2).await;
-    let endpoint = Endpoint::to_node(
-        channel("n1").to("n0", cluster.ways[0].address()),
-        &Limits::default(),
-    );
+    let endpoint = Endpoint::to_node(channel("n1").to("n0", cluster.ways[0].address()));
     let garbage = Bytes::from_static(b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f");
     let messages = [
         (Method::QUERY, "/blocks", RequestBody::Whole(garbage.clone())),
@@ -178,7 +174,7 @@ async fn peer_that_answers_once() -> (Arc<Peer>, Arc<AtomicU64>) {
     let address = listener.local_addr().unwrap();
     let asked = Arc::<AtomicU64>::default();
     tokio::spawn(answers_once(listener, channel("n1"), Arc::clone(&asked)));
-    let peers = PeerConnector::new(channel("n0"), &Limits::default());
+    let peers = PeerConnector::new(channel("n0"));
     (peers.at(node_id("n1"), "n1", address, &HashMap::new()), asked)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use serde_json::Value;
-use shoal_node::config::{Config, CooperationMode, Limits, SplitRule};
+use shoal_node::config::{Config, CooperationMode, SplitRule};
 use shoal_node::{Channel, Peer, PeerConnector, node_id};
 use shoal_policy::eviction::PolicyName;
 use shoal_policy::{BlockId, NodeId, VersionId};
@@ -120,12 +120,7 @@ impl Cluster {
     fn liar_to(&self, node: usize) -> std::sync::Arc<Peer> {
         let channel = std::sync::Arc::new(Channel::new("liar", [SECRET], 10));
         let name = format!("n{node}");
-        PeerConnector::new(channel, &Limits::default()).at(
-            node_id(&name),
-            &name,
-            self.ways[node].address(),
-            &HashMap::new(),
-        )
+        PeerConnector::new(channel).at(node_id(&name), &name, self.ways[node].address(), &HashMap::new())
     }
 }
 

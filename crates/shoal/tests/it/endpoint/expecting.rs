@@ -21,7 +21,7 @@ async fn store() -> (TcpListener, Endpoint) {
     let config = config::LakeConfig {
         endpoint: format!("http://{}", listener.local_addr().unwrap()),
         write_timeout: STALL_TIMEOUT,
-        stall_timeout: STALL_TIMEOUT,
+        stall_timeout: Some(STALL_TIMEOUT),
         ..config::LakeConfig::default()
     };
     let limits = config::Limits::default();

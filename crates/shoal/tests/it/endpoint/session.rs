@@ -66,7 +66,7 @@ fn endpoint(url: String, ca_file: Option<&Path>) -> Arc<Endpoint> {
         // A store that reads nothing for a while is not given up.
         connect_timeout: PATIENCE,
         write_timeout: PATIENCE,
-        stall_timeout: PATIENCE,
+        stall_timeout: Some(PATIENCE),
         ..config::LakeConfig::default()
     };
     let limits = config::Limits::default();

@@ -62,7 +62,7 @@ async fn a_cold_read_goes_on_where_the_lake_broke_off() {
 #[tokio::test]
 async fn a_body_that_stalls_is_asked_for_once_more_from_there() {
     let node = Node::start_with(|config| {
-        config.lake.stall_timeout = std::time::Duration::from_millis(200);
+        config.lake.stall_timeout = Some(std::time::Duration::from_millis(200));
     })
     .await;
     for offset in [0, BLOCK + 7] {

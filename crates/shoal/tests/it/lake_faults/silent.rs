@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 fn impatient(config: &mut Config) {
     config.lake.answer_timeout = PATIENCE;
     config.lake.write_timeout = PATIENCE;
-    config.lake.stall_timeout = PATIENCE;
+    config.lake.stall_timeout = Some(PATIENCE);
 }
 
 fn is_silence_of_the_lake(reply: &Reply) {
