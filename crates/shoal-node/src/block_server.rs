@@ -11,7 +11,6 @@ use shoal_s3::identity::{Caller, Identities};
 use shoal_s3::range::ByteRange;
 use shoal_store::Store;
 
-use crate::ahead::FetchAhead;
 use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
 use crate::bulletin::{BULLETIN, Bulletin, MESSAGE_BYTES_MAX};
 use crate::endpoint::Endpoint;
@@ -53,8 +52,6 @@ pub struct BlockServerParts {
     pub fetcher: Arc<Fetcher>,
     /// Receives messages.
     pub messages: Arc<Messages>,
-    /// Remembers the last reader of each object; `None` if this node does not fetch ahead.
-    pub fetch_ahead: Option<Arc<FetchAhead>>,
     /// Receives the records that all nodes share.
     pub bulletin: Arc<Bulletin>,
     /// Performs this node's part of tasks.
@@ -211,7 +208,6 @@ impl BlockServer {
             }
             PeerRole::Pushed(giver, worth) => FetchPlan::All(FetchVia::Push(giver, worth)),
         };
-        let is_for_a_reader = matches!(block.role, PeerRole::Home(_)) && matches!(purpose, Purpose::Client);
         let context = self.context(&block)?.with_purpose(purpose);
         let part = block.part;
         let start = u64::from(block.index) * self.block_bytes;
@@ -220,9 +216,6 @@ impl BlockServer {
             end: start + part.end,
         };
         let (version, context) = (Arc::new(block.version), Arc::new(context));
-        if let Some(ahead) = self.parts.fetch_ahead.as_ref().filter(|_| is_for_a_reader) {
-            ahead.is_read(&version, &context);
-        }
         let reader = BlockReader {
             store: Arc::clone(&self.parts.store),
             fetcher: Arc::clone(&self.parts.fetcher),

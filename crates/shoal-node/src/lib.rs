@@ -15,7 +15,6 @@ mod front;
 pub mod http;
 
 // Reads.
-mod ahead;
 mod blocks;
 mod fetch;
 mod freshness;

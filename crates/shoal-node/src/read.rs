@@ -20,7 +20,6 @@ pub use self::answer::{CallerHeaders, GetAnswer, HeadAnswer, KnownAnswer, NoByte
 pub use self::open_lock::OpenLock;
 
 use self::open_lock::OpenRole;
-use crate::ahead::FetchAhead;
 use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
 use crate::clock;
 use crate::coherence::Coherence;
@@ -49,8 +48,6 @@ pub struct ObjectReader {
     pub cooperation: Arc<Cooperation>,
     /// Tracks changes to coherent objects; `None` if no object is coherent.
     pub coherence: Option<Arc<Coherence>>,
-    /// Remembers the last reader of each object; `None` if this node does not fetch ahead.
-    pub fetch_ahead: Option<Arc<FetchAhead>>,
     /// Maximum read-ahead of one reader, in blocks.
     pub ahead: usize,
     /// Block size in bytes.
@@ -229,9 +226,6 @@ impl ObjectReader {
         };
         if request.only_if_cached && residency != Residency::All {
             return Ok(GetAnswer::Known(KnownAnswer::NotCached, caller_headers));
-        }
-        if let Some(ahead) = &self.fetch_ahead {
-            ahead.is_read(&version, &request.context);
         }
         let mut blocks = Box::new(self.block_stream(request, &version, range, plan, stream_handle));
         blocks.first_piece().await?;

@@ -76,19 +76,6 @@ impl ReadContext {
         self
     }
 
-    /// Returns a read of the same object by the same caller for another purpose.
-    #[must_use]
-    pub fn for_purpose(&self, purpose: Purpose) -> Self {
-        Self {
-            account: self.account.clone(),
-            caller: self.caller.clone(),
-            client: Arc::clone(&self.client),
-            name: self.name.clone(),
-            purpose,
-            forwarded: self.forwarded.clone(),
-        }
-    }
-
     /// Returns the purpose of the read.
     pub fn purpose(&self) -> &Purpose {
         &self.purpose

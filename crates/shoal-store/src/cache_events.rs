@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use shoal_policy::eviction::c2p::{Event, GROUP_BLOCKS};
+use shoal_policy::eviction::c2p::GROUP_BLOCKS;
 use shoal_policy::{BlockId, Layer, NodeId};
 
 use super::ledger::{CacheEvent, GroupKnowledge, LayerGroup, Ledger};
@@ -88,12 +88,6 @@ impl CacheEvents {
     /// Marks a block that was just stored as not fetched for a reader.
     pub fn added(&self, block: BlockId) {
         self.ledger.added(block);
-    }
-
-    /// Returns a bit mask of the blocks in the event's group that are worth prefetching. `blocks` is the
-    /// number of blocks of the version.
-    pub fn missing(&self, layer: Layer, event: &Event<BlockId>, blocks: u32) -> u64 {
-        self.ledger.missing(layer, event, blocks)
     }
 
     /// The state of a block's group in a layer; `None` if the group is unknown or the policy is not C2P.

@@ -24,7 +24,6 @@ use shoal_store::{Counters, Health, LayerRoom, RemovalReason, Store, StoreConfig
 
 use crate::admin::members::{Member, MemberState, Members};
 use crate::admin::reloads::Reloads;
-use crate::ahead::FetchAhead;
 use crate::block_server::BlockServer;
 use crate::cache_events::EventExchange;
 use crate::coherence::Coherence;
@@ -85,8 +84,6 @@ pub struct Observer {
     pub keeper: Option<Arc<Keeper>>,
     /// Exchanges cache events; `None` unless the store uses C2P.
     pub events: Option<Arc<EventExchange>>,
-    /// Fetches missing blocks of objects; `None` unless configured.
-    pub fetch_ahead: Option<Arc<FetchAhead>>,
     /// Tasks of operators.
     pub tasks: Arc<Tasks>,
     /// The plan of the cluster.

@@ -15,7 +15,7 @@ mod message;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
@@ -48,11 +48,7 @@ pub struct EventExchange {
     disbelieved: AtomicU64,
     /// Value of the policy's counter of lost events when events were last taken.
     lost: AtomicU64,
-    /// Called with each accepted event of another node.
-    listener: OnceLock<Listener>,
 }
-
-type Listener = Box<dyn Fn(&CacheEvent) + Send + Sync>;
 
 /// Events by kind.
 type EventCounts = [AtomicU64; EventKind::ALL.len()];
@@ -89,7 +85,6 @@ impl EventExchange {
             heard: EventCounts::default(),
             disbelieved: AtomicU64::new(0),
             lost: AtomicU64::new(0),
-            listener: OnceLock::new(),
         });
         let hearing: Weak<Self> = Arc::downgrade(&exchange);
         messages.on(move |sender, events| {
@@ -98,11 +93,6 @@ impl EventExchange {
             }
         });
         Some(exchange)
-    }
-
-    /// Registers `listener`, which is called with each accepted event of another node and must not block.
-    pub fn listen(&self, listener: impl Fn(&CacheEvent) + Send + Sync + 'static) {
-        let _ = self.listener.set(Box::new(listener));
     }
 
     /// Sends events until the node stops.
@@ -171,9 +161,6 @@ impl EventExchange {
             count(&self.heard, event.event.kind);
         }
         self.store.cache_events().hear(sender, &events);
-        if let Some(listener) = self.listener.get() {
-            events.iter().for_each(listener);
-        }
     }
 
     /// Forgets the blocks of nodes that are no longer members.

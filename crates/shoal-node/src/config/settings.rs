@@ -117,7 +117,6 @@ settings! {
     cooperation weight => config.cooperation.weight_percent, "Blocks at home here, in percent of an ordinary node's: 200 for twice the disk";
     cooperation period => config.cooperation.period, "How often the layers of this node divide its room anew, in steps of a twentieth at most";
     cooperation split => config.cooperation.split, "How it is divided: adaptive, or fixed percents from L1 outwards such as [50, 50]";
-    cooperation fetch_missing => config.cooperation.fetch_missing, "Whether a node whose policy is c2p fetches what nearly complete objects lack there, while readers leave time for it";
     cooperation secret_key => config.cooperation.secret_key, "Secret that all nodes of a cluster share; better in a file";
     cooperation secret_key_file => cooperation_secret_key_file, "File that holds it and nothing else, but for a second line: the secret before, which counts as well while the nodes change to the new one";
 
@@ -191,6 +190,7 @@ removed! {
     cooperation encrypt => "leave it out: nodes always encrypt what they send each other";
     cooperation step => "leave it out: a layer grows or shrinks by a twentieth of the room at a time";
     cooperation decay => "leave it out: requests count half as much after each period";
+    cooperation fetch_missing => "leave it out: a node fetches what readers and tasks ask for";
     cooperation previous_secret_key => "write it into secret_key_file, as the second line";
     cooperation previous_secret_key_file => "write that secret into secret_key_file, as the second line";
     directory user => "write it into url: redis://USER@HOST:PORT";

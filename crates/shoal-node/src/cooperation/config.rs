@@ -57,8 +57,6 @@ pub struct CooperationConfig {
     pub period: Duration,
     /// How layers share the room of this node.
     pub split: SplitRule,
-    /// Whether this node fetches what nearly complete objects lack here, before a reader asks.
-    pub fetch_missing: bool,
     /// A secret that only the nodes of this cluster know (`secret_key` or the content of `secret_key_file`).
     pub secret_key: Option<Secret>,
     /// A second valid secret, while an operator replaces one with the other.
@@ -85,7 +83,6 @@ impl Default for CooperationConfig {
             weight_percent: 100,
             period: Duration::from_secs(90),
             split: SplitRule::Adaptive,
-            fetch_missing: false,
             secret_key: None,
             previous_secret_key: None,
         }

@@ -113,7 +113,7 @@ impl Fetcher {
         let len = fetch.version.block_len(fetch.index);
         leader.hold_memory(self.reserve(fetch, len).await?);
         let layer = match &fetch.via {
-            FetchVia::Route(layer) | FetchVia::Ahead(layer) => *layer,
+            FetchVia::Route(layer) => *layer,
             FetchVia::Handover(giver) | FetchVia::Push(giver, _) => {
                 return self.take_over(*giver, fetch, leader).await;
             }
@@ -265,7 +265,7 @@ impl Fetcher {
     pub fn first_sender(&self, version: &Version, index: u32, via: &FetchVia) -> Option<Sender> {
         match via {
             FetchVia::Route(_) if self.directory_for(version.block_len(index)).is_some() => None,
-            FetchVia::Route(layer) | FetchVia::Ahead(layer) => {
+            FetchVia::Route(layer) => {
                 let peer = self.next_peer(version.block(index), *layer, &[]);
                 Some(peer.map_or(Sender::Other, |(node, _)| Sender::Node(node)))
             }

@@ -88,8 +88,6 @@ pub enum FetchVia {
     Handover(NodeId),
     /// Only this node, which evicts the block; the block has this worth here.
     Push(NodeId, Worth),
-    /// Any stop of the route, as the block's home in this layer, before a reader asks.
-    Ahead(Layer),
     /// Only the tier: the lake does not have the object yet.
     Tier(TierBytes),
 }
@@ -98,7 +96,7 @@ impl FetchVia {
     /// Returns when the block is written to disk. A node that hands a block over waits for that.
     const fn urgency(&self) -> Urgency {
         match self {
-            Self::Route(_) | Self::Ahead(_) | Self::Tier(_) => Urgency::Late,
+            Self::Route(_) | Self::Tier(_) => Urgency::Late,
             Self::Handover(_) | Self::Push(..) => Urgency::Now,
         }
     }
@@ -375,7 +373,7 @@ impl Fetcher {
                 }
                 Arrival::Copy
             }
-            FetchVia::Handover(_) | FetchVia::Ahead(_) => Arrival::Given,
+            FetchVia::Handover(_) => Arrival::Given,
             FetchVia::Route(_) | FetchVia::Tier(_) => Arrival::Used,
         }
     }

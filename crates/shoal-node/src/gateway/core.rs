@@ -9,7 +9,6 @@ use shoal_store::Store;
 
 use crate::admin::auth::AdminAuth;
 use crate::admin::reloads::Reloads;
-use crate::ahead::FetchAhead;
 use crate::bulletin::Bulletin;
 use crate::cache_events::EventExchange;
 use crate::channel::Channel;
@@ -53,8 +52,6 @@ pub(super) struct Core {
     pub(super) coherence: Option<Arc<Coherence>>,
     /// Exchanges cache events with other nodes; `None` unless the store uses C2P.
     pub(super) events: Option<Arc<EventExchange>>,
-    /// Fetches missing blocks of objects; `None` unless configured.
-    pub(super) fetch_ahead: Option<Arc<FetchAhead>>,
     /// Evicts blocks by worth; `None` unless the store uses GWF.
     pub(super) keeper: Option<Arc<Keeper>>,
     pub(super) fetcher: Arc<Fetcher>,
@@ -128,13 +125,6 @@ impl Core {
         let keeper = keeper.and_then(|directory| Keeper::new(&store, directory, &cooperation, &fetcher));
         let messages = Messages::new(&cooperation);
         let events = EventExchange::new(config.cooperation.mode, &store, &cooperation, &messages);
-        let events_to_follow = events.as_ref().filter(|_| config.cooperation.fetch_missing);
-        let fetch_ahead = events_to_follow.map(|events| {
-            let ahead = FetchAhead::new(&store, &fetcher, &cooperation);
-            let considering = Arc::clone(&ahead);
-            events.listen(move |event| considering.consider(event));
-            ahead
-        });
         let write_through = WriteThrough::new(
             Arc::clone(&store),
             Arc::clone(&fetcher),
@@ -153,7 +143,6 @@ impl Core {
             split,
             messages,
             events,
-            fetch_ahead,
             cooperation,
             directory,
             coherence,

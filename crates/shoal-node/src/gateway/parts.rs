@@ -82,7 +82,6 @@ impl Parts {
             coherence: core.coherence.clone(),
             keeper: core.keeper.clone(),
             events: core.events.clone(),
-            fetch_ahead: core.fetch_ahead.clone(),
             block_server: Arc::clone(&block_server),
             tasks: Arc::clone(&tasks),
             plans: Arc::clone(&plans),
@@ -171,10 +170,8 @@ impl Parts {
         work.extend(keeper.map(|keeper| tokio::spawn(keeper.run(stop()))));
         work.extend(coherence.map(|coherence| tokio::spawn(coherence.run(stop()))));
         if is_in_cluster {
-            let (events, fetch_ahead) = (core.events.clone(), core.fetch_ahead.clone());
             work.push(tokio::spawn(Arc::clone(&core.messages).run(stop())));
-            work.extend(events.map(|events| tokio::spawn(events.run(stop()))));
-            work.extend(fetch_ahead.map(|ahead| tokio::spawn(ahead.run(stop()))));
+            work.extend(core.events.clone().map(|events| tokio::spawn(events.run(stop()))));
         }
         work
     }
@@ -333,7 +330,6 @@ fn block_server(core: &Core, helper: &Arc<TaskHelper>) -> BlockServer {
         store: Arc::clone(&core.store),
         fetcher: Arc::clone(&core.fetcher),
         messages: Arc::clone(&core.messages),
-        fetch_ahead: core.fetch_ahead.clone(),
         bulletin: Arc::clone(&core.bulletin),
         tasks: Arc::clone(helper),
     };
@@ -387,7 +383,6 @@ fn reader(core: &Core) -> ObjectReader {
         fetcher: Arc::clone(&core.fetcher),
         cooperation: Arc::clone(&core.cooperation),
         coherence: core.coherence.clone(),
-        fetch_ahead: core.fetch_ahead.clone(),
         ahead: core.config.limits.read_ahead_blocks,
         block_bytes: core.config.store.block_bytes,
         open_lock: OpenLock::default(),

@@ -188,13 +188,6 @@ impl Ledger {
         }
     }
 
-    /// Returns the blocks worth prefetching after another node's event, see
-    /// [`shoal_policy::eviction::C2p::missing`]. `blocks` is the number of blocks of the version.
-    pub(crate) fn missing(&self, layer: Layer, event: &Event<BlockId>, blocks: u32) -> u64 {
-        let state = self.state.lock();
-        state.c2p(layer).map_or(0, |c2p| c2p.missing(event, blocks))
-    }
-
     /// The state of a block's group in a layer; `None` if the group is unknown or the policy is not C2P.
     pub(crate) fn group_knowledge(&self, layer: Layer, block: BlockId) -> Option<GroupKnowledge> {
         let state = self.state.lock();

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use shoal_policy::eviction::c2p::EventKind;
 
 use super::{Observer, by_word};
-use crate::ahead::AheadOutcome;
 use crate::messages::MessageFigures;
 use crate::metrics::MessageMetrics;
 
@@ -38,7 +37,6 @@ impl Observer {
             "told": by_word(&figures.told, EventKind::as_str),
             "heard": by_word(&figures.heard, EventKind::as_str),
             "disbelieved": figures.disbelieved,
-            "fetched_ahead": self.fetch_ahead.as_ref().map(|ahead| by_word(&ahead.counts(), AheadOutcome::as_str)),
         })
     }
 

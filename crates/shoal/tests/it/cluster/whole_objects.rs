@@ -13,7 +13,6 @@ use shoal_policy::{BlockId, NodeId, VersionId};
 use shoal_store::RemovalReason;
 
 use super::{Cluster, SECRET, Wire};
-use crate::link::{metered, moved};
 use crate::node::BLOCK;
 
 /// Room for some 50 blocks, all of it for blocks that are at home on the node.
@@ -275,59 +274,6 @@ async fn events_that_got_lost_are_learned_with_later_ones() {
         .knows(0, key, |known| held(known, "n1") == before - 2)
         .await;
     cluster.read(0, key, &bytes).await;
-    cluster.stop().await;
-}
-
-#[tokio::test]
-async fn what_a_nearly_complete_object_lacks_is_fetched_before_a_reader_asks_for_it() {
-    let cluster = Cluster::start_with(2, |node, config| {
-        keeps_objects_whole(node, config);
-        config.cooperation.fetch_missing = true;
-        metered(config, 100_000_000);
-    })
-    .await;
-    let (key, _) = cluster.reads_spread(12).await;
-    let key = key.as_str();
-    for (node, other) in [(0, "n1"), (1, "n0")] {
-        cluster
-            .knows(node, key, |known| held(known, other) > 0 && known["read"] == 12)
-            .await;
-    }
-    let before = cluster.resident(1, key).await;
-    cluster.gives_up_one(1, key).await;
-    let wanted = cluster.gives_up_one(0, key).await;
-    cluster
-        .knows(1, key, |known| {
-            known["missing"]
-                .as_array()
-                .is_some_and(|missing| missing.len() == 2)
-        })
-        .await;
-    // One reader wants one block of n0's, and n1 hears of that.
-    cluster.reads_block(0, key, wanted.index).await;
-    for _ in 0..500 {
-        if cluster.resident(1, key).await == before {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(
-        cluster.resident(1, key).await,
-        before,
-        "n1 has fetched what it lacked: {}",
-        cluster.nodes[1].status().await
-    );
-    let told = async || cluster.nodes[1].status().await["cooperation"]["cache_events"].clone();
-    assert_eq!(told().await["fetched_ahead"]["fetched"], 1);
-    for _ in 0..500 {
-        if told().await["told"]["add"] == 1 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(told().await["told"]["add"], 1, "the others hear of it");
-    let of_prefetch = moved(&cluster.nodes[1], "down", "prefetch").await;
-    assert_eq!(of_prefetch, BLOCK, "no reader waits for it");
     cluster.stop().await;
 }
 
