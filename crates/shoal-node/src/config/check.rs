@@ -20,7 +20,7 @@ use shoal_s3::uri::S3Uri;
 use tracing_subscriber::EnvFilter;
 
 use super::file::Entry;
-use super::problem::{Problem, Provenance};
+use super::problem::Problem;
 use super::settings::ConfigDraft;
 use super::{
     Config, CooperationConfig, CooperationMode, FreshnessRule, IdentityConfig, LookupPlace, Role, TierConfig,
@@ -46,8 +46,8 @@ pub(super) struct Located<'a> {
     pub(super) freshness_rules: &'a [(FreshnessRule, &'a Entry)],
     pub(super) write_rules: &'a [(WriteRule, &'a Entry)],
     pub(super) tiers: &'a [(TierConfig, &'a Entry)],
-    pub(super) places: &'a [(LookupPlace, Provenance)],
-    pub(super) identities: &'a [(IdentityConfig, Provenance)],
+    pub(super) places: &'a [(LookupPlace, &'a Entry)],
+    pub(super) identities: &'a [(IdentityConfig, &'a Entry)],
 }
 
 /// Returns all problems and all warnings in the sections that `role` reads.
@@ -411,7 +411,8 @@ impl Check<'_> {
 
     fn identities(&mut self) {
         let mut seen = HashMap::new();
-        for (identity, provenance) in self.located.identities {
+        for (identity, entry) in self.located.identities {
+            let provenance = entry.origin("access_key");
             let mut refuse = |what: String, hint: String| {
                 self.problems
                     .push(Problem::new(provenance, format!("[[identity]] {what}")).hint(hint));

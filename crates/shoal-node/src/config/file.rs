@@ -8,50 +8,71 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use shoal_base::spelling::suggestion;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue, ValueDeserializer};
+use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
 
 use super::problem::{Problem, Provenance};
-use super::settings::{LISTS, SECTIONS, SETTINGS, instead_of, is_former_section, of_section, position};
+use super::settings::{SECTIONS, SETTINGS, instead_of, is_former_section, of_section, position};
 use super::value::{RawValue, Value};
 
-/// Keys of one `[[freshness.rule]]`.
-const FRESHNESS_RULE_KEYS: &[&str] = &["prefix", "freshness"];
+/// A list of tables: its name, with the section that holds it if there is one, and its keys.
+struct List {
+    name: &'static str,
+    title: &'static str,
+    keys: &'static [&'static str],
+}
 
-/// Keys of one `[[write.rule]]`.
-const WRITE_RULE_KEYS: &[&str] = &["prefix", "mode", "tier", "lifetime", "fallback"];
-
-/// Keys of one `[[tier]]`.
-const TIER_KEYS: &[&str] = &[
-    "name",
-    "folder",
-    "endpoint",
-    "region",
-    "ca_file",
-    "access_key",
-    "secret_key",
-    "secret_key_file",
-    "bucket",
-    "class_large",
-    "capacity",
-    "registry",
-    "registry_certificate",
-    "registry_key",
-    "registry_password_file",
-    "registry_quota",
-];
-
-/// Keys of one `[[lookup.place]]`.
-const PLACE_KEYS: &[&str] = &["network", "topology"];
-
-/// Keys of one `[[identity]]`.
-const IDENTITY_KEYS: &[&str] = &[
-    "access_key",
-    "secret_key",
-    "secret_key_file",
-    "share",
-    "lake_access_key",
-    "lake_secret_key",
-    "lake_secret_key_file",
+/// Every list of tables.
+static LISTS: [List; 5] = [
+    List {
+        name: "freshness.rule",
+        title: "[[freshness.rule]]",
+        keys: &["prefix", "freshness"],
+    },
+    List {
+        name: "write.rule",
+        title: "[[write.rule]]",
+        keys: &["prefix", "mode", "tier", "lifetime", "fallback"],
+    },
+    List {
+        name: "tier",
+        title: "[[tier]]",
+        keys: &[
+            "name",
+            "folder",
+            "endpoint",
+            "region",
+            "ca_file",
+            "access_key",
+            "secret_key",
+            "secret_key_file",
+            "bucket",
+            "class_large",
+            "capacity",
+            "registry",
+            "registry_certificate",
+            "registry_key",
+            "registry_password_file",
+            "registry_quota",
+        ],
+    },
+    List {
+        name: "lookup.place",
+        title: "[[lookup.place]]",
+        keys: &["network", "topology"],
+    },
+    List {
+        name: "identity",
+        title: "[[identity]]",
+        keys: &[
+            "access_key",
+            "secret_key",
+            "secret_key_file",
+            "share",
+            "lake_access_key",
+            "lake_secret_key",
+            "lake_secret_key_file",
+        ],
+    },
 ];
 
 /// The raw value of the setting at `position` in the table, and its origin.
@@ -73,15 +94,27 @@ pub(super) struct Entry {
 #[derive(Default)]
 pub(super) struct File {
     pub(super) assignments: Vec<Assignment>,
-    pub(super) freshness_rules: Vec<Entry>,
-    pub(super) write_rules: Vec<Entry>,
-    pub(super) tiers: Vec<Entry>,
-    pub(super) places: Vec<Entry>,
-    pub(super) identities: Vec<Entry>,
+    /// The tables of all lists, in the order of the file.
+    entries: Vec<Entry>,
     /// Values that cannot be parsed.
     pub(super) problems: Vec<Problem>,
     /// Unknown names; the known ones are still valid.
     pub(super) strangers: Vec<Problem>,
+}
+
+impl File {
+    /// Returns the tables of a list.
+    pub(super) fn list(&self, title: &str) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| entry.title == title)
+    }
+
+    /// Returns true if a secret stands in the file itself.
+    pub(super) fn holds_secrets(&self) -> bool {
+        let secrets = ["secret_key", "lake_secret_key"];
+        let has_secret = |entry: &Entry| secrets.iter().any(|key| entry.has(key));
+        let is_secret = |one: &Assignment| SETTINGS[one.position].is_secret();
+        self.assignments.iter().any(is_secret) || self.entries.iter().any(has_secret)
+    }
 }
 
 impl Entry {
@@ -198,62 +231,52 @@ impl Reader<'_> {
     fn document(&mut self, document: &DeTable<'_>) {
         for (name, value) in document {
             let (name, offset) = (name.get_ref().as_ref(), name.span().start);
-            match (name, value.get_ref()) {
-                ("identity", DeValue::Array(_)) => {
-                    self.file.identities = self.entries("[[identity]]", IDENTITY_KEYS, value);
+            if self.list(name, value, offset) {
+                continue;
+            }
+            let is_section = SECTIONS.contains(&name) || is_former_section(name);
+            match value.get_ref() {
+                DeValue::Table(table) if is_section => {
+                    for (key, value) in table {
+                        let (key, offset) = (key.get_ref().as_ref(), key.span().start);
+                        if !self.list(&format!("{name}.{key}"), value, offset) {
+                            self.assign(name, key, value, offset);
+                        }
+                    }
                 }
-                ("tier", DeValue::Array(_)) => {
-                    self.file.tiers = self.entries("[[tier]]", TIER_KEYS, value);
+                _ if is_section => {
+                    let what = format!("[{name}] is a section and not a value");
+                    let hint = format!("write [{name}] on a line of its own");
+                    self.problem(offset, what, Some(hint));
                 }
-                (list, _) if LISTS.contains(&list) => self.single(list, offset),
-                (section, DeValue::Table(table))
-                    if SECTIONS.contains(&section) || is_former_section(section) =>
-                {
-                    self.section(section, table);
-                }
-                (section, _) if SECTIONS.contains(&section) => {
-                    let what = format!("[{section}] is a section and not a value");
-                    self.problem(
-                        offset,
-                        what,
-                        Some(format!("write [{section}] on a line of its own")),
-                    );
-                }
-                (unknown, DeValue::Table(_) | DeValue::Array(_)) => self.unknown_section(unknown, offset),
-                (unknown, _) => {
-                    let what = format!("unknown key \"{unknown}\" outside of any section");
-                    self.stranger(offset, what, sections_with(unknown));
+                DeValue::Table(_) | DeValue::Array(_) => self.unknown_section(name, offset),
+                _ => {
+                    let what = format!("unknown key \"{name}\" outside of any section");
+                    self.stranger(offset, what, sections_with(name));
                 }
             }
         }
     }
 
-    fn section(&mut self, section: &str, table: &DeTable<'_>) {
-        for (name, value) in table {
-            let (key, offset) = (name.get_ref().as_ref(), name.span().start);
-            match (section, key, value.get_ref()) {
-                ("freshness", "rule", DeValue::Array(_)) => {
-                    self.file.freshness_rules =
-                        self.entries("[[freshness.rule]]", FRESHNESS_RULE_KEYS, value);
-                }
-                ("freshness", "rule", _) => self.single("freshness.rule", offset),
-                ("write", "rule", DeValue::Array(_)) => {
-                    self.file.write_rules = self.entries("[[write.rule]]", WRITE_RULE_KEYS, value);
-                }
-                ("write", "rule", _) => self.single("write.rule", offset),
-                ("lookup", "place", DeValue::Array(_)) => {
-                    self.file.places = self.entries("[[lookup.place]]", PLACE_KEYS, value);
-                }
-                ("lookup", "place", _) => self.single("lookup.place", offset),
-                _ => self.assign(section, key, value, offset),
-            }
+    /// Reads the value of a list; returns false if there is no list of this name.
+    fn list(&mut self, name: &str, value: &Spanned<DeValue<'_>>, offset: usize) -> bool {
+        let Some(list) = LISTS.iter().find(|list| list.name == name) else {
+            return false;
+        };
+        if let DeValue::Array(tables) = value.get_ref() {
+            self.entries(list, tables);
+        } else {
+            let hint = format!("write {}, once for each", list.title);
+            self.problem(offset, format!("[{name}] is a list of tables"), Some(hint));
         }
+        true
     }
 
     fn assign(&mut self, section: &str, key: &str, value: &Spanned<DeValue<'_>>, offset: usize) {
         let Some(position) = position(section, key) else {
             let known = of_section(section).map(|setting| setting.key);
-            let known: Vec<_> = known.chain(list_of(section)).collect();
+            let list_of = |list: &'static List| list.name.strip_prefix(section)?.strip_prefix('.');
+            let known: Vec<_> = known.chain(LISTS.iter().filter_map(list_of)).collect();
             return self.unknown_key(key, &format!("[{section}]"), &known, offset);
         };
         if let Some(given) = self.given(value, key) {
@@ -265,37 +288,31 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the tables of an array of tables and rejects keys that are not `known`.
-    fn entries(
-        &mut self,
-        title: &'static str,
-        known: &'static [&'static str],
-        tables: &Spanned<DeValue<'_>>,
-    ) -> Vec<Entry> {
-        let mut entries = Vec::new();
-        for table in tables.get_ref().as_array().into_iter().flatten() {
+    /// Reads the tables of a list and rejects unknown keys.
+    fn entries(&mut self, list: &'static List, tables: &DeArray<'_>) {
+        for table in tables {
             let DeValue::Table(keys) = table.get_ref() else {
-                self.problem(table.span().start, format!("{title} holds tables"), None);
+                self.problem(table.span().start, format!("{} holds tables", list.title), None);
                 continue;
             };
             let mut written = BTreeMap::new();
             for (name, value) in keys {
                 let (key, offset) = (name.get_ref().as_ref(), name.span().start);
-                match known.iter().find(|known| **known == key) {
+                match list.keys.iter().find(|known| **known == key) {
                     Some(known) => {
                         let given = self.given(value, key);
                         written.extend(given.map(|given| (*known, (given, self.provenance(offset)))));
                     }
-                    None => self.unknown_key(key, title, known, offset),
+                    None => self.unknown_key(key, list.title, list.keys, offset),
                 }
             }
-            entries.push(Entry {
+            let entry = Entry {
                 provenance: self.provenance(table.span().start),
-                title,
+                title: list.title,
                 written,
-            });
+            };
+            self.file.entries.push(entry);
         }
-        entries
     }
 
     fn given(&mut self, value: &Spanned<DeValue<'_>>, key: &str) -> Option<RawValue> {
@@ -313,14 +330,9 @@ impl Reader<'_> {
         }
     }
 
-    fn single(&mut self, name: &str, offset: usize) {
-        let hint = format!("write [[{name}]], once for each");
-        self.problem(offset, format!("[{name}] is a list of tables"), Some(hint));
-    }
-
     fn unknown_section(&mut self, unknown: &str, offset: usize) {
         let hint = match suggestion(unknown, SECTIONS) {
-            Some(list) if LISTS.contains(&list) => format!("did you mean [[{list}]]?"),
+            Some(name) if LISTS.iter().any(|list| list.name == name) => format!("did you mean [[{name}]]?"),
             Some(section) => format!("did you mean [{section}]?"),
             None => format!("the sections are {}", SECTIONS.join(", ")),
         };
@@ -344,15 +356,6 @@ impl Reader<'_> {
             format!("unknown key \"{unknown}\" in {title}"),
             Some(hint),
         );
-    }
-}
-
-/// Returns the key of a section that holds a list of tables.
-fn list_of(section: &str) -> Option<&'static str> {
-    match section {
-        "freshness" | "write" => Some("rule"),
-        "lookup" => Some("place"),
-        _ => None,
     }
 }
 

@@ -135,31 +135,23 @@ struct Loader {
 
 impl Loader {
     fn run(&mut self, sources: &Sources) {
-        let file = sources
+        let mut file = sources
             .file()
             .map(|path| self.read_file(&path, sources.refuses_empty))
             .unwrap_or_default();
-        self.problems.extend(file.problems);
-        self.strangers.extend(file.strangers);
-        self.apply(file.assignments);
+        self.problems.append(&mut file.problems);
+        self.strangers.append(&mut file.strangers);
+        self.apply(std::mem::take(&mut file.assignments));
         let variables = self.variables(sources);
         self.apply(variables);
         let flags = sources.flags.iter().map(flag).collect();
         self.apply(flags);
 
-        let freshness_rules = located(&file.freshness_rules, |entry| self.freshness_rule(entry));
-        let write_rules = located(&file.write_rules, |entry| self.write_rule(entry));
-        let tiers = located(&file.tiers, |entry| self.tier(entry));
-        let places = file
-            .places
-            .iter()
-            .filter_map(|entry| self.place(entry))
-            .collect::<Vec<_>>();
-        let identities = file
-            .identities
-            .iter()
-            .filter_map(|entry| self.identity(entry))
-            .collect::<Vec<_>>();
+        let freshness_rules = located(&file, "[[freshness.rule]]", |entry| self.freshness_rule(entry));
+        let write_rules = located(&file, "[[write.rule]]", |entry| self.write_rule(entry));
+        let tiers = located(&file, "[[tier]]", |entry| self.tier(entry));
+        let places = located(&file, "[[lookup.place]]", |entry| self.place(entry));
+        let identities = located(&file, "[[identity]]", |entry| self.identity(entry));
         self.read_secret_files();
         // A value that cannot be parsed would be validated as if it were the default.
         if self.problems.is_empty() {
@@ -182,24 +174,11 @@ impl Loader {
             url.truncate(url.trim_end_matches('/').len());
         }
         let config = &mut self.draft.config;
-        config
-            .freshness
-            .rules
-            .extend(freshness_rules.into_iter().map(|(rule, _)| rule));
-        config
-            .write
-            .rules
-            .extend(write_rules.into_iter().map(|(rule, _)| rule));
-        config.tiers.extend(tiers.into_iter().map(|(tier, _)| tier));
-        self.draft
-            .config
-            .lookup
-            .places
-            .extend(places.into_iter().map(|(place, _)| place));
-        self.draft
-            .config
-            .identities
-            .extend(identities.into_iter().map(|(identity, _)| identity));
+        config.freshness.rules.extend(without_entries(freshness_rules));
+        config.write.rules.extend(without_entries(write_rules));
+        config.tiers.extend(without_entries(tiers));
+        config.lookup.places.extend(without_entries(places));
+        config.identities.extend(without_entries(identities));
     }
 
     fn read_file(&mut self, path: &Path, refuses_empty: bool) -> File {
@@ -207,7 +186,7 @@ impl Loader {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof && !refuses_empty => File::default(),
             Ok(text) => {
                 let file = file::read(path, &text);
-                if holds_secrets(&file) {
+                if file.holds_secrets() {
                     self.warn_if_public(
                         path,
                         &Provenance::Default,
@@ -339,14 +318,14 @@ impl Loader {
         entry.take(key, &mut self.problems).map(|(value, _)| value)
     }
 
-    fn place(&mut self, entry: &Entry) -> Option<(LookupPlace, Provenance)> {
+    fn place(&mut self, entry: &Entry) -> Option<LookupPlace> {
         let network = entry.require("network", &mut self.problems);
         let topology = entry.require("topology", &mut self.problems);
-        let ((network, provenance), (topology, _)) = (network?, topology?);
-        Some((LookupPlace { network, topology }, provenance))
+        let ((network, _), (topology, _)) = (network?, topology?);
+        Some(LookupPlace { network, topology })
     }
 
-    fn identity(&mut self, entry: &Entry) -> Option<(IdentityConfig, Provenance)> {
+    fn identity(&mut self, entry: &Entry) -> Option<IdentityConfig> {
         let access_key = entry.require("access_key", &mut self.problems);
         let secret_key = self.secret(entry, "secret_key", "secret_key_file");
         if !entry.has("secret_key") && !entry.has("secret_key_file") {
@@ -354,18 +333,16 @@ impl Loader {
             self.problems
                 .push(problem.hint("add secret_key_file = \"...\" (or secret_key)"));
         }
-        let share = entry.take("share", &mut self.problems);
-        let lake_access_key = entry.take("lake_access_key", &mut self.problems);
+        let share = self.optional(entry, "share").unwrap_or(1);
+        let lake_access_key = self.optional(entry, "lake_access_key");
         let lake_secret_key = self.secret(entry, "lake_secret_key", "lake_secret_key_file");
-        let (access_key, provenance) = access_key?;
-        let identity = IdentityConfig {
-            access_key,
+        Some(IdentityConfig {
+            access_key: access_key?.0,
             secret_key: secret_key?,
-            share: share.map_or(1, |(share, _)| share),
-            lake_access_key: lake_access_key.map(|(key, _)| key),
+            share,
+            lake_access_key,
             lake_secret_key,
-        };
-        Some((identity, provenance))
+        })
     }
 
     /// Reads a secret that may be given inline or as a file, but not both.
@@ -477,25 +454,18 @@ fn flag((name, value): &(String, String)) -> Assignment {
     }
 }
 
-/// Returns each entry with its parsed content; invalid entries are omitted.
-fn located<T>(entries: &[Entry], mut read: impl FnMut(&Entry) -> Option<T>) -> Vec<(T, &Entry)> {
-    entries
-        .iter()
-        .filter_map(|entry| Some((read(entry)?, entry)))
-        .collect()
+/// Returns each entry of a list with its parsed content; invalid entries are omitted.
+fn located<'f, T>(
+    file: &'f File,
+    title: &str,
+    mut read: impl FnMut(&Entry) -> Option<T>,
+) -> Vec<(T, &'f Entry)> {
+    let entries = file.list(title);
+    entries.filter_map(|entry| Some((read(entry)?, entry))).collect()
 }
 
-fn holds_secrets(file: &File) -> bool {
-    let settings = file
-        .assignments
-        .iter()
-        .any(|one| SETTINGS[one.position].is_secret());
-    settings
-        || file
-            .identities
-            .iter()
-            .chain(&file.tiers)
-            .any(|entry| entry.has("secret_key") || entry.has("lake_secret_key"))
+fn without_entries<T>(located: Vec<(T, &Entry)>) -> impl Iterator<Item = T> {
+    located.into_iter().map(|(value, _)| value)
 }
 
 fn both_secrets(title: &str, key: &str, provenance: &Provenance) -> Problem {

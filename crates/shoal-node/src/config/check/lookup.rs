@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{Check, PLACE_HINT, Problem, Provenance, check_endpoint, is_domain, is_place, overlap};
+use super::{Check, PLACE_HINT, Problem, check_endpoint, is_domain, is_place, overlap};
+use crate::config::problem::Provenance;
 
 /// A node's name, of at least one label, is prepended to this name; together they must fit in the 253
 /// characters of a domain name.
@@ -93,7 +94,8 @@ impl Check<'_> {
 
     fn lookup_places(&mut self) {
         let mut seen = HashMap::new();
-        for (place, provenance) in self.located.places {
+        for (place, entry) in self.located.places {
+            let provenance = entry.origin("network");
             if !is_place(&place.topology) {
                 let what = format!("[[lookup.place]] topology cannot be {:?}", place.topology);
                 self.problems
