@@ -108,12 +108,8 @@ impl Check<'_> {
 
     fn node(&mut self) {
         if !is_name(&self.config.node.name) {
-            self.refuse(
-                "node",
-                "name",
-                "is not a name",
-                "use 1 to 63 letters, digits and . - _",
-            );
+            let hint = "use 1 to 63 letters, digits and . - _";
+            self.refuse("node", "name", "is not a name", hint);
         }
         if !is_place(&self.config.node.topology) {
             self.refuse("node", "topology", "is not a place", PLACE_HINT);
@@ -124,12 +120,8 @@ impl Check<'_> {
         let (s3, admin) = (self.config.s3.listen, self.config.admin.listen);
         if overlap(s3, admin) {
             let what = format!("({admin}) collides with [s3] listen ({s3})");
-            self.refuse(
-                "admin",
-                "listen",
-                &what,
-                "give health and metrics a port of their own",
-            );
+            let hint = "give health and metrics a port of their own";
+            self.refuse("admin", "listen", &what, hint);
         }
     }
 
@@ -206,21 +198,13 @@ impl Check<'_> {
             self.refuse("lake", "endpoint", "is an address of this node itself", hint);
         }
         if !is_name(&lake.region) {
-            self.refuse(
-                "lake",
-                "region",
-                "is not a region",
-                "write a name such as us-east-1",
-            );
+            let hint = "write a name such as us-east-1";
+            self.refuse("lake", "region", "is not a region", hint);
         }
         match (&lake.access_key, &lake.secret_key) {
             (Some(_), None) => {
-                self.refuse(
-                    "lake",
-                    "access_key",
-                    "has no secret_key",
-                    "add secret_key_file (or secret_key)",
-                );
+                let hint = "add secret_key_file (or secret_key)";
+                self.refuse("lake", "access_key", "has no secret_key", hint);
             }
             (None, Some(_)) => self.refuse("lake", "secret_key", "has no access_key", "add access_key"),
             _ => {}
@@ -233,12 +217,8 @@ impl Check<'_> {
     fn store(&mut self) {
         let store = &self.config.store;
         if store.path == Path::new("/") {
-            self.refuse(
-                "store",
-                "path",
-                "is the root of the file system",
-                "name a folder of this node's own",
-            );
+            let hint = "name a folder of this node's own";
+            self.refuse("store", "path", "is the root of the file system", hint);
         }
         if !store.block_bytes.is_power_of_two()
             || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&store.block_bytes)
@@ -286,12 +266,8 @@ impl Check<'_> {
                     "({}) collides with [{section}] listen ({other})",
                     cooperation.listen
                 );
-                self.refuse(
-                    "cooperation",
-                    "listen",
-                    &what,
-                    "give the other nodes a port of their own",
-                );
+                let hint = "give the other nodes a port of their own";
+                self.refuse("cooperation", "listen", &what, hint);
             }
         }
         let address = address_for_others(cooperation);
@@ -306,12 +282,8 @@ impl Check<'_> {
         }
         for seed in cooperation.seeds.iter().filter(|seed| !is_host_and_port(seed)) {
             let what = format!("names {seed:?}");
-            self.refuse(
-                "cooperation",
-                "seeds",
-                &what,
-                "write host:port, such as \"10.0.0.1:9200\"",
-            );
+            let hint = "write host:port, such as \"10.0.0.1:9200\"";
+            self.refuse("cooperation", "seeds", &what, hint);
         }
         let places = node.topology.split('/').count();
         let is_list = (2..=LAYERS_MAX).contains(&cooperation.layers.len());
@@ -323,21 +295,13 @@ impl Check<'_> {
                 "has {} names, and [node] topology {places} parts",
                 cooperation.layers.len()
             );
-            self.refuse(
-                "cooperation",
-                "layers",
-                &what,
-                "give each layer a part of the topology, or leave the widest out",
-            );
+            let hint = "give each layer a part of the topology, or leave the widest out";
+            self.refuse("cooperation", "layers", &what, hint);
         }
         if !(1..=WEIGHT_PERCENT_MAX).contains(&cooperation.weight_percent) {
             let what = format!("is not between 1 and {WEIGHT_PERCENT_MAX}");
-            self.refuse(
-                "cooperation",
-                "weight",
-                &what,
-                "write 100 for a node like the others, 200 for one with twice the disk",
-            );
+            let hint = "write 100 for a node like the others, 200 for one with twice the disk";
+            self.refuse("cooperation", "weight", &what, hint);
         }
         if cooperation.secret_key.is_none() && !address.ip().is_loopback() {
             let hint =
@@ -353,12 +317,8 @@ impl Check<'_> {
         let is_short = |secret: &Secret| secret.expose().len() < SECRET_BYTES_MIN;
         if secrets.into_iter().flatten().any(is_short) {
             let what = format!("has fewer than {SECRET_BYTES_MIN} characters");
-            self.refuse(
-                "cooperation",
-                "secret_key",
-                &what,
-                "make one with: openssl rand -hex 32",
-            );
+            let hint = "make one with: openssl rand -hex 32";
+            self.refuse("cooperation", "secret_key", &what, hint);
         }
     }
 
@@ -385,12 +345,8 @@ impl Check<'_> {
         }
         if limits.fill_bytes < FILL_BLOCKS_MIN * block_bytes {
             let what = format!("holds fewer than {FILL_BLOCKS_MIN} blocks");
-            self.refuse(
-                "limits",
-                "fill_bytes",
-                &what,
-                "raise it, or lower [store] block_size",
-            );
+            let hint = "raise it, or lower [store] block_size";
+            self.refuse("limits", "fill_bytes", &what, hint);
         }
     }
 
@@ -400,12 +356,8 @@ impl Check<'_> {
             self.refuse("log", "filter", "is not a filter", hint);
         }
         if !["text", "json"].contains(&self.config.log.format.as_str()) {
-            self.refuse(
-                "log",
-                "format",
-                "is neither text nor json",
-                "write \"text\" or \"json\"",
-            );
+            let hint = "write \"text\" or \"json\"";
+            self.refuse("log", "format", "is neither text nor json", hint);
         }
     }
 

@@ -89,46 +89,43 @@ fn read_by(role: Role) -> impl Iterator<Item = &'static str> {
         .filter(move |section| !LISTS.contains(section) && role.reads(section))
 }
 
+/// Pairs of keys and values.
+macro_rules! pairs {
+    ($($key:literal: $value:expr),* $(,)?) => { [$(($key, $value.to_toml())),*] };
+}
+
 fn freshness_rule_pairs(rule: &FreshnessRule) -> Pairs {
-    vec![
-        ("prefix", rule.prefix.to_toml()),
-        ("freshness", rule.mode.to_toml()),
-    ]
+    pairs!("prefix": rule.prefix, "freshness": rule.mode).into()
 }
 
 fn write_rule_pairs(rule: &WriteRule) -> Pairs {
-    let mut pairs = vec![("prefix", rule.prefix.to_toml()), ("mode", rule.mode.to_toml())];
+    let mut pairs = Pairs::from(pairs!("prefix": rule.prefix, "mode": rule.mode));
     if rule.mode == WriteMode::Back {
-        pairs.push(("tier", rule.tier.to_toml()));
-        pairs.push(("lifetime", rule.lifetime.to_toml()));
-        pairs.push(("fallback", rule.fallback.to_toml()));
+        pairs.extend(pairs!("tier": rule.tier, "lifetime": rule.lifetime, "fallback": rule.fallback));
     }
     pairs
 }
 
 fn tier_pairs(tier: &TierConfig) -> Pairs {
-    let mut pairs = vec![("name", tier.name.to_toml())];
+    let mut pairs = Pairs::from(pairs!("name": tier.name));
     match &tier.store {
-        TierStoreConfig::Folder(path) => pairs.push(("folder", path.to_toml())),
-        TierStoreConfig::S3(store) => pairs.extend([
-            ("endpoint", store.endpoint.to_toml()),
-            ("region", store.region.to_toml()),
-            ("ca_file", store.ca_file.to_toml()),
-            (
-                "access_key",
-                store.keys.as_ref().and_then(|keys| keys.access_key.to_toml()),
-            ),
-            (
-                "secret_key",
-                store.keys.as_ref().and_then(|keys| keys.secret_key.to_toml()),
-            ),
-            ("bucket", store.bucket.to_toml()),
-            ("class_large", store.class_large.to_toml()),
-        ]),
+        TierStoreConfig::Folder(path) => pairs.extend(pairs!("folder": path)),
+        TierStoreConfig::S3(store) => {
+            let keys = store.keys.as_ref();
+            pairs.extend(pairs!(
+                "endpoint": store.endpoint,
+                "region": store.region,
+                "ca_file": store.ca_file,
+                "access_key": keys.map(|keys| keys.access_key.clone()),
+                "secret_key": keys.map(|keys| keys.secret_key.clone()),
+                "bucket": store.bucket,
+                "class_large": store.class_large,
+            ));
+        }
     }
-    pairs.push(("capacity", tier.capacity_bytes.to_toml()));
+    pairs.extend(pairs!("capacity": tier.capacity_bytes));
     match &tier.registry {
-        RegistryConfig::Embedded(path) => pairs.push(("registry", path.to_toml())),
+        RegistryConfig::Embedded(path) => pairs.extend(pairs!("registry": path)),
         RegistryConfig::Etcd(etcd) => {
             let (certificate, key) = etcd.client_certificate.clone().unzip();
             let user = etcd.user.as_ref();
@@ -137,38 +134,32 @@ fn tier_pairs(tier: &TierConfig) -> Pairs {
                 None => etcd.endpoints.clone(),
             };
             if matches!(tier.store, TierStoreConfig::Folder(_)) {
-                pairs.push(("ca_file", etcd.ca_file.to_toml()));
+                pairs.extend(pairs!("ca_file": etcd.ca_file));
             }
-            pairs.extend([
-                ("registry", endpoints.to_toml()),
-                ("registry_certificate", certificate.to_toml()),
-                ("registry_key", key.to_toml()),
-                (
-                    "registry_password_file",
-                    user.and_then(|user| user.password_file.to_toml()),
-                ),
-                ("registry_quota", etcd.quota_bytes.to_toml()),
-            ]);
+            pairs.extend(pairs!(
+                "registry": endpoints,
+                "registry_certificate": certificate,
+                "registry_key": key,
+                "registry_password_file": user.map(|user| user.password_file.clone()),
+                "registry_quota": etcd.quota_bytes,
+            ));
         }
     }
     pairs
 }
 
 fn place_pairs(place: &LookupPlace) -> Pairs {
-    vec![
-        ("network", place.network.to_toml()),
-        ("topology", place.topology.to_toml()),
-    ]
+    pairs!("network": place.network, "topology": place.topology).into()
 }
 
 fn identity_pairs(identity: &IdentityConfig) -> Pairs {
-    vec![
-        ("access_key", identity.access_key.to_toml()),
-        ("secret_key", identity.secret_key.to_toml()),
-        ("share", identity.share.to_toml()),
-        ("lake_access_key", identity.lake_access_key.to_toml()),
-        ("lake_secret_key", identity.lake_secret_key.to_toml()),
-    ]
+    Pairs::from(pairs!(
+        "access_key": identity.access_key,
+        "secret_key": identity.secret_key,
+        "share": identity.share,
+        "lake_access_key": identity.lake_access_key,
+        "lake_secret_key": identity.lake_secret_key,
+    ))
 }
 
 fn push_table(text: &mut String, title: &str, pairs: &Pairs) {

@@ -292,45 +292,6 @@ impl Value for FreshnessMode {
     }
 }
 
-impl Value for WriteMode {
-    const WRITE: &'static str = "write \"around\", \"through\" or, for a rule, \"back\"";
-
-    fn from_text(text: &str) -> Option<Self> {
-        Self::of_word(text)
-    }
-
-    fn to_toml(&self) -> Option<Toml> {
-        Some(Toml::String(self.as_str().into()))
-    }
-}
-
-impl Value for Lifetime {
-    const WRITE: &'static str = "write \"normal\" or \"short\"";
-
-    fn from_text(text: &str) -> Option<Self> {
-        let known = [Self::Normal, Self::Short];
-        known
-            .into_iter()
-            .find(|lifetime| lifetime_word(*lifetime) == text)
-    }
-
-    fn to_toml(&self) -> Option<Toml> {
-        Some(Toml::String(lifetime_word(*self).into()))
-    }
-}
-
-impl Value for Fallback {
-    const WRITE: &'static str = "write \"through\" or \"refuse\"";
-
-    fn from_text(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|fallback| fallback.as_str() == text)
-    }
-
-    fn to_toml(&self) -> Option<Toml> {
-        Some(Toml::String(self.as_str().into()))
-    }
-}
-
 /// Returns the name of a lifetime in settings.
 pub(super) const fn lifetime_word(lifetime: Lifetime) -> &'static str {
     match lifetime {
@@ -339,37 +300,36 @@ pub(super) const fn lifetime_word(lifetime: Lifetime) -> &'static str {
     }
 }
 
-impl Value for Anonymous {
-    const WRITE: &'static str = "write \"forward\" or \"refuse\"";
+/// Enums whose values are words.
+macro_rules! words {
+    ($($type:ty: $words:expr, $write:literal;)*) => {$(
+        impl Value for $type {
+            const WRITE: &'static str = $write;
 
-    fn from_text(text: &str) -> Option<Self> {
-        match text {
-            "forward" => Some(Self::Forward),
-            "refuse" => Some(Self::Refuse),
-            _ => None,
+            fn from_text(text: &str) -> Option<Self> {
+                let mut words = $words.into_iter();
+                words.find_map(|(value, word)| (word == text).then_some(value))
+            }
+
+            fn to_toml(&self) -> Option<Toml> {
+                let mut words = $words.into_iter();
+                words.find_map(|(value, word)| (value == *self).then(|| Toml::String(word.into())))
+            }
         }
-    }
-
-    fn to_toml(&self) -> Option<Toml> {
-        let word = match self {
-            Self::Forward => "forward",
-            Self::Refuse => "refuse",
-        };
-        Some(Toml::String(word.into()))
-    }
+    )*};
 }
 
-impl Value for CooperationMode {
-    const WRITE: &'static str = "write \"solo\", \"hierarchy\" or \"directory\"";
-
-    fn from_text(text: &str) -> Option<Self> {
-        let mut modes = [Self::Solo, Self::Hierarchy, Self::Directory].into_iter();
-        modes.find(|mode| mode.as_str() == text)
-    }
-
-    fn to_toml(&self) -> Option<Toml> {
-        Some(Toml::String(self.as_str().into()))
-    }
+words! {
+    WriteMode: Self::ALL.map(|mode| (mode, mode.as_str())),
+        "write \"around\", \"through\" or, for a rule, \"back\"";
+    Fallback: Self::ALL.map(|fallback| (fallback, fallback.as_str())),
+        "write \"through\" or \"refuse\"";
+    Lifetime: [Self::Normal, Self::Short].map(|lifetime| (lifetime, lifetime_word(lifetime))),
+        "write \"normal\" or \"short\"";
+    Anonymous: [(Self::Forward, "forward"), (Self::Refuse, "refuse")],
+        "write \"forward\" or \"refuse\"";
+    CooperationMode: [Self::Solo, Self::Hierarchy, Self::Directory].map(|mode| (mode, mode.as_str())),
+        "write \"solo\", \"hierarchy\" or \"directory\"";
 }
 
 impl Value for SplitRule {
