@@ -171,13 +171,11 @@ impl Loader {
             let hint = "write https://USER@HOST:PORT as registry";
             self.refuse(entry, FILE, "registry_password_file has no user", hint);
         }
+        let name = name?;
         let (password_file, provenance) = entry.take::<PathBuf>(FILE, &mut self.problems)?;
         // The node reads the password when it starts; an unusable file is reported now.
         self.read_secret(FILE, &password_file, &provenance)?;
-        Some(EtcdUser {
-            name: name?,
-            password_file,
-        })
+        Some(EtcdUser { name, password_file })
     }
 
     /// Rejects keys that have no meaning next to another setting.

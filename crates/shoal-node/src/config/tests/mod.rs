@@ -309,7 +309,10 @@ fn the_file_of_a_cluster_secret_may_hold_the_one_before() {
     let desk = Desk::new();
     let load = |text: &str| {
         let path = desk.write("secret", text, 0o600);
-        let file = format!("[cooperation]\nsecret_key_file = \"{}\"", path.display());
+        let file = format!(
+            "[cooperation]\nmode = \"hierarchy\"\nsecret_key_file = \"{}\"",
+            path.display()
+        );
         Desk::new().file(&file)
     };
     let (new, old) = ("a new secret of all", "the former secret");
