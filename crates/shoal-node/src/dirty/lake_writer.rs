@@ -7,14 +7,13 @@ mod proven;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use futures_util::stream;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use parking_lot::Mutex;
 use shoal_base::send_permit::SendPermit;
+use shoal_s3::error::ErrorCode;
 use shoal_s3::identity::{Caller, Identities, NODE};
 use shoal_s3::range::ByteRange;
 use shoal_s3::sigv4::PayloadHash;
@@ -23,20 +22,17 @@ use shoal_store::Store;
 use self::named::Named;
 use self::proven::ProvenBlocks;
 use super::acknowledged::md5_in;
-use super::lake_upload::answer;
 use super::manifest::Manifest;
 use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
+use crate::endpoint::s3::{CONTENT_MD5, CallError, Refusal, S3Client, SendOptions, content_md5};
 use crate::endpoint::{
-    BoxError, Endpoint, EndpointError, EndpointRequest, Failure, LakeAccount, RequestBody, RequestStream,
-    is_undecided,
+    BoxError, Endpoint, EndpointError, EndpointRequest, Failure, RequestBody, is_undecided,
 };
 use crate::fetch::{FetchVia, Fetcher};
 use crate::link::Transfer;
 use crate::read_context::ReadContext;
 use crate::single_flight::FetchError;
 use crate::tier::{MEND_TIER, TierBytes, WrongBytes};
-
-const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
 /// Number of blocks read ahead of what the lake has accepted.
 const AHEAD: usize = 2;
@@ -268,45 +264,29 @@ impl LakeWriter {
     async fn write_whole(&self, write: LakeWrite<'_>) -> Result<Uploaded, LakeWriteError> {
         let manifest = write.manifest;
         let caller = self.writer(&manifest.writer)?;
-        let account = self.lake.account_for(&caller);
+        let client = self.client(&caller);
         let failure = BodyFailure::default();
-        let body = match manifest.version.size_bytes {
-            0 => RequestBody::Empty,
-            size_bytes => {
-                let whole = ByteRange {
-                    start: 0,
-                    end: size_bytes,
-                };
-                RequestBody::Stream {
-                    length: Some(size_bytes),
-                    body: self.body(write, whole, (caller, account.clone()), failure.clone()),
-                }
-            }
+        let whole = ByteRange {
+            start: 0,
+            end: manifest.version.size_bytes,
         };
+        let body = self.body(write, whole, caller, failure.clone());
         let mut headers = manifest.headers.clone();
         headers.extend(write.conditions.clone());
-        if let Some(md5) = content_md5(&manifest.version.etag) {
-            headers.insert(CONTENT_MD5, md5);
+        if let Some(md5) = md5_in(&manifest.version.etag) {
+            headers.insert(CONTENT_MD5, content_md5(&md5));
         }
+        let request = client.put(manifest.target.clone());
         let request = EndpointRequest {
-            operation: "put_object",
-            method: Method::PUT,
-            target: manifest.target.clone(),
-            headers,
-            body,
-            expects_continue: false,
             payload: PayloadHash::Unsigned,
-            account: account.clone(),
-            payer: NODE,
+            ..request.with_headers(headers).with_body(body)
         };
         write.check()?;
-        let answered = self.lake.send_change(request, Some(write.permit), write.transfer);
-        let answered = answered.await;
+        let answered = client.send(request, write.options()).await;
         failure.check()?;
-        let (head, _) = answer(answered?).await?;
-        let place = (&manifest.target, &account);
-        let named = self.judge(&head.headers, &manifest.version.etag, place).await?;
-        Ok(match named {
+        let head = answered?.ok()?.head;
+        let named = Named::judge(&head.headers, &manifest.version.etag, &client, &manifest.target);
+        Ok(match named.await? {
             Named::ByMd5 => Uploaded::Same,
             _ => Uploaded::OtherEtag(head.headers.get(header::ETAG).cloned()),
         })
@@ -318,13 +298,22 @@ impl LakeWriter {
         Ok(Caller::Identity(identity))
     }
 
+    /// Returns the client that writes on behalf of `caller`, in the turns of this node.
+    fn client(&self, caller: &Caller) -> S3Client {
+        S3Client {
+            payer: NODE,
+            ..S3Client::of_caller(&self.lake, caller)
+        }
+    }
+
     /// Returns the blocks of a range that lies in one piece of the object.
     fn blocks(
         &self,
         LakeWrite { manifest, bytes, .. }: LakeWrite<'_>,
         range: ByteRange,
-        (caller, account): (Caller, LakeAccount),
+        caller: Caller,
     ) -> ProvenBlocks {
+        let account = self.lake.account_for(&caller);
         let context = ReadContext::of_peer(account, caller, Some(manifest.name.clone()), HeaderMap::new());
         let reader = BlockReader {
             store: Arc::clone(&self.store),
@@ -343,10 +332,10 @@ impl LakeWriter {
         &self,
         write: LakeWrite<'_>,
         range: ByteRange,
-        origin: (Caller, LakeAccount),
+        caller: Caller,
         failure: BodyFailure,
-    ) -> RequestStream {
-        let blocks = self.blocks(write, range, origin);
+    ) -> RequestBody {
+        let blocks = self.blocks(write, range, caller);
         let pieces = stream::unfold(Some(blocks), move |blocks| {
             let failure = failure.clone();
             async move {
@@ -360,7 +349,7 @@ impl LakeWriter {
                 Some((Err(told), None))
             }
         });
-        StreamBody::new(pieces).boxed_unsync()
+        RequestBody::from_stream(range.len(), StreamBody::new(pieces).boxed_unsync())
     }
 }
 
@@ -373,24 +362,78 @@ impl LakeWrite<'_> {
     }
 }
 
-/// Returns the `Content-MD5` of an object whose ETag is the MD5 of its bytes.
-fn content_md5(etag: &str) -> Option<HeaderValue> {
-    let value = STANDARD.encode(md5_in(etag)?);
-    Some(HeaderValue::try_from(value).expect("base 64 is a header value"))
+impl<'a> LakeWrite<'a> {
+    fn options(self) -> SendOptions<'a> {
+        SendOptions {
+            permit: Some(self.permit),
+            transfer: self.transfer,
+        }
+    }
+}
+
+impl From<CallError> for LakeWriteError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Unanswered(error) => Self::Lake(error),
+            CallError::Refused(refusal) => refusal.into(),
+            CallError::TooLong(_) | CallError::BrokenOff(_) | CallError::Misunderstood(_) => {
+                Self::Misunderstood
+            }
+        }
+    }
+}
+
+impl From<Refusal> for LakeWriteError {
+    fn from(refusal: Refusal) -> Self {
+        match (refusal.status, refusal.code()) {
+            // The lake refused the bytes because their digest is not the one in the request.
+            (StatusCode::BAD_REQUEST, code @ ("BadDigest" | "XAmzContentChecksumMismatch")) => {
+                Self::Contradicted(code.into())
+            }
+            // An error after an early 200 is the one that its status would have been.
+            (StatusCode::OK, code) => {
+                let code = ErrorCode::named(code);
+                code.map_or(Self::Misunderstood, |code| Self::Refused(code.status()))
+            }
+            (status, _) => Self::Refused(status),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::content_md5;
+    use http::StatusCode;
+    use shoal_s3::xml::ErrorDocument;
+
+    use super::{LakeWriteError, Refusal};
+
+    fn refused(status: u16, code: &str) -> LakeWriteError {
+        let error = ErrorDocument {
+            code: code.into(),
+            message: String::new(),
+        };
+        LakeWriteError::from(Refusal {
+            status: StatusCode::from_u16(status).unwrap(),
+            error: Some(error),
+        })
+    }
 
     #[test]
-    fn an_etag_that_is_a_digest_is_one_that_the_lake_can_check() {
-        let md5 = |etag: &str| content_md5(etag).map(|value| value.to_str().unwrap().to_owned());
+    fn an_error_behind_a_yes_is_the_no_that_it_stands_for() {
+        let status = |code: &str| match refused(200, code) {
+            LakeWriteError::Refused(status) => status.as_u16(),
+            _ => 0,
+        };
         assert_eq!(
-            md5("\"d41d8cd98f00b204e9800998ecf8427e\"").as_deref(),
-            Some("1B2M2Y8AsgTpgAmY7PhCfg==")
+            ["PreconditionFailed", "NoSuchKey", "InternalError", "?"].map(status),
+            [412, 404, 500, 0]
         );
-        assert_eq!(md5("\"d41d8cd98f00b204e9800998ecf8427e-2\""), None);
-        assert_eq!(md5("\"short\""), None);
+    }
+
+    #[test]
+    fn a_refused_digest_means_that_the_lake_got_other_bytes() {
+        let is_of_bytes = |status, code| matches!(refused(status, code), LakeWriteError::Contradicted(_));
+        assert!(is_of_bytes(400, "BadDigest") && is_of_bytes(400, "XAmzContentChecksumMismatch"));
+        assert!(!is_of_bytes(400, "InvalidRequest") && !is_of_bytes(403, "BadDigest"));
     }
 }

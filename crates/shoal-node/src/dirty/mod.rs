@@ -22,7 +22,6 @@ mod flush_orders;
 mod flush_transfers;
 mod intake;
 mod inventory;
-mod lake_upload;
 mod lake_writer;
 mod listing;
 mod manifest;

@@ -118,9 +118,9 @@ impl Verdict {
         }
         let (response, beginning) = Box::pin(peek(response)).await?;
         let error = ErrorDocument::read(&beginning).ok().flatten();
-        let verdict = match error.filter(|error| !error.code.trim().is_empty()) {
+        let verdict = match error.filter(|error| !error.code.is_empty()) {
             None => Self::Open,
-            Some(error) => match AccountRefusal::of_code(error.code.trim()) {
+            Some(error) => match AccountRefusal::of_code(&error.code) {
                 None => Self::Accepted,
                 Some(refusal) => {
                     let message = error.message.trim().chars().take(MESSAGE_CHARS);

@@ -19,10 +19,12 @@ mod outcome;
 mod permitted;
 mod pool;
 mod probe;
+mod request;
 mod request_body;
 mod response_body;
 mod resume;
 mod retry;
+pub(crate) mod s3;
 mod socket;
 mod stall;
 mod timeouts;
@@ -54,6 +56,7 @@ pub(crate) use self::error::{SharedError, causes};
 pub(crate) use self::health::EndpointHealth;
 pub use self::outcome::{is_undecided, is_undecided_code};
 pub(crate) use self::probe::ProbeError;
+pub use self::request::EndpointRequest;
 pub use self::request_body::{RequestBody, RequestStream};
 pub use self::response_body::LakeBody;
 pub(crate) use self::resume::{OnContradiction, RepeatableGet, Resumption};
@@ -94,30 +97,6 @@ pub struct Endpoint {
     health: EndpointHealth,
     /// Makes requests take turns, if enabled.
     turns: Option<Arc<Turns>>,
-}
-
-/// A request to an endpoint.
-pub struct EndpointRequest {
-    /// The name of the S3 operation, for metrics and errors.
-    pub operation: &'static str,
-    /// The method.
-    pub method: Method,
-    /// The target in path style (`/bucket/key?query`), sent unchanged.
-    pub target: PathAndQuery,
-    /// End-to-end headers, see [`end_to_end`](shoal_s3::hop_by_hop::end_to_end). `Endpoint::send` adds host,
-    /// length, date and signature, and disables content encoding unless `Accept-Encoding` is set.
-    pub headers: HeaderMap,
-    /// The body.
-    pub body: RequestBody,
-    /// True if the body must be held back until the endpoint requests it (`Expect: 100-continue`), for at
-    /// most a second. If the response arrives first, the body is never polled.
-    pub expects_continue: bool,
-    /// The body's hash for the signature.
-    pub payload: PayloadHash,
-    /// The account to sign with.
-    pub account: LakeAccount,
-    /// The payer whose turn the request takes.
-    pub payer: Payer,
 }
 
 impl Endpoint {

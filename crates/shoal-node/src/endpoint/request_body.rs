@@ -44,6 +44,17 @@ pub enum RequestBody {
 }
 
 impl RequestBody {
+    /// A stream of exactly `size_bytes`; no body at all if that is zero.
+    pub(crate) fn from_stream(size_bytes: u64, body: RequestStream) -> Self {
+        match size_bytes {
+            0 => Self::Empty,
+            length => Self::Stream {
+                length: Some(length),
+                body,
+            },
+        }
+    }
+
     /// Returns the `Content-Length` to send, if the length is known. A GET or HEAD without a body has none.
     pub(super) fn content_length(&self, method: &Method) -> Option<u64> {
         match self {

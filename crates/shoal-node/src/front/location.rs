@@ -10,7 +10,7 @@ use http::uri::Authority;
 use http::{HeaderValue, Method, Response, StatusCode, Uri, header};
 use http_body::{Body, Frame};
 use shoal_s3::operation::{Operation, is_in_host};
-use shoal_s3::xml::{Document, Element, Malformed};
+use shoal_s3::xml::Element;
 
 use super::admission::{Admitted, host};
 use super::body::{BodyError, ResponseBody};
@@ -144,7 +144,7 @@ impl Relocation {
 
     /// Returns the document with the client's address, or `None` if it contains no address of the lake.
     fn rewrite(&self, bytes: &[u8]) -> Option<Bytes> {
-        let mut root = root_of(bytes).ok()?;
+        let mut root = Element::from_answer(bytes).ok()?;
         let location = self.of(&root.text_of("Location")?)?;
         root.set_text_of("Location", &location);
         let written = root.to_document();
@@ -156,14 +156,6 @@ impl Relocation {
         };
         Some(Bytes::copy_from_slice(written[begins..].trim_start().as_bytes()))
     }
-}
-
-fn root_of(answer: &[u8]) -> Result<Element, Malformed> {
-    let document = Document::of(answer)?;
-    let (tag, mut reader) = document.answer()?;
-    let root = reader.element(&tag)?;
-    reader.end()?;
-    Ok(root)
 }
 
 /// A document of the lake that is rewritten once it is complete. Its XML declaration, and the whitespace with

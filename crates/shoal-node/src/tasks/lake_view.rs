@@ -3,24 +3,18 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Uncacheable, Version};
-use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::target;
-use shoal_s3::xml::{ErrorDocument, ListedObject, Listing};
+use shoal_s3::xml::{ListedObject, Listing};
 
 use crate::clock;
-use crate::endpoint::{Endpoint, EndpointRequest, RequestBody, causes};
+pub(crate) use crate::endpoint::s3::PAGE_KEYS;
+use crate::endpoint::s3::{CallError, PageRequest, Refusal, S3Client};
+use crate::endpoint::{Endpoint, causes};
 use crate::fetch::whole_range;
 use crate::grants::{Checksums, Grants, is_refusal};
 use crate::read_context::{Purpose, ReadContext};
-
-/// The number of keys on a page of a listing.
-pub(crate) const PAGE_KEYS: usize = 1000;
-
-/// The longest page: a thousand keys of a kilobyte, percent-encoded.
-const PAGE_BYTES_MAX: usize = 8 << 20;
 
 /// Asks the lake in the name of one identity.
 pub(crate) struct LakeView {
@@ -86,50 +80,18 @@ impl LakeView {
         after: &[u8],
         keys_max: usize,
     ) -> Result<Vec<ListedObject>, LakeRefusal> {
-        let keys_max = keys_max.to_string();
-        let query = [
-            ("encoding-type", Some(&b"url"[..])),
-            ("list-type", Some(b"2")),
-            ("max-keys", Some(keys_max.as_bytes())),
-            ("prefix", Some(prefix)),
-            ("start-after", Some(after)),
-        ];
-        let query = query.into_iter().filter(|(name, value)| {
-            let is_empty = value.is_some_and(<[u8]>::is_empty);
-            !is_empty || !matches!(*name, "prefix" | "start-after")
-        });
-        let target = target::with_query(target::path(Some(bucket), None), query);
-        let request = EndpointRequest {
-            operation: "list_objects",
-            method: Method::GET,
-            target: target.map_err(|error| LakeRefusal::Trouble(error.to_string()))?,
-            headers: HeaderMap::new(),
-            body: RequestBody::Empty,
-            expects_continue: false,
-            payload: PayloadHash::empty(),
-            account: self.lake.account_for(&self.caller),
-            payer: self.caller.payer(),
+        let client = S3Client::of_caller(&self.lake, &self.caller);
+        let page = PageRequest {
+            bucket,
+            prefix,
+            after: Some(after).filter(|after| !after.is_empty()),
+            keys_max,
         };
-        let answer = self.lake.send(request).await;
-        let (head, body) = answer
-            .map_err(|error| LakeRefusal::Trouble(causes(&error)))?
-            .into_parts();
-        let body = Limited::new(body, PAGE_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| LakeRefusal::Trouble(format!("its listing broke off: {error}")))?;
-        let body = body.to_bytes();
-        if head.status != StatusCode::OK {
-            return Err(refusal(head.status, &body));
-        }
-        let misread = |what: &str| LakeRefusal::Trouble(format!("the lake sent {what}"));
-        let listing = Listing::read(&body).map_err(|_| misread("a listing that is not one of S3"))?;
-        let objects = listing.objects;
-        let keys = std::iter::once(after).chain(objects.iter().map(|object| &*object.key));
-        // Otherwise the next page might miss some, or be this one again.
-        if !keys.is_sorted_by(|one, other| one < other || one.is_empty()) {
-            return Err(misread("a listing that is not in the order of its keys"));
-        }
+        let (_, Listing { objects, .. }) = client.list(page).await?;
         if objects.iter().any(|object| !object.key.starts_with(prefix)) {
-            return Err(misread("keys that were not asked for"));
+            return Err(LakeRefusal::Trouble(
+                "the lake sent keys that were not asked for".into(),
+            ));
         }
         Ok(objects)
     }
@@ -150,7 +112,11 @@ impl LakeView {
             if is_refusal(head.status) {
                 self.grants.revoke(caller, object);
             }
-            return Err(refusal(head.status, b""));
+            return Err(Refusal {
+                status: head.status,
+                error: None,
+            }
+            .into());
         }
         let size_bytes = whole_range(&head.headers).map(|(_, size_bytes)| size_bytes);
         let size_bytes = size_bytes.ok_or(LakeRefusal::Uncacheable(Uncacheable::NoLength))?;
@@ -162,14 +128,28 @@ impl LakeView {
     }
 }
 
-fn refusal(status: StatusCode, body: &[u8]) -> LakeRefusal {
-    let said = match ErrorDocument::read(body) {
-        Ok(Some(error)) => format!("{} {}", status.as_u16(), error.code.escape_debug()),
-        _ => status.to_string(),
-    };
-    if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS {
-        LakeRefusal::Refused(said)
-    } else {
-        LakeRefusal::Trouble(format!("the lake answered {said}"))
+impl From<CallError> for LakeRefusal {
+    fn from(error: CallError) -> Self {
+        Self::Trouble(match error {
+            CallError::Refused(refusal) => return refusal.into(),
+            CallError::Unanswered(error) => causes(&error),
+            CallError::TooLong(error) => error.to_string(),
+            CallError::BrokenOff(error) => format!("its listing broke off: {error}"),
+            CallError::Misunderstood(problem) => format!("the lake sent a listing that {problem}"),
+        })
+    }
+}
+
+impl From<Refusal> for LakeRefusal {
+    fn from(Refusal { status, error }: Refusal) -> Self {
+        let said = match error {
+            Some(error) => format!("{} {}", status.as_u16(), error.code.escape_debug()),
+            None => status.to_string(),
+        };
+        if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS {
+            Self::Refused(said)
+        } else {
+            Self::Trouble(format!("the lake answered {said}"))
+        }
     }
 }

@@ -19,27 +19,26 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{self, StreamExt as _};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, ETAG, RANGE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, response};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, response};
 use http_body_util::BodyExt as _;
 use shoal_s3::etag;
+use shoal_s3::operation::COPY_SOURCE;
 use shoal_s3::range::ByteRange;
-use shoal_s3::xml::DeletionResult;
+use shoal_s3::xml::{self, DeletionResult, KEYS_MAX, Key};
 
-use self::answer::{ContentRange, copied_etag, failed, read, refused};
-use self::bucket::{Bucket, PREFIX};
+use self::answer::ContentRange;
+use self::bucket::{Bucket, PREFIX, name_of};
 use self::upload::{Progress, Upload};
 use super::probe::{self, beyond_the_piece};
 use super::store::{
     ByteStore, ByteStream, KeyPage, PieceMd5, PieceSum, ProbeError, PutError, StoreError, check_copy,
     check_key, check_size, other_length,
 };
-use crate::endpoint::{BoxError, Endpoint, LakeBody, RepeatableGet};
+use crate::endpoint::s3::SendOptions;
+use crate::endpoint::{BoxError, Endpoint, LakeBody, RepeatableGet, RequestBody};
 
 /// Up to this many pieces are removed one by one.
 const SINGLE_REMOVALS_MAX: usize = 3;
-
-/// Maximum number of objects that S3 removes with one request.
-const BATCH_KEYS: usize = 1_000;
 
 /// Maximum number of removals in flight.
 const REMOVALS: usize = 8;
@@ -49,6 +48,9 @@ const BATCH_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Ensures that the copied piece is the one that was checked before.
 const IF_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source-if-match");
+
+/// Length of a body without its signatures.
+const DECODED_LENGTH: HeaderName = HeaderName::from_static("x-amz-decoded-content-length");
 
 const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class");
 
@@ -92,24 +94,26 @@ impl S3Store {
         size_bytes: u64,
         body: ByteStream,
     ) -> Result<(response::Parts, PieceMd5), PutError> {
-        let headers = class_header(class)?;
-        let upload = Upload::of(size_bytes, body, self.bucket.is_signed()).await;
+        let mut headers = class_header(class)?;
+        let is_signed = self.bucket.s3().account.signer().is_some();
+        let upload = Upload::of(size_bytes, body, is_signed).await;
         let Upload { body, progress } = upload.map_err(PutError::Body)?;
+        if matches!(body, RequestBody::Seeded { .. }) {
+            headers.insert(DECODED_LENGTH, size_bytes.into());
+        }
         let mut unconfirmed = Unconfirmed {
             bucket: &self.bucket,
             key,
             progress: Some(&progress),
             is_confirmed: false,
         };
-        let request = self.bucket.put(key, size_bytes, headers, body);
-        let answer = self.bucket.endpoint().send(request).await;
+        let request = self.bucket.s3().put(self.bucket.target(key, None));
+        let request = request.with_headers(headers).with_body(body);
+        let answer = self.bucket.send(request).await;
         if let Some(error) = progress.take_error() {
             return Err(PutError::Body(error));
         }
-        let (head, body) = read(answer.map_err(|error| failed(&error))?).await?;
-        if !head.status.is_success() {
-            return Err(refused(head.status, &body).into());
-        }
+        let (head, _) = answer?;
         let received = head.headers.get(ETAG).and_then(|etag| etag.to_str().ok());
         let sent = progress.md5().ok_or_else(|| {
             let problem = "it answered before it had received the whole piece";
@@ -140,13 +144,11 @@ impl S3Store {
         }
         let asked = format!("bytes={}-{}", range.start, range.end - 1);
         let asked = HeaderValue::try_from(asked).expect("digits are a header value");
-        let request = self
-            .bucket
-            .get(Method::GET, key, HeaderMap::from_iter([(RANGE, asked)]));
-        let repeatable = RepeatableGet::of(self.bucket.endpoint(), &request);
-        let answer = self.bucket.endpoint().send(request).await;
-        let answer = checked(answer.map_err(|error| failed(&error))?).await?;
-        let (head, mut body) = answer.into_parts();
+        let client = self.bucket.s3();
+        let request = client.get(self.bucket.target(key, None));
+        let request = request.with_headers(HeaderMap::from_iter([(RANGE, asked)]));
+        let repeatable = RepeatableGet::of(&client.endpoint, &request);
+        let (head, mut body) = client.open(request).await?.into_parts();
         let size_bytes = check_range(&head, range)?;
         if let Some(etag) = strong_etag(&head.headers) {
             let part = range.start..range.end;
@@ -171,9 +173,8 @@ impl S3Store {
 
     /// Returns the length of a piece, and its ETag.
     async fn describe(&self, key: &str) -> Result<(u64, Option<HeaderValue>), StoreError> {
-        let request = self.bucket.get(Method::HEAD, key, HeaderMap::new());
-        let answer = self.bucket.endpoint().send(request).await;
-        let answer = checked(answer.map_err(|error| failed(&error))?).await?;
+        let client = self.bucket.s3();
+        let answer = client.open(client.head(self.bucket.target(key, None))).await?;
         let length = answer.headers().get(CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
         let length = length.ok_or_else(|| unsaid("the length"))?;
@@ -198,23 +199,22 @@ impl S3Store {
         }
         let mut headers = class_header(self.classes.of(size_bytes))?;
         headers.insert(IF_SOURCE, etag.clone());
+        let source = HeaderValue::try_from(format!("{}/{}", self.bucket.name, name_of(from)));
+        headers.insert(&COPY_SOURCE, source.expect("buckets and keys are header values"));
         let mut unconfirmed = Unconfirmed {
             bucket: &self.bucket,
             key: to,
             progress: None,
             is_confirmed: false,
         };
-        let answer = self.bucket.endpoint().send(self.bucket.copy(from, to, headers));
-        let (head, body) = read(answer.await.map_err(|error| failed(&error))?).await?;
-        if !head.status.is_success() {
-            // A store keeps nothing of a request that it refuses.
-            unconfirmed.is_confirmed = head.status.is_client_error();
-            return Err(refused(head.status, &body));
-        }
-        check_confirmed(
-            Some(&copied_etag(&body)?),
-            etag.to_str().map_err(|_| unsaid("the ETag"))?,
-        )?;
+        let client = self.bucket.s3();
+        let request = client.put(self.bucket.target(to, None)).with_headers(headers);
+        let answer = client.send(request, SendOptions::default()).await?;
+        // A store keeps nothing of a request that it refuses.
+        unconfirmed.is_confirmed = answer.head.status.is_client_error();
+        let copied = xml::copied_etag(&answer.success()?.settled()?);
+        let copied = copied.map_err(|_| StoreError::Refused("its answer is not that of a copy".into()))?;
+        check_confirmed(Some(&copied), etag.to_str().map_err(|_| unsaid("the ETag"))?)?;
         unconfirmed.is_confirmed = true;
         Ok(())
     }
@@ -224,7 +224,7 @@ impl S3Store {
             check_key(key)?;
         }
         let mut first_error = Ok(());
-        for batch in keys.chunks(BATCH_KEYS) {
+        for batch in keys.chunks(KEYS_MAX) {
             let rest = if batch.len() <= SINGLE_REMOVALS_MAX {
                 batch.to_vec()
             } else {
@@ -238,9 +238,14 @@ impl S3Store {
 
     /// Removes pieces with one request. Returns those whose removal the store did not confirm.
     async fn remove_batch(&self, keys: &[Arc<str>]) -> Result<Vec<Arc<str>>, StoreError> {
-        let answer = tokio::time::timeout(BATCH_TIMEOUT, self.bucket.delete_many(keys)).await;
+        let names = keys.iter().map(|key| Key {
+            key: name_of(key),
+            ..Key::default()
+        });
+        let removal = self.bucket.s3().delete_many(&self.bucket.name, names.collect());
+        let answer = tokio::time::timeout(BATCH_TIMEOUT, self.bucket.send(removal)).await;
         let answer = match answer {
-            Ok(Ok(answer)) => answer,
+            Ok(Ok((_, answer))) => answer,
             Ok(Err(error @ (StoreError::Unavailable(_) | StoreError::Full(_)))) => return Err(error),
             // Some stores only support single removals.
             Ok(Err(_)) => return Ok(keys.to_vec()),
@@ -410,7 +415,7 @@ struct Arriving {
 impl Arriving {
     async fn next(mut self) -> Result<Option<(Bytes, Self)>, BoxError> {
         while let Some(frame) = self.body.frame().await {
-            let frame = frame.map_err(|error| failed(&error))?;
+            let frame = frame.map_err(StoreError::from)?;
             let Ok(bytes) = frame.into_data() else { continue };
             self.missing_bytes = self
                 .missing_bytes
@@ -423,15 +428,6 @@ impl Arriving {
             missing => Err(StoreError::Unavailable(format!("{missing} bytes of a body are missing")).into()),
         }
     }
-}
-
-/// Returns the response unless it is an error.
-async fn checked(answer: Response<LakeBody>) -> Result<Response<LakeBody>, StoreError> {
-    if answer.status().is_success() {
-        return Ok(answer);
-    }
-    let (head, body) = read(answer).await?;
-    Err(refused(head.status, &body))
 }
 
 /// Checks that a response carries the requested range. Returns the length of the piece.

@@ -1,4 +1,4 @@
-//! The list of parts that completes a multipart upload, and the lake's answer.
+//! The list of parts that completes a multipart upload.
 
 use super::{Document, Element, Malformed, Reader, set};
 
@@ -21,13 +21,6 @@ pub struct ListedPart {
     pub etag: String,
     /// Element name (such as `ChecksumCRC32`) and text of its checksum, if listed.
     pub checksum: Option<(String, String)>,
-}
-
-/// The lake's description of an object that was assembled from parts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Completed {
-    /// Its ETag; empty if the lake sent none.
-    pub etag: String,
 }
 
 impl Completion {
@@ -88,30 +81,11 @@ impl ListedPart {
     }
 }
 
-impl Completed {
-    /// Parses the answer, ignoring further elements.
-    ///
-    /// # Errors
-    ///
-    /// Fails with [`Malformed`] if this is not such a document, or if it has no ETag.
-    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let document = Document::of(bytes)?;
-        let (tag, mut reader) = document.answer()?;
-        if tag.name() != "CompleteMultipartUploadResult" {
-            return Err(Malformed);
-        }
-        let result = reader.element(&tag)?;
-        reader.end()?;
-        let etag = result.text_of("ETag").ok_or(Malformed)?;
-        Ok(Self { etag })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Completed, Completion, ListedPart};
+    use super::{Completion, ListedPart};
 
     fn part(number: u16, etag: &str, checksum: Option<&str>) -> ListedPart {
         ListedPart {
@@ -157,20 +131,6 @@ mod tests {
             "<CompleteMultipartUpload>x</CompleteMultipartUpload>",
         ] {
             assert!(Completion::read(list.as_bytes()).is_err(), "{list}");
-        }
-    }
-
-    #[test]
-    fn a_lake_says_what_the_object_is_called() {
-        let answer = "<r:CompleteMultipartUploadResult xmlns:r='u'><r:Key>k</r:Key><r:ETag>&quot;e&quot;</r:ETag><r:New/>\
-            </r:CompleteMultipartUploadResult>";
-        assert_eq!(Completed::read(answer.as_bytes()).unwrap().etag, "\"e\"");
-        for answer in [
-            "<Error><ETag>e</ETag></Error>",
-            "<CompleteMultipartUploadResult/>",
-            "",
-        ] {
-            assert!(Completed::read(answer.as_bytes()).is_err(), "{answer}");
         }
     }
 

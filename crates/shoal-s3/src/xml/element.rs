@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
 
-use super::NAMESPACE;
 use super::read::is_allowed;
+use super::{Document, Malformed, NAMESPACE};
 
 /// An element and its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,19 @@ impl Element {
         let mut root = Self::new(name);
         root.set_attribute("xmlns".into(), NAMESPACE.into());
         root
+    }
+
+    /// The root of a lake's document, with all that it holds.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if the bytes are not an XML document.
+    pub fn from_answer(bytes: &[u8]) -> Result<Self, Malformed> {
+        let document = Document::of(bytes)?;
+        let (tag, mut reader) = document.answer()?;
+        let root = reader.element(&tag)?;
+        reader.end()?;
+        Ok(root)
     }
 
     /// An element that holds a text.
@@ -222,15 +235,10 @@ pub fn shown(text: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::Document;
     use super::{Element, shown};
 
     fn read(document: &str) -> Element {
-        let document = Document::of(document.as_bytes()).unwrap();
-        let (tag, mut reader) = document.answer().unwrap();
-        let element = reader.element(&tag).unwrap();
-        reader.end().unwrap();
-        element
+        Element::from_answer(document.as_bytes()).unwrap()
     }
 
     #[test]

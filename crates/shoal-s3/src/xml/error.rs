@@ -26,7 +26,7 @@ impl ErrorDocument {
         let error = reader.element(&tag)?;
         reader.end()?;
         Ok(Some(Self {
-            code: error.text_of("Code").unwrap_or_default(),
+            code: error.text_of("Code").unwrap_or_default().trim().into(),
             message: error.text_of("Message").unwrap_or_default(),
         }))
     }
@@ -55,6 +55,7 @@ mod tests {
             code("<e:Error xmlns:e='u'><e:Code>X</e:Code></e:Error>"),
             Ok(Some("X".into()))
         );
+        assert_eq!(code("<Error><Code> X\n</Code></Error>"), Ok(Some("X".into())));
         assert_eq!(code("<Error/>"), Ok(Some(String::new())));
         assert_eq!(code("<R><Error/></R>"), Ok(None));
         assert!(code("Error").is_err());

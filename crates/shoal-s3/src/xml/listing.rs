@@ -1,6 +1,10 @@
 //! One page of a bucket's objects, as a lake lists them.
 
+use std::time::SystemTime;
+
 use percent_encoding::percent_decode;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use super::{Document, Element, Malformed};
 
@@ -9,6 +13,8 @@ use super::{Document, Element, Malformed};
 pub struct Listing {
     /// The objects, in the order of the page.
     pub objects: Vec<ListedObject>,
+    /// True if the lake says that more objects follow; `None` if it does not say.
+    pub is_truncated: Option<bool>,
 }
 
 /// One object of a listing.
@@ -20,6 +26,8 @@ pub struct ListedObject {
     pub etag: String,
     /// Size in bytes.
     pub size_bytes: u64,
+    /// The time of its last change, if the lake names one.
+    pub last_modified: Option<SystemTime>,
 }
 
 impl Listing {
@@ -34,19 +42,19 @@ impl Listing {
         if tag.name() != "ListBucketResult" {
             return Err(Malformed);
         }
-        let (mut contents, mut is_encoded, mut is_truncated) = (Vec::new(), false, false);
+        let (mut contents, mut is_encoded, mut is_truncated) = (Vec::new(), false, None);
         while let Some(tag) = reader.child()? {
             let element = reader.element(&tag)?;
             match tag.name() {
                 "Contents" => contents.push(element),
                 "EncodingType" => is_encoded = element.text().trim() == "url",
-                "IsTruncated" => is_truncated = element.text().trim() == "true",
+                "IsTruncated" => is_truncated = Some(element.text().trim() == "true"),
                 _ => {}
             }
         }
         reader.end()?;
         // A listing that goes on after nothing would go on for ever.
-        if is_truncated && contents.is_empty() {
+        if is_truncated == Some(true) && contents.is_empty() {
             return Err(Malformed);
         }
         let objects = contents
@@ -54,6 +62,7 @@ impl Listing {
             .map(|element| ListedObject::of(element, is_encoded));
         Ok(Self {
             objects: objects.collect::<Result<_, _>>()?,
+            is_truncated,
         })
     }
 }
@@ -68,16 +77,21 @@ impl ListedObject {
             key.into_bytes()
         };
         let size_bytes = element.text_of("Size").ok_or(Malformed)?;
+        let last_modified = element.text_of("LastModified");
+        let last_modified = last_modified.and_then(|time| OffsetDateTime::parse(time.trim(), &Rfc3339).ok());
         Ok(Self {
             key,
             etag: element.text_of("ETag").unwrap_or_default(),
             size_bytes: size_bytes.trim().parse().map_err(|_| Malformed)?,
+            last_modified: last_modified.map(Into::into),
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
     use super::{ListedObject, Listing};
     use crate::xml::Malformed;
 
@@ -89,15 +103,31 @@ mod tests {
     #[test]
     fn keys_of_any_bytes_are_read() {
         let contents = "<EncodingType>url</EncodingType><IsTruncated>true</IsTruncated><Contents>\
-            <Key>a+b%2B%0A%ff/c</Key><ETag>&quot;e&quot;</ETag><Size>7</Size></Contents>";
+            <Key>a+b%2B%0A%ff%2Fc</Key><LastModified>1970-01-02T00:00:00.000Z</LastModified>\
+            <ETag>&quot;e&quot;</ETag><Size>7</Size></Contents>";
         let expected = ListedObject {
             key: b"a b+\n\xff/c".into(),
             etag: "\"e\"".into(),
             size_bytes: 7,
+            last_modified: Some(UNIX_EPOCH + Duration::from_hours(24)),
         };
         assert_eq!(read(contents), Ok(vec![expected]));
         let plain = read("<Contents><Key>a+b%2B</Key><Size> 0 </Size></Contents>").unwrap();
         assert_eq!((&*plain[0].key, &*plain[0].etag), (&b"a+b%2B"[..], ""));
+    }
+
+    #[test]
+    fn a_lake_need_not_say_when_an_object_changed_or_whether_more_follow() {
+        let page = |inside: &str| {
+            let page = format!("<ListBucketResult>{inside}</ListBucketResult>");
+            Listing::read(page.as_bytes()).unwrap()
+        };
+        assert_eq!(page("").is_truncated, None);
+        assert_eq!(page("<IsTruncated>false</IsTruncated>").is_truncated, Some(false));
+        for time in ["", "<LastModified>now</LastModified>"] {
+            let contents = format!("<Contents><Key>a</Key>{time}<Size>1</Size></Contents>");
+            assert_eq!(page(&contents).objects[0].last_modified, None, "{time}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! content: there is no second reading of the same bytes that could differ. A document that the reader does
 //! not understand is [`Malformed`].
 
+mod answer;
 mod completion;
 mod deletion;
 mod element;
@@ -13,7 +14,8 @@ mod error;
 mod listing;
 mod read;
 
-pub use self::completion::{Completed, Completion, ListedPart, PARTS_MAX};
+pub use self::answer::{completed_etag, copied_etag, upload_id};
+pub use self::completion::{Completion, ListedPart, PARTS_MAX};
 pub use self::deletion::{Deleted, Deletion, DeletionResult, KEYS_MAX, Key};
 pub use self::element::{Element, shown};
 pub use self::error::ErrorDocument;

@@ -11,9 +11,9 @@ use http_body_util::{BodyExt, Full};
 use md5::{Digest, Md5};
 use shoal_s3::etag;
 
-use super::{LakeWriteError, LakeWriter};
-use crate::dirty::lake_upload::{LakeUpload, LakeUploadError};
-use crate::endpoint::LakeAccount;
+use super::LakeWriteError;
+use crate::endpoint::RequestBody;
+use crate::endpoint::s3::{CallError, Multipart, S3Client, SendOptions};
 
 /// The body of the part that reveals how a lake computes ETags.
 const KNOWN: &[u8] = b"shoal";
@@ -42,6 +42,28 @@ impl Named {
             Self::OtherName
         }
     }
+
+    /// As [`Named::of`], and resolves the doubtful case: the node uploads a known part to `target`, in an
+    /// upload that is never completed, to see if the lake's ETags are MD5s.
+    ///
+    /// # Errors
+    ///
+    /// The lake's ETag denotes other bytes, or the test fails.
+    pub(super) async fn judge(
+        answer: &HeaderMap,
+        acknowledged: &str,
+        client: &S3Client,
+        target: &PathAndQuery,
+    ) -> Result<Self, LakeWriteError> {
+        let named = Self::of(answer, acknowledged);
+        if named != Self::PerhapsOtherMd5 {
+            return Ok(named);
+        }
+        if names_by_md5(client.clone(), target).await? {
+            return Err(LakeWriteError::contradicted(answer.get(header::ETAG)));
+        }
+        Ok(Self::OtherName)
+    }
 }
 
 impl LakeWriteError {
@@ -52,44 +74,16 @@ impl LakeWriteError {
     }
 }
 
-impl LakeWriter {
-    /// As [`Named::of`], and resolves the doubtful case: the node uploads a known part to `target`, in an
-    /// upload that is never completed, to see if the lake's ETags are MD5s.
-    ///
-    /// # Errors
-    ///
-    /// The lake's ETag denotes other bytes, or the test fails.
-    pub(super) async fn judge(
-        &self,
-        answer: &HeaderMap,
-        acknowledged: &str,
-        (target, account): (&PathAndQuery, &LakeAccount),
-    ) -> Result<Named, LakeWriteError> {
-        let named = Named::of(answer, acknowledged);
-        if named != Named::PerhapsOtherMd5 {
-            return Ok(named);
-        }
-        if self.names_by_md5(target, account).await? {
-            return Err(LakeWriteError::contradicted(answer.get(header::ETAG)));
-        }
-        Ok(Named::OtherName)
-    }
-
-    async fn names_by_md5(
-        &self,
-        target: &PathAndQuery,
-        account: &LakeAccount,
-    ) -> Result<bool, LakeUploadError> {
-        let created = LakeUpload::create(&self.lake, target, HeaderMap::new(), account.clone()).await;
-        let (upload, _) = created?;
-        let body = Full::new(Bytes::from_static(KNOWN));
-        let body = body.map_err(|never| match never {}).boxed_unsync();
-        let put = upload
-            .put(1, HeaderMap::new(), (KNOWN.len() as u64, body), (None, None))
-            .await;
-        upload.abort();
-        Ok(Named::of(&put?, &etag::of_md5(&Md5::digest(KNOWN))) == Named::ByMd5)
-    }
+async fn names_by_md5(client: S3Client, target: &PathAndQuery) -> Result<bool, CallError> {
+    let upload = Multipart::create(client, target, HeaderMap::new()).await?;
+    let body = Full::new(Bytes::from_static(KNOWN));
+    let body = body.map_err(|never| match never {}).boxed_unsync();
+    let body = RequestBody::from_stream(KNOWN.len() as u64, body);
+    let put = upload
+        .put(1, HeaderMap::new(), body, SendOptions::default())
+        .await;
+    upload.abort();
+    Ok(Named::of(&put?, &etag::of_md5(&Md5::digest(KNOWN))) == Named::ByMd5)
 }
 
 /// Returns true if an ETag is 32 hexadecimal digits in quotes.

@@ -3,21 +3,17 @@
 
 use std::sync::atomic::Ordering;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, header};
 use shoal_s3::etag;
 use shoal_s3::identity::Caller;
 use shoal_s3::payload::{Algorithm, Digests};
+use shoal_s3::xml::ListedPart;
 
 use super::{BodyFailure, LakeWrite, LakeWriteError, LakeWriter, Named, NotWritten, Uploaded};
 use crate::dirty::PlacedPart;
 use crate::dirty::acknowledged::PartDigest;
-use crate::dirty::checksums::{Checksum, ChecksumSpec, creation_headers};
-use crate::dirty::lake_upload::{LakePart, LakeUpload, LakeUploadError};
-use crate::endpoint::LakeAccount;
-
-const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
+use crate::dirty::checksums::{Checksum, ChecksumSpec, creation_headers, element_name};
+use crate::endpoint::s3::{CONTENT_MD5, Multipart, S3Client, content_md5};
 
 impl LakeWriter {
     /// Uploads every part to the lake and completes the upload if the conditions hold.
@@ -29,16 +25,16 @@ impl LakeWriter {
         };
         let manifest = write.manifest;
         let caller = self.writer(&manifest.writer).map_err(not_begun)?;
-        let account = self.lake.account_for(&caller);
+        let client = self.client(&caller);
         let headers = creation_headers(&manifest.headers);
-        let created = LakeUpload::create(&self.lake, &manifest.target, headers, account.clone()).await;
-        let (upload, _) = created.map_err(|error| not_begun(error.into()))?;
+        let created = Multipart::create(client.clone(), &manifest.target, headers).await;
+        let upload = created.map_err(|error| not_begun(error.into()))?;
         let parts = Parts {
             lake_writer: self,
             write,
             upload: &upload,
             caller,
-            account,
+            client,
         };
         let completed = match parts.put_all().await {
             Ok(put) => parts.complete(put).await.map_err(LakeWriteError::into_end),
@@ -56,14 +52,14 @@ impl LakeWriter {
 struct Parts<'a> {
     lake_writer: &'a LakeWriter,
     write: LakeWrite<'a>,
-    upload: &'a LakeUpload,
+    upload: &'a Multipart,
     caller: Caller,
-    account: LakeAccount,
+    client: S3Client,
 }
 
 /// Parts that the lake has accepted.
 struct PutParts {
-    parts: Vec<LakePart>,
+    parts: Vec<ListedPart>,
     md5s: Vec<[u8; 16]>,
     /// True if the lake's ETag of each part is its MD5.
     all_by_md5: bool,
@@ -111,7 +107,7 @@ impl Parts<'_> {
         let LakeWrite {
             conditions, permit, ..
         } = self.write;
-        let completed = self.upload.complete(&put.parts, conditions.clone(), permit);
+        let completed = self.upload.complete(put.parts, conditions.clone(), permit);
         let named = completed.await?;
         let names_by_parts = &self.lake_writer.names_by_parts;
         match &named {
@@ -133,35 +129,26 @@ impl Parts<'_> {
         &self,
         part: PlacedPart,
         Digested { md5, checksum }: Digested,
-    ) -> Result<(LakePart, Named), LakeWriteError> {
+    ) -> Result<(ListedPart, Named), LakeWriteError> {
         let mut headers = HeaderMap::new();
-        headers.insert(
-            CONTENT_MD5,
-            HeaderValue::try_from(STANDARD.encode(md5)).expect("base 64 is a header value"),
-        );
+        headers.insert(CONTENT_MD5, content_md5(&md5));
         headers.extend(checksum.as_ref().map(Checksum::header));
-        let (failure, size_bytes) = (BodyFailure::default(), part.range.len());
-        let origin = (self.caller.clone(), self.account.clone());
+        let failure = BodyFailure::default();
         let body = self
             .lake_writer
-            .body(self.write, part.range, origin, failure.clone());
-        let body = (size_bytes, body);
-        let LakeWrite { permit, transfer, .. } = self.write;
+            .body(self.write, part.range, self.caller.clone(), failure.clone());
         let put = self
             .upload
-            .put(part.number, headers, body, (Some(permit), transfer));
-        let put = put.await;
+            .put(part.number, headers, body, self.write.options())
+            .await;
         failure.check()?;
         let answer = put?;
-        let place = (&self.write.manifest.target, &self.account);
-        let named = self
-            .lake_writer
-            .judge(&answer, &etag::of_md5(&md5), place)
-            .await?;
-        let part = LakePart {
+        let md5 = etag::of_md5(&md5);
+        let named = Named::judge(&answer, &md5, &self.client, &self.write.manifest.target).await?;
+        let part = ListedPart {
             number: part.number,
-            etag: answer[header::ETAG].clone(),
-            checksum,
+            etag: String::from_utf8_lossy(answer[header::ETAG].as_bytes()).into_owned(),
+            checksum: checksum.map(|checksum| (element_name(checksum.algorithm), checksum.text())),
         };
         Ok((part, named))
     }
@@ -177,8 +164,9 @@ impl Parts<'_> {
         if let Some(ChecksumSpec { algorithm, .. }) = checksum_spec {
             digests.add(algorithm);
         }
-        let origin = (self.caller.clone(), self.account.clone());
-        let mut blocks = self.lake_writer.blocks(self.write, part.range, origin);
+        let mut blocks = self
+            .lake_writer
+            .blocks(self.write, part.range, self.caller.clone());
         while let Some(piece) = blocks.next().await {
             digests.update(&piece?);
         }
@@ -205,15 +193,4 @@ fn known(digest: &PartDigest, checksum_spec: Option<ChecksumSpec>) -> Option<Dig
         md5: digest.md5,
         checksum,
     })
-}
-
-impl From<LakeUploadError> for LakeWriteError {
-    fn from(error: LakeUploadError) -> Self {
-        match error {
-            LakeUploadError::Refused(status) => Self::Refused(status),
-            LakeUploadError::OtherBytes(code) => Self::Contradicted(code),
-            LakeUploadError::Misunderstood => Self::Misunderstood,
-            LakeUploadError::Lake(error) => Self::Lake(error),
-        }
-    }
 }

@@ -12,33 +12,23 @@
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response};
-use http_body_util::{BodyExt, Collected, Limited};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use md5::{Digest as _, Md5};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use sha2::Sha256;
 use shoal_s3::error::{ErrorCode, S3Error};
-use shoal_s3::identity::Caller;
+use shoal_s3::identity::{Caller, NODE};
 use shoal_s3::object::ObjectName;
-use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::target;
 use shoal_s3::xml::ErrorDocument;
 
 use super::{Kind, Permission, PermissionError, beside};
-use crate::dirty::lake_upload::LakeUpload;
+use crate::endpoint::s3::{Answer, CONTENT_MD5, Multipart, S3Client, SendOptions, content_md5, with_query};
 use crate::endpoint::{Endpoint, EndpointRequest, LakeAccount, RequestBody};
-
-/// Limit on the lake's responses to questions, which are short.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 const ENCRYPTION: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
 const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
 const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
-const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
 /// The headers that every permission may depend on.
 const OF_PERMISSION: [HeaderName; 7] = [
@@ -96,12 +86,6 @@ pub(in crate::dirty) struct Question {
     pub(in crate::dirty) caller: Caller,
 }
 
-/// A response of the lake, read to its end.
-struct Answer {
-    head: response::Parts,
-    body: Bytes,
-}
-
 impl Question {
     /// Returns the inputs that a denial depends on besides caller, name and action.
     pub(super) fn details(&self) -> Vec<u8> {
@@ -124,7 +108,7 @@ impl Question {
         match &self.action {
             Action::Back | Action::Write => self.ask_to_write(lake).await,
             Action::Remove => self.ask_to_remove(lake).await,
-            Action::Describe(method, target) => self.ask_to_describe(lake, (method, target)).await,
+            Action::Describe(method, target) => self.ask_to_describe(lake, method, target).await,
         }
     }
 
@@ -166,17 +150,20 @@ impl Question {
             ..self.name.clone()
         });
         let target = target.expect("a name that is too long was refused");
-        let account = lake.account_for(&self.caller);
-        let request = LakeUpload::creation(&target, headers, (account.clone(), self.caller.payer()));
-        let answer = Answer::of(lake, request).await?;
+        let client = S3Client::of_caller(lake, &self.caller);
+        let answer = ask(&client, client.create_upload(&target, headers)).await?;
         if !answer.head.status.is_success() {
-            return Ok(match answer.refusal()? {
+            return Ok(match permission_of(&answer)? {
                 // The lake misses something other than an object.
                 Permission::Granted => Permission::Undecided,
                 permission => permission,
             });
         }
-        let Ok(upload) = LakeUpload::created(lake, &target, account, &answer.body) else {
+        let client = S3Client {
+            payer: NODE,
+            ..client
+        };
+        let Ok(upload) = Multipart::created(client, &target, &answer) else {
             return Ok(Permission::Undecided);
         };
         // If the abort fails, an empty upload stays behind.
@@ -196,17 +183,15 @@ impl Question {
             ..self.name.clone()
         };
         let target = target::of_object(&name).expect("the name is about as long as one that was not refused");
-        let answer = Answer::of(
-            lake,
-            self.request(lake, (&Method::DELETE, &target), of_permission(&self.headers)),
-        )
-        .await?;
-        if let Some(marker) = answer.marker() {
-            self.unmark(lake, &target, marker);
+        let client = S3Client::of_caller(lake, &self.caller);
+        let removal = self.removal(&client, target.clone());
+        let answer = ask(&client, removal).await?;
+        if let Some(marker) = marker_in(&answer) {
+            self.unmark(client, &target, marker);
         }
-        match answer.refusal()? {
+        match permission_of(&answer)? {
             // The lake cannot remove such a name.
-            Permission::Undecided | Permission::Denied(_) if !answer.is_refused() => {
+            Permission::Undecided | Permission::Denied(_) if !is_denied(&answer) => {
                 self.create(lake, of_permission(&self.headers)).await
             }
             permission => Ok(permission),
@@ -214,24 +199,27 @@ impl Question {
     }
 
     /// Removes the delete marker that the question left in a bucket that keeps versions.
-    fn unmark(&self, lake: &Arc<Endpoint>, target: &PathAndQuery, version: &str) {
-        let version = utf8_percent_encode(version, NON_ALPHANUMERIC);
-        let target = PathAndQuery::try_from(format!("{}?versionId={version}", target.path()));
-        let target = target.expect("a path with a query is a target");
-        let request = self.request(lake, (&Method::DELETE, &target), of_permission(&self.headers));
-        let lake = Arc::clone(lake);
+    fn unmark(&self, client: S3Client, target: &PathAndQuery, version: &str) {
+        let target = with_query(target, [("versionId", Some(version.as_bytes()))]);
+        let removal = self.removal(&client, target.clone());
         tokio::spawn(async move {
-            let answered = Answer::of(&lake, request).await;
+            let answered = ask(&client, removal).await;
             if !answered.is_ok_and(|answer| answer.head.status.is_success()) {
                 tracing::debug!(%target, "the delete marker of a question was not removed");
             }
         });
     }
 
+    fn removal(&self, client: &S3Client, target: PathAndQuery) -> EndpointRequest {
+        let request = client.request("other_write", Method::DELETE, target);
+        request.with_headers(of_permission(&self.headers))
+    }
+
     async fn ask_to_describe(
         &self,
         lake: &Arc<Endpoint>,
-        (method, target): (&Method, &PathAndQuery),
+        method: &Method,
+        target: &PathAndQuery,
     ) -> Result<Permission, PermissionError> {
         let permission = self.create(lake, of_permission(&self.headers)).await?;
         if !matches!(permission, Permission::Denied(_) | Permission::Undecided) {
@@ -240,16 +228,22 @@ impl Question {
         let Some(document) = document_of(target) else {
             return Ok(permission);
         };
-        let account = lake.account_for(&self.caller);
-        let is_stranger = matches!(account, LakeAccount::Anonymous);
-        let question = ((method, target), document);
-        let answer = Answer::of(lake, self.of_beside(lake, question, account)).await?;
-        match answer.refusal()? {
+        let client = S3Client::of_caller(lake, &self.caller);
+        let is_stranger = matches!(client.account, LakeAccount::Anonymous);
+        let question = |client: &S3Client| {
+            let request = client.request("other_write", method.clone(), target.clone());
+            with_document(request.with_headers(self.headers.clone()), document)
+        };
+        let answer = ask(&client, question(&client)).await?;
+        match permission_of(&answer)? {
             Permission::Granted if answer.head.status.is_success() => Ok(Permission::Granted),
             // Some lakes return 404 before they check the caller's permission.
             Permission::Granted if !is_stranger => {
-                let of_stranger = self.of_beside(lake, question, LakeAccount::Anonymous);
-                let is_judged = Answer::of(lake, of_stranger).await?.is_refused();
+                let stranger = S3Client {
+                    account: LakeAccount::Anonymous,
+                    ..client
+                };
+                let is_judged = is_denied(&ask(&stranger, question(&stranger)).await?);
                 Ok(if is_judged {
                     Permission::Granted
                 } else {
@@ -257,92 +251,58 @@ impl Question {
                 })
             }
             Permission::Denied(error)
-                if matches!(permission, Permission::Undecided) && answer.is_refused() =>
+                if matches!(permission, Permission::Undecided) && is_denied(&answer) =>
             {
                 Ok(Permission::Denied(error))
             }
             _ => Ok(permission),
         }
     }
-
-    /// Returns the change of an unused sibling name, sent by `account`.
-    fn of_beside(
-        &self,
-        lake: &Endpoint,
-        ((method, target), document): ((&Method, &PathAndQuery), &'static str),
-        account: LakeAccount,
-    ) -> EndpointRequest {
-        let mut request = self.request(lake, (method, target), self.headers.clone());
-        request.account = account;
-        if *method != Method::DELETE && !document.is_empty() {
-            let md5 = STANDARD.encode(Md5::digest(document));
-            let md5 = HeaderValue::try_from(md5).expect("base 64 is a header value");
-            request.headers.insert(CONTENT_MD5, md5);
-            request.payload = PayloadHash::Sha256(Sha256::digest(document).into());
-            request.body = RequestBody::Whole(Bytes::from_static(document.as_bytes()));
-        }
-        request
-    }
-
-    fn request(
-        &self,
-        lake: &Endpoint,
-        (method, target): (&Method, &PathAndQuery),
-        headers: HeaderMap,
-    ) -> EndpointRequest {
-        EndpointRequest {
-            operation: "other_write",
-            method: method.clone(),
-            target: target.clone(),
-            headers,
-            body: RequestBody::Empty,
-            expects_continue: false,
-            payload: PayloadHash::empty(),
-            account: lake.account_for(&self.caller),
-            payer: self.caller.payer(),
-        }
-    }
 }
 
-impl Answer {
-    async fn of(lake: &Arc<Endpoint>, request: EndpointRequest) -> Result<Self, PermissionError> {
-        let (head, body) = lake.send(request).await.map_err(Arc::new)?.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        // An incomplete body is treated as empty.
-        let body = body.map(Collected::to_bytes).unwrap_or_default();
-        Ok(Self { head, body })
-    }
+async fn ask(client: &S3Client, question: EndpointRequest) -> Result<Answer, PermissionError> {
+    let answer = client.send(question, SendOptions::default()).await;
+    Ok(answer.map_err(Arc::new)?)
+}
 
-    /// Returns true if the lake denies the caller permission, whatever else is wrong with the question.
-    fn is_refused(&self) -> bool {
-        matches!(self.head.status.as_u16(), 401 | 403)
+/// Returns a request with a document as its body, unless it has none.
+fn with_document(mut request: EndpointRequest, document: &'static str) -> EndpointRequest {
+    if request.method == Method::DELETE || document.is_empty() {
+        return request;
     }
+    let md5 = content_md5(&Md5::digest(document).into());
+    request.headers.insert(CONTENT_MD5, md5);
+    request.with_body(RequestBody::Whole(Bytes::from_static(document.as_bytes())))
+}
 
-    /// Returns the version of the delete marker that a removal has left.
-    fn marker(&self) -> Option<&str> {
-        let headers = &self.head.headers;
-        let is_marker = headers.get(&DELETE_MARKER).is_some_and(|value| value == "true");
-        let version = headers.get(&VERSION_ID).filter(|_| is_marker)?;
-        version.to_str().ok()
-    }
+/// Returns true if the lake denies the caller permission, whatever else is wrong with the question.
+fn is_denied(answer: &Answer) -> bool {
+    matches!(answer.head.status.as_u16(), 401 | 403)
+}
 
-    /// Returns the permission that a response implies to any question but the creation of an upload. A 404
-    /// implies that it is granted.
-    fn refusal(&self) -> Result<Permission, PermissionError> {
-        let status = self.head.status;
-        let error = || ErrorDocument::read(&self.body).ok().flatten();
-        match status.as_u16() {
-            200..300 => Ok(Permission::Granted),
-            404 => match error() {
-                Some(error) if error.code == "NoSuchBucket" => {
-                    Ok(Permission::Denied(refusal_of(status, Some(error))))
-                }
-                _ => Ok(Permission::Granted),
-            },
-            400 | 401 | 403 => Ok(Permission::Denied(refusal_of(status, error()))),
-            429 | 500 | 502 | 503 | 504 => Err(PermissionError::Status(status)),
-            _ => Ok(Permission::Undecided),
-        }
+/// Returns the version of the delete marker that a removal has left.
+fn marker_in(answer: &Answer) -> Option<&str> {
+    let headers = &answer.head.headers;
+    let is_marker = headers.get(&DELETE_MARKER).is_some_and(|value| value == "true");
+    let version = headers.get(&VERSION_ID).filter(|_| is_marker)?;
+    version.to_str().ok()
+}
+
+/// Returns the permission that a response implies to any question but the creation of an upload. A 404
+/// implies that it is granted.
+fn permission_of(answer: &Answer) -> Result<Permission, PermissionError> {
+    let status = answer.head.status;
+    match status.as_u16() {
+        200..300 => Ok(Permission::Granted),
+        404 => match answer.error() {
+            Some(error) if error.code == "NoSuchBucket" => {
+                Ok(Permission::Denied(refusal_of(status, Some(error))))
+            }
+            _ => Ok(Permission::Granted),
+        },
+        400 | 401 | 403 => Ok(Permission::Denied(refusal_of(status, answer.error()))),
+        429 | 500 | 502 | 503 | 504 => Err(PermissionError::Status(status)),
+        _ => Ok(Permission::Undecided),
     }
 }
 
@@ -354,10 +314,10 @@ fn is_invalid(permission: &Permission) -> bool {
 /// Returns the lake's refusal as an error for the client.
 fn refusal_of(status: StatusCode, error: Option<ErrorDocument>) -> S3Error {
     let known = error.as_ref().and_then(|error| {
-        let mut codes = ErrorCode::ALL.iter();
-        codes.find(|code| code.as_str() == error.code.trim() && code.status() == status)
+        let code = ErrorCode::named(&error.code);
+        code.filter(|code| code.status() == status)
     });
-    let code = known.copied().unwrap_or(match status {
+    let code = known.unwrap_or(match status {
         StatusCode::BAD_REQUEST => ErrorCode::InvalidRequest,
         StatusCode::NOT_FOUND => ErrorCode::NoSuchBucket,
         _ => ErrorCode::AccessDenied,
@@ -394,13 +354,14 @@ mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue, Response};
     use shoal_s3::xml::ErrorDocument;
 
-    use super::{Answer, Permission, document_of, of_permission};
+    use super::{Answer, Permission, document_of, of_permission, permission_of};
 
     fn refusal(status: u16, code: &str) -> String {
         let (mut head, ()) = Response::new(()).into_parts();
         head.status = status.try_into().unwrap();
         let body = Bytes::from(ErrorDocument::write(code, "m").to_document());
-        match (Answer { head, body }).refusal() {
+        let answer = Answer { head, body: Ok(body) };
+        match permission_of(&answer) {
             Ok(Permission::Denied(error)) => {
                 format!("{} {}", error.code.status().as_u16(), error.code.as_str())
             }

@@ -2,18 +2,12 @@
 
 use std::sync::Arc;
 
-use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, StatusCode};
-use http_body_util::{BodyExt, Collected, Limited};
+use http::StatusCode;
 use shoal_s3::identity::NODE;
-use shoal_s3::sigv4::PayloadHash;
-use shoal_s3::target;
-use shoal_s3::xml::Document;
+use shoal_s3::xml::Element;
 
-use crate::endpoint::{Endpoint, EndpointRequest, LakeAccount, RequestBody};
-
-/// Limit on the response about a bucket.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+use crate::endpoint::s3::{S3Client, SendOptions};
+use crate::endpoint::{Endpoint, LakeAccount};
 
 /// Returns true if a bucket keeps versions or has kept them, `None` if the lake does not answer. Objects in
 /// such a bucket may also be locked. If the lake does not let the caller know, the node assumes that there
@@ -23,31 +17,20 @@ pub(in crate::dirty) async fn is_versioned(
     bucket: &str,
     account: LakeAccount,
 ) -> Option<bool> {
-    let path = format!("{}?versioning", target::path(Some(bucket), None));
-    let request = EndpointRequest {
-        operation: "other_read",
-        method: Method::GET,
-        target: PathAndQuery::try_from(path).expect("what is percent-encoded is a path"),
-        headers: HeaderMap::new(),
-        body: RequestBody::Empty,
-        expects_continue: false,
-        payload: PayloadHash::empty(),
+    let client = S3Client {
+        endpoint: Arc::clone(lake),
         account,
         payer: NODE,
     };
-    let (head, body) = lake.send(request).await.ok()?.into_parts();
-    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    let body = body.map(Collected::to_bytes).ok()?;
+    let question = client.setting(bucket, "versioning");
+    let answer = client.send(question, SendOptions::default()).await.ok()?;
+    let (head, body) = (answer.head, answer.body.ok()?);
     let is_answer = !head.status.is_server_error();
     is_answer.then(|| head.status == StatusCode::OK && says_versioned(&body))
 }
 
 fn says_versioned(document: &[u8]) -> bool {
-    let status = || {
-        let document = Document::of(document).ok()?;
-        let (tag, mut reader) = document.answer().ok()?;
-        reader.element(&tag).ok()?.text_of("Status")
-    };
+    let status = || Element::from_answer(document).ok()?.text_of("Status");
     status().is_some_and(|status| !status.trim().is_empty())
 }
 

@@ -1,15 +1,10 @@
 //! Interprets the responses of an S3 store for a tier.
 
-use bytes::Bytes;
-use http::{HeaderMap, Response, StatusCode, header, response};
-use http_body_util::{BodyExt as _, Limited};
-use shoal_s3::xml::{Document, ErrorDocument, Malformed};
+use http::{HeaderMap, StatusCode, header};
 
-use crate::endpoint::{EndpointError, Failure, LakeBody, causes};
+use crate::endpoint::s3::{CallError, Refusal};
+use crate::endpoint::{EndpointError, Failure, causes};
 use crate::tier::store::StoreError;
-
-/// Limit on responses that are read as a document: a page of a listing has a thousand keys of 1 kB.
-const DOCUMENT_BYTES_MAX: usize = 4 << 20;
 
 /// Number of characters of an error code that are reported.
 const CODE_CHARS_MAX: usize = 64;
@@ -34,29 +29,47 @@ const PASSING: [&str; 5] = [
     "Throttling",
 ];
 
-/// Reads a response whose body is a document or empty.
-pub(super) async fn read(answer: Response<LakeBody>) -> Result<(response::Parts, Bytes), StoreError> {
-    let (head, body) = answer.into_parts();
-    match Limited::new(body, DOCUMENT_BYTES_MAX).collect().await {
-        Ok(body) => Ok((head, body.to_bytes())),
-        // The status of an error is sufficient.
-        Err(_) if !head.status.is_success() => Ok((head, Bytes::new())),
-        Err(error) => Err(match error.downcast::<EndpointError>() {
-            Ok(error) => failed(&error),
-            Err(_) => StoreError::Unavailable("its answer is too long".into()),
-        }),
+impl From<CallError> for StoreError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Unanswered(error) => error.into(),
+            CallError::BrokenOff(error) => match error.downcast::<EndpointError>() {
+                Ok(error) => Self::from(*error),
+                Err(_) => Self::Unavailable("its answer is too long".into()),
+            },
+            CallError::Refused(refusal) => refused(&refusal),
+            CallError::TooLong(_) | CallError::Misunderstood(_) => Self::Refused(error.to_string()),
+        }
     }
 }
 
-/// Converts a response with an error status.
-pub(super) fn refused(status: StatusCode, body: &[u8]) -> StoreError {
-    let code = error_code(body).unwrap_or_default();
+/// Converts the error of a request without a response, or of a body that ended early.
+impl From<EndpointError> for StoreError {
+    fn from(error: EndpointError) -> Self {
+        let said = causes(&error);
+        match error.kind() {
+            Failure::AccountRefused | Failure::Unsignable | Failure::Misconfigured => Self::Refused(said),
+            Failure::Changed => Self::Damaged(said),
+            _ => Self::Unavailable(said),
+        }
+    }
+}
+
+/// Converts a response that is an error. The store's message is omitted, because it may contain a secret.
+fn refused(refusal: &Refusal) -> StoreError {
+    // An error after an early 200 has no status of its own.
+    let status = match refusal.status {
+        status if status.is_success() => StatusCode::INTERNAL_SERVER_ERROR,
+        status => status,
+    };
+    let code = refusal.code();
+    let is_code = code.len() <= CODE_CHARS_MAX && code.chars().all(|c| c.is_ascii_alphanumeric());
+    let code = if is_code { code } else { "" };
     let said = if code.is_empty() {
         format!("it answered {status}")
     } else {
         format!("it answered {} {code}", status.as_u16())
     };
-    let code = &*code;
     match status.as_u16() {
         _ if FULL.contains(&code) => StoreError::Full(said),
         _ if PASSING.contains(&code) => StoreError::Unavailable(said),
@@ -68,42 +81,6 @@ pub(super) fn refused(status: StatusCode, body: &[u8]) -> StoreError {
         408 | 409 | 429 | 500.. => StoreError::Unavailable(said),
         _ => StoreError::Refused(said),
     }
-}
-
-/// Converts the error of a request without a response, or of a body that ended early.
-pub(super) fn failed(error: &EndpointError) -> StoreError {
-    let said = causes(error);
-    match error.kind() {
-        Failure::AccountRefused | Failure::Unsignable | Failure::Misconfigured => StoreError::Refused(said),
-        Failure::Changed => StoreError::Damaged(said),
-        _ => StoreError::Unavailable(said),
-    }
-}
-
-/// Returns the ETag in the response to a copy. A store may send 200 early and report an error in the body.
-pub(super) fn copied_etag(body: &[u8]) -> Result<String, StoreError> {
-    if let Ok(Some(_)) = ErrorDocument::read(body) {
-        return Err(refused(StatusCode::INTERNAL_SERVER_ERROR, body));
-    }
-    let etag = || {
-        let document = Document::of(body)?;
-        let (tag, mut reader) = document.answer()?;
-        let result = reader.element(&tag)?;
-        reader.end()?;
-        let etag = result
-            .text_of("ETag")
-            .filter(|_| tag.name() == "CopyObjectResult");
-        etag.ok_or(Malformed)
-    };
-    etag().map_err(|Malformed| StoreError::Refused("its answer is not that of a copy".into()))
-}
-
-/// Returns the code of an error document. The store's message is omitted, because it may contain a secret.
-fn error_code(body: &[u8]) -> Option<String> {
-    let code = ErrorDocument::read(body).ok()??.code;
-    let is_code =
-        |code: &&str| code.len() <= CODE_CHARS_MAX && code.chars().all(|c| c.is_ascii_alphanumeric());
-    Some(code.trim()).filter(is_code).map(Into::into)
 }
 
 /// The `Content-Range` of a response.
@@ -139,16 +116,18 @@ mod tests {
     use http::{HeaderMap, HeaderValue, StatusCode};
     use shoal_s3::xml::ErrorDocument;
 
-    use super::{ContentRange, StoreError, copied_etag, refused};
+    use super::{ContentRange, Refusal, StoreError, refused};
 
     #[test]
     fn an_answer_says_whether_to_wait_to_make_room_or_to_change_a_setting() {
         let of = |status, code: &str| {
-            let body = match code {
-                "" => String::new(),
-                code => ErrorDocument::write(code, "secret").to_document(),
-            };
-            refused(StatusCode::from_u16(status).unwrap(), body.as_bytes())
+            refused(&Refusal {
+                status: StatusCode::from_u16(status).unwrap(),
+                error: (!code.is_empty()).then(|| ErrorDocument {
+                    code: code.into(),
+                    message: "secret".into(),
+                }),
+            })
         };
         for (status, code) in [(404, "NoSuchKey"), (404, "")] {
             assert_eq!(of(status, code), StoreError::Missing);
@@ -162,6 +141,8 @@ mod tests {
             (502, ""),
             (429, ""),
             (400, "RequestTimeout"),
+            (200, "SlowDown"),
+            (200, "AccessDenied"),
         ] {
             assert!(
                 matches!(of(status, code), StoreError::Unavailable(_)),
@@ -188,24 +169,6 @@ mod tests {
             of(503, "<b>").to_string(),
             "the store is not available: it answered 503 Service Unavailable"
         );
-    }
-
-    #[test]
-    fn the_answer_to_a_copy_names_its_etag_or_is_an_error() {
-        let answer = |root: &str| format!("<{root}><ETag>&quot;e&quot;</ETag></{root}>");
-        let etag = copied_etag(answer("CopyObjectResult").as_bytes());
-        assert_eq!(etag.as_deref(), Ok("\"e\""));
-        for other in [
-            answer("CopyPartResult"),
-            String::new(),
-            "<CopyObjectResult/>".into(),
-        ] {
-            let refused = copied_etag(other.as_bytes());
-            assert!(matches!(refused, Err(StoreError::Refused(_))), "{other}");
-        }
-        let late = ErrorDocument::write("SlowDown", "").to_document();
-        let late = copied_etag(late.as_bytes());
-        assert!(matches!(late, Err(StoreError::Unavailable(_))), "{late:?}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use http::HeaderValue;
 use http::response::Parts;
-use shoal_s3::xml::{Document, Element};
+use shoal_s3::xml::Element;
 
 use super::bucket::{Bucket, PREFIX};
 use crate::tier::probe::unusable;
@@ -58,21 +58,13 @@ pub(super) fn keeps_versions(place: &str) -> ProbeError {
 }
 
 async fn setting(bucket: &Bucket, name: &str) -> Result<Option<Element>, ProbeError> {
-    match bucket.ask("other_read", &[(name, None)]).await {
-        Ok((_, document)) => Ok(root(&document)),
+    match bucket.send(bucket.s3().setting(&bucket.name, name)).await {
+        Ok((_, document)) => Ok(Element::from_answer(&document).ok()),
         // The store does not have the setting, or does not let this account read it. If the bucket does not
         // exist or the account is rejected, the probe of a piece fails.
         Err(StoreError::Missing | StoreError::Refused(_)) => Ok(None),
         Err(error) => Err(unusable(&bucket.to_string(), "cannot be used", &error)),
     }
-}
-
-fn root(document: &[u8]) -> Option<Element> {
-    let document = Document::of(document).ok()?;
-    let (tag, mut reader) = document.answer().ok()?;
-    let element = reader.element(&tag).ok()?;
-    reader.end().ok()?;
-    Some(element)
 }
 
 /// Returns true if a lifecycle rule applies to pieces and does more than clean up.
@@ -97,11 +89,13 @@ fn takes_pieces_away(rule: &Element) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{root, takes_pieces_away};
+    use shoal_s3::xml::Element;
+
+    use super::takes_pieces_away;
 
     fn takes(rule: &str) -> bool {
         let document = format!("<LifecycleConfiguration><Rule>{rule}</Rule></LifecycleConfiguration>");
-        let lifecycle = root(document.as_bytes()).unwrap();
+        let lifecycle = Element::from_answer(document.as_bytes()).unwrap();
         lifecycle.children().any(takes_pieces_away)
     }
 

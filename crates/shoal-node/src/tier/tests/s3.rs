@@ -6,19 +6,18 @@
 use std::any::Any;
 use std::time::Duration;
 
-use http::{HeaderMap, Method, StatusCode};
+use http::{Method, StatusCode};
 use shoal_base::chance;
 use shoal_base::secret::Secret;
 use shoal_embedded_lake::{ACCESS_KEY, EmbeddedLake, SECRET_KEY};
 use shoal_s3::identity::NODE;
-use shoal_s3::sigv4::PayloadHash;
 use tempfile::TempDir;
 
 use super::conformance::conforms;
 use super::scripted::{Answer, Asked, ScriptedStore};
 use super::{Arc, ByteStore, Bytes, Opened, StoreError, body, data, get, new_key, of, whole};
 use crate::clock;
-use crate::endpoint::{Endpoint, EndpointRequest, LakeConfig, NodeCredentials, RequestBody};
+use crate::endpoint::{Endpoint, EndpointRequest, LakeConfig, NodeCredentials};
 use crate::limits::Limits;
 use crate::tier::s3::{S3Store, StorageClasses};
 use crate::tier::store::{PieceMd5, PutError};
@@ -59,17 +58,9 @@ fn endpoint(url: &str, access: &str, secret: &str) -> Arc<Endpoint> {
 }
 
 async fn create_bucket(endpoint: &Endpoint, bucket: &str) {
-    let request = EndpointRequest {
-        operation: "other_write",
-        method: Method::PUT,
-        target: format!("/{bucket}").try_into().unwrap(),
-        headers: HeaderMap::new(),
-        body: RequestBody::Empty,
-        expects_continue: false,
-        payload: PayloadHash::empty(),
-        account: endpoint.credentials().own().unwrap(),
-        payer: NODE,
-    };
+    let target = format!("/{bucket}").try_into().unwrap();
+    let account = endpoint.credentials().own().unwrap();
+    let request = EndpointRequest::new("other_write", Method::PUT, target, account, NODE);
     let answer = endpoint.send(request).await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
 }
@@ -395,6 +386,12 @@ async fn a_listing_without_order_or_date_is_an_error() {
             .header("date", &date())
             .body(page(&["pieces/a", "pieces/a"])),
         Answer::new(200).header("date", &date()).body("<html/>"),
+        Answer::new(200)
+            .header("date", &date())
+            .body("<ListBucketResult/>"),
+        Answer::new(200)
+            .header("date", &date())
+            .body(page(&["pieces/a"]).replace("2020-01-01T00:00:00.000Z", "now")),
     ];
     for answer in wrong {
         let (store, _scripted) = at(answer).await;
