@@ -9,12 +9,11 @@ use shoal_s3::conditions::CONDITIONAL_HEADERS;
 use shoal_s3::hop_by_hop::end_to_end;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
-use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::target;
 
 pub use crate::link::Purpose;
 
-use crate::endpoint::{EndpointRequest, LakeAccount, RequestBody};
+use crate::endpoint::{EndpointRequest, LakeAccount};
 
 /// The caller of a read, and the parts of the client's request that are forwarded to the lake. These are
 /// computed lazily: a hit never needs them.
@@ -120,21 +119,13 @@ impl ReadContext {
     /// `x-amz-request-payer` are forwarded; `response-*` parameters and presigned credentials are not.
     pub fn request(&self, method: Method) -> EndpointRequest {
         let forwarded = self.forwarded();
-        EndpointRequest {
-            operation: if method == Method::HEAD {
-                "head_object"
-            } else {
-                "get_object"
-            },
-            method,
-            target: forwarded.target.clone(),
-            headers: forwarded.headers.clone(),
-            body: RequestBody::Empty,
-            expects_continue: false,
-            payload: PayloadHash::empty(),
-            account: self.account.clone(),
-            payer: self.caller.payer(),
-        }
+        let operation = match method {
+            Method::HEAD => "head_object",
+            _ => "get_object",
+        };
+        let (target, payer) = (forwarded.target.clone(), self.caller.payer());
+        let request = EndpointRequest::new(operation, method, target, self.account.clone(), payer);
+        request.with_headers(forwarded.headers.clone())
     }
 
     /// Returns the client's conditional headers, for the lake to evaluate if this node does not know the

@@ -115,13 +115,10 @@ mod tests {
     use http::{HeaderMap, HeaderValue, Method};
     use http_body_util::BodyExt as _;
     use shoal_policy::fair::Payer;
-    use shoal_s3::sigv4::PayloadHash;
     use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
     use tokio::net::{TcpListener, TcpStream};
 
-    use super::super::{
-        EndpointRequest, LakeAccount, LakeConfig, NodeCredentials, RepeatableGet, RequestBody,
-    };
+    use super::super::{EndpointRequest, LakeAccount, LakeConfig, NodeCredentials, RepeatableGet};
     use super::{Endpoint, LakeBody, expected_bytes};
     use crate::limits::Limits;
     use crate::link::{Bandwidth, BandwidthScope, Purpose};
@@ -177,17 +174,9 @@ mod tests {
         let endpoint = Endpoint::new(&config, &Limits::default(), NodeCredentials::default()).unwrap();
         let endpoint = Arc::new(endpoint);
         let range = HeaderValue::try_from(format!("bytes=0-{}", size - 1)).unwrap();
-        let request = EndpointRequest {
-            operation: "get_object",
-            method: Method::GET,
-            target: PathAndQuery::from_static("/b/k"),
-            headers: HeaderMap::from_iter([(RANGE, range)]),
-            body: RequestBody::Empty,
-            expects_continue: false,
-            payload: PayloadHash::empty(),
-            account: LakeAccount::Anonymous,
-            payer: SOMEONE,
-        };
+        let (target, account) = (PathAndQuery::from_static("/b/k"), LakeAccount::Anonymous);
+        let request = EndpointRequest::new("get_object", Method::GET, target, account, SOMEONE);
+        let request = request.with_headers(HeaderMap::from_iter([(RANGE, range)]));
         let transfer = Purpose::Prefetch.transfer();
         let get = RepeatableGet::of(&endpoint, &request).within(transfer.as_ref());
         let response = endpoint.send_for(request, transfer.as_ref()).await.unwrap();

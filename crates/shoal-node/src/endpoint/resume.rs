@@ -12,10 +12,9 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use shoal_base::chance;
 use shoal_policy::fair::Payer;
 use shoal_s3::conditions::CONDITIONAL_HEADERS;
-use shoal_s3::sigv4::PayloadHash;
 
 use super::error::{EndpointError, Failure};
-use super::{Endpoint, EndpointRequest, LakeAccount, LakeBody, RequestBody, retry};
+use super::{Endpoint, EndpointRequest, LakeAccount, LakeBody, retry};
 use crate::link::Transfer;
 
 /// Number of breaks allowed within [`PROGRESS_BYTES`]. A stall uses up all of them, because the client has
@@ -135,17 +134,9 @@ impl RepeatableGet {
         }
         headers.insert(RANGE, range);
         headers.insert(IF_MATCH, etag);
-        EndpointRequest {
-            operation: self.operation,
-            method: Method::GET,
-            target: self.target.clone(),
-            headers,
-            body: RequestBody::Empty,
-            expects_continue: false,
-            payload: PayloadHash::empty(),
-            account: self.account.clone(),
-            payer: self.payer,
-        }
+        let (target, account) = (self.target.clone(), self.account.clone());
+        let request = EndpointRequest::new(self.operation, Method::GET, target, account, self.payer);
+        request.with_headers(headers)
     }
 }
 

@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use parking_lot::Mutex;
 use shoal_policy::NodeId;
 use shoal_policy::circuit_breaker::CircuitBreaker;
 use shoal_s3::identity::NODE;
-use shoal_s3::sigv4::PayloadHash;
 
 use super::request::{BLOCKS, BlockRequest};
 use super::{ALIVE, CLASS, FETCHING, MESSAGES};
@@ -313,15 +312,5 @@ impl Peer {
 
 /// Builds a request without a body. The channel authenticates both nodes.
 fn request_to(method: Method, operation: &'static str, target: PathAndQuery) -> EndpointRequest {
-    EndpointRequest {
-        operation,
-        method,
-        target,
-        headers: HeaderMap::new(),
-        body: RequestBody::Empty,
-        expects_continue: false,
-        payload: PayloadHash::empty(),
-        account: LakeAccount::Anonymous,
-        payer: NODE,
-    }
+    EndpointRequest::new(operation, method, target, LakeAccount::Anonymous, NODE)
 }
