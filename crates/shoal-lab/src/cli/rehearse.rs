@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
-use shoal_lab::netco::execution::{Course, Policy, run};
+use shoal_lab::netco::execution::{Policy, Scenario, run};
 use shoal_plan::{Document, Plan, Request};
 use shoal_sim::units::human_bytes;
 
@@ -66,7 +66,7 @@ impl Rehearsal {
             ),
         ];
         let row = |(name, policy)| {
-            let report = run(&Course {
+            let report = run(&Scenario {
                 request,
                 policy,
                 ad_hoc: &[],

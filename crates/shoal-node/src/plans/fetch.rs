@@ -41,14 +41,14 @@ type Held = HashMap<(NodeId, VersionId), BlockBits>;
 impl Carrier {
     /// Fetches a transfer of the plan of this generation.
     pub(super) async fn fetch(&self, generation: u64, errand: usize) -> Result<(), NoFile> {
-        let Some(file) = self.on(generation, |course| course.errands()[errand].file) else {
+        let Some(file) = self.on(generation, |execution| execution.errands()[errand].file) else {
             return Ok(());
         };
         let parts = objects::parts(&self.lake, &self.parts.dirty, &self.expected[file]).await?;
         let bytes = parts.iter().map(|part| part.bytes).sum();
-        let wanted = self.on(generation, |course| {
-            course.has_size(file, bytes);
-            course.errands()[errand].clone()
+        let wanted = self.on(generation, |execution| {
+            execution.has_size(file, bytes);
+            execution.errands()[errand].clone()
         });
         let Some(wanted) = wanted else { return Ok(()) };
         let range = (wanted.first_byte, wanted.bytes);
@@ -80,7 +80,7 @@ impl Carrier {
                     self.bring(&piece, pin, planned).await?
                 };
                 self.count(bytes, source);
-                self.on(generation, |course| course.moved(errand, bytes));
+                self.on(generation, |execution| execution.moved(errand, bytes));
                 Ok(())
             }
         });
@@ -96,7 +96,7 @@ impl Carrier {
         next: &Mutex<tokio::time::Instant>,
     ) {
         let (now_s, link) = (self.now_s(), self.link_bytes_per_second());
-        let rate = self.on(generation, |course| course.rate(errand, now_s, link));
+        let rate = self.on(generation, |execution| execution.rate(errand, now_s, link));
         let lasts = Duration::try_from_secs_f64(bytes as f64 / rate.unwrap_or(f64::INFINITY).max(1.0));
         let turn = {
             let mut next = next.lock();

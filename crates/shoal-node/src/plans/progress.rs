@@ -1,7 +1,7 @@
 //! The progress of a plan, as its coordinator writes it for all nodes.
 
 use serde::{Deserialize, Serialize};
-use shoal_plan::course::{Standing, Verdicts};
+use shoal_plan::execution::{Standing, Verdicts};
 
 use crate::tasks::Moment;
 
@@ -80,7 +80,7 @@ pub struct Bytes {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobCounts {
-    /// Jobs that are not submitted, and on course.
+    /// Jobs that have not been submitted and have no delay.
     pub waiting: u64,
     /// Jobs that may miss their deadlines.
     pub at_risk: u64,

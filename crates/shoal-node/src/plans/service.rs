@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use shoal_plan::Document;
-use shoal_plan::course::{Standing, Verdicts};
+use shoal_plan::execution::{Standing, Verdicts};
 use tokio::sync::Mutex as Turn;
 use tokio::task::{JoinSet, spawn_blocking};
 use ulid::Ulid;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use shoal_lab::netco::execution::{Course, Policy, run};
+use shoal_lab::netco::execution::{Policy, Scenario, run};
 use shoal_lab::netco::workload::{Sharing, Unit, Workload};
 use shoal_plan::instance::Instance;
 use shoal_plan::lp::{Bounds, LinearProgram, LpSolver};
@@ -164,7 +164,7 @@ proptest! {
         let plan = plan(&request, &SmallSolver).unwrap();
         for is_metered in [false, true] {
             let policy = Policy::Plan { plan: &plan, is_metered, replanning: None };
-            let report = run(&Course { request: &request, policy, ad_hoc: &[] });
+            let report = run(&Scenario { request: &request, policy, ad_hoc: &[] });
             for (number, in_time) in report.in_time(&request).into_iter().enumerate() {
                 let late_s = report.ends_s[number] - request.jobs[number].deadline_s;
                 let is_planned = plan.jobs[number].outcome == Outcome::Planned;

@@ -1,6 +1,6 @@
 //! Table 1 of the paper.
 
-use shoal_lab::netco::execution::{self, Course, Policy};
+use shoal_lab::netco::execution::{self, Policy, Scenario};
 use shoal_plan::instance::Instance;
 use shoal_plan::model::{Objective, Request};
 use shoal_plan::plan::Outcome;
@@ -67,7 +67,7 @@ fn with_half_the_link_some_jobs_of_table_1_are_left_out_and_the_plan_holds() {
 /// lake.
 fn executed(policy: Policy<'_>) -> (usize, f64, f64) {
     let request = table1::request();
-    let report = execution::run(&Course {
+    let report = execution::run(&Scenario {
         request: &request,
         policy,
         ad_hoc: &[],

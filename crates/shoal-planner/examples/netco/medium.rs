@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use shoal_lab::netco::execution::{Course, Policy, Report, run as execute};
+use shoal_lab::netco::execution::{Policy, Report, Scenario, run as execute};
 use shoal_lab::netco::workload::Unit;
 use shoal_plan::model::Request;
 use shoal_plan::plan;
@@ -102,7 +102,7 @@ fn outcomes(unit: Unit, seed: u64, cache: f64) -> Vec<Outcome> {
         },
     ];
     let run = |request: &Request, policy| {
-        execute(&Course {
+        execute(&Scenario {
             request,
             policy,
             ad_hoc: &[],

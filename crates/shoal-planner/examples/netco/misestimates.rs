@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use shoal_base::seeded::Chance;
-use shoal_lab::netco::execution::{Course, Policy, Replanning, run as execute};
+use shoal_lab::netco::execution::{Policy, Replanning, Scenario, run as execute};
 use shoal_lab::netco::workload::Unit;
 use shoal_plan::model::Request;
 use shoal_plan::plan;
@@ -134,7 +134,7 @@ fn outcome(
         })),
     ];
     policies.map(|policy| {
-        let report = execute(&Course {
+        let report = execute(&Scenario {
             request: &actual,
             policy,
             ad_hoc: &[],

@@ -67,7 +67,7 @@ pub struct Replanning<'a> {
 
 /// The input of a run: the jobs as they come, which may differ from a forecast, and the policy.
 #[derive(Clone, Copy, Debug)]
-pub struct Course<'a> {
+pub struct Scenario<'a> {
     /// Files, jobs, link, cache.
     pub request: &'a Request,
     /// The management of the cache.
@@ -117,6 +117,6 @@ impl Report {
 }
 
 /// Runs a checked request to the end of its last job.
-pub fn run(course: &Course<'_>) -> Report {
-    fluid::Fluid::new(course).run()
+pub fn run(scenario: &Scenario<'_>) -> Report {
+    fluid::Fluid::new(scenario).run()
 }

@@ -1,7 +1,7 @@
 //! The plan, for the pages of operators.
 
 use serde_json::{Map, Value, json};
-use shoal_plan::course::Standing;
+use shoal_plan::execution::Standing;
 
 use super::Observer;
 use crate::metrics::PlanMetrics;

@@ -1,9 +1,9 @@
 //! A plan while it is carried out: the steps that are due, their rates, the deviations, and the jobs at risk.
 //!
-//! A coordinator asks for the steps that are due ([`Course::due`]), takes them, and reports their results.
+//! A coordinator asks for the steps that are due ([`Execution::due`]), takes them, and reports their results.
 //! This module makes every decision and has no clock: times are seconds on the clock of the request. The
 //! paper leaves deviations to future work (section 7); the rules for them are documented at [`errand::rate`],
-//! [`Course::deviation`] and [`Course::request_from`].
+//! [`Execution::deviation`] and [`Execution::request_from`].
 
 mod deviation;
 pub mod errand;
@@ -57,7 +57,7 @@ pub enum Step {
         /// The file.
         file: usize,
     },
-    /// Promise a job its rate from the lake ([`Course::promise`]), until its deadline.
+    /// Promise a job its rate from the lake ([`Execution::promise`]), until its deadline.
     Promise {
         /// The job, by its position in the request.
         job: usize,
@@ -89,10 +89,10 @@ pub struct Volume {
 
 /// A plan that is carried out.
 #[derive(Clone, Debug)]
-pub struct Course {
+pub struct Execution {
     request: Request,
     plan: Plan,
-    files: Vec<FileCourse>,
+    files: Vec<FileState>,
     by_name: HashMap<String, usize>,
     /// In the order of their starts.
     errands: Vec<Errand>,
@@ -125,7 +125,7 @@ pub struct Course {
 
 /// The state of a file, as far as it is known.
 #[derive(Clone, Debug)]
-struct FileCourse {
+struct FileState {
     bytes: u64,
     /// The size that the plan in force counts on.
     planned_bytes: u64,
@@ -140,8 +140,8 @@ struct FileCourse {
     may_be_fetched: bool,
 }
 
-impl Course {
-    /// The course of a checked document, with the verdicts of a former coordinator.
+impl Execution {
+    /// Starts the execution of a checked document, with the verdicts of a former coordinator.
     pub fn new(document: Document, verdicts: &Verdicts, now_s: f64) -> Self {
         let Document {
             files: expected,
@@ -153,7 +153,7 @@ impl Course {
             .files
             .iter()
             .zip(&expected)
-            .map(|(file, expected)| FileCourse {
+            .map(|(file, expected)| FileState {
                 bytes: file.bytes,
                 planned_bytes: file.bytes,
                 expected_bytes: expected.bytes_low..=expected.bytes_high,
@@ -166,7 +166,7 @@ impl Course {
         let promised = planned.map(|job| job.job.clone()).collect();
         let names = request.files.iter().enumerate();
         let by_name = names.map(|(number, file)| (file.name.clone(), number)).collect();
-        let mut course = Self {
+        let mut execution = Self {
             files: files.collect(),
             by_name,
             errands: Vec::new(),
@@ -186,18 +186,18 @@ impl Course {
             request,
             plan: plan.clone(),
         };
-        course.lay_out(&plan);
-        let kept = course.request.cache.held.iter().filter_map(|held| {
-            let file = course.by_name[&held.file];
+        execution.lay_out(&plan);
+        let kept = execution.request.cache.held.iter().filter_map(|held| {
+            let file = execution.by_name[&held.file];
             let plan = plan.files.iter().find(|plan| plan.file == held.file)?;
-            let until_s = errand::kept_until(&plan.cached, course.request.window.start_s, 0.0)?;
-            Some((course.request.window.start_s, Step::Keep { file, until_s }))
+            let until_s = errand::kept_until(&plan.cached, execution.request.window.start_s, 0.0)?;
+            Some((execution.request.window.start_s, Step::Keep { file, until_s }))
         });
         let mut kept: Vec<_> = kept.collect();
-        kept.append(&mut course.others);
-        course.others = kept;
-        course.lay_out_promises();
-        course
+        kept.append(&mut execution.others);
+        execution.others = kept;
+        execution.lay_out_promises();
+        execution
     }
 
     /// The request that the plan answers, as it was given.
@@ -296,7 +296,7 @@ impl Course {
         })
     }
 
-    /// Takes over a new plan, which was made from [`Course::request_from`]. Errands of the former plan are
+    /// Takes over a new plan, which was made from [`Execution::request_from`]. Errands of the former plan are
     /// over.
     pub fn adopt(&mut self, plan: Plan, now_s: f64) {
         let volume = self.volume(now_s);
@@ -520,7 +520,7 @@ impl Course {
 
 fn errand_of(
     number: usize,
-    file: &FileCourse,
+    file: &FileState,
     transfer: &crate::plan::Transfer,
     planned: &FilePlan,
 ) -> Option<Errand> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Course, Errand};
+use super::{Errand, Execution};
 use crate::model::Job;
 use crate::plan::{JobPlan, Outcome};
 
@@ -95,7 +95,7 @@ impl Verdicts {
     }
 }
 
-impl Course {
+impl Execution {
     /// The standing of each job, in the order of the request. A job that has met or missed its deadline keeps
     /// that standing.
     pub fn judge(&mut self, now_s: f64) -> Vec<Standing> {
@@ -182,7 +182,7 @@ impl Course {
             }
             let coming = open[file].iter().filter(|errand| errand.first_byte < needed);
             let bytes: u64 = coming.clone().map(|errand| errand.left_bytes()).sum();
-            // A transfer on its course is in time by plan: if it ends later, it also fetches for later jobs.
+            // A transfer without delay is in time by plan: if it ends later, it also fetches for later jobs.
             let is_late = |errand: &Errand| errand.expected_end_s(now_s) > submit_s.max(errand.end_s) + 1e-3;
             known.have_bytes + bytes < needed || coming.clone().any(|errand| is_late(errand))
         })

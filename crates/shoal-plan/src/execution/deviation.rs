@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 
 use super::errand::State;
-use super::{Course, Errand};
+use super::{Errand, Execution};
 use crate::model::{File, Held, Job, LinkChange, Promise, Request};
 use crate::plan::Outcome;
 
 /// The part of the link that is counted on at least.
 const LINK_SHARE_MIN: f64 = 0.05;
 
-/// A link that was slow is trusted with so much more after each slot on course.
+/// The factor by which the trusted rate of a slow link grows after each slot without delay.
 const RECOVERY: f64 = 1.25;
 
 /// A deviation from a plan.
@@ -51,7 +51,7 @@ pub enum Deviation {
     },
 }
 
-impl Course {
+impl Execution {
     /// Notes the time, about once a second. The speed of the link is measured slot by slot.
     pub fn tick(&mut self, now_s: f64) {
         let (since_s, moved) = self.moved;
