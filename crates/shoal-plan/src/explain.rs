@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use shoal_base::amount::{counted, human_bytes};
 
 use crate::model::{File, Job, Request};
-use crate::plan::{FilePlan, JobPlan, Outcome, Plan, ReadPlan, Reason, Short, Transfer};
+use crate::plan::{FilePlan, JobPlan, Outcome, Plan, ReadPlan, Reason, Short, TransferPlan};
 
 /// Transfers of a file that are told one by one. More are told together.
 const TRANSFERS: usize = 2;
@@ -150,9 +150,9 @@ impl Story<'_> {
         let Some(plan) = self.file_plan(&read.file) else {
             return parts;
         };
-        let due = |transfer: &&Transfer| transfer.start_s < self.job.submit_s;
-        let transfers: Vec<&Transfer> = plan.transfers.iter().filter(due).collect();
-        let bytes = |transfer: &Transfer| {
+        let due = |transfer: &&TransferPlan| transfer.start_s < self.job.submit_s;
+        let transfers: Vec<&TransferPlan> = plan.transfers.iter().filter(due).collect();
+        let bytes = |transfer: &TransferPlan| {
             let bytes = self.file(&read.file);
             let bytes = bytes.map(|file| transfer.bytes(file.bytes, file.block_bytes));
             bytes.map_or(0, |bytes| bytes.end - bytes.start)
@@ -183,7 +183,7 @@ impl Story<'_> {
         parts
     }
 
-    fn transfer(&self, transfer: &Transfer, bytes: u64) -> String {
+    fn transfer(&self, transfer: &TransferPlan, bytes: u64) -> String {
         format!(
             "{} are fetched from {} to {} at {}/s",
             human_bytes(bytes),
@@ -193,7 +193,7 @@ impl Story<'_> {
         )
     }
 
-    fn together(&self, transfers: &[&Transfer], bytes: u64) -> String {
+    fn together(&self, transfers: &[&TransferPlan], bytes: u64) -> String {
         let rates = transfers.iter().map(|transfer| transfer.bytes_per_second);
         let starts = transfers.iter().map(|transfer| transfer.start_s);
         let ends = transfers.iter().map(|transfer| transfer.end_s);

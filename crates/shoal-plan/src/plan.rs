@@ -129,7 +129,7 @@ pub struct FilePlan {
     pub file: String,
     /// Its fetches into the cache, in order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub transfers: Vec<Transfer>,
+    pub transfers: Vec<TransferPlan>,
     /// The intervals in which its first bytes are cached, in order of time, without pages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cached: Vec<Cached>,
@@ -143,7 +143,7 @@ pub struct FilePlan {
 
 /// Blocks that are fetched one after the other, each at the same rate: rectangles of Algorithm 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Transfer {
+pub struct TransferPlan {
     /// The start of the first block.
     pub start_s: f64,
     /// The end of the last block: never after the slots in which the plan fetches the file without a gap.
@@ -157,7 +157,7 @@ pub struct Transfer {
     pub blocks: u64,
 }
 
-impl Transfer {
+impl TransferPlan {
     /// The part of a file that it fetches: whole blocks, but the last block of the file may be short.
     pub fn bytes(&self, file_bytes: u64, block_bytes: u64) -> Range<u64> {
         let end = self.first_block.saturating_add(self.blocks);

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::instance::{FileUse, Instance};
 use crate::model::{Request, VERSION};
 use crate::plan::{
-    Cached, Eviction, FilePlan, JobPlan, Outcome, Plan, Quality, ReadPlan, Reason, Short, Transfer, Usage,
+    Cached, Eviction, FilePlan, JobPlan, Outcome, Plan, Quality, ReadPlan, Reason, Short, TransferPlan, Usage,
 };
 use crate::planner::Decision;
 use crate::schedule::{FileSchedule, Schedule};
@@ -203,7 +203,7 @@ fn blocks(file: &FileUse, block_bytes: f64, bytes: f64) -> u64 {
 }
 
 /// Fetches between two evictions go together: they raise the cached blocks from one number to another.
-fn transfers(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes: f64) -> Vec<Transfer> {
+fn transfers(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes: f64) -> Vec<TransferPlan> {
     let mut transfers = Vec::new();
     let mut fetches = schedule.fetches.as_slice();
     while let Some(&(first, _)) = fetches.first() {
@@ -241,7 +241,7 @@ fn transfers(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes
             cached_bytes: (start - begin).max(0.0),
         };
         let runs = translate(&skyline, &blocks);
-        transfers.extend(runs.into_iter().map(|run| Transfer {
+        transfers.extend(runs.into_iter().map(|run| TransferPlan {
             start_s: run.start_s,
             end_s: run.end_s,
             bytes_per_second: run.bytes_per_second,
@@ -305,7 +305,7 @@ mod tests {
     use super::transfers;
     use crate::instance::FileUse;
     use crate::model::File;
-    use crate::plan::Transfer;
+    use crate::plan::TransferPlan;
     use crate::schedule::FileSchedule;
     use crate::slots::Slots;
 
@@ -314,7 +314,7 @@ mod tests {
 
     /// The transfers of a file with these bytes, of which so many are cached at the start, and its fetched
     /// bytes by slot. What is fetched stays.
-    fn written(bytes: f64, held_bytes: f64, fetches: &[(usize, f64)]) -> Vec<Transfer> {
+    fn written(bytes: f64, held_bytes: f64, fetches: &[(usize, f64)]) -> Vec<TransferPlan> {
         let mut request = crate::table1::request();
         request.jobs.clear();
         (request.window.slot_s, request.window.end_s) = (SLOT_S, 100.0 * SLOT_S);
@@ -341,13 +341,13 @@ mod tests {
     }
 
     /// Bytes of a transfer of such a file.
-    fn bytes_of(bytes: f64, transfer: &Transfer) -> f64 {
+    fn bytes_of(bytes: f64, transfer: &TransferPlan) -> f64 {
         let end = (transfer.first_block + transfer.blocks) as f64 * BLOCK;
         end.min(bytes) - transfer.first_block as f64 * BLOCK
     }
 
     /// Each transfer has the bytes that its rate and its time say, and all blocks are there in the end.
-    fn check_bytes(bytes: f64, transfers: &[Transfer]) {
+    fn check_bytes(bytes: f64, transfers: &[TransferPlan]) {
         let mut next = 0;
         for transfer in transfers {
             assert_eq!(transfer.first_block, next, "{transfers:?}");

@@ -189,7 +189,7 @@ impl Carrier {
             let this = Arc::clone(self);
             work.spawn(async move {
                 let result = match step {
-                    Step::Fetch(errand) => this.fetch(generation, errand).await.map(|()| 0),
+                    Step::Fetch(transfer) => this.fetch(generation, transfer).await.map(|()| 0),
                     Step::Keep { file, until_s } => this.keep(file, until_s).await,
                     Step::Evict { file } => this.evict(file).await.map(|()| 0),
                     Step::Ask { file } => this.size(file).await,
@@ -216,14 +216,14 @@ impl Carrier {
         } = ended;
         let troubled = self.on(generation, |execution| {
             let file = match step {
-                Step::Fetch(errand) => execution.errands()[errand].file,
+                Step::Fetch(transfer) => execution.transfers()[transfer].file,
                 Step::Keep { file, .. } | Step::Evict { file } | Step::Ask { file } => file,
                 Step::Promise { .. } => return None,
             };
             match (step, &result) {
-                (Step::Fetch(errand), Ok(_)) => execution.done(errand),
-                (Step::Fetch(errand), Err(NoFile::Missing(_))) => execution.missing(errand, now_s),
-                (Step::Fetch(errand), Err(NoFile::Failed(_))) => execution.failed(errand, now_s),
+                (Step::Fetch(transfer), Ok(_)) => execution.done(transfer),
+                (Step::Fetch(transfer), Err(NoFile::Missing(_))) => execution.missing(transfer, now_s),
+                (Step::Fetch(transfer), Err(NoFile::Failed(_))) => execution.failed(transfer, now_s),
                 (Step::Keep { .. }, Ok(bytes)) => execution.kept(file, *bytes),
                 (Step::Keep { .. }, Err(_)) => execution.kept(file, 0),
                 (Step::Evict { .. }, Ok(_)) => execution.evicted(file),
@@ -319,12 +319,12 @@ impl Carrier {
         });
         let mut progress = self.progress.lock();
         progress.name_jobs(troubled.collect());
-        let transfers = execution.running().map(|errand| TransferNote {
-            file: execution.name_of(errand.file).to_owned(),
-            bytes: errand.bytes,
-            planned_bytes: whole(errand.expected_bytes(now_s)),
-            done_bytes: errand.done_bytes(),
-            bytes_per_second: whole(errand.bytes_per_second),
+        let transfers = execution.running().map(|transfer| TransferNote {
+            file: execution.name_of(transfer.file).to_owned(),
+            bytes: transfer.bytes,
+            planned_bytes: whole(transfer.expected_bytes(now_s)),
+            done_bytes: transfer.done_bytes(),
+            bytes_per_second: whole(transfer.bytes_per_second),
         });
         progress.name_transfers(transfers);
         progress.bytes.total = whole(volume.total_bytes);

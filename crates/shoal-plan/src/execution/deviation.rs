@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::errand::State;
-use super::{Errand, Execution};
+use super::transfer::State;
+use super::{Execution, Transfer};
 use crate::model::{File, Held, Job, LinkChange, Promise, Request};
 use crate::plan::Outcome;
 
@@ -21,7 +21,7 @@ pub enum Deviation {
         /// The file, by its position in the request.
         file: usize,
     },
-    /// The lake has a file by now that was missing, and no open errand fetches it.
+    /// The lake has a file by now that was missing, and no open transfer fetches it.
     Found {
         /// The file.
         file: usize,
@@ -75,19 +75,19 @@ impl Execution {
     }
 
     fn behind(&self, now_s: f64) -> Option<Deviation> {
-        let open = self.errands[self.first_open..].iter();
-        let begun = open.take_while(|errand| errand.start_s <= now_s);
-        let is_behind = |errand: &&Errand| {
+        let open = self.transfers[self.first_open..].iter();
+        let begun = open.take_while(|transfer| transfer.start_s <= now_s);
+        let is_behind = |transfer: &&Transfer| {
             // One that comes late because the plan was given late counts from then on.
-            let since_s = errand.start_s.max(self.began_s);
+            let since_s = transfer.start_s.max(self.began_s);
             let due_s = now_s - self.slot_s();
-            let expected = (due_s.min(errand.end_s + since_s - errand.start_s) - since_s).max(0.0)
-                * errand.bytes_per_second;
-            let slack = self.files[errand.file].block_bytes as f64;
-            errand.is_open()
-                && self.files[errand.file].missing.is_none()
+            let expected = (due_s.min(transfer.end_s + since_s - transfer.start_s) - since_s).max(0.0)
+                * transfer.bytes_per_second;
+            let slack = self.files[transfer.file].block_bytes as f64;
+            transfer.is_open()
+                && self.files[transfer.file].missing.is_none()
                 && due_s > since_s
-                && (errand.done_bytes as f64) + slack < expected.min(errand.bytes as f64)
+                && (transfer.done_bytes as f64) + slack < expected.min(transfer.bytes as f64)
         };
         begun.filter(is_behind).map(behind).next()
     }
@@ -149,8 +149,8 @@ impl Execution {
             (since_s, moved) => (now_s - since_s + self.moved_before.0, moved + self.moved_before.1),
         };
         let from_s = now_s - seconds;
-        let planned = |errand: &Errand| errand.expected_bytes(now_s) - errand.expected_bytes(from_s);
-        let planned: f64 = self.errands.iter().map(planned).sum();
+        let planned = |transfer: &Transfer| transfer.expected_bytes(now_s) - transfer.expected_bytes(from_s);
+        let planned: f64 = self.transfers.iter().map(planned).sum();
         if planned > 0.0 {
             self.link_share = (self.link_share * moved / planned).clamp(LINK_SHARE_MIN, 1.0);
         }
@@ -242,10 +242,13 @@ impl Execution {
     }
 }
 
-fn behind(errand: &Errand) -> Deviation {
-    debug_assert!(!matches!(errand.state, State::Done), "what is done is not behind");
+fn behind(transfer: &Transfer) -> Deviation {
+    debug_assert!(
+        !matches!(transfer.state, State::Done),
+        "what is done is not behind"
+    );
     Deviation::Behind {
-        file: errand.file,
-        bytes: errand.left_bytes(),
+        file: transfer.file,
+        bytes: transfer.left_bytes(),
     }
 }

@@ -2,23 +2,23 @@
 //!
 //! A coordinator asks for the steps that are due ([`Execution::due`]), takes them, and reports their results.
 //! This module makes every decision and has no clock: times are seconds on the clock of the request. The
-//! paper leaves deviations to future work (section 7); the rules for them are documented at [`errand::rate`],
-//! [`Execution::deviation`] and [`Execution::request_from`].
+//! paper leaves deviations to future work (section 7); the rules for them are documented at
+//! [`transfer::rate`], [`Execution::deviation`] and [`Execution::request_from`].
 
 mod deviation;
-pub mod errand;
 mod standing;
 #[cfg(all(test, feature = "small-solver"))]
 mod tests;
+pub mod transfer;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 
 pub use self::deviation::Deviation;
-pub use self::errand::Errand;
 pub use self::standing::{Standing, Verdicts};
+pub use self::transfer::Transfer;
 
-use self::errand::State;
+use self::transfer::State;
 use crate::document::{Document, Extent};
 use crate::model::Request;
 use crate::plan::{Cached, FilePlan, Outcome, Plan};
@@ -38,7 +38,7 @@ const EVICT_AFTER_S: f64 = 2.0;
 /// Something to do now.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// Fetch the bytes of this errand.
+    /// Fetch the bytes of this transfer.
     Fetch(usize),
     /// Keep a file that the request lists as held until this time.
     Keep {
@@ -95,8 +95,8 @@ pub struct Execution {
     files: Vec<FileState>,
     by_name: HashMap<String, usize>,
     /// In the order of their starts.
-    errands: Vec<Errand>,
-    /// All errands before this one are over.
+    transfers: Vec<Transfer>,
+    /// All transfers before this one are over.
     first_open: usize,
     running: usize,
     /// Steps other than fetches, each with its time, in the order of time.
@@ -112,7 +112,7 @@ pub struct Execution {
     /// The latest deviation in a file since the last plan.
     surprise: Option<Deviation>,
     replanned_s: f64,
-    /// Bytes that the errands of former plans should have fetched until their plan was replaced, and those
+    /// Bytes that the transfers of former plans should have fetched until their plan was replaced, and those
     /// that they did fetch.
     before: Volume,
     /// The part of the link's rate that is counted on, as measured.
@@ -169,7 +169,7 @@ impl Execution {
         let mut execution = Self {
             files: files.collect(),
             by_name,
-            errands: Vec::new(),
+            transfers: Vec::new(),
             first_open: 0,
             running: 0,
             others: Vec::new(),
@@ -190,7 +190,7 @@ impl Execution {
         let kept = execution.request.cache.held.iter().filter_map(|held| {
             let file = execution.by_name[&held.file];
             let plan = plan.files.iter().find(|plan| plan.file == held.file)?;
-            let until_s = errand::kept_until(&plan.cached, execution.request.window.start_s, 0.0)?;
+            let until_s = transfer::kept_until(&plan.cached, execution.request.window.start_s, 0.0)?;
             Some((execution.request.window.start_s, Step::Keep { file, until_s }))
         });
         let mut kept: Vec<_> = kept.collect();
@@ -216,14 +216,14 @@ impl Execution {
     }
 
     /// The transfers of the plan in force, in the order of their starts.
-    pub fn errands(&self) -> &[Errand] {
-        &self.errands
+    pub fn transfers(&self) -> &[Transfer] {
+        &self.transfers
     }
 
     /// Those that are under way.
-    pub fn running(&self) -> impl Iterator<Item = &Errand> {
-        let open = &self.errands[self.first_open..];
-        open.iter().filter(|errand| errand.state == State::Running)
+    pub fn running(&self) -> impl Iterator<Item = &Transfer> {
+        let open = &self.transfers[self.first_open..];
+        open.iter().filter(|transfer| transfer.state == State::Running)
     }
 
     /// The name of a file.
@@ -242,9 +242,9 @@ impl Execution {
         now_s >= self.ends_s() && self.running == 0
     }
 
-    /// The errands, pins and evictions of a plan.
+    /// The transfers, pins and evictions of a plan.
     fn lay_out(&mut self, plan: &Plan) {
-        let (mut errands, mut others) = (Vec::new(), Vec::new());
+        let (mut transfers, mut others) = (Vec::new(), Vec::new());
         for planned in &plan.files {
             // A plan of another request is refused before, so the file is known.
             let Some(&number) = self.by_name.get(&planned.file) else {
@@ -252,8 +252,8 @@ impl Execution {
             };
             let file = &self.files[number];
             if file.may_be_fetched {
-                let transfers = planned.transfers.iter();
-                errands.extend(transfers.filter_map(|transfer| errand_of(number, file, transfer, planned)));
+                let of_file = planned.transfers.iter();
+                transfers.extend(of_file.filter_map(|transfer| transfer_of(number, file, transfer, planned)));
             }
             let whole = planned
                 .evictions
@@ -262,9 +262,9 @@ impl Execution {
             others
                 .extend(whole.map(|eviction| (eviction.at_s + EVICT_AFTER_S, Step::Evict { file: number })));
         }
-        errands.sort_by(|one: &Errand, other| one.start_s.total_cmp(&other.start_s));
+        transfers.sort_by(|one: &Transfer, other| one.start_s.total_cmp(&other.start_s));
         others.sort_by(|one: &(f64, Step), other| one.0.total_cmp(&other.0));
-        (self.errands, self.first_open, self.running) = (errands, 0, 0);
+        (self.transfers, self.first_open, self.running) = (transfers, 0, 0);
         (self.others, self.others_done) = (others, 0);
     }
 
@@ -296,8 +296,8 @@ impl Execution {
         })
     }
 
-    /// Takes over a new plan, which was made from [`Execution::request_from`]. Errands of the former plan are
-    /// over.
+    /// Replaces the plan in force with one made from [`Execution::request_from`]. The transfers of the former
+    /// plan end.
     pub fn adopt(&mut self, plan: Plan, now_s: f64) {
         let volume = self.volume(now_s);
         self.before = Volume {
@@ -345,19 +345,19 @@ impl Execution {
             }
         }
         self.ask_again(now_s, &mut steps);
-        let is_over = |errand: &Errand| matches!(errand.state, State::Done | State::Dropped);
-        while self.errands.get(self.first_open).is_some_and(is_over) {
+        let is_over = |transfer: &Transfer| matches!(transfer.state, State::Done | State::Dropped);
+        while self.transfers.get(self.first_open).is_some_and(is_over) {
             self.first_open += 1;
         }
-        for number in self.first_open..self.errands.len() {
-            let errand = &mut self.errands[number];
-            if errand.start_s > now_s || self.running >= TRANSFERS_AT_ONCE {
+        for number in self.first_open..self.transfers.len() {
+            let transfer = &mut self.transfers[number];
+            if transfer.start_s > now_s || self.running >= TRANSFERS_AT_ONCE {
                 break;
             }
-            match errand.state {
-                State::Waiting { .. } if errand.keep_until_s <= now_s => errand.state = State::Dropped,
+            match transfer.state {
+                State::Waiting { .. } if transfer.keep_until_s <= now_s => transfer.state = State::Dropped,
                 State::Waiting { not_before_s } if not_before_s <= now_s => {
-                    errand.state = State::Running;
+                    transfer.state = State::Running;
                     self.running += 1;
                     steps.push(Step::Fetch(number));
                 }
@@ -373,19 +373,19 @@ impl Execution {
             let Some((_, again_s)) = file.missing.as_mut().filter(|(_, again_s)| *again_s <= now_s) else {
                 continue;
             };
-            let mut open = self.errands[self.first_open..].iter();
-            if !open.any(|errand| errand.file == number && errand.is_open()) {
+            let mut open = self.transfers[self.first_open..].iter();
+            if !open.any(|transfer| transfer.file == number && transfer.is_open()) {
                 *again_s = f64::INFINITY;
                 steps.push(Step::Ask { file: number });
             }
         }
     }
 
-    /// The rate at which an errand goes now, on a link of at most `link` bytes a second.
-    pub fn rate(&self, errand: usize, now_s: f64, link: Option<f64>) -> f64 {
+    /// The rate at which a transfer goes now, on a link of at most `link` bytes a second.
+    pub fn rate(&self, transfer: usize, now_s: f64, link: Option<f64>) -> f64 {
         let planned = self.link_at(now_s);
         let link = link.map_or(planned, |link| link.min(planned));
-        errand::rate(&self.errands[errand], now_s, self.slot_s(), link)
+        transfer::rate(&self.transfers[transfer], now_s, self.slot_s(), link)
     }
 
     /// The rate of the link at a time, as the request says.
@@ -397,45 +397,45 @@ impl Execution {
             .map_or(link.bytes_per_second, |change| change.bytes_per_second)
     }
 
-    /// Notes that bytes of an errand are where they belong.
-    pub fn moved(&mut self, errand: usize, bytes: u64) {
-        let errand = &mut self.errands[errand];
-        let bytes = bytes.min(errand.bytes - errand.done_bytes);
-        errand.done_bytes += bytes;
+    /// Notes that bytes of a transfer are where they belong.
+    pub fn moved(&mut self, transfer: usize, bytes: u64) {
+        let transfer = &mut self.transfers[transfer];
+        let bytes = bytes.min(transfer.bytes - transfer.done_bytes);
+        transfer.done_bytes += bytes;
         self.moved.1 += bytes as f64;
-        let file = &mut self.files[errand.file];
+        let file = &mut self.files[transfer.file];
         file.have_bytes = (file.have_bytes + bytes).min(file.bytes);
     }
 
-    /// Notes that all of an errand is there.
-    pub fn done(&mut self, errand: usize) {
-        let left = self.errands[errand].left_bytes();
-        self.moved(errand, left);
-        self.leave(errand, State::Done);
+    /// Notes that all of a transfer is there.
+    pub fn done(&mut self, transfer: usize) {
+        let left = self.transfers[transfer].left_bytes();
+        self.moved(transfer, left);
+        self.leave(transfer, State::Done);
     }
 
-    /// Notes that an errand did not come to its end, for a reason that may pass: it is tried again after a
+    /// Notes that a transfer did not come to its end, for a reason that may pass: it is tried again after a
     /// while, at the latest after a slot.
-    pub fn failed(&mut self, errand: usize, now_s: f64) {
+    pub fn failed(&mut self, transfer: usize, now_s: f64) {
         let not_before_s = now_s + self.slot_s().min(10.0);
-        self.forget_moved(errand);
-        self.leave(errand, State::Waiting { not_before_s });
+        self.forget_moved(transfer);
+        self.leave(transfer, State::Waiting { not_before_s });
     }
 
-    fn leave(&mut self, errand: usize, state: State) {
-        if self.errands[errand].state == State::Running {
+    fn leave(&mut self, transfer: usize, state: State) {
+        if self.transfers[transfer].state == State::Running {
             self.running -= 1;
         }
-        self.errands[errand].state = state;
+        self.transfers[transfer].state = state;
     }
 
     /// Notes that the lake has no such file. It is asked again after a slot, then after two, then after four,
     /// up to 64.
-    pub fn missing(&mut self, errand: usize, now_s: f64) {
-        let file = self.errands[errand].file;
+    pub fn missing(&mut self, transfer: usize, now_s: f64) {
+        let file = self.transfers[transfer].file;
         let not_before_s = self.still_missing(file, now_s);
-        self.forget_moved(errand);
-        self.leave(errand, State::Waiting { not_before_s });
+        self.forget_moved(transfer);
+        self.leave(transfer, State::Waiting { not_before_s });
         self.surprise = Some(Deviation::Missing { file });
     }
 
@@ -448,11 +448,11 @@ impl Execution {
         again_s
     }
 
-    /// Forgets the bytes that an errand has moved: it finds them again when it begins anew.
-    fn forget_moved(&mut self, errand: usize) {
-        let errand = &mut self.errands[errand];
-        let done_bytes = std::mem::take(&mut errand.done_bytes);
-        let file = &mut self.files[errand.file];
+    /// Forgets the bytes that a transfer has moved: it finds them again when it begins anew.
+    fn forget_moved(&mut self, transfer: usize) {
+        let transfer = &mut self.transfers[transfer];
+        let done_bytes = std::mem::take(&mut transfer.done_bytes);
+        let file = &mut self.files[transfer.file];
         file.have_bytes = file.have_bytes.saturating_sub(done_bytes);
     }
 
@@ -462,8 +462,8 @@ impl Execution {
     pub fn has_size(&mut self, file: usize, bytes: u64) {
         let known = &mut self.files[file];
         let was_missing = known.missing.take().is_some();
-        let mut errands = self.errands[self.first_open..].iter();
-        if was_missing && !errands.any(|errand| errand.file == file && errand.is_open()) {
+        let mut transfers = self.transfers[self.first_open..].iter();
+        if was_missing && !transfers.any(|transfer| transfer.file == file && transfer.is_open()) {
             self.surprise = Some(Deviation::Found { file });
         }
         if known.bytes == bytes {
@@ -472,13 +472,13 @@ impl Execution {
         known.bytes = bytes;
         known.have_bytes = known.have_bytes.min(bytes);
         let (planned_bytes, is_expected) = (known.planned_bytes, known.expected_bytes.contains(&bytes));
-        for errand in self
-            .errands
+        for transfer in self
+            .transfers
             .iter_mut()
-            .filter(|errand| errand.file == file && errand.is_open())
+            .filter(|transfer| transfer.file == file && transfer.is_open())
         {
-            let left = bytes.saturating_sub(errand.first_byte);
-            errand.bytes = errand.bytes.min(left.max(errand.done_bytes));
+            let left = bytes.saturating_sub(transfer.first_byte);
+            transfer.bytes = transfer.bytes.min(left.max(transfer.done_bytes));
         }
         if !is_expected && bytes.abs_diff(planned_bytes) as f64 > planned_bytes as f64 * SIZE_TOLERANCE {
             self.surprise = Some(Deviation::Resized {
@@ -506,28 +506,28 @@ impl Execution {
         self.files[file].have_bytes = 0;
     }
 
-    /// The progress of all errands by now, those of former plans included.
+    /// The progress of all transfers by now, those of former plans included.
     pub fn volume(&self, now_s: f64) -> Volume {
         let mut volume = self.before;
-        for errand in &self.errands {
-            volume.total_bytes += errand.bytes as f64;
-            volume.planned_bytes += errand.expected_bytes(now_s);
-            volume.done_bytes += errand.done_bytes as f64;
+        for transfer in &self.transfers {
+            volume.total_bytes += transfer.bytes as f64;
+            volume.planned_bytes += transfer.expected_bytes(now_s);
+            volume.done_bytes += transfer.done_bytes as f64;
         }
         volume
     }
 }
 
-fn errand_of(
+fn transfer_of(
     number: usize,
     file: &FileState,
-    transfer: &crate::plan::Transfer,
+    transfer: &crate::plan::TransferPlan,
     planned: &FilePlan,
-) -> Option<Errand> {
+) -> Option<Transfer> {
     let part = transfer.bytes(file.bytes, file.block_bytes);
     let (first_byte, bytes) = (part.start, part.end - part.start);
-    let keep = |cached: &[Cached]| errand::kept_until(cached, transfer.start_s, first_byte as f64);
-    (bytes > 0).then(|| Errand {
+    let keep = |cached: &[Cached]| transfer::kept_until(cached, transfer.start_s, first_byte as f64);
+    (bytes > 0).then(|| Transfer {
         file: number,
         first_byte,
         bytes,

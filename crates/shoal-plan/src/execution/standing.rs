@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Errand, Execution};
+use super::{Execution, Transfer};
 use crate::model::Job;
 use crate::plan::{JobPlan, Outcome};
 
@@ -99,9 +99,9 @@ impl Execution {
     /// The standing of each job, in the order of the request. A job that has met or missed its deadline keeps
     /// that standing.
     pub fn judge(&mut self, now_s: f64) -> Vec<Standing> {
-        let mut open: Vec<Vec<&Errand>> = vec![Vec::new(); self.files.len()];
-        for errand in self.errands.iter().filter(|errand| errand.is_open()) {
-            open[errand.file].push(errand);
+        let mut open: Vec<Vec<&Transfer>> = vec![Vec::new(); self.files.len()];
+        for transfer in self.transfers.iter().filter(|transfer| transfer.is_open()) {
+            open[transfer.file].push(transfer);
         }
         let jobs = self.request.jobs.iter().zip(&self.plan.jobs).zip(&self.verdicts);
         let standings: Vec<Standing> = jobs
@@ -122,7 +122,7 @@ impl Execution {
     }
 
     /// The standing of a job that is not judged for good.
-    fn standing(&self, job: &Job, planned: &JobPlan, now_s: f64, open: &[Vec<&Errand>]) -> Standing {
+    fn standing(&self, job: &Job, planned: &JobPlan, now_s: f64, open: &[Vec<&Transfer>]) -> Standing {
         let (is_submitted, is_over) = (now_s >= job.submit_s, now_s >= job.deadline_s);
         let is_planned = planned.outcome == Outcome::Planned;
         if !is_planned && !self.promised.contains(&job.name) {
@@ -170,7 +170,7 @@ impl Execution {
     }
 
     /// Whether something will not be here when a job is submitted, if all goes on at the planned rates.
-    fn will_lack(&self, planned: &JobPlan, submit_s: f64, now_s: f64, open: &[Vec<&Errand>]) -> bool {
+    fn will_lack(&self, planned: &JobPlan, submit_s: f64, now_s: f64, open: &[Vec<&Transfer>]) -> bool {
         planned.reads.iter().any(|read| {
             let Some(&file) = self.by_name.get(&read.file) else {
                 return false;
@@ -180,11 +180,12 @@ impl Execution {
             if known.have_bytes >= needed {
                 return false;
             }
-            let coming = open[file].iter().filter(|errand| errand.first_byte < needed);
-            let bytes: u64 = coming.clone().map(|errand| errand.left_bytes()).sum();
+            let coming = open[file].iter().filter(|transfer| transfer.first_byte < needed);
+            let bytes: u64 = coming.clone().map(|transfer| transfer.left_bytes()).sum();
             // A transfer without delay is in time by plan: if it ends later, it also fetches for later jobs.
-            let is_late = |errand: &Errand| errand.expected_end_s(now_s) > submit_s.max(errand.end_s) + 1e-3;
-            known.have_bytes + bytes < needed || coming.clone().any(|errand| is_late(errand))
+            let is_late =
+                |transfer: &Transfer| transfer.expected_end_s(now_s) > submit_s.max(transfer.end_s) + 1e-3;
+            known.have_bytes + bytes < needed || coming.clone().any(|transfer| is_late(transfer))
         })
     }
 

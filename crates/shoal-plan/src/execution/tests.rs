@@ -4,7 +4,7 @@
     reason = "a test stops where it cannot go on, helpers included"
 )]
 
-use super::errand::State;
+use super::transfer::State;
 use super::{Deviation, Execution, Standing, Step, Verdicts};
 use crate::document::{DeadlineRule, Document, ExpectedFile, ExpectedJob, Extent};
 use crate::model::{Cache, File, Held, Job, Link, Objective, Options, Request, VERSION, Window};
@@ -94,26 +94,26 @@ fn execution(jobs: &[(f64, usize)]) -> Execution {
 
 /// Goes on to `until_s` in steps of a tenth of a second, with so much of the rates. Returns the steps taken.
 fn go(execution: &mut Execution, from_s: f64, until_s: f64, share: f64) -> Vec<Step> {
-    let is_running = |errand: &usize| execution.errands()[*errand].state == State::Running;
-    let mut running: Vec<usize> = (0..execution.errands().len()).filter(is_running).collect();
+    let is_running = |transfer: &usize| execution.transfers()[*transfer].state == State::Running;
+    let mut running: Vec<usize> = (0..execution.transfers().len()).filter(is_running).collect();
     let (mut steps, mut now_s) = (Vec::new(), from_s);
-    let mut carry = vec![0.0; execution.errands().len()];
+    let mut carry = vec![0.0; execution.transfers().len()];
     while now_s < until_s {
         for step in execution.due(now_s) {
             steps.push(step);
-            if let Step::Fetch(errand) = step {
-                running.push(errand);
+            if let Step::Fetch(transfer) = step {
+                running.push(transfer);
             }
         }
-        running.retain(|&errand| {
-            carry[errand] += execution.rate(errand, now_s, None) * share * 0.1;
-            let whole = carry[errand].floor();
-            carry[errand] -= whole;
+        running.retain(|&transfer| {
+            carry[transfer] += execution.rate(transfer, now_s, None) * share * 0.1;
+            let whole = carry[transfer].floor();
+            carry[transfer] -= whole;
             #[expect(clippy::cast_sign_loss, reason = "a rate is positive")]
-            execution.moved(errand, whole as u64);
-            let goes_on = execution.errands()[errand].left_bytes() > 0;
+            execution.moved(transfer, whole as u64);
+            let goes_on = execution.transfers()[transfer].left_bytes() > 0;
             if !goes_on {
-                execution.done(errand);
+                execution.done(transfer);
             }
             goes_on
         });
@@ -184,9 +184,9 @@ fn a_file_shorter_than_a_block_that_does_not_come_puts_its_jobs_at_risk_before_t
     request.files[0].available_s = Some(9.0);
     request.options.objective = Objective::MostDeadlines;
     let mut execution = Execution::new(document(request), &Verdicts::default(), 0.0);
-    let errand = &execution.errands()[0];
-    assert_eq!((execution.errands().len(), errand.bytes), (1, 30));
-    assert!((errand.end_s - 10.0).abs() < 1e-6, "{errand:?}");
+    let transfer = &execution.transfers()[0];
+    assert_eq!((execution.transfers().len(), transfer.bytes), (1, 30));
+    assert!((transfer.end_s - 10.0).abs() < 1e-6, "{transfer:?}");
     assert_eq!(execution.judge(9.0), [Standing::Waiting; 2]);
     go(&mut execution, 9.0, 9.5, 0.0);
     assert_eq!(execution.judge(9.5), [Standing::AtRisk; 2]);
@@ -225,12 +225,12 @@ fn a_missing_file_is_asked_for_again_and_its_jobs_are_at_risk_until_they_miss() 
     let mut now_s = 0.0;
     while now_s < 11.5 {
         for step in execution.due(now_s) {
-            let Step::Fetch(errand) = step else { continue };
-            if execution.errands()[errand].file == 0 {
+            let Step::Fetch(transfer) = step else { continue };
+            if execution.transfers()[transfer].file == 0 {
                 fetched += 1;
-                execution.missing(errand, now_s);
+                execution.missing(transfer, now_s);
             } else {
-                execution.done(errand);
+                execution.done(transfer);
             }
         }
         if let Some(why) = execution.deviation(now_s) {
@@ -310,8 +310,8 @@ fn verdicts_outlive_the_coordinator() {
     assert_eq!(next.judge(22.0)[..2], [Standing::Met; 2]);
     // The new coordinator finds bytes that are in the cache at once.
     for step in next.due(22.0) {
-        if let Step::Fetch(errand) = step {
-            next.done(errand);
+        if let Step::Fetch(transfer) = step {
+            next.done(transfer);
         }
     }
     assert_eq!(next.judge(26.0), [Standing::Met; 3]);

@@ -8,7 +8,7 @@ use shoal_lab::netco::workload::{Sharing, Unit, Workload};
 use shoal_plan::instance::Instance;
 use shoal_plan::lp::{Bounds, LinearProgram, LpSolver};
 use shoal_plan::model::{Objective, Options, Paging, Request, Rounding};
-use shoal_plan::plan::{Outcome, Plan, Transfer};
+use shoal_plan::plan::{Outcome, Plan, TransferPlan};
 use shoal_plan::replan::{self, replan};
 use shoal_plan::schedule::Schedule;
 use shoal_plan::small::SmallSolver;
@@ -74,7 +74,7 @@ fn check_transfers(request: &Request, instance: &Instance, schedule: &Schedule, 
     let slots = &instance.slots;
     let mut used = vec![0.0; slots.len()];
     let mut beyond = vec![0.0; slots.len()];
-    let mut transfers_of: HashMap<&str, &[Transfer]> = HashMap::new();
+    let mut transfers_of: HashMap<&str, &[TransferPlan]> = HashMap::new();
     for file in &plan.files {
         transfers_of.insert(&file.file, &file.transfers);
     }

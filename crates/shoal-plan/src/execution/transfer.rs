@@ -10,7 +10,7 @@ const EDGE_S: f64 = 1e-6;
 
 /// A transfer of a plan.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Errand {
+pub struct Transfer {
     /// The file, by its position in the request.
     pub file: usize,
     /// The first byte of the file that it fetches.
@@ -29,7 +29,7 @@ pub struct Errand {
     pub(super) done_bytes: u64,
 }
 
-/// How far an errand is.
+/// How far a transfer is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum State {
     /// It has not begun, or is to be tried again.
@@ -42,7 +42,7 @@ pub(super) enum State {
     Dropped,
 }
 
-impl Errand {
+impl Transfer {
     /// Bytes of it that have been fetched, or were in the cache already.
     pub fn done_bytes(&self) -> u64 {
         self.done_bytes
@@ -77,15 +77,15 @@ impl Errand {
     }
 }
 
-/// The rate of an errand: as planned. One that is behind goes just fast enough to be over in time, at most
+/// The rate of a transfer: as planned. One that is behind goes just fast enough to be over in time, at most
 /// [`CATCH_UP`] times as fast as planned, and never faster than the link. In the last tenth of a slot and
 /// after its end it goes as fast as it may.
-pub fn rate(errand: &Errand, now_s: f64, slot_s: f64, link: f64) -> f64 {
-    let (planned, left_s) = (errand.bytes_per_second, errand.end_s - now_s);
+pub fn rate(transfer: &Transfer, now_s: f64, slot_s: f64, link: f64) -> f64 {
+    let (planned, left_s) = (transfer.bytes_per_second, transfer.end_s - now_s);
     let most = planned * CATCH_UP;
     let needed = if left_s > slot_s / 10.0 {
-        errand.left_bytes() as f64 / left_s
-    } else if errand.left_bytes() as f64 <= planned * left_s.max(0.0) * (1.0 + EDGE_S) {
+        transfer.left_bytes() as f64 / left_s
+    } else if transfer.left_bytes() as f64 <= planned * left_s.max(0.0) * (1.0 + EDGE_S) {
         planned
     } else {
         most
@@ -113,11 +113,11 @@ pub(super) fn kept_until(cached: &[Cached], start_s: f64, first_byte: f64) -> Op
 
 #[cfg(test)]
 mod tests {
-    use super::{Errand, State, kept_until, rate};
+    use super::{State, Transfer, kept_until, rate};
     use crate::plan::Cached;
 
-    fn errand(done_bytes: u64) -> Errand {
-        Errand {
+    fn transfer(done_bytes: u64) -> Transfer {
+        Transfer {
             file: 0,
             first_byte: 0,
             bytes: 1000,
@@ -145,7 +145,7 @@ mod tests {
             (250.0, 900, 100.0, 20.0),
             (250.0, 900, 4.0, 4.0),
         ] {
-            let found = rate(&errand(done), now_s, 60.0, link);
+            let found = rate(&transfer(done), now_s, 60.0, link);
             assert!((found - expected).abs() < 1e-9, "{now_s} {done} {link}: {found}");
         }
     }
@@ -159,13 +159,13 @@ mod tests {
             (200.0, 1000.0),
             (900.0, 1000.0),
         ] {
-            let found = errand(0).expected_bytes(now_s);
+            let found = transfer(0).expected_bytes(now_s);
             assert!((found - expected).abs() < 1e-9, "{now_s}: {found}");
         }
-        assert!((errand(400).expected_end_s(150.0) - 210.0).abs() < 1e-9);
-        let waiting = Errand {
+        assert!((transfer(400).expected_end_s(150.0) - 210.0).abs() < 1e-9);
+        let waiting = Transfer {
             state: State::Waiting { not_before_s: 180.0 },
-            ..errand(0)
+            ..transfer(0)
         };
         assert!((waiting.expected_end_s(150.0) - 280.0).abs() < 1e-9);
     }
