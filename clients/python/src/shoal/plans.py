@@ -71,10 +71,10 @@ class JobCounts:
 
 @dataclass(frozen=True)
 class TroubledJob:
-    """A job that is at risk or has missed its deadline: `standing` is at-risk or missed."""
+    """A job that is at risk or has missed its deadline: `status` is at-risk or missed."""
 
     job: str
-    standing: str
+    status: str
     submit: datetime
     deadline: datetime
 
@@ -82,7 +82,7 @@ class TroubledJob:
     def _of(cls, answer: Answer) -> TroubledJob:
         return cls(
             job=answer.text("job"),
-            standing=answer.text("standing"),
+            status=answer.text("status"),
             submit=answer.time("submit"),
             deadline=answer.time("deadline"),
         )

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use shoal_plan::Document;
 use shoal_plan::document::ExpectedFile;
-use shoal_plan::execution::{Deviation, Execution, Standing, Step};
+use shoal_plan::execution::{Deviation, Execution, JobStatus, Step};
 use shoal_policy::Source;
 use shoal_s3::identity::Caller;
 use tokio::task::JoinSet;
@@ -307,13 +307,13 @@ impl Carrier {
     fn judge(&self) {
         let (now_s, mut execution) = (self.now_s(), self.execution.lock());
         let execution = &mut execution.1;
-        let standings = execution.judge(now_s);
-        let (counts, volume) = (JobCounts::of(&standings), execution.volume(now_s));
-        let jobs = execution.request().jobs.iter().zip(&standings);
-        let troubled = jobs.filter(|(_, standing)| matches!(standing, Standing::AtRisk | Standing::Missed));
-        let troubled = troubled.map(|(job, standing)| JobNote {
+        let statuses = execution.judge(now_s);
+        let (counts, volume) = (JobCounts::of(&statuses), execution.volume(now_s));
+        let jobs = execution.request().jobs.iter().zip(&statuses);
+        let troubled = jobs.filter(|(_, status)| matches!(status, JobStatus::AtRisk | JobStatus::Missed));
+        let troubled = troubled.map(|(job, status)| JobNote {
             job: job.name.clone(),
-            standing: *standing,
+            status: *status,
             submit: moment(self.epoch_ms, job.submit_s),
             deadline: moment(self.epoch_ms, job.deadline_s),
         });

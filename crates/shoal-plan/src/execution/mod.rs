@@ -6,7 +6,7 @@
 //! [`transfer::rate`], [`Execution::deviation`] and [`Execution::request_from`].
 
 mod deviation;
-mod standing;
+mod job_status;
 #[cfg(all(test, feature = "small-solver"))]
 mod tests;
 pub mod transfer;
@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 
 pub use self::deviation::Deviation;
-pub use self::standing::{Standing, Verdicts};
+pub use self::job_status::{JobStatus, Verdicts};
 pub use self::transfer::Transfer;
 
 use self::transfer::State;

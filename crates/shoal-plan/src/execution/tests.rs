@@ -5,7 +5,7 @@
 )]
 
 use super::transfer::State;
-use super::{Deviation, Execution, Standing, Step, Verdicts};
+use super::{Deviation, Execution, JobStatus, Step, Verdicts};
 use crate::document::{DeadlineRule, Document, ExpectedFile, ExpectedJob, Extent};
 use crate::model::{Cache, File, Held, Job, Link, Objective, Options, Request, VERSION, Window};
 use crate::replan::replan;
@@ -153,16 +153,16 @@ fn a_job_that_begins_with_the_window_is_promised_its_rate_from_the_lake() {
 #[test]
 fn a_plan_on_course_meets_its_deadlines_and_moves_each_byte_once() {
     let mut execution = execution(&[(10.0, 0), (20.0, 1), (25.0, 0)]);
-    assert_eq!(execution.judge(0.0), [Standing::Waiting; 3]);
+    assert_eq!(execution.judge(0.0), [JobStatus::Waiting; 3]);
     let steps = go(&mut execution, 0.0, 15.0, 1.0);
     assert!(
         steps.iter().any(|step| matches!(step, Step::Fetch(_))),
         "{steps:?}"
     );
     assert_eq!(execution.deviation(15.0), None);
-    assert_eq!(execution.judge(15.0)[0], Standing::Met);
+    assert_eq!(execution.judge(15.0)[0], JobStatus::Met);
     go(&mut execution, 15.0, 30.0, 1.0);
-    assert_eq!(execution.judge(30.0), [Standing::Met; 3]);
+    assert_eq!(execution.judge(30.0), [JobStatus::Met; 3]);
     let volume = execution.volume(30.0);
     assert!(
         (volume.done_bytes - volume.planned_bytes).abs() < 1.0,
@@ -187,9 +187,9 @@ fn a_file_shorter_than_a_block_that_does_not_come_puts_its_jobs_at_risk_before_t
     let transfer = &execution.transfers()[0];
     assert_eq!((execution.transfers().len(), transfer.bytes), (1, 30));
     assert!((transfer.end_s - 10.0).abs() < 1e-6, "{transfer:?}");
-    assert_eq!(execution.judge(9.0), [Standing::Waiting; 2]);
+    assert_eq!(execution.judge(9.0), [JobStatus::Waiting; 2]);
     go(&mut execution, 9.0, 9.5, 0.0);
-    assert_eq!(execution.judge(9.5), [Standing::AtRisk; 2]);
+    assert_eq!(execution.judge(9.5), [JobStatus::AtRisk; 2]);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_slow_link_puts_jobs_at_risk_and_then_asks_for_a_plan_with_less_of_it() {
     let mut execution = execution(&[(10.0, 0), (20.0, 1)]);
     // A transfer may catch up by twice its rate: a quarter of that is half of the plan.
     go(&mut execution, 0.0, 9.0, 0.25);
-    assert!(execution.judge(9.0).contains(&Standing::AtRisk));
+    assert!(execution.judge(9.0).contains(&JobStatus::AtRisk));
     let why = execution.deviation(9.0).unwrap();
     assert!(matches!(why, Deviation::Behind { file: 0 | 1, .. }), "{why:?}");
     let request = execution.request_from(9.0, why).unwrap();
@@ -240,17 +240,17 @@ fn a_missing_file_is_asked_for_again_and_its_jobs_are_at_risk_until_they_miss() 
                 execution.adopt(plan, now_s);
             }
         }
-        let standing = execution.judge(now_s)[0];
+        let status = execution.judge(now_s)[0];
         assert!(
-            fetched == 0 || now_s >= 11.0 || standing == Standing::AtRisk,
-            "{standing:?} at {now_s}"
+            fetched == 0 || now_s >= 11.0 || status == JobStatus::AtRisk,
+            "{status:?} at {now_s}"
         );
         now_s += 0.25;
     }
     assert!((1..8).contains(&fetched), "{fetched}");
-    assert_eq!(execution.judge(11.5)[0], Standing::Missed);
+    assert_eq!(execution.judge(11.5)[0], JobStatus::Missed);
     go(&mut execution, 11.5, 32.0, 1.0);
-    assert_eq!(execution.judge(32.0), [Standing::Missed, Standing::Met]);
+    assert_eq!(execution.judge(32.0), [JobStatus::Missed, JobStatus::Met]);
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn a_file_of_another_size_is_planned_anew_only_if_that_was_not_expected() {
         go(&mut execution, 0.0, 10.5, 1.0);
         assert_eq!(
             execution.judge(10.5)[0],
-            Standing::Met,
+            JobStatus::Met,
             "what is planned of it is there: {bytes}"
         );
     }
@@ -307,12 +307,12 @@ fn verdicts_outlive_the_coordinator() {
     let mut first = execution(&jobs);
     go(&mut first, 0.0, 22.0, 1.0);
     let mut next = Execution::new(document(request(&jobs)), &first.verdicts(), 22.0);
-    assert_eq!(next.judge(22.0)[..2], [Standing::Met; 2]);
+    assert_eq!(next.judge(22.0)[..2], [JobStatus::Met; 2]);
     // The new coordinator finds bytes that are in the cache at once.
     for step in next.due(22.0) {
         if let Step::Fetch(transfer) = step {
             next.done(transfer);
         }
     }
-    assert_eq!(next.judge(26.0), [Standing::Met; 3]);
+    assert_eq!(next.judge(26.0), [JobStatus::Met; 3]);
 }

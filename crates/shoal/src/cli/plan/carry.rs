@@ -196,10 +196,10 @@ fn told(plan: &PlanView) -> String {
         }
     }
     for job in &progress.troubled {
-        let standing = job.standing.as_str().replace('-', " ");
+        let status = job.status.as_str().replace('-', " ");
         let _ = writeln!(
             text,
-            "  {standing}: {}, submitted {}, deadline {}",
+            "  {status}: {}, submitted {}, deadline {}",
             job.job, job.submit, job.deadline
         );
     }
@@ -234,7 +234,7 @@ mod tests {
             "job_count": 3, "planned_count": 2, "transfer_count": 4, "forgotten": "2026-11-25T01:00:00Z",
             "state": "running", "coordinator": "n1", "bytes": {"total": 4096, "planned": 2048, "done": 1024},
             "jobs": {"waiting": 1, "at_risk": 1, "met": 0, "missed": 0, "unplanned": 1}, "replans": 1,
-            "troubled": [{"job": "etl", "standing": "at-risk", "submit": "2026-11-24T00:10:00Z",
+            "troubled": [{"job": "etl", "status": "at-risk", "submit": "2026-11-24T00:10:00Z",
             "deadline": "2026-11-24T00:20:00Z"}],
             "issues": [{"at": "2026-11-24T00:01:00Z", "file": "f1", "error": "the lake does not have it"}],
             "replanned": {"at": "2026-11-24T00:01:00Z", "why": "it is late", "by": "node"}}"#,

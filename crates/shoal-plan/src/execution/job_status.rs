@@ -1,4 +1,4 @@
-//! The standing of jobs: those that have the bytes that the plan promises, and those that may miss them.
+//! The status of jobs: those that have the bytes that the plan promises, and those that may miss them.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::plan::{JobPlan, Outcome};
 /// How a job stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
+pub enum JobStatus {
     /// It has not been submitted, and its bytes are on their way as planned.
     Waiting,
     /// Its bytes cannot all be here when it is submitted, or are not although it was.
@@ -22,8 +22,8 @@ pub enum Standing {
     Unplanned,
 }
 
-impl Standing {
-    /// Every standing.
+impl JobStatus {
+    /// Every status.
     pub const ALL: [Self; 5] = [
         Self::Waiting,
         Self::AtRisk,
@@ -96,37 +96,37 @@ impl Verdicts {
 }
 
 impl Execution {
-    /// The standing of each job, in the order of the request. A job that has met or missed its deadline keeps
-    /// that standing.
-    pub fn judge(&mut self, now_s: f64) -> Vec<Standing> {
+    /// The status of each job, in the order of the request. A job that has met or missed its deadline keeps
+    /// that status.
+    pub fn judge(&mut self, now_s: f64) -> Vec<JobStatus> {
         let mut open: Vec<Vec<&Transfer>> = vec![Vec::new(); self.files.len()];
         for transfer in self.transfers.iter().filter(|transfer| transfer.is_open()) {
             open[transfer.file].push(transfer);
         }
         let jobs = self.request.jobs.iter().zip(&self.plan.jobs).zip(&self.verdicts);
-        let standings: Vec<Standing> = jobs
+        let statuses: Vec<JobStatus> = jobs
             .map(|((job, planned), verdict)| match verdict {
-                Some(true) => Standing::Met,
-                Some(false) => Standing::Missed,
-                None => self.standing(job, planned, now_s, &open),
+                Some(true) => JobStatus::Met,
+                Some(false) => JobStatus::Missed,
+                None => self.status(job, planned, now_s, &open),
             })
             .collect();
-        for (verdict, standing) in self.verdicts.iter_mut().zip(&standings) {
-            match standing {
-                Standing::Met => *verdict = Some(true),
-                Standing::Missed => *verdict = Some(false),
+        for (verdict, status) in self.verdicts.iter_mut().zip(&statuses) {
+            match status {
+                JobStatus::Met => *verdict = Some(true),
+                JobStatus::Missed => *verdict = Some(false),
                 _ => {}
             }
         }
-        standings
+        statuses
     }
 
-    /// The standing of a job that is not judged for good.
-    fn standing(&self, job: &Job, planned: &JobPlan, now_s: f64, open: &[Vec<&Transfer>]) -> Standing {
+    /// The status of a job that is not judged for good.
+    fn status(&self, job: &Job, planned: &JobPlan, now_s: f64, open: &[Vec<&Transfer>]) -> JobStatus {
         let (is_submitted, is_over) = (now_s >= job.submit_s, now_s >= job.deadline_s);
         let is_planned = planned.outcome == Outcome::Planned;
         if !is_planned && !self.promised.contains(&job.name) {
-            return Standing::Unplanned;
+            return JobStatus::Unplanned;
         }
         // A new plan may have left it out.
         let lacks = !is_planned || self.misses(job) || self.lacks(planned);
@@ -134,17 +134,17 @@ impl Execution {
             || !is_planned || self.misses(job) || self.will_lack(planned, job.submit_s, now_s, open);
         if !lacks {
             return if is_submitted {
-                Standing::Met
+                JobStatus::Met
             } else {
-                Standing::Waiting
+                JobStatus::Waiting
             };
         }
         if is_over {
-            Standing::Missed
+            JobStatus::Missed
         } else if is_submitted || will_lack() {
-            Standing::AtRisk
+            JobStatus::AtRisk
         } else {
-            Standing::Waiting
+            JobStatus::Waiting
         }
     }
 
