@@ -154,7 +154,7 @@ async fn with_events(peer: &Peer, me: NodeId, known: &[VersionId], events: u64, 
             let body = batch(me, &messages);
             told.batches += 1;
             told.bytes += body.len() as u64;
-            if peer.tell(body.into()).await.is_err() {
+            if peer.send_messages(body.into()).await.is_err() {
                 told.failed += messages.len() as u64;
             }
         }

@@ -59,12 +59,12 @@ pub enum Look {
     /// The directory did not answer in time.
     Silent,
     /// This node or another is detached, so the directory may have missed a change.
-    Disbelieved,
+    NodeAbsent,
 }
 
 impl Look {
     /// Every result.
-    pub const ALL: [Self; 4] = [Self::Settled, Self::Unsettled, Self::Silent, Self::Disbelieved];
+    pub const ALL: [Self; 4] = [Self::Settled, Self::Unsettled, Self::Silent, Self::NodeAbsent];
 
     /// Label in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
@@ -72,7 +72,7 @@ impl Look {
             Self::Settled => "settled",
             Self::Unsettled => "unsettled",
             Self::Silent => "silent",
-            Self::Disbelieved => "disbelieved",
+            Self::NodeAbsent => "node-absent",
         }
     }
 }
@@ -169,7 +169,7 @@ impl Coherence {
 
     async fn look(&self, name: &ObjectName) -> Result<Tokens, Look> {
         if !self.attachment.lock().believes(clock::instant()) {
-            return Err(Look::Disbelieved);
+            return Err(Look::NodeAbsent);
         }
         let token = async |name| self.directory.guard().token(name, fresh()).await;
         let (object, bucket) = tokio::join!(token(self.object(name)), token(self.bucket(&name.bucket)));

@@ -271,9 +271,9 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
     }
 
     /// Applies an event received from another node.
-    pub fn hear(&mut self, node: NodeId, event: &Event<K>) {
+    pub fn receive(&mut self, node: NodeId, event: &Event<K>) {
         let (group, now) = (InGroup(event.key).whole(), self.now);
-        self.known(group).global.hear(node, event, now);
+        self.known(group).global.receive(node, event, now);
         self.judge(group);
     }
 
@@ -304,7 +304,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         let waiting = std::mem::take(&mut self.waiting).into_iter();
         let events = waiting.map(|(at, key, kind)| {
             let known = self.global.get_mut(&InGroup(key).whole());
-            let (held, read) = known.map_or((0, 0), |known| known.global.tell(now));
+            let (held, read) = known.map_or((0, 0), |known| known.global.take_state(now));
             Event {
                 at,
                 key,

@@ -83,7 +83,7 @@ impl StorageC2p {
 
     fn deliver(&mut self, from: NodeIndex, to: NodeIndex, event: &Event<Block>) -> Vec<Push> {
         let policy = self.nodes[to].cache.policy_mut();
-        policy.hear(NodeId(from as u64), event);
+        policy.receive(NodeId(from as u64), event);
         let Some(object) = self.objects.get(&event.key.object).filter(|_| self.prefetch) else {
             return Vec::new();
         };

@@ -110,12 +110,12 @@ impl Ledger {
     }
 
     /// Applies events received from another node.
-    pub(crate) fn hear(&self, node: NodeId, events: &[CacheEvent]) {
+    pub(crate) fn receive(&self, node: NodeId, events: &[CacheEvent]) {
         let mut state = self.state.lock();
         state.advance();
         for CacheEvent { layer, event, .. } in events {
             if let Some(c2p) = state.c2p_mut(*layer) {
-                c2p.hear(node, event);
+                c2p.receive(node, event);
             }
         }
     }
@@ -177,12 +177,12 @@ impl Ledger {
         let mut state = self.state.lock();
         for (_, policy) in state.residency.policy_mut().policies_mut() {
             let Some(c2p) = policy.c2p_mut() else { continue };
-            let mut told = None;
+            let mut sent = None;
             for &index in indexes {
                 let block = BlockId { version, index };
-                if c2p.contains(&block) && told != Some(index / GROUP_BLOCKS) {
+                if c2p.contains(&block) && sent != Some(index / GROUP_BLOCKS) {
                     c2p.deleted(&block);
-                    told = Some(index / GROUP_BLOCKS);
+                    sent = Some(index / GROUP_BLOCKS);
                 }
             }
         }

@@ -457,7 +457,7 @@ pub(super) mod tests {
                 coherent: Some(CoherentPage {
                     attached: true,
                     absent: vec!["n1".into()],
-                    looks: [("settled".into(), 7), ("disbelieved".into(), 2)].into(),
+                    looks: [("settled".into(), 7), ("node-absent".into(), 2)].into(),
                 }),
             }),
             link: Some(LinkPage {

@@ -79,7 +79,10 @@ fn only_newer_messages_of_living_nodes_count() {
         !exchange.receive(NodeId(1), received(2, 9, ms(1))),
         "it was received"
     );
-    assert!(!exchange.receive(NodeId(7), received(3, 9, ms(1))), "not a member");
+    assert!(
+        !exchange.receive(NodeId(7), received(3, 9, ms(1))),
+        "not a member"
+    );
     assert!(!exchange.receive(NodeId(0), received(3, 9, ms(1))), "itself");
     exchange.set_nodes([NodeId(0), NodeId(1), NodeId(2)]);
     assert!(

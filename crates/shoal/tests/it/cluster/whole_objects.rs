@@ -202,8 +202,8 @@ async fn nodes_tell_each_other_what_they_hold_and_how_complete_that_is() {
         .await;
     let told = |node| cluster.metric(node, r#"shoal_messages_total{kind="cache-event",outcome="sent"}"#);
     assert!(told(1).await > 0);
-    let untold = r#"shoal_messages_total{kind="cache-event",outcome="untold"}"#;
-    assert_eq!(cluster.metric(1, untold).await, 0);
+    let overflowed = r#"shoal_messages_total{kind="cache-event",outcome="overflowed"}"#;
+    assert_eq!(cluster.metric(1, overflowed).await, 0);
     cluster.stop().await;
 }
 
@@ -325,12 +325,12 @@ async fn what_a_nearly_complete_object_lacks_is_fetched_before_a_reader_asks_for
     let told = async || cluster.nodes[1].status().await["cooperation"]["cache_events"].clone();
     assert_eq!(told().await["fetched_ahead"]["fetched"], 1);
     for _ in 0..500 {
-        if told().await["told"]["add"] == 1 {
+        if told().await["sent"]["add"] == 1 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(told().await["told"]["add"], 1, "the others hear of it");
+    assert_eq!(told().await["sent"]["add"], 1, "the event is sent to the others");
     let of_prefetch = moved(&cluster.nodes[1], "down", "prefetch").await;
     assert_eq!(of_prefetch, BLOCK, "no reader waits for it");
     cluster.stop().await;
@@ -442,7 +442,7 @@ async fn lies_about_other_caches_cost_accuracy_until_the_next_read_and_nothing_e
     let blocks = cluster.resident(0, key).await;
     let liar = cluster.liar_to(0);
     let deleted = event(3, blocks[0], 1, 0, 0);
-    liar.tell(batch(node_id("n1"), 1, &[deleted])).await.unwrap();
+    liar.send_messages(batch(node_id("n1"), 1, &[deleted])).await.unwrap();
     cluster.knows(0, key, |known| percent(known) == 0).await;
     cluster.read(0, key, &bytes).await;
     cluster.knows(0, key, |known| percent(known) == 100).await;
@@ -455,14 +455,14 @@ async fn lies_about_other_caches_cost_accuracy_until_the_next_read_and_nothing_e
         Bytes::from_static(b"\xff\xff\xff"),
         Bytes::from(vec![0; 1 << 20]),
     ] {
-        assert!(liar.tell(refused).await.is_err());
+        assert!(liar.send_messages(refused).await.is_err());
     }
     for passed_over in [
         batch(node_id("n1"), 200, &[vec![1, 2, 3]]),
         batch(node_id("n1"), 1, &[vec![1, 2, 3], vec![]]),
         batch(node_id("n1"), 1, &[future]),
     ] {
-        liar.tell(passed_over).await.unwrap();
+        liar.send_messages(passed_over).await.unwrap();
     }
     let flood = (0..60_u64).map(|round| {
         let events = (0..500_u64).map(|number| {
@@ -473,10 +473,10 @@ async fn lies_about_other_caches_cost_accuracy_until_the_next_read_and_nothing_e
             };
             event((number % 5) as u8, block, number, u64::MAX, u64::MAX)
         });
-        liar.tell(batch(node_id("n1"), 1, &events.collect::<Vec<_>>()))
+        liar.send_messages(batch(node_id("n1"), 1, &events.collect::<Vec<_>>()))
     });
     join_all(flood).await;
-    let refused = cluster.metric(0, r#"shoal_message_batches_total{outcome="too-much"}"#);
+    let refused = cluster.metric(0, r#"shoal_message_batches_total{outcome="rate-limited"}"#);
     assert!(refused.await > 0, "a node that sends too much is held to a rate");
     assert!(percent(&cluster.completeness(0, key).await) == 100);
     cluster.read(0, key, &bytes).await;
