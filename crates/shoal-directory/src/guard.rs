@@ -150,7 +150,7 @@ impl Guard {
         let _ = self.presence.set(Listener(Box::new(listener)));
     }
 
-    fn tell_presence(&self, group: Group, elsewhere: u32) {
+    fn report_presence(&self, group: Group, elsewhere: u32) {
         if let Some(Listener(listener)) = self.presence.get() {
             listener(group, elsewhere);
         }
@@ -216,7 +216,7 @@ impl Guard {
         let asked = self.directory.locate(me, group, indexes, without);
         let located = self.ask(Kind::Look, asked).await?;
         if located.each.len() == indexes.len() {
-            self.tell_presence(group, located.elsewhere);
+            self.report_presence(group, located.elsewhere);
             Ok(located.each)
         } else {
             Err(Silent("it has not answered about each block".into()))
@@ -279,7 +279,7 @@ impl Guard {
         let asked = self.directory.leave(node, group, leaving);
         let left = self.ask(Kind::Leave, asked).await?;
         if left.each.len() == leaving.len() {
-            self.tell_presence(group, left.elsewhere);
+            self.report_presence(group, left.elsewhere);
             Ok(left.each)
         } else {
             Err(Silent("it has not answered about each copy".into()))

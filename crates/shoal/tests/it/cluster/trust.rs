@@ -1,4 +1,4 @@
-//! Stories of trust between nodes: a node believes nothing without proof.
+//! Stories of trust between nodes: a node accepts nothing without proof.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
