@@ -33,7 +33,7 @@ pub(crate) fn check(data: &[u8]) {
 }
 
 fn whole(data: &[u8]) -> Result<Element, Malformed> {
-    let document = Document::of(data)?;
+    let document = Document::parse(data)?;
     let (tag, mut reader) = document.answer()?;
     let element = reader.element(&tag)?;
     reader.end()?;

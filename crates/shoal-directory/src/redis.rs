@@ -226,7 +226,7 @@ impl Directory for Redis {
 
     fn entry(&self, block: BlockId) -> BoxFuture<'_, Result<Entry, Silent>> {
         async move {
-            let mut request = self.about(&self.scripts.entry, Group::of(block));
+            let mut request = self.about(&self.scripts.entry, Group::containing(block));
             request.arg(block.index).arg(millis(CLAIM_LIFE));
             let (holders, claimant, global_weight): (Vec<u8>, Vec<u8>, u64) = self.link.run(&request).await?;
             Ok(Entry {

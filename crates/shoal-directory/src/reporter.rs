@@ -176,12 +176,12 @@ fn requests_of(reports: impl Iterator<Item = (BlockId, Report)>) -> Vec<(Group, 
     }
     let mut changed: BTreeMap<(Group, Change), Vec<u32>> = BTreeMap::new();
     for (block, change) in last {
-        let request = changed.entry((Group::of(block), change)).or_default();
+        let request = changed.entry((Group::containing(block), change)).or_default();
         request.push(block.index);
     }
     let mut used: BTreeMap<Group, Vec<(u32, u64)>> = BTreeMap::new();
     for (block, weight) in uses {
-        let request = used.entry(Group::of(block)).or_default();
+        let request = used.entry(Group::containing(block)).or_default();
         request.push((block.index, weight));
     }
     let changed = changed.into_iter().map(|((group, change), indexes)| {
@@ -244,7 +244,7 @@ fn grouped(blocks: Vec<BlockId>) -> Vec<(Group, Vec<u32>)> {
     let mut place: HashMap<Group, usize> = HashMap::new();
     let mut groups: Vec<(Group, Vec<u32>)> = Vec::new();
     for block in blocks {
-        let group = Group::of(block);
+        let group = Group::containing(block);
         let at = *place.entry(group).or_insert_with(|| {
             groups.push((group, Vec::new()));
             groups.len() - 1
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_batch_tells_the_last_change_and_all_uses() {
-        let group = |index| Group::of(block(index));
+        let group = |index| Group::containing(block(index));
         let reports = [
             (block(0), Report::Changed(Change::Held)),
             (block(0), Report::Used(1)),

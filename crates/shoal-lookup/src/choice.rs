@@ -183,7 +183,7 @@ mod tests {
     }
 
     fn eligibilities(members: Vec<Member>, answers: usize) -> Vec<(String, Eligibility)> {
-        let client = Client::of([10, 1, 0, 1].into(), None, &[]).unwrap();
+        let client = Client::new([10, 1, 0, 1].into(), None, &[]).unwrap();
         let choices = choose(&client, HERE, &live(members), answers);
         let mut standings: Vec<_> = choices.iter().map(summary).collect();
         standings.sort_by(|a, b| a.0.cmp(&b.0));

@@ -39,7 +39,7 @@ impl Client {
     /// # Errors
     ///
     /// Fails if `option` has a scope, or a prefix that does not fit its address.
-    pub fn of(source: IpAddr, option: Option<ClientSubnet>, trusted: &[IpNet]) -> Result<Self, SubnetError> {
+    pub fn new(source: IpAddr, option: Option<ClientSubnet>, trusted: &[IpNet]) -> Result<Self, SubnetError> {
         let source = source.to_canonical();
         let named = option.map(network).transpose()?;
         let believed = trusted.iter().any(|network| network.contains(&source));
@@ -90,7 +90,7 @@ mod tests {
     fn client(source: &str, address: &str, prefix: u8, scope: u8) -> Result<(String, bool), SubnetError> {
         let trusted: [IpNet; 2] = ["10.0.0.53/32".parse().unwrap(), "fd00::/64".parse().unwrap()];
         let option = ClientSubnet::new(address.parse().unwrap(), prefix, scope);
-        let client = Client::of(source.parse().unwrap(), Some(option), &trusted)?;
+        let client = Client::new(source.parse().unwrap(), Some(option), &trusted)?;
         Ok((client.network.to_string(), client.told))
     }
 
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn neighbours_have_keys_of_their_own() {
         let key = |address: IpAddr| {
-            Client::of(address, None, &[])
+            Client::new(address, None, &[])
                 .map(|client| client.key())
                 .expect("no option, no error")
         };

@@ -363,7 +363,7 @@ impl Keeper {
 fn note_weight(weights: &mut Weights, block: BlockId, weight: Weight) {
     let weight = weight.to_u64_saturating().min(WEIGHT_MAX);
     weights
-        .entry(Group::of(block))
+        .entry(Group::containing(block))
         .or_default()
         .push((block.index, weight));
 }

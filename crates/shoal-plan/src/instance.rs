@@ -73,8 +73,8 @@ pub struct JobUse {
 
 impl Instance {
     /// The instance of a checked request.
-    pub fn of(request: &Request) -> Self {
-        let slots = Slots::of(request);
+    pub fn new(request: &Request) -> Self {
+        let slots = Slots::new(request);
         let by_name: HashMap<&str, usize> = request
             .files
             .iter()

@@ -62,7 +62,7 @@ pub struct Decision {
 /// The request is absurd, or the solver fails.
 pub fn plan(request: &Request, solver: &dyn LpSolver) -> Result<Plan, PlanError> {
     request.check()?;
-    let instance = Instance::of(request);
+    let instance = Instance::new(request);
     let decision = decide(&instance, &request.options, solver)?;
     Ok(write(request, &instance, &decision))
 }
@@ -95,7 +95,7 @@ fn least_peak(instance: &Instance, solver: &dyn LpSolver) -> Result<Option<Decis
     if fractional.value > 1.0 + PEAK_ROUNDING {
         return Ok(None);
     }
-    let mut schedule = Schedule::of(instance, &fractional);
+    let mut schedule = Schedule::from_fractional(instance, &fractional);
     // All of them fit, but for rounding; the few that it may have left out are found another place.
     let refused: Vec<usize> = (0..instance.jobs.len())
         .filter(|&job| !schedule.admit(instance, job))
@@ -168,7 +168,11 @@ fn dive(
                 formulation.fix(job, 1.0);
             }
         }
-        let open = order(instance, &fractional, &Schedule::of(instance, &fractional));
+        let open = order(
+            instance,
+            &fractional,
+            &Schedule::from_fractional(instance, &fractional),
+        );
         let open: Vec<usize> = open
             .into_iter()
             .filter(|&job| !decided[job] && fractional.fractions[job] > 1.0 - WHOLE)
@@ -219,7 +223,7 @@ fn exact(instance: &Instance, solver: &dyn LpSolver, best: Schedule) -> Schedule
         return best;
     };
     let fractional = formulation.read(instance, &solution);
-    let mut schedule = Schedule::of(instance, &fractional);
+    let mut schedule = Schedule::from_fractional(instance, &fractional);
     for job in order(instance, &fractional, &schedule) {
         schedule.admit(instance, job);
     }

@@ -21,7 +21,7 @@ use crate::write::write;
 /// The request is absurd.
 pub fn replan(request: &Request, former: &Plan) -> Result<Plan, RequestError> {
     request.check()?;
-    let instance = Instance::of(request);
+    let instance = Instance::new(request);
     let decision = decide(request, &instance, former);
     Ok(write(request, &instance, &decision))
 }

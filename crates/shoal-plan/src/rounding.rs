@@ -12,7 +12,7 @@ pub(crate) const WHOLE: f64 = 1.0 - 1e-5;
 
 /// The schedule of a fractional solution with whole jobs.
 pub fn round(instance: &Instance, fractional: &Fractional, rounding: Rounding, seed: u64) -> Schedule {
-    let mut schedule = Schedule::of(instance, fractional);
+    let mut schedule = Schedule::from_fractional(instance, fractional);
     match rounding {
         Rounding::Prefix => {
             for job in order(instance, fractional, &schedule) {

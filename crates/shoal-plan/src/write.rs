@@ -337,7 +337,7 @@ mod tests {
             fetches: fetches.to_vec(),
             cached,
         };
-        transfers(&Slots::of(&request), &file, &schedule, BLOCK)
+        transfers(&Slots::new(&request), &file, &schedule, BLOCK)
     }
 
     /// Bytes of a transfer of such a file.

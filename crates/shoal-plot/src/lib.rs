@@ -149,7 +149,10 @@ mod tests {
             groups: vec!["static".to_owned(), "adaptive".to_owned()],
             series: vec![(
                 "run time".to_owned(),
-                vec![Spread::of([1.0, 3.0].into_iter()), Spread::of([1.5].into_iter())],
+                vec![
+                    Spread::from_values([1.0, 3.0].into_iter()),
+                    Spread::from_values([1.5].into_iter()),
+                ],
             )],
         };
         let svg = bars.svg();

@@ -174,11 +174,6 @@ impl LakeChange {
         }
     }
 
-    /// Returns the id of the dirty object that the change is about.
-    pub fn of(&self) -> Option<Ulid> {
-        self.begun.busy.of
-    }
-
     /// Returns true if the node may send to the lake now, see [`SendPermit::may_send`].
     pub fn may_send(&self) -> bool {
         self.permit().may_send()

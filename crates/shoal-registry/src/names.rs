@@ -89,7 +89,7 @@ pub enum ChangeError {
 
 impl ChangeError {
     /// Converts the error of an attempt. `unsure` is true if an earlier attempt may have happened.
-    pub(crate) fn of(error: EngineError, unsure: bool) -> Self {
+    pub(crate) fn from_engine(error: EngineError, unsure: bool) -> Self {
         if unsure {
             Self::OutcomeUnknown
         } else {
@@ -224,7 +224,7 @@ impl Names {
                 Err(_) => false,
             };
             let now = self.find(name).await;
-            let now = now.map_err(|error| ChangeError::of(error, unsure))?;
+            let now = now.map_err(|error| ChangeError::from_engine(error, unsure))?;
             if now.entry.current_id() == Some(version.id) {
                 return Ok(());
             }

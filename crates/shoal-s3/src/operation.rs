@@ -194,9 +194,9 @@ pub fn classify(
     headers: &HeaderMap,
     domain: Option<&str>,
 ) -> Result<Classified, S3Error> {
-    let Resource { bucket, key } = Resource::of(target.path(), host, domain)?;
+    let Resource { bucket, key } = Resource::parse(target.path(), host, domain)?;
     let query = Query::parse(target.query())?;
-    let dialect = Dialect::of(headers, &query, key.as_deref())?;
+    let dialect = Dialect::parse(headers, &query, key.as_deref())?;
     let shape = RequestShape {
         method,
         has_bucket: bucket.is_some(),
@@ -222,7 +222,7 @@ pub fn classify(
         return Err(too_long(TooLong));
     }
     let copy_source = match *method {
-        Method::PUT => CopySource::of(headers, &query)?,
+        Method::PUT => CopySource::from_request(headers, &query)?,
         _ => None,
     };
     Ok(Classified {

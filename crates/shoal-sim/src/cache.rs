@@ -67,7 +67,7 @@ pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
 impl<P: Policy> Cache<P> {
     /// Creates an empty cache with room for `capacity_bytes`.
     pub fn new(capacity_bytes: u64, policy: P) -> Self {
-        let watermarks = Watermarks::of(capacity_bytes);
+        let watermarks = Watermarks::from_capacity(capacity_bytes);
         Self {
             residency: Residency::new(capacity_bytes, watermarks, policy),
         }
@@ -225,7 +225,7 @@ impl<P: Policy> Cache<P> {
             self.residency.left(victim);
         }
         self.residency
-            .resize(capacity_bytes, Watermarks::of(capacity_bytes));
+            .resize(capacity_bytes, Watermarks::from_capacity(capacity_bytes));
     }
 
     /// Bytes in use.

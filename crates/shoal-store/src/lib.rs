@@ -392,7 +392,7 @@ impl Store {
     /// here weighs nothing until it is used.
     pub fn weigh_as_copy(&self, block: BlockId) {
         self.ledger.weigh(block, |gwf| {
-            gwf.worth_now(Gain::of(Source::Peer, gwf.use_weight()).local)
+            gwf.worth_now(Gain::from_source(Source::Peer, gwf.use_weight()).local)
         });
     }
 

@@ -131,7 +131,7 @@ impl Publisher {
         let footer = Footer {
             index: block.index,
             data_bytes: version.block_len(block.index),
-            data_checksum: Checksum::of(pieces),
+            data_checksum: Checksum::compute(pieces),
             sequence,
             version: version.clone(),
         };

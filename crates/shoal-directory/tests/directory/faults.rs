@@ -30,7 +30,7 @@ fn block(number: u32) -> BlockId {
 }
 
 async fn holds(directory: &dyn Directory, number: u32) -> bool {
-    let group = Group::of(block(number));
+    let group = Group::containing(block(number));
     directory.held(NodeId(1), group, &[0]).await.is_ok()
 }
 
@@ -39,7 +39,7 @@ async fn is_held(directory: &dyn Directory, number: u32) -> bool {
 }
 
 async fn located(directory: &dyn Directory, number: u32) -> Result<Located, Silent> {
-    let group = Group::of(block(number));
+    let group = Group::containing(block(number));
     let located = directory.locate(NodeId(2), group, &[0], &[]).await?;
     let [located] = located.each.try_into().expect("one answer");
     Ok(located)

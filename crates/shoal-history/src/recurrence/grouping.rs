@@ -248,7 +248,7 @@ mod tests {
 
     fn grouped(runs: &[(&str, &[&str])]) -> Vec<(String, Vec<usize>)> {
         let history = history(runs);
-        let paths = Paths::of(&history.paths);
+        let paths = Paths::new(&history.paths);
         let all: Vec<_> = (0..history.len()).collect();
         let names = JobNames::learn(&history, &all);
         groups(&history, &paths, &names, &all)

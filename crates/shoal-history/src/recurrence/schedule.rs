@@ -265,7 +265,7 @@ impl Fold {
             }
             let mut keep = is_taken.iter().map(|taken| !taken);
             phases.retain(|_| keep.next().expect("one mark a phase"));
-            let slot = FoundSlot::of(times, &window, period_ms);
+            let slot = FoundSlot::from_window(times, &window, period_ms);
             let expected = cycles_between(first, last, &slot, period_ms);
             if slot.hits.len() >= RUNS_MIN
                 && slot.is_no_chance(expected, rate)
@@ -325,7 +325,7 @@ fn densest(phases: &[(i64, usize)], period_ms: i64, width_ms: i64) -> Vec<usize>
 }
 
 impl FoundSlot {
-    fn of(times: &[Moment], window: &[(i64, usize)], period_ms: i64) -> Self {
+    fn from_window(times: &[Moment], window: &[(i64, usize)], period_ms: i64) -> Self {
         // The window may span the end of the period, so phases are relative to its first one.
         let base_ms = window[0].0;
         let relative = |phase_ms: i64| (phase_ms - base_ms).rem_euclid(period_ms);

@@ -37,7 +37,7 @@ enum Reading {
 impl Reading {
     fn served(self, l1_missed: f64, l2_missed: f64) -> Served {
         match self {
-            Self::Nested => Served::of(l1_missed, l2_missed),
+            Self::Nested => Served::from_miss_ratios(l1_missed, l2_missed),
             Self::Independent => Served {
                 l1: 1.0 - l1_missed,
                 l2: l1_missed * (1.0 - l2_missed),

@@ -239,7 +239,7 @@ impl Value for PolicyName {
     const WRITE: &'static str = "write \"duel\", \"lru\", \"lfu\", \"lfuda\", \"sieve\", \"s3-fifo\" or \"gwf\", also with \"c2p+\" before it, or \"c2p\"";
 
     fn from_text(text: &str) -> Option<Self> {
-        Self::of(text)
+        Self::from_name(text)
     }
 
     fn to_toml(&self) -> Option<Toml> {

@@ -272,7 +272,7 @@ fn other_bytes(answer: &[u8]) -> Option<LakeUploadError> {
 
 /// Parses the upload's id in the lake's response.
 fn upload_id(answer: &[u8]) -> Result<String, Malformed> {
-    let document = Document::of(answer)?;
+    let document = Document::parse(answer)?;
     let (tag, mut reader) = document.answer()?;
     if tag.name() != "InitiateMultipartUploadResult" {
         return Err(Malformed);

@@ -159,7 +159,7 @@ impl Relocation {
 }
 
 fn root_of(answer: &[u8]) -> Result<Element, Malformed> {
-    let document = Document::of(answer)?;
+    let document = Document::parse(answer)?;
     let (tag, mut reader) = document.answer()?;
     let root = reader.element(&tag)?;
     reader.end()?;

@@ -60,7 +60,7 @@ pub struct Verdicts {
 
 impl Verdicts {
     /// The verdict about each of `jobs` jobs.
-    pub(super) fn of(&self, jobs: usize) -> Vec<Option<bool>> {
+    pub(super) fn by_job(&self, jobs: usize) -> Vec<Option<bool>> {
         let mut verdicts = vec![None; jobs];
         for (runs, verdict) in [(&self.met, true), (&self.missed, false)] {
             for &(first, count) in runs {

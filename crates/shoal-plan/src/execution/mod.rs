@@ -174,7 +174,7 @@ impl Execution {
             running: 0,
             others: Vec::new(),
             others_done: 0,
-            verdicts: verdicts.of(request.jobs.len()),
+            verdicts: verdicts.by_job(request.jobs.len()),
             promised,
             began_s: now_s,
             surprise: None,

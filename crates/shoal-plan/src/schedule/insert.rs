@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_is_undone_leaves_an_equal_fetch_of_another_job() {
-        let instance = Instance::of(&table1::request());
+        let instance = Instance::new(&table1::request());
         let mut schedule = Schedule::new(&instance);
         let before = schedule.link_left[0];
         let fetch = (0, 7.0);

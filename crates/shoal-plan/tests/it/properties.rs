@@ -151,7 +151,7 @@ proptest! {
     #[test]
     fn no_plan_promises_more_than_link_and_cache_have(request in request()) {
         request.check().unwrap();
-        let instance = Instance::of(&request);
+        let instance = Instance::new(&request);
         let decision = planner::decide(&instance, &request.options, &SmallSolver).unwrap();
         prop_assert_eq!(decision.schedule.check(&instance), Ok(()));
         let plan = plan(&request, &SmallSolver).unwrap();
@@ -188,14 +188,14 @@ proptest! {
         request in request(),
         slot_s in 100.0..250.0_f64,
     ) {
-        let instance = Instance::of(&request);
+        let instance = Instance::new(&request);
         let former = plan(&request, &SmallSolver).unwrap();
         let decision = planner::decide(&instance, &request.options, &SmallSolver).unwrap();
         check_transfers(&request, &instance, &decision.schedule, &former);
         // Slots of another length leave less than a block in many of them.
         let mut finer = request;
         finer.window.slot_s = slot_s;
-        let instance = Instance::of(&finer);
+        let instance = Instance::new(&finer);
         let decision = replan::decide(&finer, &instance, &former);
         check_transfers(&finer, &instance, &decision.schedule, &replan(&finer, &former).unwrap());
     }

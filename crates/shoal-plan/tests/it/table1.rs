@@ -52,7 +52,7 @@ fn the_least_peak_of_table_1_is_five_sixths_of_the_link() {
 fn with_half_the_link_some_jobs_of_table_1_are_left_out_and_the_plan_holds() {
     let mut request: Request = table1::request();
     request.link.bytes_per_second /= 2.0;
-    let instance = Instance::of(&request);
+    let instance = Instance::new(&request);
     let decision = planner::decide(&instance, &request.options, &SmallSolver).unwrap();
     decision.schedule.check(&instance).unwrap();
     let planned = decision.schedule.planned();

@@ -74,7 +74,9 @@ pub fn run(out: &Path, is_quick: bool) {
             continue;
         }
         bars.iter_mut().enumerate().for_each(|(number, (_, values))| {
-            values.push(Spread::of(of(number).into_iter().map(|change| -change.min(0.0))));
+            values.push(Spread::from_values(
+                of(number).into_iter().map(|change| -change.min(0.0)),
+            ));
         });
     }
     let plot = Bars {

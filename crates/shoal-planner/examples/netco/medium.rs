@@ -132,7 +132,7 @@ fn plots(out: &Path, cache: f64, drawn: &[(String, Vec<Vec<Outcome>>)]) {
             .enumerate()
             .map(|(number, policy)| {
                 let spread = |(_, seeds): &(String, Vec<Vec<Outcome>>)| {
-                    Spread::of(seeds.iter().map(|seed| value(&seed[number])))
+                    Spread::from_values(seeds.iter().map(|seed| value(&seed[number])))
                 };
                 ((*policy).to_owned(), drawn.iter().map(spread).collect())
             })

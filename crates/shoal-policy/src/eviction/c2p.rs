@@ -121,7 +121,7 @@ pub const DIRECTORY: NodeId = NodeId(u64::MAX);
 const WAITING_MAX: usize = 4096;
 
 /// The presence from which the rest of an object is worth prefetching.
-const NEARLY_WHOLE: Presence = Presence::of(3, 4);
+const NEARLY_WHOLE: Presence = Presence::new(3, 4);
 
 /// The minimum number of groups without a local block that may be remembered.
 const ABSENT_MIN: usize = 16;
@@ -332,7 +332,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
                 let read = global.read();
                 let missing = read & !global.present();
                 let there = read.count_ones() - missing.count_ones();
-                if Presence::of(there, read.count_ones()) >= NEARLY_WHOLE {
+                if Presence::new(there, read.count_ones()) >= NEARLY_WHOLE {
                     missing & all
                 } else {
                     0

@@ -31,7 +31,7 @@ pub fn shares(bandwidth: u64, demands: &[Demand]) -> Vec<u64> {
             .zip(&mut spare)
             .map(|(demand, spare)| {
                 // No node can use more than the whole bandwidth.
-                let wanted = demand.of(need).min(bandwidth) as f64;
+                let wanted = demand.rate(need).min(bandwidth) as f64;
                 let covered = wanted.min(*spare);
                 *spare -= covered;
                 wanted - covered

@@ -259,7 +259,7 @@ impl Etcd {
     /// Reads keys as etcd has them, with one request unless their values are too large together.
     async fn read_keys(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Stored>>, EngineError> {
         if keys.len() > 1 {
-            let request = ReadRequest::of(&keys);
+            let request = ReadRequest::new(&keys);
             match self.ask("/v3/kv/txn", &request, Repeat::Safe).await {
                 Ok(ReadResponse { responses }) if responses.len() == keys.len() => {
                     let found = responses.into_iter();
@@ -523,7 +523,7 @@ fn failed(
 /// Reads the answer to a request that etcd carried out. A stream reports its errors as answers.
 fn read_answer<A: DeserializeOwned>(body: &[u8], lost: impl Fn(&str) -> Failed) -> Result<A, Failed> {
     serde_json::from_slice(body).map_err(|error| match serde_json::from_slice::<ErrorResponse>(body) {
-        Ok(refused) => match Refusal::of(&refused.message()) {
+        Ok(refused) => match Refusal::from_message(&refused.message()) {
             Refusal::Never(error) => Failed::Final(error),
             refusal => lost(&format!("{refusal:?}")),
         },
@@ -533,7 +533,7 @@ fn read_answer<A: DeserializeOwned>(body: &[u8], lost: impl Fn(&str) -> Failed) 
 
 fn refusal_in(body: &[u8]) -> Refusal {
     match serde_json::from_slice::<ErrorResponse>(body) {
-        Ok(refused) => Refusal::of(&refused.message()),
+        Ok(refused) => Refusal::from_message(&refused.message()),
         Err(_) => Refusal::Unsure("its answer cannot be read".into()),
     }
 }

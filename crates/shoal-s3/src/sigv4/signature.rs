@@ -14,7 +14,7 @@ pub struct Signature([u8; DIGITS]);
 
 impl Signature {
     /// Writes the result of an HMAC as digits.
-    pub fn of(mac: &[u8; 32]) -> Self {
+    pub fn from_mac(mac: &[u8; 32]) -> Self {
         Self(hex::encode(mac))
     }
 
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_signature_is_what_it_is_written_as_and_nothing_else() {
-        let signature = Signature::of(&std::array::from_fn(|at| at as u8 * 7));
+        let signature = Signature::from_mac(&std::array::from_fn(|at| at as u8 * 7));
         let written = signature.to_string().into_bytes();
         assert!(signature.is(&written));
         for at in 0..DIGITS {

@@ -63,7 +63,7 @@ impl Deletion {
     ///
     /// Fails with [`Malformed`] if this is not such a document, or if it has no key or too many.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let document = Document::of(bytes)?;
+        let document = Document::parse(bytes)?;
         let mut reader = document.request("Delete")?;
         let (mut keys, mut is_quiet) = (Vec::new(), None);
         while let Some(tag) = reader.child()? {
@@ -150,7 +150,7 @@ impl DeletionResult {
     ///
     /// Fails with [`Malformed`] if this is not such a document.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let document = Document::of(bytes)?;
+        let document = Document::parse(bytes)?;
         let (tag, mut reader) = document.answer()?;
         if tag.name() != "DeleteResult" {
             return Err(Malformed);

@@ -226,7 +226,7 @@ mod tests {
     use super::{Element, shown};
 
     fn read(document: &str) -> Element {
-        let document = Document::of(document.as_bytes()).unwrap();
+        let document = Document::parse(document.as_bytes()).unwrap();
         let (tag, mut reader) = document.answer().unwrap();
         let element = reader.element(&tag).unwrap();
         reader.end().unwrap();

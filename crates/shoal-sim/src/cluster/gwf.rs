@@ -178,7 +178,7 @@ impl Cooperation for DirectoryGwf {
         };
         if route != (Route::Lake { through: None }) {
             let use_weight = self.caches[wanted.node].policy().use_weight();
-            let gain = Gain::of(shoal_policy::Source::Peer, use_weight);
+            let gain = Gain::from_source(shoal_policy::Source::Peer, use_weight);
             self.add_global_weight(wanted.block, gain.global);
         }
         route
@@ -193,7 +193,7 @@ impl Cooperation for DirectoryGwf {
             Route::Local => Vec::new(),
             Route::Peer { .. } => {
                 let policy = self.caches[node].policy();
-                let gain = Gain::of(shoal_policy::Source::Peer, policy.use_weight());
+                let gain = Gain::from_source(shoal_policy::Source::Peer, policy.use_weight());
                 let worth = policy.worth_now(gain.local);
                 self.take_in(node, block, bytes, Some(worth))
             }

@@ -89,7 +89,7 @@ impl Compared {
         let series = |number: usize| {
             let values = groups
                 .iter()
-                .map(|rows| Spread::of(std::iter::once(rows[number].miss_ratio)));
+                .map(|rows| Spread::from_values(std::iter::once(rows[number].miss_ratio)));
             (groups[0][number].policy.to_string(), values.collect())
         };
         Bars {

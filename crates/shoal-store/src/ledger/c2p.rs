@@ -47,7 +47,7 @@ pub(super) struct EventTimes {
 impl EventTimes {
     /// Returns the time since 1970 of an event of this age: not before that of the previous event, unless
     /// that is in the future because the clock was ahead.
-    fn of(&mut self, age: Duration, utc_now: Duration) -> Duration {
+    fn assign(&mut self, age: Duration, utc_now: Duration) -> Duration {
         let at = utc_now.saturating_sub(age);
         self.last = if self.last <= utc_now {
             at.max(self.last)
@@ -88,7 +88,7 @@ impl Ledger {
         for (layer, policy) in state.residency.policy_mut().policies_mut() {
             let Some(c2p) = policy.c2p_mut() else { continue };
             for event in c2p.take_events() {
-                let at = state.event_times.of(now.saturating_sub(event.at), utc_now);
+                let at = state.event_times.assign(now.saturating_sub(event.at), utc_now);
                 taken.push(CacheEvent {
                     layer,
                     event: Event { at, ..event },
@@ -254,7 +254,7 @@ mod tests {
             (3, 1_100, 1_099),
         ];
         for (row, (age, now, expected)) in table.into_iter().enumerate() {
-            let at = times.of(Duration::from_secs(age), Duration::from_secs(now));
+            let at = times.assign(Duration::from_secs(age), Duration::from_secs(now));
             assert_eq!(at.as_secs(), expected, "row {row}");
         }
     }

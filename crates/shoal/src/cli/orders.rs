@@ -132,14 +132,14 @@ struct TransferArgs {
 
 impl Prefetch {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let request = self.transfer.of(self.order.request(TaskKind::Prefetch));
+        let request = self.transfer.apply_to(self.order.request(TaskKind::Prefetch));
         self.order.give(request)
     }
 }
 
 impl Pin {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let mut request = self.transfer.of(self.order.request(TaskKind::Pin));
+        let mut request = self.transfer.apply_to(self.order.request(TaskKind::Pin));
         let now = Moment::from(clock::utc_now());
         request.until = self.until.or(self.for_.map(|time| now.plus(time)));
         self.order.give(request)
@@ -168,7 +168,7 @@ impl Cached {
 }
 
 impl TransferArgs {
-    fn of(&self, request: TaskRequest) -> TaskRequest {
+    fn apply_to(&self, request: TaskRequest) -> TaskRequest {
         TaskRequest {
             to: self.to.clone(),
             rate_bytes_per_second: self.rate,

@@ -112,7 +112,7 @@ impl Sim {
                     capacities: self.capacity,
                     threads: threads(),
                 };
-                let mut progress = Progress::of("requests");
+                let mut progress = Progress::new("requests");
                 let compared = comparison
                     .run(&|| source.accesses(), &mut |count| progress.add(count))
                     .map_err(refused)?;
@@ -143,7 +143,7 @@ impl Advise {
             lake_cost: self.lake_cost,
             threads: threads(),
         };
-        let mut progress = Progress::of("requests");
+        let mut progress = Progress::new("requests");
         let advice = request
             .ask(&|| source.accesses(), &mut |count| progress.add(count))
             .map_err(refused)?;
@@ -192,7 +192,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn of(what: &str) -> Self {
+    fn new(what: &str) -> Self {
         Self {
             what: what.to_owned(),
             done: 0,

@@ -94,7 +94,7 @@ async fn a_block_that_waits_for_the_disk_is_this_nodes_already() {
     ] {
         let size = 3 * BLOCK + 5;
         let bytes = put(&node, size);
-        let busy = BusyDisk::of(node.store());
+        let busy = BusyDisk::new(node.store());
         let cold = get(&node.client()).await;
         assert_eq!((&cold.body, cache(&cold)), (&bytes, "MISS"));
         has_sent(&node, 0, size).await;
@@ -149,7 +149,7 @@ impl BusyDisk {
     /// No fewer than there are threads.
     const BLOCKS: u8 = 4;
 
-    fn of(store: &Arc<Store>) -> Self {
+    fn new(store: &Arc<Store>) -> Self {
         Self((0..Self::BLOCKS).map(|number| hand_in(store, number)).collect())
     }
 

@@ -44,7 +44,7 @@ pub(in crate::dirty) async fn is_versioned(
 
 fn says_versioned(document: &[u8]) -> bool {
     let status = || {
-        let document = Document::of(document).ok()?;
+        let document = Document::parse(document).ok()?;
         let (tag, mut reader) = document.answer().ok()?;
         reader.element(&tag).ok()?.text_of("Status")
     };

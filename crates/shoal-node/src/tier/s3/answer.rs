@@ -86,7 +86,7 @@ pub(super) fn copied_etag(body: &[u8]) -> Result<String, StoreError> {
         return Err(refused(StatusCode::INTERNAL_SERVER_ERROR, body));
     }
     let etag = || {
-        let document = Document::of(body)?;
+        let document = Document::parse(body)?;
         let (tag, mut reader) = document.answer()?;
         let result = reader.element(&tag)?;
         reader.end()?;

@@ -67,7 +67,7 @@ struct Listed {
 
 impl Listing {
     fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let document = Document::of(bytes)?;
+        let document = Document::parse(bytes)?;
         let (tag, mut reader) = document.answer()?;
         if tag.name() != "ListBucketResult" {
             return Err(Malformed);

@@ -68,7 +68,7 @@ async fn setting(bucket: &Bucket, name: &str) -> Result<Option<Element>, ProbeEr
 }
 
 fn root(document: &[u8]) -> Option<Element> {
-    let document = Document::of(document).ok()?;
+    let document = Document::parse(document).ok()?;
     let (tag, mut reader) = document.answer().ok()?;
     let element = reader.element(&tag).ok()?;
     reader.end().ok()?;

@@ -65,7 +65,7 @@ impl Presence {
     pub const WHOLE: Self = Self(1 << 32);
 
     /// The presence of `present` out of `blocks` blocks; an empty group is whole.
-    pub const fn of(present: u32, blocks: u32) -> Self {
+    pub const fn new(present: u32, blocks: u32) -> Self {
         if blocks == 0 {
             return Self::WHOLE;
         }
@@ -187,10 +187,10 @@ impl Global {
             return Presence(0);
         }
         match completeness {
-            Completeness::Whole => Presence::of(self.counted, self.blocks),
+            Completeness::Whole => Presence::new(self.counted, self.blocks),
             Completeness::Read => {
                 let read = self.read();
-                Presence::of((read & !self.lost()).count_ones(), read.count_ones())
+                Presence::new((read & !self.lost()).count_ones(), read.count_ones())
             }
         }
     }

@@ -58,10 +58,10 @@ fn presence(policy: &Printed, key: u32) -> Presence {
     policy.presence(&key).unwrap()
 }
 
-const NONE: Presence = Presence::of(0, 4);
-const QUARTER: Presence = Presence::of(1, 4);
-const HALF: Presence = Presence::of(2, 4);
-const THREE_QUARTERS: Presence = Presence::of(3, 4);
+const NONE: Presence = Presence::new(0, 4);
+const QUARTER: Presence = Presence::new(1, 4);
+const HALF: Presence = Presence::new(2, 4);
+const THREE_QUARTERS: Presence = Presence::new(3, 4);
 const WHOLE: Presence = Presence::WHOLE;
 
 #[test]
@@ -224,11 +224,11 @@ fn a_directory_tells_of_all_other_nodes_at_once_and_of_some_blocks_at_a_time() {
     }
     assert_eq!(
         presence(&policy, 1),
-        Presence::of(2, 3),
+        Presence::new(2, 3),
         "0 is elsewhere, 2 is gone"
     );
     policy.learn(&0, 0b11, 0b10);
-    assert_eq!(presence(&policy, 1), Presence::of(1, 3));
+    assert_eq!(presence(&policy, 1), Presence::new(1, 3));
 }
 
 #[test]

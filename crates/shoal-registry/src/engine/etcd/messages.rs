@@ -55,7 +55,7 @@ struct ReadOperation {
 
 impl ReadRequest {
     /// Reads these keys.
-    pub(super) fn of(keys: &[Bytes]) -> Self {
+    pub(super) fn new(keys: &[Bytes]) -> Self {
         let operation = |key: &Bytes| ReadOperation {
             request_range: RangeRequest {
                 key: key.clone(),

@@ -47,7 +47,7 @@ const REFUSED: [&str; 12] = [
 
 impl Refusal {
     /// Reads the message of an error.
-    pub(super) fn of(message: &str) -> Self {
+    pub(super) fn from_message(message: &str) -> Self {
         let has = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
         if has(&TOKEN) {
             Self::Token
@@ -86,7 +86,7 @@ mod tests {
             "transport is closing",
             "an error of a later version",
         ] {
-            assert_eq!(Refusal::of(message), Refusal::Unsure(message.into()));
+            assert_eq!(Refusal::from_message(message), Refusal::Unsure(message.into()));
         }
     }
 
@@ -118,9 +118,9 @@ mod tests {
             ),
         ];
         for (message, expected) in cases {
-            assert_eq!(Refusal::of(message), expected);
+            assert_eq!(Refusal::from_message(message), expected);
         }
-        let full = Refusal::of("etcdserver: mvcc: database space exceeded");
+        let full = Refusal::from_message("etcdserver: mvcc: database space exceeded");
         assert!(matches!(full, Refusal::Never(EngineError::Full(_))));
     }
 }

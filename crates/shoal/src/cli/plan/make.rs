@@ -140,7 +140,7 @@ impl Make {
             .unwrap_or_default();
         let held_paths = held.len();
         let history = self.history.read()?;
-        let end = Summary::of(&history).to.unwrap_or_default().plus_ms(1);
+        let end = Summary::new(&history).to.unwrap_or_default().plus_ms(1);
         let from = match self.from {
             None => end,
             Some(Start::At(from)) => from,
@@ -165,7 +165,7 @@ impl Make {
                 Some("plan a shorter window"),
             );
         }
-        let draft = Draft::of(
+        let draft = Draft::new(
             &forecast,
             &Terms {
                 bytes_per_second,
@@ -208,7 +208,7 @@ impl Make {
         if self.what_if.is_empty() {
             return Ok(None);
         }
-        let mut comparison = Comparison::of(&document.plan);
+        let mut comparison = Comparison::new(&document.plan);
         for what_if in &self.what_if {
             let plan = self.planner.plan(&what_if.apply(&document.request))?;
             if plan.jobs.len() != document.plan.jobs.len() {
