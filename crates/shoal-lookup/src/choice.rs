@@ -169,7 +169,7 @@ mod tests {
     fn live(members: Vec<Member>) -> Vec<Arc<LiveNode>> {
         let (mut live_nodes, now) = (LiveNodes::default(), clock::instant());
         let speaker = String::from("somebody else");
-        live_nodes.hear(Members { speaker, members }, [10, 0, 0, 9].into(), now);
+        live_nodes.receive(Members { speaker, members }, [10, 0, 0, 9].into(), now);
         live_nodes.live(now)
     }
 

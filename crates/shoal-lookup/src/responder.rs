@@ -202,7 +202,7 @@ impl Responder {
         response.metadata.authoritative = ours;
         if ours && let (Some(option), Some(edns)) = (option, &mut response.edns) {
             let tailored = answer.tailored && !answer.records.is_empty();
-            let scope = if tailored && client.told {
+            let scope = if tailored && client.from_option {
                 self.places.scope(client.network)
             } else {
                 0

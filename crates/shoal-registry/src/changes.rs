@@ -107,8 +107,8 @@ impl Changes {
         self.under_way.lock().remove(&token);
     }
 
-    /// Reports the end of a change to the registry until that succeeds.
-    async fn tell(&self, begun: &BegunChange, end: End) {
+    /// Records the end of a change in the registry, retrying until that succeeds.
+    async fn record_end(&self, begun: &BegunChange, end: End) {
         while self.end(begun, end).await.is_err() {
             sleep(RETRY_PAUSE).await;
         }
@@ -205,15 +205,15 @@ impl LakeChange {
         self.is_over = true;
         let (changes, begun) = (Arc::clone(&self.changes), self.begun.clone());
         // A separate task, so that the end is recorded even if the client disconnects.
-        let told = tokio::spawn(async move {
-            let told = changes.end(&begun, end).await;
-            match &told {
+        let recorded = tokio::spawn(async move {
+            let result = changes.end(&begun, end).await;
+            match &result {
                 Ok(_) => changes.forget(begun.busy.token),
-                Err(_) => drop(tokio::spawn(async move { changes.tell(&begun, end).await })),
+                Err(_) => drop(tokio::spawn(async move { changes.record_end(&begun, end).await })),
             }
-            told
+            result
         });
-        told.await.unwrap_or(Err(ChangeError::OutcomeUnknown))
+        recorded.await.unwrap_or(Err(ChangeError::OutcomeUnknown))
     }
 }
 
@@ -227,7 +227,7 @@ impl Drop for LakeChange {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 sleep(changes.names.fence()).await;
-                changes.tell(&begun, End::GivenUp).await;
+                changes.record_end(&begun, End::GivenUp).await;
             });
         }
     }

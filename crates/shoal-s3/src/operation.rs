@@ -218,7 +218,7 @@ pub fn classify(
         .zip(key)
         .map(|(bucket, key)| ObjectName { bucket, key, version });
     // Checked now, because a read builds the target only when it is too late to reject the request.
-    if object.as_ref().is_some_and(|name| !target::is_sayable(name)) {
+    if object.as_ref().is_some_and(|name| !target::fits(name)) {
         return Err(too_long(TooLong));
     }
     let copy_source = match *method {
@@ -261,7 +261,7 @@ impl RequestShape<'_> {
     fn operation(&self) -> Operation {
         use Operation as O;
         let query = self.query;
-        let is_part = || self.is_of_upload("partNumber") && query.says("partNumber");
+        let is_part = || self.is_of_upload("partNumber") && query.has_value("partNumber");
         if self.dialect != Dialect::None {
             return self.other();
         }
@@ -311,7 +311,7 @@ impl RequestShape<'_> {
     /// parameter of another operation.
     fn is_of_upload(&self, beside: &str) -> bool {
         let is_known = |name: &str| ["uploadId", beside, "x-id"].contains(&name) || is_header(name);
-        self.query.says("uploadId") && self.query.has_only(is_known)
+        self.query.has_value("uploadId") && self.query.has_only(is_known)
     }
 
     fn has_only(&self, names: &[&str]) -> bool {

@@ -209,7 +209,7 @@ fn by_clock(times: &[Moment], until: Moment) -> Option<Schedule> {
         slots: fold
             .slots
             .iter()
-            .map(|slot| slot.told(times, fold.period_ms, until))
+            .map(|slot| slot.to_slot(times, fold.period_ms, until))
             .collect(),
     })
 }
@@ -382,7 +382,7 @@ impl FoundSlot {
     }
 
     /// Returns the slot at the time of its latest hits, because a job moved by an hour is still in it.
-    fn told(&self, times: &[Moment], period_ms: i64, until: Moment) -> Slot {
+    fn to_slot(&self, times: &[Moment], period_ms: i64, until: Moment) -> Slot {
         let latest = |count: usize| &self.hits[self.hits.len().saturating_sub(count)..];
         let deviation_ms = |hit: &Hit| times[hit.run].since_ms(hit.due);
         let shift_ms = median(latest(TIMED_BY).iter().map(deviation_ms).collect()).unwrap_or(0);

@@ -175,10 +175,10 @@ impl Etcd {
         // Each member has its share of the time, unless no other member can give the answer.
         let share = (Instant::now() + self.timeout / (self.members.len() as u32 + 1)).min(deadline);
         let answer_by = if repeat == Repeat::Safe { share } else { deadline };
-        let unavailable = |told: &str| EngineError::Unavailable(format!("{}: {told}", member.name()));
-        let lost = |told: &str| match repeat {
-            Repeat::Safe => Failed::TryNext(unavailable(told)),
-            Repeat::Never => Failed::Final(EngineError::Unknown(format!("{}: {told}", member.name()))),
+        let unavailable = |reason: &str| EngineError::Unavailable(format!("{}: {reason}", member.name()));
+        let lost = |reason: &str| match repeat {
+            Repeat::Safe => Failed::TryNext(unavailable(reason)),
+            Repeat::Never => Failed::Final(EngineError::Unknown(format!("{}: {reason}", member.name()))),
         };
         for _ in 0..2 {
             let token = self.token(member, share).await?;
@@ -190,19 +190,19 @@ impl Etcd {
                     return read_answer(&answer.body, lost);
                 }
                 Ok(answer) if answer.status.is_redirection() => {
-                    let told = format!("{}: it answers with a redirect", member.name());
-                    return Err(Failed::Untrusted(EngineError::Refused(told)));
+                    let reason = format!("{}: it answers with a redirect", member.name());
+                    return Err(Failed::Untrusted(EngineError::Refused(reason)));
                 }
                 Ok(answer) => match refusal_in(&answer.body) {
                     Refusal::Token => forget(member, token.as_ref()).await,
                     refusal => return Err(failed(refusal, unavailable, lost)),
                 },
-                Err(NoAnswer::Unsent(told)) => return Err(Failed::TryNext(unavailable(&told))),
-                Err(NoAnswer::Untrusted(told)) => {
-                    let told = format!("{}: {told}", member.name());
-                    return Err(Failed::Untrusted(EngineError::Refused(told)));
+                Err(NoAnswer::Unsent(reason)) => return Err(Failed::TryNext(unavailable(&reason))),
+                Err(NoAnswer::Untrusted(reason)) => {
+                    let reason = format!("{}: {reason}", member.name());
+                    return Err(Failed::Untrusted(EngineError::Refused(reason)));
                 }
-                Err(NoAnswer::Lost(told)) => return Err(lost(&told)),
+                Err(NoAnswer::Lost(reason)) => return Err(lost(&reason)),
                 Err(NoAnswer::TooLarge) => return Err(Failed::TooLarge),
             }
         }
@@ -224,21 +224,21 @@ impl Etcd {
         };
         let body = Bytes::from(serde_json::to_vec(&request).expect("a request of ours is JSON"));
         // A lost answer to this request is harmless: the request that needs the token has not been sent.
-        let unavailable = |told: &str| EngineError::Unavailable(format!("{}: {told}", member.name()));
-        let lost = |told: &str| Failed::TryNext(unavailable(told));
+        let unavailable = |reason: &str| EngineError::Unavailable(format!("{}: {reason}", member.name()));
+        let lost = |reason: &str| Failed::TryNext(unavailable(reason));
         let answer = match member.post("/v3/auth/authenticate", body, None, by, by).await {
             Ok(answer) => answer,
-            Err(NoAnswer::Untrusted(told)) => {
-                let told = format!("{}: {told}", member.name());
-                return Err(Failed::Untrusted(EngineError::Refused(told)));
+            Err(NoAnswer::Untrusted(reason)) => {
+                let reason = format!("{}: {reason}", member.name());
+                return Err(Failed::Untrusted(EngineError::Refused(reason)));
             }
-            Err(NoAnswer::Unsent(told) | NoAnswer::Lost(told)) => return Err(lost(&told)),
+            Err(NoAnswer::Unsent(reason) | NoAnswer::Lost(reason)) => return Err(lost(&reason)),
             Err(NoAnswer::TooLarge) => return Err(lost("its answer is too large")),
         };
         if !answer.status.is_success() {
             return Err(match failed(refusal_in(&answer.body), unavailable, lost) {
-                Failed::Final(EngineError::Refused(told)) => {
-                    Failed::Final(EngineError::Refused(format!("user {name}: {told}")))
+                Failed::Final(EngineError::Refused(reason)) => {
+                    Failed::Final(EngineError::Refused(format!("user {name}: {reason}")))
                 }
                 other => other,
             });
@@ -266,8 +266,8 @@ impl Etcd {
                     return Ok(found.map(ReadResult::stored).collect());
                 }
                 Ok(_) => {
-                    let told = "its answer lacks keys that it was asked about";
-                    return Err(EngineError::Unavailable(told.into()));
+                    let reason = "its answer lacks keys that it was asked about";
+                    return Err(EngineError::Unavailable(reason.into()));
                 }
                 Err(Failed::TooLarge) => {}
                 Err(failed) => return Err(failed.into_error()),
@@ -356,16 +356,16 @@ impl Etcd {
     /// The end of a transaction that etcd answered with NOSPACE. A member looks at its quota before it gives
     /// a transaction to the log of all, and once more when it carries the transaction out. In the second case
     /// the transaction happens, and the answer is the same. `telling` is [`Transaction::telling`].
-    async fn not_committed_for_room(&self, telling: Option<Condition>, told: String) -> EngineError {
+    async fn not_committed_for_room(&self, telling: Option<Condition>, reason: String) -> EngineError {
         let Some(Condition { key, revision }) = telling else {
-            return EngineError::Unknown(told);
+            return EngineError::Unknown(reason);
         };
         let now = self.read_keys(vec![self.key(&key)]).await;
         let now = now.map(|mut found| found.pop().flatten().map(|stored| stored.revision));
         if now == Ok(revision) {
-            EngineError::Full(told)
+            EngineError::Full(reason)
         } else {
-            EngineError::Unknown(told)
+            EngineError::Unknown(reason)
         }
     }
 
@@ -424,8 +424,8 @@ impl Engine for Etcd {
                 } else {
                     Outcome::Conflict
                 }),
-                Err(Failed::Final(EngineError::Full(told))) => {
-                    Err(self.not_committed_for_room(telling, told).await)
+                Err(Failed::Final(EngineError::Full(reason))) => {
+                    Err(self.not_committed_for_room(telling, reason).await)
                 }
                 Err(failed) => Err(failed.into_error()),
             }
@@ -514,9 +514,9 @@ fn failed(
     match refusal {
         Refusal::Token => Failed::TryNext(unavailable("it does not accept its own token")),
         Refusal::TooLarge => Failed::TooLarge,
-        Refusal::NotNow(told) => Failed::TryNext(unavailable(&told)),
+        Refusal::NotNow(reason) => Failed::TryNext(unavailable(&reason)),
         Refusal::Never(error) => Failed::Final(error),
-        Refusal::Unsure(told) => lost(&told),
+        Refusal::Unsure(reason) => lost(&reason),
     }
 }
 

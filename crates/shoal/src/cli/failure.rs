@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use shoal_node::config::{ConfigError, Problem};
 
-use super::output::{Tone, tell};
+use super::output::{Tone, print_message};
 
 /// Why a subcommand failed.
 #[derive(Debug)]
@@ -51,15 +51,15 @@ impl Failure {
     }
 
     /// Prints the failure to stderr.
-    pub(super) fn tell(&self) {
+    pub(super) fn print(&self) {
         match self {
             Self::Refused(error) => error
                 .problems
                 .iter()
-                .for_each(|problem| tell_problem(Tone::Error, problem)),
-            Self::Misused { what, hint } => tell(Tone::Error, what, Some(hint)),
-            Self::Interrupted { what, hint } => tell(Tone::Note, what, Some(hint)),
-            Self::Failed { what, hint } => tell(Tone::Error, what, hint.as_deref()),
+                .for_each(|problem| print_problem(Tone::Error, problem)),
+            Self::Misused { what, hint } => print_message(Tone::Error, what, Some(hint)),
+            Self::Interrupted { what, hint } => print_message(Tone::Note, what, Some(hint)),
+            Self::Failed { what, hint } => print_message(Tone::Error, what, hint.as_deref()),
         }
     }
 
@@ -81,8 +81,8 @@ impl From<ConfigError> for Failure {
 }
 
 /// Prints one problem of a configuration to stderr.
-pub(super) fn tell_problem(tone: Tone, problem: &Problem) {
-    tell(tone, &problem.to_string(), problem.hint.as_deref());
+pub(super) fn print_problem(tone: Tone, problem: &Problem) {
+    print_message(tone, &problem.to_string(), problem.hint.as_deref());
 }
 
 /// Joins the messages of the error and its sources, omitting repeated ones. Also returns the first hint

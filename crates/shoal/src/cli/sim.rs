@@ -187,7 +187,7 @@ impl TraceFlags {
 struct Progress {
     what: String,
     done: u64,
-    told: u64,
+    shown: u64,
     is_seen: bool,
 }
 
@@ -196,20 +196,20 @@ impl Progress {
         Self {
             what: what.to_owned(),
             done: 0,
-            told: 0,
+            shown: 0,
             is_seen: io::stderr().is_terminal(),
         }
     }
 
     fn add(&mut self, count: u64) {
         self.done += count;
-        if self.done - self.told >= PROGRESS_EVERY {
-            self.tell();
+        if self.done - self.shown >= PROGRESS_EVERY {
+            self.show();
         }
     }
 
-    fn tell(&mut self) {
-        self.told = self.done;
+    fn show(&mut self) {
+        self.shown = self.done;
         if self.is_seen {
             // If stderr is gone, there is no reader to inform.
             let _ = write!(io::stderr(), "\r{} {}", self.done, self.what);
@@ -217,7 +217,7 @@ impl Progress {
     }
 
     fn end(&self) {
-        if self.is_seen && self.told > 0 {
+        if self.is_seen && self.shown > 0 {
             let _ = writeln!(io::stderr());
         }
     }

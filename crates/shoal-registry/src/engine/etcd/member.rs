@@ -116,7 +116,7 @@ impl Member {
                     if reused {
                         continue;
                     }
-                    return Err(NoAnswer::Unsent(told(unsent.error())));
+                    return Err(NoAnswer::Unsent(describe(unsent.error())));
                 }
                 Ok(Err(lost)) => return Err(lost_because(lost.error())),
                 Err(_elapsed) => return Err(NoAnswer::Lost("it did not answer in time".into())),
@@ -132,14 +132,14 @@ impl Member {
         let connecting = async {
             let stream = self.connector.call(self.address.clone()).await.map_err(|error| {
                 if causes(&*error).any(<dyn Error>::is::<rustls::Error>) {
-                    NoAnswer::Untrusted(told(&*error))
+                    NoAnswer::Untrusted(describe(&*error))
                 } else {
-                    NoAnswer::Unsent(told(&*error))
+                    NoAnswer::Unsent(describe(&*error))
                 }
             })?;
             let (sender, connection) = http1::handshake(stream)
                 .await
-                .map_err(|error| NoAnswer::Unsent(told(&error)))?;
+                .map_err(|error| NoAnswer::Unsent(describe(&error)))?;
             // It ends with its sender; the request that needs it reports its error.
             tokio::spawn(connection);
             Ok(sender)
@@ -193,7 +193,7 @@ async fn read(response: http::Response<Incoming>) -> Result<Answer, NoAnswer> {
             body: body.to_bytes(),
         }),
         Err(error) if error.is::<LengthLimitError>() => Err(NoAnswer::TooLarge),
-        Err(error) => Err(NoAnswer::Lost(told(&*error))),
+        Err(error) => Err(NoAnswer::Lost(describe(&*error))),
     }
 }
 
@@ -209,7 +209,7 @@ fn lost_because(error: &hyper::Error) -> NoAnswer {
     } else {
         NoAnswer::Lost
     };
-    lost(told(error))
+    lost(describe(error))
 }
 
 const CERTIFICATE_ALERTS: [AlertDescription; 7] = [
@@ -223,11 +223,11 @@ const CERTIFICATE_ALERTS: [AlertDescription; 7] = [
 ];
 
 /// An error with all its causes.
-fn told(error: &(dyn Error + 'static)) -> String {
-    let mut told: Vec<_> = causes(error).map(ToString::to_string).collect();
+fn describe(error: &(dyn Error + 'static)) -> String {
+    let mut texts: Vec<_> = causes(error).map(ToString::to_string).collect();
     // An error of the operating system's kind repeats the one within.
-    told.dedup();
-    told.join(": ")
+    texts.dedup();
+    texts.join(": ")
 }
 
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {

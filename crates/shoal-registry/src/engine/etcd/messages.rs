@@ -315,8 +315,8 @@ mod tests {
 
     #[test]
     fn a_status_says_how_full_a_member_is() {
-        let told = r#"{"header":{},"version":"3.4.23","dbSize":"20480","leader":"1","dbSizeInUse":"16384"}"#;
-        let status: StatusResponse = serde_json::from_str(told).unwrap();
+        let text = r#"{"header":{},"version":"3.4.23","dbSize":"20480","leader":"1","dbSizeInUse":"16384"}"#;
+        let status: StatusResponse = serde_json::from_str(text).unwrap();
         assert_eq!((status.file, status.used, status.quota), (20480, 16384, 0));
     }
 

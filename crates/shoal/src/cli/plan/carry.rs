@@ -92,7 +92,7 @@ impl Start {
                     "it takes the place of the plan {replaced}, which has ended\n"
                 ));
             }
-            talk("taken; `shoal plan show` tells how far it is\n");
+            talk("accepted; `shoal plan show` shows its progress\n");
             Ok(())
         })
     }
@@ -142,7 +142,7 @@ fn show(plan: &PlanView, json: bool) {
     print(&if json {
         format!("{:#}\n", json!(plan))
     } else {
-        told(plan)
+        summary(plan)
     });
 }
 
@@ -164,7 +164,7 @@ pub(in crate::cli) fn job_counts(counts: &JobCounts) -> String {
 }
 
 /// A plan for people.
-fn told(plan: &PlanView) -> String {
+fn summary(plan: &PlanView) -> String {
     let (order, progress) = (&plan.order, &plan.progress);
     let mut text = format!("plan {} is {}", plan.id, progress.state.as_str());
     if let Some(node) = &progress.coordinator {
@@ -224,7 +224,7 @@ fn told(plan: &PlanView) -> String {
 mod tests {
     use shoal_node::{JobCounts, PlanView};
 
-    use super::{job_counts, told};
+    use super::{job_counts, summary};
 
     #[test]
     fn a_plan_is_told_with_its_jobs_at_risk_and_what_is_wrong() {
@@ -240,7 +240,7 @@ mod tests {
             "replanned": {"at": "2026-11-24T00:01:00Z", "why": "it is late", "by": "node"}}"#,
         )
         .unwrap();
-        let text = told(&plan);
+        let text = summary(&plan);
         for wanted in [
             "plan 01J is running on n1",
             "1 at risk, 1 waiting, 1 unplanned",

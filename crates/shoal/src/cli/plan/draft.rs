@@ -41,7 +41,7 @@ pub(super) struct Draft {
     jobs: Vec<ExpectedJob>,
     pub(super) left_out: Vec<LeftOut>,
     pub(super) request: Request,
-    /// Inputs of which the history does not tell the size.
+    /// Inputs whose size the history does not contain.
     pub(super) sizeless: u64,
     /// Cached paths that no job reads.
     pub(super) held_elsewhere: u64,

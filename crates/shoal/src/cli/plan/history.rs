@@ -174,10 +174,10 @@ fn refused(error: HistoryError) -> Failure {
     match error {
         HistoryError::Io { name, source } => Failure::new(&format!("cannot read {name}"), &source),
         error => {
-            let told = error.to_string();
-            let (what, hint) = told
+            let text = error.to_string();
+            let (what, hint) = text
                 .split_once("\nhint: ")
-                .unwrap_or((&told, "see docs/how-to/plan.md"));
+                .unwrap_or((&text, "see docs/how-to/plan.md"));
             Failure::Misused {
                 what: what.to_owned(),
                 hint: hint.to_owned(),

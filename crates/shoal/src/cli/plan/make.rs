@@ -25,7 +25,7 @@ use super::predict::window;
 use super::what_if::{Comparison, WhatIf};
 use super::words::{explained, summary};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Tone, print, talk, tell};
+use crate::cli::output::{Tone, print, print_message, talk};
 
 /// The form of a bandwidth, for messages.
 pub(super) const BANDWIDTH_FORM: &str =
@@ -147,7 +147,7 @@ impl Make {
             Some(Start::Now) => now(),
         };
         if from.since_ms(end) > STALE_MS {
-            tell(
+            print_message(
                 Tone::Warning,
                 &format!("the window begins at {from}, long after the history ended at {end}"),
                 Some("take a newer history: jobs that have changed since then are planned as they were"),
@@ -156,7 +156,7 @@ impl Make {
         let window_ms = i64::try_from(self.window.as_millis()).unwrap_or(i64::MAX);
         let forecast = forecast(&Templates::learn(&history), Window::after(from, window_ms));
         if forecast.complete_until < forecast.window.to {
-            tell(
+            print_message(
                 Tone::Warning,
                 &format!(
                     "jobs after {} are not planned: there are too many",
@@ -183,15 +183,15 @@ impl Make {
         }
         if draft.sizeless > 0 {
             let inputs = counted(draft.sizeless, "input");
-            tell(
+            print_message(
                 Tone::Warning,
-                &format!("{inputs} of unknown size are not planned: the history does not tell their bytes"),
+                &format!("{inputs} of unknown size are not planned: the history does not contain their sizes"),
                 None,
             );
         }
         if draft.held_elsewhere > 0 {
             let paths = counted(draft.held_elsewhere, "path");
-            tell(
+            print_message(
                 Tone::Note,
                 &format!("{paths} of the {held_paths} that --held names are no input of a job"),
                 None,
@@ -270,10 +270,10 @@ fn nothing_to_plan(draft: &Draft, from: Moment) -> Failure {
 
 /// A check puts its hint on a second line.
 fn refused(error: impl std::error::Error) -> Failure {
-    let told = error.to_string();
-    let (what, hint) = told
+    let text = error.to_string();
+    let (what, hint) = text
         .split_once("\nhint: ")
-        .unwrap_or((&told, "see docs/reference/plan.md"));
+        .unwrap_or((&text, "see docs/reference/plan.md"));
     Failure::Misused {
         what: what.to_owned(),
         hint: hint.to_owned(),
