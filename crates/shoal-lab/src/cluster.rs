@@ -102,14 +102,14 @@ pub enum GwfAgeing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct C2pSettings {
-    /// Whether Algorithm 1 compares times when they are far apart instead of close.
+    /// True if Algorithm 1 compares times when they are far apart instead of close.
     pub inverted: bool,
-    /// Whether every block of an object counts for its completeness, as in the paper, or only those that
+    /// True if every block of an object counts for its completeness, as in the paper, or only those that
     /// readers used lately.
     pub whole_reads: bool,
     /// Uses closer together than this are close.
     pub affinity: Span,
-    /// Whether a node fetches what an object lacks at it when other nodes tell that readers want it.
+    /// True if a node fetches what an object lacks at it when other nodes tell that readers want it.
     pub prefetch: bool,
     /// The policy that C2P stands above; its own comparator if there is none.
     pub above: Option<PolicyName>,

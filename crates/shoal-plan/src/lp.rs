@@ -24,7 +24,7 @@ pub struct Column {
     pub cost: f64,
     /// Its bounds.
     pub bounds: Bounds,
-    /// Whether its value is a whole number.
+    /// True if its value is a whole number.
     pub is_whole: bool,
 }
 
@@ -101,7 +101,7 @@ impl LinearProgram {
         self.columns[column].bounds = bounds;
     }
 
-    /// Whether a variable takes whole numbers only.
+    /// Returns true if a variable takes whole numbers only.
     pub fn has_whole(&self) -> bool {
         self.whole
     }

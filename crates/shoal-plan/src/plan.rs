@@ -118,7 +118,7 @@ pub struct ReadPlan {
     pub paged_bytes: f64,
     /// The rate at which the rest is read from the lake, from submission to deadline.
     pub remote_bytes_per_second: f64,
-    /// Whether the remote bytes are kept for a later job.
+    /// True if the remote bytes are kept for a later job.
     pub keep: bool,
 }
 

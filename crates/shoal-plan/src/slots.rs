@@ -66,7 +66,7 @@ impl Slots {
         self.link.len()
     }
 
-    /// Whether there is no slot.
+    /// Returns true if there is no slot.
     pub fn is_empty(&self) -> bool {
         self.link.is_empty()
     }

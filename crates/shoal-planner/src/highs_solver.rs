@@ -34,7 +34,7 @@ pub struct HighsSolver {
     pub time_limit: Duration,
     /// Processors that it may use.
     pub threads: NonZeroU32,
-    /// Whether a mixed integer program may take all of the time, and fails if that is not enough. Else the
+    /// True if a mixed integer program may take all of the time, and fails if that is not enough. Else the
     /// best solution of some seconds will do.
     pub is_patient: bool,
 }

@@ -142,7 +142,7 @@ impl<P: Policy> Cache<P> {
         self.residency.policy_mut()
     }
 
-    /// Whether `bytes` more fit without an eviction.
+    /// Returns true if `bytes` more fit without an eviction.
     pub const fn has_room(&self, bytes: u64) -> bool {
         self.residency.taken_bytes() + bytes <= self.residency.capacity_bytes()
     }
@@ -210,7 +210,7 @@ impl<P: Policy> Cache<P> {
         }
     }
 
-    /// Whether `block` is held.
+    /// Returns true if `block` is held.
     pub fn contains(&self, block: Block) -> bool {
         self.residency.contains(&block)
     }

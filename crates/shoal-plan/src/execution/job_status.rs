@@ -153,13 +153,13 @@ impl Execution {
         Verdicts::from(&self.verdicts)
     }
 
-    /// Whether the lake did not have something that a job reads.
+    /// Returns true if the lake did not have something that a job reads.
     fn misses(&self, job: &Job) -> bool {
         let mut inputs = job.inputs.iter().filter_map(|name| self.by_name.get(name));
         inputs.any(|file| self.files[*file].missing.is_some())
     }
 
-    /// Whether something that the plan fetches for a job is not here.
+    /// Returns true if something that the plan fetches for a job is not here.
     fn lacks(&self, planned: &JobPlan) -> bool {
         planned.reads.iter().any(|read| {
             let Some(&file) = self.by_name.get(&read.file) else {
@@ -169,7 +169,8 @@ impl Execution {
         })
     }
 
-    /// Whether something will not be here when a job is submitted, if all goes on at the planned rates.
+    /// Returns true if something will not be here when a job is submitted, if all goes on at the planned
+    /// rates.
     fn will_lack(&self, planned: &JobPlan, submit_s: f64, now_s: f64, open: &[Vec<&Transfer>]) -> bool {
         planned.reads.iter().any(|read| {
             let Some(&file) = self.by_name.get(&read.file) else {

@@ -237,7 +237,7 @@ impl Execution {
         deadlines.fold(self.request.window.end_s, f64::max)
     }
 
-    /// Whether nothing is left to do.
+    /// Returns true if nothing is left to do.
     pub fn is_over(&self, now_s: f64) -> bool {
         now_s >= self.ends_s() && self.running == 0
     }

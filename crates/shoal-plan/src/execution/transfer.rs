@@ -53,7 +53,7 @@ impl Transfer {
         self.bytes - self.done_bytes
     }
 
-    /// Whether it waits or runs, so that bytes of it may still come.
+    /// Returns true if it waits or runs, so that bytes of it may still come.
     pub fn is_open(&self) -> bool {
         matches!(self.state, State::Waiting { .. } | State::Running)
     }

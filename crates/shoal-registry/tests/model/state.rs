@@ -240,7 +240,7 @@ impl Process {
         !matches!(self.work, Work::Nothing | Work::Flush | Work::Tend)
     }
 
-    /// Whether it has begun a change, or tries to.
+    /// Returns true if it has begun a change, or tries to.
     pub(crate) fn has_change(&self) -> bool {
         self.token().is_some()
     }
@@ -322,7 +322,7 @@ impl State {
         }
     }
 
-    /// Whether the entry is as it was when a process read `stamp`.
+    /// Returns true if the entry is as it was when a process read `stamp`.
     pub(crate) fn is_unchanged(&self, stamp: Stamp) -> bool {
         match stamp {
             Stamp::Absent => self.entry.is_none(),

@@ -39,7 +39,7 @@ pub(super) struct Claim<'a> {
     pub(super) timestamp: Timestamp,
     /// The last line of the canonical request.
     pub(super) payload_hash: Cow<'a, [u8]>,
-    /// Whether the request carries a session token.
+    /// True if the request carries a session token.
     pub(super) has_token: bool,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Whether the query carries the credentials.
+    /// Returns true if the query carries the credentials.
     pub(super) fn is_presigned(&self) -> bool {
         matches!(self.location, SignatureLocation::Query { .. })
     }
@@ -79,7 +79,7 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// Whether the headers carry a session token.
+/// Returns true if the headers carry a session token.
 pub(super) fn has_token(headers: &HeaderMap) -> bool {
     find(headers, &SECURITY_TOKEN).is_some_and(|token| !token.is_empty())
 }

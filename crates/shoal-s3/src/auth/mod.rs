@@ -65,7 +65,7 @@ pub struct Gate {
     identities: Arc<Identities>,
     region: String,
     keys: KeyCache,
-    /// Whether requests without credentials are let in.
+    /// True if requests without credentials are let in.
     lets_strangers_in: bool,
 }
 

@@ -45,7 +45,7 @@ impl<'a> Parameters<'a> {
         Ok(parameters.is_claim().then_some(parameters))
     }
 
-    /// Whether the parameters claim anything: the hash of a body is no claim.
+    /// Returns true if the parameters claim anything: the hash of a body is no claim.
     fn is_claim(&self) -> bool {
         let [claims @ .., _payload_hash] = &self.values;
         claims.iter().any(Option::is_some)

@@ -36,7 +36,7 @@ pub enum Refusal {
     /// The `Authorization` header or the credential in the query cannot be parsed or names another scope.
     #[error("{}; {detail}", malformed_part(*.in_query))]
     Malformed {
-        /// Whether the credential is in a presigned URL and not in a header.
+        /// True if the credential is in a presigned URL and not in a header.
         in_query: bool,
         /// The defect, as a sentence.
         detail: Cow<'static, str>,

@@ -23,8 +23,8 @@ impl Signature {
         std::str::from_utf8(&self.0).expect("digits are ASCII")
     }
 
-    /// Whether the client's `digits` are this signature. The time that this takes does not reveal where they
-    /// differ.
+    /// Returns true if the client's `digits` are this signature. The time that this takes does not reveal
+    /// where they differ.
     pub fn is(&self, digits: &[u8]) -> bool {
         let Ok(digits) = digits.try_into() else {
             return false;

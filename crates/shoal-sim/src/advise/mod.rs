@@ -68,7 +68,7 @@ pub struct Advice {
     pub curve: Vec<(u64, f64)>,
     /// The room that all other advice assumes.
     pub capacity_bytes: u64,
-    /// Whether the caller chose that room, instead of the advice.
+    /// True if the caller chose that room, instead of the advice.
     pub capacity_was_given: bool,
     /// Every policy with half of that room, with all of it and with twice as much.
     pub policies: Vec<Row>,

@@ -72,7 +72,7 @@ impl Holders {
         }
     }
 
-    /// Whether `node` is the only holder of `block`.
+    /// Returns true if `node` is the only holder of `block`.
     pub(super) fn is_last(&self, block: Block, node: NodeIndex) -> bool {
         let (here, bit) = place(node);
         let mut groups = self.groups.iter().enumerate();

@@ -129,7 +129,7 @@ impl WorkingSet {
         ratio(self.requests - self.blocks, self.requests)
     }
 
-    /// Whether blocks differ in size.
+    /// Returns true if blocks differ in size.
     const fn has_several_sizes(&self) -> bool {
         self.bytes != self.blocks * self.block_bytes_max
     }

@@ -50,7 +50,7 @@ impl Compared {
         text
     }
 
-    /// Whether a policy misses fewer blocks than the bound at the same size of the cache.
+    /// Returns true if a policy misses fewer blocks than the bound at the same size of the cache.
     fn beats_belady(&self) -> bool {
         self.by_capacity().iter().any(|rows| {
             let belady = rows.iter().find(|row| row.policy == Contender::Belady);

@@ -112,7 +112,7 @@ impl Longest {
 }
 
 impl Seen {
-    /// Whether `number` appears for the first time.
+    /// Returns true if `number` appears for the first time.
     fn is_new(&mut self, number: u32) -> bool {
         !std::mem::replace(at(&mut self.0, number), true)
     }

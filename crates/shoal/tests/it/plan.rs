@@ -15,7 +15,8 @@ use crate::commands::shoal;
 
 const GIB: u64 = 1 << 30;
 
-/// Whether the planner is beside `shoal`. Only a script that names the skipped tests may do without it.
+/// Returns true if the planner is beside `shoal`. Only a script that names the skipped tests may do without
+/// it.
 fn has_planner() -> bool {
     let beside = Path::new(env!("CARGO_BIN_EXE_shoal")).with_file_name("shoal-planner");
     if beside.exists() {
@@ -519,7 +520,7 @@ fn commands(page: &str) -> Vec<Shown> {
     commands
 }
 
-/// Whether the lines are those that are shown; `...` stands for any number of them.
+/// Returns true if the lines are those that are shown; `...` stands for any number of them.
 fn matches(shown: &[String], printed: &[&str]) -> bool {
     match shown.split_first() {
         None => printed.is_empty(),

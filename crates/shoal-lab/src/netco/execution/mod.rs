@@ -46,7 +46,7 @@ pub enum Policy<'a> {
     Plan {
         /// The plan.
         plan: &'a Plan,
-        /// Whether the remote reads of planned jobs are held to the rate that their deadlines need, as the
+        /// True if the remote reads of planned jobs are held to the rate that their deadlines need, as the
         /// paper's slaves do (5), and the rest of the link is left free. Else they may use the free rest.
         is_metered: bool,
         /// How the plan follows the run; `None` if it does not change.

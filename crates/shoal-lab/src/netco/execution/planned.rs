@@ -160,7 +160,7 @@ impl Planned {
         self.page_levels.iter().sum()
     }
 
-    /// Whether a job is planned.
+    /// Returns true if a job is planned.
     pub(super) fn plans(&self, job: usize) -> bool {
         self.takes_part[job]
     }

@@ -26,7 +26,7 @@ struct Entry {
     bytes: f64,
     /// Jobs and fetches that use it now. It does not leave meanwhile.
     users: u32,
-    /// Whether a fetch brings it, so that a job can read the bytes that are there.
+    /// True if a fetch brings it, so that a job can read the bytes that are there.
     is_fetched: bool,
     used: u64,
 }
@@ -56,7 +56,7 @@ impl Reactive {
         }
     }
 
-    /// Whether anything of the file is here or on its way.
+    /// Returns true if anything of the file is here or on its way.
     pub(super) fn knows(&self, file: usize) -> bool {
         self.files.contains_key(&file)
     }

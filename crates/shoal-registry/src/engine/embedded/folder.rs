@@ -186,7 +186,7 @@ impl Folder {
         free_bytes(&self.path).ok()
     }
 
-    /// Whether the disk has refused an `fsync`.
+    /// Returns true if the disk has refused an `fsync`.
     pub(super) fn sync_failed(&self) -> bool {
         self.sync_failed.load(Ordering::Acquire)
     }

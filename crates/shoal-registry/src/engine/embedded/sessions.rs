@@ -65,7 +65,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Whether a session is open.
+    /// Returns true if a session is open.
     pub(super) fn is_open(&self, session: SessionId, now: Instant) -> bool {
         self.open.get(&session).is_some_and(|open| now < open.deadline)
     }
@@ -103,12 +103,12 @@ impl Sessions {
             .retain(|ended| removed.iter().all(|removed| removed.session != ended.session));
     }
 
-    /// Whether keys have to be removed.
+    /// Returns true if keys have to be removed.
     pub(super) fn are_due(&self, now: Instant) -> bool {
         self.has_ended() || self.next_deadline().is_some_and(|deadline| deadline <= now)
     }
 
-    /// Whether there are sessions whose keys have not been removed.
+    /// Returns true if there are sessions whose keys have not been removed.
     pub(super) fn has_ended(&self) -> bool {
         !self.ended.is_empty()
     }

@@ -81,7 +81,7 @@ impl Snapshots {
         self.kept.clear();
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }

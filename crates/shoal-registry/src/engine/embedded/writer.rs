@@ -452,7 +452,7 @@ impl Job {
         changes.iter().map(Change::key)
     }
 
-    /// Whether it needs room.
+    /// Returns true if it needs room.
     fn puts(&self) -> bool {
         match self {
             Self::Commit { transaction, .. } => transaction

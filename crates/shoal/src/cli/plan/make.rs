@@ -185,7 +185,9 @@ impl Make {
             let inputs = counted(draft.sizeless, "input");
             print_message(
                 Tone::Warning,
-                &format!("{inputs} of unknown size are not planned: the history does not contain their sizes"),
+                &format!(
+                    "{inputs} of unknown size are not planned: the history does not contain their sizes"
+                ),
                 None,
             );
         }

@@ -41,7 +41,7 @@ impl Cluster {
         }
     }
 
-    /// Whether a read through a node asks the lake nothing.
+    /// Returns true if a read through a node asks the lake nothing.
     async fn asks_nothing(&self, node: usize, key: &str) -> bool {
         let asked = self.lake.requests().len();
         self.get(node, key).await;

@@ -38,7 +38,7 @@ pub(crate) struct Way {
 struct Middle {
     /// Bytes of one connection after which it breaks.
     breaks_after: AtomicU64,
-    /// Whether one byte in each [`ALTERED_EVERY`] that come back is another one.
+    /// True if one byte in each [`ALTERED_EVERY`] that come back is another one.
     alters: AtomicBool,
     /// Number of altered bytes.
     altered: AtomicU64,
