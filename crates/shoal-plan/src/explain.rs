@@ -1,4 +1,4 @@
-//! The outcome of a job in a plan and its reason, as text.
+//! Explains the outcome of a job in a plan, as text.
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,13 @@ use shoal_base::amount::{counted, human_bytes};
 use crate::model::{File, Job, Request};
 use crate::plan::{FilePlan, JobPlan, Outcome, Plan, ReadPlan, Reason, Short, TransferPlan};
 
-/// Transfers of a file that are told one by one. More are told together.
+/// Maximum number of transfers of a file that are listed one by one. More are summarized.
 const TRANSFERS: usize = 2;
 
-/// Writes a time of a request.
+/// Formats a time of a request.
 pub type Clock<'a> = &'a dyn Fn(f64) -> String;
 
-/// Explains the outcome of a job in a plan; `None` if the plan has no job of this name.
+/// Explains the outcome of a job in a plan. Returns `None` if the plan has no job of this name.
 pub fn explain(request: &Request, plan: &Plan, name: &str, clock: Clock<'_>) -> Option<String> {
     let job = request.jobs.iter().find(|job| job.name == name)?;
     let planned = plan.jobs.iter().find(|planned| planned.job == name)?;
@@ -207,8 +207,7 @@ impl Story<'_> {
         )
     }
 
-    /// The inputs of a job that is not planned: their held bytes, and the time from which on the lake has
-    /// them.
+    /// The inputs of a job that is not planned: their cached bytes, and when the lake will have them.
     fn inputs(&self, text: &mut String) {
         for file in self.job.inputs.iter().filter_map(|name| self.file(name)) {
             let _ = write!(text, "  {} ({})", file.name, human_bytes(file.bytes));

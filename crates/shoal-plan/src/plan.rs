@@ -9,12 +9,12 @@ use crate::model::Objective;
 /// A plan. Times are seconds on the clock of the request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The version of this form, as in the request.
+    /// The version of the format, as in the request.
     pub version: u32,
     /// The objective of this plan: the most deadlines also if the link cannot serve every job, and after
     /// [`crate::replan`].
     pub objective: Objective,
-    /// How good it is, and how good any plan could be.
+    /// How good the plan is, and bounds for any plan.
     pub quality: Quality,
     /// Each job, in the order of the request.
     pub jobs: Vec<JobPlan>,
@@ -56,13 +56,13 @@ pub struct JobPlan {
     pub reads: Vec<ReadPlan>,
 }
 
-/// Whether a job is planned.
+/// The outcome of planning a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// It meets its deadline with the cached bytes and the rates that are planned for it.
     Planned,
-    /// The plan promises it nothing; it gets the rest of link and cache.
+    /// The plan promises it nothing; it uses what is left of link and cache.
     BestEffort(Reason),
 }
 
@@ -173,7 +173,7 @@ pub struct Cached {
     pub from_s: f64,
     /// The end.
     pub until_s: f64,
-    /// How many of the file's first bytes; of a paged file, how many of those that are not cached.
+    /// The number of the file's first bytes; of a paged file, the number of those that are not cached.
     pub bytes: f64,
 }
 
@@ -197,15 +197,15 @@ pub struct Usage {
     pub slot_s: f64,
     /// The rate of the link.
     pub link_bytes_per_second: Vec<f64>,
-    /// Of which promised to others.
+    /// The part promised to others.
     pub promised_bytes_per_second: Vec<f64>,
-    /// Of which fetches into the cache.
+    /// The part for fetches into the cache.
     pub fetched_bytes_per_second: Vec<f64>,
-    /// Of which remote reads of planned jobs.
+    /// The part for remote reads of planned jobs.
     pub remote_bytes_per_second: Vec<f64>,
     /// The room of the cache.
     pub capacity_bytes: f64,
-    /// The bytes that are cached by plan, without pages.
+    /// The cached bytes, without pages.
     pub cached_bytes: Vec<f64>,
     /// The bytes of jobs' reads that are kept for later jobs.
     pub paged_bytes: Vec<f64>,

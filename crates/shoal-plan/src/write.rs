@@ -1,4 +1,4 @@
-//! Writes a decision down as a plan: names for numbers, times for slots, blocks for bytes.
+//! Converts a decision into a plan: numbers into names, slots into times, bytes into blocks.
 
 use std::collections::HashSet;
 
@@ -131,7 +131,7 @@ fn jobs(request: &Request, instance: &Instance, decision: &Decision) -> Vec<JobP
         .collect()
 }
 
-/// The reason for which a job found no room: its missing bytes, and the rest of the link.
+/// Why a job found no room: its missing bytes, and what is left of the link.
 fn no_room(instance: &Instance, schedule: &Schedule, job: usize) -> Reason {
     let reader = &instance.jobs[job];
     let missing_bytes: f64 = schedule.missing(instance, job).iter().sum();
@@ -202,7 +202,7 @@ fn blocks(file: &FileUse, block_bytes: f64, bytes: f64) -> u64 {
     (bytes / block_bytes + 1e-6).floor() as u64
 }
 
-/// Fetches between two evictions go together: they raise the cached blocks from one number to another.
+/// Fetches between two evictions are merged: together they raise the number of cached blocks.
 fn transfers(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes: f64) -> Vec<TransferPlan> {
     let mut transfers = Vec::new();
     let mut fetches = schedule.fetches.as_slice();
@@ -273,7 +273,7 @@ fn cached(slots: &Slots, schedule: &FileSchedule) -> Vec<Cached> {
         .collect()
 }
 
-/// Cache state (4.3, a): where a level falls, the blocks beyond it leave.
+/// Cache state (4.3, a): where a level falls, the blocks beyond it are evicted.
 fn evictions(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes: f64) -> Vec<Eviction> {
     let mut before = blocks(file, block_bytes, file.held_bytes);
     let mut evictions = Vec::new();
@@ -312,8 +312,8 @@ mod tests {
     const SLOT_S: f64 = 300.0;
     const BLOCK: f64 = File::default_block_bytes() as f64;
 
-    /// The transfers of a file with these bytes, of which so many are cached at the start, and its fetched
-    /// bytes by slot. What is fetched stays.
+    /// Plans the transfers of one file of `bytes`, of which `held_bytes` are cached at the start and
+    /// `fetches` are fetched, by slot. Fetched bytes stay cached.
     fn written(bytes: f64, held_bytes: f64, fetches: &[(usize, f64)]) -> Vec<TransferPlan> {
         let mut request = crate::table1::request();
         request.jobs.clear();

@@ -1,7 +1,7 @@
-//! A plan while it is carried out: the steps that are due, their rates, the deviations, and the jobs at risk.
+//! The execution of a plan: the due steps, their rates, deviations, and the jobs at risk.
 //!
-//! A coordinator asks for the steps that are due ([`Execution::due`]), takes them, and reports their results.
-//! This module makes every decision and has no clock: times are seconds on the clock of the request. The
+//! A coordinator requests the due steps ([`Execution::due`]), performs them, and reports their results. This
+//! module makes every decision and has no clock: times are seconds on the clock of the request. The
 //! paper leaves deviations to future work (section 7); the rules for them are documented at
 //! [`transfer::rate`], [`Execution::deviation`] and [`Execution::request_from`].
 
@@ -23,19 +23,19 @@ use crate::document::{Document, Extent};
 use crate::model::Request;
 use crate::plan::{Cached, FilePlan, Outcome, Plan};
 
-/// The number of transfers that are under way at a time.
+/// Maximum number of concurrent transfers.
 pub const TRANSFERS_AT_ONCE: usize = 64;
 
-/// The most transfers and evictions of a plan that is carried out.
+/// Maximum number of transfers and evictions of a plan that is carried out.
 pub const TRANSFERS_MAX: usize = 200_000;
 
-/// The part of its planned size by which a file may differ from that size without a new plan.
+/// Tolerated difference of a file's size from its planned size, as a share of the latter, without a new plan.
 pub const SIZE_TOLERANCE: f64 = 0.01;
 
-/// A file is removed so long after its last pin has ended.
+/// Delay between the end of a file's last pin and its removal.
 const EVICT_AFTER_S: f64 = 2.0;
 
-/// Something to do now.
+/// An action that is due.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
     /// Fetch the bytes of this transfer.
@@ -47,7 +47,7 @@ pub enum Step {
         /// The end.
         until_s: f64,
     },
-    /// Ask the lake again about a file that it did not have.
+    /// Look again for a file that the lake did not have.
     Ask {
         /// The file.
         file: usize,
@@ -87,7 +87,7 @@ pub struct Volume {
     pub done_bytes: f64,
 }
 
-/// A plan that is carried out.
+/// The execution of a plan.
 #[derive(Clone, Debug)]
 pub struct Execution {
     request: Request,
@@ -105,7 +105,7 @@ pub struct Execution {
     others_done: usize,
     /// For each job whether it met its deadline, once that is known.
     verdicts: Vec<Option<bool>>,
-    /// The jobs that were planned in the plan as it was given.
+    /// The jobs that the original plan planned.
     promised: HashSet<String>,
     /// When this coordinator began.
     began_s: f64,
@@ -123,19 +123,18 @@ pub struct Execution {
     moved_before: (f64, f64),
 }
 
-/// The state of a file, as far as it is known.
+/// The known state of a file.
 #[derive(Clone, Debug)]
 struct FileState {
     bytes: u64,
-    /// The size that the plan in force counts on.
+    /// The size assumed by the plan in force.
     planned_bytes: u64,
-    /// The sizes that are no surprise.
+    /// The expected range of sizes.
     expected_bytes: RangeInclusive<u64>,
     block_bytes: u64,
-    /// Its first bytes that are in the cache, as far as is known.
+    /// The number of its first bytes that are known to be cached.
     have_bytes: u64,
-    /// While the lake does not have it: the number of times that it was asked again, and the time of the next
-    /// question.
+    /// While the lake does not have it: the number of retries, and the time of the next one.
     missing: Option<(u32, f64)>,
     may_be_fetched: bool,
 }
@@ -220,7 +219,7 @@ impl Execution {
         &self.transfers
     }
 
-    /// Those that are under way.
+    /// The transfers under way.
     pub fn running(&self) -> impl Iterator<Item = &Transfer> {
         let open = &self.transfers[self.first_open..];
         open.iter().filter(|transfer| transfer.state == State::Running)
@@ -237,7 +236,7 @@ impl Execution {
         deadlines.fold(self.request.window.end_s, f64::max)
     }
 
-    /// Returns true if nothing is left to do.
+    /// Returns true if the execution is finished.
     pub fn is_over(&self, now_s: f64) -> bool {
         now_s >= self.ends_s() && self.running == 0
     }
@@ -246,7 +245,7 @@ impl Execution {
     fn lay_out(&mut self, plan: &Plan) {
         let (mut transfers, mut others) = (Vec::new(), Vec::new());
         for planned in &plan.files {
-            // A plan of another request is refused before, so the file is known.
+            // The document was checked, so the file is known.
             let Some(&number) = self.by_name.get(&planned.file) else {
                 continue;
             };
@@ -322,18 +321,18 @@ impl Execution {
         self.replanned_s = now_s;
     }
 
-    /// Notes that no new plan can be made: the one in force goes on for a slot at least.
+    /// Records that no new plan can be made: the one in force stays for at least a slot.
     pub fn no_new_plan(&mut self, now_s: f64) {
         self.surprise = None;
         self.replanned_s = now_s;
     }
 
-    /// The steps that are due now. They count as begun.
+    /// Returns the steps that are due now, and marks them as begun.
     pub fn due(&mut self, now_s: f64) -> Vec<Step> {
         let mut steps = Vec::new();
         while let Some(&(at_s, step)) = self.others.get(self.others_done).filter(|other| other.0 <= now_s) {
             self.others_done += 1;
-            // A removal that is long overdue would hit bytes that came later.
+            // A removal that is long overdue would remove bytes that were cached later.
             let is_late = match step {
                 Step::Evict { .. } => at_s < now_s - self.slot_s(),
                 Step::Keep { until_s, .. } => until_s <= now_s,
@@ -367,7 +366,7 @@ impl Execution {
         steps
     }
 
-    /// Files that the lake did not have, and that no transfer will ask for.
+    /// Retries files that the lake did not have and that no transfer will request.
     fn ask_again(&mut self, now_s: f64, steps: &mut Vec<Step>) {
         for (number, file) in self.files.iter_mut().enumerate() {
             let Some((_, again_s)) = file.missing.as_mut().filter(|(_, again_s)| *again_s <= now_s) else {
@@ -381,7 +380,7 @@ impl Execution {
         }
     }
 
-    /// The rate at which a transfer goes now, on a link of at most `link` bytes a second.
+    /// The rate of a transfer now, on a link of at most `link` bytes a second.
     pub fn rate(&self, transfer: usize, now_s: f64, link: Option<f64>) -> f64 {
         let planned = self.link_at(now_s);
         let link = link.map_or(planned, |link| link.min(planned));
@@ -397,7 +396,7 @@ impl Execution {
             .map_or(link.bytes_per_second, |change| change.bytes_per_second)
     }
 
-    /// Notes that bytes of a transfer are where they belong.
+    /// Records that bytes of a transfer are cached.
     pub fn moved(&mut self, transfer: usize, bytes: u64) {
         let transfer = &mut self.transfers[transfer];
         let bytes = bytes.min(transfer.bytes - transfer.done_bytes);
@@ -407,15 +406,14 @@ impl Execution {
         file.have_bytes = (file.have_bytes + bytes).min(file.bytes);
     }
 
-    /// Notes that all of a transfer is there.
+    /// Records that a transfer is complete.
     pub fn done(&mut self, transfer: usize) {
         let left = self.transfers[transfer].left_bytes();
         self.moved(transfer, left);
         self.leave(transfer, State::Done);
     }
 
-    /// Notes that a transfer did not come to its end, for a reason that may pass: it is tried again after a
-    /// while, at the latest after a slot.
+    /// Records that a transfer failed for a temporary reason. It is retried within a slot.
     pub fn failed(&mut self, transfer: usize, now_s: f64) {
         let not_before_s = now_s + self.slot_s().min(10.0);
         self.forget_moved(transfer);
@@ -429,8 +427,7 @@ impl Execution {
         self.transfers[transfer].state = state;
     }
 
-    /// Notes that the lake has no such file. It is asked again after a slot, then after two, then after four,
-    /// up to 64.
+    /// Records that the lake does not have the file. It is looked for again after 1, 2, 4, … 64 slots.
     pub fn missing(&mut self, transfer: usize, now_s: f64) {
         let file = self.transfers[transfer].file;
         let not_before_s = self.still_missing(file, now_s);
@@ -439,7 +436,7 @@ impl Execution {
         self.surprise = Some(Deviation::Missing { file });
     }
 
-    /// Notes that the lake does not have a file. Returns when it is to be asked again.
+    /// Records that the lake does not have a file. Returns the time of the next retry.
     pub fn still_missing(&mut self, file: usize, now_s: f64) -> f64 {
         let slot_s = self.slot_s();
         let tries = self.files[file].missing.map_or(0, |(tries, _)| tries + 1);
@@ -448,7 +445,7 @@ impl Execution {
         again_s
     }
 
-    /// Forgets the bytes that a transfer has moved: it finds them again when it begins anew.
+    /// Resets the bytes of a transfer; it finds those that are cached when it starts again.
     fn forget_moved(&mut self, transfer: usize) {
         let transfer = &mut self.transfers[transfer];
         let done_bytes = std::mem::take(&mut transfer.done_bytes);
@@ -456,9 +453,9 @@ impl Execution {
         file.have_bytes = file.have_bytes.saturating_sub(done_bytes);
     }
 
-    /// Notes the size of a file that the lake has. A forecast is seldom exact: the plan is followed as far as
-    /// it goes. Only a size that is not between those that were expected, and differs from the planned one by
-    /// more than [`SIZE_TOLERANCE`], asks for a new plan.
+    /// Records the size of a file that the lake has. A forecast is seldom exact, so the plan is followed as
+    /// far as possible. Only a size outside the expected range that differs from the planned one by more than
+    /// [`SIZE_TOLERANCE`] requires a new plan.
     pub fn has_size(&mut self, file: usize, bytes: u64) {
         let known = &mut self.files[file];
         let was_missing = known.missing.take().is_some();
@@ -489,19 +486,19 @@ impl Execution {
         }
     }
 
-    /// Notes how many bytes the cache has kept of a file that the request lists as held.
+    /// Records how many bytes are still cached of a file that the request lists as held.
     pub fn kept(&mut self, file: usize, bytes: u64) {
         let name = &self.request.files[file].name;
         let held = self.request.cache.held.iter().find(|held| held.file == *name);
-        let said = held.map_or(0, |held| held.bytes);
+        let expected = held.map_or(0, |held| held.bytes);
         let known = &mut self.files[file];
-        known.have_bytes = known.have_bytes.max(bytes.min(said));
-        if bytes < said {
+        known.have_bytes = known.have_bytes.max(bytes.min(expected));
+        if bytes < expected {
             self.surprise = Some(Deviation::NotHeld { file, bytes });
         }
     }
 
-    /// Notes that a file has left the cache.
+    /// Records that a file was evicted.
     pub fn evicted(&mut self, file: usize) {
         self.files[file].have_bytes = 0;
     }

@@ -1,14 +1,14 @@
-//! One transfer of a plan, and the pace at which it goes.
+//! One transfer of a plan, and its rate.
 
 use crate::plan::Cached;
 
-/// A transfer that is behind goes at most so many times as fast as planned.
+/// Cap on the catch-up rate, as a multiple of the planned rate.
 pub const CATCH_UP: f64 = 2.0;
 
-/// Times nearer to each other than this are one.
+/// Times that differ by less count as equal.
 const EDGE_S: f64 = 1e-6;
 
-/// A transfer of a plan.
+/// A transfer of a plan, with its progress.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transfer {
     /// The file, by its position in the request.
@@ -17,11 +17,11 @@ pub struct Transfer {
     pub first_byte: u64,
     /// The number of bytes.
     pub bytes: u64,
-    /// When it begins.
+    /// The planned start.
     pub start_s: f64,
-    /// When it is to be over.
+    /// The planned end.
     pub end_s: f64,
-    /// Its rate.
+    /// The planned rate.
     pub bytes_per_second: f64,
     /// The time until which its bytes are kept.
     pub keep_until_s: f64,
@@ -29,16 +29,16 @@ pub struct Transfer {
     pub(super) done_bytes: u64,
 }
 
-/// How far a transfer is.
+/// State of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum State {
-    /// It has not begun, or is to be tried again.
+    /// Not begun, or to be retried.
     Waiting { not_before_s: f64 },
-    /// It is under way.
+    /// Under way.
     Running,
-    /// All of it is there.
+    /// Complete.
     Done,
-    /// Its bytes are no longer of use.
+    /// No longer useful.
     Dropped,
 }
 
@@ -53,7 +53,7 @@ impl Transfer {
         self.bytes - self.done_bytes
     }
 
-    /// Returns true if it waits or runs, so that bytes of it may still come.
+    /// Returns true if it is waiting or running.
     pub fn is_open(&self) -> bool {
         matches!(self.state, State::Waiting { .. } | State::Running)
     }
@@ -67,7 +67,7 @@ impl Transfer {
         (elapsed_s * self.bytes_per_second).min(self.bytes as f64)
     }
 
-    /// When it will be over if it goes on at its planned rate.
+    /// The expected end at the planned rate.
     pub fn expected_end_s(&self, now_s: f64) -> f64 {
         let begins_s = match self.state {
             State::Waiting { not_before_s } => not_before_s.max(self.start_s).max(now_s),
@@ -77,9 +77,9 @@ impl Transfer {
     }
 }
 
-/// The rate of a transfer: as planned. One that is behind goes just fast enough to be over in time, at most
-/// [`CATCH_UP`] times as fast as planned, and never faster than the link. In the last tenth of a slot and
-/// after its end it goes as fast as it may.
+/// The rate of a transfer. One that is behind goes just fast enough to end in time, at most [`CATCH_UP`]
+/// times as fast as planned, and never faster than the link. In the last tenth of a slot, and after its
+/// planned end, it may use the maximum.
 pub fn rate(transfer: &Transfer, now_s: f64, slot_s: f64, link: f64) -> f64 {
     let (planned, left_s) = (transfer.bytes_per_second, transfer.end_s - now_s);
     let most = planned * CATCH_UP;

@@ -1,4 +1,4 @@
-//! Deals the fetches of a fractional solution, which knows only when bytes are due, out to files.
+//! Assigns the fetches of a fractional solution, which has only the due times of bytes, to files.
 
 use crate::formulation::Fractional;
 use crate::instance::Instance;

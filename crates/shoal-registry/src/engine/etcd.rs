@@ -50,8 +50,8 @@ use super::{
     Transaction, prefix_end,
 };
 
-/// The number of requests that look at keys at a time. With more of them each is for fewer looks, which costs
-/// etcd more.
+/// Maximum number of concurrent reads of keys. With more, each would serve fewer lookups, at a higher cost
+/// for etcd.
 const LOOKS: usize = 4;
 
 /// `--quota-backend-bytes` by default.
@@ -72,27 +72,27 @@ pub struct Etcd {
     looks: Looks,
 }
 
-/// Whether a request may be sent again after its answer was lost.
+/// What to do after the answer to a request was lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repeat {
     Safe,
     Never,
 }
 
-/// One member did not do as it was asked.
+/// A request to one member failed.
 enum Failed {
-    /// Another member may.
+    /// Another member may succeed.
     TryNext(EngineError),
-    /// No member will, because of certificates.
+    /// A certificate was rejected, so every member will fail.
     Untrusted(EngineError),
     /// The answer is too large.
     TooLarge,
-    /// That is the answer.
+    /// Every member would answer the same.
     Final(EngineError),
 }
 
 impl Etcd {
-    /// A registry at the etcd of `settings`. Connects when it is asked for the first time.
+    /// Creates a registry in the etcd of `settings`. Connects at the first request.
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
         let tls = settings::tls(settings)?;
         let endpoints = settings::endpoints(&settings.endpoints)?;
@@ -110,7 +110,8 @@ impl Etcd {
         })
     }
 
-    /// Asks the members, beginning with the one that answered last, until one answers or the time is over.
+    /// Sends a request to the members in turn, starting with the one that answered last, until one answers or
+    /// the time is over.
     async fn ask<A: DeserializeOwned>(
         &self,
         path: &'static str,
@@ -152,7 +153,7 @@ impl Etcd {
         }
     }
 
-    /// The next request begins with another member, if no other request has seen to that.
+    /// Starts the next request at another member, unless another request has changed it already.
     fn leave_if(&self, member: usize, leave: bool) {
         if leave {
             let next = (member + 1) % self.members.len();
@@ -163,7 +164,7 @@ impl Etcd {
         }
     }
 
-    /// Asks one member, with a new token if it does not accept the old one.
+    /// Sends a request to one member, with a new token if it rejects the old one.
     async fn ask_member<A: DeserializeOwned>(
         &self,
         member: &Member,
@@ -172,7 +173,7 @@ impl Etcd {
         repeat: Repeat,
         deadline: Instant,
     ) -> Result<A, Failed> {
-        // Each member has its share of the time, unless no other member can give the answer.
+        // Each member gets a share of the time, unless no other member can answer.
         let share = (Instant::now() + self.timeout / (self.members.len() as u32 + 1)).min(deadline);
         let answer_by = if repeat == Repeat::Safe { share } else { deadline };
         let unavailable = |reason: &str| EngineError::Unavailable(format!("{}: {reason}", member.name()));
@@ -209,7 +210,7 @@ impl Etcd {
         Err(Failed::TryNext(unavailable("it does not accept its own token")))
     }
 
-    /// The token of the user at a member, if there are users.
+    /// Returns the user's token at a member, if a user is configured.
     async fn token(&self, member: &Member, by: Instant) -> Result<Option<Arc<Token>>, Failed> {
         let Some((name, password)) = &self.user else {
             return Ok(None);
@@ -251,12 +252,12 @@ impl Etcd {
         [&self.prefix, key].concat().into()
     }
 
-    /// The end of the keys that begin with `prefix`, in etcd's words.
+    /// The end of the range of keys that begin with `prefix`, as etcd encodes it.
     fn end(&self, prefix: &[u8]) -> Bytes {
         prefix_end(&self.key(prefix)).map_or(Bytes::from_static(b"\0"), Bytes::from)
     }
 
-    /// Reads keys as etcd has them, with one request unless their values are too large together.
+    /// Reads keys with one request, or more if their values are too large together.
     async fn read_keys(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Stored>>, EngineError> {
         if keys.len() > 1 {
             let request = ReadRequest::new(&keys);
@@ -287,7 +288,7 @@ impl Etcd {
     }
 
     async fn read_range(&self, range: Range) -> Result<Page, EngineError> {
-        // The successor of a key is the key and a zero.
+        // The successor of a key is the key with a zero byte appended.
         let after = if range.after < range.prefix {
             None
         } else {
@@ -323,7 +324,7 @@ impl Etcd {
         })
     }
 
-    /// etcd does not take empty keys; a zero is the first that it takes.
+    /// The least key that etcd accepts, which is not empty but a zero byte.
     fn first_key(&self, key: &[u8]) -> Bytes {
         let key = self.key(key);
         if key.is_empty() {
@@ -353,11 +354,11 @@ impl Etcd {
         })
     }
 
-    /// The end of a transaction that etcd answered with NOSPACE. A member looks at its quota before it gives
-    /// a transaction to the log of all, and once more when it carries the transaction out. In the second case
-    /// the transaction happens, and the answer is the same. `telling` is [`Transaction::telling`].
-    async fn not_committed_for_room(&self, telling: Option<Condition>, reason: String) -> EngineError {
-        let Some(Condition { key, revision }) = telling else {
+    /// Determines the outcome of a transaction that etcd answered with NOSPACE. A member checks its quota
+    /// before it proposes a transaction and again when it applies it. In the second case the transaction is
+    /// applied despite the error. `changed` is [`Transaction::changed_condition`].
+    async fn not_committed_for_room(&self, changed: Option<Condition>, reason: String) -> EngineError {
+        let Some(Condition { key, revision }) = changed else {
             return EngineError::Unknown(reason);
         };
         let now = self.read_keys(vec![self.key(&key)]).await;
@@ -416,7 +417,7 @@ impl Engine for Etcd {
     fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, EngineError>> {
         async move {
             transaction.check()?;
-            let telling = transaction.telling().cloned();
+            let changed = transaction.changed_condition().cloned();
             let request = self.request_of(transaction);
             match self.ask("/v3/kv/txn", &request, Repeat::Never).await {
                 Ok(TxnResponse { header, succeeded }) => Ok(if succeeded {
@@ -425,7 +426,7 @@ impl Engine for Etcd {
                     Outcome::Conflict
                 }),
                 Err(Failed::Final(EngineError::Full(reason))) => {
-                    Err(self.not_committed_for_room(telling, reason).await)
+                    Err(self.not_committed_for_room(changed, reason).await)
                 }
                 Err(failed) => Err(failed.into_error()),
             }
@@ -433,8 +434,8 @@ impl Engine for Etcd {
         .boxed()
     }
 
-    /// As the member that answers says: all of them hold the same. Pages of the file that are free are used
-    /// again, so they count as room.
+    /// The answer of any member: all have the same data. Free pages of the file are reused, so they count as
+    /// room.
     fn room(&self) -> BoxFuture<'_, Result<Room, EngineError>> {
         async move {
             let nothing = serde_json::Map::new();
@@ -454,7 +455,7 @@ impl Engine for Etcd {
     fn open_session(&self, time_to_live: Duration) -> BoxFuture<'_, Result<SessionId, EngineError>> {
         async move {
             let seconds = time_to_live.as_secs() + u64::from(time_to_live.subsec_nanos() > 0);
-            // A lease whose grant was lost ends by itself.
+            // A lease whose grant was lost expires.
             let request = GrantRequest { seconds };
             let lease: Result<LeaseResponse, _> = self.ask("/v3/lease/grant", &request, Repeat::Safe).await;
             Ok(SessionId(lease.map_err(Failed::into_error)?.id))
@@ -505,7 +506,7 @@ impl Failed {
     }
 }
 
-/// The meaning of a refusal for the request.
+/// Converts a refusal into the outcome of the request.
 fn failed(
     refusal: Refusal,
     unavailable: impl Fn(&str) -> EngineError,
@@ -520,7 +521,7 @@ fn failed(
     }
 }
 
-/// Reads the answer to a request that etcd carried out. A stream reports its errors as answers.
+/// Parses the answer to a successful request. A stream reports errors in its answers.
 fn read_answer<A: DeserializeOwned>(body: &[u8], lost: impl Fn(&str) -> Failed) -> Result<A, Failed> {
     serde_json::from_slice(body).map_err(|error| match serde_json::from_slice::<ErrorResponse>(body) {
         Ok(refused) => match Refusal::from_message(&refused.message()) {
@@ -538,7 +539,7 @@ fn refusal_in(body: &[u8]) -> Refusal {
     }
 }
 
-/// Forgets a token, if no other request has replaced it.
+/// Drops a token, unless another request has replaced it.
 async fn forget(member: &Member, token: Option<&Arc<Token>>) {
     let mut known = member.token.lock().await;
     if let (Some(old), Some(now)) = (token, &*known)

@@ -10,10 +10,10 @@ use crate::plot::{Line, Lines};
 use crate::policy::PolicyName;
 use crate::units::{counted, human_bytes};
 
-/// Miss ratios that differ by less are a tie: those of the same clients differ as much from day to day.
+/// Miss ratios that differ by less count as equal: those of the same clients differ as much from day to day.
 const TIE: f64 = 0.005;
 
-/// Splits whose costs differ by less than this share of the least are a tie.
+/// Splits whose costs differ by less than this share of the least count as equal.
 const COST_TIE: f64 = 0.01;
 
 impl Advice {
@@ -324,7 +324,7 @@ impl Mode {
     }
 }
 
-/// Says how much less or more `chosen` reads and sends than `other`.
+/// Describes how much less or more `chosen` reads and sends than `other`.
 fn difference(chosen: &ModeOutcome, other: &ModeOutcome) -> String {
     let bytes = |ours: u64, theirs: u64| {
         let word = if ours > theirs { "more" } else { "less" };

@@ -45,8 +45,8 @@ struct Object {
 }
 
 impl StorageC2p {
-    /// Creates `nodes` with `capacity_bytes` each, and `placement` on them. With `prefetch`, nodes fetch what
-    /// objects lack at them when other nodes tell that readers want it.
+    /// Creates `nodes` with `capacity_bytes` each, and `placement` on them. With `prefetch`, a node
+    /// fetches the missing blocks of an object when an event of another node shows that it is being read.
     pub fn new(
         nodes: usize,
         placement: Placement,

@@ -1,5 +1,4 @@
-//! The messages of etcd's JSON gateway: bytes are Base64, numbers of 64 bits are text, and what is zero is
-//! left out.
+//! The messages of etcd's JSON gateway: bytes are Base64, 64-bit numbers are strings, zeros are left out.
 
 use bytes::Bytes;
 use serde::de::Error as _;
@@ -105,7 +104,7 @@ pub(super) struct KeyValue {
     pub(super) mod_revision: u64,
 }
 
-/// The beginning of all answers.
+/// The header of all answers.
 #[derive(Debug, Deserialize)]
 pub(super) struct Header {
     #[serde(deserialize_with = "from_text")]
@@ -119,7 +118,7 @@ pub(super) struct TxnRequest {
     pub(super) success: Vec<Operation>,
 }
 
-/// A key was last changed at a revision; 0 if there is no such key.
+/// Requires the revision at which a key was last changed; 0 if it must not exist.
 #[derive(Debug, Serialize)]
 pub(super) struct Compare {
     #[serde(with = "base64_bytes")]
@@ -210,7 +209,7 @@ pub(super) struct Streamed<A> {
     pub(super) result: A,
 }
 
-/// An answer in which nothing matters but that it came.
+/// An answer whose content is ignored.
 #[derive(Debug, Deserialize)]
 pub(super) struct Empty {}
 

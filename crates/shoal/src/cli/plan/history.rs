@@ -109,7 +109,7 @@ fn no_runs(history: &History) -> Failure {
     } else {
         (
             "the history has no run of a job",
-            "a node's log tells of requests with `access = true` and `format = \"json\"` below [log]; \
+            "a node logs requests only with `access = true` and `format = \"json\"` below [log]; \
              docs/how-to/plan.md describes every format",
         )
     };
