@@ -66,7 +66,7 @@ pub struct Gate {
     region: String,
     keys: KeyCache,
     /// True if requests without credentials are accepted.
-    lets_strangers_in: bool,
+    accepts_anonymous: bool,
 }
 
 impl Gate {
@@ -76,15 +76,15 @@ impl Gate {
             identities: identities.into(),
             region: region.into(),
             keys: KeyCache::default(),
-            lets_strangers_in: true,
+            accepts_anonymous: true,
         }
     }
 
     /// Rejects requests without credentials, except a browser's preflights (`OPTIONS`), which never carry
     /// any.
     #[must_use]
-    pub fn without_strangers(mut self) -> Self {
-        self.lets_strangers_in = false;
+    pub fn without_anonymous(mut self) -> Self {
+        self.accepts_anonymous = false;
         self
     }
 
@@ -106,7 +106,7 @@ impl Gate {
         refuse_repeated(&parts.headers)?;
         let host = host(parts)?;
         match Claim::read(parts)? {
-            None if !self.lets_strangers_in && parts.method != Method::OPTIONS => Err(Refusal::Stranger),
+            None if !self.accepts_anonymous && parts.method != Method::OPTIONS => Err(Refusal::Anonymous),
             None => admit_anonymous(&parts.headers),
             // A browser's preflight for a presigned URL. The URL proves nothing here: its signature is for
             // another method, and for headers that this request does not carry. So the request is anonymous.

@@ -130,7 +130,7 @@ pub enum Refusal {
     StreamingWithPresigned,
     /// No credentials, and anonymous requests are not accepted.
     #[error("Access Denied")]
-    Stranger,
+    Anonymous,
     /// aws-chunked without credentials.
     #[error("A request without credentials cannot have a streaming payload.")]
     StreamingWithoutCredentials,
@@ -194,7 +194,7 @@ impl Refusal {
             | Self::NotYetValid
             | Self::Expired
             | Self::MissingDate
-            | Self::Stranger
+            | Self::Anonymous
             | Self::UnsignedHeaders(_) => ErrorCode::AccessDenied,
             Self::TimeTooSkewed => ErrorCode::RequestTimeTooSkewed,
             Self::UnknownAccessKey(_) | Self::UnknownTemporaryKey(_) => ErrorCode::InvalidAccessKeyId,

@@ -95,7 +95,7 @@ impl LookupServer {
             check(&loaded, self.json);
             return Ok(());
         }
-        logging::start(&without_strangers(loaded.config.log));
+        logging::start(&without_library_warnings(loaded.config.log));
         for warning in &loaded.warnings {
             tracing::warn!(hint = warning.hint.as_deref(), "{warning}");
         }
@@ -149,7 +149,7 @@ fn print_warnings(loaded: &Loaded) {
 
 /// Silences the library's warnings about malformed messages, with which anyone could flood the log. A filter
 /// that names the library still enables them.
-fn without_strangers(log: Log) -> Log {
+fn without_library_warnings(log: Log) -> Log {
     Log {
         filter: format!("hickory_proto=off,{}", log.filter),
         ..log
