@@ -1,4 +1,4 @@
-"""The client: orders to a cluster, and what its nodes tell."""
+"""The client: sends orders to a cluster, and reads the state of its nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a cluster as nodes tell it. Names are those of docs/reference/openapi.yaml."""
+"""The plan of a cluster. Names are those of docs/reference/openapi.yaml."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Replanned:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan of the cluster, as a node told it at one moment.
+    """A snapshot of a plan of the cluster.
 
     `troubled`, `transfers` and `issues` name some of each. `planned_count` is the number of jobs to which the plan
     promises their deadlines. Later releases of nodes may have other states than those of PlanState. A text of a plan
