@@ -589,16 +589,11 @@ mod tests {
     async fn a_report_that_is_lost_is_told() {
         let fickle = Arc::new(Fickle::default());
         let guard = Guard::new(Arc::clone(&fickle) as Arc<dyn Directory>, TIMEOUT);
-        guard
-            .held(NodeId(1), Group::containing(BLOCK), &[0])
-            .await
-            .unwrap();
+        let held = || guard.held(NodeId(1), Group::containing(BLOCK), &[0]);
+        held().await.unwrap();
         assert!(!guard.take_lost_reports());
         fickle.fails.store(true, Ordering::Relaxed);
-        guard
-            .held(NodeId(1), Group::containing(BLOCK), &[0])
-            .await
-            .unwrap_err();
+        held().await.unwrap_err();
         assert!(guard.take_lost_reports());
         assert!(!guard.take_lost_reports());
     }

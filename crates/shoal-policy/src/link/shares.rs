@@ -143,7 +143,7 @@ mod tests {
             prop_assert!(got.iter().all(|share| *share as f64 >= floor - 1.0));
         }
 
-        /// The property on which the rule of [`DemandExchange`](crate::link::DemandExchange) about rises rests.
+        /// [`DemandExchange`](crate::link::DemandExchange) relies on this property.
         #[test]
         fn a_share_follows_its_own_demand_and_gives_way_to_others(
             demands in prop::collection::vec(demand(), 2..8),
