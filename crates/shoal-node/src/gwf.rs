@@ -98,7 +98,7 @@ impl Keeper {
         store.ranks()?;
         let is_short = Arc::<Notify>::default();
         let notified = Arc::clone(&is_short);
-        store.keep_room_by(move || notified.notify_one());
+        store.evict_by(move || notified.notify_one());
         Some(Arc::new(Self {
             store: Arc::clone(store),
             directory: Arc::clone(directory),

@@ -36,7 +36,7 @@ const DEATHS: usize = 256;
 const DEATHS_MIN: usize = 32;
 
 /// How long a death counts: the job that caused it may have ended since.
-const DEATH_LASTS: Duration = Duration::from_hours(1);
+const DEATH_LIFE: Duration = Duration::from_hours(1);
 
 /// The percentage of objects that should die before their flush, which then costs nothing.
 const PERCENTILE: usize = 90;
@@ -244,7 +244,7 @@ impl AgesAtDeath {
         let lasting = self
             .0
             .iter()
-            .filter(|(at, _)| now.saturating_sub(*at) < DEATH_LASTS);
+            .filter(|(at, _)| now.saturating_sub(*at) < DEATH_LIFE);
         let ages: Vec<Duration> = lasting.map(|(_, age)| *age).collect();
         (ages.len() >= DEATHS_MIN).then_some(ages)
     }

@@ -14,7 +14,7 @@ use ulid::Ulid;
 
 use crate::entry::{Kind, Owner};
 use crate::keys::Name;
-pub use crate::names::Of;
+pub use crate::names::ChangedObject;
 use crate::names::{BeginError, BegunChange, ChangeError, Ended, Found, Names};
 use crate::session::{Session, new_id};
 
@@ -67,7 +67,7 @@ impl Changes {
     pub async fn begin(
         self: &Arc<Self>,
         name: &Name,
-        (kind, of): (Kind, Of),
+        (kind, of): (Kind, ChangedObject),
         mut known: Option<Found>,
     ) -> Result<LakeChange, BeginError> {
         let deadline = Instant::now() + PATIENCE;
@@ -82,7 +82,7 @@ impl Changes {
     async fn try_to_begin(
         self: &Arc<Self>,
         name: &Name,
-        change: (Kind, Of),
+        change: (Kind, ChangedObject),
         known: Option<Found>,
     ) -> Result<LakeChange, BeginError> {
         let owner = self.session.owner().ok_or(BeginError::NoSession)?;

@@ -66,7 +66,7 @@ pub struct BegunChange {
 
 /// The dirty object that a change is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
+pub enum ChangedObject {
     /// The one that exists when the change begins, if any.
     Current,
     /// This one, or none.
@@ -254,7 +254,7 @@ impl Names {
     pub async fn begin(
         &self,
         name: &Name,
-        (kind, of): (Kind, Of),
+        (kind, of): (Kind, ChangedObject),
         (owner, token): (Owner, Ulid),
         known: Option<Found>,
     ) -> Result<BegunChange, BeginError> {
@@ -274,8 +274,8 @@ impl Names {
                 owner,
                 token,
                 of: match of {
-                    Of::Current => found.entry.current_id(),
-                    Of::Exactly(of) => of,
+                    ChangedObject::Current => found.entry.current_id(),
+                    ChangedObject::Exactly(of) => of,
                 },
             };
             let entry = match found.entry.begun(busy) {

@@ -53,7 +53,7 @@ pub struct C2p<K: PartOf, B = Closeness<K>> {
     completeness: Completeness,
     now: Duration,
     /// True if events are kept for other nodes.
-    is_telling: bool,
+    is_recording: bool,
     waiting: VecDeque<(Duration, K, EventKind)>,
     lost: u64,
 }
@@ -202,7 +202,7 @@ impl<K: PartOf, B> C2p<K, B> {
             absences: 0,
             completeness,
             now: Duration::ZERO,
-            is_telling: true,
+            is_recording: true,
             waiting: VecDeque::new(),
             lost: 0,
         }
@@ -220,8 +220,8 @@ impl<K: PartOf, B> C2p<K, B> {
 
     /// Enables or disables the recording of events for other nodes (initially enabled), and drops queued
     /// events.
-    pub fn set_telling(&mut self, is_telling: bool) {
-        self.is_telling = is_telling;
+    pub fn set_recording(&mut self, is_recording: bool) {
+        self.is_recording = is_recording;
         while self.forget_oldest() {}
     }
 
@@ -447,7 +447,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
     }
 
     fn happened(&mut self, key: K, kind: EventKind) {
-        if !self.is_telling {
+        if !self.is_recording {
             return;
         }
         if self.waiting.len() == WAITING_MAX {

@@ -130,7 +130,7 @@ impl<K: Copy + Eq + Hash> Gwf<K> {
     }
 
     fn change(&mut self, key: &K, next: impl FnOnce(Worth) -> Worth) {
-        if let Some((before, after)) = self.by_worth.rank_anew(key, next) {
+        if let Some((before, after)) = self.by_worth.rerank(key, next) {
             self.sum = self.sum + after.rank() - before.rank();
         }
     }

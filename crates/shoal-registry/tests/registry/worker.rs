@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use shoal_registry::changes::{Changes, LakeChange, Of};
+use shoal_registry::changes::{ChangedObject, Changes, LakeChange};
 use shoal_registry::engine::{Change, Engine};
 use shoal_registry::entry::Kind;
 use shoal_registry::names::{BeginError, Names};
@@ -131,7 +131,9 @@ impl Node {
 
     /// Begins a change of the object that is dirty now.
     async fn begin(&self, key: &str, kind: Kind) -> Result<LakeChange, BeginError> {
-        self.changes.begin(&name(key), (kind, Of::Current), None).await
+        self.changes
+            .begin(&name(key), (kind, ChangedObject::Current), None)
+            .await
     }
 }
 

@@ -64,7 +64,7 @@ type Whole = C2p<BlockId, Below<BlockId>>;
 pub(super) fn keep_events(layers: &mut Layered<BlockId, Named<BlockId>>, are_kept: bool) {
     for (_, policy) in layers.policies_mut() {
         if let Some(c2p) = policy.c2p_mut() {
-            c2p.set_telling(are_kept);
+            c2p.set_recording(are_kept);
         }
     }
 }

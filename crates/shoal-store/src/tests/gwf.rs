@@ -41,7 +41,7 @@ async fn a_keeper_is_told_that_room_is_short_and_decides_what_leaves() {
     let (store, _) = lab.open();
     let told = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&told);
-    store.keep_room_by(move || {
+    store.evict_by(move || {
         counted.fetch_add(1, Ordering::Relaxed);
     });
     let nothing = HashMap::new();
@@ -98,7 +98,7 @@ async fn without_a_keeper_and_without_room_the_least_leaves_at_once() {
     );
 
     // A keeper that does nothing costs no write.
-    store.keep_room_by(|| ());
+    store.evict_by(|| ());
     fill(&store, BLOCKS..2 * BLOCKS).await;
     assert!(store.contains(block(2 * BLOCKS - 1)));
     close(store).await;
@@ -109,7 +109,7 @@ async fn a_block_without_room_waits_for_a_keeper_that_decides_in_time() {
     let lab = lab();
     let (store, _) = lab.open();
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    store.keep_room_by(move || tell.send(()).unwrap());
+    store.evict_by(move || tell.send(()).unwrap());
     // The store has decided about all of its room before the keeper decides about any.
     fill(&store, 0..BLOCKS).await;
     let keeper = tokio::spawn({

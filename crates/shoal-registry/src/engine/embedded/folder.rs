@@ -258,7 +258,7 @@ impl Folder {
 
     fn redb(&self, file: File) -> Result<Database, OpenError> {
         let file = (self.open_file)(file).map_err(|error| self.database_error(error.into()))?;
-        let noting = NotingSync {
+        let noting = SyncRecorder {
             file,
             failed: Arc::clone(&self.sync_failed),
         };
@@ -310,13 +310,13 @@ impl Folder {
 
 /// A file that records a failed `fsync`.
 #[derive(Debug)]
-struct NotingSync {
+struct SyncRecorder {
     file: Box<dyn StorageBackend>,
     failed: Arc<AtomicBool>,
 }
 
 /// The folder is locked instead.
-impl StorageBackend for NotingSync {
+impl StorageBackend for SyncRecorder {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }

@@ -80,7 +80,7 @@ impl Upload {
             seed: self.hash.signs_chunks().then(|| seed(CLIENT)),
         };
         let mut body = CheckedBody::new(StreamBody::new(stream::iter(frames)), &self.parts(), payload)?;
-        body.resign(seed(LAKE));
+        body.sign_again(seed(LAKE));
         Ok(body)
     }
 

@@ -442,7 +442,9 @@ async fn lies_about_other_caches_cost_accuracy_until_the_next_read_and_nothing_e
     let blocks = cluster.resident(0, key).await;
     let liar = cluster.liar_to(0);
     let deleted = event(3, blocks[0], 1, 0, 0);
-    liar.send_messages(batch(node_id("n1"), 1, &[deleted])).await.unwrap();
+    liar.send_messages(batch(node_id("n1"), 1, &[deleted]))
+        .await
+        .unwrap();
     cluster.knows(0, key, |known| percent(known) == 0).await;
     cluster.read(0, key, &bytes).await;
     cluster.knows(0, key, |known| percent(known) == 100).await;
