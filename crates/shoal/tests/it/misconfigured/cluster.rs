@@ -44,12 +44,12 @@ async fn a_node_with_another_secret_is_told_to_both_operators_by_its_address() {
         "{told}"
     );
     assert!(
-        has(&n1.page("/status").await, "node-unheard", &address),
+        has(&n1.page("/status").await, "gossip-rejected", &address),
         "{}",
         n1.page("/status").await
     );
     let ready = n1.page("/readyz").await;
-    assert!(has(&ready, "node-unheard", "another cluster secret"), "{ready}");
+    assert!(has(&ready, "gossip-rejected", "another cluster secret"), "{ready}");
 
     let status = shoal(&["status", "--node", &format!("http://{}", n1.addresses().1)]);
     let status = { status }.output().unwrap();
@@ -90,7 +90,7 @@ async fn a_node_whose_clock_is_wrong_is_told_apart_from_one_with_another_secret(
     let told = n1.logs(&["WARN", &address, "its clock is 17 min ahead of this node's"]);
     assert!(told.contains("hint=\"set the clocks"), "{told}");
     assert!(
-        has(&n1.page("/status").await, "node-unheard", "17 min ahead"),
+        has(&n1.page("/status").await, "gossip-rejected", "17 min ahead"),
         "{}",
         n1.page("/status").await
     );
