@@ -1,4 +1,4 @@
-//! Tests questions as clients ask them: the answers, what they tell caches, and how the server treats
+//! Tests queries as clients send them: the answers, their lifetimes in caches, and how the server treats
 //! nonsense.
 
 mod sockets;

@@ -221,7 +221,7 @@ impl<'a> Alone<'a> {
             });
         }
         // Alone, it can have the held bytes, those that can be fetched before it starts, and those that it
-        // reads meanwhile.
+        // reads while it runs.
         let cached: f64 = files
             .iter()
             .map(|&file| {

@@ -47,8 +47,8 @@ impl FileSchedule {
         }
     }
 
-    /// The bytes that a job can read from the cache in `from..until`: those that are there when it starts and
-    /// stay until it ends. `held_bytes` are cached before the first slot.
+    /// The bytes that a job can read from the cache in `from..until`: those that are cached when it starts
+    /// and stay until it ends. `held_bytes` are cached before the first slot.
     pub fn usable(&self, from: usize, until: usize, held_bytes: f64) -> f64 {
         let before = from.checked_sub(1).map_or(held_bytes, |slot| self.level(slot));
         let begin = self.cached.partition_point(|step| step.0 <= from);
@@ -254,7 +254,7 @@ impl Schedule {
                 .filter(|fetch| fetch.0 == slot)
                 .map(|fetch| fetch.1)
                 .sum();
-            // Bytes that are there already need not be fetched.
+            // Bytes that are cached already need not be fetched.
             let still = (level - before).clamp(0.0, fetched);
             if fetched > 0.0 {
                 let share = still / fetched;

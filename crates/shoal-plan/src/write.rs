@@ -346,7 +346,8 @@ mod tests {
         end.min(bytes) - transfer.first_block as f64 * BLOCK
     }
 
-    /// Each transfer has the bytes that its rate and its time say, and all blocks are there in the end.
+    /// Asserts that each transfer has the bytes of its rate and time, and that all blocks are fetched in the
+    /// end.
     fn check_bytes(bytes: f64, transfers: &[TransferPlan]) {
         let mut next = 0;
         for transfer in transfers {

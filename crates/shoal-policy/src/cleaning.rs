@@ -135,7 +135,7 @@ pub enum FlushEnd {
     Written,
     /// The lake asked for fewer requests, with 503 or 429, or did not answer.
     Overloaded,
-    /// The flush failed for a reason that says nothing about the load of the lake.
+    /// The flush failed for a reason unrelated to the load of the lake.
     Failed,
 }
 
@@ -288,7 +288,7 @@ impl Default for Flushes {
 impl Flushes {
     fn note(&mut self, flushed: Flushed) {
         let Flushed { end, took, now, .. } = flushed;
-        // A flush that began before the number was halved says nothing about the number since.
+        // A flush that began before the number was halved is no evidence about the new number.
         let began = now.saturating_sub(took);
         if self.halved_at.is_some_and(|halved_at| began < halved_at) {
             return;

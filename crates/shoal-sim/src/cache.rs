@@ -127,7 +127,7 @@ impl<P: Policy> Cache<P> {
         held
     }
 
-    /// Passes to the policy that `object`, of which a block may be held, has `blocks` blocks.
+    /// Passes the number of blocks of `object` to the policy. A block of it may be held.
     pub fn observe(&mut self, object: u32, blocks: u32) {
         self.residency.policy_mut().observe(object, blocks);
     }

@@ -97,7 +97,7 @@ impl<'de> Deserialize<'de> for PolicyName {
 
 /// A policy for blocks, with the facts beyond uses that the simulation can provide.
 pub trait Policy: Eviction<Block> {
-    /// Passes to the policy that `object`, of which a block is held, has `blocks` blocks.
+    /// Passes the number of blocks of `object`, of which a block is held, to the policy.
     fn observe(&mut self, _object: u32, _blocks: u32) {}
 }
 

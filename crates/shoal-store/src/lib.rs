@@ -37,7 +37,7 @@
 //! | `layers` | to which layer of the node a block belongs |
 //! | `removal`, `quarantine`, `eviction_log` | how blocks leave, and why |
 //! | `evictor` | room for a new block, and ahead of need |
-//! | `cache_events` | what nodes tell each other, so that objects stay complete |
+//! | `cache_events` | events that nodes exchange, so that objects stay complete |
 //! | `pinning`, `journal`, `file_room` | objects whose blocks stay; files of the node that are no blocks |
 //! | `loader` | blocks read from the disk, and what a failed read means |
 //! | `staging` | files under temporary names, until they are published |

@@ -124,7 +124,7 @@ async fn a_wrong_password_is_silence_that_does_not_tell_it() {
     let began = clock::instant();
     let mut told = String::new();
     let says_why = |told: &str| told.to_lowercase().contains("authentication");
-    // The first words only say that it is being connected to.
+    // The first message only reports that it is connecting.
     while !says_why(&told) && began.elapsed() < Duration::from_secs(10) {
         told = redis.mark(NodeId(1), 0).await.unwrap_err().to_string();
         tokio::time::sleep(Duration::from_millis(50)).await;

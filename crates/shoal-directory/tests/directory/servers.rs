@@ -149,7 +149,7 @@ impl Servers {
         Some(Self::new(folder, vec![server], url))
     }
 
-    /// One server with TLS and a user that may do no more than `docs/how-to/directory.md` says.
+    /// One server with TLS and a user that has only the rights listed in `docs/how-to/directory.md`.
     pub(crate) fn secured() -> Option<Self> {
         let folder = folder()?;
         make_certificates(folder.path());

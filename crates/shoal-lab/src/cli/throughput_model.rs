@@ -32,7 +32,7 @@ const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 const NODE_BYTES: u64 = 1_000_000_000_000;
 /// A curve of 8 TB does not need pieces of 4 MB.
 const BLOCK_BYTES: u64 = 4_000_000_000;
-/// Two Sigma's input, of which the figure's trace reads nine tenths again.
+/// Two Sigma's input; the figure's trace reads nine tenths of it again.
 const INDUSTRY_BYTES: u64 = 245_000_000_000_000;
 const INDUSTRY_REUSE: f64 = 0.9;
 /// Zipf's own law; the paper says "Zipf-like".

@@ -35,7 +35,7 @@ pub enum Deviation {
         /// Its size.
         bytes: u64,
     },
-    /// The cache holds less of a file than the request says.
+    /// The cache holds less of a file than the request assumes.
     NotHeld {
         /// The file.
         file: usize,

@@ -387,7 +387,7 @@ impl Execution {
         transfer::rate(&self.transfers[transfer], now_s, self.slot_s(), link)
     }
 
-    /// The rate of the link at a time, as the request says.
+    /// The rate of the link at a time, according to the request.
     fn link_at(&self, now_s: f64) -> f64 {
         let link = &self.request.link;
         let changes = link.changes.iter().take_while(|change| change.at_s <= now_s);

@@ -92,7 +92,8 @@ fn execution(jobs: &[(f64, usize)]) -> Execution {
     Execution::new(document(request(jobs)), &Verdicts::default(), 0.0)
 }
 
-/// Goes on to `until_s` in steps of a tenth of a second, with so much of the rates. Returns the steps taken.
+/// Continues until `until_s` in steps of a tenth of a second, at `share` of the rates. Returns the steps
+/// taken.
 fn go(execution: &mut Execution, from_s: f64, until_s: f64, share: f64) -> Vec<Step> {
     let is_running = |transfer: &usize| execution.transfers()[*transfer].state == State::Running;
     let mut running: Vec<usize> = (0..execution.transfers().len()).filter(is_running).collect();

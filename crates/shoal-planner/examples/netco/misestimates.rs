@@ -19,7 +19,7 @@ const OFF_SIZE: f64 = 0.1;
 /// The link, as a share of the least one that serves all jobs without a cache: medium load as in the paper,
 /// and a link that only a plan can do with.
 const LINKS: [f64; 2] = [1.0, 0.3];
-/// How often a plan is made anew, where it is.
+/// How often the plan is renewed, if it is.
 const EVERY_S: f64 = 60.0;
 const POLICIES: [&str; 4] = ["PACMan-LIFE", "FixedTimePrefetch", "Netco", "Netco, replanned"];
 

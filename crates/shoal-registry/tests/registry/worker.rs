@@ -456,7 +456,7 @@ async fn a_node_without_a_session_begins_nothing_and_sends_nothing() {
     assert_eq!(begun.unwrap_err(), BeginError::NoSession);
 }
 
-/// An upload that began long ago; the time of a part tells whether it is in use.
+/// An upload that began long ago; it is in use if a part is recent.
 async fn old_upload(node: &Node, number: u16, part_at: Option<Ulid>) -> Ulid {
     let (uploads, name) = (Uploads::new(node.names.clone()), name(&number.to_string()));
     let id = Ulid::from_parts(1, number.into());

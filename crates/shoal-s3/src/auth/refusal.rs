@@ -110,7 +110,7 @@ pub enum Refusal {
     /// An invalid percent-encoding in the path.
     #[error("Couldn't parse the specified URI.")]
     MalformedPath,
-    /// A signed request that does not say how its body is protected.
+    /// A signed request that does not declare how its body is protected.
     #[error("Missing required header for this request: x-amz-content-sha256")]
     MissingPayloadHash,
     /// An anonymous request announces a malformed hash.

@@ -221,7 +221,7 @@ impl DeletionResult {
         });
     }
 
-    /// The answer for the client, which may not want to hear of removed objects.
+    /// The answer for the client; a quiet one omits removed objects.
     pub fn write(&self, is_quiet: bool) -> String {
         let results = self
             .results

@@ -279,7 +279,7 @@ mod tests {
         read(&mut nodes, other, Time::ZERO);
         read(&mut nodes, first, Time(1));
         read(&mut nodes, second, Time(2));
-        // Two other blocks evict the first block from node 0, and node 0 tells node 1.
+        // Two other blocks evict the first block from node 0, and node 0 sends that to node 1.
         stored_on(0).take(2).for_each(|block| {
             read(&mut nodes, block, Time(3));
         });

@@ -119,7 +119,7 @@ struct TransferArgs {
     /// dc1/cluster-a. Without it, the homes of the widest layer
     #[arg(long, value_name = "PLACE")]
     to: Option<String>,
-    /// Fetch at most so many bytes a second: 100MiB
+    /// Fetch at most this many bytes a second, such as 100MiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     rate: Option<u64>,
     /// Be done by then, and go just fast enough: a time, a date, or from now such as 2h

@@ -70,7 +70,7 @@ async fn metric(node: &Node, name: &str) -> u64 {
     line.expect("the metric is there").trim().parse().unwrap()
 }
 
-/// Waits until so many bytes are counted: a client may have its last byte a moment before.
+/// Waits until this many bytes are counted: a client may have its last byte slightly earlier.
 async fn has_sent(node: &Node, from_local: u64, from_lake: u64) {
     let mut sent = [0, 0];
     for _ in 0..500 {

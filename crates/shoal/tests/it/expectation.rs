@@ -1,4 +1,4 @@
-//! Stories of clients that send `Expect: 100-continue` and keep the body back until they are told to go on.
+//! Stories of clients that send `Expect: 100-continue` and hold the body back until `100 Continue`.
 
 use std::time::Duration;
 
@@ -143,7 +143,7 @@ async fn a_body_that_is_waited_for_arrives_in_every_payload_mode_without_delay()
         );
         node.lake.delete("b", "k");
     }
-    // The lake says `100 Continue` at once. Were it not heard, each body would wait for a second.
+    // The lake sends `100 Continue` at once. If it were ignored, each body would wait for a second.
     let taken = start.elapsed();
     assert!(taken < Duration::from_secs(modes.len() as u64), "{taken:?}");
     node.stop().await;

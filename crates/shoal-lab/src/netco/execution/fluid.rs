@@ -130,7 +130,7 @@ impl<'a> Fluid<'a> {
         }
     }
 
-    /// Lets everything happen that is due: steps of the cache, fetches, then jobs.
+    /// Processes everything due: steps of the cache, fetches, then jobs.
     fn happen(&mut self) {
         let now_s = self.now_s + 1e-9;
         if self.replanned.as_ref().is_some_and(|(_, _, at_s)| *at_s <= now_s) {
@@ -180,7 +180,7 @@ impl<'a> Fluid<'a> {
         }
     }
 
-    /// Makes the plan anew, and carries that out from now on.
+    /// Makes a new plan, and follows it from now on.
     fn replan(&mut self) {
         let (Some((replanning, former, at_s)), Store::Planned(planned)) =
             (&mut self.replanned, &mut self.store)
@@ -238,7 +238,7 @@ impl<'a> Fluid<'a> {
         if let Ok(plan) = replan(&known_request(replanning, &known), former) {
             let (mut next, fetches, mut steps) = Planned::new(self.request, &plan);
             next.take_over(planned);
-            // Pages of the former plan end when it says.
+            // Pages of the previous plan keep their planned ends.
             let former_steps = self.steps[self.next[STEP].min(self.steps.len())..].iter();
             steps.extend(former_steps.filter(|step| step.is_page).copied());
             steps.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));

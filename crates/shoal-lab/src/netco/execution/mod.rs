@@ -8,7 +8,8 @@
 //! everything else.
 //!
 //! A job reads from the cache the bytes that are cached when it starts. It reads the rest from the lake, even
-//! if another job brings it meanwhile ("files not in the cache on job start are read from the remote store").
+//! if another job fetches it in the meantime ("files not in the cache on job start are read from the remote
+//! store").
 //!
 //! Not modelled: processors, placement on nodes, writes, the cost of a miss beyond its bytes.
 
@@ -33,7 +34,7 @@ pub enum Policy<'a> {
     RemoteRead,
     /// Files that jobs read are cached, and the least recently used one leaves first.
     Lru,
-    /// The same, but files that are here only in part leave first, and then the largest one (PACMan).
+    /// The same, but incompletely cached files are evicted first, then the largest one (PACMan).
     Life,
     /// LIFE, and the inputs of a job are fetched from a fixed time before its start on, at a constant rate.
     FixedTimePrefetch {
@@ -54,8 +55,8 @@ pub enum Policy<'a> {
     },
 }
 
-/// A plan that follows the run (the paper's future work): from time to time it is made anew, from the
-/// contents of the cache, the running jobs, the sizes of the files that are there by then, and the forecast
+/// A plan that follows the run (the paper's future work): it is renewed from time to time, from the
+/// contents of the cache, the running jobs, the sizes of the files that exist by then, and the forecast
 /// of the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Replanning<'a> {

@@ -36,7 +36,7 @@ const fn event(kind: EventKind, key: u32, (held, read): (u64, u64)) -> Event<u32
     }
 }
 
-/// An event of a node of which nothing else is known.
+/// An event of an otherwise unknown node.
 fn receive(policy: &mut Printed, kind: EventKind, key: u32) {
     let bit = 1 << (key % 4);
     let state = if matches!(kind, Replace | Delete) {
@@ -130,7 +130,7 @@ fn presence_comes_before_use() {
 fn blocks_count_that_readers_used_and_that_some_node_holds() {
     let table: [(&[Event<u32>], Presence); 7] = [
         (&[], WHOLE),
-        // Readers use half of the object, and all of that is there.
+        // Readers use half of the object, and all of that half is cached.
         (&[event(Miss, 1, (0b10, 0b10))], WHOLE),
         // Blocks that no reader used do not count, whether they are there or not.
         (&[event(Add, 1, (0b1110, 0))], WHOLE),

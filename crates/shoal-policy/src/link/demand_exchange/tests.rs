@@ -138,7 +138,7 @@ impl Cluster {
         }
     }
 
-    /// One step. `fate` says after which time a message arrives, if it does. Returns the sum of all shares.
+    /// One step. `fate` decides when a message arrives, if at all. Returns the sum of all shares.
     fn step(&mut self, mut fate: impl FnMut() -> Option<Duration>) -> u64 {
         self.now += STEP;
         let later = self.under_way.split_off(&(self.now, u64::MAX));

@@ -395,7 +395,7 @@ fn others_hold_back_for_clients_that_are_expected_but_not_for_long() {
     busy.meter.expect_client(ms(5), ms(1_001));
     busy.run(ms(1_005));
     assert!(busy.moved[0] - before <= GBIT / 500, "{}", busy.moved[0] - before);
-    // Room that was not used meanwhile goes at once.
+    // Room that was not used is usable at once.
     busy.run(ms(1_020));
     assert!(busy.moved[0] - before > GBIT * 15 / 1_000);
     // Clients that ask a thousand times a second.

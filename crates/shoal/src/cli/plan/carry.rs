@@ -22,7 +22,7 @@ pub(in crate::cli) const PATH: &str = "/plan";
 /// A node takes its time for a long plan.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// The longest plan that is read; a node says itself what it takes.
+/// Maximum size of a plan that is read; nodes have a limit of their own.
 const PLAN_BYTES_MAX: u64 = 256 << 20;
 
 const AFTER_HELP: &str = "\
@@ -31,7 +31,7 @@ it out, and another goes on when that one dies. A cluster has one plan in force:
 
 The lake is asked in the name of an identity of the nodes' configuration.";
 
-/// Hand a plan to the nodes, which fetch, keep and remove what it says
+/// Hand a plan to the nodes, which carry it out
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Start {

@@ -36,7 +36,7 @@ pub(super) struct HistoryFlags {
     /// In access logs: what names the job of a request
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = By::Any)]
     job_by: By,
-    /// In access logs: a job that makes no request for so long has ended
+    /// In access logs: a job without a request for this time has ended
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = span)]
     gap: Duration,
 }

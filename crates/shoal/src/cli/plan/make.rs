@@ -1,4 +1,4 @@
-//! `shoal plan HISTORY...`: a plan for the jobs of a window, and what there is to say about it.
+//! `shoal plan HISTORY...`: makes a plan for the jobs of a window, and explains it.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -32,7 +32,7 @@ pub(super) const BANDWIDTH_FORM: &str =
     "a number and Kbit, Mbit, Gbit, or a size a second, such as 10Gbit or 1.2GB/s";
 /// The largest plan or list of cached files that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 30;
-/// A history that ended so long before the window is old.
+/// A history that ended earlier than this before the window is old.
 const STALE_MS: i64 = 3 * DAY_MS;
 /// Flags of `shoal plan HISTORY...`: the terms of a plan, and the questions about it.
 #[derive(Debug, Args)]

@@ -153,7 +153,7 @@ fn talk(child: &mut Child, request: &[u8]) -> std::io::Result<(Vec<u8>, Vec<u8>)
     let mut stdout = child.stdout.take().expect("stdout is piped");
     let stderr = child.stderr.take().expect("stderr is piped");
     thread::scope(|scope| {
-        // A planner that refuses its arguments does not read; its exit code says so.
+        // A planner that rejects its arguments does not read its stdin; its exit code shows that.
         scope.spawn(move || drop(stdin.write_all(request)));
         let stderr_text = scope.spawn(move || {
             let (mut stderr, mut stderr_text) = (stderr, Vec::new());
@@ -161,7 +161,7 @@ fn talk(child: &mut Child, request: &[u8]) -> std::io::Result<(Vec<u8>, Vec<u8>)
                 .by_ref()
                 .take(STDERR_BYTES_MAX)
                 .read_to_end(&mut stderr_text)?;
-            // A planner that says more is no worse for it.
+            // The rest is read and discarded, so that the planner does not block.
             std::io::copy(&mut stderr, &mut std::io::sink()).map(|_| stderr_text)
         });
         let mut plan = Vec::new();

@@ -37,7 +37,7 @@ pub(super) struct Predict {
     json: bool,
 }
 
-/// Everything that the command has to say.
+/// The whole output of the command.
 #[derive(Serialize)]
 struct Prediction {
     history: Summary,

@@ -1,4 +1,4 @@
-//! Nodes that share the bandwidth of their cluster, and that tell each other what blocks are for.
+//! Nodes that share the bandwidth of their cluster, and pass on the purpose of blocks.
 
 use std::collections::HashMap;
 use std::sync::Arc;

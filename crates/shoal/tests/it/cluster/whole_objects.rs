@@ -29,7 +29,7 @@ impl Cluster {
         Self::start_with(nodes, keeps_objects_whole).await
     }
 
-    /// Reads an object of so many blocks through the first node.
+    /// Reads an object of this many blocks through the first node.
     async fn reads_whole(&self, key: &str, blocks: u64) -> Bytes {
         let bytes = self.put(key, blocks);
         self.read(0, key, &bytes).await;
@@ -37,7 +37,7 @@ impl Cluster {
         bytes
     }
 
-    /// Reads an object of so many blocks of which every node is the home of several.
+    /// Reads an object of this many blocks; every node is the home of several.
     async fn reads_spread(&self, blocks: u64) -> (String, Bytes) {
         for number in 0.. {
             let key = format!("spread-{number}");
@@ -259,7 +259,7 @@ async fn events_that_got_lost_are_learned_with_later_ones() {
     let key = key.as_str();
     cluster.knows(0, key, |known| held(known, "n1") > 0).await;
     let before = held(&cluster.completeness(0, key).await, "n1");
-    // n0 is reached by gossip alone: what n1 tells meanwhile is lost.
+    // n0 is reached by gossip alone: messages of n1 are lost until then.
     cluster.ways[0].becomes(Wire::Stuck);
     cluster.gives_up_one(1, key).await;
     let lost = r#"shoal_messages_total{kind="cache-event",outcome="lost"}"#;
@@ -308,7 +308,7 @@ async fn what_a_nearly_complete_object_lacks_is_fetched_before_a_reader_asks_for
                 .is_some_and(|missing| missing.len() == 2)
         })
         .await;
-    // One reader wants one block of n0's, and n1 hears of that.
+    // One reader wants one block of n0's, and n1 receives the event.
     cluster.reads_block(0, key, wanted.index).await;
     for _ in 0..500 {
         if cluster.resident(1, key).await == before {
@@ -347,7 +347,7 @@ async fn found(cluster: &Cluster, node: usize) -> [u64; 3] {
     counts
 }
 
-/// Waits until a node has counted so many reads.
+/// Waits until a node has counted this many reads.
 async fn has_counted(cluster: &Cluster, node: usize, expected: [u64; 3]) {
     let mut counts = [0; 3];
     for _ in 0..500 {

@@ -54,7 +54,7 @@ impl Begun {
     }
 }
 
-/// A store that does as it is told, and an endpoint for it.
+/// A store that follows commands, and an endpoint for it.
 async fn store() -> (TcpListener, Arc<Endpoint>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! Nodes that do not find, do not hear or do not match each other.
+//! Nodes that do not find, do not accept or do not match each other.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, SystemTime};
@@ -49,7 +49,10 @@ async fn a_node_with_another_secret_is_told_to_both_operators_by_its_address() {
         n1.page("/status").await
     );
     let ready = n1.page("/readyz").await;
-    assert!(has(&ready, "gossip-rejected", "another cluster secret"), "{ready}");
+    assert!(
+        has(&ready, "gossip-rejected", "another cluster secret"),
+        "{ready}"
+    );
 
     let status = shoal(&["status", "--node", &format!("http://{}", n1.addresses().1)]);
     let status = { status }.output().unwrap();
