@@ -158,8 +158,8 @@ impl Story<'_> {
             bytes.map_or(0, |bytes| bytes.end - bytes.start)
         };
         if transfers.len() <= TRANSFERS {
-            let told = transfers.iter();
-            parts.extend(told.map(|transfer| self.transfer(transfer, bytes(transfer))));
+            let listed = transfers.iter();
+            parts.extend(listed.map(|transfer| self.transfer(transfer, bytes(transfer))));
         } else {
             let bytes = transfers.iter().map(|transfer| bytes(transfer)).sum();
             parts.push(self.together(&transfers, bytes));

@@ -24,10 +24,10 @@ pub(super) enum Failure {
 impl Failure {
     /// Creates a failure of `what`, with `error` and its sources as the reason.
     pub(super) fn new(what: &str, error: &(dyn Error + 'static)) -> Self {
-        let (why, told) = chain(error);
+        let (why, its_hint) = chain(error);
         Self::Failed {
             what: format!("{what}: {why}"),
-            hint: told.or_else(|| hint(error).map(Into::into)),
+            hint: its_hint.or_else(|| hint(error).map(Into::into)),
         }
     }
 
@@ -91,11 +91,11 @@ fn chain(error: &(dyn Error + 'static)) -> (String, Option<String>) {
     let (mut why, mut hint) = (String::new(), None);
     for error in sources(error) {
         let text = error.to_string();
-        let (text, told) = match text.split_once(HINT) {
-            Some((text, told)) => (text, Some(told.to_owned())),
+        let (text, its_hint) = match text.split_once(HINT) {
+            Some((text, its_hint)) => (text, Some(its_hint.to_owned())),
             None => (text.as_str(), None),
         };
-        hint = hint.or(told);
+        hint = hint.or(its_hint);
         if why.is_empty() {
             why.push_str(text);
         } else if !why.ends_with(text) {

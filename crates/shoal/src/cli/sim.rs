@@ -237,14 +237,14 @@ fn json(value: &impl Serialize) -> String {
 
 /// The simulator appends its hint on a second line.
 fn refused(error: impl std::error::Error) -> Failure {
-    let told = error.to_string();
-    match told.rsplit_once("\nhint: ") {
+    let text = error.to_string();
+    match text.rsplit_once("\nhint: ") {
         Some((what, hint)) => Failure::Misused {
             what: what.to_owned(),
             hint: hint.to_owned(),
         },
         None => Failure::Failed {
-            what: told,
+            what: text,
             hint: None,
         },
     }

@@ -106,7 +106,7 @@ impl Cluster {
     }
 
     /// Waits until every node has learned that `name` is in `state`.
-    pub(crate) async fn is_told(&self, name: &str, state: &str) {
+    pub(crate) async fn wait_for_state(&self, name: &str, state: &str) {
         let told = async |node: &Node| {
             let page: Value = serde_json::from_slice(&node.admin("/members").await.body).unwrap();
             let members = page["members"].as_array().unwrap().clone();

@@ -169,7 +169,7 @@ impl Comparison {
         );
         for row in &self.0 {
             let saved = [("saves", &row.saved), ("loses", &row.lost)];
-            let told: Vec<String> = saved
+            let changes: Vec<String> = saved
                 .iter()
                 .filter(|(_, jobs)| !jobs.is_empty())
                 .map(|(verb, jobs)| format!("{verb} {}", named(jobs)))
@@ -183,10 +183,10 @@ impl Comparison {
                 row.peak_share * 100.0,
                 amount(row.fetched_bytes),
                 amount(row.remote_bytes),
-                if told.is_empty() {
+                if changes.is_empty() {
                     "-".to_owned()
                 } else {
-                    told.join("; ")
+                    changes.join("; ")
                 }
             );
         }
