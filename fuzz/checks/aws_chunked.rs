@@ -122,7 +122,7 @@ fn pass(framing: Framing, length: u64, body: &[u8]) -> (Vec<u8>, bool) {
     let Ok(mut checked) = CheckedBody::new(inner, &request.into_parts().0, payload) else {
         return (Vec::new(), false);
     };
-    checked.resign(seed("the lake's secret"));
+    checked.sign_again(seed("the lake's secret"));
     let outcome = checked.outcome();
     let (sent, ended) = collect(checked);
     assert_eq!(ended, outcome.error().is_none());

@@ -214,7 +214,7 @@ class Nodes(unittest.TestCase):
             if now.jobs.at_risk and now.issues:
                 break
         (troubled,) = now.troubled
-        self.assertEqual((troubled.job, troubled.standing), ("etl@night", "at-risk"))
+        self.assertEqual((troubled.job, troubled.status), ("etl@night", "at-risk"))
         self.assertEqual(troubled.deadline - troubled.submit, timedelta(seconds=599))
         self.assertEqual(now.issues[0].file, lost)
         self.assertEqual(client.stop_plan().state, "stopped")

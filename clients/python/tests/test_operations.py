@@ -77,7 +77,7 @@ class Plans(unittest.TestCase):
             troubled=[
                 {
                     "job": "etl@x",
-                    "standing": "at-risk",
+                    "status": "at-risk",
                     "submit": "2026-11-27T18:10:00Z",
                     "deadline": "2026-11-27T18:20:00Z",
                 }

@@ -127,7 +127,10 @@ async fn main() -> ExitCode {
 async fn leave(guard: &Guard, reporter: &Reporter, blocks: impl Iterator<Item = BlockId>) {
     let mut groups = std::collections::BTreeMap::<Group, Vec<(u32, u64)>>::new();
     for block in blocks {
-        groups.entry(Group::of(block)).or_default().push((block.index, 1));
+        groups
+            .entry(Group::containing(block))
+            .or_default()
+            .push((block.index, 1));
     }
     join_all(
         groups

@@ -31,10 +31,10 @@ pub const ATTEND_PAUSE: Duration = Duration::from_secs(1);
 pub const RENEWAL_PAUSE: Duration = Duration::from_secs(3);
 
 /// Timeout for reporting a change. If it is exceeded, the node is detached.
-pub const TELL_PATIENCE: Duration = Duration::from_secs(1);
+pub const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long the directory's answer about the presence of nodes is valid, from the time of the request.
-pub const HEARD_LIFE: Duration = Duration::from_secs(3);
+pub const ROLL_LIFE: Duration = Duration::from_secs(3);
 
 /// After a node has been detached for this time, no other node relies on tokens.
 pub const NOTICED: Duration = Duration::from_secs(10);
@@ -47,16 +47,16 @@ const PROBATION: Duration = Duration::from_secs(30);
 
 const _: () = {
     // By then the last announcement of a detached node has expired, at the directory and at other nodes.
-    assert!(PRESENCE_LIFE.as_secs() + HEARD_LIFE.as_secs() < NOTICED.as_secs());
+    assert!(PRESENCE_LIFE.as_secs() + ROLL_LIFE.as_secs() < NOTICED.as_secs());
     // A change that a directory has forgotten is reported again, or all nodes have noticed that it cannot be,
     // before the directory settles the name as new.
-    assert!(RENEWAL_PAUSE.as_secs() + TELL_PATIENCE.as_secs() + NOTICED.as_secs() < SETTLING.as_secs());
+    assert!(RENEWAL_PAUSE.as_secs() + REPORT_TIMEOUT.as_secs() + NOTICED.as_secs() < SETTLING.as_secs());
     assert!(SETTLING.as_secs() < CHANGE_LIFE.as_secs());
     // A node that attaches has reported all changes under way.
-    assert!((RENEWAL_PAUSE.as_secs() + TELL_PATIENCE.as_secs()) * 2 < PROBATION.as_secs() / 2);
+    assert!((RENEWAL_PAUSE.as_secs() + REPORT_TIMEOUT.as_secs()) * 2 < PROBATION.as_secs() / 2);
     // No answer from before a detachment is used after the node has attached again.
     assert!(ANSWER_LIFE.as_secs() <= NOTICED.as_secs());
-    assert!(ANSWER_LIFE.as_secs() + HEARD_LIFE.as_secs() < PROBATION.as_secs());
+    assert!(ANSWER_LIFE.as_secs() + ROLL_LIFE.as_secs() < PROBATION.as_secs());
 };
 
 /// The state of a node with respect to the directory.
@@ -65,10 +65,10 @@ pub struct Attachment {
     me: NodeId,
     /// Identifies the rules by which this node reports changes. Not zero.
     rules: u64,
-    standing: Standing,
+    state: State,
     /// When a change could last not be reported.
     failed_at: Option<Instant>,
-    heard: Option<Heard>,
+    last_roll: Option<LastRoll>,
     /// The other nodes that did not report changes by the same rules, according to the last answer.
     absent: Vec<NodeId>,
     /// When this node first learned of each promoted server.
@@ -76,13 +76,13 @@ pub struct Attachment {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum State {
     Attached,
     Detached { since: Instant },
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct LastRoll {
     asked_at: Instant,
     answered_at: Instant,
     directory_time: DirectoryTime,
@@ -97,9 +97,9 @@ impl Attachment {
         Self {
             me,
             rules: rules.max(1),
-            standing: Standing::Detached { since: now },
+            state: State::Detached { since: now },
             failed_at: None,
-            heard: None,
+            last_roll: None,
             absent: Vec::new(),
             promoted: HashMap::new(),
         }
@@ -107,16 +107,16 @@ impl Attachment {
 
     /// Returns true if this node reports its changes to the directory.
     pub fn is_attached(&self) -> bool {
-        self.standing == Standing::Attached
+        self.state == State::Attached
     }
 
     /// The presence to announce, and the directory's time at which it is valid: `None` until the first answer
     /// of the directory.
     pub fn presence(&self, now: Instant) -> (Presence, Option<DirectoryTime>) {
         let rules = if self.is_attached() { self.rules } else { 0 };
-        let at = self.heard.as_ref().map(|heard| {
-            let since = now.saturating_duration_since(heard.answered_at);
-            DirectoryTime(heard.directory_time.0 + u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        let at = self.last_roll.as_ref().map(|roll| {
+            let since = now.saturating_duration_since(roll.answered_at);
+            DirectoryTime(roll.directory_time.0 + u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
         });
         (Presence { node: self.me, rules }, at)
     }
@@ -124,7 +124,7 @@ impl Attachment {
     /// Records the directory's answer to an announcement sent at `asked_at`, when the other nodes were
     /// `others`. Attaches the node if no report has failed for a while, because it has renewed every change
     /// under way since.
-    pub fn heard(
+    pub fn record_roll(
         &mut self,
         roll: &Roll,
         others: impl Iterator<Item = NodeId>,
@@ -132,17 +132,17 @@ impl Attachment {
         now: Instant,
     ) {
         if self.failed_at.is_none_or(|at| at + PROBATION <= asked_at) {
-            self.standing = Standing::Attached;
+            self.state = State::Attached;
         }
         let is_attached = |node: NodeId| {
-            let told = Presence {
+            let announced = Presence {
                 node,
                 rules: self.rules,
             };
-            roll.present.contains(&told)
+            roll.present.contains(&announced)
         };
         self.absent = others.filter(|node| !is_attached(*node)).collect();
-        self.heard = Some(Heard {
+        self.last_roll = Some(LastRoll {
             asked_at,
             answered_at: now,
             directory_time: roll.at,
@@ -154,17 +154,17 @@ impl Attachment {
     pub fn failed(&mut self, now: Instant) {
         self.failed_at = Some(now);
         if self.is_attached() {
-            self.standing = Standing::Detached { since: now };
+            self.state = State::Detached { since: now };
         }
     }
 
     /// Returns true if tokens are reliable: according to a recent answer this node and all others are
     /// attached, by the same rules.
-    pub fn believes(&self, now: Instant) -> bool {
-        let just_heard = self
-            .heard
-            .is_some_and(|heard| heard.all_attached && now < heard.asked_at + HEARD_LIFE);
-        self.is_attached() && just_heard
+    pub fn may_use_tokens(&self, now: Instant) -> bool {
+        let is_recent = self
+            .last_roll
+            .is_some_and(|roll| roll.all_attached && now < roll.asked_at + ROLL_LIFE);
+        self.is_attached() && is_recent
     }
 
     /// The other nodes that do not report changes by the same rules, according to the last answer.
@@ -183,20 +183,20 @@ impl Attachment {
 
     /// Returns true if a change may take effect before it is reported: all other nodes have noticed that this
     /// one is detached, and it stays detached for longer than a report takes.
-    pub fn need_not_tell_first(&self, now: Instant) -> bool {
-        let is_noticed = match self.standing {
-            Standing::Detached { since } => since + NOTICED <= now,
-            Standing::Attached => false,
+    pub fn may_change_before_report(&self, now: Instant) -> bool {
+        let is_noticed = match self.state {
+            State::Detached { since } => since + NOTICED <= now,
+            State::Attached => false,
         };
         is_noticed && self.failed_at.is_some_and(|at| now < at + PROBATION / 2)
     }
 
     /// The earliest time at which a change not recorded by the directory may take effect: all other nodes
     /// have noticed by then that this one is detached.
-    pub fn may_change_untold_at(&self, now: Instant) -> Instant {
-        match self.standing {
-            Standing::Detached { since } => since + NOTICED,
-            Standing::Attached => now + NOTICED,
+    pub fn may_change_unreported_at(&self, now: Instant) -> Instant {
+        match self.state {
+            State::Detached { since } => since + NOTICED,
+            State::Attached => now + NOTICED,
         }
     }
 }

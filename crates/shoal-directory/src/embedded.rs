@@ -128,7 +128,7 @@ impl Shard {
     }
 
     fn entry(&self, block: BlockId, now: Instant) -> Option<&BlockEntry> {
-        let group = self.groups.get(&Group::of(block))?;
+        let group = self.groups.get(&Group::containing(block))?;
         (group.forgotten_at > now)
             .then(|| group.blocks.get(&block.index))
             .flatten()
@@ -144,7 +144,7 @@ impl Embedded {
 
     fn locate_at(&self, me: NodeId, block: BlockId, without: &[NodeId], now: Instant) -> Located {
         let counts = |node: &NodeId| *node != me && !without.contains(node);
-        let group = Group::of(block);
+        let group = Group::containing(block);
         let mut shard = self.shard(group).lock();
         if let Some(entry) = shard.entry(block, now) {
             let others: Vec<_> = entry.holders.iter().copied().filter(counts).collect();
@@ -273,7 +273,7 @@ impl Directory for Embedded {
 
     fn entry(&self, block: BlockId) -> BoxFuture<'_, Result<Entry, Silent>> {
         let now = clock::instant();
-        let shard = self.shard(Group::of(block)).lock();
+        let shard = self.shard(Group::containing(block)).lock();
         let entry = shard.entry(block, now).map(|known| Entry {
             holders: known.holders.clone(),
             claimant: known.claimant(now),
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn an_entry_that_no_node_renews_is_forgotten_and_takes_no_room() {
         let (directory, now) = (Embedded::default(), clock::instant());
-        let group = Group::of(block(0));
+        let group = Group::containing(block(0));
         let mut shard = directory.shard(group).lock();
         shard.change(group, now, |entry| {
             entry.blocks.entry(0).or_default().holders.push(OTHER);

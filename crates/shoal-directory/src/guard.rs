@@ -150,7 +150,7 @@ impl Guard {
         let _ = self.presence.set(Listener(Box::new(listener)));
     }
 
-    fn tell_presence(&self, group: Group, elsewhere: u32) {
+    fn report_presence(&self, group: Group, elsewhere: u32) {
         if let Some(Listener(listener)) = self.presence.get() {
             listener(group, elsewhere);
         }
@@ -183,7 +183,7 @@ impl Guard {
     ///
     /// The directory does not answer.
     pub async fn locate(&self, me: NodeId, block: BlockId, without: &[NodeId]) -> Result<Located, Silent> {
-        let group = Group::of(block);
+        let group = Group::containing(block);
         if !without.is_empty() {
             let located = self.locate_all(me, group, &[block.index], without).await?;
             return Ok(located.into_iter().next().expect("one answer about one block"));
@@ -216,7 +216,7 @@ impl Guard {
         let asked = self.directory.locate(me, group, indexes, without);
         let located = self.ask(Kind::Look, asked).await?;
         if located.each.len() == indexes.len() {
-            self.tell_presence(group, located.elsewhere);
+            self.report_presence(group, located.elsewhere);
             Ok(located.each)
         } else {
             Err(Silent("it has not answered about each block".into()))
@@ -279,7 +279,7 @@ impl Guard {
         let asked = self.directory.leave(node, group, leaving);
         let left = self.ask(Kind::Leave, asked).await?;
         if left.each.len() == leaving.len() {
-            self.tell_presence(group, left.elsewhere);
+            self.report_presence(group, left.elsewhere);
             Ok(left.each)
         } else {
             Err(Silent("it has not answered about each copy".into()))
@@ -580,7 +580,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_about_fewer_copies_than_were_asked_about_is_none() {
         let guard = Guard::new(Arc::new(Fickle::default()), TIMEOUT);
-        let leave = |copies| guard.leave(NodeId(1), Group::of(BLOCK), copies);
+        let leave = |copies| guard.leave(NodeId(1), Group::containing(BLOCK), copies);
         assert_eq!(leave(&[(0, 1)]).await, Ok(vec![Left::Copied]));
         leave(&[(0, 1), (1, 1)]).await.unwrap_err();
     }
@@ -589,10 +589,11 @@ mod tests {
     async fn a_report_that_is_lost_is_told() {
         let fickle = Arc::new(Fickle::default());
         let guard = Guard::new(Arc::clone(&fickle) as Arc<dyn Directory>, TIMEOUT);
-        guard.held(NodeId(1), Group::of(BLOCK), &[0]).await.unwrap();
+        let held = || guard.held(NodeId(1), Group::containing(BLOCK), &[0]);
+        held().await.unwrap();
         assert!(!guard.take_lost_reports());
         fickle.fails.store(true, Ordering::Relaxed);
-        guard.held(NodeId(1), Group::of(BLOCK), &[0]).await.unwrap_err();
+        held().await.unwrap_err();
         assert!(guard.take_lost_reports());
         assert!(!guard.take_lost_reports());
     }

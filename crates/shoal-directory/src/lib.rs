@@ -66,7 +66,7 @@ pub struct Group {
 
 impl Group {
     /// The group of a block.
-    pub const fn of(block: BlockId) -> Self {
+    pub const fn containing(block: BlockId) -> Self {
         Self {
             version: block.version,
             number: block.index / GROUP_BLOCKS,

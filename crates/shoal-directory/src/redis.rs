@@ -226,7 +226,7 @@ impl Directory for Redis {
 
     fn entry(&self, block: BlockId) -> BoxFuture<'_, Result<Entry, Silent>> {
         async move {
-            let mut request = self.about(&self.scripts.entry, Group::of(block));
+            let mut request = self.about(&self.scripts.entry, Group::containing(block));
             request.arg(block.index).arg(millis(CLAIM_LIFE));
             let (holders, claimant, global_weight): (Vec<u8>, Vec<u8>, u64) = self.link.run(&request).await?;
             Ok(Entry {
@@ -248,7 +248,7 @@ impl Directory for Redis {
             let answer: Vec<(Vec<u8>, Vec<u8>)> = self.link.run(&request).await?;
             let states = answer
                 .iter()
-                .filter_map(|(node, told)| of_text(*nodes(node).first()?, told));
+                .filter_map(|(node, text)| of_text(*nodes(node).first()?, text));
             Ok(states.collect())
         }
         .boxed()
@@ -289,8 +289,8 @@ fn to_text(state: NodeState) -> String {
 }
 
 /// Inverse of [`to_text`]; `None` if the text is malformed.
-fn of_text(node: NodeId, told: &[u8]) -> Option<NodeState> {
-    let mut words = std::str::from_utf8(told).ok()?.split(' ');
+fn of_text(node: NodeId, text: &[u8]) -> Option<NodeState> {
+    let mut words = std::str::from_utf8(text).ok()?.split(' ');
     let state = NodeState {
         node,
         age: words.next()?.parse().ok()?,

@@ -39,12 +39,12 @@ const CLAIM_REQUESTS: usize = 64;
 /// that of a sixteenth within two seconds.
 const MARKER_PAUSE: Duration = Duration::from_millis(100);
 
-/// The pause after [`RETELL_GROUPS`] groups while a node reports everything, which limits it to 1,000 groups
+/// The pause after [`REPORT_BATCH`] groups while a node reports everything, which limits it to 1,000 groups
 /// per second. A busy node wakes late from each pause, so there are few of them.
-const RETELL_PAUSE: Duration = Duration::from_millis(10);
+const REPORT_PAUSE: Duration = Duration::from_millis(10);
 
 /// The number of groups reported between two pauses.
-const RETELL_GROUPS: usize = 10;
+const REPORT_BATCH: usize = 10;
 
 /// The interval at which entries are renewed.
 const RENEWAL: Duration = Duration::from_mins(30);
@@ -176,12 +176,12 @@ fn requests_of(reports: impl Iterator<Item = (BlockId, Report)>) -> Vec<(Group, 
     }
     let mut changed: BTreeMap<(Group, Change), Vec<u32>> = BTreeMap::new();
     for (block, change) in last {
-        let request = changed.entry((Group::of(block), change)).or_default();
+        let request = changed.entry((Group::containing(block), change)).or_default();
         request.push(block.index);
     }
     let mut used: BTreeMap<Group, Vec<(u32, u64)>> = BTreeMap::new();
     for (block, weight) in uses {
-        let request = used.entry(Group::of(block)).or_default();
+        let request = used.entry(Group::containing(block)).or_default();
         request.push((block.index, weight));
     }
     let changed = changed.into_iter().map(|((group, change), indexes)| {
@@ -199,27 +199,27 @@ fn requests_of(reports: impl Iterator<Item = (BlockId, Report)>) -> Vec<(Group, 
 async fn keep_true(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
     let mut pause = interval(MARKER_PAUSE);
     pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut told_at = None;
+    let mut reported_at = None;
     for marker in (0..MARKERS).cycle() {
         pause.tick().await;
         let Ok(is_there) = guard.mark(node, marker).await else {
             continue;
         };
         let now = tokio::time::Instant::now();
-        let is_old = told_at.is_none_or(|told: tokio::time::Instant| now >= told + RENEWAL);
+        let is_old = reported_at.is_none_or(|reported: tokio::time::Instant| now >= reported + RENEWAL);
         if is_old || !is_there || guard.take_lost_reports() {
             // All markers are renewed at once, and before everything is reported, so that a loss from then on
             // is noticed.
             join_all((0..MARKERS).map(|marker| guard.mark(node, marker))).await;
-            told_at = Some(now);
-            tell_everything(node, guard, inventory).await;
+            reported_at = Some(now);
+            report_everything(node, guard, inventory).await;
         }
     }
 }
 
 /// Reports all claims and blocks. Claims come first and without pauses, because other nodes are about to
 /// fetch the same blocks from the lake.
-async fn tell_everything(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
+async fn report_everything(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
     let claims = stream::iter(grouped(inventory.claims())).map(Ok);
     let claimed = claims.try_for_each_concurrent(CLAIM_REQUESTS, |(group, indexes)| async move {
         guard.claim(node, group, &indexes).await
@@ -231,11 +231,11 @@ async fn tell_everything(node: NodeId, guard: &Guard, inventory: &impl Inventory
     let blocks = inventory.blocks().await;
     let count = blocks.len();
     // The directory may be far away or busy, so requests are sent concurrently.
-    let told = paced(grouped(blocks)).try_for_each_concurrent(REQUESTS, |(group, indexes)| async move {
+    let reported = paced(grouped(blocks)).try_for_each_concurrent(REQUESTS, |(group, indexes)| async move {
         guard.held(node, group, &indexes).await
     });
-    if told.await.is_ok() {
-        tracing::debug!(blocks = count, "the directory was told everything");
+    if reported.await.is_ok() {
+        tracing::debug!(blocks = count, "reported everything to the directory");
     }
 }
 
@@ -244,7 +244,7 @@ fn grouped(blocks: Vec<BlockId>) -> Vec<(Group, Vec<u32>)> {
     let mut place: HashMap<Group, usize> = HashMap::new();
     let mut groups: Vec<(Group, Vec<u32>)> = Vec::new();
     for block in blocks {
-        let group = Group::of(block);
+        let group = Group::containing(block);
         let at = *place.entry(group).or_insert_with(|| {
             groups.push((group, Vec::new()));
             groups.len() - 1
@@ -255,9 +255,9 @@ fn grouped(blocks: Vec<BlockId>) -> Vec<(Group, Vec<u32>)> {
 }
 
 fn paced<T>(all: Vec<T>) -> impl Stream<Item = Result<T, Silent>> {
-    stream::iter(all).enumerate().then(|(told, each)| async move {
-        if told % RETELL_GROUPS == 0 {
-            sleep(RETELL_PAUSE).await;
+    stream::iter(all).enumerate().then(|(reported, each)| async move {
+        if reported % REPORT_BATCH == 0 {
+            sleep(REPORT_PAUSE).await;
         }
         Ok(each)
     })
@@ -297,7 +297,7 @@ mod tests {
     }
 
     /// A directory that was empty, after the node has reported `here` to it for `time`.
-    async fn told_within(time: Duration, here: Here) -> Arc<Embedded> {
+    async fn reported_within(time: Duration, here: Here) -> Arc<Embedded> {
         let directory = Arc::new(Embedded::default());
         let guard = Arc::new(Guard::new(Arc::clone(&directory) as _, Duration::from_secs(1)));
         let (_reporter, reporting) = Reporter::new(ME, &guard);
@@ -311,7 +311,7 @@ mod tests {
             claims: vec![block(0), block(90)],
             blocks: vec![block(1), block(91)],
         };
-        let directory = told_within(Duration::from_secs(1), here).await;
+        let directory = reported_within(Duration::from_secs(1), here).await;
         for index in [0, 90] {
             let claimed = directory.entry(block(index)).await.unwrap();
             assert_eq!((claimed.claimant, claimed.holders), (Some(ME), vec![]));
@@ -327,7 +327,7 @@ mod tests {
             claims: (0..1000).map(group).collect(),
             blocks: (2000..4000).map(group).collect(),
         };
-        let directory = told_within(Duration::from_secs(1), here).await;
+        let directory = reported_within(Duration::from_secs(1), here).await;
         for number in 0..1000 {
             assert_eq!(directory.entry(group(number)).await.unwrap().claimant, Some(ME));
         }
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_batch_tells_the_last_change_and_all_uses() {
-        let group = |index| Group::of(block(index));
+        let group = |index| Group::containing(block(index));
         let reports = [
             (block(0), Report::Changed(Change::Held)),
             (block(0), Report::Used(1)),

@@ -21,7 +21,7 @@ const RANGE_OF: usize = 30;
 
 impl Spread {
     /// Computes the spread of values in chronological order; `None` without values.
-    pub fn of(values: &[u64]) -> Option<Self> {
+    pub fn from_values(values: &[u64]) -> Option<Self> {
         let recent = |count: usize| {
             let mut recent = values[values.len().saturating_sub(count)..].to_vec();
             recent.sort_unstable();
@@ -67,9 +67,9 @@ mod tests {
     fn the_expected_size_follows_growth_and_ignores_an_outlier() {
         let mut sizes: Vec<u64> = (0..40).map(|day| 1_000 + day * 10).collect();
         sizes[38] = 1_000_000;
-        let spread = Spread::of(&sizes).unwrap();
+        let spread = Spread::from_values(&sizes).unwrap();
         assert!((1_350..1_400).contains(&spread.typical), "{spread:?}");
         assert!(spread.low < spread.typical && spread.high < 1_400, "{spread:?}");
-        assert_eq!(Spread::of(&[]), None);
+        assert_eq!(Spread::from_values(&[]), None);
     }
 }

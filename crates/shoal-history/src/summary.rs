@@ -32,7 +32,7 @@ pub struct Summary {
 
 impl Summary {
     /// Summarizes a history.
-    pub fn of(history: &History) -> Self {
+    pub fn new(history: &History) -> Self {
         let span = history.span();
         Self {
             runs: history.len() as u64,

@@ -72,7 +72,7 @@ pub enum CooperationName {
     Gwf,
     /// Storage nodes, each with a cache for the blocks that it stores.
     Storage,
-    /// The same, with caches that tell each other about events of an object's blocks.
+    /// The same, with caches that exchange events of an object's blocks.
     C2p,
 }
 
@@ -102,14 +102,15 @@ pub enum GwfAgeing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct C2pSettings {
-    /// Whether Algorithm 1 compares times when they are far apart instead of close.
+    /// True if Algorithm 1 compares times when they are far apart instead of close.
     pub inverted: bool,
-    /// Whether every block of an object counts for its completeness, as in the paper, or only those that
+    /// True if every block of an object counts for its completeness, as in the paper, or only those that
     /// readers used lately.
     pub whole_reads: bool,
     /// Uses closer together than this are close.
     pub affinity: Span,
-    /// Whether a node fetches what an object lacks at it when other nodes tell that readers want it.
+    /// True if a node fetches the missing blocks of an object when an event of another node shows that it is
+    /// read.
     pub prefetch: bool,
     /// The policy that C2P stands above; its own comparator if there is none.
     pub above: Option<PolicyName>,

@@ -62,7 +62,7 @@ pub struct Served {
 
 impl Served {
     /// Computes the fractions from the miss ratios that L1 and L2 would each have alone.
-    pub const fn of(l1_missed: f64, l2_missed: f64) -> Self {
+    pub const fn from_miss_ratios(l1_missed: f64, l2_missed: f64) -> Self {
         let lake = l1_missed.min(l2_missed);
         Self {
             l1: 1.0 - l1_missed,
@@ -79,7 +79,7 @@ impl Served {
     /// room is shared: a node is home to that fraction of the blocks, and serves them to its own clients as
     /// L1 would.
     pub fn by(curve: &MissCurve, node_bytes: u64, l1_bytes: u64, nodes: u64) -> Self {
-        Self::of(
+        Self::from_miss_ratios(
             curve.ratio(l1_bytes),
             curve.ratio((node_bytes - l1_bytes) * nodes),
         )
@@ -102,7 +102,7 @@ mod tests {
     /// Nine of ten requests are for something read before, most of it lately; holding all of it takes four
     /// nodes.
     fn nine_of_ten() -> MissCurve {
-        MissCurve::of(16 * NODE_BYTES, 1e6, |size_bytes| {
+        MissCurve::from_fn(16 * NODE_BYTES, 1e6, |size_bytes| {
             let recent = |size: f64| (1.0 + 10.0 * size).ln();
             1.0 - 0.9 * (recent(size_bytes as f64 / NODE_BYTES as f64) / recent(4.0)).min(1.0)
         })
@@ -128,7 +128,7 @@ mod tests {
     fn the_shares_of_the_sources_add_up() {
         for l1_missed in (0..=10).map(|tenths| f64::from(tenths) / 10.0) {
             for l2_missed in (0..=10).map(|tenths| f64::from(tenths) / 10.0) {
-                let served = Served::of(l1_missed, l2_missed);
+                let served = Served::from_miss_ratios(l1_missed, l2_missed);
                 assert!(close(served.l1 + served.l2 + served.lake, 1.0));
                 assert!(served.l1 >= 0.0 && served.l2 >= 0.0 && served.lake >= 0.0);
                 let rate = served.rate(Rates::PUBLISHED);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_hand_made_example() {
-        let served = Served::of(0.8, 0.1);
+        let served = Served::from_miss_ratios(0.8, 0.1);
         assert!(close(served.l1, 0.2) && close(served.l2, 0.7) && close(served.lake, 0.1));
         assert!(close(
             served.rate(Rates::PUBLISHED),

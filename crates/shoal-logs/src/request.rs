@@ -47,7 +47,7 @@ pub struct Request<'line> {
 }
 
 impl Request<'_> {
-    /// A request of which nothing else is known.
+    /// A request with no other information.
     pub(crate) fn new(at: OffsetDateTime, kind: RequestKind) -> Self {
         Self {
             at,

@@ -169,7 +169,7 @@ mod tests {
     fn live(members: Vec<Member>) -> Vec<Arc<LiveNode>> {
         let (mut live_nodes, now) = (LiveNodes::default(), clock::instant());
         let speaker = String::from("somebody else");
-        live_nodes.hear(Members { speaker, members }, [10, 0, 0, 9].into(), now);
+        live_nodes.receive(Members { speaker, members }, [10, 0, 0, 9].into(), now);
         live_nodes.live(now)
     }
 
@@ -183,7 +183,7 @@ mod tests {
     }
 
     fn eligibilities(members: Vec<Member>, answers: usize) -> Vec<(String, Eligibility)> {
-        let client = Client::of([10, 1, 0, 1].into(), None, &[]).unwrap();
+        let client = Client::new([10, 1, 0, 1].into(), None, &[]).unwrap();
         let choices = choose(&client, HERE, &live(members), answers);
         let mut standings: Vec<_> = choices.iter().map(summary).collect();
         standings.sort_by(|a, b| a.0.cmp(&b.0));

@@ -12,7 +12,7 @@ pub struct Client {
     pub network: IpNet,
     /// True if a resolver named it (EDNS Client Subnet, RFC 7871). The answer then states the clients for
     /// which it is valid.
-    pub told: bool,
+    pub from_option: bool,
 }
 
 /// A Client Subnet option that RFC 7871, section 6, does not allow.
@@ -39,15 +39,18 @@ impl Client {
     /// # Errors
     ///
     /// Fails if `option` has a scope, or a prefix that does not fit its address.
-    pub fn of(source: IpAddr, option: Option<ClientSubnet>, trusted: &[IpNet]) -> Result<Self, SubnetError> {
+    pub fn new(source: IpAddr, option: Option<ClientSubnet>, trusted: &[IpNet]) -> Result<Self, SubnetError> {
         let source = source.to_canonical();
         let named = option.map(network).transpose()?;
-        let believed = trusted.iter().any(|network| network.contains(&source));
+        let is_trusted = trusted.iter().any(|network| network.contains(&source));
         Ok(match named {
-            Some(network) if believed && network.prefix_len() > 0 => Self { network, told: true },
+            Some(network) if is_trusted && network.prefix_len() > 0 => Self {
+                network,
+                from_option: true,
+            },
             _ => Self {
                 network: source.into(),
-                told: false,
+                from_option: false,
             },
         })
     }
@@ -90,8 +93,8 @@ mod tests {
     fn client(source: &str, address: &str, prefix: u8, scope: u8) -> Result<(String, bool), SubnetError> {
         let trusted: [IpNet; 2] = ["10.0.0.53/32".parse().unwrap(), "fd00::/64".parse().unwrap()];
         let option = ClientSubnet::new(address.parse().unwrap(), prefix, scope);
-        let client = Client::of(source.parse().unwrap(), Some(option), &trusted)?;
-        Ok((client.network.to_string(), client.told))
+        let client = Client::new(source.parse().unwrap(), Some(option), &trusted)?;
+        Ok((client.network.to_string(), client.from_option))
     }
 
     #[test]
@@ -104,8 +107,8 @@ mod tests {
             ("10.9.9.9", "10.1.2.0", 24, "10.9.9.9/32", false),
             ("::ffff:10.9.9.9", "10.1.2.0", 24, "10.9.9.9/32", false),
         ];
-        for (source, address, prefix, network, told) in cases {
-            let expected = Ok((network.to_string(), told));
+        for (source, address, prefix, network, from_option) in cases {
+            let expected = Ok((network.to_string(), from_option));
             assert_eq!(
                 client(source, address, prefix, 0),
                 expected,
@@ -126,7 +129,7 @@ mod tests {
     #[test]
     fn neighbours_have_keys_of_their_own() {
         let key = |address: IpAddr| {
-            Client::of(address, None, &[])
+            Client::new(address, None, &[])
                 .map(|client| client.key())
                 .expect("no option, no error")
         };

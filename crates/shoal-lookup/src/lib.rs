@@ -188,9 +188,9 @@ pub async fn explain(config: &config::Lookup, client: Client) -> Result<Explanat
     let pollers = pollers(config)?;
     let asked = join_all(pollers.iter().map(Poller::ask)).await;
     let mut silent = Vec::new();
-    for (poller, said) in pollers.iter().zip(asked) {
-        match said {
-            Ok(said) => shared.hear(said, clock::instant()),
+    for (poller, answer) in pollers.iter().zip(asked) {
+        match answer {
+            Ok(answer) => shared.receive(answer, clock::instant()),
             Err(error) => silent.push(SilentNode::new(poller.url(), &error)),
         }
     }
@@ -249,8 +249,8 @@ impl Shared {
         })
     }
 
-    fn hear(&self, said: AdminResponse<Members>, now: Instant) {
-        self.live_nodes.lock().hear(said.page, said.reached, now);
+    fn receive(&self, answer: AdminResponse<Members>, now: Instant) {
+        self.live_nodes.lock().receive(answer.page, answer.reached, now);
     }
 
     fn live(&self) -> Vec<Arc<LiveNode>> {
@@ -298,13 +298,13 @@ async fn keep_asking(poller: Poller, place: usize, shared: Arc<Shared>, stopping
             () = stopping.begun() => return,
             _ = ticks.tick() => {}
         }
-        let said = poller.ask().await;
-        log_change(poller.url(), silent, said.as_ref().err());
-        silent = said.is_err();
+        let answer = poller.ask().await;
+        log_change(poller.url(), silent, answer.as_ref().err());
+        silent = answer.is_err();
         let now = clock::instant();
         shared.poll_status.lock().asked(place, !silent, now);
-        if let Ok(said) = said {
-            shared.hear(said, now);
+        if let Ok(answer) = answer {
+            shared.receive(answer, now);
         }
     }
 }

@@ -137,7 +137,7 @@ async fn serve_connections(listener: TcpListener, answers: Arc<impl Answers>) {
                 continue;
             }
         };
-        let Some(of_network) = OfNetwork::enter(&networks, Network::of(source.ip())) else {
+        let Some(of_network) = OfNetwork::enter(&networks, Network::containing(source.ip())) else {
             tracing::debug!(%source, "connection refused: its network is at its limit of connections");
             continue;
         };

@@ -43,9 +43,9 @@ struct Entry {
 impl LiveNodes {
     /// Applies the answer of a node that was reached at `reached`. A node is authoritative about itself:
     /// while its own answer is recent, the answers of others only keep it alive.
-    pub fn hear(&mut self, said: Members, reached: IpAddr, now: Instant) {
-        for member in said.members {
-            let own = member.name == said.speaker;
+    pub fn receive(&mut self, answer: Members, reached: IpAddr, now: Instant) {
+        for member in answer.members {
+            let own = member.name == answer.speaker;
             let entry = self.entries.get(&member.name);
             let known = entry.filter(|entry| !own && entry.spoke.is_some_and(|spoke| counts(spoke, now)));
             let entry = match known {
@@ -83,9 +83,10 @@ fn counts(seen: Instant, now: Instant) -> bool {
 /// The address at which clients reach a node. If a node serves S3 on every address, it is reached at its peer
 /// or admin address, or at `reached`.
 fn client_address(member: &Member, reached: Option<IpAddr>) -> Option<SocketAddr> {
-    let told = [Some(member.s3), member.peer, Some(member.admin)];
-    let told = told.into_iter().flatten().map(|address| address.ip());
-    told.chain(reached)
+    let addresses = [Some(member.s3), member.peer, Some(member.admin)];
+    let addresses = addresses.into_iter().flatten().map(|address| address.ip());
+    addresses
+        .chain(reached)
         .map(|ip| ip.to_canonical())
         .find(|ip| !ip.is_unspecified())
         .map(|ip| SocketAddr::new(ip, member.s3.port()))
@@ -122,7 +123,7 @@ pub(crate) mod tests {
         member(name, "dc1/a/r1", "10.0.0.1:9000")
     }
 
-    fn said(speaker: &str, members: &[Member]) -> Members {
+    fn answer_of(speaker: &str, members: &[Member]) -> Members {
         Members {
             speaker: speaker.into(),
             members: members.to_vec(),
@@ -142,9 +143,9 @@ pub(crate) mod tests {
     fn a_node_lives_while_someone_has_listed_it_within_the_window() {
         let (mut live_nodes, start) = (LiveNodes::default(), clock::instant());
         assert_eq!(names(&live_nodes, start), [""; 0]);
-        live_nodes.hear(said("a1", &[named("a1"), named("a2")]), REACHED, start);
-        live_nodes.hear(
-            said("b1", &[named("b1"), named("a2")]),
+        live_nodes.receive(answer_of("a1", &[named("a1"), named("a2")]), REACHED, start);
+        live_nodes.receive(
+            answer_of("b1", &[named("b1"), named("a2")]),
             REACHED,
             start + seconds(2),
         );
@@ -159,7 +160,11 @@ pub(crate) mod tests {
         let (mut live_nodes, start) = (LiveNodes::default(), clock::instant());
         for second in 0..100 {
             let name = format!("n{second}");
-            live_nodes.hear(said(&name, &[named(&name)]), REACHED, start + seconds(second));
+            live_nodes.receive(
+                answer_of(&name, &[named(&name)]),
+                REACHED,
+                start + seconds(second),
+            );
         }
         assert_eq!(live_nodes.entries.len(), 4);
     }
@@ -173,16 +178,16 @@ pub(crate) mod tests {
             ..named("a1")
         };
         let state = |live_nodes: &LiveNodes, now| live_nodes.live(now)[0].member.state;
-        live_nodes.hear(said("b1", &[named("a1")]), REACHED, start);
+        live_nodes.receive(answer_of("b1", &[named("a1")]), REACHED, start);
         assert_eq!(state(&live_nodes, start), MemberState::Serving);
-        live_nodes.hear(said("a1", std::slice::from_ref(&draining)), REACHED, start);
-        live_nodes.hear(said("b1", &[named("a1")]), REACHED, start + seconds(2));
+        live_nodes.receive(answer_of("a1", std::slice::from_ref(&draining)), REACHED, start);
+        live_nodes.receive(answer_of("b1", &[named("a1")]), REACHED, start + seconds(2));
         assert_eq!(state(&live_nodes, start + seconds(2)), MemberState::Draining);
-        live_nodes.hear(said("b1", &[named("a1")]), REACHED, start + seconds(4));
+        live_nodes.receive(answer_of("b1", &[named("a1")]), REACHED, start + seconds(4));
         assert_eq!(
             state(&live_nodes, start + seconds(4)),
             MemberState::Serving,
-            "what it said four seconds ago no longer counts"
+            "its answer of four seconds ago no longer counts"
         );
     }
 

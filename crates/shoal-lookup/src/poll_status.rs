@@ -14,7 +14,7 @@ struct PolledNode {
     url: String,
     answers: bool,
     /// When the node last answered.
-    said: Option<Instant>,
+    answered_at: Option<Instant>,
 }
 
 /// The state of polling one node.
@@ -34,7 +34,7 @@ impl PollStatus {
         let node = |url| PolledNode {
             url,
             answers: false,
-            said: None,
+            answered_at: None,
         };
         Self {
             nodes: urls.map(node).collect(),
@@ -47,7 +47,7 @@ impl PollStatus {
         let node = self.nodes.get_mut(place).expect("each poller has a place");
         node.answers = answered;
         if answered {
-            node.said = Some(now);
+            node.answered_at = Some(now);
         }
     }
 
@@ -56,7 +56,7 @@ impl PollStatus {
         let state = |node: &PolledNode| PollState {
             url: node.url.clone(),
             answers: node.answers,
-            age: now.saturating_duration_since(node.said.unwrap_or(self.since)),
+            age: now.saturating_duration_since(node.answered_at.unwrap_or(self.since)),
         };
         self.nodes.iter().map(state).collect()
     }

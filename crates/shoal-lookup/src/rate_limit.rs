@@ -28,7 +28,7 @@ pub struct Network(u128);
 
 impl Network {
     /// The network of an address.
-    pub fn of(address: IpAddr) -> Self {
+    pub fn containing(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V4(address) => u128::from(u32::from(address) >> 8),
             // No IPv6 address of the Internet has a number as small as those above.
@@ -79,10 +79,13 @@ impl RateLimiter {
         let rate = i64::from(self.answers_per_second);
         let full = 1000 * rate * i64::from(BURST_SECONDS);
         let empty = -1000 * rate * i64::from(TRUNCATED_TIMES);
-        let bucket = self.buckets.entry(Network::of(address)).or_insert(Bucket {
-            left: full,
-            filled_at: now,
-        });
+        let bucket = self
+            .buckets
+            .entry(Network::containing(address))
+            .or_insert(Bucket {
+                left: full,
+                filled_at: now,
+            });
         let passed_ms = now.saturating_duration_since(bucket.filled_at).as_millis() as i64;
         if passed_ms > 0 {
             // Debt from truncated answers is forgiven sooner than that from whole ones.
@@ -180,7 +183,7 @@ mod tests {
         ];
         for (one, other, same) in same {
             assert_eq!(
-                Network::of(at(one)) == Network::of(at(other)),
+                Network::containing(at(one)) == Network::containing(at(other)),
                 same,
                 "{one} {other}"
             );

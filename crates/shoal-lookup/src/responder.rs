@@ -84,7 +84,7 @@ struct AnswerRecords {
 }
 
 impl AnswerRecords {
-    fn of(code: ResponseCode) -> Self {
+    fn from_code(code: ResponseCode) -> Self {
         Self {
             code,
             ..Self::default()
@@ -194,7 +194,7 @@ impl Responder {
         if request.edns.as_ref().is_some_and(|edns| edns.version() > 0) {
             return with_edns(message(metadata, ResponseCode::BADVERS));
         }
-        let Ok(client) = Client::of(source, option, &self.trusted) else {
+        let Ok(client) = Client::new(source, option, &self.trusted) else {
             return with_edns(message(metadata, ResponseCode::FormErr));
         };
         let answer = self.resolve(query, &client, live);
@@ -203,7 +203,7 @@ impl Responder {
         response.metadata.authoritative = ours;
         if ours && let (Some(option), Some(edns)) = (option, &mut response.edns) {
             let tailored = answer.tailored && !answer.records.is_empty();
-            let scope = if tailored && client.told {
+            let scope = if tailored && client.from_option {
                 self.places.scope(client.network)
             } else {
                 0
@@ -223,10 +223,10 @@ impl Responder {
     fn resolve(&self, query: &Query, client: &Client, live: &[Arc<LiveNode>]) -> AnswerRecords {
         let subject = self.zone.subject(query.name());
         if query.query_class() != DNSClass::IN || subject == Subject::Outside {
-            return AnswerRecords::of(ResponseCode::Refused);
+            return AnswerRecords::from_code(ResponseCode::Refused);
         }
         if !can_answer(live) {
-            return AnswerRecords::of(ResponseCode::ServFail);
+            return AnswerRecords::from_code(ResponseCode::ServFail);
         }
         match (subject, query.query_type()) {
             // ANY is mostly used for amplification, so it gets a minimal answer (RFC 8482).
@@ -352,7 +352,7 @@ pub fn can_answer(live: &[Arc<LiveNode>]) -> bool {
 fn absent(name: &str, live: &[Arc<LiveNode>]) -> AnswerRecords {
     let ending = format!(".{name}");
     let below = |live: &Arc<LiveNode>| live.member.name.to_lowercase().ends_with(&ending);
-    AnswerRecords::of(if live.iter().any(below) {
+    AnswerRecords::from_code(if live.iter().any(below) {
         ResponseCode::NoError
     } else {
         ResponseCode::NXDomain

@@ -1,4 +1,4 @@
-//! Tests questions as clients ask them: the answers, what they tell caches, and how the server treats
+//! Tests queries as clients send them: the answers, their lifetimes in caches, and how the server treats
 //! nonsense.
 
 mod sockets;
@@ -54,7 +54,7 @@ fn cluster() -> Vec<Member> {
 fn live(members: Vec<Member>) -> Vec<Arc<LiveNode>> {
     let (mut live_nodes, now) = (LiveNodes::default(), clock::instant());
     let speaker = String::from("somebody else");
-    live_nodes.hear(Members { speaker, members }, RESOLVER.into(), now);
+    live_nodes.receive(Members { speaker, members }, RESOLVER.into(), now);
     live_nodes.live(now)
 }
 

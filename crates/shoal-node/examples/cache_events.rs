@@ -1,6 +1,6 @@
 //! Measures what C2P's events cost: `cache_events ADDRESS NAME SENDER SECRET EVENTS_A_SECOND SECONDS`.
 //!
-//! Blocks of objects of five come and go in a policy. With events, each of them is told to the node NAME at
+//! Blocks of objects of five come and go in a policy. With events, each of them is sent to the node NAME at
 //! ADDRESS, in the name of its member SENDER, in batches as a node makes them. With 0 events a second, the
 //! same blocks come and go 2,500 times a second under the ranking alone. Prints the processor time of this
 //! process in percent of one processor, and the bytes; `bench.cache_events` adds that of the other node.
@@ -38,7 +38,7 @@ const LIMITS: Limits = Limits {
     waiting_bytes: 64 << 10,
 };
 
-/// The pairs of a departure and an arrival in a second when no event is told.
+/// The pairs of a departure and an arrival in a second when no event is sent.
 const PAIRS_ALONE: u64 = 2_500;
 
 /// A message on its way.
@@ -73,9 +73,9 @@ async fn main() -> ExitCode {
         .map_while(Result::ok)
         .filter_map(|line| version(&line))
         .collect();
-    let told = if events == 0 {
+    let sent = if events == 0 {
         alone(seconds).await;
-        Told::default()
+        Sent::default()
     } else {
         let peer = peer(address, name, sender, secret);
         with_events(&peer, node_id(sender), &known, events, seconds).await
@@ -83,16 +83,16 @@ async fn main() -> ExitCode {
     println!(
         "{:.2} % of a processor, {} events, {} batches, {} bytes, {} failed",
         processor_ticks() as f64 / TICKS_A_SECOND / seconds as f64 * 100.0,
-        told.events,
-        told.batches,
-        told.bytes,
-        told.failed
+        sent.events,
+        sent.batches,
+        sent.bytes,
+        sent.failed
     );
     ExitCode::SUCCESS
 }
 
 #[derive(Default)]
-struct Told {
+struct Sent {
     events: u64,
     batches: u64,
     bytes: u64,
@@ -120,7 +120,7 @@ async fn alone(seconds: u64) {
 }
 
 /// Blocks come and go under C2P above that ranking, and the other node hears of it.
-async fn with_events(peer: &Peer, me: NodeId, known: &[VersionId], events: u64, seconds: u64) -> Told {
+async fn with_events(peer: &Peer, me: NodeId, known: &[VersionId], events: u64, seconds: u64) -> Sent {
     let mut policy = C2p::above(Lru::default(), Completeness::Read);
     let mut outbox = Outbox::new(LIMITS);
     let mut blocks = blocks(known);
@@ -128,7 +128,7 @@ async fn with_events(peer: &Peer, me: NodeId, known: &[VersionId], events: u64, 
         policy.insert(block, 1);
     }
     let _ = policy.take_events();
-    let (mut told, mut pause) = (Told::default(), pause());
+    let (mut sent, mut pause) = (Sent::default(), pause());
     let pairs = (events / 2 * STEP.as_millis() as u64 / 1000) as usize;
     for _ in 0..steps(seconds) {
         pause.tick().await;
@@ -142,23 +142,23 @@ async fn with_events(peer: &Peer, me: NodeId, known: &[VersionId], events: u64, 
             policy.observe(&block, IN_OBJECT);
         }
         for event in policy.take_events() {
-            told.events += 1;
+            sent.events += 1;
             let message = Message {
                 importance: event.kind as usize,
                 bytes: encoded(&event),
             };
-            told.failed += outbox.push(message, me, now).dropped.len() as u64;
+            sent.failed += outbox.push(message, me, now).dropped.len() as u64;
         }
         for (_, messages) in outbox.take_due(now, |_| true) {
             let body = batch(me, &messages);
-            told.batches += 1;
-            told.bytes += body.len() as u64;
-            if peer.tell(body.into()).await.is_err() {
-                told.failed += messages.len() as u64;
+            sent.batches += 1;
+            sent.bytes += body.len() as u64;
+            if peer.send_messages(body.into()).await.is_err() {
+                sent.failed += messages.len() as u64;
             }
         }
     }
-    told
+    sent
 }
 
 /// Blocks of object after object; every other object is one of the known.

@@ -19,7 +19,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use shoal_base::chance;
 use shoal_directory::Silent;
-use shoal_directory::attachment::{ATTEND_PAUSE, Attachment, RENEWAL_PAUSE, TELL_PATIENCE};
+use shoal_directory::attachment::{ATTEND_PAUSE, Attachment, RENEWAL_PAUSE, REPORT_TIMEOUT};
 use shoal_directory::names::{CHANGE_LIFE, Change, Promoted, Token, Tokens};
 use shoal_policy::{NodeId, ObjectId};
 use shoal_s3::object::ObjectName;
@@ -59,12 +59,12 @@ pub enum Look {
     /// The directory did not answer in time.
     Silent,
     /// This node or another is detached, so the directory may have missed a change.
-    Disbelieved,
+    NodeAbsent,
 }
 
 impl Look {
     /// Every result.
-    pub const ALL: [Self; 4] = [Self::Settled, Self::Unsettled, Self::Silent, Self::Disbelieved];
+    pub const ALL: [Self; 4] = [Self::Settled, Self::Unsettled, Self::Silent, Self::NodeAbsent];
 
     /// Label in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
@@ -72,7 +72,7 @@ impl Look {
             Self::Settled => "settled",
             Self::Unsettled => "unsettled",
             Self::Silent => "silent",
-            Self::Disbelieved => "disbelieved",
+            Self::NodeAbsent => "node-absent",
         }
     }
 }
@@ -168,8 +168,8 @@ impl Coherence {
     }
 
     async fn look(&self, name: &ObjectName) -> Result<Tokens, Look> {
-        if !self.attachment.lock().believes(clock::instant()) {
-            return Err(Look::Disbelieved);
+        if !self.attachment.lock().may_use_tokens(clock::instant()) {
+            return Err(Look::NodeAbsent);
         }
         let token = async |name| self.directory.guard().token(name, fresh()).await;
         let (object, bucket) = tokio::join!(token(self.object(name)), token(self.bucket(&name.bucket)));
@@ -210,23 +210,23 @@ impl Coherence {
             change,
             is_ended: false,
         };
-        if self.attachment.lock().need_not_tell_first(clock::instant()) {
+        if self.attachment.lock().may_change_before_report(clock::instant()) {
             let coherence = Arc::clone(self);
-            tokio::spawn(async move { drop(coherence.tell(change, &names).await) });
+            tokio::spawn(async move { drop(coherence.report(change, &names).await) });
             return begun;
         }
-        let told = self.tell(change, &names).await;
+        let reported = self.report(change, &names).await;
         let now = clock::instant();
         let may_change_at = {
             let mut attachment = self.attachment.lock();
-            match told {
+            match reported {
                 Some(servers) => {
                     let times = servers
                         .into_iter()
                         .map(|server| attachment.may_change_at(server, now));
                     times.max().unwrap_or(now)
                 }
-                None => attachment.may_change_untold_at(now),
+                None => attachment.may_change_unreported_at(now),
             }
         };
         let wait = may_change_at.saturating_duration_since(now);
@@ -260,7 +260,7 @@ impl Coherence {
             let others = members.iter().map(Member::id).filter(|id| *id != me);
             let mut attachment = self.attachment.lock();
             let was_attached = attachment.is_attached();
-            attachment.heard(&roll, others, asked_at, clock::instant());
+            attachment.record_roll(&roll, others, asked_at, clock::instant());
             if !was_attached && attachment.is_attached() {
                 tracing::info!("changes of coherent objects are reported to the directory");
             }
@@ -278,15 +278,17 @@ impl Coherence {
                 .map(|(change, under_way)| (*change, under_way.names.clone()))
                 .collect()
         };
-        let told = under_way.iter().map(|(change, names)| self.tell(*change, names));
-        join_all(told).await;
+        let reported = under_way
+            .iter()
+            .map(|(change, names)| self.report(*change, names));
+        join_all(reported).await;
     }
 
     /// Reports to the directory that a change may take effect. Returns the servers that acknowledged it, or
     /// `None`: the node is then detached.
-    async fn tell(&self, change: Change, names: &[ObjectId]) -> Option<Vec<Option<Promoted>>> {
-        let told = join_all(names.iter().map(|name| self.tell_of(*name, change)));
-        let told = match timeout(TELL_PATIENCE, told).await {
+    async fn report(&self, change: Change, names: &[ObjectId]) -> Option<Vec<Option<Promoted>>> {
+        let reported = join_all(names.iter().map(|name| self.report_name(*name, change)));
+        let reported = match timeout(REPORT_TIMEOUT, reported).await {
             Ok(servers) => return Some(servers),
             Err(_) => None,
         };
@@ -297,14 +299,14 @@ impl Coherence {
             );
         }
         attachment.failed(clock::instant());
-        told
+        reported
     }
 
     /// Reports a change of one name, retrying until the directory answers.
-    async fn tell_of(&self, name: ObjectId, change: Change) -> Option<Promoted> {
+    async fn report_name(&self, name: ObjectId, change: Change) -> Option<Promoted> {
         loop {
-            let told: Result<_, Silent> = self.directory.guard().begin(name, change, fresh()).await;
-            match told {
+            let reported: Result<_, Silent> = self.directory.guard().begin(name, change, fresh()).await;
+            match reported {
                 Ok(server) => return server,
                 Err(_) => tokio::time::sleep(TRY_AGAIN).await,
             }

@@ -54,7 +54,7 @@ conditions! {
     /// A seed has no address.
     SeedUnknown = "seed-unknown",
     /// Datagrams of another node are rejected: its secret, its clock or its release differs.
-    NodeUnheard = "node-unheard",
+    GossipRejected = "gossip-rejected",
     /// Another node is configured differently.
     ConfiguredDifferently = "configured-differently",
 }

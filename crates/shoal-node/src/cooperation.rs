@@ -222,7 +222,7 @@ impl Cooperation {
     }
 
     /// Returns the nodes that are not members, and therefore cannot be reached.
-    pub fn strangers(&self, nodes: &[NodeId]) -> impl Iterator<Item = NodeId> {
+    pub fn non_members(&self, nodes: &[NodeId]) -> impl Iterator<Item = NodeId> {
         let view = self.view.load();
         nodes
             .iter()

@@ -135,7 +135,10 @@ impl BlockDirectory {
     /// Removes `node` from the entry of a block that it does not hold.
     pub async fn correct(&self, block: BlockId, node: NodeId) {
         // If the directory does not answer, the next node that finds the stale entry removes it.
-        let _ = self.guard.dropped(node, Group::of(block), &[block.index]).await;
+        let _ = self
+            .guard
+            .dropped(node, Group::containing(block), &[block.index])
+            .await;
     }
 
     /// Reports that a peer's cache served this node a block, which adds `weight` to the block's global
@@ -196,7 +199,7 @@ impl BlockDirectory {
 
     /// Returns true if a block is known to be short-lived.
     pub async fn is_short(&self, block: BlockId) -> bool {
-        let noted = self.extensions(Group::of(block)).await;
+        let noted = self.extensions(Group::containing(block)).await;
         noted.iter().any(|extension| extension.name() == SHORT)
     }
 

@@ -88,7 +88,7 @@ impl FreshnessRules {
 
     /// Returns how long a grant for this object may be reused.
     pub fn reuse(&self, name: &ObjectName) -> Reuse {
-        match self.0.of(name) {
+        match self.0.get(name) {
             FreshnessMode::Revalidate => Reuse::NEVER,
             FreshnessMode::Immutable => Reuse::within(Duration::MAX),
             FreshnessMode::Ttl(ttl) => Reuse::within(ttl),
@@ -101,7 +101,7 @@ impl FreshnessRules {
 
     /// Returns true if this object is coherent.
     pub fn is_coherent(&self, name: &ObjectName) -> bool {
-        self.0.of(name) == FreshnessMode::Coherent
+        self.0.get(name) == FreshnessMode::Coherent
     }
 
     /// Returns true if any object of a bucket may be coherent.

@@ -98,7 +98,7 @@ impl Keeper {
         store.ranks()?;
         let is_short = Arc::<Notify>::default();
         let notified = Arc::clone(&is_short);
-        store.keep_room_by(move || notified.notify_one());
+        store.evict_by(move || notified.notify_one());
         Some(Arc::new(Self {
             store: Arc::clone(store),
             directory: Arc::clone(directory),
@@ -363,7 +363,7 @@ impl Keeper {
 fn note_weight(weights: &mut Weights, block: BlockId, weight: Weight) {
     let weight = weight.to_u64_saturating().min(WEIGHT_MAX);
     weights
-        .entry(Group::of(block))
+        .entry(Group::containing(block))
         .or_default()
         .push((block.index, weight));
 }

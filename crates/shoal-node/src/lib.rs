@@ -78,7 +78,7 @@ pub use plans::{
     Bytes as PlanBytes, Issue, JobCounts, JobNote, PlanKind, PlanOrder, PlanProgress, PlanState, PlanView,
     Replanned, TransferNote,
 };
-pub use shoal_plan::course::Standing;
+pub use shoal_plan::execution::JobStatus;
 pub use tasks::{
     ByteCounts, InvalidMoment, ManifestFacts, Moment, NodeCounts, ObjectCounts, ObjectError, Order, Progress,
     Tally, Task, TaskKind, TaskList, TaskRequest, TaskState,

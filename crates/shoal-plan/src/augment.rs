@@ -1,4 +1,4 @@
-//! Cache augmentation (4.3): bytes that jobs read from the lake are kept for later jobs in the room that the
+//! Cache augmentation (4.3): keeps bytes that jobs read from the lake for later jobs, in the room that the
 //! plan leaves.
 //!
 //! The linear program ignores demand paging. The *usable* room in slot `t` is `C - Σ C_l,t`; a policy manages
@@ -21,7 +21,7 @@ pub struct Page {
     pub readable: usize,
     /// The first slot in which they are no longer cached.
     pub until: usize,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: f64,
 }
 
@@ -29,7 +29,7 @@ pub struct Page {
 #[derive(Clone, Copy, Debug)]
 struct Held {
     page: Page,
-    /// A job reads it from the cache until this slot, and it may not leave before.
+    /// A job reads it from the cache until this slot, and it is not evicted before.
     pinned: usize,
     /// The slot at which it will be read next.
     next: Option<usize>,
@@ -63,7 +63,7 @@ pub fn augment(instance: &Instance, schedule: &mut Schedule, paging: Paging) -> 
         let position = uses[file].partition_point(|&at| at < slot);
         uses[file].get(position).copied()
     };
-    // Without the pages that may not leave.
+    // Without the pages that must not be evicted.
     let mut room = schedule.cache_left.clone();
     let mut held: Vec<Held> = Vec::new();
     let mut left: Vec<Page> = Vec::new();
@@ -93,7 +93,7 @@ pub fn augment(instance: &Instance, schedule: &mut Schedule, paging: Paging) -> 
                     ));
                     continue;
                 };
-                // A page that is still being read is no use, and is not kept a second time.
+                // A page that is still being read cannot be reused, and is not kept twice.
                 if one.page.readable <= slot && one.pin(&mut room, slot, instance.jobs[job].until) {
                     schedule.hit(instance, job, read, one.page.bytes);
                 }
@@ -125,7 +125,7 @@ pub fn augment(instance: &Instance, schedule: &mut Schedule, paging: Paging) -> 
 }
 
 impl Held {
-    /// Lets the page stay while a job reads it, if there is room beside the other pages that stay.
+    /// Pins the page while a job reads it, if there is room beside the other pinned pages.
     fn pin(&mut self, room: &mut [f64], slot: usize, until: usize) -> bool {
         let more = self.pinned.max(slot)..until.max(self.pinned);
         if more.clone().any(|slot| room[slot] < self.page.bytes) {
@@ -162,7 +162,7 @@ fn begun(
     })
 }
 
-/// The page that leaves first.
+/// The page to evict next.
 fn victim(paging: Paging, held: &[Held], slot: usize) -> Option<usize> {
     let free = held.iter().enumerate().filter(|(_, one)| one.pinned <= slot);
     let chosen = match paging {

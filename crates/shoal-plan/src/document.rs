@@ -1,5 +1,5 @@
-//! A plan as it is handed over: with the request that it answers, the moment at which its clock begins, and
-//! the forecast of its files and jobs. `shoal plan` writes it, and a coordinator carries it out.
+//! A plan with the request that it answers, the start of its clock, and the forecast of its files and jobs.
+//! `shoal plan` writes it, and a coordinator carries it out.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,13 +9,13 @@ use thiserror::Error;
 use crate::model::{Request, RequestError, VERSION};
 use crate::plan::{FilePlan, Plan};
 
-/// A plan, and everything that carrying it out needs. Times that end in `_s` are seconds after `epoch_ms`.
+/// A plan, with everything needed to carry it out. Times that end in `_s` are seconds after `epoch_ms`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
-    /// The version of this form, of the request and of the plan: [`VERSION`].
+    /// The version of the format of document, request and plan: [`VERSION`].
     pub version: u32,
-    /// The moment 0 s, as milliseconds since the beginning of 1970.
+    /// The time 0 s, in milliseconds since 1970.
     pub epoch_ms: u64,
     /// The forecast of each file of the request, in its order.
     pub files: Vec<ExpectedFile>,
@@ -34,21 +34,21 @@ pub struct Document {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectedFile {
-    /// `s3://bucket/key`, or a prefix that ends in `/`. The version is the one that the lake has when the
+    /// `s3://bucket/key`, or a prefix that ends in `/`. Its version is the current one at the lake when the
     /// transfer begins.
     pub path: String,
-    /// How much of the path the file is.
+    /// The part of the path that the file is.
     pub extent: Extent,
-    /// One run in ten reads less of it.
+    /// The 10th percentile of the bytes that runs read.
     pub bytes_low: u64,
-    /// One run in ten reads more of it.
+    /// The 90th percentile of the bytes that runs read.
     pub bytes_high: u64,
     /// The objects below the prefix, if the history names objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<u64>,
 }
 
-/// How much of its path a file is.
+/// The part of its path that a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Extent {
@@ -56,7 +56,7 @@ pub enum Extent {
     Object,
     /// All objects below a prefix, one after the other in the order of their keys.
     Prefix,
-    /// Some objects below a prefix, and it is not known which: a plan never fetches them ahead.
+    /// Unknown objects below a prefix. They are never fetched ahead.
     PartOfPrefix,
 }
 
@@ -64,19 +64,19 @@ pub enum Extent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectedJob {
-    /// The name that all runs of the job share, with `*` for dates and ids.
+    /// The name shared by all runs of the job, with `*` for dates and ids.
     pub name: String,
-    /// One run in ten is submitted before this.
+    /// The 10th percentile of the submission time.
     pub early_s: f64,
-    /// One run in ten is submitted after this.
+    /// The 90th percentile of the submission time.
     pub late_s: f64,
-    /// The chance that it is submitted at all, from 0 to 1.
+    /// The probability that it is submitted at all, from 0 to 1.
     pub probability: f64,
-    /// Where the deadline comes from.
+    /// The source of the deadline.
     pub deadline_rule: DeadlineRule,
 }
 
-/// Where a deadline comes from.
+/// The source of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeadlineRule {
@@ -86,7 +86,7 @@ pub enum DeadlineRule {
     Consumer,
     /// Past run times.
     RunTimes,
-    /// Nothing is known: an hour.
+    /// Nothing is known; the deadline is an hour after submission.
     Unknown,
 }
 
@@ -106,34 +106,34 @@ pub struct LeftOut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhyLeftOut {
-    /// It reads nothing of which the size is known.
+    /// The sizes of all its inputs are unknown.
     NothingToRead,
 }
 
-/// A document that no coordinator should carry out.
+/// The document is invalid.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum DocumentError {
-    /// The document has a form of another version.
+    /// The document has another version of the format.
     #[error(
         "the plan has version {found}, and this is version {expected}\nhint: plan anew with this version of shoal"
     )]
     Version {
         /// The version of the document.
         found: u32,
-        /// The version that is read.
+        /// The supported version.
         expected: u32,
     },
-    /// Its request makes no sense.
+    /// Its request is invalid.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// Its parts do not belong together.
+    /// Its parts contradict each other.
     #[error("the plan contradicts its request: {0}\nhint: plan anew; do not change a plan by hand")]
     Contradiction(String),
 }
 
 impl Document {
-    /// Checks that the parts belong together and stay within the files: a document from a file or a
-    /// socket may have been changed.
+    /// Checks that the parts are consistent and stay within the files: a document from a file or a socket may
+    /// have been modified.
     ///
     /// # Errors
     /// The first contradiction.
@@ -203,7 +203,7 @@ impl Document {
     }
 }
 
-/// Transfers, pins and evictions follow each other, and stay within the file.
+/// Checks that transfers, pins and evictions are in order and stay within the file.
 fn check_file(plan: &FilePlan, blocks: u64) -> Result<(), String> {
     let name = &plan.file;
     let within = |first: u64, count: u64| match first.checked_add(count) {

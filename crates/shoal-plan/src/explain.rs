@@ -1,19 +1,19 @@
-//! The outcome of a job in a plan and its reason, as text.
+//! Explains the outcome of a job in a plan, as text.
 
 use std::fmt::Write as _;
 
 use shoal_base::amount::{counted, human_bytes};
 
 use crate::model::{File, Job, Request};
-use crate::plan::{FilePlan, JobPlan, Outcome, Plan, ReadPlan, Reason, Short, Transfer};
+use crate::plan::{FilePlan, JobPlan, Outcome, Plan, ReadPlan, Reason, Short, TransferPlan};
 
-/// Transfers of a file that are told one by one. More are told together.
+/// Maximum number of transfers of a file that are listed one by one. More are summarized.
 const TRANSFERS: usize = 2;
 
-/// Writes a time of a request.
+/// Formats a time of a request.
 pub type Clock<'a> = &'a dyn Fn(f64) -> String;
 
-/// Explains the outcome of a job in a plan; `None` if the plan has no job of this name.
+/// Explains the outcome of a job in a plan. Returns `None` if the plan has no job of this name.
 pub fn explain(request: &Request, plan: &Plan, name: &str, clock: Clock<'_>) -> Option<String> {
     let job = request.jobs.iter().find(|job| job.name == name)?;
     let planned = plan.jobs.iter().find(|planned| planned.job == name)?;
@@ -150,16 +150,16 @@ impl Story<'_> {
         let Some(plan) = self.file_plan(&read.file) else {
             return parts;
         };
-        let due = |transfer: &&Transfer| transfer.start_s < self.job.submit_s;
-        let transfers: Vec<&Transfer> = plan.transfers.iter().filter(due).collect();
-        let bytes = |transfer: &Transfer| {
+        let due = |transfer: &&TransferPlan| transfer.start_s < self.job.submit_s;
+        let transfers: Vec<&TransferPlan> = plan.transfers.iter().filter(due).collect();
+        let bytes = |transfer: &TransferPlan| {
             let bytes = self.file(&read.file);
             let bytes = bytes.map(|file| transfer.bytes(file.bytes, file.block_bytes));
             bytes.map_or(0, |bytes| bytes.end - bytes.start)
         };
         if transfers.len() <= TRANSFERS {
-            let told = transfers.iter();
-            parts.extend(told.map(|transfer| self.transfer(transfer, bytes(transfer))));
+            let listed = transfers.iter();
+            parts.extend(listed.map(|transfer| self.transfer(transfer, bytes(transfer))));
         } else {
             let bytes = transfers.iter().map(|transfer| bytes(transfer)).sum();
             parts.push(self.together(&transfers, bytes));
@@ -183,7 +183,7 @@ impl Story<'_> {
         parts
     }
 
-    fn transfer(&self, transfer: &Transfer, bytes: u64) -> String {
+    fn transfer(&self, transfer: &TransferPlan, bytes: u64) -> String {
         format!(
             "{} are fetched from {} to {} at {}/s",
             human_bytes(bytes),
@@ -193,7 +193,7 @@ impl Story<'_> {
         )
     }
 
-    fn together(&self, transfers: &[&Transfer], bytes: u64) -> String {
+    fn together(&self, transfers: &[&TransferPlan], bytes: u64) -> String {
         let rates = transfers.iter().map(|transfer| transfer.bytes_per_second);
         let starts = transfers.iter().map(|transfer| transfer.start_s);
         let ends = transfers.iter().map(|transfer| transfer.end_s);
@@ -207,8 +207,7 @@ impl Story<'_> {
         )
     }
 
-    /// The inputs of a job that is not planned: their held bytes, and the time from which on the lake has
-    /// them.
+    /// The inputs of a job that is not planned: their cached bytes, and when the lake will have them.
     fn inputs(&self, text: &mut String) {
         for file in self.job.inputs.iter().filter_map(|name| self.file(name)) {
             let _ = write!(text, "  {} ({})", file.name, human_bytes(file.bytes));

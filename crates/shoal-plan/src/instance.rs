@@ -6,7 +6,7 @@ use crate::model::{Job, Request};
 use crate::plan::Reason;
 use crate::slots::Slots;
 
-/// A request as the formulation reads it.
+/// A request in the form that the formulation uses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instance {
     /// The time.
@@ -47,7 +47,7 @@ pub struct FileUse {
 pub struct Arrival {
     /// The slot. Bytes that a job reads from the cache are there when it begins.
     pub slot: usize,
-    /// The first slot in which none of the jobs that have arrived so far reads the file.
+    /// The first slot in which no job that has arrived so far reads the file.
     pub until: usize,
     /// The jobs, by their position in [`Instance::jobs`].
     pub jobs: Vec<usize>,
@@ -73,8 +73,8 @@ pub struct JobUse {
 
 impl Instance {
     /// The instance of a checked request.
-    pub fn of(request: &Request) -> Self {
-        let slots = Slots::of(request);
+    pub fn new(request: &Request) -> Self {
+        let slots = Slots::new(request);
         let by_name: HashMap<&str, usize> = request
             .files
             .iter()
@@ -170,7 +170,7 @@ impl Instance {
     }
 }
 
-/// Link and cache for a job that would have them alone.
+/// Link and cache for a single job.
 struct Alone<'a> {
     request: &'a Request,
     slots: &'a Slots,
@@ -195,12 +195,12 @@ impl<'a> Alone<'a> {
         }
     }
 
-    /// Why a job could not meet its deadline even if it were alone.
+    /// Returns why a job could not meet its deadline even alone, if so.
     ///
     /// The paper's formulation has no constraint for a job's greatest rate (Table 1). None is needed in the
     /// linear program: remote reads take place at a constant rate over the whole window, so they never need
     /// more than `Σ s / (d - a)`, and cached bytes are read beside them. But a job whose rate is below that
-    /// quotient is late whatever is cached, and must not take part.
+    /// quotient is late whatever is cached, and must be left out.
     fn hopeless(&self, job: &Job, files: &[usize]) -> Option<Reason> {
         let size = |file: usize| self.request.files[file].bytes as f64;
         let bytes: f64 = files.iter().map(|&file| size(file)).sum();
@@ -221,7 +221,7 @@ impl<'a> Alone<'a> {
             });
         }
         // Alone, it can have the held bytes, those that can be fetched before it starts, and those that it
-        // reads meanwhile.
+        // reads while it runs.
         let cached: f64 = files
             .iter()
             .map(|&file| {

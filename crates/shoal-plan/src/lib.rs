@@ -9,8 +9,8 @@
 //! `shoal-planner`, a program of its own; `small::SmallSolver` solves small ones in this process.
 
 pub mod augment;
-pub mod course;
 pub mod document;
+pub mod execution;
 pub mod explain;
 pub mod formulation;
 pub mod instance;

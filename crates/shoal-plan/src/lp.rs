@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// Least `Σ cost · value` over columns within their bounds, with each row's sum within the row's bounds.
+/// Minimizes `Σ cost · value` over columns within their bounds, with each row's sum within the row's bounds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LinearProgram {
     columns: Vec<Column>,
@@ -24,7 +24,7 @@ pub struct Column {
     pub cost: f64,
     /// Its bounds.
     pub bounds: Bounds,
-    /// Whether its value is a whole number.
+    /// True if its value is a whole number.
     pub is_whole: bool,
 }
 
@@ -101,7 +101,7 @@ impl LinearProgram {
         self.columns[column].bounds = bounds;
     }
 
-    /// Whether a variable takes whole numbers only.
+    /// Returns true if a variable takes whole numbers only.
     pub fn has_whole(&self) -> bool {
         self.whole
     }
@@ -154,17 +154,16 @@ impl LinearProgram {
             .sum()
     }
 
-    /// A price below which no solution can be, by Lagrange: for any prices of the rows, a solution costs at
-    /// least what the rows' bounds cost at these prices, and the columns at their best. The better the
-    /// prices, the nearer it is to the optimum; wrong ones give a low bound, never a false one. Minus
-    /// infinity if a column without a bound could be worth more and more.
+    /// A lower bound for the cost of every solution, by Lagrange duality, for any prices of the rows. Better
+    /// prices give a bound nearer to the optimum; wrong prices give a low bound, never a false one. Minus
+    /// infinity if the relaxed problem is unbounded.
     pub fn bound(&self, prices: &[f64]) -> f64 {
         let mut reduced: Vec<f64> = self.columns.iter().map(|column| column.cost).collect();
         let mut sum = 0.0;
         let mut usable = vec![0.0; self.rows.len()];
         for ((usable, bounds), &price) in usable.iter_mut().zip(&self.rows).zip(prices) {
             let side = if price > 0.0 { bounds.lower } else { bounds.upper };
-            // A price for a bound that is not there is the solver's rounding.
+            // A price for an infinite bound is the solver's rounding.
             if side.is_finite() && price != 0.0 {
                 *usable = price;
                 sum += price * side;
@@ -209,7 +208,7 @@ impl LinearProgram {
 pub struct Solution {
     /// The value of each column.
     pub values: Vec<f64>,
-    /// A price below which no solution can be.
+    /// A lower bound for the cost of every solution.
     pub bound: f64,
 }
 
@@ -222,7 +221,7 @@ pub enum SolveError {
     /// The solver did not end within its time.
     #[error("the solver did not end within {} s\nhint: allow more time, plan fewer jobs, or choose longer slots", .0.as_secs())]
     OutOfTime(Duration),
-    /// The program is larger than this solver takes.
+    /// The program exceeds the limit of this solver.
     #[error(
         "the linear program has {entries} coefficients, and this solver takes {most}\nhint: use shoal-planner, which has another solver, or plan fewer jobs at a time"
     )]
@@ -245,8 +244,8 @@ pub trait LpSolver {
     /// [`SolveError::Infeasible`] if there is none; else the solver failed.
     fn solve(&self, program: &LinearProgram) -> Result<Solution, SolveError>;
 
-    /// The number of whole variables up to which a mixed integer program is worth its time. The solution of
-    /// one that takes too long may be the best one found so far.
+    /// Maximum number of integer variables of a mixed integer program. If one takes too long, the solution
+    /// may be the best one found so far.
     fn most_whole(&self) -> usize {
         0
     }

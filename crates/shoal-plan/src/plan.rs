@@ -9,12 +9,12 @@ use crate::model::Objective;
 /// A plan. Times are seconds on the clock of the request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The version of this form, as in the request.
+    /// The version of the format, as in the request.
     pub version: u32,
     /// The objective of this plan: the most deadlines also if the link cannot serve every job, and after
     /// [`crate::replan`].
     pub objective: Objective,
-    /// How good it is, and how good any plan could be.
+    /// How good the plan is, and bounds for any plan.
     pub quality: Quality,
     /// Each job, in the order of the request.
     pub jobs: Vec<JobPlan>,
@@ -56,13 +56,13 @@ pub struct JobPlan {
     pub reads: Vec<ReadPlan>,
 }
 
-/// Whether a job is planned.
+/// The outcome of planning a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// It meets its deadline with the cached bytes and the rates that are planned for it.
     Planned,
-    /// The plan promises it nothing; it gets the rest of link and cache.
+    /// The plan promises it nothing; it uses what is left of link and cache.
     BestEffort(Reason),
 }
 
@@ -118,7 +118,7 @@ pub struct ReadPlan {
     pub paged_bytes: f64,
     /// The rate at which the rest is read from the lake, from submission to deadline.
     pub remote_bytes_per_second: f64,
-    /// Whether the remote bytes are kept for a later job.
+    /// True if the remote bytes are kept for a later job.
     pub keep: bool,
 }
 
@@ -129,7 +129,7 @@ pub struct FilePlan {
     pub file: String,
     /// Its fetches into the cache, in order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub transfers: Vec<Transfer>,
+    pub transfers: Vec<TransferPlan>,
     /// The intervals in which its first bytes are cached, in order of time, without pages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cached: Vec<Cached>,
@@ -143,7 +143,7 @@ pub struct FilePlan {
 
 /// Blocks that are fetched one after the other, each at the same rate: rectangles of Algorithm 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Transfer {
+pub struct TransferPlan {
     /// The start of the first block.
     pub start_s: f64,
     /// The end of the last block: never after the slots in which the plan fetches the file without a gap.
@@ -157,7 +157,7 @@ pub struct Transfer {
     pub blocks: u64,
 }
 
-impl Transfer {
+impl TransferPlan {
     /// The part of a file that it fetches: whole blocks, but the last block of the file may be short.
     pub fn bytes(&self, file_bytes: u64, block_bytes: u64) -> Range<u64> {
         let end = self.first_block.saturating_add(self.blocks);
@@ -173,7 +173,7 @@ pub struct Cached {
     pub from_s: f64,
     /// The end.
     pub until_s: f64,
-    /// How many of the file's first bytes; of a paged file, how many of those that are not cached.
+    /// The number of the file's first bytes; of a paged file, the number of those that are not cached.
     pub bytes: f64,
 }
 
@@ -197,15 +197,15 @@ pub struct Usage {
     pub slot_s: f64,
     /// The rate of the link.
     pub link_bytes_per_second: Vec<f64>,
-    /// Of which promised to others.
+    /// The part promised to others.
     pub promised_bytes_per_second: Vec<f64>,
-    /// Of which fetches into the cache.
+    /// The part for fetches into the cache.
     pub fetched_bytes_per_second: Vec<f64>,
-    /// Of which remote reads of planned jobs.
+    /// The part for remote reads of planned jobs.
     pub remote_bytes_per_second: Vec<f64>,
     /// The room of the cache.
     pub capacity_bytes: f64,
-    /// The bytes that are cached by plan, without pages.
+    /// The cached bytes, without pages.
     pub cached_bytes: Vec<f64>,
     /// The bytes of jobs' reads that are kept for later jobs.
     pub paged_bytes: Vec<f64>,

@@ -13,18 +13,18 @@ use crate::rounding::{WHOLE, exchange, improve, order, round};
 use crate::schedule::Schedule;
 use crate::write::write;
 
-/// Coefficients of programs that are solved anew to plan more jobs, and in the end for the least peak of the
-/// chosen ones: each takes a second at most.
+/// Maximum coefficients of a program that is solved again to plan more jobs, and finally for the least peak
+/// of the chosen ones: each takes a second at most.
 const SMALL_ENTRIES: usize = 100_000;
-/// Rounds in which some jobs are decided, and the program is solved anew for the others.
+/// Maximum number of rounds, each of which decides some jobs and solves the program again for the others.
 const ROUNDS: usize = 24;
-/// Coefficients of all these programs together.
+/// Maximum total coefficients of all these programs.
 const ENTRIES_IN_ALL: usize = 600_000;
-/// A gap to the bound, as a share of the jobs, at which no more rounds are worth their time.
+/// The gap to the bound, as a share of the jobs, at which rounds stop.
 const GOOD_ENOUGH: f64 = 0.002;
-/// Jobs up to which single ones are exchanged for two others.
+/// Maximum number of jobs for which single ones are exchanged for two others.
 const EXCHANGE_JOBS: usize = 300;
-/// One in so many of the open jobs is decided in a round.
+/// A round decides the number of open jobs divided by this.
 const STEP: usize = 8;
 /// A peak above the link by less than this is the solver's rounding.
 const PEAK_ROUNDING: f64 = 1e-5;
@@ -32,7 +32,7 @@ const PEAK_ROUNDING: f64 = 1e-5;
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum PlanError {
-    /// The request makes no sense.
+    /// The request is invalid.
     #[error(transparent)]
     Request(#[from] RequestError),
     /// The solver failed.
@@ -59,10 +59,10 @@ pub struct Decision {
 /// Plans a request.
 ///
 /// # Errors
-/// The request is absurd, or the solver fails.
+/// Fails if the request is invalid or the solver fails.
 pub fn plan(request: &Request, solver: &dyn LpSolver) -> Result<Plan, PlanError> {
     request.check()?;
-    let instance = Instance::of(request);
+    let instance = Instance::new(request);
     let decision = decide(&instance, &request.options, solver)?;
     Ok(write(request, &instance, &decision))
 }
@@ -70,7 +70,7 @@ pub fn plan(request: &Request, solver: &dyn LpSolver) -> Result<Plan, PlanError>
 /// Decides about an instance.
 ///
 /// # Errors
-/// The solver fails.
+/// Fails if the solver fails.
 pub fn decide(instance: &Instance, options: &Options, solver: &dyn LpSolver) -> Result<Decision, SolveError> {
     let least_peak = match options.objective {
         Objective::LeastPeak => least_peak(instance, solver)?,
@@ -95,8 +95,8 @@ fn least_peak(instance: &Instance, solver: &dyn LpSolver) -> Result<Option<Decis
     if fractional.value > 1.0 + PEAK_ROUNDING {
         return Ok(None);
     }
-    let mut schedule = Schedule::of(instance, &fractional);
-    // All of them fit, but for rounding; the few that it may have left out are found another place.
+    let mut schedule = Schedule::from_fractional(instance, &fractional);
+    // All of them fit, except for rounding; the few that it left out are inserted elsewhere.
     let refused: Vec<usize> = (0..instance.jobs.len())
         .filter(|&job| !schedule.admit(instance, job))
         .collect();
@@ -147,7 +147,7 @@ fn most_deadlines(
     })
 }
 
-/// Decides jobs a few at a time and solves the program anew for the others, as long as that can plan more.
+/// Decides a few jobs at a time and solves the program again for the others, while that can plan more.
 fn dive(
     instance: &Instance,
     options: &Options,
@@ -168,7 +168,11 @@ fn dive(
                 formulation.fix(job, 1.0);
             }
         }
-        let open = order(instance, &fractional, &Schedule::of(instance, &fractional));
+        let open = order(
+            instance,
+            &fractional,
+            &Schedule::from_fractional(instance, &fractional),
+        );
         let open: Vec<usize> = open
             .into_iter()
             .filter(|&job| !decided[job] && fractional.fractions[job] > 1.0 - WHOLE)
@@ -185,8 +189,8 @@ fn dive(
     best
 }
 
-/// Decides the first of the open jobs: that they are done, if the program has a solution then. Else half as
-/// many; a single one that cannot be done is not.
+/// Accepts the first open jobs if the program then has a solution. Otherwise tries half as many; a single one
+/// without a solution is rejected.
 fn step(
     solver: &dyn LpSolver,
     formulation: &mut Formulation,
@@ -211,7 +215,7 @@ fn step(
     None
 }
 
-/// The mixed integer program, for instances that are so small that single jobs matter.
+/// Solves the mixed integer program, for small instances, in which single jobs matter.
 fn exact(instance: &Instance, solver: &dyn LpSolver, best: Schedule) -> Schedule {
     let mut formulation = Formulation::new(instance, Objective::MostDeadlines);
     formulation.make_whole();
@@ -219,7 +223,7 @@ fn exact(instance: &Instance, solver: &dyn LpSolver, best: Schedule) -> Schedule
         return best;
     };
     let fractional = formulation.read(instance, &solution);
-    let mut schedule = Schedule::of(instance, &fractional);
+    let mut schedule = Schedule::from_fractional(instance, &fractional);
     for job in order(instance, &fractional, &schedule) {
         schedule.admit(instance, job);
     }
@@ -238,7 +242,7 @@ fn whole(instance: &Instance, options: &Options, fractional: &Fractional) -> Sch
     schedule
 }
 
-/// Demand paging, and the jobs that fit into the part of the link that it frees.
+/// Adds demand paging, and the jobs that fit into the part of the link that it frees.
 fn page(instance: &Instance, decision: &mut Decision, paging: Paging) {
     decision.pages = augment_and_reuse(instance, &mut decision.schedule, paging);
     if !decision.pages.is_empty() {

@@ -1,13 +1,13 @@
-//! Pictures of a plan, as SVG: the fetches over time, the link, the cache.
+//! Plots of a plan, as SVG: the fetches over time, the link, the cache.
 
 use shoal_plot::{Line, Lines, Span, Spans, stacked};
 
 use crate::plan::{FilePlan, Plan};
 
-/// Rows of a Gantt chart at most: more cannot be told apart.
+/// Maximum rows of a Gantt chart; more would not be legible.
 const MOST_ROWS: usize = 60;
 
-/// The pictures of a plan, each with the name of its file.
+/// The plots of a plan, each with its file name.
 pub fn plots(plan: &Plan) -> [(&'static str, String); 3] {
     [
         ("transfers.svg", transfers(plan)),
@@ -16,7 +16,7 @@ pub fn plots(plan: &Plan) -> [(&'static str, String); 3] {
     ]
 }
 
-/// All pictures of a plan in one.
+/// All plots of a plan in one picture.
 pub fn picture(plan: &Plan) -> String {
     stacked(&plots(plan).map(|(_, svg)| svg))
 }

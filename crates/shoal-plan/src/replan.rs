@@ -1,8 +1,8 @@
-//! A new plan from a former one, in a moment: unchanged parts stay, the rest finds a place.
+//! Derives a new plan quickly from the previous one: unchanged parts stay, the rest is inserted.
 //!
-//! No linear program is solved. The former plan's fetches and remote reads are laid out again in the slots of
-//! the new request; where link or cache no longer hold them, jobs are dismissed, and then every job without a
-//! place is inserted into the rest: a new job, one that comes at another time, one that was dismissed.
+//! No linear program is solved. The previous plan's fetches and remote reads are placed in the slots of the
+//! new request. Where link or cache no longer suffice, jobs are removed. Then every job that is new, removed
+//! or moved in time is inserted into the remaining capacity.
 
 use std::collections::HashMap;
 
@@ -14,14 +14,14 @@ use crate::planner::Decision;
 use crate::schedule::Schedule;
 use crate::write::write;
 
-/// Plans a request on the base of a former plan. The request describes the world from now on: the contents of
-/// the cache, the jobs that are still to come, the link.
+/// Plans a request based on a previous plan. The request describes the state from now on: the contents of the
+/// cache, the future jobs, the link.
 ///
 /// # Errors
-/// The request is absurd.
+/// Fails if the request is invalid.
 pub fn replan(request: &Request, former: &Plan) -> Result<Plan, RequestError> {
     request.check()?;
-    let instance = Instance::of(request);
+    let instance = Instance::new(request);
     let decision = decide(request, &instance, former);
     Ok(write(request, &instance, &decision))
 }
@@ -37,7 +37,7 @@ pub fn decide(request: &Request, instance: &Instance, former: &Plan) -> Decision
         .collect();
     let was_planned =
         |job: usize| planned.get(request.jobs[instance.jobs[job].number].name.as_str()) == Some(&true);
-    // Those with a place first, then the others; within each, the first deadline first.
+    // Placed jobs first, then the others, each by deadline.
     let mut order: Vec<usize> = (0..instance.jobs.len()).collect();
     order.sort_by(|&a, &b| {
         let deadline = |job: usize| request.jobs[instance.jobs[job].number].deadline_s;
@@ -68,7 +68,7 @@ pub fn decide(request: &Request, instance: &Instance, former: &Plan) -> Decision
     }
 }
 
-/// Lays out the fetches and the cached intervals of the former plan, as far as link and cache hold them now.
+/// Places the fetches and the cached intervals of the previous plan, as far as link and cache now suffice.
 fn lay_out(request: &Request, instance: &Instance, former: &Plan, schedule: &mut Schedule) {
     let former: HashMap<&str, &crate::plan::FilePlan> = former
         .files
@@ -81,7 +81,7 @@ fn lay_out(request: &Request, instance: &Instance, former: &Plan, schedule: &mut
         let Some(plan) = former.get(described.name.as_str()) else {
             continue;
         };
-        // Fetched bytes by slot. Those that were due before now are fetched by now, or missing.
+        // Fetched bytes by slot. Those due before now have been fetched, or are missing.
         let mut fetched: Vec<(usize, f64)> = Vec::new();
         for transfer in &plan.transfers {
             let bytes = transfer.bytes(described.bytes, described.block_bytes);

@@ -1,8 +1,8 @@
-//! Fetches that demand paging makes needless.
+//! Drops fetches that demand paging makes unnecessary.
 //!
 //! The linear program does not know that a job's remote read can stay in the cache, so it fetches a file for
-//! a later job although an earlier one has read it remotely by then. Such fetches are given up here, and the
-//! pages of [`crate::augment`] take their place. Where a page finds no room after all, its fetch is kept.
+//! a later job although an earlier one has read it remotely by then. Such fetches are dropped here, and the
+//! pages of [`crate::augment`] replace them. A fetch whose page finds no room is kept.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::instance::Instance;
 use crate::model::Paging;
 use crate::schedule::Schedule;
 
-/// Rounds in which fetches are given up, without those whose pages found no room in the round before.
+/// Maximum number of rounds, each without the fetches whose pages found no room in the previous one.
 const ROUNDS: usize = 4;
 
 /// Demand paging, with as few fetches as it needs. Returns the pages.
@@ -56,8 +56,8 @@ impl Schedule {
             .sum()
     }
 
-    /// Gives up fetches of a file that a planned job has read remotely before they are due. Jobs that would
-    /// read the fetched bytes read them remotely, for now. Returns whether there are any.
+    /// Drops the fetches of a file that a planned job has read remotely before they are due. Jobs that would
+    /// read the fetched bytes read them remotely, for now. Returns true if there are any.
     fn give_up(&mut self, instance: &Instance, number: usize) -> bool {
         let file = &instance.files[number];
         if self.files[number].fetches.is_empty() || file.arrivals.len() < 2 {

@@ -7,12 +7,12 @@ use crate::instance::Instance;
 use crate::model::Rounding;
 use crate::schedule::Schedule;
 
-/// A job of which more than this is done is done whole: the rest is the solver's rounding.
+/// A job with at least this fraction counts as whole: the rest is the solver's rounding.
 pub(crate) const WHOLE: f64 = 1.0 - 1e-5;
 
 /// The schedule of a fractional solution with whole jobs.
 pub fn round(instance: &Instance, fractional: &Fractional, rounding: Rounding, seed: u64) -> Schedule {
-    let mut schedule = Schedule::of(instance, fractional);
+    let mut schedule = Schedule::from_fractional(instance, fractional);
     match rounding {
         Rounding::Prefix => {
             for job in order(instance, fractional, &schedule) {
@@ -68,11 +68,11 @@ pub fn exchange(instance: &Instance, schedule: &mut Schedule) {
     }
 }
 
-/// Exchanges at most.
+/// Maximum number of exchanges.
 const EXCHANGES: usize = 32;
 
 /// The order of the prefix: jobs that the solution does whole, then by the fraction that it does for each
-/// byte that the link still has to bring. A stable order, so that a plan does not depend on chance.
+/// byte that the link still has to bring. The order is deterministic.
 pub(crate) fn order(instance: &Instance, fractional: &Fractional, schedule: &Schedule) -> Vec<usize> {
     let worth = |job: usize| {
         let fraction = fractional.fractions[job];
@@ -89,7 +89,7 @@ pub(crate) fn order(instance: &Instance, fractional: &Fractional, schedule: &Sch
 
 /// As printed: the cache's part is that of the fractional solution; each job gets the rectangle that reads
 /// the rest with the probability `p'`, the fraction of that rest which the solution reads. The printed
-/// procedure exceeds the link with a small probability; then jobs are left out, the heaviest first.
+/// procedure exceeds the link with a small probability; then jobs are removed, the heaviest first.
 fn randomized(instance: &Instance, fractional: &Fractional, schedule: &mut Schedule, seed: u64) {
     let mut chance = Chance::stream(seed, 0);
     for job in 0..instance.jobs.len() {

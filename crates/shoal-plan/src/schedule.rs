@@ -1,7 +1,7 @@
 //! A schedule under construction: fetches, cached bytes and remote reads; and the rest of link and cache.
 //!
-//! Every change goes through here and is refused if the link or the cache would not hold it, so no plan can
-//! promise more than there is.
+//! Every change is made here and is rejected if it would exceed the link or the cache, so no plan promises
+//! more than exists.
 
 mod deal;
 mod insert;
@@ -10,13 +10,13 @@ use std::collections::HashMap;
 
 use crate::instance::Instance;
 
-/// Less than this share of the link or of the cache is rounding of the solver.
+/// The solver's rounding, as a share of the link or the cache.
 const ROUNDING: f64 = 1e-6;
 
 /// A schedule of an instance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
-    /// The rate that the link has left in each slot. A little below zero only by rounding.
+    /// The rate that the link has left in each slot. Slightly negative only by rounding.
     pub link_left: Vec<f64>,
     /// The bytes that the cache has left in each slot.
     pub cache_left: Vec<f64>,
@@ -47,8 +47,8 @@ impl FileSchedule {
         }
     }
 
-    /// The bytes that a job can read from the cache in `from..until`: those that are there when it starts and
-    /// stay until it ends. `held_bytes` are cached before the first slot.
+    /// The bytes that a job can read from the cache in `from..until`: those that are cached when it starts
+    /// and stay until it ends. `held_bytes` are cached before the first slot.
     pub fn usable(&self, from: usize, until: usize, held_bytes: f64) -> f64 {
         let before = from.checked_sub(1).map_or(held_bytes, |slot| self.level(slot));
         let begin = self.cached.partition_point(|step| step.0 <= from);
@@ -114,8 +114,8 @@ impl Schedule {
             .for_each(|left| *left -= bytes);
     }
 
-    /// Plans a job with the bytes that are cached: it reads the rest of its files remotely. Refuses, and
-    /// changes nothing, if the link has too little left.
+    /// Plans a job with the bytes that are cached: it reads the rest of its files remotely. Returns false,
+    /// and changes nothing, if the link has too little left.
     pub fn admit(&mut self, instance: &Instance, job: usize) -> bool {
         let remote = self.missing(instance, job);
         let rate = remote.iter().sum::<f64>() / instance.jobs[job].seconds;
@@ -139,7 +139,7 @@ impl Schedule {
         self.jobs[job] = Some(remote);
     }
 
-    /// Takes a job out of the plan, but not the bytes that are cached for it; see [`Schedule::trim`].
+    /// Removes a job from the plan, but not the bytes that are cached for it; see [`Schedule::trim`].
     pub fn dismiss(&mut self, instance: &Instance, job: usize) {
         if let Some(remote) = self.jobs[job].take() {
             let rate = remote.iter().sum::<f64>() / instance.jobs[job].seconds;
@@ -177,7 +177,7 @@ impl Schedule {
         reader.reads.iter().map(missing).collect()
     }
 
-    /// Dismisses jobs, those with the most remote bytes first, where the link is promised beyond its rate.
+    /// Removes jobs, those with the most remote bytes first, where the link is promised beyond its rate.
     pub fn shed(&mut self, instance: &Instance) -> Vec<usize> {
         let mut dismissed = Vec::new();
         for slot in 0..self.link_left.len() {
@@ -204,7 +204,7 @@ impl Schedule {
         dismissed
     }
 
-    /// Gives back the link and the room of bytes that no planned job reads.
+    /// Frees the link and the room used for bytes that no planned job reads.
     pub fn trim(&mut self, instance: &Instance) {
         for number in 0..self.files.len() {
             self.trim_file(instance, number);
@@ -254,7 +254,7 @@ impl Schedule {
                 .filter(|fetch| fetch.0 == slot)
                 .map(|fetch| fetch.1)
                 .sum();
-            // Bytes that are there already need not be fetched.
+            // Bytes that are cached already need not be fetched.
             let still = (level - before).clamp(0.0, fetched);
             if fetched > 0.0 {
                 let share = still / fetched;
@@ -275,7 +275,7 @@ impl Schedule {
         };
     }
 
-    /// Checks every bound anew.
+    /// Checks every bound.
     ///
     /// # Errors
     /// The first slot in which the link or the cache is promised beyond its bound, or the first file or job

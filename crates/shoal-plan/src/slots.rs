@@ -18,7 +18,7 @@ pub struct Slots {
 
 impl Slots {
     /// The slots of a checked request.
-    pub fn of(request: &Request) -> Self {
+    pub fn new(request: &Request) -> Self {
         let Window {
             start_s,
             end_s,
@@ -66,7 +66,7 @@ impl Slots {
         self.link.len()
     }
 
-    /// Whether there is no slot.
+    /// Returns true if there is no slot.
     pub fn is_empty(&self) -> bool {
         self.link.is_empty()
     }
@@ -140,7 +140,7 @@ mod tests {
             promised: vec![],
         });
         request.jobs.clear();
-        let slots = Slots::of(&request);
+        let slots = Slots::new(&request);
         assert_eq!(slots.len(), 100);
         assert_eq!((slots.slot(10.3), slots.next(10.3), slots.end(10.3)), (3, 3, 3));
         assert_eq!(
@@ -171,7 +171,7 @@ mod tests {
             }],
         });
         request.jobs.clear();
-        let slots = Slots::of(&request);
+        let slots = Slots::new(&request);
         assert_eq!(slots.link[..7], [5.0, 5.0, 2.0, 2.0, 2.0, 8.0, 8.0]);
         let free: Vec<_> = (0..8).map(|slot| slots.free(slot)).collect();
         assert_eq!(free, [5.0, 5.0, 2.0, 2.0, 0.0, 5.0, 5.0, 8.0]);

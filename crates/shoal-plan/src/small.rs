@@ -4,11 +4,11 @@ use microlp::{ComparisonOp, Error, OptimizationDirection, Problem, Variable};
 
 use crate::lp::{LinearProgram, LpSolver, Solution, SolveError};
 
-/// Coefficients at most: some hundred jobs, a few seconds. Larger programs are solved by `shoal-planner`, an
-/// order of magnitude faster and in a process that can be stopped.
+/// Maximum number of coefficients: some hundred jobs, a few seconds. `shoal-planner` solves larger programs,
+/// an order of magnitude faster and in a process that can be stopped.
 pub const MOST_ENTRIES: usize = 60_000;
 
-/// The most by which its answer costs more than the optimum, as a share of one plus that cost.
+/// Tolerance of the cost, as a share of one plus the optimum.
 const TOLERANCE: f64 = 1e-6;
 
 /// A dual simplex method with branch and bound, pure Rust.

@@ -1,4 +1,4 @@
-//! Table 1 of the paper: six jobs that read three files, by which every part of this crate is checked.
+//! Table 1 of the paper: six jobs that read three files, used to test every part of this crate.
 
 use crate::model::{Cache, File, Job, Link, Options, Request, VERSION, Window};
 

@@ -1,4 +1,4 @@
-//! Which deadlines more link, more cache or more slack would save.
+//! Computes which deadlines more link, more cache or more slack would save.
 
 use crate::model::{LinkChange, Request};
 use crate::plan::{Outcome, Plan};

@@ -1,11 +1,11 @@
-//! Writes a decision down as a plan: names for numbers, times for slots, blocks for bytes.
+//! Converts a decision into a plan: numbers into names, slots into times, bytes into blocks.
 
 use std::collections::HashSet;
 
 use crate::instance::{FileUse, Instance};
 use crate::model::{Request, VERSION};
 use crate::plan::{
-    Cached, Eviction, FilePlan, JobPlan, Outcome, Plan, Quality, ReadPlan, Reason, Short, Transfer, Usage,
+    Cached, Eviction, FilePlan, JobPlan, Outcome, Plan, Quality, ReadPlan, Reason, Short, TransferPlan, Usage,
 };
 use crate::planner::Decision;
 use crate::schedule::{FileSchedule, Schedule};
@@ -131,7 +131,7 @@ fn jobs(request: &Request, instance: &Instance, decision: &Decision) -> Vec<JobP
         .collect()
 }
 
-/// The reason for which a job found no room: its missing bytes, and the rest of the link.
+/// Why a job found no room: its missing bytes, and what is left of the link.
 fn no_room(instance: &Instance, schedule: &Schedule, job: usize) -> Reason {
     let reader = &instance.jobs[job];
     let missing_bytes: f64 = schedule.missing(instance, job).iter().sum();
@@ -202,8 +202,8 @@ fn blocks(file: &FileUse, block_bytes: f64, bytes: f64) -> u64 {
     (bytes / block_bytes + 1e-6).floor() as u64
 }
 
-/// Fetches between two evictions go together: they raise the cached blocks from one number to another.
-fn transfers(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes: f64) -> Vec<Transfer> {
+/// Fetches between two evictions are merged: together they raise the number of cached blocks.
+fn transfers(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes: f64) -> Vec<TransferPlan> {
     let mut transfers = Vec::new();
     let mut fetches = schedule.fetches.as_slice();
     while let Some(&(first, _)) = fetches.first() {
@@ -241,7 +241,7 @@ fn transfers(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes
             cached_bytes: (start - begin).max(0.0),
         };
         let runs = translate(&skyline, &blocks);
-        transfers.extend(runs.into_iter().map(|run| Transfer {
+        transfers.extend(runs.into_iter().map(|run| TransferPlan {
             start_s: run.start_s,
             end_s: run.end_s,
             bytes_per_second: run.bytes_per_second,
@@ -273,7 +273,7 @@ fn cached(slots: &Slots, schedule: &FileSchedule) -> Vec<Cached> {
         .collect()
 }
 
-/// Cache state (4.3, a): where a level falls, the blocks beyond it leave.
+/// Cache state (4.3, a): where a level falls, the blocks beyond it are evicted.
 fn evictions(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes: f64) -> Vec<Eviction> {
     let mut before = blocks(file, block_bytes, file.held_bytes);
     let mut evictions = Vec::new();
@@ -305,16 +305,16 @@ mod tests {
     use super::transfers;
     use crate::instance::FileUse;
     use crate::model::File;
-    use crate::plan::Transfer;
+    use crate::plan::TransferPlan;
     use crate::schedule::FileSchedule;
     use crate::slots::Slots;
 
     const SLOT_S: f64 = 300.0;
     const BLOCK: f64 = File::default_block_bytes() as f64;
 
-    /// The transfers of a file with these bytes, of which so many are cached at the start, and its fetched
-    /// bytes by slot. What is fetched stays.
-    fn written(bytes: f64, held_bytes: f64, fetches: &[(usize, f64)]) -> Vec<Transfer> {
+    /// Plans the transfers of one file of `bytes`, of which `held_bytes` are cached at the start and
+    /// `fetches` are fetched, by slot. Fetched bytes stay cached.
+    fn written(bytes: f64, held_bytes: f64, fetches: &[(usize, f64)]) -> Vec<TransferPlan> {
         let mut request = crate::table1::request();
         request.jobs.clear();
         (request.window.slot_s, request.window.end_s) = (SLOT_S, 100.0 * SLOT_S);
@@ -337,17 +337,18 @@ mod tests {
             fetches: fetches.to_vec(),
             cached,
         };
-        transfers(&Slots::of(&request), &file, &schedule, BLOCK)
+        transfers(&Slots::new(&request), &file, &schedule, BLOCK)
     }
 
     /// Bytes of a transfer of such a file.
-    fn bytes_of(bytes: f64, transfer: &Transfer) -> f64 {
+    fn bytes_of(bytes: f64, transfer: &TransferPlan) -> f64 {
         let end = (transfer.first_block + transfer.blocks) as f64 * BLOCK;
         end.min(bytes) - transfer.first_block as f64 * BLOCK
     }
 
-    /// Each transfer has the bytes that its rate and its time say, and all blocks are there in the end.
-    fn check_bytes(bytes: f64, transfers: &[Transfer]) {
+    /// Asserts that each transfer has the bytes of its rate and time, and that all blocks are fetched in the
+    /// end.
+    fn check_bytes(bytes: f64, transfers: &[TransferPlan]) {
         let mut next = 0;
         for transfer in transfers {
             assert_eq!(transfer.first_block, next, "{transfers:?}");

@@ -34,7 +34,7 @@ pub struct HighsSolver {
     pub time_limit: Duration,
     /// Processors that it may use.
     pub threads: NonZeroU32,
-    /// Whether a mixed integer program may take all of the time, and fails if that is not enough. Else the
+    /// True if a mixed integer program may take all of the time, and fails if that is not enough. Else the
     /// best solution of some seconds will do.
     pub is_patient: bool,
 }
@@ -109,8 +109,8 @@ impl LpSolver for HighsSolver {
 }
 
 impl HighsSolver {
-    /// The solution, if there is one that satisfies every row. The interior point method says "unknown" of
-    /// one that is optimal within our tolerance only; the bound says how good it is.
+    /// The solution, if there is one that satisfies every row. The interior point method returns "unknown"
+    /// for one that is optimal within our tolerance only; the bound says how good it is.
     fn judge(
         &self,
         program: &LinearProgram,

@@ -39,7 +39,7 @@ fn instance(seed: u64, link: f64, cache: f64) -> Instance {
         240.0,
     );
     request.check().unwrap();
-    Instance::of(&request)
+    Instance::new(&request)
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub struct Spread {
 
 impl Spread {
     /// The spread of `values`; zero if there are none.
-    pub fn of(values: impl Iterator<Item = f64>) -> Self {
+    pub fn from_values(values: impl Iterator<Item = f64>) -> Self {
         let values: Vec<_> = values.collect();
         if values.is_empty() {
             return Self::default();

@@ -12,7 +12,7 @@ pub use self::bars::{Bars, Spread};
 pub use self::lines::{Line, Lines};
 pub use self::spans::{Span, Spans};
 
-/// Paul Tol's "bright" colours, which can be told apart by colour-blind readers and in print.
+/// Paul Tol's "bright" colours, which colour-blind readers can distinguish, also in print.
 const COLOURS: [&str; 7] = [
     "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#888888",
 ];
@@ -149,7 +149,10 @@ mod tests {
             groups: vec!["static".to_owned(), "adaptive".to_owned()],
             series: vec![(
                 "run time".to_owned(),
-                vec![Spread::of([1.0, 3.0].into_iter()), Spread::of([1.5].into_iter())],
+                vec![
+                    Spread::from_values([1.0, 3.0].into_iter()),
+                    Spread::from_values([1.5].into_iter()),
+                ],
             )],
         };
         let svg = bars.svg();

@@ -127,7 +127,7 @@ fn measure(mut policy: impl Eviction<BlockId>) -> String {
     format!("{hit} | {miss} | {mixed} | {bytes_per_key}")
 }
 
-/// Time on the processor, not on the wall: others may want the machine meanwhile.
+/// CPU time instead of wall-clock time, because the machine may be shared.
 fn nanoseconds(mut access: impl FnMut(u64)) -> u64 {
     let start = processor_nanoseconds();
     for i in 0..ACCESSES {

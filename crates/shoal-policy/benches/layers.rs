@@ -81,7 +81,7 @@ fn reuse_distances(
 }
 
 fn partition() {
-    let curve = MissCurve::of(BLOCKS * BLOCK_BYTES, 1e6, |size_bytes| {
+    let curve = MissCurve::from_fn(BLOCKS * BLOCK_BYTES, 1e6, |size_bytes| {
         1.0 / (1.0 + size_bytes as f64 / 1e11)
     });
     for (layers, limit_bytes) in

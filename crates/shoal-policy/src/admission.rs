@@ -1,4 +1,4 @@
-//! Admission policies: they decide which blocks may enter a cache, and say why a block may not. Every "no"
+//! Admission policies: they decide which blocks are admitted to a cache, with a reason if not. Every "no"
 //! has a name, because operators ask "why is it not cached?".
 //!
 //! A policy is asked once for each miss, in the order of the requests, before the block is stored. While

@@ -36,7 +36,7 @@ const DEATHS: usize = 256;
 const DEATHS_MIN: usize = 32;
 
 /// How long a death counts: the job that caused it may have ended since.
-const DEATH_LASTS: Duration = Duration::from_hours(1);
+const DEATH_LIFE: Duration = Duration::from_hours(1);
 
 /// The percentage of objects that should die before their flush, which then costs nothing.
 const PERCENTILE: usize = 90;
@@ -135,7 +135,7 @@ pub enum FlushEnd {
     Written,
     /// The lake asked for fewer requests, with 503 or 429, or did not answer.
     Overloaded,
-    /// The flush failed for a reason that says nothing about the load of the lake.
+    /// The flush failed for a reason unrelated to the load of the lake.
     Failed,
 }
 
@@ -244,7 +244,7 @@ impl AgesAtDeath {
         let lasting = self
             .0
             .iter()
-            .filter(|(at, _)| now.saturating_sub(*at) < DEATH_LASTS);
+            .filter(|(at, _)| now.saturating_sub(*at) < DEATH_LIFE);
         let ages: Vec<Duration> = lasting.map(|(_, age)| *age).collect();
         (ages.len() >= DEATHS_MIN).then_some(ages)
     }
@@ -288,7 +288,7 @@ impl Default for Flushes {
 impl Flushes {
     fn note(&mut self, flushed: Flushed) {
         let Flushed { end, took, now, .. } = flushed;
-        // A flush that began before the number was halved says nothing about the number since.
+        // A flush that began before the number was halved is no evidence about the new number.
         let began = now.saturating_sub(took);
         if self.halved_at.is_some_and(|halved_at| began < halved_at) {
             return;

@@ -2,10 +2,10 @@
 //! is served next.
 //!
 //! Start-time fair queueing: each payer has the virtual time at which its next piece of work is due. The
-//! queue serves the work that is due first. Each piece of work advances its payer's time by its cost divided
-//! by the payer's share. A payer that returns after being idle is due now, ahead of payers that have used
-//! their share. Its credit for the idle time is bounded. A small credit preserves the share of a payer that
-//! is idle only while its answers travel, because its next request arrives shortly after its turn.
+//! queue serves the work with the earliest due time. Each piece of work advances its payer's time by its cost
+//! divided by the payer's share. A payer that returns after being idle is due now, ahead of payers that have
+//! used their share. Its credit for the idle time is bounded. A small credit preserves the share of a payer
+//! that is idle only while its answers travel, because its next request arrives shortly after its turn.
 
 mod concurrency;
 
@@ -136,7 +136,7 @@ impl<T> FairQueue<T> {
         line
     }
 
-    /// Removes and returns the work that is due first.
+    /// Removes and returns the work with the earliest due time.
     pub fn pop(&mut self) -> Option<T> {
         self.pop_where(|_, _| true)
     }

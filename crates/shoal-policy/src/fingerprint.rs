@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn versions_of_an_object_have_their_blocks_at_one_place_and_those_of_others_at_others() {
-        let version = |object: u8, digest: u8| VersionId::of(ObjectId([object; 16]), [digest; 16]);
+        let version = |object: u8, digest: u8| VersionId::new(ObjectId([object; 16]), [digest; 16]);
         let place = |version, index| BlockId { version, index }.place();
         assert_ne!(version(1, 1), version(1, 2));
         assert_eq!(place(version(1, 1), 3), place(version(1, 2), 3));

@@ -67,7 +67,7 @@ impl VersionId {
     pub const OF_THE_OBJECT: usize = 6;
 
     /// The version of `object` that `digest` distinguishes from others.
-    pub fn of(object: ObjectId, mut digest: [u8; 16]) -> Self {
+    pub fn new(object: ObjectId, mut digest: [u8; 16]) -> Self {
         digest[..Self::OF_THE_OBJECT].copy_from_slice(&object.0[..Self::OF_THE_OBJECT]);
         Self(digest)
     }

@@ -23,15 +23,15 @@
 mod ahead;
 mod bucket;
 mod demand;
+mod demand_exchange;
 mod meter;
-mod news;
 mod shares;
 
 pub use ahead::{AnswerTime, ahead_bytes};
 pub use bucket::Bucket;
 pub use demand::{Demand, Need};
+pub use demand_exchange::{DemandExchange, ReceivedDemand};
 pub use meter::{Ask, Granted, Meter};
-pub use news::{Heard, News};
 pub use shares::shares;
 
 /// The purpose of a transfer, highest priority first.
@@ -62,7 +62,7 @@ impl Class {
     }
 
     /// Parses the name of a class.
-    pub fn of_word(word: &str) -> Option<Self> {
+    pub fn from_name(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.as_str() == word)
     }
 }

@@ -64,7 +64,7 @@ pub struct Leaving<K> {
 impl Watermarks {
     /// Eviction starts when less than a twentieth of the room is free and stops when a tenth is free: enough
     /// for a burst of fills, little enough not to empty a small cache.
-    pub const fn of(capacity_bytes: u64) -> Self {
+    pub const fn from_capacity(capacity_bytes: u64) -> Self {
         Self {
             high_bytes: capacity_bytes - capacity_bytes / 20,
             low_bytes: capacity_bytes - capacity_bytes / 10,

@@ -75,7 +75,7 @@ impl Hierarchy {
     /// The stops at which this node looks for a block when it is asked for it in layer `asked`: [`Layer::L1`]
     /// by a client, L2 and wider by a node that considers it the home there.
     ///
-    /// `reachable` says which nodes are worth asking. The first stop that has the block ends the search; a
+    /// `reachable` selects the nodes to ask. The first stop that has the block ends the search; a
     /// home that fails does not.
     pub fn route(&self, block: Fingerprint, asked: Layer, reachable: impl Fn(NodeId) -> bool) -> Vec<Stop> {
         let mut stops = vec![Stop::Local];

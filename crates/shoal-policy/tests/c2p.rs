@@ -85,7 +85,7 @@ trait Node: Eviction<Segment> {
         Vec::new()
     }
 
-    fn hear(&mut self, _node: NodeId, _event: &Event<Segment>) {}
+    fn receive(&mut self, _node: NodeId, _event: &Event<Segment>) {}
 
     fn observe(&mut self, _key: Segment) {}
 }
@@ -100,8 +100,8 @@ impl<B: Ranking<Segment>> Node for C2p<Segment, B> {
         self.take_events()
     }
 
-    fn hear(&mut self, node: NodeId, event: &Event<Segment>) {
-        self.hear(node, event);
+    fn receive(&mut self, node: NodeId, event: &Event<Segment>) {
+        self.receive(node, event);
     }
 
     fn observe(&mut self, key: Segment) {
@@ -137,7 +137,7 @@ fn run<P: Node>(exponent: f64, empty: impl Fn() -> P) -> Counts {
                 for event in nodes[place].take_events() {
                     let others = nodes.iter_mut().enumerate().filter(|(other, _)| *other != place);
                     for (_, node) in others {
-                        node.hear(NodeId(place as u64), &event);
+                        node.receive(NodeId(place as u64), &event);
                     }
                 }
             }

@@ -74,7 +74,7 @@ impl Cluster {
         } else {
             Source::Lake
         };
-        let gain = Gain::of(source, self.nodes[at].use_weight());
+        let gain = Gain::from_source(source, self.nodes[at].use_weight());
         match source {
             Source::Local => self.counts.local += 1,
             Source::Peer => self.counts.peer += 1,

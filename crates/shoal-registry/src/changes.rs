@@ -15,7 +15,7 @@ use ulid::Ulid;
 
 use crate::entry::Kind;
 use crate::keys::Name;
-pub use crate::names::Of;
+pub use crate::names::ChangedObject;
 use crate::names::{BeginError, BegunChange, ChangeError, Ended, Found, Names};
 use crate::session::{Session, new_id};
 
@@ -65,7 +65,7 @@ impl Changes {
     pub async fn begin(
         self: &Arc<Self>,
         name: &Name,
-        (kind, of): (Kind, Of),
+        (kind, of): (Kind, ChangedObject),
         mut known: Option<Found>,
     ) -> Result<LakeChange, BeginError> {
         let deadline = Instant::now() + PATIENCE;
@@ -80,7 +80,7 @@ impl Changes {
     async fn try_to_begin(
         self: &Arc<Self>,
         name: &Name,
-        change: (Kind, Of),
+        change: (Kind, ChangedObject),
         known: Option<Found>,
     ) -> Result<LakeChange, BeginError> {
         let owner = self.session.owner().ok_or(BeginError::NoSession)?;
@@ -105,8 +105,8 @@ impl Changes {
         self.under_way.lock().remove(&token);
     }
 
-    /// Reports the end of a change to the registry until that succeeds.
-    async fn tell(&self, begun: &BegunChange, end: End) {
+    /// Records the end of a change in the registry, retrying until that succeeds.
+    async fn record_end(&self, begun: &BegunChange, end: End) {
         while self.end(begun, end).await.is_err() {
             sleep(RETRY_PAUSE).await;
         }
@@ -148,11 +148,6 @@ impl LakeChange {
         SendPermit::new(move || session.is_of(owner))
     }
 
-    /// Returns the id of the dirty object that the change is about.
-    pub fn of(&self) -> Option<Ulid> {
-        self.begun.busy.of
-    }
-
     /// Returns true if the node may send to the lake now, see [`SendPermit::may_send`].
     pub fn may_send(&self) -> bool {
         self.changes.session.is_of(self.begun.busy.owner)
@@ -184,15 +179,15 @@ impl LakeChange {
         self.is_over = true;
         let (changes, begun) = (Arc::clone(&self.changes), self.begun.clone());
         // A separate task, so that the end is recorded even if the client disconnects.
-        let told = tokio::spawn(async move {
-            let told = changes.end(&begun, end).await;
-            match &told {
+        let recorded = tokio::spawn(async move {
+            let result = changes.end(&begun, end).await;
+            match &result {
                 Ok(_) => changes.forget(begun.busy.token),
-                Err(_) => drop(tokio::spawn(async move { changes.tell(&begun, end).await })),
+                Err(_) => drop(tokio::spawn(async move { changes.record_end(&begun, end).await })),
             }
-            told
+            result
         });
-        told.await.unwrap_or(Err(ChangeError::OutcomeUnknown))
+        recorded.await.unwrap_or(Err(ChangeError::OutcomeUnknown))
     }
 }
 
@@ -206,7 +201,7 @@ impl Drop for LakeChange {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 sleep(changes.names.fence()).await;
-                changes.tell(&begun, End::GivenUp).await;
+                changes.record_end(&begun, End::GivenUp).await;
             });
         }
     }

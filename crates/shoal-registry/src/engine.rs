@@ -1,4 +1,4 @@
-//! A durable, linearizable map from keys to small values, which a registry is built on.
+//! The durable, linearizable map from keys to small values on which a registry is built.
 //!
 //! Every engine passes the same conformance suite, `tests/engines/conformance.rs`.
 //!
@@ -128,7 +128,7 @@ impl Transaction {
 
     /// Returns a condition on a key that the transaction itself changes. While it still holds, the
     /// transaction has not happened, unless the key has been removed again since.
-    fn telling(&self) -> Option<&Condition> {
+    fn changed_condition(&self) -> Option<&Condition> {
         let is_changed = |key| self.changes.iter().any(|change| change.key() == key);
         self.conditions
             .iter()
@@ -202,13 +202,13 @@ pub struct Room {
 }
 
 impl Room {
-    /// The reserve for what makes room, in percent of the quota.
+    /// The reserve for operations that free room, in percent of the quota.
     const RESERVE_PERCENT: u64 = 20;
     /// The minimum of that reserve, in bytes.
     const RESERVE_BYTES_MIN: u64 = 4 << 20;
 
-    /// Returns true if only the reserve is left, for what makes room: flushes, and the ends of changes and
-    /// uploads.
+    /// Returns true if only the reserve is left. It is for operations that free room: flushes, and the ends
+    /// of changes and uploads.
     pub fn is_scarce(self) -> bool {
         let reserve = self.quota_bytes / 100 * Self::RESERVE_PERCENT;
         self.quota_bytes.saturating_sub(self.used_bytes) < reserve.max(Self::RESERVE_BYTES_MIN)
@@ -242,7 +242,7 @@ pub enum EngineError {
     /// The session has ended or never existed.
     #[error("the session of this node has ended")]
     SessionEnded,
-    /// The engine refuses this node or its request; a retry does not help.
+    /// The engine rejected this node or its request; a retry does not help.
     #[error("the registry refuses: {0}")]
     Refused(String),
 }

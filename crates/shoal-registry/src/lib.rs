@@ -3,7 +3,7 @@
 //!
 //! The bytes of objects are stored elsewhere; the registry decides which of them a name denotes. A promise to
 //! a client therefore depends on the registry alone: an acknowledged write is an entry in it (dissertation
-//! 4.5.1, where the write tier and the directory share this job; decision 0026 says why we do not).
+//! 4.5.1, where the write tier and the directory share this job; decision 0026 explains why ours do not).
 //! `docs/explanation/tier-protocol.md` describes the protocol.
 //!
 //! - [`engine`]: the interface to a registry's store, and the two stores that ship.

@@ -66,7 +66,7 @@ pub struct BegunChange {
 
 /// The dirty object that a change is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
+pub enum ChangedObject {
     /// The one that exists when the change begins, if any.
     Current,
     /// This one, or none.
@@ -89,7 +89,7 @@ pub enum ChangeError {
 
 impl ChangeError {
     /// Converts the error of an attempt. `unsure` is true if an earlier attempt may have happened.
-    pub(crate) fn of(error: EngineError, unsure: bool) -> Self {
+    pub(crate) fn from_engine(error: EngineError, unsure: bool) -> Self {
         if unsure {
             Self::OutcomeUnknown
         } else {
@@ -224,7 +224,7 @@ impl Names {
                 Err(_) => false,
             };
             let now = self.find(name).await;
-            let now = now.map_err(|error| ChangeError::of(error, unsure))?;
+            let now = now.map_err(|error| ChangeError::from_engine(error, unsure))?;
             if now.entry.current_id() == Some(version.id) {
                 return Ok(());
             }
@@ -254,7 +254,7 @@ impl Names {
     pub async fn begin(
         &self,
         name: &Name,
-        (kind, of): (Kind, Of),
+        (kind, of): (Kind, ChangedObject),
         (owner, token): (Owner, Ulid),
         known: Option<Found>,
     ) -> Result<BegunChange, BeginError> {
@@ -274,8 +274,8 @@ impl Names {
                 owner,
                 token,
                 of: match of {
-                    Of::Current => found.entry.current_id(),
-                    Of::Exactly(of) => of,
+                    ChangedObject::Current => found.entry.current_id(),
+                    ChangedObject::Exactly(of) => of,
                 },
             };
             let entry = match found.entry.begun(busy) {

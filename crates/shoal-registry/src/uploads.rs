@@ -159,7 +159,7 @@ impl Uploads {
         let mut unsure: Option<Condition> = None;
         loop {
             let earlier = self.names.engine.get(&key).await;
-            let earlier = earlier.map_err(|error| ChangeError::of(error, unsure.is_some()))?;
+            let earlier = earlier.map_err(|error| ChangeError::from_engine(error, unsure.is_some()))?;
             let mut changes = vec![Change::put(key.clone(), encoded(part))];
             if let Some(earlier) = &earlier {
                 let replaced: UploadPart = decoded(&earlier.value)?;
@@ -215,11 +215,11 @@ impl Uploads {
             Ok(Outcome::Committed(_)) => return Ok(Tried::Committed),
             Ok(Outcome::Conflict) => Tried::Conflict,
             Err(EngineError::Unknown(_)) => Tried::Unknown,
-            Err(error) => return Err(ChangeError::of(error, unsure).into()),
+            Err(error) => return Err(ChangeError::from_engine(error, unsure).into()),
         };
         let unsure = unsure || matches!(tried, Tried::Unknown);
         let now = self.find(name, id).await;
-        let now = now.map_err(|error| ChangeError::of(error, unsure))?;
+        let now = now.map_err(|error| ChangeError::from_engine(error, unsure))?;
         let is_as_found = now.as_ref().is_some_and(|now| now.revision == found.revision);
         let is_unknown = matches!(tried, Tried::Unknown);
         Ok(if is_as_found {
@@ -294,7 +294,7 @@ impl Uploads {
         let mut unsure = false;
         loop {
             let entry = self.names.find(name).await;
-            let entry = entry.map_err(|error| ChangeError::of(error, unsure))?;
+            let entry = entry.map_err(|error| ChangeError::from_engine(error, unsure))?;
             let mut changes = vec![
                 Change::put(name.entry_key(), encoded(&entry.entry.written(version.clone()))),
                 Change::put(version.list().key(version.node, version.id), name.to_bytes()),

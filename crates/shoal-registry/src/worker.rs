@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 use ulid::Ulid;
 
 use self::waiting_room::WaitingRoom;
-use crate::changes::{Changes, LakeChange, Of};
+use crate::changes::{ChangedObject, Changes, LakeChange};
 use crate::engine::EngineError;
 use crate::entry::Kind;
 use crate::keys::{Name, NodeList};
@@ -46,7 +46,7 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(5);
 
 /// How long all objects count as due after the tier had no room.
-const HURRY: Duration = Duration::from_secs(10);
+const FLUSH_NOW_TIME: Duration = Duration::from_secs(10);
 
 /// The operations of a node on the lake and on the tier's store that the worker needs.
 pub trait Lake: Send + Sync + 'static {
@@ -210,7 +210,7 @@ impl<L: Lake> Worker<L> {
 
     /// Makes every object due for a while, because the tier has no room.
     pub fn hurry(&self) {
-        self.state.lock().hurries_until = Some(Instant::now() + HURRY);
+        self.state.lock().hurries_until = Some(Instant::now() + FLUSH_NOW_TIME);
         self.hurried.notify_one();
     }
 
@@ -252,7 +252,7 @@ impl<L: Lake> Worker<L> {
         version: &DirtyVersion,
         mut known: Option<Found>,
     ) -> Result<(), NotFlushed> {
-        let of = Of::Exactly(Some(version.id));
+        let of = ChangedObject::Exactly(Some(version.id));
         let change = loop {
             match self.changes.begin(name, (Kind::Flush, of), known.take()).await {
                 Ok(change) => break change,

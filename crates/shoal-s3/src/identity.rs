@@ -72,10 +72,10 @@ impl Caller {
         }
     }
 
-    /// Its name in metrics and logs: the access key, or `strangers`.
+    /// Its name in metrics and logs: the access key, or `anonymous`.
     pub fn name(&self) -> &str {
         match self {
-            Self::Anonymous => "strangers",
+            Self::Anonymous => "anonymous",
             Self::Identity(identity) => &identity.access_key,
         }
     }

@@ -86,7 +86,7 @@ impl Version {
     /// The digest that names the version of `object` with this ETag and size.
     pub fn id_of(object: ObjectId, etag: &str, size_bytes: u64) -> VersionId {
         let parts = [&object.0, etag.as_bytes(), &size_bytes.to_le_bytes()];
-        VersionId::of(object, digest(&parts))
+        VersionId::new(object, digest(&parts))
     }
 
     /// Serializes the version, for a footer.

@@ -194,9 +194,9 @@ pub fn classify(
     headers: &HeaderMap,
     domain: Option<&str>,
 ) -> Result<Classified, S3Error> {
-    let Resource { bucket, key } = Resource::of(target.path(), host, domain)?;
+    let Resource { bucket, key } = Resource::parse(target.path(), host, domain)?;
     let query = Query::parse(target.query())?;
-    let dialect = Dialect::of(headers, &query, key.as_deref())?;
+    let dialect = Dialect::parse(headers, &query, key.as_deref())?;
     let shape = RequestShape {
         method,
         has_bucket: bucket.is_some(),
@@ -218,11 +218,11 @@ pub fn classify(
         .zip(key)
         .map(|(bucket, key)| ObjectName { bucket, key, version });
     // Checked now, because a read builds the target only when it is too late to reject the request.
-    if object.as_ref().is_some_and(|name| !target::is_sayable(name)) {
+    if object.as_ref().is_some_and(|name| !target::fits(name)) {
         return Err(too_long(TooLong));
     }
     let copy_source = match *method {
-        Method::PUT => CopySource::of(headers, &query)?,
+        Method::PUT => CopySource::from_request(headers, &query)?,
         _ => None,
     };
     Ok(Classified {
@@ -261,7 +261,7 @@ impl RequestShape<'_> {
     fn operation(&self) -> Operation {
         use Operation as O;
         let query = self.query;
-        let is_part = || self.is_of_upload("partNumber") && query.says("partNumber");
+        let is_part = || self.is_of_upload("partNumber") && query.has_value("partNumber");
         if self.dialect != Dialect::None {
             return self.other();
         }
@@ -311,7 +311,7 @@ impl RequestShape<'_> {
     /// parameter of another operation.
     fn is_of_upload(&self, beside: &str) -> bool {
         let is_known = |name: &str| ["uploadId", beside, "x-id"].contains(&name) || is_header(name);
-        self.query.says("uploadId") && self.query.has_only(is_known)
+        self.query.has_value("uploadId") && self.query.has_only(is_known)
     }
 
     fn has_only(&self, names: &[&str]) -> bool {

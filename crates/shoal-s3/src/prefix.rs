@@ -20,7 +20,7 @@ impl<T: Copy> ByPrefix<T> {
     }
 
     /// The value for this object.
-    pub fn of(&self, name: &ObjectName) -> T {
+    pub fn get(&self, name: &ObjectName) -> T {
         let matching = self.rules.iter().find(|(prefix, _)| starts_with(name, prefix));
         matching.map_or(self.default, |(_, value)| *value)
     }

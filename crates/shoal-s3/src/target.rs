@@ -94,7 +94,7 @@ pub fn of_object(name: &ObjectName) -> Result<PathAndQuery, TooLong> {
 }
 
 /// Returns true if an object's target is short enough, which the lengths alone show for almost every name.
-pub fn is_sayable(name: &ObjectName) -> bool {
+pub fn fits(name: &ObjectName) -> bool {
     let version_bytes = name.version.as_deref().map_or(0, str::len);
     let bytes = name.bucket.len() + name.key.len() + version_bytes;
     3 * bytes + "//?versionId=".len() <= BYTES_MAX || of_object(name).is_ok()
@@ -181,10 +181,10 @@ mod tests {
 
     #[test]
     fn a_target_is_bounded() {
-        for (byte, bytes, is_sayable) in [(b'a', 60_000, true), (b' ', 21_000, true), (b' ', 30_000, false)] {
+        for (byte, bytes, fits) in [(b'a', 60_000, true), (b' ', 21_000, true), (b' ', 30_000, false)] {
             let name = name("b", &vec![byte; bytes], None);
-            assert_eq!(super::is_sayable(&name), is_sayable);
-            assert_eq!(of_object(&name).err(), (!is_sayable).then_some(TooLong));
+            assert_eq!(super::fits(&name), fits);
+            assert_eq!(of_object(&name).err(), (!fits).then_some(TooLong));
         }
     }
 

@@ -27,7 +27,7 @@ fn main() {
     }
 }
 
-/// Time on the processor, not on the wall: others may want the machine meanwhile.
+/// CPU time instead of wall-clock time, because the machine may be shared.
 fn measure(name: &str, policy: impl Policy, requests: &[Block]) {
     let mut cache = Cache::new(u64::from(BLOCKS) / 10 * BLOCK_BYTES, policy);
     let started = processor_seconds();

@@ -1,4 +1,4 @@
-//! One request of a trace, in the numbers that caches work with.
+//! One request of a trace, with numbers for its names.
 
 use crate::clock::Time;
 

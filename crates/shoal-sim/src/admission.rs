@@ -1,4 +1,4 @@
-//! The admissions to a cache, by name.
+//! Admission policies by name.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use crate::block::Block;
 /// An admission policy that a user can choose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AdmissionName {
-    /// Every block enters.
+    /// Every block is admitted.
     #[default]
     Always,
-    /// A block enters when it is missed for the second time.
+    /// A block is admitted at its second miss.
     SecondMiss,
-    /// The first [`SCAN_BLOCKS`] blocks of a long sequential read enter, and the others when they are missed
-    /// for the second time.
+    /// The first [`SCAN_BLOCKS`] blocks of a long sequential read are admitted, later ones at their second
+    /// miss.
     ScanResistant,
 }
 
@@ -29,7 +29,7 @@ impl AdmissionName {
     /// Every admission, in the order of the documentation.
     pub const ALL: &'static [Self] = &[Self::Always, Self::SecondMiss, Self::ScanResistant];
 
-    /// The word for the admission on the command line and in reports.
+    /// The name on the command line and in reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Always => "always",
@@ -39,7 +39,7 @@ impl AdmissionName {
     }
 
     /// Builds the admission for a cache with room for `blocks` of `block_bytes`. It remembers about `blocks`
-    /// refusals.
+    /// blocks that it did not admit.
     pub fn build(self, blocks: usize, block_bytes: u64) -> AnyAdmission {
         AnyAdmission(match self {
             Self::Always => Box::new(Always),

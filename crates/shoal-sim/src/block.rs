@@ -69,8 +69,8 @@ impl Granularity {
         }
     }
 
-    /// Whether an object of `object_bytes` has at most [`OBJECT_BLOCKS_MAX`] blocks. Readers of traces and
-    /// experiments refuse other objects.
+    /// Returns true if an object of `object_bytes` has at most [`OBJECT_BLOCKS_MAX`] blocks. Readers of
+    /// traces and experiments refuse other objects.
     pub fn allows(self, object_bytes: u64) -> bool {
         match self {
             Self::Objects => true,

@@ -67,13 +67,13 @@ pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
 impl<P: Policy> Cache<P> {
     /// Creates an empty cache with room for `capacity_bytes`.
     pub fn new(capacity_bytes: u64, policy: P) -> Self {
-        let watermarks = Watermarks::of(capacity_bytes);
+        let watermarks = Watermarks::from_capacity(capacity_bytes);
         Self {
             residency: Residency::new(capacity_bytes, watermarks, policy),
         }
     }
 
-    /// Uses `block` if it is held. Returns whether it is.
+    /// Uses `block` if it is held. Returns true if so.
     pub fn touch(&mut self, block: Block) -> bool {
         let held = self.residency.contains(&block);
         if held {
@@ -109,14 +109,14 @@ impl<P: Policy> Cache<P> {
         self.residency.advance(now.since_start());
     }
 
-    /// Uses the wanted block if it is held. Returns whether it is.
+    /// Uses the requested block if it is held. Returns true if so.
     pub fn serve(&mut self, wanted: &Wanted) -> bool {
         self.advance(wanted.now);
         self.touch(wanted.block)
     }
 
     /// Admits a block that has arrived, unless it is held already or refused, and passes each evicted block
-    /// to `left`. Returns whether the block is held now.
+    /// to `left`. Returns true if the block is held afterwards.
     pub fn keep(&mut self, arrival: &Arrival, left: impl FnMut(Block)) -> bool {
         let wanted = &arrival.wanted;
         self.advance(arrival.now);
@@ -127,43 +127,43 @@ impl<P: Policy> Cache<P> {
         held
     }
 
-    /// Tells the policy that `object`, of which a block may be held, has `blocks` blocks.
+    /// Passes the number of blocks of `object` to the policy. A block of it may be held.
     pub fn observe(&mut self, object: u32, blocks: u32) {
         self.residency.policy_mut().observe(object, blocks);
     }
 
-    /// The policy, for calls that only it takes.
+    /// The policy, for operations that the cache does not wrap.
     pub const fn policy(&self) -> &P {
         self.residency.policy()
     }
 
-    /// The policy, for calls that only it takes.
+    /// The policy, for operations that the cache does not wrap.
     pub const fn policy_mut(&mut self) -> &mut P {
         self.residency.policy_mut()
     }
 
-    /// Whether `bytes` more fit without an eviction.
+    /// Returns true if `bytes` more fit without an eviction.
     pub const fn has_room(&self, bytes: u64) -> bool {
         self.residency.taken_bytes() + bytes <= self.residency.capacity_bytes()
     }
 
-    /// Removes `block`, which is no longer valid. Returns whether it was held.
+    /// Removes `block`, which is no longer valid. Returns true if it was held.
     pub fn remove(&mut self, block: Block) -> bool {
         let leaving = self.residency.remove(&block);
         leaving.map(|leaving| self.residency.left(leaving)).is_some()
     }
 
-    /// Serves a read of `block` of `bytes`: a hit, or the block comes in from elsewhere.
+    /// Serves a read of `block` of `bytes`: a hit, or the block is admitted.
     pub fn request(&mut self, block: Block, bytes: u64) -> bool {
         let hit = self.touch(block);
         if !hit {
-            // A refused block was read all the same.
+            // The block was read even if the cache refused it.
             let _refused = self.admit(block, bytes, |_| ());
         }
         hit
     }
 
-    /// Serves a read: a hit, or the block comes in from elsewhere if `admission` allows it.
+    /// Serves a read: a hit, or the block is admitted if `admission` allows it.
     fn request_if(
         &mut self,
         arrival: &admission::Arrival<Block>,
@@ -171,7 +171,7 @@ impl<P: Policy> Cache<P> {
     ) -> bool {
         let hit = self.touch(arrival.key);
         if !hit && admission.admit(arrival).is_ok() {
-            // A refused block was read all the same.
+            // The block was read even if the cache refused it.
             let _refused = self.admit(arrival.key, arrival.bytes, |_| ());
         }
         hit
@@ -210,7 +210,7 @@ impl<P: Policy> Cache<P> {
         }
     }
 
-    /// Whether `block` is held.
+    /// Returns true if `block` is held.
     pub fn contains(&self, block: Block) -> bool {
         self.residency.contains(&block)
     }
@@ -225,7 +225,7 @@ impl<P: Policy> Cache<P> {
             self.residency.left(victim);
         }
         self.residency
-            .resize(capacity_bytes, Watermarks::of(capacity_bytes));
+            .resize(capacity_bytes, Watermarks::from_capacity(capacity_bytes));
     }
 
     /// Bytes in use.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const NANOS_PER_SECOND: f64 = 1e9;
 
-/// A moment, in nanoseconds since the start. The last representable moment is 584 years after the start.
+/// A point in time, in nanoseconds since the start. The maximum is 584 years after the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Time(pub u64);
 
@@ -14,11 +14,11 @@ impl Time {
     /// The start.
     pub const ZERO: Self = Self(0);
 
-    /// A moment that never comes.
+    /// A time that is never reached.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The moment `seconds` after the start, rounded up so that nothing ends before it is done. A negative
-    /// time is the start, and a time that is too far away never comes.
+    /// The time `seconds` after the start, rounded up so that nothing ends early. Saturates: a negative time
+    /// is the start, and one that is too large is [`Time::NEVER`].
     pub fn from_secs_f64(seconds: f64) -> Self {
         // A conversion of a float saturates at both ends.
         #[expect(clippy::cast_sign_loss, reason = "negative times are the start")]

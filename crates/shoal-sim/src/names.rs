@@ -24,13 +24,13 @@ impl Names {
         self.number_of_digest(digest.finish())
     }
 
-    /// The number of a name that is already a number.
+    /// The number of a name that is itself a number.
     pub fn number_of_digest(&mut self, digest: u64) -> u32 {
         let next = u32::try_from(self.numbers.len()).expect("a trace has fewer than four billion names");
         *self.numbers.entry(digest).or_insert(next)
     }
 
-    /// A number that no name has, for an object without a name.
+    /// A new number, for an object without a name.
     pub fn nameless(&mut self) -> u32 {
         self.number(&("nameless", self.numbers.len()))
     }

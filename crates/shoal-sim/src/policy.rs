@@ -17,14 +17,14 @@ use crate::names::unknown;
 pub enum PolicyName {
     /// A policy that the store of a node can follow.
     OfStores(eviction::PolicyName),
-    /// Blocks of incomplete objects leave first (`PACMan`), without a window.
+    /// Evicts blocks of incomplete objects first (`PACMan`), without a window.
     Life,
-    /// D4N's GWF as a node runs it alone.
+    /// D4N's GWF on a single node.
     Gwf,
 }
 
 impl PolicyName {
-    /// The least recently used leaves first.
+    /// Evicts the least recently used block.
     pub const LRU: Self = Self::OfStores(eviction::PolicyName::Lru);
 
     /// The policy that the store of a node follows by default.
@@ -35,13 +35,13 @@ impl PolicyName {
     /// Every policy, in the order of the documentation.
     pub fn all() -> impl Iterator<Item = Self> + Clone {
         let of_stores = eviction::PolicyName::ALL.iter().copied();
-        // A simulated node alone follows GWF as printed.
+        // A single simulated node follows GWF as printed.
         let of_stores = of_stores.filter(|policy| !policy.is_gwf());
         let of_stores = of_stores.map(Self::OfStores);
         of_stores.chain([Self::Life, Self::Gwf])
     }
 
-    /// The word for the policy on the command line, in experiments and in reports.
+    /// The name on the command line, in experiments and in reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::OfStores(policy) => policy.as_str(),
@@ -55,7 +55,7 @@ impl PolicyName {
         Self::all().filter(|policy| !matches!(policy, Self::OfStores(policy) if policy.is_c2p()))
     }
 
-    /// Builds the policy, empty.
+    /// Creates the policy without blocks.
     pub fn build(self) -> AnyPolicy {
         match self {
             Self::OfStores(policy) => AnyPolicy::new(policy.build()),
@@ -95,9 +95,9 @@ impl<'de> Deserialize<'de> for PolicyName {
     }
 }
 
-/// A policy for blocks, and the facts beyond uses that the simulation can give it.
+/// A policy for blocks, with the facts beyond uses that the simulation can provide.
 pub trait Policy: Eviction<Block> {
-    /// Tells the policy that `object`, of which a block is held, has `blocks` blocks.
+    /// Passes the number of blocks of `object`, of which a block is held, to the policy.
     fn observe(&mut self, _object: u32, _blocks: u32) {}
 }
 

@@ -1,4 +1,4 @@
-//! The sources of what clients receive, and the volume from each.
+//! The sources of the bytes that clients receive, and the volume from each.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ pub enum Served {
     Peer,
     /// The lake.
     Lake,
-    /// The node that answered, which was already fetching them for another request.
+    /// The node that answered, from a fetch already under way for another request.
     Joined,
 }
 

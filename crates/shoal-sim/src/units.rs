@@ -1,4 +1,4 @@
-//! Sizes (`"100GiB"`), rates (`"40Gbit/s"`), times (`"90s"`) and shares (`"5%"`) as people write them.
+//! Parses sizes (`"100GiB"`), rates (`"40Gbit/s"`), times (`"90s"`) and shares (`"5%"`).
 
 use std::fmt;
 use std::time::Duration;

@@ -59,8 +59,8 @@ impl CacheEvents {
     }
 
     /// Applies events received from another node.
-    pub fn hear(&self, node: NodeId, events: &[CacheEvent]) {
-        self.ledger.hear(node, events);
+    pub fn receive(&self, node: NodeId, events: &[CacheEvent]) {
+        self.ledger.receive(node, events);
     }
 
     /// Returns true if the store's policy uses C2P.

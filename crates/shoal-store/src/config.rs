@@ -30,7 +30,7 @@ pub struct Share {
 
 impl Share {
     /// Returns this share of `bytes`.
-    pub const fn of(self, bytes: u64) -> u64 {
+    pub const fn part_of(self, bytes: u64) -> u64 {
         (bytes as u128 * self.percent as u128 / 100) as u64
     }
 }

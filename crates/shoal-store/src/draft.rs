@@ -72,7 +72,7 @@ impl Drafts {
         Ok(Draft {
             staged,
             data_bytes,
-            data_checksum: Checksum::of(pieces),
+            data_checksum: Checksum::compute(pieces),
             drafts: self,
         })
     }

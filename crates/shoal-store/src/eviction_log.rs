@@ -47,7 +47,7 @@ impl EvictionLog {
         let block = victim.leaving.key;
         self.counters.removed(reason);
         self.last.lock().put(block, Absence::Removed(reason));
-        self.watch.tell(block, victim.data_bytes, BlockEvent::Removed);
+        self.watch.notify(block, victim.data_bytes, BlockEvent::Removed);
     }
 
     pub(super) fn refused(&self, block: BlockId, refusal: Refusal) {

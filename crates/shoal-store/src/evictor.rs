@@ -15,12 +15,12 @@ use super::signal::Signal;
 /// Number of blocks evicted ahead of demand per acquisition of the locks.
 const BATCH: usize = 16;
 
-/// How long the write of a block waits for the keeper to make room: as long as it may wait for the end of a
-/// burst. No reader waits for it.
-const KEEPER_PATIENCE: Duration = super::writers::PATIENCE;
+/// How long the write of a block waits for the node's evictor to make room: as long as it may wait for the
+/// end of a burst. No reader waits for it.
+const NODE_EVICTOR_TIMEOUT: Duration = super::writers::PATIENCE;
 
 /// Called when room has to be made ahead of demand.
-type Keeper = Box<dyn Fn() + Send + Sync>;
+type NodeEvictor = Box<dyn Fn() + Send + Sync>;
 
 /// Reserves room, evicting blocks if necessary.
 pub(super) struct Evictor {
@@ -29,9 +29,9 @@ pub(super) struct Evictor {
     /// Wakes and stops the thread that evicts ahead of demand.
     maintenance: Arc<Signal>,
     /// If set, makes room ahead of demand instead of this evictor.
-    keeper: OnceLock<Keeper>,
-    /// True if a block timed out waiting for the keeper, until there is enough room again.
-    keeper_is_late: AtomicBool,
+    node_evictor: OnceLock<NodeEvictor>,
+    /// True if a block timed out waiting for the evictor, until there is enough room again.
+    node_evictor_is_late: AtomicBool,
 }
 
 impl Evictor {
@@ -40,18 +40,18 @@ impl Evictor {
             ledger: Arc::clone(ledger),
             removal: Arc::clone(removal),
             maintenance: Arc::clone(maintenance),
-            keeper: OnceLock::new(),
-            keeper_is_late: AtomicBool::new(false),
+            node_evictor: OnceLock::new(),
+            node_evictor_is_late: AtomicBool::new(false),
         }
     }
 
-    /// Delegates eviction ahead of demand to `keeper`. Later calls have no effect.
-    pub(super) fn leave_to(&self, keeper: Keeper) {
-        let _ = self.keeper.set(keeper);
+    /// Delegates eviction ahead of demand to `evictor`. Later calls have no effect.
+    pub(super) fn delegate_to(&self, evictor: NodeEvictor) {
+        let _ = self.node_evictor.set(evictor);
     }
 
     /// Reserves room, evicting blocks if there is none: the watermarks keep some room free, but a burst may
-    /// use it up. If there is a keeper, waits up to [`KEEPER_PATIENCE`] for it first.
+    /// use it up. If the node has an evictor, waits up to [`NODE_EVICTOR_TIMEOUT`] for it first.
     ///
     /// # Errors
     ///
@@ -68,33 +68,33 @@ impl Evictor {
             let Err(refusal @ Refusal::NoRoom) = room else {
                 return room;
             };
-            let until = *until.get_or_insert_with(|| clock::instant() + KEEPER_PATIENCE);
-            if !self.keeper_makes_room(bytes, until) {
+            let until = *until.get_or_insert_with(|| clock::instant() + NODE_EVICTOR_TIMEOUT);
+            if !self.node_evictor_makes_room(bytes, until) {
                 let victim = self.ledger.evict().ok_or(refusal)?;
                 self.removal.evicted([victim]);
             }
         }
     }
 
-    /// Waits for the keeper, if there is one, and returns true if it made room by `until`. After a timeout no
-    /// block waits until there is enough room again, so that a stuck keeper does not stop all writes.
-    fn keeper_makes_room(&self, bytes: u64, until: Instant) -> bool {
-        if self.keeper.get().is_none() || self.keeper_is_late.load(Ordering::Relaxed) {
+    /// Waits for the evictor, if there is one, and returns true if it made room by `until`. After a timeout
+    /// no block waits until there is enough room again, so that a stuck evictor does not stop all writes.
+    fn node_evictor_makes_room(&self, bytes: u64, until: Instant) -> bool {
+        if self.node_evictor.get().is_none() || self.node_evictor_is_late.load(Ordering::Relaxed) {
             return false;
         }
         let in_time = self.ledger.await_room(bytes, until);
         if !in_time {
-            self.keeper_is_late.store(true, Ordering::Relaxed);
+            self.node_evictor_is_late.store(true, Ordering::Relaxed);
         }
         in_time
     }
 
-    /// Evicts ahead of demand, through the keeper if there is one.
+    /// Evicts ahead of demand, through the node's evictor if there is one.
     pub(super) fn make_room_ahead(&self) {
-        match self.keeper.get() {
+        match self.node_evictor.get() {
             None => self.evict_ahead(),
-            Some(keeper) if self.ledger.is_crowded() => keeper(),
-            Some(_) => self.keeper_is_late.store(false, Ordering::Relaxed),
+            Some(evictor) if self.ledger.is_crowded() => evictor(),
+            Some(_) => self.node_evictor_is_late.store(false, Ordering::Relaxed),
         }
     }
 

@@ -86,7 +86,7 @@ impl Checksum {
     }
 
     /// Returns the checksum of data in memory.
-    pub(super) fn of(pieces: &[Bytes]) -> u64 {
+    pub(super) fn compute(pieces: &[Bytes]) -> u64 {
         let mut checksum = Self::new();
         for piece in pieces {
             checksum.update(piece);

@@ -201,7 +201,7 @@ fn read_record(reader: &mut impl io::Read, record: &mut Vec<u8>, left: u64) -> i
 }
 
 fn checksum(record: &[u8]) -> u64 {
-    Checksum::of(&[Bytes::copy_from_slice(record)])
+    Checksum::compute(&[Bytes::copy_from_slice(record)])
 }
 
 #[cfg(test)]

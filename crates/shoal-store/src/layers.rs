@@ -69,7 +69,7 @@ impl Layers {
     /// Moves the next blocks to the layers to which they belong. Returns true if there are more.
     pub(super) fn move_misplaced(&self, moves: &mut Moves) -> bool {
         if self.misplaced.swap(false, Ordering::AcqRel) {
-            *moves = Moves::of(self.ledger.versions());
+            *moves = Moves::new(self.ledger.versions());
         }
         if !moves.versions.is_empty() {
             self.ledger.move_to_layers(&mut moves.versions, BATCH);
@@ -80,7 +80,7 @@ impl Layers {
 
 impl Moves {
     /// A moved block becomes the newest of its new layer, so blocks move oldest first to keep their order.
-    fn of(mut versions: Vec<(u64, VersionId)>) -> Self {
+    fn new(mut versions: Vec<(u64, VersionId)>) -> Self {
         versions.sort_unstable_by(|one, other| other.cmp(one));
         Self {
             versions: versions.into_iter().map(|(_, version)| version).collect(),

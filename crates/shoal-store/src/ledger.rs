@@ -133,7 +133,7 @@ impl Ledger {
         c2p::keep_events(&mut policy, false);
         Self {
             state: Mutex::new(State {
-                residency: Residency::new(room_bytes, Watermarks::of(room_bytes), policy)
+                residency: Residency::new(room_bytes, Watermarks::from_capacity(room_bytes), policy)
                     .with_pins(pinned_bytes_max),
                 index: Index::default(),
                 mapped: MappedLru::new(mapped_bytes_max),

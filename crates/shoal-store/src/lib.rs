@@ -37,7 +37,7 @@
 //! | `layers` | to which layer of the node a block belongs |
 //! | `removal`, `quarantine`, `eviction_log` | how blocks leave, and why |
 //! | `evictor` | room for a new block, and ahead of need |
-//! | `cache_events` | what nodes tell each other, so that objects stay complete |
+//! | `cache_events` | events that nodes exchange, so that objects stay complete |
 //! | `pinning`, `journal`, `file_room` | objects whose blocks stay; files of the node that are no blocks |
 //! | `loader` | blocks read from the disk, and what a failed read means |
 //! | `staging` | files under temporary names, until they are published |
@@ -330,11 +330,11 @@ impl Store {
 /// Globally weighted eviction: eviction ahead of demand by the node, and worths and ages for the policy.
 /// Under a policy other than [`PolicyName::Gwf`](shoal_policy::eviction::PolicyName::Gwf) these do nothing.
 impl Store {
-    /// Delegates eviction ahead of demand to `keeper`, which a thread of the store calls repeatedly while
-    /// room is short. If there is no room for a new block, its write waits briefly for the keeper and then
+    /// Delegates eviction ahead of demand to `evictor`, which a thread of the store calls repeatedly while
+    /// room is short. If there is no room for a new block, its write waits briefly for `evictor` and then
     /// evicts other blocks itself.
-    pub fn keep_room_by(&self, keeper: impl Fn() + Send + Sync + 'static) {
-        self.evictor.leave_to(Box::new(keeper));
+    pub fn evict_by(&self, evictor: impl Fn() + Send + Sync + 'static) {
+        self.evictor.delegate_to(Box::new(evictor));
     }
 
     /// The blocks to evict ahead of demand, least worth first: enough to reach the low watermark, but at most
@@ -363,7 +363,7 @@ impl Store {
             let mut kept = Vec::new();
             for (block, reason) in blocks {
                 match ledger.part_with(block) {
-                    Some(victim) => removal.parted_with(victim, reason),
+                    Some(victim) => removal.remove_evicted(victim, reason),
                     None if ledger.contains(block) => kept.push(block),
                     None => {}
                 }
@@ -392,7 +392,7 @@ impl Store {
     /// here weighs nothing until it is used.
     pub fn weigh_as_copy(&self, block: BlockId) {
         self.ledger.weigh(block, |gwf| {
-            gwf.worth_now(Gain::of(Source::Peer, gwf.use_weight()).local)
+            gwf.worth_now(Gain::from_source(Source::Peer, gwf.use_weight()).local)
         });
     }
 

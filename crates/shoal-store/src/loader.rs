@@ -133,7 +133,7 @@ impl Loader {
             mapping.populate()?;
             return Ok(self.ledger.refreshed(block));
         }
-        let mapping = Mapping::of(&file, footer.data_bytes as usize)?;
+        let mapping = Mapping::new(&file, footer.data_bytes as usize)?;
         Ok(self.ledger.keep_mapped(block, mapping, is_used))
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Mapping {
 
 impl Mapping {
     /// Maps the first `length` bytes of `file` and fills the page tables. Blocks while pages are read.
-    pub(super) fn of(file: &File, length: usize) -> io::Result<Self> {
+    pub(super) fn new(file: &File, length: usize) -> io::Result<Self> {
         let mut options = MmapOptions::new();
         options.len(length).populate();
         // SAFETY: nothing shortens or rewrites a block's data, see the module.
@@ -94,7 +94,7 @@ mod tests {
         let data: Vec<u8> = (0..length + 100).map(|position| (position % 251) as u8).collect();
         fs::write(folder.path().join("block"), &data).unwrap();
         let file = File::open(folder.path().join("block")).unwrap();
-        let mapping = Mapping::of(&file, length).unwrap();
+        let mapping = Mapping::new(&file, length).unwrap();
         (folder, file, mapping, data)
     }
 

@@ -184,7 +184,7 @@ mod tests {
     fn mapping(byte: u8) -> Mapping {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[byte; 5000]).unwrap();
-        Mapping::of(&file, 5000).unwrap()
+        Mapping::new(&file, 5000).unwrap()
     }
 
     #[test]

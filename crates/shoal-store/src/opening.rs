@@ -68,7 +68,7 @@ impl Store {
         let hierarchy = Arc::new(Hierarchy::alone(NodeId(0)));
         let ledger = Ledger::new(
             room_bytes,
-            config.pinned_share.of(room_bytes),
+            config.pinned_share.part_of(room_bytes),
             mapped_bytes,
             config.policy.unwrap_or_default(),
             layers,

@@ -118,7 +118,7 @@ impl Pins {
         self.first_of(order).is_some()
     }
 
-    /// Whether the end of any pins has come.
+    /// Returns true if the end of any pins has come.
     pub(super) fn has_due(&self, now_ms: u64) -> bool {
         self.ends.first().is_some_and(|(until_ms, _)| *until_ms <= now_ms)
     }

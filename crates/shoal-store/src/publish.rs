@@ -115,7 +115,7 @@ impl Publisher {
         match staged.publish(footer, mapping)? {
             Published::Stored(bytes) => {
                 self.watch
-                    .tell(footer.block(), footer.data_bytes, BlockEvent::Stored);
+                    .notify(footer.block(), footer.data_bytes, BlockEvent::Stored);
                 Ok(bytes)
             }
             Published::AlreadyHere => self.loader.load(footer.block()).ok_or(Refusal::NoRoom),
@@ -131,7 +131,7 @@ impl Publisher {
         let footer = Footer {
             index: block.index,
             data_bytes: version.block_len(block.index),
-            data_checksum: Checksum::of(pieces),
+            data_checksum: Checksum::compute(pieces),
             sequence,
             version: version.clone(),
         };

@@ -133,8 +133,8 @@ impl Removal {
         self.remove_all(victims, RemovalReason::Room);
     }
 
-    /// Removes the file of a block that the GWF keeper evicted.
-    pub(super) fn parted_with(&self, victim: Victim, reason: RemovalReason) {
+    /// Removes the file of a block that the GWF evictor evicted.
+    pub(super) fn remove_evicted(&self, victim: Victim, reason: RemovalReason) {
         self.remove_all([victim], reason);
     }
 

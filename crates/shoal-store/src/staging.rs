@@ -169,7 +169,7 @@ impl StagedFile {
     /// Fails if the file cannot be mapped.
     pub(super) fn map(&self, data_bytes: u64) -> Result<Mapping, Refusal> {
         let (file, _) = self.staged.as_ref().expect(STAGED);
-        Mapping::of(&file.file, data_bytes as usize)
+        Mapping::new(&file.file, data_bytes as usize)
             .map_err(|error| self.staging.health.write_failed("map a block", &error))
     }
 

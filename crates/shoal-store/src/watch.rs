@@ -26,7 +26,7 @@ impl Watch {
         let _ = self.0.set(watcher);
     }
 
-    pub(super) fn tell(&self, block: BlockId, data_bytes: u64, event: BlockEvent) {
+    pub(super) fn notify(&self, block: BlockId, data_bytes: u64, event: BlockEvent) {
         if let Some(watcher) = self.0.get() {
             watcher(block, data_bytes, event);
         }

@@ -42,16 +42,16 @@ def states(
 def _states(
     look: Callable[[_State | None], _State], name: str, end: str, every: float, timeout: float | None
 ) -> Iterator[_State]:
-    began = heard = time.monotonic()
+    began = answered_at = time.monotonic()
     current: _State | None = None
     while True:
         try:
             current = look(current)
         except Unreachable:
-            if time.monotonic() - heard > _SILENCE_S_MAX:
+            if time.monotonic() - answered_at > _SILENCE_S_MAX:
                 raise
         else:
-            heard = time.monotonic()
+            answered_at = time.monotonic()
             yield current
             if current.is_over:
                 failure = current._failure()

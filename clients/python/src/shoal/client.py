@@ -1,4 +1,4 @@
-"""The client: orders to a cluster, and what its nodes tell."""
+"""The client: sends orders to a cluster, and reads the state of its nodes."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class Client:
         return deque(self.wait(order, timeout=timeout), maxlen=1).pop()
 
     def start_plan(self, document: Document, *, identity: str | None = None) -> Plan:
-        """Hands a plan to the nodes, which fetch, keep and remove what it says, in place of the plan in force.
+        """Hands a plan to the nodes, which carry it out in place of the plan in force.
 
         Returns at once; `wait` follows it. Its `replaces` names the plan whose place it took, if one was in force.
 

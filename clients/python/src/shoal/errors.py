@@ -132,7 +132,7 @@ _BY_STATUS: dict[int, type[Refused]] = {
 
 
 def of_answer(status: int, text: str) -> ShoalError:
-    """Returns the error that an answer tells: plain text, whose last line may be a hint."""
+    """Returns the error in an answer: plain text, whose last line may be a hint."""
     lines = text[:_TEXT_MAX].strip().splitlines()
     hint = None
     if lines and lines[-1].startswith(_HINT):

@@ -1,4 +1,4 @@
-"""What a node tells about itself and about an object. Names are those of docs/reference/openapi.yaml."""
+"""The state of a node, and its view of an object. Names are those of docs/reference/openapi.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a cluster as nodes tell it. Names are those of docs/reference/openapi.yaml."""
+"""The plan of a cluster. Names are those of docs/reference/openapi.yaml."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ class JobCounts:
 
 @dataclass(frozen=True)
 class TroubledJob:
-    """A job that is at risk or has missed its deadline: `standing` is at-risk or missed."""
+    """A job that is at risk or has missed its deadline: `status` is at-risk or missed."""
 
     job: str
-    standing: str
+    status: str
     submit: datetime
     deadline: datetime
 
@@ -82,7 +82,7 @@ class TroubledJob:
     def _of(cls, answer: Answer) -> TroubledJob:
         return cls(
             job=answer.text("job"),
-            standing=answer.text("standing"),
+            status=answer.text("status"),
             submit=answer.time("submit"),
             deadline=answer.time("deadline"),
         )
@@ -140,7 +140,7 @@ class Replanned:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan of the cluster, as a node told it at one moment.
+    """A snapshot of a plan of the cluster.
 
     `troubled`, `transfers` and `issues` name some of each. `planned_count` is the number of jobs to which the plan
     promises their deadlines. Later releases of nodes may have other states than those of PlanState. A text of a plan

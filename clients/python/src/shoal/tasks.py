@@ -1,4 +1,4 @@
-"""Tasks as nodes tell them: what was ordered, and how far it is. Names are those of docs/reference/openapi.yaml."""
+"""Tasks: their orders and their progress. Names are those of docs/reference/openapi.yaml."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ObjectCounts:
 
 @dataclass(frozen=True)
 class ByteCounts:
-    """Bytes of a task. `total` is None until the lake has told sizes; `cached` of `done` were cached before."""
+    """Bytes of a task. `total` is None until sizes are known; `cached` of `done` were cached before."""
 
     total: int | None
     done: int
@@ -107,7 +107,7 @@ class NodeCounts:
 
 @dataclass(frozen=True)
 class Task:
-    """A task of the cluster, as a node told it at one moment.
+    """A snapshot of a task of the cluster.
 
     Later releases of nodes may have other kinds and states than those of TaskKind and TaskState. A text of a task
     is one line that says how far it is.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use shoal_base::clock;
 use shoal_policy::{NodeId, ObjectId};
 
-use super::{ANSWER_LIFE, ATTEND_PAUSE, Attachment, RENEWAL_PAUSE, TELL_PATIENCE};
+use super::{ANSWER_LIFE, ATTEND_PAUSE, Attachment, RENEWAL_PAUSE, REPORT_TIMEOUT};
 use crate::embedded::names::KnownNames;
 use crate::names::{CHANGE_LIFE, Change, Promoted, SETTLING, Token};
 
@@ -23,7 +23,7 @@ const REPLACED_ANSWERS: Duration = Duration::from_secs(10);
 /// The lake executes a request within this time after the node's last renewal, or never.
 const LATE_EFFECT: Duration = Duration::from_secs(40);
 const READER_PATIENCE: Duration = Duration::from_millis(20);
-const NODE_PATIENCE: Duration = TELL_PATIENCE;
+const NODE_PATIENCE: Duration = REPORT_TIMEOUT;
 
 /// A mistake in the protocol, for the model to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,7 +229,9 @@ impl World {
                 let others = (0..NODES)
                     .filter(|other| *other != node && world.planted != Planted::IgnoresOthers)
                     .map(|other| NodeId(other as u64));
-                world.nodes[node].attachment.heard(&roll, others, asked_at, now);
+                world.nodes[node]
+                    .attachment
+                    .record_roll(&roll, others, asked_at, now);
             },
         );
         self.after(ATTEND_PAUSE, move |world| world.attend(node));
@@ -249,8 +251,8 @@ impl World {
                 node,
                 NODE_PATIENCE,
                 move |names, now| names.begin_at(NAME, change, fresh, now),
-                move |world, told| {
-                    if told.is_none() {
+                move |world, answer| {
+                    if answer.is_none() {
                         world.nodes[node].attachment.failed(world.now);
                     }
                 },
@@ -261,7 +263,7 @@ impl World {
 
     fn read(&mut self, node: usize) {
         let (floor, began) = (self.floor, self.now);
-        if self.nodes[node].attachment.believes(self.now) {
+        if self.nodes[node].attachment.may_use_tokens(self.now) {
             let fresh = self.fresh();
             let at_once = self.planted == Planted::SettlesAtOnce;
             self.ask(
@@ -328,7 +330,7 @@ impl World {
     fn write(&mut self, node: usize) {
         let change = Change(self.below(u64::MAX));
         self.nodes[node].under_way.push(UnderWay { change, until: None });
-        let goes_ahead = self.nodes[node].attachment.need_not_tell_first(self.now);
+        let goes_ahead = self.nodes[node].attachment.may_change_before_report(self.now);
         if goes_ahead {
             self.send_to_lake(node, change);
         }
@@ -337,10 +339,10 @@ impl World {
             node,
             NODE_PATIENCE,
             move |names, now| names.begin_at(NAME, change, fresh, now),
-            move |world, told| {
+            move |world, answer| {
                 let (now, planted) = (world.now, world.planted);
                 let attachment = &mut world.nodes[node].attachment;
-                let may_at = if told.is_some() {
+                let may_at = if answer.is_some() {
                     let promoted =
                         (server > 0 && planted != Planted::TrustsPromoted).then_some(Promoted(server as u64));
                     attachment.may_change_at(promoted, now)
@@ -349,7 +351,7 @@ impl World {
                     if planted == Planted::ChangesUntoldAtOnce {
                         now
                     } else {
-                        attachment.may_change_untold_at(now)
+                        attachment.may_change_unreported_at(now)
                     }
                 };
                 if !goes_ahead {

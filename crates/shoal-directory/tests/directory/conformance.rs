@@ -129,18 +129,18 @@ async fn locate(directory: &Shared, asker: u64, index: u32) -> Located {
 
 async fn locate_without(directory: &Shared, asker: u64, block: BlockId, without: &[NodeId]) -> Located {
     let indexes = [block.index];
-    let located = directory.locate(node(asker), Group::of(block), &indexes, without);
+    let located = directory.locate(node(asker), Group::containing(block), &indexes, without);
     let [located] = located.await.unwrap().each.try_into().expect("one answer");
     located
 }
 
 async fn held(directory: &Shared, holder: u64, indexes: &[u32]) {
-    let group = Group::of(block(indexes[0]));
+    let group = Group::containing(block(indexes[0]));
     directory.held(node(holder), group, indexes).await.unwrap();
 }
 
 async fn dropped(directory: &Shared, holder: u64, indexes: &[u32]) {
-    let group = Group::of(block(indexes[0]));
+    let group = Group::containing(block(indexes[0]));
     directory.dropped(node(holder), group, indexes).await.unwrap();
 }
 
@@ -249,7 +249,7 @@ async fn blocks_of_a_group_are_looked_for_together(directory: &Shared) {
     held(directory, 2, &[3, 4]).await;
     assert_eq!(locate(directory, 1, 5).await, Located::Yours);
     let look = async |asker, without: &[NodeId]| {
-        let group = Group::of(block(0));
+        let group = Group::containing(block(0));
         let located = directory.locate(node(asker), group, &[6, 5, 4, 3, 4], without);
         located.await.unwrap().each
     };
@@ -264,7 +264,9 @@ async fn blocks_of_a_group_are_looked_for_together(directory: &Shared) {
         look(4, &[node(1), node(3)]).await,
         [Located::Yours, Located::Yours, holder(), holder(), holder()]
     );
-    let nothing = directory.locate(node(3), Group::of(block(0)), &[], &[]).await;
+    let nothing = directory
+        .locate(node(3), Group::containing(block(0)), &[], &[])
+        .await;
     assert_eq!(nothing.unwrap().each, Vec::new());
 }
 
@@ -273,7 +275,7 @@ async fn answers_tell_which_blocks_of_the_group_other_nodes_hold(directory: &Sha
     held(directory, 1, &[first, first + 1, first + 31]).await;
     held(directory, 2, &[first + 1, first + 2]).await;
     held(directory, 1, &[0]).await;
-    let group = Group::of(block(first));
+    let group = Group::containing(block(first));
     let elsewhere = async |asker| {
         let located = directory.locate(node(asker), group, &[first + 9], &[]).await;
         located.unwrap().elsewhere
@@ -328,17 +330,20 @@ async fn a_marker_is_there_once_it_was_set(directory: &Shared) {
 }
 
 async fn used(directory: &Shared, uses: &[(u32, u64)]) {
-    directory.used(Group::of(block(uses[0].0)), uses).await.unwrap();
+    directory
+        .used(Group::containing(block(uses[0].0)), uses)
+        .await
+        .unwrap();
 }
 
 async fn leave(directory: &Shared, holder: u64, leaving: &[(u32, u64)]) -> Vec<Left> {
-    let group = Group::of(block(leaving[0].0));
+    let group = Group::containing(block(leaving[0].0));
     directory.leave(node(holder), group, leaving).await.unwrap().each
 }
 
 async fn take(directory: &Shared, weights: &[(u32, u64)]) {
     directory
-        .take(Group::of(block(weights[0].0)), weights)
+        .take(Group::containing(block(weights[0].0)), weights)
         .await
         .unwrap();
 }

@@ -30,7 +30,7 @@ fn block(number: u32) -> BlockId {
 }
 
 async fn holds(directory: &dyn Directory, number: u32) -> bool {
-    let group = Group::of(block(number));
+    let group = Group::containing(block(number));
     directory.held(NodeId(1), group, &[0]).await.is_ok()
 }
 
@@ -39,7 +39,7 @@ async fn is_held(directory: &dyn Directory, number: u32) -> bool {
 }
 
 async fn located(directory: &dyn Directory, number: u32) -> Result<Located, Silent> {
-    let group = Group::of(block(number));
+    let group = Group::containing(block(number));
     let located = directory.locate(NodeId(2), group, &[0], &[]).await?;
     let [located] = located.each.try_into().expect("one answer");
     Ok(located)
@@ -124,7 +124,7 @@ async fn a_wrong_password_is_silence_that_does_not_tell_it() {
     let began = clock::instant();
     let mut told = String::new();
     let says_why = |told: &str| told.to_lowercase().contains("authentication");
-    // The first words only say that it is being connected to.
+    // The first message only reports that it is connecting.
     while !says_why(&told) && began.elapsed() < Duration::from_secs(10) {
         told = redis.mark(NodeId(1), 0).await.unwrap_err().to_string();
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -146,10 +146,10 @@ impl Servers {
         let folder = folder()?;
         let server = Server::redis(folder.path(), free_port(), &[]);
         let url = format!("redis://127.0.0.1:{}", server.port);
-        Some(Self::of(folder, vec![server], url))
+        Some(Self::new(folder, vec![server], url))
     }
 
-    /// One server with TLS and a user that may do no more than `docs/how-to/directory.md` says.
+    /// One server with TLS and a user that has only the rights listed in `docs/how-to/directory.md`.
     pub(crate) fn secured() -> Option<Self> {
         let folder = folder()?;
         make_certificates(folder.path());
@@ -177,7 +177,7 @@ impl Servers {
         ];
         let server = Server::redis(folder.path(), port, &further);
         let ca_file = folder.path().join("ca.pem");
-        let mut servers = Self::of(folder, vec![server], format!("rediss://shoal@127.0.0.1:{port}"));
+        let mut servers = Self::new(folder, vec![server], format!("rediss://shoal@127.0.0.1:{port}"));
         servers.settings.ca_file = Some(ca_file);
         servers.settings.password = Some(Secret::new(PASSWORD));
         Some(servers)
@@ -223,7 +223,7 @@ impl Servers {
             servers.iter().all(is_complete)
         });
         let url = format!("redis-cluster://{}", addresses.join(","));
-        Some(Self::of(folder, servers, url))
+        Some(Self::new(folder, servers, url))
     }
 
     /// A master, a replica, and three Sentinels that watch them; in this order.
@@ -273,10 +273,10 @@ impl Servers {
             .map(|server| format!("127.0.0.1:{}", server.port))
             .collect();
         let url = format!("redis-sentinel://{}/main", hosts.join(","));
-        Some(Self::of(folder, servers, url))
+        Some(Self::new(folder, servers, url))
     }
 
-    fn of(folder: TempDir, servers: Vec<Server>, url: String) -> Self {
+    fn new(folder: TempDir, servers: Vec<Server>, url: String) -> Self {
         let settings = Settings {
             url,
             password: None,

@@ -64,7 +64,7 @@ pub struct ErrorSpread {
 }
 
 impl ErrorSpread {
-    fn of(mut errors: Vec<f64>) -> Option<Self> {
+    fn from_errors(mut errors: Vec<f64>) -> Option<Self> {
         errors.sort_by(f64::total_cmp);
         Some(Self {
             median: quantile(&errors, 0.5)?,
@@ -189,7 +189,7 @@ pub fn backtest(history: &History, window_ms: i64) -> Option<Report> {
 /// `None` if the history is empty.
 pub fn backtest_window(history: &History, window: Window) -> Option<Report> {
     let (first, _) = history.span()?;
-    let templates = Templates::learn_until(history, Paths::of(&history.paths), window.from);
+    let templates = Templates::learn_until(history, Paths::new(&history.paths), window.from);
     // A run near an end of the window may have been due outside of it.
     let forecast = forecast(&templates, window.widened(MARGIN_MS));
     let number = |moment| history.runs.partition_point(|run| run.submitted < moment);
@@ -203,13 +203,13 @@ pub fn backtest_window(history: &History, window: Window) -> Option<Report> {
         learned_runs: known as u64,
         learned_jobs: templates.len() as u64,
         scheduled_jobs: templates.scheduled() as u64,
-        ..Report::of(window, &templates, &forecast, &outcomes)
+        ..Report::new(window, &templates, &forecast, &outcomes)
     })
 }
 
 impl Report {
-    fn of(window: Window, templates: &Templates, forecast: &Forecast, outcomes: &[Outcome]) -> Self {
-        let all = Sums::of(outcomes.iter());
+    fn new(window: Window, templates: &Templates, forecast: &Forecast, outcomes: &[Outcome]) -> Self {
+        let all = Sums::from_outcomes(outcomes.iter());
         let mut by_template: BTreeMap<u32, Vec<&Outcome>> = BTreeMap::new();
         for outcome in outcomes {
             if let Some(template) = outcome.template {
@@ -246,8 +246,8 @@ impl Report {
             inputs: all.inputs,
             did_not_run: silent.values().map(|silent| silent.0).sum(),
             not_read_bytes: silent_bytes.saturating_add(all.not_read_bytes),
-            submission_error_s: ErrorSpread::of(all.submission_errors_s),
-            size_error: ErrorSpread::of(all.size_errors),
+            submission_error_s: ErrorSpread::from_errors(all.submission_errors_s),
+            size_error: ErrorSpread::from_errors(all.size_errors),
             by_job,
             not_foreseen: not_foreseen(outcomes),
         }
@@ -295,7 +295,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn of<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Self {
+    fn from_outcomes<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Self {
         let mut sums = Self::default();
         for outcome in outcomes {
             sums.jobs.add(u64::from(outcome.is_foreseen()), 1);
@@ -319,7 +319,7 @@ impl Sums {
 
 fn job_report(templates: &Templates, number: u32, outcomes: &[&Outcome], did_not_run: u64) -> JobReport {
     let template = &templates.list[number as usize];
-    let sums = Sums::of(outcomes.iter().copied());
+    let sums = Sums::from_outcomes(outcomes.iter().copied());
     let reads = template.slots.first().map(|slot| {
         let words = slot
             .inputs
@@ -338,8 +338,8 @@ fn job_report(templates: &Templates, number: u32, outcomes: &[&Outcome], did_not
         jobs: sums.jobs,
         bytes: sums.bytes,
         did_not_run,
-        submission_error_s: ErrorSpread::of(sums.submission_errors_s),
-        size_error: ErrorSpread::of(sums.size_errors),
+        submission_error_s: ErrorSpread::from_errors(sums.submission_errors_s),
+        size_error: ErrorSpread::from_errors(sums.size_errors),
     }
 }
 

@@ -16,14 +16,14 @@ impl Report {
     /// Formats the report as text.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        self.tell_shares(&mut text);
-        self.tell_errors(&mut text);
-        self.tell_jobs(&mut text);
-        self.tell_reasons(&mut text);
+        self.write_shares(&mut text);
+        self.write_errors(&mut text);
+        self.write_jobs(&mut text);
+        self.write_reasons(&mut text);
         text
     }
 
-    fn tell_shares(&self, text: &mut String) {
+    fn write_shares(&self, text: &mut String) {
         let bytes = |bytes: Foreseen| format!("{} of {}", human_bytes(bytes.foreseen), human_bytes(bytes.of));
         let number = |number: Foreseen| format!("{} of {}", number.foreseen, number.of);
         // Writing to a string cannot fail; the same applies below.
@@ -38,12 +38,12 @@ impl Report {
             self.scheduled_jobs,
             self.window.to.to_minute(),
         );
-        for (name, said, share) in [
+        for (name, meaning, share) in [
             ("runs", number(self.jobs), self.jobs.share()),
             ("bytes", bytes(self.bytes), self.bytes.share()),
             ("inputs", number(self.inputs), self.inputs.share()),
         ] {
-            let _ = writeln!(text, "  {name:<8} {:5.1}%  {said}", share * 100.0);
+            let _ = writeln!(text, "  {name:<8} {:5.1}%  {meaning}", share * 100.0);
         }
         let _ = writeln!(
             text,
@@ -57,7 +57,7 @@ impl Report {
         );
     }
 
-    fn tell_errors(&self, text: &mut String) {
+    fn write_errors(&self, text: &mut String) {
         if let Some(error) = self.submission_error_s {
             let seconds = |seconds: f64| duration((seconds * 1e3) as i64);
             let _ = writeln!(
@@ -78,7 +78,7 @@ impl Report {
         }
     }
 
-    fn tell_jobs(&self, text: &mut String) {
+    fn write_jobs(&self, text: &mut String) {
         let foreseen = || self.by_job.iter().filter(|job| job.jobs.foreseen > 0);
         if foreseen().next().is_none() {
             return;
@@ -90,7 +90,7 @@ impl Report {
             "bytes", "runs", "off by", "size", "job"
         );
         for job in foreseen().take(JOBS) {
-            tell_job(text, job);
+            write_job(text, job);
         }
         let more = foreseen().count().saturating_sub(JOBS);
         if more > 0 {
@@ -98,7 +98,7 @@ impl Report {
         }
     }
 
-    fn tell_reasons(&self, text: &mut String) {
+    fn write_reasons(&self, text: &mut String) {
         if self.not_foreseen.is_empty() {
             return;
         }
@@ -121,17 +121,17 @@ impl Report {
     }
 }
 
-fn tell_job(text: &mut String, job: &JobReport) {
-    let said = |error: Option<ErrorSpread>, said: fn(f64) -> String| {
-        error.map_or("-".to_owned(), |error| said(error.median))
+fn write_job(text: &mut String, job: &JobReport) {
+    let shown = |error: Option<ErrorSpread>, format: fn(f64) -> String| {
+        error.map_or("-".to_owned(), |error| format(error.median))
     };
     let _ = writeln!(
         text,
         "  {:>10}  {:>9}  {:>8}  {:>6}  {:<NAME_COLUMNS$}  {}",
         human_bytes(job.bytes.foreseen),
         format!("{} of {}", job.jobs.foreseen, job.jobs.of),
-        said(job.submission_error_s, |seconds| duration((seconds * 1e3) as i64)),
-        said(job.size_error, percent),
+        shown(job.submission_error_s, |seconds| duration((seconds * 1e3) as i64)),
+        shown(job.size_error, percent),
         cut(&job.name),
         job.schedule
     );

@@ -47,7 +47,7 @@ impl Forecast {
             );
         }
         for job in self.jobs.iter().take(JOBS) {
-            tell_job(&mut text, job);
+            write_job(&mut text, job);
         }
         let more = self.jobs.len().saturating_sub(JOBS);
         if more > 0 {
@@ -61,7 +61,7 @@ impl Forecast {
     }
 }
 
-fn tell_job(text: &mut String, job: &ForecastJob) {
+fn write_job(text: &mut String, job: &ForecastJob) {
     let bytes = job
         .inputs
         .iter()

@@ -346,7 +346,7 @@ mod tests {
     use super::{Unit, fields};
 
     /// Formats the dates of a path as `Y2026 M11`.
-    fn told(path: &str) -> String {
+    fn shown(path: &str) -> String {
         let letter = |unit| match unit {
             Unit::Year => "Y",
             Unit::Month => "M",
@@ -397,7 +397,7 @@ mod tests {
                 "Y2026 M11 D20 Y2026 M11 D19",
             ),
         ] {
-            assert_eq!(told(path), dates, "{path}");
+            assert_eq!(shown(path), dates, "{path}");
         }
     }
 
@@ -414,8 +414,8 @@ mod tests {
             "s3://b/e/hour=25/x",
             "s3://b2026/x/1234/y",
         ] {
-            assert_eq!(told(path), "", "{path}");
+            assert_eq!(shown(path), "", "{path}");
         }
-        assert_eq!(told("s3://b/dt=2026-11-20/hour=25/x"), "Y2026 M11 D20");
+        assert_eq!(shown("s3://b/dt=2026-11-20/hour=25/x"), "Y2026 M11 D20");
     }
 }

@@ -115,7 +115,7 @@ impl Padding {
 
     /// Returns `None` if one kind has both spellings, like `month=7/day=04`, so that the next one is
     /// ambiguous.
-    fn of(path: &str, fields: &[Field]) -> Option<Self> {
+    fn from_path(path: &str, fields: &[Field]) -> Option<Self> {
         let mut padding = Self::default();
         let is_keyed = |field: &&Field| !field.unit.begins() && path[..field.start].ends_with('=');
         for field in fields.iter().filter(is_keyed).filter(|field| field.value < 10) {
@@ -156,7 +156,7 @@ const LETTERS: [(Unit, char); 11] = [
 
 impl Dated {
     /// Extracts the dates of a path.
-    pub(crate) fn of(path: &str) -> Self {
+    pub(crate) fn from_path(path: &str) -> Self {
         let mut dated = Self {
             shape: String::with_capacity(path.len()),
             dates: Vec::new(),
@@ -164,7 +164,7 @@ impl Dated {
         };
         let mut written = 0;
         let mut fields = fields(path);
-        match Padding::of(path, &fields) {
+        match Padding::from_path(path, &fields) {
             Some(padding) => dated.padding = padding,
             None => fields.clear(),
         }
@@ -371,7 +371,7 @@ mod tests {
             ("s3://b/m=2026-12/x", "s3://b/m=2027-01/x"),
             ("s3://b/2026-11-20T23:59:59/x", "s3://b/2026-11-21T00:00:00/x"),
         ] {
-            let dated = Dated::of(path);
+            let dated = Dated::from_path(path);
             assert_eq!(written(&dated.shape, &dated.dates, dated.padding), path);
             let later: Vec<_> = dated
                 .dates
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn a_date_is_counted_in_its_finest_unit() {
-        let dated = Dated::of("s3://b/dt=2000-01-01/hour=05/x");
+        let dated = Dated::from_path("s3://b/dt=2000-01-01/hour=05/x");
         let count = 10_957 * 24 + 5;
         assert_eq!(
             dated.dates,
@@ -434,14 +434,14 @@ mod tests {
     proptest! {
         #[test]
         fn any_path_is_taken_apart_and_put_together(path in "(s3://b/)?[a-z0-9=/_.T\u{e9}-]{0,60}") {
-            let dated = Dated::of(&path);
+            let dated = Dated::from_path(&path);
             prop_assert_eq!(written(&dated.shape, &dated.dates, dated.padding), path.clone());
             generalized(&path);
         }
 
         #[test]
         fn any_text_is_taken_apart(path in any::<String>()) {
-            Dated::of(&path);
+            Dated::from_path(&path);
             generalized(&path);
             parent(&path);
         }

@@ -32,7 +32,7 @@ pub(crate) struct Paths {
 
 impl Paths {
     /// Parses the paths of a history and their prefixes.
-    pub(crate) fn of(texts: &Interned) -> Self {
+    pub(crate) fn new(texts: &Interned) -> Self {
         let mut paths = Self {
             texts: texts.clone(),
             ..Self::default()
@@ -41,7 +41,7 @@ impl Paths {
         // The loop also visits the parents it adds.
         while at < paths.texts.len() {
             let text = paths.texts.text(at as u32).to_owned();
-            let dated = Dated::of(&text);
+            let dated = Dated::from_path(&text);
             let mut dates = [PathDate {
                 grain: Grain::Day,
                 count: 0,
@@ -118,7 +118,7 @@ mod tests {
     fn prefixes_of_paths_are_in_the_table() {
         let mut texts = Interned::default();
         let path = texts.number("s3://b/t/dt=2026-11-20/part-00000.parquet");
-        let paths = Paths::of(&texts);
+        let paths = Paths::new(&texts);
         let day = paths.parent(path).unwrap();
         assert_eq!(paths.text(day), "s3://b/t/dt=2026-11-20/");
         assert!(paths.is_prefix(day) && !paths.is_prefix(path));

@@ -248,7 +248,7 @@ mod tests {
 
     fn grouped(runs: &[(&str, &[&str])]) -> Vec<(String, Vec<usize>)> {
         let history = history(runs);
-        let paths = Paths::of(&history.paths);
+        let paths = Paths::new(&history.paths);
         let all: Vec<_> = (0..history.len()).collect();
         let names = JobNames::learn(&history, &all);
         groups(&history, &paths, &names, &all)
@@ -271,9 +271,9 @@ mod tests {
             "report 19",
         ];
         let runs: Vec<(&str, &[&str])> = names.iter().map(|name| (*name, &[][..])).collect();
-        let told = grouped(&runs);
+        let grouped_runs = grouped(&runs);
         assert_eq!(
-            told,
+            grouped_runs,
             [
                 ("etl-1".to_owned(), vec![0, 2, 4]),
                 ("etl-2".to_owned(), vec![1, 3, 5]),
@@ -287,7 +287,7 @@ mod tests {
         let orders: &[&str] = &["s3://b/orders/dt=2026-11-20/", "s3://b/dim/"];
         let orders_later: &[&str] = &["s3://b/orders/dt=2026-11-21/", "s3://b/dim/"];
         let clicks: &[&str] = &["s3://b/clicks/part-00000-faf65e55-b28a-4d94-bb41-2abf372dee50.parquet"];
-        let told = grouped(&[
+        let grouped_runs = grouped(&[
             ("load", orders),
             ("load", clicks),
             ("load", orders_later),
@@ -295,7 +295,7 @@ mod tests {
             ("load", orders),
             ("load", clicks),
         ]);
-        let runs: Vec<_> = told.into_iter().map(|(_, runs)| runs).collect();
+        let runs: Vec<_> = grouped_runs.into_iter().map(|(_, runs)| runs).collect();
         assert_eq!(runs.len(), 2);
         assert!(
             runs.contains(&vec![0, 2, 4]) && runs.contains(&vec![1, 3, 5]),

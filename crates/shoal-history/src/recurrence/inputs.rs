@@ -463,11 +463,11 @@ impl Learning<'_, '_> {
                 level => self.extent(level, items),
             },
             share: runs.len() as f64 / self.occurrences.len() as f64,
-            bytes: Spread::of(&bytes)?,
-            objects: Spread::of(&objects)
+            bytes: Spread::from_values(&bytes)?,
+            objects: Spread::from_values(&objects)
                 .map(|objects| objects.typical)
                 .filter(|_| !names_prefixes),
-            bytes_per_s: Spread::of(&rates),
+            bytes_per_s: Spread::from_values(&rates),
         })
     }
 

@@ -63,7 +63,7 @@ impl Templates {
     /// Learns from the whole history.
     pub fn learn(history: &History) -> Self {
         let until = history.span().map(|(_, end)| end).unwrap_or_default();
-        let paths = Paths::of(&history.paths);
+        let paths = Paths::new(&history.paths);
         Self::learn_until(history, paths, until.plus_ms(1))
     }
 
@@ -144,7 +144,7 @@ fn slot_model(
         .collect();
     SlotModel {
         inputs: learn(&occurrences, paths),
-        duration_ms: Spread::of(&durations),
+        duration_ms: Spread::from_values(&durations),
         deadline: deadline(hits.iter().map(of), consumers),
     }
 }

@@ -209,7 +209,7 @@ fn by_clock(times: &[Moment], until: Moment) -> Option<Schedule> {
         slots: fold
             .slots
             .iter()
-            .map(|slot| slot.told(times, fold.period_ms, until))
+            .map(|slot| slot.to_slot(times, fold.period_ms, until))
             .collect(),
     })
 }
@@ -265,7 +265,7 @@ impl Fold {
             }
             let mut keep = is_taken.iter().map(|taken| !taken);
             phases.retain(|_| keep.next().expect("one mark a phase"));
-            let slot = FoundSlot::of(times, &window, period_ms);
+            let slot = FoundSlot::from_window(times, &window, period_ms);
             let expected = cycles_between(first, last, &slot, period_ms);
             if slot.hits.len() >= RUNS_MIN
                 && slot.is_no_chance(expected, rate)
@@ -325,7 +325,7 @@ fn densest(phases: &[(i64, usize)], period_ms: i64, width_ms: i64) -> Vec<usize>
 }
 
 impl FoundSlot {
-    fn of(times: &[Moment], window: &[(i64, usize)], period_ms: i64) -> Self {
+    fn from_window(times: &[Moment], window: &[(i64, usize)], period_ms: i64) -> Self {
         // The window may span the end of the period, so phases are relative to its first one.
         let base_ms = window[0].0;
         let relative = |phase_ms: i64| (phase_ms - base_ms).rem_euclid(period_ms);
@@ -382,7 +382,7 @@ impl FoundSlot {
     }
 
     /// Returns the slot at the time of its latest hits, because a job moved by an hour is still in it.
-    fn told(&self, times: &[Moment], period_ms: i64, until: Moment) -> Slot {
+    fn to_slot(&self, times: &[Moment], period_ms: i64, until: Moment) -> Slot {
         let latest = |count: usize| &self.hits[self.hits.len().saturating_sub(count)..];
         let deviation_ms = |hit: &Hit| times[hit.run].since_ms(hit.due);
         let shift_ms = median(latest(TIMED_BY).iter().map(deviation_ms).collect()).unwrap_or(0);

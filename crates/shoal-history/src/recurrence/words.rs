@@ -105,11 +105,11 @@ pub(crate) fn input(model: &InputModel, paths: &Paths) -> String {
     match &model.place {
         Place::Fixed(path) => format!("{some}{}", paths.text(*path)),
         Place::Dated { shape, offsets, .. } => {
-            let said: Vec<_> = offsets.iter().map(|offset| relative(*offset)).collect();
+            let phrases: Vec<_> = offsets.iter().map(|offset| relative(*offset)).collect();
             format!(
                 "{some}{}: {}",
                 crate::path::readable(paths.shape_text(*shape)),
-                said.join(", ")
+                phrases.join(", ")
             )
         }
         Place::Range {
@@ -162,7 +162,7 @@ mod tests {
     use super::{Rhythm, Schedule, Slot, duration};
     use crate::moment::{DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS};
 
-    fn told(rhythm: Rhythm, period_ms: i64, phases_ms: &[i64]) -> String {
+    fn shown(rhythm: Rhythm, period_ms: i64, phases_ms: &[i64]) -> String {
         let slot = |&phase_ms: &i64| Slot {
             phase_ms,
             early_ms: 0,
@@ -198,10 +198,10 @@ mod tests {
                 vec![monday_ms + 6 * HOUR_MS, monday_ms + 42 * HOUR_MS],
             ),
         ] {
-            assert_eq!(told(Rhythm::Clock, period_ms, &phases_ms), expected);
+            assert_eq!(shown(Rhythm::Clock, period_ms, &phases_ms), expected);
         }
         assert_eq!(
-            told(Rhythm::LastRun, 50 * MINUTE_MS, &[0]),
+            shown(Rhythm::LastRun, 50 * MINUTE_MS, &[0]),
             "50 min after its last run"
         );
     }

@@ -55,7 +55,7 @@ fn logs_that_are_not_merged_are_told() {
             .collect()
     };
     let one_after_the_other = read(JobBy::Identity, &[node(0), node(1)]);
-    let text = Summary::of(&one_after_the_other).text();
+    let text = Summary::new(&one_after_the_other).text();
     // The last run of the second node is not late.
     assert!(text.contains("8 requests out of order"), "{text}");
     assert!(text.contains("merge the logs by time"), "{text}");

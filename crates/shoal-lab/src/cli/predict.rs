@@ -38,7 +38,7 @@ impl Predict {
             hourly(&history);
             return Ok(());
         }
-        let (summary, read) = (Summary::of(&history), begin.elapsed());
+        let (summary, read) = (Summary::new(&history), begin.elapsed());
         let report = backtest(&history, DAY_MS);
         let tested = begin.elapsed();
         let templates = Templates::learn(&history);

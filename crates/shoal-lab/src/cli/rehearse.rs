@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
-use shoal_lab::netco::execution::{Course, Policy, run};
+use shoal_lab::netco::execution::{Policy, Scenario, run};
 use shoal_plan::{Document, Plan, Request};
 use shoal_sim::units::human_bytes;
 
@@ -24,7 +24,7 @@ impl Rehearse {
     pub(crate) fn run(self) -> Result<(), Box<dyn Error>> {
         let document: Document = serde_json::from_str(&fs::read_to_string(&self.plan)?)?;
         document.check()?;
-        print!("{}", Rehearsal::of(&document.request, &document.plan).text());
+        print!("{}", Rehearsal::run(&document.request, &document.plan).text());
         Ok(())
     }
 }
@@ -44,7 +44,7 @@ struct Row {
 
 impl Rehearsal {
     /// Runs the jobs of the request under each policy.
-    fn of(request: &Request, plan: &Plan) -> Self {
+    fn run(request: &Request, plan: &Plan) -> Self {
         let policies = [
             ("every job reads from the lake", Policy::RemoteRead),
             ("a cache that evicts by LRU", Policy::Lru),
@@ -66,7 +66,7 @@ impl Rehearsal {
             ),
         ];
         let row = |(name, policy)| {
-            let report = run(&Course {
+            let report = run(&Scenario {
                 request,
                 policy,
                 ad_hoc: &[],
@@ -126,7 +126,7 @@ mod tests {
     fn a_rehearsal_has_a_row_for_the_plan_and_for_each_way_without_one() {
         let request = table1::request();
         let plan = plan(&request, &SmallSolver).unwrap();
-        let text = Rehearsal::of(&request, &plan).text();
+        let text = Rehearsal::run(&request, &plan).text();
         let in_time = |policy: &str| text.lines().find(|line| line.contains(policy)).unwrap();
         assert!(in_time("evicts by LRU").contains(" 2 of 6 "), "{text}");
         assert!(in_time("this plan").contains(" 6 of 6 "), "{text}");

@@ -21,7 +21,7 @@ const NODES: [u64; 3] = [2, 4, 8];
 const NODE_BYTES: u64 = 1_000_000_000_000;
 const FOOTPRINTS_TB: [f64; 9] = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 12.0, 24.5];
 const EXPONENTS: [f64; 8] = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4];
-/// A footprint is so many blocks, and each is read ten times on average.
+/// The number of blocks in a footprint; each is read ten times on average.
 const BLOCKS: u32 = 5_000;
 const READS_OF_A_BLOCK: u32 = 10;
 /// Splits that are tried between all room for L1 and all for L2.
@@ -37,7 +37,7 @@ enum Reading {
 impl Reading {
     fn served(self, l1_missed: f64, l2_missed: f64) -> Served {
         match self {
-            Self::Nested => Served::of(l1_missed, l2_missed),
+            Self::Nested => Served::from_miss_ratios(l1_missed, l2_missed),
             Self::Independent => Served {
                 l1: 1.0 - l1_missed,
                 l2: l1_missed * (1.0 - l2_missed),

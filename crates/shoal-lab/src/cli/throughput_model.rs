@@ -32,7 +32,7 @@ const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 const NODE_BYTES: u64 = 1_000_000_000_000;
 /// A curve of 8 TB does not need pieces of 4 MB.
 const BLOCK_BYTES: u64 = 4_000_000_000;
-/// Two Sigma's input, of which the figure's trace reads nine tenths again.
+/// Two Sigma's input; the figure's trace reads nine tenths of it again.
 const INDUSTRY_BYTES: u64 = 245_000_000_000_000;
 const INDUSTRY_REUSE: f64 = 0.9;
 /// Zipf's own law; the paper says "Zipf-like".
@@ -144,7 +144,8 @@ fn throughputs(source: Source, nodes: u32, seed: u64) -> Result<Vec<(f64, Throug
         #[expect(clippy::cast_sign_loss, reason = "a share is between 0 and 1")]
         let l1_bytes = ((NODE_BYTES as f64 * l1_share) as u64).max(NODE_BYTES / u64::from(nodes));
         let l2_missed = shared.ratio((NODE_BYTES - l1_bytes) * u64::from(nodes));
-        let rate = |l1: &MissCurve| Served::of(l1.ratio(l1_bytes), l2_missed).rate(Rates::PUBLISHED);
+        let rate =
+            |l1: &MissCurve| Served::from_miss_ratios(l1.ratio(l1_bytes), l2_missed).rate(Rates::PUBLISHED);
         let simulated = [0, 1].map(|load| simulated(&workloads[load], nodes, IN_FLIGHT[load], l1_share));
         (
             l1_share,

@@ -58,8 +58,8 @@ pub(super) fn merge(table: &mut Table, patch: Table) {
     }
 }
 
-/// Whether a table sets a kind. Tables of another kind have other keys, so those of the previous kind must
-/// not stay.
+/// Returns true if a table sets a kind. Tables of another kind have other keys, so those of the previous kind
+/// must not stay.
 fn has_kind(table: &Table) -> bool {
     table.contains_key("kind") || table.contains_key("by")
 }

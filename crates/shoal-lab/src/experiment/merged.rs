@@ -44,7 +44,7 @@ impl Experiment {
         let mut known = Vec::new();
         let mut streams = Vec::new();
         for cell in &self.cells {
-            let key = Key::of(cell);
+            let key = Key::from_cell(cell);
             if !known.contains(&key) {
                 streams.push(self.merge(cell, &key)?);
                 known.push(key);
@@ -83,7 +83,7 @@ impl Experiment {
 }
 
 impl Key {
-    fn of(Cell { settings, seed, .. }: &Cell) -> Self {
+    fn from_cell(Cell { settings, seed, .. }: &Cell) -> Self {
         let workload = WorkloadSettings {
             assign: Assign::default(),
             ..settings.workload.clone()

@@ -198,8 +198,8 @@ fn take<'cells>(next: &AtomicUsize, cells: &'cells [Cell]) -> Option<(usize, &'c
 
 /// Describes the error in a cell of the grid, and suggests the name that was probably meant.
 fn refusal(error: &toml::de::Error, labels: &[Label]) -> String {
-    let told = error.to_string();
-    let told = told.trim_end();
+    let message = error.to_string();
+    let message = message.trim_end();
     let place = match labels {
         [] => String::new(),
         labels => {
@@ -218,7 +218,7 @@ fn refusal(error: &toml::de::Error, labels: &[Label]) -> String {
             .unwrap_or_default(),
         _ => String::new(),
     };
-    format!("{told}{place}{hint}")
+    format!("{message}{place}{hint}")
 }
 
 #[cfg(test)]

@@ -122,8 +122,9 @@ impl Results {
             self.title, "", "run time", "local", "peer", "lake", "joined", "lake bytes"
         );
         for (name, cell) in names.iter().zip(self.cells()) {
-            let mean =
-                |number: &dyn Fn(&Report) -> f64| Spread::of(cell.iter().map(|run| number(&run.report))).mean;
+            let mean = |number: &dyn Fn(&Report) -> f64| {
+                Spread::from_values(cell.iter().map(|run| number(&run.report))).mean
+            };
             let share = |requests: fn(&Sources) -> u64| {
                 100.0
                     * mean(&|Report { sources, .. }: &Report| {
@@ -205,7 +206,8 @@ impl Results {
     }
 
     fn spread(&self, number: fn(&Report) -> f64) -> Vec<Spread> {
-        let of_cell = |cell: &[Outcome]| Spread::of(cell.iter().map(|outcome| number(&outcome.report)));
+        let of_cell =
+            |cell: &[Outcome]| Spread::from_values(cell.iter().map(|outcome| number(&outcome.report)));
         self.cells().into_iter().map(of_cell).collect()
     }
 

@@ -18,7 +18,7 @@ pub(super) struct Ends {
 #[derive(Clone, Copy, Debug)]
 struct Group {
     earliest: Time,
-    /// Whether the earliest time has become later, so that it has to be looked for again.
+    /// True if the earliest time has become later, so that it has to be looked for again.
     is_stale: bool,
 }
 

@@ -36,11 +36,11 @@ pub(super) struct Request {
     pub(super) client: u32,
     pub(super) read: ReadId,
     pub(super) wanted: Wanted,
-    /// Whether it waited for a block that was on its way for another request.
+    /// True if it waited for a block that was on its way for another request.
     pub(super) joined: bool,
-    /// Whether the lake is still sending the block to the home that forwards it.
+    /// True if the lake is still sending the block to the home that forwards it.
     pub(super) fills: bool,
-    /// Whether the reader's node has received everything that the home had.
+    /// True if the reader's node has received everything that the home had.
     pub(super) fetched: bool,
 }
 

@@ -112,7 +112,7 @@ enum Transfer {
 }
 
 impl Transfer {
-    /// Whether a node sends it to another.
+    /// Returns true if a node sends it to another.
     const fn is_between_nodes(self) -> bool {
         match self {
             Self::Fetch { route, .. } => {

@@ -22,7 +22,7 @@ pub struct Shape {
     pub object_bytes: u64,
     /// How objects are divided.
     pub granularity: Granularity,
-    /// Whether each read is a separate job, so that a client may do one after the other.
+    /// True if each read is a separate job, so that a client may do one after the other.
     pub job_a_read: bool,
     /// The seed of all random choices.
     pub seed: u64,

@@ -39,7 +39,7 @@ pub struct WorkloadSettings {
     /// The factor by which sizes of the trace are multiplied.
     #[serde(default = "one")]
     pub scale: f64,
-    /// Whether jobs write their output.
+    /// True if jobs write their output.
     #[serde(default = "yes")]
     pub writes: bool,
 }
@@ -74,7 +74,7 @@ pub enum Generator {
         object_size: Size,
         /// The number of objects that each client reads.
         reads: u32,
-        /// Whether each read is a separate job.
+        /// True if each read is a separate job.
         #[serde(default)]
         job_a_read: bool,
     },
@@ -88,7 +88,7 @@ pub enum Generator {
         reads: u32,
         /// 0 is uniform, 1 the classic law.
         exponent: f64,
-        /// Whether each read is a separate job.
+        /// True if each read is a separate job.
         #[serde(default)]
         job_a_read: bool,
     },
@@ -102,7 +102,7 @@ pub enum Generator {
         reads: u32,
         /// 1 is uniform; the greater it is, the fewer objects are popular.
         exponent: f64,
-        /// Whether each read is a separate job.
+        /// True if each read is a separate job.
         #[serde(default)]
         job_a_read: bool,
     },
@@ -230,7 +230,7 @@ impl WorkloadSettings {
         }
     }
 
-    /// Whether the workload comes from a trace and not from a generator.
+    /// Returns true if the workload comes from a trace and not from a generator.
     pub const fn is_recorded(&self) -> bool {
         matches!(self.source, Generator::Trace { .. })
     }

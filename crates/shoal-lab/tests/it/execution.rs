@@ -1,6 +1,6 @@
 //! Stories of jobs that share a link and a cache.
 
-use shoal_lab::netco::execution::{Course, Policy, Replanning, Report, run};
+use shoal_lab::netco::execution::{Policy, Replanning, Report, Scenario, run};
 use shoal_plan::model::{Cache, File, Job, Link, Objective, Options, Request, VERSION, Window};
 use shoal_plan::plan;
 use shoal_plan::small::SmallSolver;
@@ -49,7 +49,7 @@ fn request(files: &[&str], jobs: &[(&str, f64, f64, &[&str])], capacity_bytes: u
 }
 
 fn reported(request: &Request, policy: Policy<'_>) -> Report {
-    run(&Course {
+    run(&Scenario {
         request,
         policy,
         ad_hoc: &[],
@@ -122,7 +122,7 @@ fn ad_hoc_jobs_get_what_planned_ones_leave() {
     let mut planned = request.clone();
     planned.jobs.truncate(1);
     let plan = plan(&planned, &SmallSolver).unwrap();
-    let course = |is_metered| Course {
+    let scenario = |is_metered| Scenario {
         request: &request,
         policy: Policy::Plan {
             plan: &plan,
@@ -132,8 +132,8 @@ fn ad_hoc_jobs_get_what_planned_ones_leave() {
         ad_hoc: &[false, true],
     };
     // Metered, the planned job takes half of the link until its deadline; else all of it first.
-    assert_eq!(rounded(&run(&course(true))).0, [20.0, 20.0]);
-    assert_eq!(rounded(&run(&course(false))).0, [10.0, 20.0]);
+    assert_eq!(rounded(&run(&scenario(true))).0, [20.0, 20.0]);
+    assert_eq!(rounded(&run(&scenario(false))).0, [10.0, 20.0]);
 }
 
 #[test]

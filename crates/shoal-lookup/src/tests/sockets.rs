@@ -121,7 +121,7 @@ async fn until(server: SocketAddr, expected: &[&str]) {
 
 async fn stop(server: Lookup) {
     let stopped = timeout(TIMEOUT, server.shutdown()).await;
-    stopped.expect("a server that is told to stop stops");
+    stopped.expect("a server that is asked to stop stops");
 }
 
 #[tokio::test]
@@ -257,7 +257,7 @@ async fn an_explanation_lists_the_answer_the_nodes_left_out_and_the_silent_nodes
     drop(gone);
     let client = Client {
         network: "10.1.1.9/32".parse().unwrap(),
-        told: true,
+        from_option: true,
     };
     let explanation = crate::explain(&config, client).await.unwrap();
     assert!(explanation.has_answer());

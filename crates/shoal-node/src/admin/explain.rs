@@ -354,7 +354,7 @@ impl Explainer {
             return Vec::new();
         };
         let mut noted = HashMap::new();
-        for group in blocks.iter().copied().map(Group::of) {
+        for group in blocks.iter().copied().map(Group::containing) {
             if let MapEntry::Vacant(vacant) = noted.entry(group) {
                 vacant.insert(directory.extensions(group).await);
             }
@@ -367,7 +367,10 @@ impl Explainer {
                 holders: entry.holders.into_iter().map(name).collect(),
                 claimant: entry.claimant.map(name),
                 global_weight: entry.global_weight,
-                extensions: noted[&Group::of(block)].iter().map(extension_text).collect(),
+                extensions: noted[&Group::containing(block)]
+                    .iter()
+                    .map(extension_text)
+                    .collect(),
             })
         });
         let entries = entries.buffered(ENTRIES_AT_ONCE);

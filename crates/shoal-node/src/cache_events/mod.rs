@@ -43,9 +43,9 @@ pub struct EventExchange {
     cooperation: Arc<Cooperation>,
     messages: Arc<Messages>,
     homes: Mutex<GroupHomes>,
-    told: EventCounts,
-    heard: EventCounts,
-    disbelieved: AtomicU64,
+    sent: EventCounts,
+    received: EventCounts,
+    rejected: AtomicU64,
     /// Value of the policy's counter of lost events when events were last taken.
     lost: AtomicU64,
 }
@@ -57,11 +57,11 @@ type EventCounts = [AtomicU64; EventKind::ALL.len()];
 #[derive(Clone, Copy, Debug)]
 pub struct EventFigures {
     /// Events sent to other nodes, each counted once.
-    pub told: [(EventKind, u64); EventKind::ALL.len()],
+    pub sent: [(EventKind, u64); EventKind::ALL.len()],
     /// Events received from other nodes.
-    pub heard: [(EventKind, u64); EventKind::ALL.len()],
+    pub received: [(EventKind, u64); EventKind::ALL.len()],
     /// Received events that were rejected as impossible.
-    pub disbelieved: u64,
+    pub rejected: u64,
 }
 
 impl EventExchange {
@@ -81,15 +81,15 @@ impl EventExchange {
             cooperation: Arc::clone(cooperation),
             messages: Arc::clone(messages),
             homes: Mutex::new(GroupHomes::new(cooperation.hierarchy())),
-            told: EventCounts::default(),
-            heard: EventCounts::default(),
-            disbelieved: AtomicU64::new(0),
+            sent: EventCounts::default(),
+            received: EventCounts::default(),
+            rejected: AtomicU64::new(0),
             lost: AtomicU64::new(0),
         });
-        let hearing: Weak<Self> = Arc::downgrade(&exchange);
+        let receiver: Weak<Self> = Arc::downgrade(&exchange);
         messages.on(move |sender, events| {
-            if let Some(exchange) = hearing.upgrade() {
-                exchange.hear(sender, events);
+            if let Some(exchange) = receiver.upgrade() {
+                exchange.receive(sender, events);
             }
         });
         Some(exchange)
@@ -97,18 +97,18 @@ impl EventExchange {
 
     /// Sends events until the node stops.
     pub async fn run(self: Arc<Self>, stopping: Shutdown) {
-        let telling = async {
+        let sending = async {
             let mut members = Members::default();
             let mut pause = interval(PERIOD);
             pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 pause.tick().await;
                 self.forget_the_gone(&mut members).await;
-                self.tell();
+                self.send();
             }
         };
         tokio::select! {
-            () = telling => {}
+            () = sending => {}
             () = stopping.begun() => {}
         }
     }
@@ -119,13 +119,13 @@ impl EventExchange {
             EventKind::ALL.map(|kind| (kind, counts[kind as usize].load(Ordering::Relaxed)))
         };
         EventFigures {
-            told: load(&self.told),
-            heard: load(&self.heard),
-            disbelieved: self.disbelieved.load(Ordering::Relaxed),
+            sent: load(&self.sent),
+            received: load(&self.received),
+            rejected: self.rejected.load(Ordering::Relaxed),
         }
     }
 
-    fn tell(&self) {
+    fn send(&self) {
         let lost = self.store.cache_events().lost();
         let lost_before = self.lost.swap(lost, Ordering::Relaxed);
         // A new node reads its own blocks before it finds other nodes; the events wait until then.
@@ -133,7 +133,7 @@ impl EventExchange {
             return;
         }
         self.messages
-            .count_untold::<CacheEventMessage>(lost - lost_before);
+            .count_overflowed::<CacheEventMessage>(lost - lost_before);
         let events = self.store.cache_events().take();
         if events.is_empty() {
             return;
@@ -143,24 +143,24 @@ impl EventExchange {
         for event in &events {
             let concerned = homes.of(event.layer, event.event.key, event.group_blocks);
             if !concerned.is_empty() {
-                count(&self.told, event.event.kind);
+                count(&self.sent, event.event.kind);
                 let message = CacheEventMessage::from(event);
-                self.messages.tell(concerned.iter().copied(), &message);
+                self.messages.send(concerned.iter().copied(), &message);
             }
         }
     }
 
-    fn hear(&self, sender: NodeId, messages: Vec<CacheEventMessage>) {
+    fn receive(&self, sender: NodeId, messages: Vec<CacheEventMessage>) {
         let now = clock::utc_now().duration_since(SystemTime::UNIX_EPOCH);
         let (now, came) = (now.unwrap_or_default(), messages.len());
         let events = messages.into_iter().filter_map(|message| message.into_event(now));
         let events: Vec<CacheEvent> = events.collect();
-        self.disbelieved
+        self.rejected
             .fetch_add((came - events.len()) as u64, Ordering::Relaxed);
         for event in &events {
-            count(&self.heard, event.event.kind);
+            count(&self.received, event.event.kind);
         }
-        self.store.cache_events().hear(sender, &events);
+        self.store.cache_events().receive(sender, &events);
     }
 
     /// Forgets the blocks of nodes that are no longer members.

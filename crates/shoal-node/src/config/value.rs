@@ -249,7 +249,7 @@ impl Value for PolicyName {
         "write \"duel\", \"lru\" or \"gwf\", also with \"c2p+\" before it, or \"c2p\"";
 
     fn from_text(text: &str) -> Option<Self> {
-        Self::of(text).filter(|policy| POLICIES.contains(policy))
+        Self::from_name(text).filter(|policy| POLICIES.contains(policy))
     }
 
     fn to_toml(&self) -> Option<Toml> {

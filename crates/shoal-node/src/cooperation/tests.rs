@@ -208,8 +208,8 @@ fn the_nearest_holder_shares_most_of_the_topology_and_can_be_asked() {
     assert_eq!(node.nearest(&[far, near, gone], &[]), Some(near));
     assert_eq!(node.nearest(&[far, near, gone], &[near]), Some(far));
     assert_eq!(node.nearest(&[gone, here], &[]), None);
-    let strangers: Vec<_> = node.strangers(&[here, near, gone, far]).collect();
-    assert_eq!(strangers, [gone]);
+    let non_members: Vec<_> = node.non_members(&[here, near, gone, far]).collect();
+    assert_eq!(non_members, [gone]);
 }
 
 #[test]

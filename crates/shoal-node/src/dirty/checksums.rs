@@ -95,7 +95,7 @@ impl ChecksumSpec {
                 for (digest, _) in parts {
                     digests.update(digest);
                 }
-                let digest = STANDARD.encode(digests.of(self.algorithm));
+                let digest = STANDARD.encode(digests.digest(self.algorithm));
                 (format!("{digest}-{}", parts.len()), "COMPOSITE")
             }
             ChecksumType::FullObject => {
@@ -200,7 +200,7 @@ mod tests {
             let mut digests = Digests::default();
             digests.add(Algorithm::Crc32);
             digests.update(data);
-            digests.of(Algorithm::Crc32)
+            digests.digest(Algorithm::Crc32)
         };
         let (first, second) = (digest(b"1234"), digest(b"56789"));
         let of = |kind| {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_body::Body;
 use md5::{Digest as _, Md5};
-use shoal_registry::changes::{LakeChange, Of};
+use shoal_registry::changes::{ChangedObject, LakeChange};
 use shoal_registry::entry::Kind;
 use shoal_registry::names::{BeginError, ChangeError, Found};
 use shoal_registry::worker::NotFlushed;
@@ -553,7 +553,11 @@ impl DirtyObjects {
         let key = registry_name(name);
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match tier.changes.begin(&key, (kind, Of::Current), known.take()).await {
+            match tier
+                .changes
+                .begin(&key, (kind, ChangedObject::Current), known.take())
+                .await
+            {
                 Ok(change) => return Ok(change),
                 // Concurrent writes may make the name dirty again.
                 Err(BeginError::Changed) if Instant::now() < deadline => {

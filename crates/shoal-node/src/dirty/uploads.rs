@@ -148,7 +148,7 @@ impl DirtyObjects {
             md5: received.md5,
             checksum: checksum_spec.map(|ChecksumSpec { algorithm, .. }| Checksum {
                 algorithm,
-                digest: digests.of(algorithm),
+                digest: digests.digest(algorithm),
             }),
             modified: clock::utc_now(),
             digests: Some(received.digests),

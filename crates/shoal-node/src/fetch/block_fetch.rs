@@ -208,7 +208,7 @@ impl Fetcher {
                 }
                 Located::Claimed(node) => (node, PeerRole::Claimant),
                 Located::Held(holders) => {
-                    for gone in self.cooperation.strangers(&holders) {
+                    for gone in self.cooperation.non_members(&holders) {
                         directory.correct(block, gone).await;
                     }
                     let Some(node) = self.cooperation.nearest(&holders, &tried) else {

@@ -253,7 +253,7 @@ async fn request_body(
             length,
             body: Box::new(move |seed| {
                 let mut checked = checked;
-                checked.resign(seed);
+                checked.sign_again(seed);
                 checked.map_err(Into::into).boxed_unsync()
             }),
         }

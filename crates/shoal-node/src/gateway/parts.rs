@@ -418,6 +418,6 @@ fn gate(core: &Core) -> Gate {
     let gate = Gate::new(Arc::clone(&core.identities), &config.lake.region);
     match config.s3.anonymous {
         Anonymous::Forward => gate,
-        Anonymous::Refuse => gate.without_strangers(),
+        Anonymous::Refuse => gate.without_anonymous(),
     }
 }

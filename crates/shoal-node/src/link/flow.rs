@@ -193,7 +193,7 @@ impl Flow {
             payer: self.payer,
             bytes,
             begins: self.ahead_bytes > 0 && self.permitted == 0,
-            is_promised: class == Class::Client && self.promises.iter().any(|rate| rate.take_if_there(bytes)),
+            is_promised: class == Class::Client && self.promises.iter().any(|rate| rate.take_if_any(bytes)),
         };
         let taken = self.lane.as_ref().map_or(Ok(class), |lane| lane.take(ask));
         match taken {

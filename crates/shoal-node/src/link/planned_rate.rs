@@ -82,9 +82,9 @@ impl PlannedRate {
     }
 
     /// Takes permission to move `bytes` if any is left. The next transfer must wait until they are paid for.
-    pub(super) fn take_if_there(&self, bytes: u64) -> bool {
+    pub(super) fn take_if_any(&self, bytes: u64) -> bool {
         let bucket = self.bucket.as_ref();
-        bucket.is_some_and(|bucket| bucket.lock().take_if_there(bytes, since(self.began)))
+        bucket.is_some_and(|bucket| bucket.lock().take_if_any(bytes, since(self.began)))
     }
 
     /// Returns unused permission.

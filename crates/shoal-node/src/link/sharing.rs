@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Each node sends its demand to the others every second, and at once when it rises, in a datagram that is
-//! authenticated like those of gossip. [`shoal_policy::link::News`] computes the shares.
+//! authenticated like those of gossip. [`shoal_policy::link::DemandExchange`] computes the shares.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_policy::NodeId;
-use shoal_policy::link::{Demand, Heard, News};
+use shoal_policy::link::{Demand, DemandExchange, ReceivedDemand};
 use tokio::time::Instant;
 
 use super::{BandwidthScope, Link, since};
@@ -38,7 +38,7 @@ pub struct Sharing {
     /// Greater than in any earlier life of the node.
     sequence: AtomicU64,
     /// For reads from the lake, and for writes to it.
-    news: Mutex<[News; 2]>,
+    exchanges: Mutex<[DemandExchange; 2]>,
 }
 
 impl Sharing {
@@ -46,9 +46,9 @@ impl Sharing {
     /// earlier lives of the node. Returns `None` if this node does not share its bandwidth.
     pub fn of(link: Option<&Arc<Link>>, (name, me): (&str, NodeId), generation: u64) -> Option<Self> {
         let link = link.filter(|link| link.scope() == BandwidthScope::Cluster)?;
-        let news = || News::new(me, link.bandwidth());
+        let exchanges = || DemandExchange::new(me, link.bandwidth());
         Some(Self {
-            news: Mutex::new([news(), news()]),
+            exchanges: Mutex::new([exchanges(), exchanges()]),
             link: Arc::clone(link),
             name: name.into(),
             began: clock::runtime_instant(),
@@ -58,12 +58,12 @@ impl Sharing {
 
     /// Sets the living nodes.
     pub fn set_nodes(&self, nodes: &[NodeId]) {
-        let mut news = self.news.lock();
-        for news in &mut *news {
-            news.set_nodes(nodes.iter().copied());
+        let mut exchanges = self.exchanges.lock();
+        for exchange in &mut *exchanges {
+            exchange.set_nodes(nodes.iter().copied());
         }
-        self.link.set_nodes(news[0].nodes());
-        drop(news);
+        self.link.set_nodes(exchanges[0].nodes());
+        drop(exchanges);
         self.take_share();
     }
 
@@ -72,22 +72,22 @@ impl Sharing {
     #[must_use]
     pub fn look(&self) -> Option<Vec<u8>> {
         let now = since(self.began);
-        let mut news = self.news.lock();
-        for news in &mut *news {
-            news.set_bandwidth(self.link.bandwidth());
+        let mut exchanges = self.exchanges.lock();
+        for exchange in &mut *exchanges {
+            exchange.set_bandwidth(self.link.bandwidth());
         }
-        let demands = self.link.demands(news[0].equal_part());
-        let mut pairs = news.iter().zip(&demands);
-        let should_tell = pairs.any(|(news, demand)| news.should_tell(demand, now));
-        if should_tell {
-            for (news, demand) in news.iter_mut().zip(demands) {
-                news.tell(demand, now);
+        let demands = self.link.demands(exchanges[0].equal_part());
+        let mut pairs = exchanges.iter().zip(&demands);
+        let should_send = pairs.any(|(exchange, demand)| exchange.should_send(demand, now));
+        if should_send {
+            for (exchange, demand) in exchanges.iter_mut().zip(demands) {
+                exchange.record_sent(demand, now);
             }
         }
-        let [down, up] = &*news;
+        let [down, up] = &*exchanges;
         self.link
             .set_shares([down.share(&demands[0], now), up.share(&demands[1], now)]);
-        should_tell.then(|| self.encode(&demands))
+        should_send.then(|| self.encode(&demands))
     }
 
     /// Returns true if a message of another node contains demands.
@@ -96,17 +96,17 @@ impl Sharing {
     }
 
     /// Processes a message of another node. Returns true if it could be decoded.
-    pub fn hear(&self, message: &[u8], id_of: impl Fn(&str) -> NodeId) -> bool {
+    pub fn receive(&self, message: &[u8], id_of: impl Fn(&str) -> NodeId) -> bool {
         let Some((name, sequence, demands)) = decode(message) else {
             return false;
         };
         let (node, at) = (id_of(name), since(self.began));
-        let mut news = self.news.lock();
+        let mut exchanges = self.exchanges.lock();
         let mut counts = false;
-        for (news, demand) in news.iter_mut().zip(demands) {
-            counts |= news.hear(node, Heard { sequence, demand, at });
+        for (exchange, demand) in exchanges.iter_mut().zip(demands) {
+            counts |= exchange.receive(node, ReceivedDemand { sequence, demand, at });
         }
-        drop(news);
+        drop(exchanges);
         if counts {
             self.take_share();
         }
@@ -116,9 +116,9 @@ impl Sharing {
     /// Updates this node's share from the demands known now. If a demand has risen, the next look sends it.
     fn take_share(&self) {
         let now = since(self.began);
-        let news = self.news.lock();
-        let demands = self.link.demands(news[0].equal_part());
-        let [down, up] = &*news;
+        let exchanges = self.exchanges.lock();
+        let demands = self.link.demands(exchanges[0].equal_part());
+        let [down, up] = &*exchanges;
         self.link
             .set_shares([down.share(&demands[0], now), up.share(&demands[1], now)]);
     }
@@ -209,9 +209,9 @@ mod tests {
         let two = node(2);
         two.set_nodes(&[NodeId(1), NodeId(2)]);
         let busy = two.encode(&[Demand([0, B, 0, 0, 0]), Demand::default()]);
-        assert!(one.hear(&busy, id_of));
+        assert!(one.receive(&busy, id_of));
         assert_eq!(share(), B / 20, "this node wants nothing");
-        assert!(!one.hear(&busy[1..], id_of));
+        assert!(!one.receive(&busy[1..], id_of));
         one.set_nodes(&[NodeId(1)]);
         assert_eq!(share(), B);
     }
@@ -220,7 +220,7 @@ mod tests {
     async fn the_nodes_that_a_node_learns_of_are_told_its_demand() {
         let one = node(1);
         one.set_nodes(&[NodeId(1), NodeId(2)]);
-        let message = one.look().expect("no node was told of the demand");
+        let message = one.look().expect("the demand was not sent yet");
         assert_eq!(decode(&message).unwrap().0, "n1");
     }
 }

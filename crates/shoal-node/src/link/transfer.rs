@@ -37,7 +37,7 @@ impl Purpose {
 
     /// Returns the purpose for the word of a class that another node sends. That node enforces a plan's rate.
     pub fn of_word(word: &str) -> Option<Self> {
-        Some(match Class::of_word(word)? {
+        Some(match Class::from_name(word)? {
             Class::Client => Self::Client,
             Class::Planned => Self::Planned(PlannedRate::kept_elsewhere()),
             Class::Prefetch => Self::Prefetch,

@@ -144,7 +144,7 @@ impl Driver {
     /// ignores it.
     fn receive_demand(&self, message: &[u8]) -> Result<(), RejectReason> {
         let is_understood = match &self.sharing {
-            Some(sharing) => sharing.hear(message, node_id),
+            Some(sharing) => sharing.receive(message, node_id),
             None => true,
         };
         is_understood.then_some(()).ok_or(RejectReason::Unintelligible)

@@ -1,6 +1,6 @@
 //! Small best-effort messages between nodes: one bounded transport for all kinds (decision 0037).
 //!
-//! A part of the node [queues](Messages::tell) a [`Message`] for other nodes without waiting. The message
+//! A part of the node [queues](Messages::send) a [`Message`] for other nodes without waiting. The message
 //! waits for up to 200 ms for others to the same node ([`shoal_policy::outbox`]), and they are sent in one
 //! request over the peers' channel. The receiver passes it to the [handler](Messages::on) of its kind.
 //!
@@ -50,7 +50,7 @@ const LIMITS: Limits = Limits {
 };
 
 /// Back-off before retrying a peer that does not support messages; it may have been upgraded.
-const DEAF_FOR: Duration = Duration::from_mins(1);
+const UNSUPPORTED_RETRY: Duration = Duration::from_mins(1);
 
 /// Sends messages to other nodes, and dispatches those received.
 pub struct Messages {
@@ -76,7 +76,7 @@ pub enum MessageOutcome {
     /// The peer accepted it.
     Sent,
     /// The part of the node that would have sent it dropped it under load, before it was encoded.
-    Untold,
+    Overflowed,
     /// The queue for the peer was full.
     Dropped,
     /// The peer could not be reached, refused it, or does not support messages.
@@ -91,7 +91,7 @@ impl MessageOutcome {
     /// Every outcome.
     pub const ALL: [Self; 6] = [
         Self::Sent,
-        Self::Untold,
+        Self::Overflowed,
         Self::Dropped,
         Self::Lost,
         Self::Received,
@@ -102,7 +102,7 @@ impl MessageOutcome {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Sent => "sent",
-            Self::Untold => "untold",
+            Self::Overflowed => "overflowed",
             Self::Dropped => "dropped",
             Self::Lost => "lost",
             Self::Received => "received",
@@ -115,53 +115,53 @@ impl MessageOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchOutcome {
     /// Received; its messages were dispatched.
-    Taken,
+    Accepted,
     /// Received, but cannot be parsed.
     Malformed,
     /// Received from a sender that is not a known member of the cluster.
-    Stranger,
+    NonMember,
     /// Received from a node that exceeds its rate.
-    TooMuch,
+    RateLimited,
     /// The peer accepted it.
     Sent,
     /// The peer refused it, or did not answer in time.
     Failed,
     /// The peer does not support messages.
-    Deaf,
+    Unsupported,
 }
 
 impl BatchOutcome {
     /// Every outcome.
     pub const ALL: [Self; 7] = [
-        Self::Taken,
+        Self::Accepted,
         Self::Malformed,
-        Self::Stranger,
-        Self::TooMuch,
+        Self::NonMember,
+        Self::RateLimited,
         Self::Sent,
         Self::Failed,
-        Self::Deaf,
+        Self::Unsupported,
     ];
 
     /// Label in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Taken => "taken",
+            Self::Accepted => "accepted",
             Self::Malformed => "malformed",
-            Self::Stranger => "stranger",
-            Self::TooMuch => "too-much",
+            Self::NonMember => "non-member",
+            Self::RateLimited => "rate-limited",
             Self::Sent => "sent",
             Self::Failed => "failed",
-            Self::Deaf => "deaf",
+            Self::Unsupported => "unsupported",
         }
     }
 
     /// Status of the response to a batch.
     pub const fn status(self) -> StatusCode {
         match self {
-            Self::Taken | Self::Sent => StatusCode::NO_CONTENT,
-            Self::Malformed | Self::Failed | Self::Deaf => StatusCode::BAD_REQUEST,
-            Self::Stranger => StatusCode::FORBIDDEN,
-            Self::TooMuch => StatusCode::TOO_MANY_REQUESTS,
+            Self::Accepted | Self::Sent => StatusCode::NO_CONTENT,
+            Self::Malformed | Self::Failed | Self::Unsupported => StatusCode::BAD_REQUEST,
+            Self::NonMember => StatusCode::FORBIDDEN,
+            Self::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 }
@@ -210,7 +210,7 @@ impl Messages {
     }
 
     /// Queues a message for other nodes. Never blocks.
-    pub fn tell<M: Message>(&self, to: impl IntoIterator<Item = NodeId>, message: &M) {
+    pub fn send<M: Message>(&self, to: impl IntoIterator<Item = NodeId>, message: &M) {
         let Some(queued) = Queued::new(message) else {
             return self.count(M::KIND, MessageOutcome::Dropped, 1);
         };
@@ -229,8 +229,8 @@ impl Messages {
     }
 
     /// Counts messages that a part of the node dropped before they were encoded.
-    pub fn count_untold<M: Message>(&self, messages: u64) {
-        self.count(M::KIND, MessageOutcome::Untold, messages as usize);
+    pub fn count_overflowed<M: Message>(&self, messages: u64) {
+        self.count(M::KIND, MessageOutcome::Overflowed, messages as usize);
     }
 
     /// Sends due batches until the node stops.
@@ -238,27 +238,27 @@ impl Messages {
         let sending = async {
             let mut under_way = FuturesUnordered::new();
             let mut busy = HashSet::new();
-            let mut deaf = HashMap::new();
+            let mut unsupported = HashMap::new();
             loop {
-                deaf.retain(|_, until| *until > clock::instant());
+                unsupported.retain(|_, until| *until > clock::instant());
                 let due = self
                     .outbox
                     .lock()
                     .take_due(self.now(), |node| !busy.contains(&node));
                 for (node, messages) in due {
                     busy.insert(node);
-                    under_way.push(self.deliver(node, messages, deaf.contains_key(&node)));
+                    under_way.push(self.deliver(node, messages, unsupported.contains_key(&node)));
                 }
                 let next = self.outbox.lock().next_due(|node| !busy.contains(&node));
                 let pause = next.map(|next| next.saturating_sub(self.now()));
                 tokio::select! {
                     Some((node, outcome)) = under_way.next() => {
                         busy.remove(&node);
-                        if outcome == BatchOutcome::Deaf {
-                            deaf.entry(node).or_insert_with(|| clock::instant() + DEAF_FOR);
+                        if outcome == BatchOutcome::Unsupported {
+                            unsupported.entry(node).or_insert_with(|| clock::instant() + UNSUPPORTED_RETRY);
                         }
                     }
-                    () = sleep(pause.unwrap_or(DEAF_FOR)) => {}
+                    () = sleep(pause.unwrap_or(UNSUPPORTED_RETRY)) => {}
                     () = self.hastened.notified() => {}
                 }
             }
@@ -270,11 +270,16 @@ impl Messages {
     }
 
     /// Sends one batch to one node, or drops it if the node does not support messages.
-    async fn deliver(&self, node: NodeId, messages: Vec<Queued>, is_deaf: bool) -> (NodeId, BatchOutcome) {
-        let outcome = if is_deaf {
-            BatchOutcome::Deaf
+    async fn deliver(
+        &self,
+        node: NodeId,
+        messages: Vec<Queued>,
+        is_unsupported: bool,
+    ) -> (NodeId, BatchOutcome) {
+        let outcome = if is_unsupported {
+            BatchOutcome::Unsupported
         } else {
-            self.send(node, &messages).await
+            self.send_batch(node, &messages).await
         };
         self.batches[outcome as usize].fetch_add(1, Ordering::Relaxed);
         let of_messages = if outcome == BatchOutcome::Sent {
@@ -288,19 +293,21 @@ impl Messages {
         (node, outcome)
     }
 
-    async fn send(&self, node: NodeId, messages: &[Queued]) -> BatchOutcome {
+    async fn send_batch(&self, node: NodeId, messages: &[Queued]) -> BatchOutcome {
         let Some(peer) = self.cooperation.peer(node).filter(|peer| peer.is_reachable()) else {
             return BatchOutcome::Failed;
         };
         let body = Batch::of(self.cooperation.me(), messages).to_bytes();
         let bytes = body.len() as u64;
-        match peer.tell(body).await {
+        match peer.send_messages(body).await {
             Ok(()) => {
                 self.bytes_sent.fetch_add(bytes, Ordering::Relaxed);
                 BatchOutcome::Sent
             }
             // Earlier builds answer a path that they do not know with this status.
-            Err(PeerError::Refused { status, .. }) if status == StatusCode::BAD_REQUEST => BatchOutcome::Deaf,
+            Err(PeerError::Refused { status, .. }) if status == StatusCode::BAD_REQUEST => {
+                BatchOutcome::Unsupported
+            }
             Err(error) => {
                 tracing::debug!(peer = peer.name(), %error, "a batch of messages was not delivered");
                 BatchOutcome::Failed
@@ -321,7 +328,7 @@ impl Messages {
         };
         let sender = batch.sender();
         if self.cooperation.peer(sender).is_none() {
-            return BatchOutcome::Stranger;
+            return BatchOutcome::NonMember;
         }
         let admitted = {
             let mut intake = self.intake.lock();
@@ -332,7 +339,7 @@ impl Messages {
             admitted
         };
         if !admitted {
-            return BatchOutcome::TooMuch;
+            return BatchOutcome::RateLimited;
         }
         self.bytes_received
             .fetch_add(body.len() as u64, Ordering::Relaxed);
@@ -348,7 +355,7 @@ impl Messages {
             self.count(kind, MessageOutcome::Received, taken);
             self.count(kind, MessageOutcome::Malformed, group.messages.len() - taken);
         }
-        BatchOutcome::Taken
+        BatchOutcome::Accepted
     }
 
     /// Returns the current counts.

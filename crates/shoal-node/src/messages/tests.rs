@@ -46,7 +46,7 @@ fn text(words: &str) -> Text {
 /// A node that stores the messages it receives, or answers every batch with one status.
 struct Listening {
     messages: Arc<Messages>,
-    heard: Arc<Mutex<Vec<(NodeId, Text)>>>,
+    received: Arc<Mutex<Vec<(NodeId, Text)>>>,
     batches: Arc<AtomicUsize>,
     members: watch::Sender<Members>,
     member: Member,
@@ -59,10 +59,10 @@ impl Listening {
         let peers = PeerConnector::new(Arc::clone(&channel));
         let cooperation = Arc::new(Cooperation::new(name, "dc1/a/r1", 2, peers));
         let messages = Messages::new(&cooperation);
-        let heard = Arc::<Mutex<Vec<_>>>::default();
-        let hearing = Arc::clone(&heard);
+        let received = Arc::<Mutex<Vec<_>>>::default();
+        let receiver = Arc::clone(&received);
         messages.on(move |sender, texts: Vec<Text>| {
-            hearing
+            receiver
                 .lock()
                 .extend(texts.into_iter().map(|text| (sender, text)));
         });
@@ -94,7 +94,7 @@ impl Listening {
         ));
         Self {
             messages,
-            heard,
+            received,
             batches,
             members,
             member: member(name, address),
@@ -118,8 +118,8 @@ impl Listening {
         found.unwrap().1
     }
 
-    fn heard(&self) -> Vec<(NodeId, Text)> {
-        self.heard.lock().clone()
+    fn received(&self) -> Vec<(NodeId, Text)> {
+        self.received.lock().clone()
     }
 }
 
@@ -166,14 +166,20 @@ async fn messages_go_together_to_the_nodes_that_they_are_told_to_and_no_other() 
     let [a, b, c] = ["a", "b", "c"].map(|name| Listening::start(name, None));
     let (a, b, c) = (a.await, b.await, c.await);
     meet(&[&a, &b, &c], &[]).await;
-    a.messages.tell([b.id(), c.id()], &text("to both"));
-    a.messages.tell([b.id()], &text("to one"));
+    a.messages.send([b.id(), c.id()], &text("to both"));
+    a.messages.send([b.id()], &text("to one"));
     until(|| a.count(MessageOutcome::Sent) == 3).await;
-    assert_eq!(b.heard(), [(a.id(), text("to both")), (a.id(), text("to one"))]);
-    assert_eq!(c.heard(), [(a.id(), text("to both"))]);
+    assert_eq!(
+        b.received(),
+        [(a.id(), text("to both")), (a.id(), text("to one"))]
+    );
+    assert_eq!(c.received(), [(a.id(), text("to both"))]);
     assert_eq!(b.batches.load(Ordering::Relaxed), 1, "both in one request");
     assert_eq!(
-        (b.count(MessageOutcome::Received), b.batches(BatchOutcome::Taken)),
+        (
+            b.count(MessageOutcome::Received),
+            b.batches(BatchOutcome::Accepted)
+        ),
         (2, 1)
     );
     let (sent, received) = (
@@ -195,11 +201,11 @@ async fn a_node_that_cannot_be_reached_costs_its_messages_alone() {
     closed.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let gone = member("gone", closed.local_addr().unwrap());
     meet(&[&a, &b], &[gone]).await;
-    a.messages.tell([node_id("gone"), b.id()], &text("hello"));
-    a.messages.tell([node_id("never was")], &text("hello"));
+    a.messages.send([node_id("gone"), b.id()], &text("hello"));
+    a.messages.send([node_id("never was")], &text("hello"));
     until(|| a.count(MessageOutcome::Lost) == 2 && a.count(MessageOutcome::Sent) == 1).await;
-    a.messages.tell([b.id()], &text("again"));
-    until(|| b.heard().len() == 2).await;
+    a.messages.send([b.id()], &text("again"));
+    until(|| b.received().len() == 2).await;
 }
 
 #[tokio::test]
@@ -208,11 +214,11 @@ async fn a_node_of_a_build_without_messages_is_asked_once_and_left_alone() {
     let a = Listening::start("a", None).await;
     meet(&[&a, &old], &[]).await;
     for round in 1..=3 {
-        a.messages.tell([old.id()], &text("hello"));
+        a.messages.send([old.id()], &text("hello"));
         until(|| a.count(MessageOutcome::Lost) == round).await;
     }
     assert_eq!(old.batches.load(Ordering::Relaxed), 1);
-    assert_eq!(a.batches(BatchOutcome::Deaf), 3);
+    assert_eq!(a.batches(BatchOutcome::Unsupported), 3);
 }
 
 #[tokio::test]
@@ -222,10 +228,10 @@ async fn what_waits_for_a_node_is_bounded() {
     let fit = LIMITS.waiting_bytes / 1004;
     for _ in 0..2 * fit {
         // The sending task does not run in between.
-        a.messages.tell([node_id("b")], &long);
+        a.messages.send([node_id("b")], &long);
     }
     assert_eq!(a.count(MessageOutcome::Dropped), fit as u64);
-    a.messages.tell([node_id("b")], &text(&"x".repeat(2000)));
+    a.messages.send([node_id("b")], &text(&"x".repeat(2000)));
     assert_eq!(
         a.count(MessageOutcome::Dropped),
         fit as u64 + 1,
@@ -247,16 +253,16 @@ async fn what_comes_is_bounded_and_what_is_not_understood_is_passed_over() {
     let outcomes: Vec<_> = (0..40).map(|_| b.messages.receive(&batch)).collect();
     let taken = outcomes
         .iter()
-        .take_while(|outcome| **outcome == BatchOutcome::Taken);
+        .take_while(|outcome| **outcome == BatchOutcome::Accepted);
     assert!((16..30).contains(&taken.count()), "{outcomes:?}");
-    assert_eq!(outcomes.last(), Some(&BatchOutcome::TooMuch));
+    assert_eq!(outcomes.last(), Some(&BatchOutcome::RateLimited));
     let stranger = Batch::of(node_id("nobody"), &full).to_bytes();
-    assert_eq!(b.messages.receive(&stranger), BatchOutcome::Stranger);
+    assert_eq!(b.messages.receive(&stranger), BatchOutcome::NonMember);
     assert_eq!(b.messages.receive(b"\xff"), BatchOutcome::Malformed);
     assert_eq!(b.messages.receive(&vec![0; 1 << 20]), BatchOutcome::Malformed);
     // From another member: a kind of a later build, and a truncated message.
     meet(&[&a, &b], &[member("c", b.member.address)]).await;
-    let heard = b.heard().len();
+    let received = b.received().len();
     let odd = postcard::to_stdvec(&(
         node_id("c").0,
         vec![
@@ -264,7 +270,7 @@ async fn what_comes_is_bounded_and_what_is_not_understood_is_passed_over() {
             (1, vec![&b"\x05cut"[..], &b"\x02ok"[..]]),
         ],
     ));
-    assert_eq!(b.messages.receive(&odd.unwrap()), BatchOutcome::Taken);
-    assert_eq!(b.heard()[heard..], [(node_id("c"), text("ok"))]);
+    assert_eq!(b.messages.receive(&odd.unwrap()), BatchOutcome::Accepted);
+    assert_eq!(b.received()[received..], [(node_id("c"), text("ok"))]);
     assert_eq!(b.count(MessageOutcome::Malformed), 1);
 }

@@ -32,7 +32,7 @@ impl ConditionMetrics {
                 "Requests that the lake refused because of the account that signed them.",
             ),
             unheard: registry.metric(
-                "gossip_unheard",
+                "gossip_rejected",
                 "Datagrams of other nodes that this node rejected, by reason.",
             ),
         }

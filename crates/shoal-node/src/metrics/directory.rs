@@ -70,7 +70,7 @@ impl DirectoryMetrics {
             average_rank: registry.metric("gwf_average_rank", "The average rank of the blocks here."),
             coherent_looks: registry.metric(
                 "coherent_looks",
-                "Looks of reads at the directory for changes of a coherent object, by outcome: settled, unsettled (it may be changing), silent, or disbelieved (a node cannot tell of its changes).",
+                "Looks of reads at the directory for changes of a coherent object, by outcome: settled, unsettled (it may be changing), silent, or node-absent (a node cannot report its changes).",
             ),
             coherent_waits: registry.metric(
                 "coherent_waits",

@@ -35,11 +35,11 @@ impl MessageMetrics {
         Self {
             messages: registry.metric(
                 "messages",
-                "Messages between nodes, by kind and outcome: sent, untold (too many events at once), dropped (too many waited for a node), lost (a node did not take them), received, or malformed.",
+                "Messages between nodes, by kind and outcome: sent, overflowed (too many events at once), dropped (the queue of a node was full), lost (the peer did not accept them), received, or malformed.",
             ),
             batches: registry.metric(
                 "message_batches",
-                "Batches of messages, by outcome: sent, failed, or deaf (the other node knows no messages); of those that came taken, malformed, stranger (no member of the cluster), or too-much.",
+                "Batches of messages, by outcome: sent, failed, or unsupported (the other node does not support messages); of those received accepted, malformed, non-member (of the cluster), or rate-limited.",
             ),
             bytes: registry.metric(
                 "message_bytes",

@@ -7,8 +7,8 @@ use prometheus_client::metrics::family::Family;
 use super::{Gauge, MetricRegistry};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StandingLabel {
-    standing: &'static str,
+struct StatusLabel {
+    status: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -31,7 +31,7 @@ struct ExtentLabel {
 pub struct PlanMetrics {
     in_force: Gauge,
     carried_here: Gauge,
-    jobs: Family<StandingLabel, Gauge>,
+    jobs: Family<StatusLabel, Gauge>,
     bytes: Family<ExtentLabel, Gauge>,
     deadlines: Family<OutcomeLabel, Counter>,
     fetched: Family<SourceLabel, Counter>,
@@ -70,8 +70,8 @@ impl PlanMetrics {
     }
 
     /// Sets the jobs that stand like this.
-    pub fn set_jobs(&self, standing: &'static str, jobs: u64) {
-        self.jobs.get_or_create(&StandingLabel { standing }).set(jobs);
+    pub fn set_jobs(&self, status: &'static str, jobs: u64) {
+        self.jobs.get_or_create(&StatusLabel { status }).set(jobs);
     }
 
     /// Sets bytes of the plan.

@@ -236,10 +236,10 @@ impl Peer {
     ///
     /// Fails if the peer refuses the batch, cannot be reached, or does not answer in time. The circuit
     /// breaker for blocks ignores such failures.
-    pub async fn tell(&self, batch: Bytes) -> Result<(), PeerError> {
+    pub async fn send_messages(&self, batch: Bytes) -> Result<(), PeerError> {
         let request = EndpointRequest {
             body: RequestBody::Whole(batch),
-            ..request_to(Method::POST, "tell", PathAndQuery::from_static(MESSAGES))
+            ..request_to(Method::POST, "send messages", PathAndQuery::from_static(MESSAGES))
         };
         let answered = tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await;
         let answer = answered.map_err(|_| PeerError::Silent(self.name.clone()))??;

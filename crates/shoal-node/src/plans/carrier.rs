@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_plan::Document;
-use shoal_plan::course::{Course, Deviation, Standing, Step};
 use shoal_plan::document::ExpectedFile;
+use shoal_plan::execution::{Deviation, Execution, JobStatus, Step};
 use shoal_policy::Source;
 use shoal_s3::identity::Caller;
 use tokio::task::JoinSet;
@@ -51,7 +51,7 @@ pub(super) struct Carrier {
     pub(super) epoch_ms: u64,
     planner: Planner,
     /// The plan in force, and how often there was a new one. Work for a former one no longer counts.
-    course: Mutex<(u64, Course)>,
+    execution: Mutex<(u64, Execution)>,
     progress: Mutex<PlanProgress>,
     totals: Arc<Mutex<PlanTotals>>,
 }
@@ -82,7 +82,7 @@ impl Carrier {
         let caller = parts.caller(order.identity.as_deref())?;
         let (epoch_ms, expected) = (document.epoch_ms, document.files.clone());
         let now_s = seconds(epoch_ms, clock::utc_now());
-        let course = Course::new(document, &progress.verdicts, now_s);
+        let execution = Execution::new(document, &progress.verdicts, now_s);
         progress.state = PlanState::Running;
         progress.coordinator = Some(parts.name.clone());
         progress.started.get_or_insert_with(now);
@@ -95,7 +95,7 @@ impl Carrier {
             expected,
             epoch_ms,
             planner,
-            course: Mutex::new((0, course)),
+            execution: Mutex::new((0, execution)),
             progress: Mutex::new(progress),
             totals: Arc::clone(totals),
         })
@@ -105,7 +105,7 @@ impl Carrier {
     /// dropped at any time.
     pub(super) async fn run(self: Arc<Self>, report: impl Fn(&PlanProgress)) {
         let (mut work, mut planning) = (JoinSet::<Ended>::new(), JoinSet::<NewPlan>::new());
-        let slot = self.course.lock().1.slot_s();
+        let slot = self.execution.lock().1.slot_s();
         let look = Duration::try_from_secs_f64(slot / 4.0).unwrap_or(LOOK_MAX);
         let look = look.clamp(LOOK_MIN, LOOK_MAX);
         let mut looks = tokio::time::interval(look);
@@ -120,7 +120,7 @@ impl Carrier {
             };
             match event {
                 Event::Look => {
-                    self.course.lock().1.tick(self.now_s());
+                    self.execution.lock().1.tick(self.now_s());
                     self.judge();
                     if self.is_over() {
                         break;
@@ -158,10 +158,10 @@ impl Carrier {
         self.parts.lake.link().map(|link| link.bandwidth() as f64)
     }
 
-    /// Does something with the course, if the plan of this generation is still in force.
-    pub(super) fn on<T>(&self, generation: u64, does: impl FnOnce(&mut Course) -> T) -> Option<T> {
-        let mut course = self.course.lock();
-        (course.0 == generation).then(|| does(&mut course.1))
+    /// Calls `does` with the execution, if the plan of this generation is still in force.
+    pub(super) fn on<T>(&self, generation: u64, does: impl FnOnce(&mut Execution) -> T) -> Option<T> {
+        let mut execution = self.execution.lock();
+        (execution.0 == generation).then(|| does(&mut execution.1))
     }
 
     /// Counts bytes by where they came from.
@@ -182,14 +182,14 @@ impl Carrier {
 
     fn begin_due(self: &Arc<Self>, work: &mut JoinSet<Ended>) {
         let (generation, steps) = {
-            let mut course = self.course.lock();
-            (course.0, course.1.due(self.now_s()))
+            let mut execution = self.execution.lock();
+            (execution.0, execution.1.due(self.now_s()))
         };
         for step in steps {
             let this = Arc::clone(self);
             work.spawn(async move {
                 let result = match step {
-                    Step::Fetch(errand) => this.fetch(generation, errand).await.map(|()| 0),
+                    Step::Fetch(transfer) => this.fetch(generation, transfer).await.map(|()| 0),
                     Step::Keep { file, until_s } => this.keep(file, until_s).await,
                     Step::Evict { file } => this.evict(file).await.map(|()| 0),
                     Step::Ask { file } => this.size(file).await,
@@ -214,24 +214,24 @@ impl Carrier {
             step,
             result,
         } = ended;
-        let troubled = self.on(generation, |course| {
+        let troubled = self.on(generation, |execution| {
             let file = match step {
-                Step::Fetch(errand) => course.errands()[errand].file,
+                Step::Fetch(transfer) => execution.transfers()[transfer].file,
                 Step::Keep { file, .. } | Step::Evict { file } | Step::Ask { file } => file,
                 Step::Promise { .. } => return None,
             };
             match (step, &result) {
-                (Step::Fetch(errand), Ok(_)) => course.done(errand),
-                (Step::Fetch(errand), Err(NoFile::Missing(_))) => course.missing(errand, now_s),
-                (Step::Fetch(errand), Err(NoFile::Failed(_))) => course.failed(errand, now_s),
-                (Step::Keep { .. }, Ok(bytes)) => course.kept(file, *bytes),
-                (Step::Keep { .. }, Err(_)) => course.kept(file, 0),
-                (Step::Evict { .. }, Ok(_)) => course.evicted(file),
+                (Step::Fetch(transfer), Ok(_)) => execution.done(transfer),
+                (Step::Fetch(transfer), Err(NoFile::Missing(_))) => execution.missing(transfer, now_s),
+                (Step::Fetch(transfer), Err(NoFile::Failed(_))) => execution.failed(transfer, now_s),
+                (Step::Keep { .. }, Ok(bytes)) => execution.kept(file, *bytes),
+                (Step::Keep { .. }, Err(_)) => execution.kept(file, 0),
+                (Step::Evict { .. }, Ok(_)) => execution.evicted(file),
                 (Step::Evict { .. }, Err(_)) | (Step::Promise { .. }, _) => {}
-                (Step::Ask { .. }, Ok(bytes)) => course.has_size(file, *bytes),
-                (Step::Ask { .. }, Err(_)) => drop(course.still_missing(file, now_s)),
+                (Step::Ask { .. }, Ok(bytes)) => execution.has_size(file, *bytes),
+                (Step::Ask { .. }, Err(_)) => drop(execution.still_missing(file, now_s)),
             }
-            Some(course.name_of(file).to_owned())
+            Some(execution.name_of(file).to_owned())
         });
         if let (Some(Some(file)), Err(NoFile::Missing(why) | NoFile::Failed(why))) = (troubled, result) {
             tracing::debug!(file, why, "a transfer of a plan did not come to its end");
@@ -244,13 +244,13 @@ impl Carrier {
         if !planning.is_empty() {
             return;
         }
-        let (now_s, mut course) = (self.now_s(), self.course.lock());
-        let Some(why) = course.1.deviation(now_s) else {
+        let (now_s, mut execution) = (self.now_s(), self.execution.lock());
+        let Some(why) = execution.1.deviation(now_s) else {
             return;
         };
-        let told = told(&course.1, why);
-        let request = course.1.request_from(now_s, why);
-        let former = course.1.plan().clone();
+        let told = told(&execution.1, why);
+        let request = execution.1.request_from(now_s, why);
+        let former = execution.1.plan().clone();
         let mut progress = self.progress.lock();
         progress.replanned = Some(Replanned {
             at: now(),
@@ -260,7 +260,7 @@ impl Carrier {
         });
         progress.note(&told.0, &told.1, now());
         let Some(request) = request else {
-            course.1.no_new_plan(now_s);
+            execution.1.no_new_plan(now_s);
             return;
         };
         let planner = self.planner.clone();
@@ -269,17 +269,17 @@ impl Carrier {
 
     /// Takes a new plan over. Returns whether it is one.
     fn adopt(&self, new: NewPlan) -> bool {
-        let (now_s, mut course) = (self.now_s(), self.course.lock());
+        let (now_s, mut execution) = (self.now_s(), self.execution.lock());
         let mut progress = self.progress.lock();
         let replanned = progress.replanned.as_mut();
         let (is_new, by, detail) = match new.plan {
             Ok(plan) => {
-                course.0 += 1;
-                course.1.adopt(plan, now_s);
+                execution.0 += 1;
+                execution.1.adopt(plan, now_s);
                 (true, new.by, new.detail)
             }
             Err(why) => {
-                course.1.no_new_plan(now_s);
+                execution.1.no_new_plan(now_s);
                 (false, "nothing", Some(why))
             }
         };
@@ -305,40 +305,40 @@ impl Carrier {
 
     /// Brings the progress up to date.
     fn judge(&self) {
-        let (now_s, mut course) = (self.now_s(), self.course.lock());
-        let course = &mut course.1;
-        let standings = course.judge(now_s);
-        let (counts, volume) = (JobCounts::of(&standings), course.volume(now_s));
-        let jobs = course.request().jobs.iter().zip(&standings);
-        let troubled = jobs.filter(|(_, standing)| matches!(standing, Standing::AtRisk | Standing::Missed));
-        let troubled = troubled.map(|(job, standing)| JobNote {
+        let (now_s, mut execution) = (self.now_s(), self.execution.lock());
+        let execution = &mut execution.1;
+        let statuses = execution.judge(now_s);
+        let (counts, volume) = (JobCounts::of(&statuses), execution.volume(now_s));
+        let jobs = execution.request().jobs.iter().zip(&statuses);
+        let troubled = jobs.filter(|(_, status)| matches!(status, JobStatus::AtRisk | JobStatus::Missed));
+        let troubled = troubled.map(|(job, status)| JobNote {
             job: job.name.clone(),
-            standing: *standing,
+            status: *status,
             submit: moment(self.epoch_ms, job.submit_s),
             deadline: moment(self.epoch_ms, job.deadline_s),
         });
         let mut progress = self.progress.lock();
         progress.name_jobs(troubled.collect());
-        let transfers = course.running().map(|errand| TransferNote {
-            file: course.name_of(errand.file).to_owned(),
-            bytes: errand.bytes,
-            planned_bytes: whole(errand.expected_bytes(now_s)),
-            done_bytes: errand.done_bytes(),
-            bytes_per_second: whole(errand.bytes_per_second),
+        let transfers = execution.running().map(|transfer| TransferNote {
+            file: execution.name_of(transfer.file).to_owned(),
+            bytes: transfer.bytes,
+            planned_bytes: whole(transfer.expected_bytes(now_s)),
+            done_bytes: transfer.done_bytes(),
+            bytes_per_second: whole(transfer.bytes_per_second),
         });
         progress.name_transfers(transfers);
         progress.bytes.total = whole(volume.total_bytes);
         progress.bytes.planned = whole(volume.planned_bytes);
         progress.bytes.done = whole(volume.done_bytes);
         let before = std::mem::replace(&mut progress.jobs, counts);
-        progress.verdicts = course.verdicts();
+        progress.verdicts = execution.verdicts();
         let mut totals = self.totals.lock();
         totals.met += counts.met.saturating_sub(before.met);
         totals.missed += counts.missed.saturating_sub(before.missed);
     }
 
     fn is_over(&self) -> bool {
-        self.course.lock().1.is_over(self.now_s())
+        self.execution.lock().1.is_over(self.now_s())
     }
 }
 
@@ -371,7 +371,7 @@ impl Reports {
 }
 
 /// The file that is not as planned, and what is wrong with it, in words.
-fn told(course: &Course, why: Deviation) -> (String, String) {
+fn told(execution: &Execution, why: Deviation) -> (String, String) {
     let (file, text) = match why {
         Deviation::Missing { file } => (file, "the lake does not have it".to_owned()),
         Deviation::Found { file } => (file, "the lake has it by now".to_owned()),
@@ -389,7 +389,7 @@ fn told(course: &Course, why: Deviation) -> (String, String) {
             format!("its transfer is more than a slot behind; {bytes} bytes are left"),
         ),
     };
-    (course.name_of(file).to_owned(), text)
+    (execution.name_of(file).to_owned(), text)
 }
 
 #[expect(clippy::cast_sign_loss, reason = "bytes are never negative")]

@@ -40,15 +40,15 @@ type Held = HashMap<(NodeId, VersionId), BlockBits>;
 
 impl Carrier {
     /// Fetches a transfer of the plan of this generation.
-    pub(super) async fn fetch(&self, generation: u64, errand: usize) -> Result<(), NoFile> {
-        let Some(file) = self.on(generation, |course| course.errands()[errand].file) else {
+    pub(super) async fn fetch(&self, generation: u64, transfer: usize) -> Result<(), NoFile> {
+        let Some(file) = self.on(generation, |execution| execution.transfers()[transfer].file) else {
             return Ok(());
         };
         let parts = objects::parts(&self.lake, &self.parts.dirty, &self.expected[file]).await?;
         let bytes = parts.iter().map(|part| part.bytes).sum();
-        let wanted = self.on(generation, |course| {
-            course.has_size(file, bytes);
-            course.errands()[errand].clone()
+        let wanted = self.on(generation, |execution| {
+            execution.has_size(file, bytes);
+            execution.transfers()[transfer].clone()
         });
         let Some(wanted) = wanted else { return Ok(()) };
         let range = (wanted.first_byte, wanted.bytes);
@@ -60,7 +60,7 @@ impl Carrier {
         #[expect(clippy::cast_sign_loss, reason = "a rate is positive")]
         let planned = PlannedFill {
             plan: self.id,
-            transfer: errand as u64,
+            transfer: transfer as u64,
             rate: wanted.bytes_per_second.ceil() as u64,
         };
         let next = Mutex::new(clock::runtime_instant());
@@ -76,11 +76,11 @@ impl Carrier {
                 let source = if is_held {
                     None
                 } else {
-                    self.wait_turn(generation, errand, bytes, next).await;
+                    self.wait_turn(generation, transfer, bytes, next).await;
                     self.bring(&piece, pin, planned).await?
                 };
                 self.count(bytes, source);
-                self.on(generation, |course| course.moved(errand, bytes));
+                self.on(generation, |execution| execution.moved(transfer, bytes));
                 Ok(())
             }
         });
@@ -91,12 +91,12 @@ impl Carrier {
     async fn wait_turn(
         &self,
         generation: u64,
-        errand: usize,
+        transfer: usize,
         bytes: u64,
         next: &Mutex<tokio::time::Instant>,
     ) {
         let (now_s, link) = (self.now_s(), self.link_bytes_per_second());
-        let rate = self.on(generation, |course| course.rate(errand, now_s, link));
+        let rate = self.on(generation, |execution| execution.rate(transfer, now_s, link));
         let lasts = Duration::try_from_secs_f64(bytes as f64 / rate.unwrap_or(f64::INFINITY).max(1.0));
         let turn = {
             let mut next = next.lock();

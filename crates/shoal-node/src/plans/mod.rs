@@ -5,7 +5,7 @@
 //! them is its coordinator: the home of its id among the living nodes. When that node goes, the next home
 //! goes on.
 //!
-//! [`shoal_plan::course`] decides what is due, at which rate, what is behind and when a new plan is needed;
+//! [`shoal_plan::execution`] decides what is due, at which rate, what is late and when a new plan is needed;
 //! this module carries that out with what tasks have: nodes are asked to fetch blocks and to pin them.
 //!
 //! A plan asks the lake in the name of one identity, and so never sees what the lake would refuse it.

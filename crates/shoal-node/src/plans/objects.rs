@@ -120,7 +120,7 @@ pub(super) async fn pieces(
 
 /// The current version of an object, as the lake tells it.
 async fn current(lake: &LakeView, dirty: &DirtyObjects, name: &ObjectName) -> Result<Arc<Version>, NoFile> {
-    if !target::is_sayable(name) {
+    if !target::fits(name) {
         return Err(NoFile::Failed("its name is too long".to_owned()));
     }
     if dirty.may_be_dirty(name) {

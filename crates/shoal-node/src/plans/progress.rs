@@ -1,7 +1,7 @@
 //! The progress of a plan, as its coordinator writes it for all nodes.
 
 use serde::{Deserialize, Serialize};
-use shoal_plan::course::{Standing, Verdicts};
+use shoal_plan::execution::{JobStatus, Verdicts};
 
 use crate::tasks::Moment;
 
@@ -76,11 +76,11 @@ pub struct Bytes {
     pub from_peers: u64,
 }
 
-/// Jobs by standing.
+/// Jobs by status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobCounts {
-    /// Jobs that are not submitted, and on course.
+    /// Jobs that have not been submitted and have no delay.
     pub waiting: u64,
     /// Jobs that may miss their deadlines.
     pub at_risk: u64,
@@ -98,7 +98,7 @@ pub struct JobNote {
     /// The job.
     pub job: String,
     /// How it stands.
-    pub standing: Standing,
+    pub status: JobStatus,
     /// When it is submitted.
     pub submit: Moment,
     /// Its deadline.
@@ -189,19 +189,19 @@ fn is_nothing(verdicts: &Verdicts) -> bool {
 
 impl JobCounts {
     /// Counts jobs.
-    pub(super) fn of(standings: &[Standing]) -> Self {
-        let count = |wanted| standings.iter().filter(|standing| **standing == wanted).count() as u64;
+    pub(super) fn of(statuses: &[JobStatus]) -> Self {
+        let count = |wanted| statuses.iter().filter(|status| **status == wanted).count() as u64;
         Self {
-            waiting: count(Standing::Waiting),
-            at_risk: count(Standing::AtRisk),
-            met: count(Standing::Met),
-            missed: count(Standing::Missed),
-            unplanned: count(Standing::Unplanned),
+            waiting: count(JobStatus::Waiting),
+            at_risk: count(JobStatus::AtRisk),
+            met: count(JobStatus::Met),
+            missed: count(JobStatus::Missed),
+            unplanned: count(JobStatus::Unplanned),
         }
     }
 
-    /// The number of each standing, in the order of [`Standing::ALL`].
-    pub fn by_standing(&self) -> [u64; Standing::ALL.len()] {
+    /// The number of each status, in the order of [`JobStatus::ALL`].
+    pub fn by_status(&self) -> [u64; JobStatus::ALL.len()] {
         [self.waiting, self.at_risk, self.met, self.missed, self.unplanned]
     }
 }
@@ -219,8 +219,8 @@ impl PlanProgress {
 
     /// Sets the jobs that are named: all in trouble, those at risk in the order of their submission.
     pub(super) fn name_jobs(&mut self, mut jobs: Vec<JobNote>) {
-        jobs.sort_by_key(|job| (job.standing != Standing::AtRisk, job.submit));
-        let at_risk = jobs.iter().filter(|job| job.standing == Standing::AtRisk).count();
+        jobs.sort_by_key(|job| (job.status != JobStatus::AtRisk, job.submit));
+        let at_risk = jobs.iter().filter(|job| job.status == JobStatus::AtRisk).count();
         if jobs.len() > JOBS_NAMED && at_risk < JOBS_NAMED {
             // The last of those that missed.
             let extra = jobs.len() - JOBS_NAMED;
@@ -276,24 +276,24 @@ mod tests {
     #[test]
     fn a_record_is_bounded_and_names_those_at_risk_first() {
         let at: Moment = "2026-11-24T00:00:00Z".parse().unwrap();
-        let note = |number: u64, standing| JobNote {
+        let note = |number: u64, status| JobNote {
             job: format!("{number}{}", "ä".repeat(300)),
-            standing,
+            status,
             submit: at.plus(std::time::Duration::from_secs(number)),
             deadline: at,
         };
         let mut progress = PlanProgress::default();
-        let missed = (0..100).map(|number| note(number, Standing::Missed));
+        let missed = (0..100).map(|number| note(number, JobStatus::Missed));
         progress.name_jobs(
             missed
-                .chain((100..110).map(|number| note(number, Standing::AtRisk)))
+                .chain((100..110).map(|number| note(number, JobStatus::AtRisk)))
                 .collect(),
         );
         assert_eq!(progress.troubled.len(), JOBS_NAMED);
         assert!(
             progress.troubled[..10]
                 .iter()
-                .all(|job| job.standing == Standing::AtRisk)
+                .all(|job| job.status == JobStatus::AtRisk)
         );
         assert!(
             progress.troubled[31].job.starts_with("99"),

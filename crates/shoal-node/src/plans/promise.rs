@@ -25,7 +25,7 @@ impl Carrier {
     ///
     /// The blocks of its files are spread over all nodes, so each node keeps an equal part of the rate.
     pub(super) async fn promise(&self, generation: u64, job: usize) {
-        let Some(promise) = self.on(generation, |course| course.promise(job)).flatten() else {
+        let Some(promise) = self.on(generation, |execution| execution.promise(job)).flatten() else {
             return;
         };
         let (mut unknown, mut objects) = (promise.files, Vec::new());

@@ -1,8 +1,8 @@
 //! Why a plan is not taken, for operators.
 
 use http::StatusCode;
-use shoal_plan::course::TRANSFERS_MAX;
 use shoal_plan::document::DocumentError;
+use shoal_plan::execution::TRANSFERS_MAX;
 
 use crate::bulletin::NotTaken;
 use crate::tasks::{ManifestError, Moment, TaskRefusal};

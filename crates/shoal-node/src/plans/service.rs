@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use shoal_plan::Document;
-use shoal_plan::course::{Standing, Verdicts};
+use shoal_plan::execution::{JobStatus, Verdicts};
 use tokio::sync::Mutex as Turn;
 use tokio::task::{JoinSet, spawn_blocking};
 use ulid::Ulid;
@@ -79,8 +79,8 @@ pub struct PlanFigures {
     pub in_force: bool,
     /// Whether this node carries it out.
     pub carried_here: bool,
-    /// Its jobs, in the order of [`Standing::ALL`].
-    pub jobs: [u64; Standing::ALL.len()],
+    /// Its jobs, in the order of [`JobStatus::ALL`].
+    pub jobs: [u64; JobStatus::ALL.len()],
     /// Bytes that it fetches in total, that it was to fetch by now, and that were fetched by now or were
     /// there before.
     pub bytes: [u64; 3],
@@ -217,7 +217,7 @@ impl Plans {
         PlanFigures {
             in_force,
             carried_here: self.carried.lock().is_some(),
-            jobs: jobs.by_standing(),
+            jobs: jobs.by_status(),
             bytes: if in_force {
                 [bytes.total, bytes.planned, bytes.done]
             } else {

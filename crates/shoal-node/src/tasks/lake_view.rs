@@ -98,7 +98,7 @@ impl LakeView {
 
     /// The current version of an object, if the lake lets the identity read it.
     pub(crate) async fn version(&self, name: &ObjectName) -> Result<Arc<Version>, LakeRefusal> {
-        if !target::is_sayable(name) {
+        if !target::fits(name) {
             return Err(LakeRefusal::Trouble("its name is too long".into()));
         }
         let (caller, object) = (self.caller.id(), name.id(self.lake.url()));

@@ -367,7 +367,7 @@ impl<'a> Runner<'a> {
         name: &ObjectName,
         listed: Option<&ListedObject>,
     ) -> Result<Candidate, ObjectFailure> {
-        if listed.is_none() && !target::is_sayable(name) {
+        if listed.is_none() && !target::fits(name) {
             return Err(ObjectFailure::Failed("its name is too long".into()));
         }
         if self.parts.dirty.may_be_dirty(name) {

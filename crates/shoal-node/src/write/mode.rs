@@ -129,7 +129,7 @@ impl WriteRules {
     pub fn mode(&self, name: &ObjectName, headers: &HeaderMap) -> Result<WriteMode, ModeError> {
         let mut words = headers.get_all(MODE_HEADER).iter();
         let mode = match (words.next(), words.next()) {
-            (None, _) => self.0.of(name).mode(),
+            (None, _) => self.0.get(name).mode(),
             (Some(word), None) => word
                 .to_str()
                 .ok()
@@ -146,7 +146,7 @@ impl WriteRules {
 
     /// Returns the rule that writes objects of this name back; `None` if the object may not be dirty.
     pub fn back_rule(&self, name: &ObjectName) -> Option<BackRule> {
-        self.0.of(name).back()
+        self.0.get(name).back()
     }
 
     /// Returns true if an object of this name may be dirty.

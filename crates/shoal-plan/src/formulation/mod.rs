@@ -9,8 +9,8 @@
 //!   has, for each arrival, the bytes kept from the arrival before and the bytes fetched in the gap.
 //! - Fetched bytes of different files with the same gap are alike. Each slot at which bytes are *due* has one
 //!   column for every slot in which bytes due then can be fetched, for all files together, and a chain of
-//!   rows which says that bytes are fetched no sooner than their file allows. [`crate::schedule`] deals them
-//!   out again.
+//!   rows which says that bytes are fetched no sooner than their file allows. [`crate::schedule`] assigns
+//!   them to files again.
 //! - The cache's occupancy changes by the bytes fetched and evicted in a slot; so it is one column per slot.
 //! - A job's remote reads have one rate together. Files that only one job reads and that can be fetched from
 //!   the same slot on are one file to the program: a solution that treats their bytes alike is as good as
@@ -28,7 +28,7 @@
 //!   slot.
 //! - Constraint (3) forbids evictions for all `t` in `[a_j, d_j]` and so also from `d_j` to `d_j + 1`. Here a
 //!   file can be evicted at the end of the slot in which the deadline lies.
-//! - The least peak alone says nothing about the bytes away from the peak. A small price on all bytes, here
+//! - The least peak alone does not limit the bytes away from the peak. A small price on all bytes, here
 //!   [`PEAK_SHARE`] and [`DEADLINE_SHARE`], chooses the plan with few bytes among those of nearly the same
 //!   value.
 

@@ -207,7 +207,7 @@ pub enum Paging {
     Off,
     /// Belady's MIN: the file whose next planned use is farthest away leaves first.
     Belady,
-    /// PACMan's LIFE: files that are here only in part leave first, larger ones before smaller ones.
+    /// PACMan's LIFE: evicts incompletely cached files first, larger ones before smaller ones.
     Life,
 }
 

@@ -1,4 +1,4 @@
-//! Deals the fetches of a fractional solution, which knows only when bytes are due, out to files.
+//! Assigns the fetches of a fractional solution, which has only the due times of bytes, to files.
 
 use crate::formulation::Fractional;
 use crate::instance::Instance;
@@ -15,7 +15,7 @@ struct Demand {
 
 impl Schedule {
     /// The schedule of a fractional solution: its fetches and cached bytes, and no job.
-    pub fn of(instance: &Instance, fractional: &Fractional) -> Self {
+    pub fn from_fractional(instance: &Instance, fractional: &Fractional) -> Self {
         let mut schedule = Self::new(instance);
         let mut demands: Vec<Vec<Demand>> = vec![Vec::new(); instance.slots.len() + 1];
         for (file, values) in fractional.files.iter().enumerate() {

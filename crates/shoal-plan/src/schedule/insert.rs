@@ -22,15 +22,15 @@ enum Change {
 
 impl Schedule {
     /// Plans a job in the rest of link and cache. Cached bytes of its files stay for it. Bytes that the link
-    /// cannot bring while the job reads are fetched before, in the latest slots that have room. Refuses, and
-    /// changes nothing, if that is not enough.
+    /// cannot bring while the job reads are fetched before, in the latest slots that have room. Returns
+    /// false, and changes nothing, if that is not enough.
     pub fn insert(&mut self, instance: &Instance, job: usize) -> bool {
         self.place(instance, job, 0, false)
     }
 
-    /// The same for a job of which nothing is known before the slot `known`: nothing is fetched for it
-    /// earlier. Jobs that are not known yet will want the link later, so it fetches all that it can and reads
-    /// the rest remotely; if that is refused, the other way round.
+    /// The same for a job that is unknown before the slot `known`, so that nothing is fetched for it earlier.
+    /// Jobs that are still unknown will need the link later, so this one fetches as much as possible and
+    /// reads the rest remotely; if that fails, the other way round.
     pub fn insert_from(&mut self, instance: &Instance, job: usize, known: usize) -> bool {
         self.place(instance, job, known, true) || self.place(instance, job, known, false)
     }
@@ -47,7 +47,7 @@ impl Schedule {
             .fold(f64::INFINITY, f64::min)
             .max(0.0);
         let missing: f64 = self.missing(instance, job).iter().sum();
-        // A little more than the deficit, so that rounding does not refuse the job after all.
+        // Slightly more than the deficit, so that the job does not fail by rounding.
         let remote = if fetches_first {
             0.0
         } else {
@@ -99,7 +99,7 @@ impl Schedule {
         }
     }
 
-    /// Takes over a file of another plan: its cached bytes in each slot, and its fetches, as far as link and
+    /// Copies a file of another plan: its cached bytes in each slot, and its fetches, as far as link and
     /// cache have room.
     pub(crate) fn lay(
         &mut self,
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_is_undone_leaves_an_equal_fetch_of_another_job() {
-        let instance = Instance::of(&table1::request());
+        let instance = Instance::new(&table1::request());
         let mut schedule = Schedule::new(&instance);
         let before = schedule.link_left[0];
         let fetch = (0, 7.0);

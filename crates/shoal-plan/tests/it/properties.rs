@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use shoal_lab::netco::execution::{Course, Policy, run};
+use shoal_lab::netco::execution::{Policy, Scenario, run};
 use shoal_lab::netco::workload::{Sharing, Unit, Workload};
 use shoal_plan::instance::Instance;
 use shoal_plan::lp::{Bounds, LinearProgram, LpSolver};
 use shoal_plan::model::{Objective, Options, Paging, Request, Rounding};
-use shoal_plan::plan::{Outcome, Plan, Transfer};
+use shoal_plan::plan::{Outcome, Plan, TransferPlan};
 use shoal_plan::replan::{self, replan};
 use shoal_plan::schedule::Schedule;
 use shoal_plan::small::SmallSolver;
@@ -74,7 +74,7 @@ fn check_transfers(request: &Request, instance: &Instance, schedule: &Schedule, 
     let slots = &instance.slots;
     let mut used = vec![0.0; slots.len()];
     let mut beyond = vec![0.0; slots.len()];
-    let mut transfers_of: HashMap<&str, &[Transfer]> = HashMap::new();
+    let mut transfers_of: HashMap<&str, &[TransferPlan]> = HashMap::new();
     for file in &plan.files {
         transfers_of.insert(&file.file, &file.transfers);
     }
@@ -151,7 +151,7 @@ proptest! {
     #[test]
     fn no_plan_promises_more_than_link_and_cache_have(request in request()) {
         request.check().unwrap();
-        let instance = Instance::of(&request);
+        let instance = Instance::new(&request);
         let decision = planner::decide(&instance, &request.options, &SmallSolver).unwrap();
         prop_assert_eq!(decision.schedule.check(&instance), Ok(()));
         let plan = plan(&request, &SmallSolver).unwrap();
@@ -164,7 +164,7 @@ proptest! {
         let plan = plan(&request, &SmallSolver).unwrap();
         for is_metered in [false, true] {
             let policy = Policy::Plan { plan: &plan, is_metered, replanning: None };
-            let report = run(&Course { request: &request, policy, ad_hoc: &[] });
+            let report = run(&Scenario { request: &request, policy, ad_hoc: &[] });
             for (number, in_time) in report.in_time(&request).into_iter().enumerate() {
                 let late_s = report.ends_s[number] - request.jobs[number].deadline_s;
                 let is_planned = plan.jobs[number].outcome == Outcome::Planned;
@@ -188,14 +188,14 @@ proptest! {
         request in request(),
         slot_s in 100.0..250.0_f64,
     ) {
-        let instance = Instance::of(&request);
+        let instance = Instance::new(&request);
         let former = plan(&request, &SmallSolver).unwrap();
         let decision = planner::decide(&instance, &request.options, &SmallSolver).unwrap();
         check_transfers(&request, &instance, &decision.schedule, &former);
         // Slots of another length leave less than a block in many of them.
         let mut finer = request;
         finer.window.slot_s = slot_s;
-        let instance = Instance::of(&finer);
+        let instance = Instance::new(&finer);
         let decision = replan::decide(&finer, &instance, &former);
         check_transfers(&finer, &instance, &decision.schedule, &replan(&finer, &former).unwrap());
     }

@@ -1,6 +1,6 @@
 //! Table 1 of the paper.
 
-use shoal_lab::netco::execution::{self, Course, Policy};
+use shoal_lab::netco::execution::{self, Policy, Scenario};
 use shoal_plan::instance::Instance;
 use shoal_plan::model::{Objective, Request};
 use shoal_plan::plan::Outcome;
@@ -52,7 +52,7 @@ fn the_least_peak_of_table_1_is_five_sixths_of_the_link() {
 fn with_half_the_link_some_jobs_of_table_1_are_left_out_and_the_plan_holds() {
     let mut request: Request = table1::request();
     request.link.bytes_per_second /= 2.0;
-    let instance = Instance::of(&request);
+    let instance = Instance::new(&request);
     let decision = planner::decide(&instance, &request.options, &SmallSolver).unwrap();
     decision.schedule.check(&instance).unwrap();
     let planned = decision.schedule.planned();
@@ -67,7 +67,7 @@ fn with_half_the_link_some_jobs_of_table_1_are_left_out_and_the_plan_holds() {
 /// lake.
 fn executed(policy: Policy<'_>) -> (usize, f64, f64) {
     let request = table1::request();
-    let report = execution::run(&Course {
+    let report = execution::run(&Scenario {
         request: &request,
         policy,
         ad_hoc: &[],

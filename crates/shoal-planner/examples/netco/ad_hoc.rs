@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use shoal_base::seeded::Chance;
-use shoal_lab::netco::execution::{Course, Policy, run as execute};
+use shoal_lab::netco::execution::{Policy, Scenario, run as execute};
 use shoal_lab::netco::workload::{LEAD_S, Unit};
 use shoal_plan::model::{File, Job};
 use shoal_plan::plan;
@@ -74,7 +74,9 @@ pub fn run(out: &Path, is_quick: bool) {
             continue;
         }
         bars.iter_mut().enumerate().for_each(|(number, (_, values))| {
-            values.push(Spread::of(of(number).into_iter().map(|change| -change.min(0.0))));
+            values.push(Spread::from_values(
+                of(number).into_iter().map(|change| -change.min(0.0)),
+            ));
         });
     }
     let plot = Bars {
@@ -122,7 +124,7 @@ fn outcome(unit: Unit, seed: u64, is_facebook: bool, is_unbounded: bool) -> Outc
         .iter()
         .enumerate()
         .map(|(number, &policy)| {
-            let report = execute(&Course {
+            let report = execute(&Scenario {
                 request: &request,
                 policy,
                 ad_hoc: &is_ad_hoc,

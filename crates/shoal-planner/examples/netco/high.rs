@@ -124,7 +124,7 @@ fn admitted(scale: f64, seed: u64, load: f64, cache: f64) -> (usize, Admitted) {
     request.options.objective = Objective::MostDeadlines;
     request.check().expect("the request is sound");
     let count = |request: &Request| {
-        let instance = Instance::of(request);
+        let instance = Instance::new(request);
         let decision =
             planner::decide(&instance, &request.options, &SOLVER).expect("the program has a solution");
         decision
@@ -182,7 +182,7 @@ fn hurried(mut drawn: Drawn, seed: u64) -> Drawn {
 
 /// Jobs are planned one by one, in the order of their submission, when they become known.
 fn online(request: &Request, known_s: f64) -> f64 {
-    let instance = Instance::of(request);
+    let instance = Instance::new(request);
     let mut schedule = Schedule::new(&instance);
     let mut jobs: Vec<usize> = (0..instance.jobs.len()).collect();
     jobs.sort_by_key(|&job| (instance.jobs[job].from, job));

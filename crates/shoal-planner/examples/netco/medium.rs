@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use shoal_lab::netco::execution::{Course, Policy, Report, run as execute};
+use shoal_lab::netco::execution::{Policy, Report, Scenario, run as execute};
 use shoal_lab::netco::workload::Unit;
 use shoal_plan::model::Request;
 use shoal_plan::plan;
@@ -102,7 +102,7 @@ fn outcomes(unit: Unit, seed: u64, cache: f64) -> Vec<Outcome> {
         },
     ];
     let run = |request: &Request, policy| {
-        execute(&Course {
+        execute(&Scenario {
             request,
             policy,
             ad_hoc: &[],
@@ -132,7 +132,7 @@ fn plots(out: &Path, cache: f64, drawn: &[(String, Vec<Vec<Outcome>>)]) {
             .enumerate()
             .map(|(number, policy)| {
                 let spread = |(_, seeds): &(String, Vec<Vec<Outcome>>)| {
-                    Spread::of(seeds.iter().map(|seed| value(&seed[number])))
+                    Spread::from_values(seeds.iter().map(|seed| value(&seed[number])))
                 };
                 ((*policy).to_owned(), drawn.iter().map(spread).collect())
             })

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use shoal_base::seeded::Chance;
-use shoal_lab::netco::execution::{Course, Policy, Replanning, run as execute};
+use shoal_lab::netco::execution::{Policy, Replanning, Scenario, run as execute};
 use shoal_lab::netco::workload::Unit;
 use shoal_plan::model::Request;
 use shoal_plan::plan;
@@ -19,7 +19,7 @@ const OFF_SIZE: f64 = 0.1;
 /// The link, as a share of the least one that serves all jobs without a cache: medium load as in the paper,
 /// and a link that only a plan can do with.
 const LINKS: [f64; 2] = [1.0, 0.3];
-/// How often a plan is made anew, where it is.
+/// How often the plan is renewed, if it is.
 const EVERY_S: f64 = 60.0;
 const POLICIES: [&str; 4] = ["PACMan-LIFE", "FixedTimePrefetch", "Netco", "Netco, replanned"];
 
@@ -134,7 +134,7 @@ fn outcome(
         })),
     ];
     policies.map(|policy| {
-        let report = execute(&Course {
+        let report = execute(&Scenario {
             request: &actual,
             policy,
             ad_hoc: &[],

@@ -104,7 +104,7 @@ fn instance(scale: f64, load: f64, seed: u64) -> Instance {
     let link = drawn.read_bytes() / 3600.0 / load;
     #[expect(clippy::cast_sign_loss, reason = "files have bytes")]
     let request = drawn.request(link, (drawn.file_bytes() * 0.15) as u64, 240.0);
-    Instance::of(&request)
+    Instance::new(&request)
 }
 
 fn planned(instance: &Instance, exact: &HighsSolver) -> Planned {

@@ -2,7 +2,7 @@
 //! run.
 
 use shoal_base::seeded::Chance;
-use shoal_lab::netco::execution::{Course, Policy, Report, run};
+use shoal_lab::netco::execution::{Policy, Report, Scenario, run};
 use shoal_lab::netco::workload::{Drawn, Sharing, Unit, Workload};
 use shoal_plan::model::{LinkChange, Request};
 
@@ -36,7 +36,7 @@ pub fn medium(drawn: &Drawn, links: f64, cache: f64) -> Request {
     for _ in 0..24 {
         let middle = f64::midpoint(low, high);
         request.link.bytes_per_second = middle;
-        let report = run(&Course {
+        let report = run(&Scenario {
             request: &request,
             policy: Policy::RemoteRead,
             ad_hoc: &[],

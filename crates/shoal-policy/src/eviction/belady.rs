@@ -79,7 +79,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Belady<K> {
     fn touch(&mut self, key: &K) {
         if self.contains(key) {
             let next_use = self.use_after_this(key);
-            self.by_next_use.rank_anew(key, |_| Reverse(next_use));
+            self.by_next_use.rerank(key, |_| Reverse(next_use));
         }
     }
 

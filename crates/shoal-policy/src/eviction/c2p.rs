@@ -53,7 +53,7 @@ pub struct C2p<K: PartOf, B = Closeness<K>> {
     completeness: Completeness,
     now: Duration,
     /// True if events are kept for other nodes.
-    is_telling: bool,
+    is_recording: bool,
     waiting: VecDeque<(Duration, K, EventKind)>,
     lost: u64,
 }
@@ -121,7 +121,7 @@ pub const DIRECTORY: NodeId = NodeId(u64::MAX);
 const WAITING_MAX: usize = 4096;
 
 /// The presence from which the rest of an object is worth prefetching.
-const NEARLY_WHOLE: Presence = Presence::of(3, 4);
+const NEARLY_WHOLE: Presence = Presence::new(3, 4);
 
 /// The minimum number of groups without a local block that may be remembered.
 const ABSENT_MIN: usize = 16;
@@ -202,7 +202,7 @@ impl<K: PartOf, B> C2p<K, B> {
             absences: 0,
             completeness,
             now: Duration::ZERO,
-            is_telling: true,
+            is_recording: true,
             waiting: VecDeque::new(),
             lost: 0,
         }
@@ -220,8 +220,8 @@ impl<K: PartOf, B> C2p<K, B> {
 
     /// Enables or disables the recording of events for other nodes (initially enabled), and drops queued
     /// events.
-    pub fn set_telling(&mut self, is_telling: bool) {
-        self.is_telling = is_telling;
+    pub fn set_recording(&mut self, is_recording: bool) {
+        self.is_recording = is_recording;
         while self.forget_oldest() {}
     }
 
@@ -271,9 +271,9 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
     }
 
     /// Applies an event received from another node.
-    pub fn hear(&mut self, node: NodeId, event: &Event<K>) {
+    pub fn receive(&mut self, node: NodeId, event: &Event<K>) {
         let (group, now) = (InGroup(event.key).whole(), self.now);
-        self.known(group).global.hear(node, event, now);
+        self.known(group).global.receive(node, event, now);
         self.judge(group);
     }
 
@@ -304,7 +304,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         let waiting = std::mem::take(&mut self.waiting).into_iter();
         let events = waiting.map(|(at, key, kind)| {
             let known = self.global.get_mut(&InGroup(key).whole());
-            let (held, read) = known.map_or((0, 0), |known| known.global.tell(now));
+            let (held, read) = known.map_or((0, 0), |known| known.global.take_state(now));
             Event {
                 at,
                 key,
@@ -332,7 +332,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
                 let read = global.read();
                 let missing = read & !global.present();
                 let there = read.count_ones() - missing.count_ones();
-                if Presence::of(there, read.count_ones()) >= NEARLY_WHOLE {
+                if Presence::new(there, read.count_ones()) >= NEARLY_WHOLE {
                     missing & all
                 } else {
                     0
@@ -447,7 +447,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
     }
 
     fn happened(&mut self, key: K, kind: EventKind) {
-        if !self.is_telling {
+        if !self.is_recording {
             return;
         }
         if self.waiting.len() == WAITING_MAX {

@@ -24,8 +24,8 @@ use super::{Eviction, Ranking};
 /// LFUDA, which this policy is on a single node, or as printed.
 ///
 /// The cooperative part needs the directory and is a function: get a [`Gwf::candidate`], let [`decide`]
-/// choose the actions, and carry them out. [`Gain::of`] gives the weights that a read adds to a block.
-/// `evict` is for a node that cannot reach the directory.
+/// choose the actions, and carry them out. [`Gain::from_source`] gives the weights that a read adds to a
+/// block. `evict` is for a node that cannot reach the directory.
 #[derive(Debug)]
 pub struct Gwf<K> {
     ageing: Ageing,
@@ -130,7 +130,7 @@ impl<K: Copy + Eq + Hash> Gwf<K> {
     }
 
     fn change(&mut self, key: &K, next: impl FnOnce(Worth) -> Worth) {
-        if let Some((before, after)) = self.by_worth.rank_anew(key, next) {
+        if let Some((before, after)) = self.by_worth.rerank(key, next) {
             self.sum = self.sum + after.rank() - before.rank();
         }
     }

@@ -535,7 +535,7 @@ mod tests {
 
     impl Node {
         fn new() -> Self {
-            let (watermarks, layers) = (Watermarks::of(CAPACITY_BYTES), layers([34, 33, 33]));
+            let (watermarks, layers) = (Watermarks::from_capacity(CAPACITY_BYTES), layers([34, 33, 33]));
             Self {
                 cache: Residency::new(CAPACITY_BYTES, watermarks, layers),
                 held: BTreeMap::new(),

@@ -31,7 +31,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Lfu<K> {
     }
 
     fn touch(&mut self, key: &K) {
-        self.by_uses.rank_anew(key, |uses| uses + 1);
+        self.by_uses.rerank(key, |uses| uses + 1);
     }
 
     fn remove(&mut self, key: &K) -> Option<u64> {

@@ -51,7 +51,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Lfuda<K> {
 
     fn touch(&mut self, key: &K) {
         let age = self.age;
-        self.by_rank.rank_anew(key, |rank| Rank::new(rank.uses + 1, age));
+        self.by_rank.rerank(key, |rank| Rank::new(rank.uses + 1, age));
     }
 
     fn remove(&mut self, key: &K) -> Option<u64> {

@@ -80,7 +80,7 @@ pub trait Eviction<K> {
 
     /// Removes `key` because it is no longer valid, and returns its size in bytes.
     ///
-    /// This is not a decision of the policy and must not age it: an invalidated block says nothing about how
+    /// This is not a decision of the policy and must not age it: an invalidated block is no evidence for how
     /// long blocks live here.
     fn remove(&mut self, key: &K) -> Option<u64>;
 

@@ -91,7 +91,7 @@ impl PolicyName {
     }
 
     /// Parses the name of a policy, ignoring case.
-    pub fn of(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         let named = |policy: &&Self| policy.as_str().eq_ignore_ascii_case(name);
         Self::ALL.iter().find(named).copied()
     }
@@ -349,16 +349,16 @@ mod tests {
     #[test]
     fn every_policy_is_found_by_its_name() {
         for &policy in PolicyName::ALL {
-            assert_eq!(PolicyName::of(policy.as_str()), Some(policy));
+            assert_eq!(PolicyName::from_name(policy.as_str()), Some(policy));
             assert_eq!(
                 format!("{:?}", policy.build::<u32>()),
                 format!("{policy} over 0 keys")
             );
         }
-        assert_eq!(PolicyName::of("S3-FIFO"), Some(PolicyName::S3Fifo));
-        assert_eq!(PolicyName::of("c2p+s3-fifo"), Some(PolicyName::C2pS3Fifo));
+        assert_eq!(PolicyName::from_name("S3-FIFO"), Some(PolicyName::S3Fifo));
+        assert_eq!(PolicyName::from_name("c2p+s3-fifo"), Some(PolicyName::C2pS3Fifo));
         for name in ["mru", "c2p+", "c2p+c2p", "c2p+mru", "c2p lru"] {
-            assert_eq!(PolicyName::of(name), None, "{name}");
+            assert_eq!(PolicyName::from_name(name), None, "{name}");
         }
     }
 

@@ -55,7 +55,7 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
     }
 
     /// Replaces the rank of a held key by `next(rank)`; returns the old and the new rank.
-    pub(super) fn rank_anew(&mut self, key: &K, next: impl FnOnce(R) -> R) -> Option<(R, R)> {
+    pub(super) fn rerank(&mut self, key: &K, next: impl FnOnce(R) -> R) -> Option<(R, R)> {
         let slot = self.keys.slot(key)?;
         let rank_id = self.keys[slot].rank_id;
         let before = self.order.rank(rank_id);

@@ -17,9 +17,9 @@ const WINDOW_TIME: Duration = Duration::from_secs(1);
 const ANSWERS_MIN: usize = 20;
 
 /// Half the limit is enough if it yields this fraction of the rate.
-const ENOUGH: f64 = 0.9;
+const HALF_RATE_MIN: f64 = 0.9;
 /// Double the limit is worth it if it yields this multiple of the rate.
-const WORTH_IT: f64 = 1.2;
+const DOUBLE_GAIN_MIN: f64 = 1.2;
 
 /// The pause between two probes in the same direction; doubled after each probe that did not pay off.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
@@ -146,12 +146,12 @@ impl ConcurrencyLimit {
                 self.best = rate.max(self.best * 0.9);
                 self.phase = self.next_probe(now);
             }
-            Phase::Half if rate >= ENOUGH * self.rate.max(self.best) => self.settle_at(before, rate),
+            Phase::Half if rate >= HALF_RATE_MIN * self.rate.max(self.best) => self.settle_at(before, rate),
             Phase::Half => {
                 self.down.in_vain(now);
                 self.phase = Phase::Present;
             }
-            Phase::Double if rate >= WORTH_IT * self.rate => {
+            Phase::Double if rate >= DOUBLE_GAIN_MIN * self.rate => {
                 self.settle_at(before, rate);
                 self.down = Probe::READY;
                 self.down.in_vain(now);

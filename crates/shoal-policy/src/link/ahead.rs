@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::whole;
 
 /// The response time is the shortest one seen within the last one to two periods of this length.
-const FLOOR_LASTS: Duration = Duration::from_secs(10);
+const FLOOR_WINDOW: Duration = Duration::from_secs(10);
 
 /// Extra time for which the link is kept busy beyond the response time, because timers and tasks are late.
 const SLACK: Duration = Duration::from_micros(500);
@@ -36,7 +36,7 @@ impl AnswerTime {
 
     /// Records an answer at `now` that took `took`.
     pub fn answered(&mut self, took: Duration, now: Duration) {
-        if now.saturating_sub(self.began) >= FLOOR_LASTS {
+        if now.saturating_sub(self.began) >= FLOOR_WINDOW {
             self.floors = [None, self.floors[0]];
             self.began = now;
         }

@@ -89,7 +89,7 @@ impl Bucket {
     }
 
     /// Takes tokens at `now` if there are any, possibly going into debt. Returns true if it took them.
-    pub fn take_if_there(&mut self, bytes: u64, now: Duration) -> bool {
+    pub fn take_if_any(&mut self, bytes: u64, now: Duration) -> bool {
         self.refill(now);
         let has_any = self.exceeds(0);
         if has_any {
@@ -117,7 +117,7 @@ mod tests {
     fn what_is_taken_only_if_it_is_there_is_no_more_than_the_rate() {
         let mut bucket = Bucket::new(1_000, 500, START);
         let taken = (0..10_000)
-            .filter(|step| bucket.take_if_there(100, ms(*step)))
+            .filter(|step| bucket.take_if_any(100, ms(*step)))
             .count();
         assert!((105..=106).contains(&taken), "{taken}");
     }

@@ -52,7 +52,7 @@ impl Demand {
     }
 
     /// The rate of one part.
-    pub fn of(&self, need: Need) -> u64 {
+    pub fn rate(&self, need: Need) -> u64 {
         self.0[need as usize]
     }
 
@@ -167,7 +167,7 @@ mod tests {
         let demand = |planned| Demand::new([1, planned, 3, 4], 100);
         assert_eq!(demand(150), Demand([100, 1, 50, 3, 4]));
         assert_eq!(demand(30), Demand([30, 1, 0, 3, 4]));
-        assert_eq!(demand(30).of(Need::Prefetch), 3);
+        assert_eq!(demand(30).rate(Need::Prefetch), 3);
     }
 
     #[test]

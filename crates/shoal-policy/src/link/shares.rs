@@ -31,7 +31,7 @@ pub fn shares(bandwidth: u64, demands: &[Demand]) -> Vec<u64> {
             .zip(&mut spare)
             .map(|(demand, spare)| {
                 // No node can use more than the whole bandwidth.
-                let wanted = demand.of(need).min(bandwidth) as f64;
+                let wanted = demand.rate(need).min(bandwidth) as f64;
                 let covered = wanted.min(*spare);
                 *spare -= covered;
                 wanted - covered
@@ -143,7 +143,7 @@ mod tests {
             prop_assert!(got.iter().all(|share| *share as f64 >= floor - 1.0));
         }
 
-        /// The property on which the rule of [`News`](crate::link::News) about rises rests.
+        /// [`DemandExchange`](crate::link::DemandExchange) relies on this property.
         #[test]
         fn a_share_follows_its_own_demand_and_gives_way_to_others(
             demands in prop::collection::vec(demand(), 2..8),

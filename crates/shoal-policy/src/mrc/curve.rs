@@ -22,7 +22,7 @@ pub struct MissCurve {
 
 impl MissCurve {
     /// Creates a curve from a function: `ratio(size_bytes)` is the fraction of `accesses` that misses.
-    pub fn of(capacity_bytes: u64, accesses: f64, ratio: impl Fn(u64) -> f64) -> Self {
+    pub fn from_fn(capacity_bytes: u64, accesses: f64, ratio: impl Fn(u64) -> f64) -> Self {
         let size = |step: usize| (u128::from(capacity_bytes) * step as u128 / STEPS as u128) as u64;
         Self {
             capacity_bytes,

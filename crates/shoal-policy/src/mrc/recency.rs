@@ -65,7 +65,7 @@ impl Recency {
     /// Closes the gaps: the n-th position with a weight moves to n, counted from 1. `moved` is called once
     /// with a function from old to new positions. Returns the first unused position.
     pub(super) fn compact(&mut self, moved: impl FnOnce(&dyn Fn(u32) -> u32)) -> u32 {
-        let ranks = Ranks::of(&self.weights);
+        let ranks = Ranks::from_weights(&self.weights);
         moved(&|position| 1 + ranks.used_before(position));
         let mut next = 1;
         for position in 1..self.weights.len() {
@@ -96,7 +96,7 @@ impl Recency {
 struct Ranks(Vec<(u64, u32)>);
 
 impl Ranks {
-    fn of(weights: &[u8]) -> Self {
+    fn from_weights(weights: &[u8]) -> Self {
         let mut before = 0;
         let lines = weights.chunks_exact(LINE).map(|line| {
             let used = line

@@ -22,14 +22,14 @@ fn demand(curve: &MissCurve, miss_millis: u64, size_bytes: u64) -> Demand<'_> {
 
 /// A curve of `accesses` that are spread evenly over blocks that together take `set_bytes`.
 fn uniform(accesses: f64, set_bytes: u64) -> MissCurve {
-    MissCurve::of(CAPACITY_BYTES, accesses, |size_bytes| {
+    MissCurve::from_fn(CAPACITY_BYTES, accesses, |size_bytes| {
         1.0 - size_bytes.min(set_bytes) as f64 / set_bytes as f64
     })
 }
 
 /// A loop over `set_bytes`: everything misses until all of it fits.
 fn looping(accesses: f64, set_bytes: u64) -> MissCurve {
-    MissCurve::of(CAPACITY_BYTES, accesses, |size_bytes| {
+    MissCurve::from_fn(CAPACITY_BYTES, accesses, |size_bytes| {
         f64::from(u8::from(size_bytes < set_bytes))
     })
 }
@@ -246,7 +246,7 @@ fn random_curve(seed: u64, convex: bool, capacity_bytes: u64) -> MissCurve {
         falls.sort_unstable_by(|left, right| right.cmp(left));
     }
     let total: u64 = falls.iter().sum();
-    MissCurve::of(capacity_bytes, total as f64, |size_bytes| {
+    MissCurve::from_fn(capacity_bytes, total as f64, |size_bytes| {
         let places = (size_bytes * 1000 / capacity_bytes) as usize;
         1.0 - falls[..places].iter().sum::<u64>() as f64 / total as f64
     })

@@ -11,19 +11,20 @@
 //!
 //! # A full disk
 //!
-//! The engine takes no `Put` that would leave less than 16 MiB on the disk, so that everything can be deleted
-//! on a full disk. Under a quota, which the engine cannot see, it may have to refuse deletes as well. The
-//! file does not shrink; its free pages are used again.
+//! The engine rejects a `Put` that would leave less than 16 MiB on the disk, so that deletes succeed on a
+//! full disk. Under a quota, which the engine cannot see, deletes may fail too. The file does not shrink; its
+//! free pages are reused.
 //!
 //! # Files
 //!
 //! - `registry.redb`: keys and values, a database of `redb`. Each page carries a checksum, and the whole file
 //!   is checked when it is opened.
-//! - `registry.newest`: the newest revision that was acknowledged. `redb` repairs a file by going back to the
-//!   state before; this file tells a transaction that a crash interrupted from one that the disk lost.
+//! - `registry.newest`: the newest revision that was acknowledged. `redb` repairs a file by returning to
+//!   the previous state; this file distinguishes a transaction interrupted by a crash from one that the disk
+//!   lost.
 //! - `registry.lock`: locked by the process that uses the folder; holds its id.
 //!
-//! A folder whose files are damaged or incomplete is refused and left as it is.
+//! A folder with damaged or incomplete files is rejected and not changed.
 
 mod database;
 mod folder;
@@ -61,13 +62,13 @@ use writer::Writer;
 use super::looks::Looks;
 use super::{At, Engine, EngineError, Outcome, Page, Range, Revision, Room, SessionId, Stored, Transaction};
 
-/// Values that one page returns at most, together. The page ends before.
+/// Maximum size of the values in one page.
 const PAGE_BYTES_MAX: usize = 8 << 20;
 
-/// The number of threads that look at keys at a time.
+/// Maximum number of threads that read keys concurrently.
 const LOOKS: usize = 2;
 
-/// A registry in a folder of this machine.
+/// A registry in a local folder.
 pub struct Embedded {
     shared: Arc<Shared>,
     looks: Looks,
@@ -75,9 +76,9 @@ pub struct Embedded {
     writer: Writer,
 }
 
-/// The state that readers and the writer share.
+/// The state shared by readers and the writer.
 struct Shared {
-    /// `None` while the file cannot be used.
+    /// `None` while the file is unusable.
     database: RwLock<Option<Arc<Database>>>,
     recent: Mutex<Recent>,
     sessions: Mutex<Sessions>,
@@ -85,8 +86,7 @@ struct Shared {
 }
 
 impl Embedded {
-    /// Opens the registry in `folder`, which is created if it is not there. Reads the whole file, so it
-    /// blocks for a while.
+    /// Opens the registry in `folder`, creating it if needed. Blocks while it reads the whole file.
     pub fn open(folder: &Path) -> Result<Self, OpenError> {
         Self::open_in(Folder::lock(folder)?)
     }
@@ -122,7 +122,7 @@ impl Embedded {
         .await
     }
 
-    /// Runs `read` on a thread that may block, with the newest state.
+    /// Runs `read` on the newest state, on a thread that may block.
     async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Shared) -> Result<T, EngineError> + Send + 'static,
@@ -175,7 +175,7 @@ impl Engine for Embedded {
         .boxed()
     }
 
-    /// The file grows as long as the disk has room for it, but for the reserve.
+    /// The file may grow until only the reserve of the disk is left.
     fn room(&self) -> BoxFuture<'_, Result<Room, EngineError>> {
         let folder = self.writer.folder().to_owned();
         async move {
@@ -189,7 +189,7 @@ impl Engine for Embedded {
 
     fn open_session(&self, time_to_live: Duration) -> BoxFuture<'_, Result<SessionId, EngineError>> {
         let session = self.shared.sessions.lock().open(time_to_live, clock::instant());
-        // It may end before the one that the writer waits for.
+        // It may end before the session that the writer waits for.
         self.writer.look_again();
         std::future::ready(Ok(session)).boxed()
     }

@@ -50,8 +50,8 @@ use super::{
     Transaction, prefix_end,
 };
 
-/// The number of requests that look at keys at a time. With more of them each is for fewer looks, which costs
-/// etcd more.
+/// Maximum number of concurrent reads of keys. With more, each would serve fewer lookups, at a higher cost
+/// for etcd.
 const LOOKS: usize = 4;
 
 /// `--quota-backend-bytes` by default.
@@ -72,27 +72,27 @@ pub struct Etcd {
     looks: Looks,
 }
 
-/// Whether a request may be sent again after its answer was lost.
+/// What to do after the answer to a request was lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repeat {
     Safe,
     Never,
 }
 
-/// One member did not do as it was asked.
+/// A request to one member failed.
 enum Failed {
-    /// Another member may.
+    /// Another member may succeed.
     TryNext(EngineError),
-    /// No member will, because of certificates.
+    /// A certificate was rejected, so every member will fail.
     Untrusted(EngineError),
     /// The answer is too large.
     TooLarge,
-    /// That is the answer.
+    /// Every member would answer the same.
     Final(EngineError),
 }
 
 impl Etcd {
-    /// A registry at the etcd of `settings`. Connects when it is asked for the first time.
+    /// Creates a registry in the etcd of `settings`. Connects at the first request.
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
         let tls = settings::tls(settings)?;
         let endpoints = settings::endpoints(&settings.endpoints)?;
@@ -110,7 +110,8 @@ impl Etcd {
         })
     }
 
-    /// Asks the members, beginning with the one that answered last, until one answers or the time is over.
+    /// Sends a request to the members in turn, starting with the one that answered last, until one answers or
+    /// the time is over.
     async fn ask<A: DeserializeOwned>(
         &self,
         path: &'static str,
@@ -152,7 +153,7 @@ impl Etcd {
         }
     }
 
-    /// The next request begins with another member, if no other request has seen to that.
+    /// Starts the next request at another member, unless another request has changed it already.
     fn leave_if(&self, member: usize, leave: bool) {
         if leave {
             let next = (member + 1) % self.members.len();
@@ -163,7 +164,7 @@ impl Etcd {
         }
     }
 
-    /// Asks one member, with a new token if it does not accept the old one.
+    /// Sends a request to one member, with a new token if it rejects the old one.
     async fn ask_member<A: DeserializeOwned>(
         &self,
         member: &Member,
@@ -172,13 +173,13 @@ impl Etcd {
         repeat: Repeat,
         deadline: Instant,
     ) -> Result<A, Failed> {
-        // Each member has its share of the time, unless no other member can give the answer.
+        // Each member gets a share of the time, unless no other member can answer.
         let share = (Instant::now() + self.timeout / (self.members.len() as u32 + 1)).min(deadline);
         let answer_by = if repeat == Repeat::Safe { share } else { deadline };
-        let unavailable = |told: &str| EngineError::Unavailable(format!("{}: {told}", member.name()));
-        let lost = |told: &str| match repeat {
-            Repeat::Safe => Failed::TryNext(unavailable(told)),
-            Repeat::Never => Failed::Final(EngineError::Unknown(format!("{}: {told}", member.name()))),
+        let unavailable = |reason: &str| EngineError::Unavailable(format!("{}: {reason}", member.name()));
+        let lost = |reason: &str| match repeat {
+            Repeat::Safe => Failed::TryNext(unavailable(reason)),
+            Repeat::Never => Failed::Final(EngineError::Unknown(format!("{}: {reason}", member.name()))),
         };
         for _ in 0..2 {
             let token = self.token(member, share).await?;
@@ -190,26 +191,26 @@ impl Etcd {
                     return read_answer(&answer.body, lost);
                 }
                 Ok(answer) if answer.status.is_redirection() => {
-                    let told = format!("{}: it answers with a redirect", member.name());
-                    return Err(Failed::Untrusted(EngineError::Refused(told)));
+                    let reason = format!("{}: it answers with a redirect", member.name());
+                    return Err(Failed::Untrusted(EngineError::Refused(reason)));
                 }
                 Ok(answer) => match refusal_in(&answer.body) {
                     Refusal::Token => forget(member, token.as_ref()).await,
                     refusal => return Err(failed(refusal, unavailable, lost)),
                 },
-                Err(NoAnswer::Unsent(told)) => return Err(Failed::TryNext(unavailable(&told))),
-                Err(NoAnswer::Untrusted(told)) => {
-                    let told = format!("{}: {told}", member.name());
-                    return Err(Failed::Untrusted(EngineError::Refused(told)));
+                Err(NoAnswer::Unsent(reason)) => return Err(Failed::TryNext(unavailable(&reason))),
+                Err(NoAnswer::Untrusted(reason)) => {
+                    let reason = format!("{}: {reason}", member.name());
+                    return Err(Failed::Untrusted(EngineError::Refused(reason)));
                 }
-                Err(NoAnswer::Lost(told)) => return Err(lost(&told)),
+                Err(NoAnswer::Lost(reason)) => return Err(lost(&reason)),
                 Err(NoAnswer::TooLarge) => return Err(Failed::TooLarge),
             }
         }
         Err(Failed::TryNext(unavailable("it does not accept its own token")))
     }
 
-    /// The token of the user at a member, if there are users.
+    /// Returns the user's token at a member, if a user is configured.
     async fn token(&self, member: &Member, by: Instant) -> Result<Option<Arc<Token>>, Failed> {
         let Some((name, password)) = &self.user else {
             return Ok(None);
@@ -224,21 +225,21 @@ impl Etcd {
         };
         let body = Bytes::from(serde_json::to_vec(&request).expect("a request of ours is JSON"));
         // A lost answer to this request is harmless: the request that needs the token has not been sent.
-        let unavailable = |told: &str| EngineError::Unavailable(format!("{}: {told}", member.name()));
-        let lost = |told: &str| Failed::TryNext(unavailable(told));
+        let unavailable = |reason: &str| EngineError::Unavailable(format!("{}: {reason}", member.name()));
+        let lost = |reason: &str| Failed::TryNext(unavailable(reason));
         let answer = match member.post("/v3/auth/authenticate", body, None, by, by).await {
             Ok(answer) => answer,
-            Err(NoAnswer::Untrusted(told)) => {
-                let told = format!("{}: {told}", member.name());
-                return Err(Failed::Untrusted(EngineError::Refused(told)));
+            Err(NoAnswer::Untrusted(reason)) => {
+                let reason = format!("{}: {reason}", member.name());
+                return Err(Failed::Untrusted(EngineError::Refused(reason)));
             }
-            Err(NoAnswer::Unsent(told) | NoAnswer::Lost(told)) => return Err(lost(&told)),
+            Err(NoAnswer::Unsent(reason) | NoAnswer::Lost(reason)) => return Err(lost(&reason)),
             Err(NoAnswer::TooLarge) => return Err(lost("its answer is too large")),
         };
         if !answer.status.is_success() {
             return Err(match failed(refusal_in(&answer.body), unavailable, lost) {
-                Failed::Final(EngineError::Refused(told)) => {
-                    Failed::Final(EngineError::Refused(format!("user {name}: {told}")))
+                Failed::Final(EngineError::Refused(reason)) => {
+                    Failed::Final(EngineError::Refused(format!("user {name}: {reason}")))
                 }
                 other => other,
             });
@@ -251,23 +252,23 @@ impl Etcd {
         [&self.prefix, key].concat().into()
     }
 
-    /// The end of the keys that begin with `prefix`, in etcd's words.
+    /// The end of the range of keys that begin with `prefix`, as etcd encodes it.
     fn end(&self, prefix: &[u8]) -> Bytes {
         prefix_end(&self.key(prefix)).map_or(Bytes::from_static(b"\0"), Bytes::from)
     }
 
-    /// Reads keys as etcd has them, with one request unless their values are too large together.
+    /// Reads keys with one request, or more if their values are too large together.
     async fn read_keys(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Stored>>, EngineError> {
         if keys.len() > 1 {
-            let request = ReadRequest::of(&keys);
+            let request = ReadRequest::new(&keys);
             match self.ask("/v3/kv/txn", &request, Repeat::Safe).await {
                 Ok(ReadResponse { responses }) if responses.len() == keys.len() => {
                     let found = responses.into_iter();
                     return Ok(found.map(ReadResult::stored).collect());
                 }
                 Ok(_) => {
-                    let told = "its answer lacks keys that it was asked about";
-                    return Err(EngineError::Unavailable(told.into()));
+                    let reason = "its answer lacks keys that it was asked about";
+                    return Err(EngineError::Unavailable(reason.into()));
                 }
                 Err(Failed::TooLarge) => {}
                 Err(failed) => return Err(failed.into_error()),
@@ -287,7 +288,7 @@ impl Etcd {
     }
 
     async fn read_range(&self, range: Range) -> Result<Page, EngineError> {
-        // The successor of a key is the key and a zero.
+        // The successor of a key is the key with a zero byte appended.
         let after = if range.after < range.prefix {
             None
         } else {
@@ -323,7 +324,7 @@ impl Etcd {
         })
     }
 
-    /// etcd does not take empty keys; a zero is the first that it takes.
+    /// The least key that etcd accepts, which is not empty but a zero byte.
     fn first_key(&self, key: &[u8]) -> Bytes {
         let key = self.key(key);
         if key.is_empty() {
@@ -353,19 +354,19 @@ impl Etcd {
         })
     }
 
-    /// The end of a transaction that etcd answered with NOSPACE. A member looks at its quota before it gives
-    /// a transaction to the log of all, and once more when it carries the transaction out. In the second case
-    /// the transaction happens, and the answer is the same. `telling` is [`Transaction::telling`].
-    async fn not_committed_for_room(&self, telling: Option<Condition>, told: String) -> EngineError {
-        let Some(Condition { key, revision }) = telling else {
-            return EngineError::Unknown(told);
+    /// Determines the outcome of a transaction that etcd answered with NOSPACE. A member checks its quota
+    /// before it proposes a transaction and again when it applies it. In the second case the transaction is
+    /// applied despite the error. `changed` is [`Transaction::changed_condition`].
+    async fn not_committed_for_room(&self, changed: Option<Condition>, reason: String) -> EngineError {
+        let Some(Condition { key, revision }) = changed else {
+            return EngineError::Unknown(reason);
         };
         let now = self.read_keys(vec![self.key(&key)]).await;
         let now = now.map(|mut found| found.pop().flatten().map(|stored| stored.revision));
         if now == Ok(revision) {
-            EngineError::Full(told)
+            EngineError::Full(reason)
         } else {
-            EngineError::Unknown(told)
+            EngineError::Unknown(reason)
         }
     }
 
@@ -416,7 +417,7 @@ impl Engine for Etcd {
     fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, EngineError>> {
         async move {
             transaction.check()?;
-            let telling = transaction.telling().cloned();
+            let changed = transaction.changed_condition().cloned();
             let request = self.request_of(transaction);
             match self.ask("/v3/kv/txn", &request, Repeat::Never).await {
                 Ok(TxnResponse { header, succeeded }) => Ok(if succeeded {
@@ -424,8 +425,8 @@ impl Engine for Etcd {
                 } else {
                     Outcome::Conflict
                 }),
-                Err(Failed::Final(EngineError::Full(told))) => {
-                    Err(self.not_committed_for_room(telling, told).await)
+                Err(Failed::Final(EngineError::Full(reason))) => {
+                    Err(self.not_committed_for_room(changed, reason).await)
                 }
                 Err(failed) => Err(failed.into_error()),
             }
@@ -433,8 +434,8 @@ impl Engine for Etcd {
         .boxed()
     }
 
-    /// As the member that answers says: all of them hold the same. Pages of the file that are free are used
-    /// again, so they count as room.
+    /// The answer of any member: all have the same data. Free pages of the file are reused, so they count as
+    /// room.
     fn room(&self) -> BoxFuture<'_, Result<Room, EngineError>> {
         async move {
             let nothing = serde_json::Map::new();
@@ -454,7 +455,7 @@ impl Engine for Etcd {
     fn open_session(&self, time_to_live: Duration) -> BoxFuture<'_, Result<SessionId, EngineError>> {
         async move {
             let seconds = time_to_live.as_secs() + u64::from(time_to_live.subsec_nanos() > 0);
-            // A lease whose grant was lost ends by itself.
+            // A lease whose grant was lost expires.
             let request = GrantRequest { seconds };
             let lease: Result<LeaseResponse, _> = self.ask("/v3/lease/grant", &request, Repeat::Safe).await;
             Ok(SessionId(lease.map_err(Failed::into_error)?.id))
@@ -505,7 +506,7 @@ impl Failed {
     }
 }
 
-/// The meaning of a refusal for the request.
+/// Converts a refusal into the outcome of the request.
 fn failed(
     refusal: Refusal,
     unavailable: impl Fn(&str) -> EngineError,
@@ -514,16 +515,16 @@ fn failed(
     match refusal {
         Refusal::Token => Failed::TryNext(unavailable("it does not accept its own token")),
         Refusal::TooLarge => Failed::TooLarge,
-        Refusal::NotNow(told) => Failed::TryNext(unavailable(&told)),
+        Refusal::NotNow(reason) => Failed::TryNext(unavailable(&reason)),
         Refusal::Never(error) => Failed::Final(error),
-        Refusal::Unsure(told) => lost(&told),
+        Refusal::Unsure(reason) => lost(&reason),
     }
 }
 
-/// Reads the answer to a request that etcd carried out. A stream reports its errors as answers.
+/// Parses the answer to a successful request. A stream reports errors in its answers.
 fn read_answer<A: DeserializeOwned>(body: &[u8], lost: impl Fn(&str) -> Failed) -> Result<A, Failed> {
     serde_json::from_slice(body).map_err(|error| match serde_json::from_slice::<ErrorResponse>(body) {
-        Ok(refused) => match Refusal::of(&refused.message()) {
+        Ok(refused) => match Refusal::from_message(&refused.message()) {
             Refusal::Never(error) => Failed::Final(error),
             refusal => lost(&format!("{refusal:?}")),
         },
@@ -533,12 +534,12 @@ fn read_answer<A: DeserializeOwned>(body: &[u8], lost: impl Fn(&str) -> Failed) 
 
 fn refusal_in(body: &[u8]) -> Refusal {
     match serde_json::from_slice::<ErrorResponse>(body) {
-        Ok(refused) => Refusal::of(&refused.message()),
+        Ok(refused) => Refusal::from_message(&refused.message()),
         Err(_) => Refusal::Unsure("its answer cannot be read".into()),
     }
 }
 
-/// Forgets a token, if no other request has replaced it.
+/// Drops a token, unless another request has replaced it.
 async fn forget(member: &Member, token: Option<&Arc<Token>>) {
     let mut known = member.token.lock().await;
     if let (Some(old), Some(now)) = (token, &*known)

@@ -1,8 +1,8 @@
-//! Looks at single keys, many with one request to the engine.
+//! Batches lookups of single keys into requests to the engine.
 //!
-//! A look that finds a request free makes it at once. While all requests are under way, looks wait, and the
-//! next request is for all of them. So a look is never answered by a request that began before it, and reads
-//! stay linearizable.
+//! If fewer than the maximum number of requests are under way, a lookup starts one at once. Otherwise lookups
+//! queue, and the next request serves all of them. So a lookup is never answered by a request that began
+//! before it, and reads stay linearizable.
 
 use std::future::Future;
 
@@ -12,12 +12,12 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::{EngineError, Stored};
 
-/// The number of looks that share a request. etcd takes at most 128 operations at a time.
+/// Maximum number of lookups per request. etcd accepts at most 128 operations.
 const SHARED_MAX: usize = 64;
 
 type Answer = Result<Option<Stored>, EngineError>;
 
-/// The looks at one engine.
+/// The lookups at one engine.
 pub(super) struct Looks {
     waiting: Mutex<Vec<Look>>,
     requests: Semaphore,
@@ -29,7 +29,7 @@ struct Look {
 }
 
 impl Looks {
-    /// Looks that make at most `requests` requests at a time.
+    /// Allows at most `requests` requests at a time.
     pub(super) fn new(requests: usize) -> Self {
         Self {
             waiting: Mutex::default(),
@@ -37,7 +37,7 @@ impl Looks {
         }
     }
 
-    /// Looks at a key. `read` reads keys with one request, and returns what it finds in their order.
+    /// Looks up a key. `read` reads keys with one request, and returns their values in the same order.
     ///
     /// # Errors
     ///
@@ -58,20 +58,20 @@ impl Looks {
                 };
                 let looks = self.take();
                 if looks.is_empty() {
-                    // Another request, under way, is for this look, too.
+                    // Another request under way includes this lookup.
                     drop(request);
                     break answered.await;
                 }
                 answer_all(looks, &read).await;
             };
-            // Without an answer the look that made the request was given up. Then the look begins anew.
+            // Without an answer, the lookup that started the request was dropped; start again.
             if let Ok(answer) = answer {
                 return answer;
             }
         }
     }
 
-    /// Takes the looks that wait longest.
+    /// Takes the oldest queued lookups.
     fn take(&self) -> Vec<Look> {
         let mut waiting = self.waiting.lock();
         waiting.retain(|look| !look.answer.is_closed());
@@ -80,7 +80,7 @@ impl Looks {
     }
 }
 
-/// Makes one request for some looks.
+/// Sends one request for some lookups.
 async fn answer_all<R>(looks: Vec<Look>, read: &impl Fn(Vec<Bytes>) -> R)
 where
     R: Future<Output = Result<Vec<Option<Stored>>, EngineError>>,
@@ -92,7 +92,7 @@ where
     };
     assert_eq!(answers.len(), looks.len(), "each key has an answer");
     for (look, answer) in looks.into_iter().zip(answers) {
-        // A look that was given up needs none.
+        // A dropped lookup needs no answer.
         let _ = look.answer.send(answer);
     }
 }

@@ -127,7 +127,7 @@ impl Cluster {
         panic!("etcd has no leader: {}", &log[log.len().saturating_sub(2000)..]);
     }
 
-    /// The member that says that it leads the others.
+    /// The member that reports itself as leader.
     fn leader(&self) -> Option<usize> {
         (0..self.size()).find(|member| {
             let status = format!("--endpoints={} endpoint status", self.endpoint(*member));

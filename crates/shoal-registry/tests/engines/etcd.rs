@@ -41,7 +41,7 @@ const SLACK: Duration = Duration::from_secs(2);
 /// The outcomes of the requests of a writer.
 #[derive(Default)]
 struct Written {
-    /// Keys of which etcd has said that they are there.
+    /// Keys that etcd has confirmed.
     acknowledged: Vec<Vec<u8>>,
     /// Increments of the counter that happened, and those that may have.
     counted: u64,
@@ -153,7 +153,7 @@ async fn a_frozen_member_costs_one_request_and_no_write() {
     let Some(cluster) = Cluster::start(3, &[]).await else {
         return;
     };
-    // A frozen leader takes an election, which on a busy machine may begin anew.
+    // A frozen leader takes an election, which on a busy machine may restart.
     let patience = PATIENCE * 2;
     let engine: Shared = Arc::new(cluster.engine("frozen", patience));
     for member in 0..3 {

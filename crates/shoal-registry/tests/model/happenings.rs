@@ -10,7 +10,7 @@ pub(crate) struct Step {
     /// The process that moves, or whose message does.
     pub(crate) process: usize,
     pub(crate) what: &'static str,
-    /// Whether it goes wrong: nothing forces such a step to happen.
+    /// True if it goes wrong: nothing forces such a step to happen.
     pub(crate) is_fault: bool,
 }
 

@@ -3,7 +3,7 @@
 //! Three nodes, each with a flusher, serve the operations of clients on one name. Nodes crash, or freeze
 //! until their session has ended. Commits and requests to the lake are answered, lost, late, or carried out
 //! without an answer. The changes of the entry are the functions of `entry.rs`.
-//! `docs/explanation/tier-protocol.md` tells the protocol and what the search has shown.
+//! `docs/explanation/tier-protocol.md` describes the protocol and the results of the search.
 
 mod changes;
 mod happenings;

@@ -129,7 +129,7 @@ impl Monitor {
         self.change(set, process, Event::IsForgotten, all)
     }
 
-    /// Whether the name may have `value` now.
+    /// Returns true if the name may have `value` now.
     pub(crate) fn may_be(&self, set: Explanations, value: u8) -> bool {
         let explanations = &self.sets[set as usize].explanations;
         explanations

@@ -11,7 +11,7 @@ pub(crate) enum Planted {
     AdoptsWithoutFence,
     /// A node clears the change of an owner whose session has not ended.
     AdoptsFromTheLiving,
-    /// A GET believes a 404 of the lake.
+    /// A GET returns a 404 of the lake without checking the registry again.
     NoSecondLook,
     /// An empty entry is removed although a GET that began before it became empty is not over.
     RemovedDuringGet,
@@ -23,7 +23,7 @@ pub(crate) enum Planted {
     LeavesItsChange,
     /// The end of a change removes whatever object is current.
     DoneRemovesNewer,
-    /// A PUT whose commit was not answered starts anew.
+    /// A PUT whose commit was not answered starts over.
     RetryWithoutLooking,
     /// A commit happens although the entry has changed.
     NoCondition,

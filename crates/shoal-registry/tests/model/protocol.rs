@@ -12,7 +12,7 @@ pub(crate) struct Protocol {
     pub(crate) monitor: Monitor,
     /// A rule that is left out.
     pub(crate) planted: Option<Planted>,
-    /// Whether reading an entry and committing the next one are separate steps. If they are one, nothing is
+    /// True if reading an entry and committing the next one are separate steps. If they are one, nothing is
     /// lost: a commit that succeeds finds the entry as it was read, so the read may as well come just before,
     /// and a commit that fails changes nothing.
     pub(crate) separate_reads: bool,
@@ -356,7 +356,8 @@ impl Protocol {
         }
     }
 
-    /// Whether the request of a silent process may still be carried out. It may not once FENCE has passed.
+    /// Returns true if the request of a silent process may still be carried out. It may not once FENCE has
+    /// passed.
     fn may_still_happen(&self, state: &State, token: u8) -> bool {
         !self.is(Planted::GivesUpWithoutFence) && state.requests.iter().any(|request| request.token == token)
     }

@@ -189,7 +189,7 @@ fn problem(protocol: &Protocol, state: &State, next: &[(Step, State)]) -> Option
     (!goes_on && !is_at_rest(state)).then_some(Problem::Stuck)
 }
 
-/// Whether all is done: what reads find is what the lake has.
+/// Returns true if all is done: what reads find is what the lake has.
 fn is_at_rest(state: &State) -> bool {
     let is_done = |process: &Process| match process.at {
         At::Ended => true,

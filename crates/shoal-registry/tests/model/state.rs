@@ -187,7 +187,7 @@ pub(crate) enum At {
     Answered { token: u8, of: u8, answer: LakeAnswer },
     /// The lake will not answer; the process waits for as long as the request may still be carried out.
     Silent { token: u8, of: u8 },
-    /// Its client has no answer, or one that says that the outcome is unknown.
+    /// Its client has no answer, or one with an unknown outcome.
     Unknown,
     /// Its client has an answer.
     Ended,
@@ -240,7 +240,7 @@ impl Process {
         !matches!(self.work, Work::Nothing | Work::Flush | Work::Tend)
     }
 
-    /// Whether it has begun a change, or tries to.
+    /// Returns true if it has begun a change, or tries to.
     pub(crate) fn has_change(&self) -> bool {
         self.token().is_some()
     }
@@ -322,7 +322,7 @@ impl State {
         }
     }
 
-    /// Whether the entry is as it was when a process read `stamp`.
+    /// Returns true if the entry is as it was when a process read `stamp`.
     pub(crate) fn is_unchanged(&self, stamp: Stamp) -> bool {
         match stamp {
             Stamp::Absent => self.entry.is_none(),
@@ -396,7 +396,7 @@ impl State {
             && !self.late_commits.iter().any(is_late)
     }
 
-    /// A token that nothing mentions. Nothing can tell it from one that was never used.
+    /// A token that nothing refers to, and so is equivalent to an unused one.
     pub(crate) fn new_token(&self) -> u8 {
         let busy = |entry: Option<Packed>| entry.and_then(|entry| entry.busy).map(|busy| busy.token);
         let is_used = |token: u8| {

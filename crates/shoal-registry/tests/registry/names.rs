@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shoal_registry::engine::{At, Change, Engine, EngineError};
 use shoal_registry::entry::{Kind, Owner};
-use shoal_registry::names::{BeginError, BegunChange, ChangeError, Ended, Found, Names, Of};
+use shoal_registry::names::{BeginError, BegunChange, ChangeError, ChangedObject, Ended, Found, Names};
 use shoal_registry::session::{Session, new_id};
 use shoal_registry::{DirtyVersion, Lifetime, Name, NodeList, Trash};
 use ulid::Ulid;
@@ -54,7 +54,7 @@ impl Bed {
 
     /// Begins a change of a dirty object for a node.
     async fn begin(&self, node: u64, kind: Kind, of: &DirtyVersion) -> Result<BegunChange, BeginError> {
-        let change = (kind, Of::Exactly(Some(of.id)));
+        let change = (kind, ChangedObject::Exactly(Some(of.id)));
         let by = (owner(node), new_id());
         self.names.begin(&self.name, change, by, None).await
     }
@@ -62,7 +62,7 @@ impl Bed {
     /// Begins a change of a name without a dirty object.
     async fn begin_on_nothing(&self, kind: Kind) -> BegunChange {
         let by = (owner(NODE), new_id());
-        let change = (kind, Of::Exactly(None));
+        let change = (kind, ChangedObject::Exactly(None));
         self.names.begin(&self.name, change, by, None).await.unwrap()
     }
 
@@ -208,7 +208,7 @@ async fn a_change_of_an_entry_that_is_as_it_was_seen_needs_no_look() {
         bed.names.find(&bed.name).await.unwrap()
     }];
     let begin = async |found: &Found| {
-        let (change, by) = ((Kind::Delete, Of::Current), (owner(NODE), new_id()));
+        let (change, by) = ((Kind::Delete, ChangedObject::Current), (owner(NODE), new_id()));
         let begun = bed.names.begin(&bed.name, change, by, Some(found.clone())).await;
         begun.unwrap()
     };

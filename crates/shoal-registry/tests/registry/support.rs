@@ -1,4 +1,4 @@
-//! An engine in memory that loses answers when it is told to, and objects to write.
+//! An in-memory engine that loses answers on command, and objects to write.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::ready;
@@ -79,7 +79,7 @@ impl Memory {
         release
     }
 
-    /// Gives pages of at most so many keys from now on, whatever a range asks for.
+    /// Limits pages to this many keys from now on, whatever a range asks for.
     pub(crate) fn give_pages_of(&self, keys: usize) {
         self.0.lock().page_max = Some(keys);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use shoal_registry::changes::{Changes, LakeChange, Of};
+use shoal_registry::changes::{ChangedObject, Changes, LakeChange};
 use shoal_registry::engine::{Change, Engine};
 use shoal_registry::entry::Kind;
 use shoal_registry::names::{BeginError, Names};
@@ -131,7 +131,9 @@ impl Node {
 
     /// Begins a change of the object that is dirty now.
     async fn begin(&self, key: &str, kind: Kind) -> Result<LakeChange, BeginError> {
-        self.changes.begin(&name(key), (kind, Of::Current), None).await
+        self.changes
+            .begin(&name(key), (kind, ChangedObject::Current), None)
+            .await
     }
 }
 
@@ -454,7 +456,7 @@ async fn a_node_without_a_session_begins_nothing_and_sends_nothing() {
     assert_eq!(begun.unwrap_err(), BeginError::NoSession);
 }
 
-/// An upload that began long ago; the time of a part tells whether it is in use.
+/// An upload that began long ago; it is in use if a part is recent.
 async fn old_upload(node: &Node, number: u16, part_at: Option<Ulid>) -> Ulid {
     let (uploads, name) = (Uploads::new(node.names.clone()), name(&number.to_string()));
     let id = Ulid::from_parts(1, number.into());

@@ -1,4 +1,4 @@
-//! A request's claim about its sender, before any of it is believed.
+//! A request's unverified claim about its sender.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
@@ -13,12 +13,12 @@ use super::header;
 use super::presigned::Parameters;
 use crate::sigv4::Timestamp;
 
-/// The hash that the body should have, or the way it is signed.
+/// The expected hash of the body, or the way it is signed.
 pub(super) static CONTENT_SHA256: HeaderName = HeaderName::from_static("x-amz-content-sha256");
 static SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
 static AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
 
-/// The part of a request that carries its signature.
+/// The part of a request that carries the signature.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SignatureLocation {
     /// The `Authorization` header.
@@ -39,7 +39,7 @@ pub(super) struct Claim<'a> {
     pub(super) timestamp: Timestamp,
     /// The last line of the canonical request.
     pub(super) payload_hash: Cow<'a, [u8]>,
-    /// Whether the request carries a session token.
+    /// True if the request carries a session token.
     pub(super) has_token: bool,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Whether the query carries the credentials.
+    /// Returns true if the credentials are in the query.
     pub(super) fn is_presigned(&self) -> bool {
         matches!(self.location, SignatureLocation::Query { .. })
     }
@@ -79,13 +79,13 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// Whether the headers carry a session token.
+/// Returns true if the headers carry a session token.
 pub(super) fn has_token(headers: &HeaderMap) -> bool {
     find(headers, &SECURITY_TOKEN).is_some_and(|token| !token.is_empty())
 }
 
-/// Like [`HeaderMap::get`], which takes longer to hash a name as long as Amazon's than this takes to look
-/// through a dozen headers.
+/// Like [`HeaderMap::get`], but faster: hashing a long `x-amz-` name takes longer than scanning a dozen
+/// headers.
 fn find<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     let mut named = headers.iter().filter(|(other, _)| *other == name);
     named.next().map(|(_, value)| value)

@@ -40,8 +40,8 @@ impl<'a> Credential<'a> {
         &self.text[self.access_key_len + 1..]
     }
 
-    /// Explains what is wrong with a scope other than the only one that this node accepts for a request
-    /// signed at `timestamp`.
+    /// Describes the difference between this scope and the one that the node accepts for a request signed at
+    /// `timestamp`.
     pub(super) fn refuse_scope(&self, expected_region: &str, timestamp: &Timestamp) -> Refusal {
         let mut words = words(self.scope(), b'/');
         let mut word = || words.next().expect("parse found four words");

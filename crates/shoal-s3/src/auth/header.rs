@@ -63,8 +63,7 @@ fn malformed(detail: impl Into<Cow<'static, str>>) -> Refusal {
     Refusal::malformed(SignatureLocation::Header, detail)
 }
 
-/// Tells clients of signature versions 2 and 4A what to use instead; anything else is not an S3
-/// authorization.
+/// Returns S3's error for signature versions 2 and 4A, which names the supported one, or for an unknown type.
 fn unsupported(algorithm: &str) -> Refusal {
     match algorithm.split_once(' ') {
         Some(("AWS", _)) => Refusal::UnsupportedSignatureVersion,

@@ -1,7 +1,7 @@
-//! The one gate before routing: it decides who sent a request and how its body is to be checked.
+//! The gate before routing: it determines the sender of a request and how its body is checked.
 //!
-//! Header signatures, presigned URLs and requests without credentials come in; a [`Verified`] or an S3 error
-//! comes out. The gate verifies the request exactly as it was sent: nothing here rewrites a byte of it.
+//! It accepts header signatures, presigned URLs and requests without credentials, and returns a [`Verified`]
+//! or an S3 error. It verifies the request exactly as it was sent and rewrites no byte of it.
 
 mod claim;
 mod credential;
@@ -28,7 +28,7 @@ use crate::identity::{Caller, Identities, Identity};
 use crate::payload::Payload;
 use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, canonical, scope, string_to_sign, words};
 
-/// The most by which a request's clock may differ from the node's.
+/// Maximum difference between a request's time and the node's clock.
 const SKEW_MAX: Duration = Duration::from_mins(15);
 
 /// A request that passed the gate.
@@ -36,19 +36,19 @@ const SKEW_MAX: Duration = Duration::from_mins(15);
 pub struct Verified {
     /// The sender of the request.
     pub caller: Caller,
-    /// The identity that a presigned URL names when a browser asks about it (`OPTIONS`). Nothing proves it,
-    /// so it grants no rights here.
+    /// The identity named by a presigned URL in a browser's preflight (`OPTIONS`). It is not proven, so it
+    /// grants no rights.
     pub named: Option<Caller>,
     /// Where the request carried its credentials.
     pub credentials: Credentials,
-    /// How the body is to be checked.
+    /// How the body is checked.
     pub payload: Payload,
 }
 
 /// Where a request carries its credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Credentials {
-    /// Nowhere: the caller is a stranger.
+    /// Nowhere: the caller is anonymous.
     None,
     /// In the `Authorization` header.
     Header,
@@ -59,32 +59,32 @@ pub enum Credentials {
     },
 }
 
-/// Decides which requests are let in.
+/// Decides which requests are accepted.
 #[derive(Debug)]
 pub struct Gate {
     identities: Arc<Identities>,
     region: String,
     keys: KeyCache,
-    /// Whether requests without credentials are let in.
-    lets_strangers_in: bool,
+    /// True if requests without credentials are accepted.
+    accepts_anonymous: bool,
 }
 
 impl Gate {
-    /// A gate that knows `identities` and accepts signatures for `region`.
+    /// Creates a gate for `identities` that accepts signatures for `region`.
     pub fn new(identities: impl Into<Arc<Identities>>, region: impl Into<String>) -> Self {
         Self {
             identities: identities.into(),
             region: region.into(),
             keys: KeyCache::default(),
-            lets_strangers_in: true,
+            accepts_anonymous: true,
         }
     }
 
-    /// Refuses requests without credentials, except those in which a browser asks whether it may send others
-    /// (`OPTIONS`): these never carry credentials.
+    /// Rejects requests without credentials, except a browser's preflights (`OPTIONS`), which never carry
+    /// any.
     #[must_use]
-    pub fn without_strangers(mut self) -> Self {
-        self.lets_strangers_in = false;
+    pub fn without_anonymous(mut self) -> Self {
+        self.accepts_anonymous = false;
         self
     }
 
@@ -106,14 +106,13 @@ impl Gate {
         refuse_repeated(&parts.headers)?;
         let host = host(parts)?;
         match Claim::read(parts)? {
-            None if !self.lets_strangers_in && parts.method != Method::OPTIONS => Err(Refusal::Stranger),
-            None => admit_stranger(&parts.headers),
-            // A browser asks whether it may use a presigned URL. The URL proves nothing here: its signature
-            // is for another method, and for headers that this request does not carry. So the request counts
-            // as a stranger's.
+            None if !self.accepts_anonymous && parts.method != Method::OPTIONS => Err(Refusal::Anonymous),
+            None => admit_anonymous(&parts.headers),
+            // A browser's preflight for a presigned URL. The URL proves nothing here: its signature is for
+            // another method, and for headers that this request does not carry. So the request is anonymous.
             Some(claim) if parts.method == Method::OPTIONS && claim.is_presigned() => Ok(Verified {
                 named: self.named(&claim),
-                ..admit_stranger(&parts.headers)?
+                ..admit_anonymous(&parts.headers)?
             }),
             Some(claim) => self.admit_signed(&claim, parts, &host, now),
         }
@@ -206,9 +205,9 @@ impl Gate {
     }
 }
 
-/// Admits a request without credentials. Nothing proves a chunk's signature in it, and no lake unwraps the
-/// chunks of a stranger.
-fn admit_stranger(headers: &HeaderMap) -> Result<Verified, Refusal> {
+/// Admits a request without credentials. Signed chunks are rejected: nothing proves their signatures, and
+/// lakes do not decode them for anonymous callers.
+fn admit_anonymous(headers: &HeaderMap) -> Result<Verified, Refusal> {
     let hash = match headers.get(&CONTENT_SHA256) {
         Some(value) => PayloadHash::parse(value.as_bytes()).ok_or_else(|| {
             Refusal::ImpossiblePayloadHash(String::from_utf8_lossy(value.as_bytes()).into())
@@ -226,8 +225,8 @@ fn admit_stranger(headers: &HeaderMap) -> Result<Verified, Refusal> {
     })
 }
 
-/// Refuses a repeated header where one is allowed: chance would decide which value the signature, the cache
-/// and the lake believe.
+/// Rejects a repeated header where one is allowed: the signature, the cache and the lake might use different
+/// values.
 fn refuse_repeated(headers: &HeaderMap) -> Result<(), Refusal> {
     const SINGLE: [&str; 9] = [
         "host",
@@ -240,7 +239,7 @@ fn refuse_repeated(headers: &HeaderMap) -> Result<(), Refusal> {
         "x-amz-decoded-content-length",
         "x-amz-security-token",
     ];
-    // Most requests repeat nothing, and the map knows that.
+    // Fast path: no header is repeated.
     if headers.len() == headers.keys_len() {
         return Ok(());
     }
@@ -279,12 +278,12 @@ fn check_time(claim: &Claim<'_>, now: SystemTime) -> Result<(), Refusal> {
 /// The `x-amz-*` headers that may stand unsigned: restic and minio-go leave some of them out of
 /// `SignedHeaders`, as `MinIO` and Ceph let them.
 ///
-/// They speak of the body alone, so a change on the way gives no other right and no other object. The value
-/// of `x-amz-content-sha256` is the last line of the canonical request, and so it is signed by another name:
-/// another hash, or one mode of signing for another, is another signature. The other three can only make the
-/// body fail: it must have the length that is announced and the trailer that is named, and where the hash
-/// says that chunks or trailer are signed, their signatures still cover every byte. Where it says that the
-/// body is not signed, whoever changes these headers could as well change the body and its checksum.
+/// They describe only the body, so changing them in transit grants no other right and reaches no other
+/// object. `x-amz-content-sha256` is the last line of the canonical request and is therefore signed anyway: a
+/// different value needs a different signature. The other three can only make the request fail: the body must
+/// have the announced length and the named trailer, and signed chunks and trailers still cover every byte. If
+/// the body is unsigned, an attacker who changes these headers could as well change the body and its
+/// checksum.
 const MAY_STAND_UNSIGNED: [&str; 4] = [
     "x-amz-content-sha256",
     "x-amz-decoded-content-length",
@@ -296,7 +295,7 @@ const MAY_STAND_UNSIGNED: [&str; 4] = [
 /// could have been added on the way.
 fn check_signed_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), Refusal> {
     let names: Vec<&str> = words(&claim.signed_headers, b';').collect();
-    // In strictly ascending order each name appears once, so that no header is hashed twice.
+    // Names in strictly ascending order are distinct, so no header is hashed twice.
     if !names.is_sorted_by(|one, next| one < next) {
         return Err(Refusal::malformed(
             claim.location,
@@ -320,7 +319,8 @@ fn check_signed_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), Re
 
 fn payload_hash(claim: &Claim<'_>) -> Result<PayloadHash, Refusal> {
     let hash = PayloadHash::parse(&claim.payload_hash).ok_or(Refusal::UnknownPayloadHash)?;
-    // A presigned URL is handed to others: it grants one body, not a chain of signatures (CVE-2026-40344).
+    // A presigned URL is passed on to others: it permits one body, not a chain of signatures
+    // (CVE-2026-40344).
     if hash.is_streaming() && matches!(claim.location, SignatureLocation::Query { .. }) {
         return Err(Refusal::StreamingWithPresigned);
     }

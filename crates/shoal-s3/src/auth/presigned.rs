@@ -15,10 +15,10 @@ use crate::sigv4::{ALGORITHM, PARAMETERS, Timestamp};
 /// The parameter that marks a URL of signature version 2.
 const OF_VERSION_2: &[u8] = b"AWSAccessKeyId";
 
-/// The longest time that a URL is valid, in seconds: a week.
+/// Maximum lifetime of a URL, in seconds: a week.
 const EXPIRES_MAX: u64 = 7 * 24 * 60 * 60;
 
-/// The query's parameters about its signer, decoded once.
+/// The signature parameters of the query, decoded once.
 #[derive(Debug, Default)]
 pub(super) struct Parameters<'a> {
     /// In the order of [`PARAMETERS`].
@@ -45,7 +45,7 @@ impl<'a> Parameters<'a> {
         Ok(parameters.is_claim().then_some(parameters))
     }
 
-    /// Whether the parameters claim anything: the hash of a body is no claim.
+    /// Returns true if the parameters make a claim; the hash of a body alone does not.
     fn is_claim(&self) -> bool {
         let [claims @ .., _payload_hash] = &self.values;
         claims.iter().any(Option::is_some)
@@ -61,7 +61,7 @@ impl<'a> Parameters<'a> {
         Some(&mut self.values[at])
     }
 
-    /// Makes a claim of the parameters; the first six must be present.
+    /// Builds a claim from the parameters; the first six are required.
     pub(super) fn into_claim(self, headers: &'a HeaderMap) -> Result<Claim<'a>, Refusal> {
         let [
             algorithm,
@@ -102,7 +102,7 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// The payload hash that the request announces: unsigned, if neither header nor parameter announces one.
+/// The announced payload hash; unsigned if neither header nor parameter announces one.
 fn payload_hash<'a>(
     parameter: Option<Cow<'a, [u8]>>,
     headers: &'a HeaderMap,

@@ -1,4 +1,4 @@
-//! The reasons why the gate refuses a request; each has a name, a code and a sentence.
+//! Reasons why the gate rejects a request, each with an S3 code and message.
 
 use std::borrow::Cow;
 
@@ -6,13 +6,13 @@ use super::claim::SignatureLocation;
 use crate::error::{ErrorCode, S3Error};
 use crate::sigv4::canonical::CanonicalError;
 
-/// A reason to refuse the head of a request. Where S3 has a sentence for it, the sentence is S3's.
+/// Why the head of a request was rejected. Messages are S3's, where S3 has one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A header that may be present once is present twice.
     #[error("The header {0} may be given only once.")]
     RepeatedHeader(&'static str),
-    /// The request names no host; in HTTP/1.1 and in HTTP/2 it must.
+    /// The request names no host, which HTTP/1.1 and HTTP/2 require.
     #[error("The request names no host.")]
     MissingHost,
     /// The `Host` header contradicts the request line or `:authority`.
@@ -36,11 +36,11 @@ pub enum Refusal {
     /// The `Authorization` header or the credential in the query cannot be parsed or names another scope.
     #[error("{}; {detail}", malformed_part(*.in_query))]
     Malformed {
-        /// Whether the credential is in a presigned URL and not in a header.
+        /// True if the credential is in a presigned URL and not in a header.
         in_query: bool,
         /// The defect, as a sentence.
         detail: Cow<'static, str>,
-        /// The region to sign for, if the request was signed for another one: SDKs read it and sign anew.
+        /// The expected region, if the request was signed for another one: SDKs read it and sign again.
         region: Option<Box<str>>,
     },
     /// A presigned URL whose credential and date name different days.
@@ -52,7 +52,7 @@ pub enum Refusal {
          X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters."
     )]
     MissingParameters,
-    /// A presigned URL with one of its parameters twice.
+    /// A presigned URL with a repeated parameter.
     #[error("A query-string authentication parameter may be given only once.")]
     RepeatedParameter,
     /// A presigned URL with another algorithm.
@@ -88,7 +88,7 @@ pub enum Refusal {
     /// No identity of this node has that access key.
     #[error("The AWS Access Key Id you provided does not exist in our records.")]
     UnknownAccessKey(Box<str>),
-    /// The same of temporary credentials, which the lake may well know.
+    /// The same for temporary credentials, which the lake may know.
     #[error(
         "This node does not know the access key: it takes no temporary credentials (of a role, an instance, \
          SSO or STS). Sign with the access key of one of the node's identities, without a session token."
@@ -100,20 +100,20 @@ pub enum Refusal {
     /// Some headers that must be signed are not.
     #[error("There were headers present in the request which were not signed")]
     UnsignedHeaders(Box<str>),
-    /// A name in `SignedHeaders` that the request does not carry, or a wrong signature: S3 does not tell them
-    /// apart.
+    /// `SignedHeaders` names a header that the request lacks, or the signature is wrong: S3 does not
+    /// distinguish them.
     #[error(
         "The request signature we calculated does not match the signature you provided. Check your key and \
          signing method."
     )]
     SignatureMismatch,
-    /// A `%` in the path that encodes nothing.
+    /// An invalid percent-encoding in the path.
     #[error("Couldn't parse the specified URI.")]
     MalformedPath,
-    /// A signed request that does not say how its body is protected.
+    /// A signed request that does not declare how its body is protected.
     #[error("Missing required header for this request: x-amz-content-sha256")]
     MissingPayloadHash,
-    /// A stranger's request announces a hash that no body has.
+    /// An anonymous request announces a malformed hash.
     #[error("The provided 'x-amz-content-sha256' header does not match what was computed.")]
     ImpossiblePayloadHash(Box<str>),
     /// A payload hash that S3 does not define.
@@ -128,10 +128,10 @@ pub enum Refusal {
     /// aws-chunked with a presigned URL.
     #[error("A presigned request cannot have a streaming payload.")]
     StreamingWithPresigned,
-    /// No credentials, where strangers are not let in.
+    /// No credentials, and anonymous requests are not accepted.
     #[error("Access Denied")]
-    Stranger,
-    /// aws-chunked from a stranger.
+    Anonymous,
+    /// aws-chunked without credentials.
     #[error("A request without credentials cannot have a streaming payload.")]
     StreamingWithoutCredentials,
 }
@@ -145,7 +145,7 @@ impl Refusal {
         }
     }
 
-    /// The elements of S3's XML that name the subject of this refusal.
+    /// The elements of S3's XML error that describe this refusal.
     fn details(self) -> Vec<(&'static str, String)> {
         match self {
             Self::UnsupportedAuthorization(value) | Self::AuthorizationOfOneWord(value) => vec![
@@ -164,7 +164,7 @@ impl Refusal {
         }
     }
 
-    /// The S3 code that the client is told.
+    /// The S3 error code.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::RepeatedHeader(_)
@@ -194,7 +194,7 @@ impl Refusal {
             | Self::NotYetValid
             | Self::Expired
             | Self::MissingDate
-            | Self::Stranger
+            | Self::Anonymous
             | Self::UnsignedHeaders(_) => ErrorCode::AccessDenied,
             Self::TimeTooSkewed => ErrorCode::RequestTimeTooSkewed,
             Self::UnknownAccessKey(_) | Self::UnknownTemporaryKey(_) => ErrorCode::InvalidAccessKeyId,

@@ -15,7 +15,7 @@ pub(super) struct Resource {
 
 impl Resource {
     /// Parses the path, and the host if `domain` enables virtual-host style.
-    pub(super) fn of(path: &str, host: Option<&str>, domain: Option<&str>) -> Result<Self, S3Error> {
+    pub(super) fn parse(path: &str, host: Option<&str>, domain: Option<&str>) -> Result<Self, S3Error> {
         let hosted = domain.and_then(|domain| bucket_of_host(host?, domain));
         // `*`, like any other target that is not a path, names nothing in S3.
         let path = path.strip_prefix('/').ok_or_else(no_path)?;

@@ -28,7 +28,7 @@ impl CopySource {
     ///
     /// Fails with `InvalidArgument`, as AWS does, for two sources, for no object, for a wrongly encoded name,
     /// and for parameters other than one `versionId`.
-    pub(super) fn of(headers: &HeaderMap, query: &Query) -> Result<Option<Self>, S3Error> {
+    pub(super) fn from_request(headers: &HeaderMap, query: &Query) -> Result<Option<Self>, S3Error> {
         let of_header = headers.get_all(&COPY_SOURCE).iter().map(HeaderValue::as_bytes);
         let of_query = query
             .iter()
@@ -192,11 +192,11 @@ mod tests {
     fn a_source_may_stand_in_a_query_but_not_there_and_in_a_header() {
         let query = Query::parse(Some("X-Amz-Copy-Source=b%2Fk%252B")).unwrap();
         let mut headers = http::HeaderMap::new();
-        let source = CopySource::of(&headers, &query).unwrap().unwrap();
+        let source = CopySource::from_request(&headers, &query).unwrap().unwrap();
         assert_eq!(source.header().unwrap(), "b/k%2B");
         headers.insert("x-amz-copy-source", "b/k".parse().unwrap());
-        CopySource::of(&headers, &query).unwrap_err();
+        CopySource::from_request(&headers, &query).unwrap_err();
         headers.append("x-amz-copy-source", "b/k".parse().unwrap());
-        CopySource::of(&headers, &Query::default()).unwrap_err();
+        CopySource::from_request(&headers, &Query::default()).unwrap_err();
     }
 }

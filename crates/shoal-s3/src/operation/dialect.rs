@@ -22,7 +22,7 @@ const OTHER_METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-m
 impl Dialect {
     /// Checks the key and the headers, which presigned URLs may carry in their query. Fails with
     /// `NotImplemented` for a header that names another method.
-    pub(super) fn of(headers: &HeaderMap, query: &Query, key: Option<&[u8]>) -> Result<Self, S3Error> {
+    pub(super) fn parse(headers: &HeaderMap, query: &Query, key: Option<&[u8]>) -> Result<Self, S3Error> {
         let mut dialect = Self::None;
         for name in headers.keys().map(http::HeaderName::as_str) {
             if OTHER_METHOD.contains(&name) {

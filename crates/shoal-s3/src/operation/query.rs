@@ -67,7 +67,7 @@ impl Query {
     }
 
     /// Returns true if the parameter is present with a nonempty value.
-    pub(super) fn says(&self, name: &str) -> bool {
+    pub(super) fn has_value(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| !value.is_empty())
     }
 
@@ -190,7 +190,7 @@ mod tests {
         Query::parse(Some(raw)).unwrap_err().code
     }
 
-    fn told(query: &Query) -> String {
+    fn rendered(query: &Query) -> String {
         target::query(query.without_credentials())
     }
 
@@ -207,7 +207,7 @@ mod tests {
             ("events=1&events=2", "events=1&events=2"),
             ("b=2&a=1;c", "b=2&a=1%3Bc"),
         ] {
-            assert_eq!(told(&query(raw)), expected, "{raw}");
+            assert_eq!(rendered(&query(raw)), expected, "{raw}");
         }
         assert_eq!(query("%61=+%26").get("a"), Some(" &"));
         assert_eq!(query("uploads").get("uploads"), Some(""));
@@ -247,7 +247,7 @@ mod tests {
             ("Signature=s&Expires=1", "Signature=s&Expires=1"),
             ("x-amz-signature=0&X-Amz-Meta=1", "x-amz-signature=0&X-Amz-Meta=1"),
         ] {
-            assert_eq!(told(&query(raw)), expected, "{raw}");
+            assert_eq!(rendered(&query(raw)), expected, "{raw}");
         }
     }
 
@@ -279,6 +279,6 @@ mod tests {
             ("continuation-token", None),
             ("prefix", None),
         ]);
-        assert_eq!(told(&other), "list-type=2&start-after=b%26");
+        assert_eq!(rendered(&other), "list-type=2&start-after=b%26");
     }
 }

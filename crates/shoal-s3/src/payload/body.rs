@@ -97,7 +97,7 @@ impl<B> CheckedBody<B> {
         let seed = payload.seed.clone();
         let mut body = Self::new(inner, parts, payload)?;
         if let Some(seed) = seed {
-            body.resign(seed);
+            body.sign_again(seed);
         }
         body.checker.keep_data();
         body.decodes = true;
@@ -147,8 +147,8 @@ impl<B> CheckedBody<B> {
 
     /// Signs the chunks for the lake, starting from the signature of the request to the lake. Must be called
     /// before the first poll if the client signed its chunks; other bodies are unaffected.
-    pub fn resign(&mut self, seed: SeedSignature) {
-        self.checker.resign(seed);
+    pub fn sign_again(&mut self, seed: SeedSignature) {
+        self.checker.sign_again(seed);
     }
 
     fn fail(&mut self, error: S3Error) -> S3Error {

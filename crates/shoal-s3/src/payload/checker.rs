@@ -94,7 +94,7 @@ impl Checker {
     }
 
     /// Sets the key with which the lake verifies chunks.
-    pub(super) fn resign(&mut self, seed: SeedSignature) {
+    pub(super) fn sign_again(&mut self, seed: SeedSignature) {
         if let Shape::Chunked(chunked) = &mut self.shape
             && let Some(signatures) = &mut chunked.signatures
         {

@@ -35,7 +35,7 @@ pub(super) struct Expected {
 impl Expected {
     /// Compares the digest with that of the bytes received; its algorithm must have been added.
     pub(super) fn check(&self, digests: &Digests) -> Result<(), PayloadError> {
-        let computed = digests.of(self.algorithm);
+        let computed = digests.digest(self.algorithm);
         if computed == self.digest {
             return Ok(());
         }

@@ -156,11 +156,11 @@ impl Digests {
 
     /// Returns true if the bytes added have this digest. The algorithm must have been added.
     pub fn matches(&self, algorithm: Algorithm, expected: &[u8]) -> bool {
-        self.of(algorithm) == expected
+        self.digest(algorithm) == expected
     }
 
     /// The digest of the bytes added; the algorithm must have been added.
-    pub fn of(&self, algorithm: Algorithm) -> Vec<u8> {
+    pub fn digest(&self, algorithm: Algorithm) -> Vec<u8> {
         let (_, hasher) = self
             .running
             .iter()
@@ -215,7 +215,7 @@ mod tests {
                 let mut digests = Digests::default();
                 digests.add(algorithm);
                 digests.update(data);
-                digests.of(algorithm)
+                digests.digest(algorithm)
             };
             let parts: [&[u8]; 4] = [b"1234", b"", b"5", b"6789"];
             let digests = parts.map(digest);

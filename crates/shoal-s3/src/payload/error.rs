@@ -130,12 +130,12 @@ impl PayloadError {
 
 impl From<PayloadError> for S3Error {
     fn from(error: PayloadError) -> Self {
-        let told = Self::new(error.code(), error.message());
+        let s3_error = Self::new(error.code(), error.message());
         match error {
-            PayloadError::WrongHash { announced, computed } => told
+            PayloadError::WrongHash { announced, computed } => s3_error
                 .with("ClientComputedContentSHA256", hex::text(&announced))
                 .with("S3ComputedContentSHA256", hex::text(&computed)),
-            _ => told,
+            _ => s3_error,
         }
     }
 }

@@ -77,7 +77,7 @@ mod tests {
             key: SigningKey::derive(&secret, &timestamp, "us-east-1"),
             timestamp,
             scope: scope(&timestamp, "us-east-1"),
-            signature: Signature::of(&hex::decode(signature.as_bytes()).unwrap()),
+            signature: Signature::from_mac(&hex::decode(signature.as_bytes()).unwrap()),
         }
     }
 

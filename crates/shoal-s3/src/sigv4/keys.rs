@@ -34,7 +34,7 @@ impl SigningKey {
     pub fn sign(&self, text: &[u8]) -> Signature {
         let mut mac = (*self.0).clone();
         mac.update(text);
-        Signature::of(&mac.finalize().into_bytes().into())
+        Signature::from_mac(&mac.finalize().into_bytes().into())
     }
 }
 

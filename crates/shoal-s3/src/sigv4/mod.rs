@@ -1,6 +1,6 @@
 //! AWS Signature Version 4: the canonical request, the signing keys, and their use on both sides.
 //!
-//! The front recomputes the client's signature; the lake client signs anew. Both write the same canonical
+//! The front recomputes the client's signature; the lake client signs again. Both write the same canonical
 //! request, so both live here. Tests compare every signature with that of `aws-sigv4`.
 
 pub mod canonical;

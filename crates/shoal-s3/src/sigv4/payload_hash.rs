@@ -63,17 +63,17 @@ impl PayloadHash {
         }
     }
 
-    /// Whether the body is framed as aws-chunked.
+    /// Returns true if the body is framed as aws-chunked.
     pub fn is_streaming(&self) -> bool {
         matches!(self, Self::StreamingUnsignedTrailer) || self.signs_chunks()
     }
 
-    /// Whether every chunk carries a signature.
+    /// Returns true if every chunk carries a signature.
     pub fn signs_chunks(&self) -> bool {
         matches!(self, Self::StreamingSigned | Self::StreamingSignedTrailer)
     }
 
-    /// Whether a trailer may follow the last chunk.
+    /// Returns true if a trailer may follow the last chunk.
     pub fn has_trailer(&self) -> bool {
         matches!(
             self,

@@ -14,7 +14,7 @@ pub struct Signature([u8; DIGITS]);
 
 impl Signature {
     /// Writes the result of an HMAC as digits.
-    pub fn of(mac: &[u8; 32]) -> Self {
+    pub fn from_mac(mac: &[u8; 32]) -> Self {
         Self(hex::encode(mac))
     }
 
@@ -23,8 +23,8 @@ impl Signature {
         std::str::from_utf8(&self.0).expect("digits are ASCII")
     }
 
-    /// Whether the client's `digits` are this signature. The time that this takes does not reveal where they
-    /// differ.
+    /// Returns true if the client's `digits` are this signature. The time that this takes does not reveal
+    /// where they differ.
     pub fn is(&self, digits: &[u8]) -> bool {
         let Ok(digits) = digits.try_into() else {
             return false;
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_signature_is_what_it_is_written_as_and_nothing_else() {
-        let signature = Signature::of(&std::array::from_fn(|at| at as u8 * 7));
+        let signature = Signature::from_mac(&std::array::from_fn(|at| at as u8 * 7));
         let written = signature.to_string().into_bytes();
         assert!(signature.is(&written));
         for at in 0..DIGITS {

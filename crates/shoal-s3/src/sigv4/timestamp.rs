@@ -61,7 +61,7 @@ impl Timestamp {
         &self.as_str()[..8]
     }
 
-    /// Whether the credential scopes of both name the same day.
+    /// Returns true if the credential scopes of both name the same day.
     pub fn is_same_day(&self, other: &Self) -> bool {
         self.text[..8] == other.text[..8]
     }

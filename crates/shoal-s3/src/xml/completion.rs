@@ -30,7 +30,7 @@ impl Completion {
     ///
     /// Fails with [`Malformed`] if this is not such a document, or if it lists more than [`PARTS_MAX`] parts.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let document = Document::of(bytes)?;
+        let document = Document::parse(bytes)?;
         let mut reader = document.request("CompleteMultipartUpload")?;
         let mut parts = Vec::new();
         while let Some(tag) = reader.child()? {

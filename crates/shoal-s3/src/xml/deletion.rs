@@ -63,7 +63,7 @@ impl Deletion {
     ///
     /// Fails with [`Malformed`] if this is not such a document, or if it has no key or too many.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let document = Document::of(bytes)?;
+        let document = Document::parse(bytes)?;
         let mut reader = document.request("Delete")?;
         let (mut keys, mut is_quiet) = (Vec::new(), None);
         while let Some(tag) = reader.child()? {
@@ -119,13 +119,13 @@ impl Key {
             }
         }
         // An empty element counts as absent.
-        let said = |text: &String| !text.is_empty();
+        let stated = |text: &String| !text.is_empty();
         Ok(Self {
-            key: key.filter(said).ok_or(Malformed)?,
-            version: version.filter(said),
-            etag: etag.filter(said),
-            last_modified: last_modified.filter(said),
-            size: size.filter(said),
+            key: key.filter(stated).ok_or(Malformed)?,
+            version: version.filter(stated),
+            etag: etag.filter(stated),
+            last_modified: last_modified.filter(stated),
+            size: size.filter(stated),
         })
     }
 
@@ -136,10 +136,12 @@ impl Key {
             ("LastModifiedTime", &self.last_modified),
             ("Size", &self.size),
         ];
-        let said = optional
+        let stated = optional
             .into_iter()
             .filter_map(|(name, text)| Some(Element::leaf(name, text.as_deref()?)));
-        Element::new("Object").with_leaf("Key", &self.key).with_all(said)
+        Element::new("Object")
+            .with_leaf("Key", &self.key)
+            .with_all(stated)
     }
 }
 
@@ -150,7 +152,7 @@ impl DeletionResult {
     ///
     /// Fails with [`Malformed`] if this is not such a document.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let document = Document::of(bytes)?;
+        let document = Document::parse(bytes)?;
         let (tag, mut reader) = document.answer()?;
         if tag.name() != "DeleteResult" {
             return Err(Malformed);
@@ -177,7 +179,7 @@ impl DeletionResult {
 
     /// Returns true if the answer reports that an object was deleted, and nothing else about it.
     pub fn is_removed(&self, key: &Key) -> bool {
-        self.is_told_of(key) && !self.is_refused(key)
+        self.has_result(key) && !self.is_refused(key)
     }
 
     /// Returns true if the answer reports that an object was not deleted.
@@ -196,7 +198,7 @@ impl DeletionResult {
         })
     }
 
-    fn is_told_of(&self, key: &Key) -> bool {
+    fn has_result(&self, key: &Key) -> bool {
         self.results.iter().any(|result| result.is_about(key))
     }
 
@@ -219,14 +221,14 @@ impl DeletionResult {
         });
     }
 
-    /// The answer for the client, which may not want to hear of removed objects.
+    /// The answer for the client; a quiet one omits removed objects.
     pub fn write(&self, is_quiet: bool) -> String {
-        let told = self
+        let results = self
             .results
             .iter()
             .filter(|result| !(is_quiet && result.is_deleted));
-        let told = told.map(|result| result.element.clone());
-        self.root.clone().with_all(told).to_document()
+        let results = results.map(|result| result.element.clone());
+        self.root.clone().with_all(results).to_document()
     }
 }
 

@@ -100,7 +100,8 @@ impl Element {
 
     fn attribute(&self, name: &str) -> Option<&str> {
         let mut all = self.attributes.iter();
-        all.find(|(said, _)| said == name).map(|(_, value)| &**value)
+        all.find(|(attribute, _)| attribute == name)
+            .map(|(_, value)| &**value)
     }
 
     /// The elements that it holds.

@@ -18,7 +18,7 @@ impl ErrorDocument {
     ///
     /// Fails with [`Malformed`] if the bytes are not an XML document.
     pub fn read(bytes: &[u8]) -> Result<Option<Self>, Malformed> {
-        let document = Document::of(bytes)?;
+        let document = Document::parse(bytes)?;
         let (tag, mut reader) = document.answer()?;
         if tag.name() != "Error" {
             return Ok(None);

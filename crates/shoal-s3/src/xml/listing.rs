@@ -37,7 +37,7 @@ impl Listing {
     ///
     /// Fails with [`Malformed`] if the document is not a listing, or promises more after no object.
     pub fn read(xml: &[u8]) -> Result<Self, Malformed> {
-        let document = Document::of(xml)?;
+        let document = Document::parse(xml)?;
         let (tag, mut reader) = document.answer()?;
         if tag.name() != "ListBucketResult" {
             return Err(Malformed);
@@ -59,7 +59,7 @@ impl Listing {
         }
         let objects = contents
             .iter()
-            .map(|element| ListedObject::of(element, is_encoded));
+            .map(|element| ListedObject::parse(element, is_encoded));
         Ok(Self {
             objects: objects.collect::<Result<_, _>>()?,
             is_truncated,
@@ -68,7 +68,7 @@ impl Listing {
 }
 
 impl ListedObject {
-    fn of(element: &Element, is_encoded: bool) -> Result<Self, Malformed> {
+    fn parse(element: &Element, is_encoded: bool) -> Result<Self, Malformed> {
         let key = element.text_of("Key").ok_or(Malformed)?;
         let key = if is_encoded {
             // S3 writes a space as a plus sign.

@@ -27,7 +27,7 @@ impl<'a> Document<'a> {
     /// # Errors
     ///
     /// Fails with [`Malformed`] for other encodings, and for characters that XML does not allow.
-    pub fn of(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let text = std::str::from_utf8(bytes).map_err(|_| Malformed)?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if !text.chars().all(is_allowed) {
@@ -340,7 +340,7 @@ mod tests {
 
     /// The texts of the elements `K` in `R`.
     fn keys(document: &str) -> Result<Vec<String>, Malformed> {
-        let document = Document::of(document.as_bytes())?;
+        let document = Document::parse(document.as_bytes())?;
         let mut reader = document.request("R")?;
         let mut keys = Vec::new();
         while let Some(tag) = reader.child()? {
@@ -455,7 +455,7 @@ mod tests {
             wide(false)[2..].to_vec(),
             b"<R>\xff</R>".to_vec(),
         ] {
-            assert!(Document::of(&bytes).is_err());
+            assert!(Document::parse(&bytes).is_err());
         }
     }
 
@@ -463,7 +463,7 @@ mod tests {
     fn depth_and_attributes_are_bounded() {
         let deep = |levels: usize| "<a>".repeat(levels) + &"</a>".repeat(levels);
         let whole = |text: String| {
-            let document = Document::of(text.as_bytes())?;
+            let document = Document::parse(text.as_bytes())?;
             let (tag, mut reader) = document.answer()?;
             reader.element(&tag).map(drop)
         };

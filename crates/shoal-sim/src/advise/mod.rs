@@ -24,7 +24,7 @@ use crate::units::Capacity;
 /// The number of sizes in a miss-ratio curve.
 const POINTS: u64 = 50;
 
-/// Extra room is worth it only if it turns at least this share of the requests into hits.
+/// Minimum share of the requests that extra room must turn into hits to be recommended.
 const WORTHWHILE: f64 = 0.01;
 
 /// The shares of L1 to try.
@@ -38,7 +38,7 @@ pub const LAKE_COST: f64 = 5.0;
 pub struct AdviceRequest {
     /// The unit of caching.
     pub granularity: Granularity,
-    /// Room in all; `None` for the smallest that is good enough.
+    /// Total room; `None` for the smallest that is good enough.
     pub capacity: Option<Capacity>,
     /// The number of nodes that share the room, at most 256.
     pub nodes: u32,
@@ -66,9 +66,9 @@ pub struct Advice {
     pub working_set: WorkingSet,
     /// LRU's miss ratio by size in bytes.
     pub curve: Vec<(u64, f64)>,
-    /// The room that all other advice assumes.
+    /// The room assumed by all other advice.
     pub capacity_bytes: u64,
-    /// Whether the caller chose that room, instead of the advice.
+    /// True if the caller chose that room, instead of the advice.
     pub capacity_was_given: bool,
     /// Every policy with half of that room, with all of it and with twice as much.
     pub policies: Vec<Row>,
@@ -82,8 +82,8 @@ pub struct Advice {
     pub modes: Vec<ModeOutcome>,
     /// Which of them a node should follow.
     pub choice: Option<Choice>,
-    /// Results of the reads of several blocks under the policy of nodes and under C2P above it, if there are
-    /// several nodes that are all homes.
+    /// Results of multi-block reads under the default policy of nodes, without and with C2P, if there are
+    /// several nodes and all are homes.
     pub whole_objects: Option<[WholeOutcome; 2]>,
     /// Which of them a node should follow.
     pub whole_choice: Option<WholeChoice>,
@@ -255,7 +255,7 @@ fn reads(chunk: &[Access]) -> impl Iterator<Item = &Access> {
     chunk.iter().filter(|access| access.operation == Operation::Read)
 }
 
-/// The smallest size on the curve that misses hardly more than a cache that holds everything.
+/// The smallest size on the curve that misses hardly more than a cache of unlimited size.
 fn smallest_good_enough(curve: &MissCurve, survey: &WorkingSet) -> u64 {
     let least = curve.ratio(survey.bytes);
     let step = survey.bytes.div_ceil(POINTS * 10).max(1);

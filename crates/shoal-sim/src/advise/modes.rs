@@ -14,8 +14,8 @@ use crate::sources::{Sources, Volume};
 /// The seed of the choices among holders.
 const SEED: u64 = 1;
 
-/// Mean costs that differ by less than this share of the greater one are too close to choose by: another day
-/// of the same clients differs as much, and a directory needs a Redis.
+/// Minimum relative difference of mean costs for a recommendation. The same clients differ as much from day
+/// to day, and a directory needs a Redis.
 const COST_TIE: f64 = 0.05;
 
 /// A way in which nodes cooperate.
@@ -27,7 +27,8 @@ pub enum Mode {
     /// `[cooperation] mode = "directory"`: nodes weigh copies by GWF, with the age added once, so that copies
     /// leave before last copies.
     Directory,
-    /// The same with `[store] policy = "duel"`: every node keeps what its clients read, and evicts by itself.
+    /// The same with `[store] policy = "duel"`: every node keeps the blocks that its clients read, and evicts
+    /// independently.
     DirectoryDuel,
 }
 
@@ -40,22 +41,21 @@ pub struct ModeOutcome {
     pub l1_share: Option<f64>,
     /// Volumes by source.
     pub sources: Sources,
-    /// Blocks that nodes sent to each other: those of another node's cache, those that a home forwarded, and
-    /// pushes.
+    /// Blocks sent between nodes: read from another node's cache, forwarded by a home, or pushed.
     pub between_nodes: Volume,
     /// Mean cost of a block: 1 for each time that it goes from node to node, more for a read from the lake.
     pub cost: f64,
 }
 
-/// The way to cooperate that a trace speaks for.
+/// The mode that a trace favours.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Choice {
-    /// This mode costs this share less than the hierarchy, or the hierarchy than the cheaper directory.
+    /// One mode is clearly cheaper than the best of the other kind.
     Clear {
         /// The cheaper mode.
         mode: Mode,
-        /// Of the cost of the other one, 0 to 1.
+        /// The saving, as a share of the other one's cost, 0 to 1.
         cheaper_by: f64,
     },
     /// Both cost nearly the same.
@@ -74,7 +74,7 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// The clusters to try, each with its mode. All but GWF evict by the policy of nodes without a directory.
+    /// The clusters to try, each with its mode. All but GWF evict by the default policy of nodes.
     pub(super) fn clusters(&self) -> [(Mode, Replay); 3] {
         let policy = PolicyName::of_nodes();
         let nodes = self.nodes as usize;
@@ -126,7 +126,7 @@ impl Trial {
     }
 }
 
-/// Chooses between hierarchy and directory, with the cheaper policy there; `None` if they were not tried.
+/// Chooses between the hierarchy and the cheaper directory; `None` if they were not tried.
 pub(super) fn choose(outcomes: &[ModeOutcome]) -> Option<Choice> {
     let cost = |mode| {
         outcomes

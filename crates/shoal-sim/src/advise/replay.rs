@@ -7,7 +7,7 @@ use crate::cluster::{Arrival, Cooperation, Route, Wanted};
 use crate::sources::{Served, Sources, Volume};
 use crate::trace::{Access, Operation};
 
-/// Nodes, and the volumes that they have sent and received so far.
+/// Nodes, and the volumes sent and received so far.
 pub(super) struct Replay {
     cluster: Box<dyn Cooperation>,
     nodes: u32,
@@ -19,7 +19,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// Nothing replayed yet on `cluster`, which has `nodes`.
+    /// Creates a replay on `cluster`, which has `nodes` nodes.
     pub(super) fn new(cluster: impl Cooperation + 'static, nodes: u32, granularity: Granularity) -> Self {
         Self {
             cluster: Box::new(cluster),
@@ -30,7 +30,7 @@ impl Replay {
         }
     }
 
-    /// Replays one request. Clients are dealt to the nodes.
+    /// Replays one request. Clients are distributed over the nodes.
     pub(super) fn replay(&mut self, access: &Access) {
         let object_blocks = self.granularity.count(access.object_bytes);
         if access.operation != Operation::Read {
@@ -51,8 +51,8 @@ impl Replay {
         }
     }
 
-    /// Brings the wanted block to its node, to its home if the home forwards it from the lake, and every
-    /// block that is pushed because of it to its new node.
+    /// Delivers the requested block to the reader's node, to its home if the home forwards it from the lake,
+    /// and every block pushed because of it to its new node.
     fn fetch(&mut self, wanted: Wanted) -> Route {
         let route = self.cluster.route(&wanted);
         let arrival = Arrival {

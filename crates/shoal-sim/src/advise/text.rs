@@ -10,10 +10,10 @@ use crate::plot::{Line, Lines};
 use crate::policy::PolicyName;
 use crate::units::{counted, human_bytes};
 
-/// Miss ratios that differ by less are a tie: those of the same clients differ as much from day to day.
+/// Miss ratios that differ by less count as equal: those of the same clients differ as much from day to day.
 const TIE: f64 = 0.005;
 
-/// Splits whose costs differ by less than this share of the least are a tie.
+/// Splits whose costs differ by less than this share of the least count as equal.
 const COST_TIE: f64 = 0.01;
 
 impl Advice {
@@ -38,17 +38,17 @@ impl Advice {
     /// The whole advice in plain words.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        self.tell_trace(&mut text);
-        self.tell_capacity(&mut text);
-        self.tell_policies(&mut text);
-        self.tell_splits(&mut text);
-        self.tell_modes(&mut text);
-        self.tell_whole_objects(&mut text);
-        self.tell_missing_clients(&mut text);
+        self.write_trace(&mut text);
+        self.write_capacity(&mut text);
+        self.write_policies(&mut text);
+        self.write_splits(&mut text);
+        self.write_modes(&mut text);
+        self.write_whole_objects(&mut text);
+        self.write_missing_clients(&mut text);
         text
     }
 
-    fn tell_trace(&self, text: &mut String) {
+    fn write_trace(&self, text: &mut String) {
         let set = &self.working_set;
         // Writing to a string cannot fail; the same below.
         let _ = writeln!(
@@ -66,7 +66,7 @@ impl Advice {
         );
     }
 
-    fn tell_capacity(&self, text: &mut String) {
+    fn write_capacity(&self, text: &mut String) {
         let why = if self.capacity_was_given {
             "as asked"
         } else {
@@ -94,7 +94,7 @@ impl Advice {
         }
     }
 
-    fn tell_policies(&self, text: &mut String) {
+    fn write_policies(&self, text: &mut String) {
         let mut rows: Vec<_> = self
             .policies
             .iter()
@@ -147,7 +147,7 @@ impl Advice {
         };
     }
 
-    fn tell_splits(&self, text: &mut String) {
+    fn write_splits(&self, text: &mut String) {
         let Some(best) = self.splits.iter().min_by(|a, b| a.cost.total_cmp(&b.cost)) else {
             return;
         };
@@ -185,7 +185,7 @@ impl Advice {
         }
     }
 
-    fn tell_modes(&self, text: &mut String) {
+    fn write_modes(&self, text: &mut String) {
         let (Some(choice), [hierarchy, directory, duel]) = (self.choice, self.modes.as_slice()) else {
             return;
         };
@@ -243,7 +243,7 @@ impl Advice {
         );
     }
 
-    fn tell_whole_objects(&self, text: &mut String) {
+    fn write_whole_objects(&self, text: &mut String) {
         let (Some(outcomes), Some(choice)) = (self.whole_objects, self.whole_choice) else {
             return;
         };
@@ -299,7 +299,7 @@ impl Advice {
         };
     }
 
-    fn tell_missing_clients(&self, text: &mut String) {
+    fn write_missing_clients(&self, text: &mut String) {
         let clients = self.working_set.clients;
         if self.nodes > 1 && clients < u64::from(self.nodes) {
             let _ = writeln!(
@@ -324,7 +324,7 @@ impl Mode {
     }
 }
 
-/// Says how much less or more `chosen` reads and sends than `other`.
+/// Describes how much less or more `chosen` reads and sends than `other`.
 fn difference(chosen: &ModeOutcome, other: &ModeOutcome) -> String {
     let bytes = |ours: u64, theirs: u64| {
         let word = if ours > theirs { "more" } else { "less" };

@@ -1,4 +1,4 @@
-//! Whether readers find more objects whole if the homes of their blocks keep objects complete together (C2P).
+//! Compares how many objects readers find whole if homes evict the blocks of an object together (C2P).
 
 use serde::Serialize;
 use shoal_policy::Found;
@@ -16,13 +16,13 @@ use crate::trace::{Access, Operation};
 /// The seed of the choice of homes.
 const SEED: u64 = 1;
 
-/// The policies to try: the one that nodes follow, and C2P above it.
+/// The policies to try: the default of nodes, without and with C2P.
 const POLICIES: [eviction::PolicyName; 2] = [eviction::PolicyName::Duel, eviction::PolicyName::C2pDuel];
 
-/// A gain is worth a choice if at least this share of the reads of several blocks find all because of it.
+/// Minimum share of multi-block reads that must become whole for C2P to be recommended.
 const WORTHWHILE: f64 = 0.01;
 
-/// Readers wait longer in all if the lake sends more than this share more: then it is their choice.
+/// Increase of the lake's traffic beyond which readers wait longer overall; the choice is then the user's.
 const MORE_OF_THE_LAKE: f64 = 0.05;
 
 /// The pause between two reads of a trace without times.
@@ -39,17 +39,17 @@ pub struct WholeOutcome {
     pub lake: Volume,
 }
 
-/// Whether a trace speaks for C2P.
+/// The recommendation for or against C2P.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WholeChoice {
-    /// More reads find all that they want, and the lake sends hardly more.
+    /// More reads find all of their blocks, and the lake sends hardly more.
     Take,
     /// More reads find all, and the lake sends more.
     Weigh,
-    /// Hardly more reads find all, or fewer.
+    /// No more, or hardly more, reads find all.
     Keep,
-    /// No read wants several blocks.
+    /// No read covers several blocks.
     NoneWanted,
 }
 
@@ -66,7 +66,7 @@ impl WholeOutcome {
     }
 }
 
-/// Chooses between the outcome of the followed policy and that of C2P above it.
+/// Chooses between the outcomes without and with C2P.
 pub(super) fn choose([alone, above]: [WholeOutcome; 2]) -> WholeChoice {
     let more_found = above.share(Found::Complete) - alone.share(Found::Complete);
     let more_read = above.lake.bytes as f64 > alone.lake.bytes as f64 * (1.0 + MORE_OF_THE_LAKE);

@@ -45,8 +45,8 @@ struct Object {
 }
 
 impl StorageC2p {
-    /// Creates `nodes` with `capacity_bytes` each, and `placement` on them. With `prefetch`, nodes fetch what
-    /// objects lack at them when other nodes tell that readers want it.
+    /// Creates `nodes` with `capacity_bytes` each, and `placement` on them. With `prefetch`, a node
+    /// fetches the missing blocks of an object when an event of another node shows that it is being read.
     pub fn new(
         nodes: usize,
         placement: Placement,
@@ -83,7 +83,7 @@ impl StorageC2p {
 
     fn deliver(&mut self, from: NodeIndex, to: NodeIndex, event: &Event<Block>) -> Vec<Push> {
         let policy = self.nodes[to].cache.policy_mut();
-        policy.hear(NodeId(from as u64), event);
+        policy.receive(NodeId(from as u64), event);
         let Some(object) = self.objects.get(&event.key.object).filter(|_| self.prefetch) else {
             return Vec::new();
         };
@@ -100,7 +100,7 @@ impl StorageC2p {
             from: None,
             to,
         };
-        let here = missing.filter(|block| self.placement.of(*block) == to);
+        let here = missing.filter(|block| self.placement.node_of(*block) == to);
         here.map(push).collect()
     }
 }
@@ -109,7 +109,7 @@ impl StorageC2p {
 fn peers(placement: Placement, node: NodeIndex, block: Block, blocks: u32) -> Vec<NodeIndex> {
     let first = block.index - block.index % GROUP_BLOCKS;
     let group = first..blocks.min(first + GROUP_BLOCKS);
-    let stored = group.map(|index| placement.of(Block { index, ..block }));
+    let stored = group.map(|index| placement.node_of(Block { index, ..block }));
     let mut peers: Vec<_> = stored.filter(|&peer| peer != node).collect();
     peers.sort_unstable();
     peers.dedup();
@@ -118,7 +118,7 @@ fn peers(placement: Placement, node: NodeIndex, block: Block, blocks: u32) -> Ve
 
 impl Cooperation for StorageC2p {
     fn answering(&self, _node: NodeIndex, block: Block) -> NodeIndex {
-        self.placement.of(block)
+        self.placement.node_of(block)
     }
 
     fn route(&mut self, wanted: &Wanted) -> Route {
@@ -165,7 +165,7 @@ impl Cooperation for StorageC2p {
     }
 
     fn remove(&mut self, block: Block) {
-        let node = self.placement.of(block);
+        let node = self.placement.node_of(block);
         self.nodes[node].cache.remove(block);
     }
 
@@ -217,7 +217,7 @@ mod tests {
 
     fn wanted(block: Block, now: Time) -> Wanted {
         Wanted {
-            node: PLACEMENT.of(block),
+            node: PLACEMENT.node_of(block),
             block,
             bytes: 10,
             object_blocks: 4,
@@ -237,7 +237,7 @@ mod tests {
         let on = |object, node| {
             (0..4)
                 .map(move |index| Block { object, index })
-                .find(|&b| PLACEMENT.of(b) == node)
+                .find(|&b| PLACEMENT.node_of(b) == node)
         };
         let found = (0..100).find_map(|object| Some([on(object, 0)?, on(object, 1)?]));
         found.expect("some object is on both nodes")
@@ -273,13 +273,13 @@ mod tests {
         let [first, second] = shared();
         let stored_on = |node| {
             let blocks = (first.object + 1..100).map(|object| Block { object, index: 0 });
-            blocks.filter(move |&block| PLACEMENT.of(block) == node)
+            blocks.filter(move |&block| PLACEMENT.node_of(block) == node)
         };
         let [other, newcomer] = [0, 1].map(|nth| stored_on(1).nth(nth).unwrap());
         read(&mut nodes, other, Time::ZERO);
         read(&mut nodes, first, Time(1));
         read(&mut nodes, second, Time(2));
-        // Two other blocks evict the first block from node 0, and node 0 tells node 1.
+        // Two other blocks evict the first block from node 0, and node 0 sends that to node 1.
         stored_on(0).take(2).for_each(|block| {
             read(&mut nodes, block, Time(3));
         });

@@ -16,7 +16,7 @@ pub const NODES_MAX: usize = 256;
 /// The number of nodes in a group of [`Holders`]: the bits of its sets.
 const GROUP_NODES: usize = 128;
 
-/// Whether a node keeps a block that it fetched from another node.
+/// The rule for a block fetched from another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replication {
     /// All-1R: only the node that fetched the block from the lake keeps it.
@@ -37,7 +37,7 @@ pub struct Directory {
 
 /// The holders of each block, as sets of bits: the first group has those among nodes 0 to 127, and so on.
 ///
-/// A small cluster has one group and pays for no more bits than it needs.
+/// A small cluster has one group and no unused bits.
 #[derive(Clone, Debug)]
 pub(super) struct Holders {
     groups: Vec<KeyMap<Block, u128>>,
@@ -72,7 +72,7 @@ impl Holders {
         }
     }
 
-    /// Whether `node` is the only holder of `block`.
+    /// Returns true if `node` is the only holder of `block`.
     pub(super) fn is_last(&self, block: Block, node: NodeIndex) -> bool {
         let (here, bit) = place(node);
         let mut groups = self.groups.iter().enumerate();
@@ -109,10 +109,10 @@ const fn place(node: NodeIndex) -> (usize, u128) {
     (node / GROUP_NODES, 1 << (node % GROUP_NODES))
 }
 
-/// The node that fetches each block from the lake, if nodes claim what they fetch.
+/// The node that fetches each block from the lake, if nodes claim the blocks that they fetch.
 ///
 /// Without claims, nodes that miss a block together each fetch it, as in the dissertation. With them, a node
-/// waits for the claimant and gets the block from there, as in Shoal
+/// waits for the claimant and reads the block from it, as in Shoal
 /// (`docs/decisions/0029-a-directory-of-soft-entries.md`).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Claims {
@@ -120,15 +120,15 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// No claims yet; none ever unless `enabled`.
+    /// Creates an empty set of claims. Without `enabled` it stays empty.
     pub(super) fn new(enabled: bool) -> Self {
         Self {
             claimants: enabled.then(KeyMap::default),
         }
     }
 
-    /// The route of a block that no node holds: by way of the node that already fetches it, or straight from
-    /// the lake, which is then the claim of `node`.
+    /// The route of a block that no node holds: through the node that is already fetching it, or from the
+    /// lake, claimed by `node`.
     pub(super) fn route(&mut self, block: Block, node: NodeIndex) -> Route {
         let claimant = self
             .claimants

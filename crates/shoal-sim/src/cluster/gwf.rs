@@ -1,15 +1,15 @@
 //! D4N: nodes with a directory that knows the worth of blocks, and GWF as the decision rule (dissertation
 //! 4.5.3, Algorithm 3).
 //!
-//! Every read leaves a copy on the reader's node. The block that is worth least leaves. The last copy of a
-//! block has the weight of its worth to all nodes, and goes to another node if it is worth more than that
+//! Every read leaves a copy on the reader's node. The block that is worth least is evicted. The last copy of
+//! a block is weighted by its worth to all nodes, and is pushed to another node if it is worth more than that
 //! node's blocks. All nodes know the age at once, whereas D4N broadcasts it from time to time. A pushed block
 //! belongs to no node while it is on its way, and no block is pushed to make room for it.
 //!
 //! **Invariant**: a node has at most [`PUSHES_MAX`] blocks on their way to any other. The blocks that the
 //! receiver holds decide about pushes, and they change only when pushes arrive. Without a bound, a node whose
-//! link is full stays the least valued and gets everything that leaves the others, and its own clients' reads
-//! wait behind those pushes.
+//! link is full keeps the least average and receives every block evicted by the others, and its own
+//! clients' reads wait behind those pushes.
 
 use shoal_policy::eviction::Gwf;
 use shoal_policy::eviction::gwf::{Action, Ageing, Facts, Gain, Peer, Reading, Weight, Worth, decide};
@@ -22,8 +22,8 @@ use crate::chance::Chance;
 use crate::clock::Time;
 use shoal_policy::hash::KeyMap;
 
-/// The maximum number of blocks that a node may have on their way to another unasked. A node with this many
-/// on their way to it is not a peer to push to.
+/// The maximum number of pushed blocks on their way from one node to another. A node that is sent this many
+/// is not offered more.
 const PUSHES_MAX: u32 = 8;
 
 /// Nodes with a directory and GWF.
@@ -61,7 +61,7 @@ impl DirectoryGwf {
         }
     }
 
-    /// The same nodes, of which one at a time fetches a block from the lake if `claims`.
+    /// Sets whether nodes claim blocks, so that only one at a time fetches a block from the lake.
     #[must_use]
     pub fn claiming(self, claims: bool) -> Self {
         Self {
@@ -102,7 +102,7 @@ impl DirectoryGwf {
         self.holders.add(block, node);
     }
 
-    /// Decides about the block of least weight on `node` and executes the decision. Returns whether there was
+    /// Decides about the block of least weight on `node` and executes the decision. Returns true if there was
     /// one.
     fn part_with_least(&mut self, node: NodeIndex, may_push: bool, pushes: &mut Vec<Push>) -> bool {
         let Some(candidate) = self.caches[node].policy().candidate(&mut |_| true) else {
@@ -178,7 +178,7 @@ impl Cooperation for DirectoryGwf {
         };
         if route != (Route::Lake { through: None }) {
             let use_weight = self.caches[wanted.node].policy().use_weight();
-            let gain = Gain::of(shoal_policy::Source::Peer, use_weight);
+            let gain = Gain::from_source(shoal_policy::Source::Peer, use_weight);
             self.add_global_weight(wanted.block, gain.global);
         }
         route
@@ -193,7 +193,7 @@ impl Cooperation for DirectoryGwf {
             Route::Local => Vec::new(),
             Route::Peer { .. } => {
                 let policy = self.caches[node].policy();
-                let gain = Gain::of(shoal_policy::Source::Peer, policy.use_weight());
+                let gain = Gain::from_source(shoal_policy::Source::Peer, policy.use_weight());
                 let worth = policy.worth_now(gain.local);
                 self.take_in(node, block, bytes, Some(worth))
             }
@@ -211,7 +211,7 @@ impl Cooperation for DirectoryGwf {
         if let Some(pushes) = from.and_then(|from| self.pushes.get_mut(&(from, to))) {
             *pushes -= 1;
         }
-        // A block that was removed on its way has no worth any more.
+        // The block was removed while it was on its way.
         let worth = self.pushed_worths.remove(&(block, to));
         if worth.is_none() || !self.has_use_for(to, block, bytes) {
             return Vec::new();

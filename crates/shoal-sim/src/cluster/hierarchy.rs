@@ -1,7 +1,7 @@
 //! Two layers (D3N, dissertation 4.4): L1 holds blocks that a node's own clients read; L2 holds blocks whose
 //! home is the node, for all nodes.
 //!
-//! A node divides its room between the two, permanently or again every period ([`shoal_policy::partition`]).
+//! A node divides its room between the two, once or again every period ([`shoal_policy::partition`]).
 //! Layers do not overlap: a block at home on a node is in its L2, whichever client reads it, so that it is
 //! stored once. A block that comes from the lake is kept by its home and by the reader's node.
 
@@ -22,13 +22,13 @@ use shoal_policy::hash::KeyMap;
 /// How the room of a node is divided.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Split {
-    /// Permanently: this share is L1's. 0 is "L2 only".
+    /// Fixed: this share is L1's. 0 is "L2 only".
     Fixed(f64),
-    /// Again after every period, beginning with equal parts.
+    /// Adapted after every period, starting with equal parts.
     Adaptive {
         /// The length of a period.
         period: Duration,
-        /// The share of the room that may change its layer at once; a twentieth if it is `None`, as in D3N.
+        /// Maximum share of the room that changes its layer at once; `None` is a twentieth, as in D3N.
         limit_share: Option<f64>,
     },
 }
@@ -47,7 +47,7 @@ struct Layers {
     l2: Cache<AnyPolicy>,
     /// `Some` if the split is adaptive.
     partition: Option<Partition>,
-    /// Unanswered misses that are worth timing, and their start.
+    /// Unanswered misses that are timed, and their start.
     known: KeyMap<(u8, Block), Time>,
 }
 
@@ -104,7 +104,7 @@ impl Layers {
         }
     }
 
-    /// Requests a block from a layer. Returns whether the layer holds it.
+    /// Requests a block from a layer. Returns true if the layer holds it.
     fn request(&mut self, layer: Layer, wanted: &Wanted) -> bool {
         let hit = self.cache(layer).serve(wanted);
         if let Some(partition) = &mut self.partition {
@@ -125,7 +125,7 @@ impl Layers {
         self.cache(layer).keep(arrival, |_| ());
     }
 
-    /// The total time that unanswered misses of `layer` that are worth timing have waited by `now`.
+    /// The total time that the timed, unanswered misses of `layer` have waited by `now`.
     fn unanswered(&self, layer: Layer, now: Time) -> Duration {
         let known = self.known.iter().filter(|((missed, _), _)| *missed == layer.0);
         known.map(|(_, &since)| now - since).sum()

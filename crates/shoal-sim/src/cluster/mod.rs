@@ -1,7 +1,7 @@
 //! How nodes work together: which node is asked for a block, and which nodes then keep it. One kind per file.
 //!
-//! A [`Cooperation`] decides and keeps the books; it moves no bytes and knows only the times that it is told.
-//! Its caller asks it for a [`Route`], moves the bytes, and reports when they have landed.
+//! A [`Cooperation`] decides and keeps the state; it moves no bytes and has no clock. Its caller asks it for
+//! a [`Route`], moves the bytes, and reports their arrival.
 
 mod c2p;
 mod directory;
@@ -26,12 +26,12 @@ use crate::clock::Time;
 /// A node, counted from 0.
 pub type NodeIndex = usize;
 
-/// A block that a client wants.
+/// A block requested by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The node that answers the client.
     pub node: NodeIndex,
-    /// The wanted block.
+    /// The requested block.
     pub block: Block,
     /// The size of the block.
     pub bytes: u64,
@@ -41,7 +41,7 @@ pub struct Wanted {
     pub now: Time,
 }
 
-/// A block that has arrived at the node where it was wanted.
+/// A block that has arrived at the node that requested it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// The request.
@@ -64,7 +64,7 @@ pub enum Route {
     },
     /// No node holds it.
     Lake {
-        /// The node that forwards the block, if it is not the node that wants it.
+        /// The node that forwards the block, if another one requested it.
         through: Option<NodeIndex>,
     },
 }
@@ -78,7 +78,7 @@ pub struct Push {
     pub bytes: u64,
     /// The node that has it; `None` for the lake.
     pub from: Option<NodeIndex>,
-    /// The node that gets it.
+    /// The node that receives it.
     pub to: NodeIndex,
 }
 
@@ -117,8 +117,8 @@ pub trait Cooperation {
         Vec::new()
     }
 
-    /// Records that the block was wanted while it was on its way, and is served from the copy that has
-    /// landed.
+    /// Records that the block was requested while it was on its way, and is served from the copy that has
+    /// arrived.
     fn joined(&mut self, wanted: &Wanted);
 
     /// Removes a block of an object that was replaced or removed: it is no longer valid.

@@ -47,7 +47,7 @@ impl Placement {
     }
 
     /// The node that stores `block`.
-    pub const fn of(self, block: Block) -> NodeIndex {
+    pub const fn node_of(self, block: Block) -> NodeIndex {
         let Fingerprint(number) = Fingerprint::of_number(block.fingerprint().0.wrapping_add(self.seed));
         (number % self.nodes) as NodeIndex
     }
@@ -55,7 +55,7 @@ impl Placement {
 
 impl Cooperation for Storage {
     fn answering(&self, _node: NodeIndex, block: Block) -> NodeIndex {
-        self.placement.of(block)
+        self.placement.node_of(block)
     }
 
     fn route(&mut self, wanted: &Wanted) -> Route {
@@ -87,7 +87,11 @@ mod tests {
     #[test]
     fn every_seed_places_blocks_anew_and_evenly_in_the_mean() {
         let blocks = (0..8000).map(|object| Block { object, index: 0 });
-        let placed = |seed| blocks.clone().map(move |block| Placement::new(8, seed).of(block));
+        let placed = |seed| {
+            blocks
+                .clone()
+                .map(move |block| Placement::new(8, seed).node_of(block))
+        };
         let agreed = placed(1)
             .zip(placed(2))
             .filter(|(one, other)| one == other)

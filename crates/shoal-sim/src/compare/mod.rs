@@ -21,7 +21,7 @@ use crate::units::Capacity;
 /// A participant in a comparison: a policy, or the bound that knows the future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Contender {
-    /// A policy that a node can follow, and its admission.
+    /// A policy of nodes, and its admission.
     Policy(PolicyName, AdmissionName),
     /// Belady's MIN: no policy misses less if all blocks have one size. Holds the whole trace in memory.
     Belady,
@@ -51,7 +51,7 @@ pub struct WorkingSet {
     pub objects: u64,
     /// Different blocks among them.
     pub blocks: u64,
-    /// Bytes of these blocks: a cache with this much room misses each once.
+    /// Bytes of these blocks: a cache of this size misses each once.
     pub bytes: u64,
     /// The largest block.
     pub block_bytes_max: u64,
@@ -124,12 +124,12 @@ impl Contender {
 }
 
 impl WorkingSet {
-    /// Share of the requests that are for a block requested before: no cache hits more.
+    /// Share of the requests that are for a block requested before: the upper bound of every hit ratio.
     pub fn reuse(&self) -> f64 {
         ratio(self.requests - self.blocks, self.requests)
     }
 
-    /// Whether blocks differ in size.
+    /// Returns true if blocks differ in size.
     const fn has_several_sizes(&self) -> bool {
         self.bytes != self.blocks * self.block_bytes_max
     }

@@ -50,7 +50,7 @@ impl Compared {
         text
     }
 
-    /// Whether a policy misses fewer blocks than the bound at the same size of the cache.
+    /// Returns true if a policy misses fewer blocks than the bound at the same size of the cache.
     fn beats_belady(&self) -> bool {
         self.by_capacity().iter().any(|rows| {
             let belady = rows.iter().find(|row| row.policy == Contender::Belady);
@@ -89,7 +89,7 @@ impl Compared {
         let series = |number: usize| {
             let values = groups
                 .iter()
-                .map(|rows| Spread::of(std::iter::once(rows[number].miss_ratio)));
+                .map(|rows| Spread::from_values(std::iter::once(rows[number].miss_ratio)));
             (groups[0][number].policy.to_string(), values.collect())
         };
         Bars {

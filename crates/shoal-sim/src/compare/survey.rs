@@ -8,14 +8,14 @@ use shoal_policy::hash::KeyMap;
 /// The maximum number of different blocks that a trace may read: their state takes a few gigabytes.
 const BLOCKS_MAX: usize = 1 << 27;
 
-/// The facts known of a trace at some point of the pass.
+/// The state of the pass over a trace.
 pub(crate) struct Survey {
     granularity: Granularity,
     working_set: WorkingSet,
     objects: Seen,
     clients: Seen,
     longest: Longest,
-    /// Every block that is read, in order, if a contender has to know it.
+    /// Every block that is read, in order, if a contender needs the future.
     future: Vec<Block>,
     foretells: bool,
     blocks_max: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Survey {
 
 /// The greatest size that each block has had.
 enum Longest {
-    /// By object, one more than its bytes, if an object is one block: nothing is hashed.
+    /// By object, one more than its bytes, if each object is one block. Avoids hashing.
     OfObjects(Vec<u64>),
     OfBlocks(KeyMap<Block, u64>),
 }
@@ -112,7 +112,7 @@ impl Longest {
 }
 
 impl Seen {
-    /// Whether `number` appears for the first time.
+    /// Returns true if `number` appears for the first time.
     fn is_new(&mut self, number: u32) -> bool {
         !std::mem::replace(at(&mut self.0, number), true)
     }

@@ -1,4 +1,4 @@
-//! Why a trace cannot be read.
+//! Errors of reading a trace.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::format::Format;
 use crate::block::OBJECT_BLOCKS_MAX;
 
-/// Why a trace cannot be read.
+/// A trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The operating system cannot read the file.
@@ -30,7 +30,7 @@ pub enum TraceError {
     },
     /// The trace has no read that a cache could serve.
     #[error(
-        "the trace reads no object\nhint: a node's log tells of requests with `access = true` below [log], and S3's some hours later"
+        "the trace reads no object\nhint: a node logs requests only with `access = true` below [log], and S3 some hours later"
     )]
     Unread,
     /// The blocks of the trace do not fit into memory.

@@ -37,7 +37,7 @@ impl Format {
         Self::WfCommons,
     ];
 
-    /// The word for the format on the command line and in experiments.
+    /// The name on the command line and in experiments.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Csv => "csv",
@@ -49,7 +49,7 @@ impl Format {
         }
     }
 
-    /// Every word, for messages.
+    /// All names, for messages.
     pub fn names() -> String {
         Self::ALL
             .iter()

@@ -1,4 +1,4 @@
-//! How the format of a file is recognized: by its name, or else by its beginning.
+//! Recognizes the format of a file by its name, or else by its beginning.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

@@ -8,15 +8,15 @@ use crate::clock::Time;
 /// One job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {
-    /// The time of submission. The job starts when the jobs before it are done, too.
+    /// The time of submission. The job starts when its predecessors are also done.
     pub at: Time,
     /// The client that runs it, if the recording has one.
     pub client: Option<u32>,
     /// The pieces that it reads and waits for.
     pub reads: Vec<Piece>,
-    /// How long it computes after its reads.
+    /// The time that it computes after its reads.
     pub compute: Duration,
-    /// The pieces that it writes in the end.
+    /// The pieces that it writes at the end.
     pub writes: Vec<Piece>,
     /// Jobs that must be done before it starts, by their position in the trace.
     pub after: Vec<u32>,

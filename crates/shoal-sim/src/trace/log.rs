@@ -9,7 +9,7 @@ use super::{Access, Lines, Operation, TraceError};
 use crate::clock::Time;
 use crate::names::Names;
 
-/// Parses one line; `None` if it moves no bytes of an object.
+/// Parses one line. Returns `None` if it moves no bytes of an object.
 pub(super) type ParseLine<R> = fn(&mut Log<R>, &str) -> Result<Option<Access>, TraceError>;
 
 /// The requests of a log.
@@ -35,8 +35,8 @@ impl<R> Log<R> {
         }
     }
 
-    /// Gives a write or a deletion the greatest length that the object ever had, so that every block of it is
-    /// out of date. A log does not tell how long the object was.
+    /// Gives a write or a deletion the greatest length that the object has had, so that it invalidates every
+    /// block. A log does not contain the object's length.
     fn outdating_all(&mut self, mut access: Access) -> Access {
         let object = access.object as usize;
         if object >= self.lengths.len() {

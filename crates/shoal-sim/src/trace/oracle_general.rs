@@ -9,7 +9,7 @@ use crate::names::Names;
 
 const RECORD_BYTES: usize = 24;
 
-/// The number of records per batch. Their objects are looked up in one go, which the processor does in
+/// The number of records per batch. Their objects are looked up together, which the processor does in
 /// parallel.
 const BATCH: usize = 1 << 10;
 

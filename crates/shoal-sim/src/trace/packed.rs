@@ -1,8 +1,8 @@
 //! Requests in memory, compact: about ten bytes each.
 //!
-//! Each field is written as seven bits per byte, least significant first, and left out if it says nothing
-//! new: a time or a client equal to that of the previous request, or an offset and a length that mean the
-//! whole object.
+//! Each field is written as seven bits per byte, least significant first, and left out if it is
+//! redundant: a time or a client equal to that of the previous request, or an offset and a length that mean
+//! the whole object.
 
 use super::{Access, Operation};
 use crate::clock::Time;
@@ -23,7 +23,7 @@ pub(super) struct PackedTrace {
 }
 
 impl PackedTrace {
-    /// Adds requests. Returns whether the tape is within `bytes_max`.
+    /// Adds requests. Returns true if the tape is within `bytes_max`.
     pub(super) fn record(&mut self, accesses: &[Access], bytes_max: usize) -> bool {
         let piece = encode(accesses);
         self.bytes += piece.len();

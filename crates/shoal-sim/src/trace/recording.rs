@@ -1,4 +1,4 @@
-//! A trace that is needed several times and read once: its requests are kept in compact form.
+//! A trace that is replayed several times but read once: its requests are kept in compact form.
 
 use super::packed::PackedTrace;
 use super::{Access, Accesses, TraceError};

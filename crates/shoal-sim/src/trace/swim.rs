@@ -2,10 +2,10 @@
 //! submit time (s), time since the previous job (s), input, shuffle and output bytes, and in some files the
 //! path of the input.
 //!
-//! The object is the *path*. A job reads as many of its first bytes as the job's input has: nearly every path
-//! that is read twice is read with another size, because the column is the input of the job, not the length
-//! of the file. Output has no path: each output is a separate object, and so is an input without a path.
-//! Shuffled bytes never leave the compute nodes and are left out.
+//! The object is the *path*. A job reads the first bytes of it, as many as the job's input has: nearly every
+//! path that is read twice is read with different sizes, because the column is the input of the job, not the
+//! length of the file. Output has no path: each output is a separate object, and so is an input without a
+//! path. Shuffled bytes never leave the compute nodes and are left out.
 
 use std::io::Read;
 

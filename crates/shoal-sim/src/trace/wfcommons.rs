@@ -2,8 +2,8 @@
 //! output files and run times.
 //!
 //! A task is a job: it starts when its parents are done, reads its input files whole, computes for the
-//! measured run time, and writes its output files. (The run time contains the original input and output, so
-//! the job computes for that much too long.)
+//! measured run time, and writes its output files. (The run time includes the original input and output,
+//! so the job computes longer than it should.)
 
 use std::io::Read;
 use std::time::Duration;
@@ -142,7 +142,7 @@ fn jobs(workflow: &Workflow) -> Result<Vec<Job>, (String, &'static str)> {
     Ok(jobs)
 }
 
-/// Finds a job that comes after itself, directly or indirectly.
+/// Finds a job that depends on itself, directly or indirectly.
 fn never_starts(jobs: &[Job]) -> Option<usize> {
     let mut before: Vec<_> = jobs.iter().map(|job| job.after.len()).collect();
     let mut followers = vec![Vec::new(); jobs.len()];

@@ -47,7 +47,7 @@ pub(super) struct EventTimes {
 impl EventTimes {
     /// Returns the time since 1970 of an event of this age: not before that of the previous event, unless
     /// that is in the future because the clock was ahead.
-    fn of(&mut self, age: Duration, utc_now: Duration) -> Duration {
+    fn assign(&mut self, age: Duration, utc_now: Duration) -> Duration {
         let at = utc_now.saturating_sub(age);
         self.last = if self.last <= utc_now {
             at.max(self.last)
@@ -64,7 +64,7 @@ type Whole = C2p<BlockId, Below<BlockId>>;
 pub(super) fn keep_events(layers: &mut Layered<BlockId, Named<BlockId>>, are_kept: bool) {
     for (_, policy) in layers.policies_mut() {
         if let Some(c2p) = policy.c2p_mut() {
-            c2p.set_telling(are_kept);
+            c2p.set_recording(are_kept);
         }
     }
 }
@@ -88,7 +88,7 @@ impl Ledger {
         for (layer, policy) in state.residency.policy_mut().policies_mut() {
             let Some(c2p) = policy.c2p_mut() else { continue };
             for event in c2p.take_events() {
-                let at = state.event_times.of(now.saturating_sub(event.at), utc_now);
+                let at = state.event_times.assign(now.saturating_sub(event.at), utc_now);
                 taken.push(CacheEvent {
                     layer,
                     event: Event { at, ..event },
@@ -110,12 +110,12 @@ impl Ledger {
     }
 
     /// Applies events received from another node.
-    pub(crate) fn hear(&self, node: NodeId, events: &[CacheEvent]) {
+    pub(crate) fn receive(&self, node: NodeId, events: &[CacheEvent]) {
         let mut state = self.state.lock();
         state.advance();
         for CacheEvent { layer, event, .. } in events {
             if let Some(c2p) = state.c2p_mut(*layer) {
-                c2p.hear(node, event);
+                c2p.receive(node, event);
             }
         }
     }
@@ -177,12 +177,12 @@ impl Ledger {
         let mut state = self.state.lock();
         for (_, policy) in state.residency.policy_mut().policies_mut() {
             let Some(c2p) = policy.c2p_mut() else { continue };
-            let mut told = None;
+            let mut sent = None;
             for &index in indexes {
                 let block = BlockId { version, index };
-                if c2p.contains(&block) && told != Some(index / GROUP_BLOCKS) {
+                if c2p.contains(&block) && sent != Some(index / GROUP_BLOCKS) {
                     c2p.deleted(&block);
-                    told = Some(index / GROUP_BLOCKS);
+                    sent = Some(index / GROUP_BLOCKS);
                 }
             }
         }
@@ -247,7 +247,7 @@ mod tests {
             (3, 1_100, 1_099),
         ];
         for (row, (age, now, expected)) in table.into_iter().enumerate() {
-            let at = times.of(Duration::from_secs(age), Duration::from_secs(now));
+            let at = times.assign(Duration::from_secs(age), Duration::from_secs(now));
             assert_eq!(at.as_secs(), expected, "row {row}");
         }
     }

@@ -38,7 +38,7 @@ fn at_home(store: &Store, version: &Version) -> u64 {
 }
 
 /// Waits until the blocks with this node as home are in L2. Returns the events sent for them.
-async fn told_of_moves(store: &Store, version: &Version) -> Vec<CacheEvent> {
+async fn sent_after_moves(store: &Store, version: &Version) -> Vec<CacheEvent> {
     let expected = at_home(store, version).count_ones() as usize;
     assert!(expected > 1, "some blocks are at home here");
     until("blocks move", || in_l2(store) == expected).await;
@@ -46,8 +46,8 @@ async fn told_of_moves(store: &Store, version: &Version) -> Vec<CacheEvent> {
 }
 
 /// Asserts that the node reports once which of 20 blocks it holds, and no reads.
-fn assert_tells_once_what_is_here(told: &[CacheEvent], here: u64) {
-    let told: Vec<_> = told
+fn assert_sends_once_what_is_here(sent: &[CacheEvent], here: u64) {
+    let sent: Vec<_> = sent
         .iter()
         .map(
             |CacheEvent {
@@ -55,7 +55,7 @@ fn assert_tells_once_what_is_here(told: &[CacheEvent], here: u64) {
              }| (event.kind, event.held, event.read, *group_blocks),
         )
         .collect();
-    assert_eq!(told, [(EventKind::Add, here, 0, 20)]);
+    assert_eq!(sent, [(EventKind::Add, here, 0, 20)]);
 }
 
 #[tokio::test]
@@ -68,8 +68,8 @@ async fn blocks_that_come_home_after_a_restart_are_told_to_others_as_no_reads() 
     let (store, _) = lab.reopen(store).await;
     assert!(store.cache_events().keep());
     store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
-    let told = told_of_moves(&store, &version).await;
-    assert_tells_once_what_is_here(&told, at_home(&store, &version));
+    let sent = sent_after_moves(&store, &version).await;
+    assert_sends_once_what_is_here(&sent, at_home(&store, &version));
 }
 
 #[tokio::test]
@@ -82,8 +82,8 @@ async fn copies_that_come_home_when_nodes_leave_are_told_to_others_as_no_reads()
     put_all(&store, &version).await;
     assert_eq!(store.cache_events().take(), [], "L1 is the node's own");
     store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
-    let told = told_of_moves(&store, &version).await;
-    assert_tells_once_what_is_here(&told, at_home(&store, &version));
+    let sent = sent_after_moves(&store, &version).await;
+    assert_sends_once_what_is_here(&sent, at_home(&store, &version));
 }
 
 #[tokio::test]
@@ -98,8 +98,8 @@ async fn blocks_that_come_home_with_the_end_of_a_pin_are_told_to_others_as_no_re
     assert_eq!((kept[0].blocks, kept[0].refusal), (20, None));
     store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     store.end_pins(ORDER).await;
-    let told = told_of_moves(&store, &version).await;
-    assert_tells_once_what_is_here(&told, at_home(&store, &version));
+    let sent = sent_after_moves(&store, &version).await;
+    assert_sends_once_what_is_here(&sent, at_home(&store, &version));
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn what_nodes_hold_that_are_gone_is_forgotten_a_few_groups_at_a_time() {
             group_blocks: 2,
         };
         for node in [stays, goes] {
-            store.cache_events().hear(node, &[event]);
+            store.cache_events().receive(node, &[event]);
         }
     }
     let known_holders = || {
@@ -173,9 +173,9 @@ async fn events_have_the_right_time_after_a_start_with_a_clock_that_was_ahead() 
     assert!(store.cache_events().keep());
     store.set_hierarchy(cluster(&[HERE]));
     put_all(&store, &version(1, "a", BLOCK)).await;
-    let told = store.cache_events().take();
+    let sent = store.cache_events().take();
     let now = clock::utc_now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    let ages: Vec<_> = told.iter().map(|told| now.checked_sub(told.event.at)).collect();
+    let ages: Vec<_> = sent.iter().map(|sent| now.checked_sub(sent.event.at)).collect();
     assert!(
         matches!(ages[..], [Some(age)] if age < Duration::from_mins(1)),
         "{ages:?}"

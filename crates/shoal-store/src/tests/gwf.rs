@@ -1,4 +1,4 @@
-//! Room that a keeper makes, by the worth of blocks.
+//! Room that an evictor makes, by the worth of blocks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,21 +36,21 @@ fn block(number: u8) -> shoal_policy::BlockId {
 }
 
 #[tokio::test]
-async fn a_keeper_is_told_that_room_is_short_and_decides_what_leaves() {
+async fn an_evictor_is_called_when_room_is_short_and_decides_what_is_evicted() {
     let lab = lab();
     let (store, _) = lab.open();
-    let told = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&told);
-    store.keep_room_by(move || {
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&calls);
+    store.evict_by(move || {
         counted.fetch_add(1, Ordering::Relaxed);
     });
     let nothing = HashMap::new();
     fill(&store, 0..30).await;
-    assert_eq!(told.load(Ordering::Relaxed), 0, "there is room");
+    assert_eq!(calls.load(Ordering::Relaxed), 0, "there is room");
     assert!(store.least(false, 64, &nothing).is_empty());
     fill(&store, 30..BLOCKS).await;
-    until("the keeper is told", || told.load(Ordering::Relaxed) > 0).await;
-    assert!(store.contains(block(0)), "nothing left without the keeper");
+    until("the evictor is called", || calls.load(Ordering::Relaxed) > 0).await;
+    assert!(store.contains(block(0)), "nothing left without the evictor");
     // A use adds to the weight; the least are those that were not used.
     store.get_resident(block(0)).unwrap();
     let least = store.least(false, 64, &nothing);
@@ -84,7 +84,7 @@ async fn a_keeper_is_told_that_room_is_short_and_decides_what_leaves() {
 }
 
 #[tokio::test]
-async fn without_a_keeper_and_without_room_the_least_leaves_at_once() {
+async fn without_an_evictor_and_without_room_the_least_leaves_at_once() {
     let lab = lab();
     let (store, _) = lab.open();
     fill(&store, 0..30).await;
@@ -97,32 +97,32 @@ async fn without_a_keeper_and_without_room_the_least_leaves_at_once() {
         "the rank of a victim is the age"
     );
 
-    // A keeper that does nothing costs no write.
-    store.keep_room_by(|| ());
+    // An evictor that does nothing costs no write.
+    store.evict_by(|| ());
     fill(&store, BLOCKS..2 * BLOCKS).await;
     assert!(store.contains(block(2 * BLOCKS - 1)));
     close(store).await;
 }
 
 #[tokio::test]
-async fn a_block_without_room_waits_for_a_keeper_that_decides_in_time() {
+async fn a_block_without_room_waits_for_an_evictor_that_decides_in_time() {
     let lab = lab();
     let (store, _) = lab.open();
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    store.keep_room_by(move || tell.send(()).unwrap());
-    // The store has decided about all of its room before the keeper decides about any.
+    let (call, mut calls) = tokio::sync::mpsc::unbounded_channel();
+    store.evict_by(move || call.send(()).unwrap());
+    // The store has decided about all of its room before the evictor decides about any.
     fill(&store, 0..BLOCKS).await;
-    let keeper = tokio::spawn({
+    let evictor = tokio::spawn({
         let store = Arc::clone(&store);
         async move {
-            told.recv().await.unwrap();
+            calls.recv().await.unwrap();
             tokio::time::sleep(Duration::from_millis(20)).await;
             let chosen = (10..20).map(|number| (block(number), RemovalReason::Copied));
             store.part_with(chosen.collect()).await;
         }
     });
     fill(&store, BLOCKS..BLOCKS + 5).await;
-    keeper.await.unwrap();
+    evictor.await.unwrap();
     assert!(
         (0..10).all(|number| store.contains(block(number))),
         "the least stay"

@@ -1,4 +1,4 @@
-//! The blocks that are here in the order of use, and the reasons why others are not.
+//! The cached blocks in the order of use, and the reasons why others are missing.
 
 use shoal_policy::admission::Refusal;
 

@@ -137,7 +137,7 @@ fn object(number: u8) -> ObjectId {
     ObjectId([number; 16])
 }
 
-/// Returns a version of object `number`; `etag` tells its versions apart.
+/// Returns a version of object `number`; `etag` distinguishes its versions.
 fn version(number: u8, etag: &str, size_bytes: u64) -> Arc<Version> {
     let etag = format!("\"{etag}\"");
     let mut headers = HeaderMap::new();

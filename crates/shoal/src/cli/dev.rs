@@ -19,7 +19,7 @@ use shoal_node::config::{
 use shoal_store::StoreConfig;
 use tempfile::TempDir;
 
-use super::failure::{Failure, tell_problem};
+use super::failure::{Failure, print_problem};
 use super::output::{Tone, print};
 use super::signals::Signals;
 use super::{block_on, descriptors, logging};
@@ -165,7 +165,7 @@ impl Dev {
         loaded
             .warnings
             .iter()
-            .for_each(|warning| tell_problem(Tone::Warning, warning));
+            .for_each(|warning| print_problem(Tone::Warning, warning));
         Ok(loaded.config)
     }
 

@@ -18,7 +18,7 @@ use super::admin::AdminPort;
 use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
-use super::output::{Tone, bytes, counted, print, tell};
+use super::output::{Tone, bytes, counted, print, print_message};
 use super::overview::pages_of;
 use super::status::table;
 
@@ -96,7 +96,7 @@ impl Explain {
         block_on(async move {
             let found = self.ask(&self.admin.client()?).await?;
             for SilentNode { node, why } in &found.silent {
-                tell(Tone::Warning, &format!("{node} does not answer: {why}"), None);
+                print_message(Tone::Warning, &format!("{node} does not answer: {why}"), None);
             }
             print(&if self.json {
                 format!("{:#}\n", json!(found))
@@ -152,9 +152,9 @@ impl Explain {
         }));
         let (first, others) = tokio::join!(client.get(&self.admin.node, &path), others);
         let (mut nodes, mut silent) = (vec![first?], Vec::new());
-        for said in others {
-            match said {
-                Ok(said) => nodes.push(said),
+        for answer in others {
+            match answer {
+                Ok(answer) => nodes.push(answer),
                 Err(why) => silent.push(why),
             }
         }
@@ -172,12 +172,12 @@ async fn ask_member(
         node: member.name.clone(),
         why,
     };
-    let said = client.get::<Explanation>(url, &path).await;
-    let said = said.map_err(|error| silent(error.to_string()))?;
-    if said.node != member.name {
-        return Err(silent(format!("{url} answered as {}", said.node)));
+    let answer = client.get::<Explanation>(url, &path).await;
+    let answer = answer.map_err(|error| silent(error.to_string()))?;
+    if answer.node != member.name {
+        return Err(silent(format!("{url} answered as {}", answer.node)));
     }
-    Ok(said)
+    Ok(answer)
 }
 
 fn unknown(object: &S3Uri) -> Failure {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use shoal_node::config::{ConfigError, Problem};
 
-use super::output::{Tone, tell};
+use super::output::{Tone, print_message};
 
 /// Why a subcommand failed.
 #[derive(Debug)]
@@ -24,10 +24,10 @@ pub(super) enum Failure {
 impl Failure {
     /// Creates a failure of `what`, with `error` and its sources as the reason.
     pub(super) fn new(what: &str, error: &(dyn Error + 'static)) -> Self {
-        let (why, told) = chain(error);
+        let (why, its_hint) = chain(error);
         Self::Failed {
             what: format!("{what}: {why}"),
-            hint: told.or_else(|| hint(error).map(Into::into)),
+            hint: its_hint.or_else(|| hint(error).map(Into::into)),
         }
     }
 
@@ -51,15 +51,15 @@ impl Failure {
     }
 
     /// Prints the failure to stderr.
-    pub(super) fn tell(&self) {
+    pub(super) fn print(&self) {
         match self {
             Self::Refused(error) => error
                 .problems
                 .iter()
-                .for_each(|problem| tell_problem(Tone::Error, problem)),
-            Self::Misused { what, hint } => tell(Tone::Error, what, Some(hint)),
-            Self::Interrupted { what, hint } => tell(Tone::Note, what, Some(hint)),
-            Self::Failed { what, hint } => tell(Tone::Error, what, hint.as_deref()),
+                .for_each(|problem| print_problem(Tone::Error, problem)),
+            Self::Misused { what, hint } => print_message(Tone::Error, what, Some(hint)),
+            Self::Interrupted { what, hint } => print_message(Tone::Note, what, Some(hint)),
+            Self::Failed { what, hint } => print_message(Tone::Error, what, hint.as_deref()),
         }
     }
 
@@ -81,8 +81,8 @@ impl From<ConfigError> for Failure {
 }
 
 /// Prints one problem of a configuration to stderr.
-pub(super) fn tell_problem(tone: Tone, problem: &Problem) {
-    tell(tone, &problem.to_string(), problem.hint.as_deref());
+pub(super) fn print_problem(tone: Tone, problem: &Problem) {
+    print_message(tone, &problem.to_string(), problem.hint.as_deref());
 }
 
 /// Joins the messages of the error and its sources, omitting repeated ones. Also returns the first hint
@@ -91,11 +91,11 @@ fn chain(error: &(dyn Error + 'static)) -> (String, Option<String>) {
     let (mut why, mut hint) = (String::new(), None);
     for error in sources(error) {
         let text = error.to_string();
-        let (text, told) = match text.split_once(HINT) {
-            Some((text, told)) => (text, Some(told.to_owned())),
+        let (text, its_hint) = match text.split_once(HINT) {
+            Some((text, its_hint)) => (text, Some(its_hint.to_owned())),
             None => (text.as_str(), None),
         };
-        hint = hint.or(told);
+        hint = hint.or(its_hint);
         if why.is_empty() {
             why.push_str(text);
         } else if !why.ends_with(text) {

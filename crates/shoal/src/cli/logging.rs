@@ -20,7 +20,7 @@ impl LogFilter {
         (self.0)(EnvFilter::new(&log.filter));
     }
 
-    fn of<S: 'static>(handle: Handle<EnvFilter, S>) -> Self {
+    fn new<S: 'static>(handle: Handle<EnvFilter, S>) -> Self {
         Self(Box::new(move |filter| {
             if let Err(error) = handle.reload(filter) {
                 tracing::error!(%error, "the log filter could not be changed; the old one stays in force");
@@ -38,7 +38,7 @@ pub(super) fn start(log: &Log) -> LogFilter {
         let lines = lines.with_env_filter(filter).with_filter_reloading();
         let handle = lines.reload_handle();
         begin(lines.finish());
-        LogFilter::of(handle)
+        LogFilter::new(handle)
     } else {
         let lines = lines
             .fmt_fields(log_lines::fields())
@@ -46,7 +46,7 @@ pub(super) fn start(log: &Log) -> LogFilter {
         let lines = lines.with_env_filter(filter).with_filter_reloading();
         let handle = lines.reload_handle();
         begin(lines.finish());
-        LogFilter::of(handle)
+        LogFilter::new(handle)
     }
 }
 

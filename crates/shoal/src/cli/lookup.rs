@@ -9,7 +9,7 @@ use shoal_lookup::Client;
 use shoal_lookup::Lookup;
 use shoal_node::config::{self, Config, Loaded, Log, Role, Sources};
 
-use super::failure::{Failure, tell_problem};
+use super::failure::{Failure, print_problem};
 use super::output::{Tone, print};
 use super::settings::{LookupVerb, SettingFlags};
 use super::signals::Signals;
@@ -95,7 +95,7 @@ impl LookupServer {
             check(&loaded, self.json);
             return Ok(());
         }
-        logging::start(&without_strangers(loaded.config.log));
+        logging::start(&without_library_warnings(loaded.config.log));
         for warning in &loaded.warnings {
             tracing::warn!(hint = warning.hint.as_deref(), "{warning}");
         }
@@ -106,10 +106,10 @@ impl LookupServer {
 impl Explain {
     fn run(self) -> Result<(), Failure> {
         let loaded = self.configured.load()?;
-        tell_warnings(&loaded);
+        print_warnings(&loaded);
         let client = Client {
             network: self.client,
-            told: true,
+            from_option: true,
         };
         block_on(async move {
             let explanation = shoal_lookup::explain(&loaded.config.lookup, client)
@@ -132,7 +132,7 @@ impl Explain {
 }
 
 fn check(loaded: &Loaded, json: bool) {
-    tell_warnings(loaded);
+    print_warnings(loaded);
     if json {
         print(&format!("{:#}\n", loaded.config.to_json(Role::Lookup)));
     } else {
@@ -140,16 +140,16 @@ fn check(loaded: &Loaded, json: bool) {
     }
 }
 
-fn tell_warnings(loaded: &Loaded) {
+fn print_warnings(loaded: &Loaded) {
     loaded
         .warnings
         .iter()
-        .for_each(|warning| tell_problem(Tone::Warning, warning));
+        .for_each(|warning| print_problem(Tone::Warning, warning));
 }
 
 /// Silences the library's warnings about malformed messages, with which anyone could flood the log. A filter
 /// that names the library still enables them.
-fn without_strangers(log: Log) -> Log {
+fn without_library_warnings(log: Log) -> Log {
     Log {
         filter: format!("hickory_proto=off,{}", log.filter),
         ..log

@@ -85,7 +85,7 @@ pub(crate) fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            failure.tell();
+            failure.print();
             failure.exit_code()
         }
     }

@@ -12,7 +12,7 @@ use shoal_node::{HandoffPhase, HandoffProgress};
 use super::admin::AdminPort;
 use super::block_on;
 use super::failure::Failure;
-use super::output::{Tone, bytes, counted, overwrite, print, tell};
+use super::output::{Tone, bytes, counted, overwrite, print, print_message};
 
 /// Interval at which the command polls a draining node.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -116,7 +116,7 @@ impl Order {
         if drain.blocks_kept > 0 {
             let what = format!("no node took {} of {name}'s blocks", drain.blocks_kept);
             let hint = "after the node stops, these blocks are read from the lake again; `shoal status` shows whether other nodes can be reached";
-            tell(Tone::Warning, &what, Some(hint));
+            print_message(Tone::Warning, &what, Some(hint));
         }
         print(&if self.json {
             format!("{:#}\n", json!({ "node": name, "drain": drain }))

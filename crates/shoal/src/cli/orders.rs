@@ -119,7 +119,7 @@ struct TransferArgs {
     /// dc1/cluster-a. Without it, the homes of the widest layer
     #[arg(long, value_name = "PLACE")]
     to: Option<String>,
-    /// Fetch at most so many bytes a second: 100MiB
+    /// Fetch at most this many bytes a second, such as 100MiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     rate: Option<u64>,
     /// Be done by then, and go just fast enough: a time, a date, or from now such as 2h
@@ -132,14 +132,14 @@ struct TransferArgs {
 
 impl Prefetch {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let request = self.transfer.of(self.order.request(TaskKind::Prefetch));
+        let request = self.transfer.apply_to(self.order.request(TaskKind::Prefetch));
         self.order.give(request)
     }
 }
 
 impl Pin {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let mut request = self.transfer.of(self.order.request(TaskKind::Pin));
+        let mut request = self.transfer.apply_to(self.order.request(TaskKind::Pin));
         let now = Moment::from(clock::utc_now());
         request.until = self.until.or(self.for_.map(|time| now.plus(time)));
         self.order.give(request)
@@ -168,7 +168,7 @@ impl Cached {
 }
 
 impl TransferArgs {
-    fn of(&self, request: TaskRequest) -> TaskRequest {
+    fn apply_to(&self, request: TaskRequest) -> TaskRequest {
         TaskRequest {
             to: self.to.clone(),
             rate_bytes_per_second: self.rate,

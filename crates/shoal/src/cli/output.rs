@@ -19,7 +19,7 @@ pub(super) enum Tone {
 }
 
 /// Writes `error: what` and `hint: what to do` to stderr.
-pub(super) fn tell(tone: Tone, what: &str, hint: Option<&str>) {
+pub(super) fn print_message(tone: Tone, what: &str, hint: Option<&str>) {
     let (word, colour) = match tone {
         Tone::Error => ("error", "31"),
         Tone::Warning => ("warning", "33"),

@@ -7,7 +7,7 @@ use clap::Args;
 use shoal_node::Gateway;
 use shoal_node::config::{Config, Loaded, Problem, Role, Sources};
 
-use super::failure::{Failure, tell_problem};
+use super::failure::{Failure, print_problem};
 use super::logging::LogFilter;
 use super::output::{Tone, print};
 use super::settings::{ServeVerb, SettingFlags};
@@ -59,7 +59,7 @@ fn check(loaded: &Loaded, json: bool) {
     loaded
         .warnings
         .iter()
-        .for_each(|warning| tell_problem(Tone::Warning, warning));
+        .for_each(|warning| print_problem(Tone::Warning, warning));
     if json {
         print(&format!("{:#}\n", loaded.config.to_json(Role::Node)));
     } else {

@@ -112,7 +112,7 @@ impl Sim {
                     capacities: self.capacity,
                     threads: threads(),
                 };
-                let mut progress = Progress::of("requests");
+                let mut progress = Progress::new("requests");
                 let compared = comparison
                     .run(&|| source.accesses(), &mut |count| progress.add(count))
                     .map_err(refused)?;
@@ -143,7 +143,7 @@ impl Advise {
             lake_cost: self.lake_cost,
             threads: threads(),
         };
-        let mut progress = Progress::of("requests");
+        let mut progress = Progress::new("requests");
         let advice = request
             .ask(&|| source.accesses(), &mut |count| progress.add(count))
             .map_err(refused)?;
@@ -187,29 +187,29 @@ impl TraceFlags {
 struct Progress {
     what: String,
     done: u64,
-    told: u64,
+    shown: u64,
     is_seen: bool,
 }
 
 impl Progress {
-    fn of(what: &str) -> Self {
+    fn new(what: &str) -> Self {
         Self {
             what: what.to_owned(),
             done: 0,
-            told: 0,
+            shown: 0,
             is_seen: io::stderr().is_terminal(),
         }
     }
 
     fn add(&mut self, count: u64) {
         self.done += count;
-        if self.done - self.told >= PROGRESS_EVERY {
-            self.tell();
+        if self.done - self.shown >= PROGRESS_EVERY {
+            self.show();
         }
     }
 
-    fn tell(&mut self) {
-        self.told = self.done;
+    fn show(&mut self) {
+        self.shown = self.done;
         if self.is_seen {
             // If stderr is gone, there is no reader to inform.
             let _ = write!(io::stderr(), "\r{} {}", self.done, self.what);
@@ -217,7 +217,7 @@ impl Progress {
     }
 
     fn end(&self) {
-        if self.is_seen && self.told > 0 {
+        if self.is_seen && self.shown > 0 {
             let _ = writeln!(io::stderr());
         }
     }
@@ -237,14 +237,14 @@ fn json(value: &impl Serialize) -> String {
 
 /// The simulator appends its hint on a second line.
 fn refused(error: impl std::error::Error) -> Failure {
-    let told = error.to_string();
-    match told.rsplit_once("\nhint: ") {
+    let text = error.to_string();
+    match text.rsplit_once("\nhint: ") {
         Some((what, hint)) => Failure::Misused {
             what: what.to_owned(),
             hint: hint.to_owned(),
         },
         None => Failure::Failed {
-            what: told,
+            what: text,
             hint: None,
         },
     }

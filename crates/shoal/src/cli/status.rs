@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use serde_json::json;
 use shoal_base::terminal;
-use shoal_node::{Condition, ConditionName, HandoffPhase, Standing};
+use shoal_node::{Condition, ConditionName, HandoffPhase, JobStatus};
 
 use super::admin::AdminPort;
 use super::block_on;
@@ -102,10 +102,7 @@ fn plan_lines(overview: &Overview) -> String {
         bytes(plan.done_bytes),
         bytes(plan.planned_bytes)
     );
-    let at_risk = plan
-        .troubled
-        .iter()
-        .filter(|job| job.standing == Standing::AtRisk);
+    let at_risk = plan.troubled.iter().filter(|job| job.status == JobStatus::AtRisk);
     for job in at_risk.take(JOBS_SHOWN) {
         let _ = writeln!(
             text,
@@ -460,7 +457,7 @@ pub(super) mod tests {
                 coherent: Some(CoherentPage {
                     attached: true,
                     absent: vec!["n1".into()],
-                    looks: [("settled".into(), 7), ("disbelieved".into(), 2)].into(),
+                    looks: [("settled".into(), 7), ("node-absent".into(), 2)].into(),
                 }),
             }),
             link: Some(LinkPage {
@@ -507,7 +504,7 @@ pub(super) mod tests {
 
     fn plan() -> PlanSummary {
         let job = json!({
-            "job": "etl", "standing": "at-risk", "submit": "2026-11-24T01:00:00Z",
+            "job": "etl", "status": "at-risk", "submit": "2026-11-24T01:00:00Z",
             "deadline": "2026-11-24T02:00:00Z",
         });
         PlanSummary {

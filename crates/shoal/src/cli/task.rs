@@ -14,7 +14,7 @@ use super::admin::AdminPort;
 use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
-use super::output::{Tone, bytes, counted, print, tell};
+use super::output::{Tone, bytes, counted, print, print_message};
 use super::progress::{ProgressDisplay, kind};
 use super::status::table;
 
@@ -106,7 +106,7 @@ impl Tasks {
             }
             print(&listed(&list.tasks));
             if list.next.is_some() {
-                tell(
+                print_message(
                     Tone::Note,
                     "there are older tasks",
                     Some("show more of them with --limit"),
@@ -165,7 +165,7 @@ impl Follow<'_> {
                 }
             }
             match self.client.get::<Task>(self.url, &path).await {
-                Ok(told) => (task, silences) = (told, 0),
+                Ok(answer) => (task, silences) = (answer, 0),
                 Err(_) if silences < SILENCES_MAX => silences += 1,
                 Err(error) => {
                     display.end();
@@ -190,7 +190,7 @@ fn show(task: &Task, json: bool) {
     print(&if json {
         format!("{:#}\n", json!(task))
     } else {
-        told(task)
+        summary(task)
     });
 }
 
@@ -247,7 +247,7 @@ pub(super) fn what(task: &Task) -> String {
 }
 
 /// Describes one task in several lines.
-fn told(task: &Task) -> String {
+fn summary(task: &Task) -> String {
     let (request, progress) = (&task.order.request, &task.progress);
     let (objects, sizes) = (&progress.tally.objects, &progress.tally.bytes);
     let mut text = format!("{} {} {}: {}\n", task.id, kind(task), what(task), state(task));

@@ -18,8 +18,8 @@ mod permission;
 mod refusals;
 mod refused;
 mod slow;
+mod status;
 mod store;
-mod told;
 
 use std::time::Duration;
 

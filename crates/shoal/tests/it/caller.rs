@@ -187,7 +187,7 @@ async fn metadata_that_changes_without_the_etag_is_seen_by_the_next_read() {
     let node = node(FreshnessMode::Revalidate).await;
     let second = Object::new("same bytes").last_modified;
     for colour in ["blue", "green", "red"] {
-        // Within one second: neither ETag nor date tells.
+        // Within one second: neither ETag nor date shows it.
         let object = Object::new("same bytes").modified_at(second);
         let object = object
             .header("x-amz-meta-colour", colour)
@@ -234,7 +234,7 @@ async fn metadata_that_one_node_changes_without_the_etag_is_shown_by_every_node(
     cluster.stop().await;
 }
 
-/// The ways by which a caller can be told no about an object.
+/// The ways in which a caller can be refused an object.
 fn questions(client: &Client) -> [(&'static str, Call); 6] {
     [
         ("GET", client.get("/b/k").header("cache-control", "no-cache")),

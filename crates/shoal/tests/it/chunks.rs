@@ -149,7 +149,7 @@ pub(crate) fn encode(
 /// A decoded body, and its trailers by name.
 pub(crate) type Decoded = (Vec<u8>, Vec<(String, String)>);
 
-/// The body that the chunks carry, or the S3 error code that tells what is wrong with it.
+/// The body that the chunks carry, or the S3 error code of its defect.
 pub(crate) fn decode(
     wire: &[u8],
     mut signer: Option<ChunkSigner>,

@@ -93,7 +93,7 @@ impl Cluster {
         self.nodes.insert(node, stopped.with(change).start().await);
     }
 
-    /// Waits until every node whose wire is whole sees so many members.
+    /// Waits until every connected node sees this many members.
     pub(crate) async fn sees(&self, members: usize) {
         for _ in 0..1_000 {
             let seen = join_all(self.nodes.iter().map(seen)).await;
@@ -105,8 +105,8 @@ impl Cluster {
         panic!("the nodes do not see {members} members");
     }
 
-    /// Waits until every node has heard that `name` is in `state`.
-    pub(crate) async fn is_told(&self, name: &str, state: &str) {
+    /// Waits until every node has learned that `name` is in `state`.
+    pub(crate) async fn wait_for_state(&self, name: &str, state: &str) {
         let told = async |node: &Node| {
             let page: Value = serde_json::from_slice(&node.admin("/members").await.body).unwrap();
             let members = page["members"].as_array().unwrap().clone();
@@ -127,12 +127,12 @@ impl Cluster {
         panic!("not every node knows that {name} is {state}");
     }
 
-    /// Puts an object of so many blocks, each with bytes of its own.
+    /// Puts an object of this many blocks, each with different bytes.
     pub(crate) fn put(&self, key: &str, blocks: u64) -> bytes::Bytes {
         self.put_bytes(key, blocks * BLOCK)
     }
 
-    /// As [`put`](Self::put), of so many bytes.
+    /// As [`put`](Self::put), of this many bytes.
     pub(crate) fn put_bytes(&self, key: &str, len: u64) -> bytes::Bytes {
         let object = Object::new(Content::synthetic(len, key.len() as u64 + len / BLOCK));
         let bytes = object.content.all();

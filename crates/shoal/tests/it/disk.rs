@@ -70,7 +70,7 @@ async fn metric(node: &Node, name: &str) -> u64 {
     line.expect("the metric is there").trim().parse().unwrap()
 }
 
-/// Waits until so many bytes are counted: a client may have its last byte a moment before.
+/// Waits until this many bytes are counted: a client may have its last byte slightly earlier.
 async fn has_sent(node: &Node, from_local: u64, from_lake: u64) {
     let mut sent = [0, 0];
     for _ in 0..500 {
@@ -94,7 +94,7 @@ async fn a_block_that_waits_for_the_disk_is_this_nodes_already() {
     ] {
         let size = 3 * BLOCK + 5;
         let bytes = put(&node, size);
-        let busy = BusyDisk::of(node.store());
+        let busy = BusyDisk::new(node.store());
         let cold = get(&node.client()).await;
         assert_eq!((&cold.body, cache(&cold)), (&bytes, "MISS"));
         has_sent(&node, 0, size).await;
@@ -149,7 +149,7 @@ impl BusyDisk {
     /// No fewer than there are threads.
     const BLOCKS: u8 = 4;
 
-    fn of(store: &Arc<Store>) -> Self {
+    fn new(store: &Arc<Store>) -> Self {
         Self((0..Self::BLOCKS).map(|number| hand_in(store, number)).collect())
     }
 

@@ -1,4 +1,4 @@
-//! Stories of clients that send `Expect: 100-continue` and keep the body back until they are told to go on.
+//! Stories of clients that send `Expect: 100-continue` and hold the body back until `100 Continue`.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Waiting {
     }
 
     /// The next head of an answer.
-    async fn told(&mut self) -> String {
+    async fn received(&mut self) -> String {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.push(self.stream.read_u8().await.expect("a head has an end"));
@@ -48,7 +48,7 @@ impl Waiting {
     }
 
     /// Everything until the connection ends.
-    async fn told_until_the_end(mut self) -> String {
+    async fn received_until_the_end(mut self) -> String {
         let mut answer = String::new();
         self.stream.read_to_string(&mut answer).await.unwrap();
         answer
@@ -60,9 +60,9 @@ impl Waiting {
 
     async fn put(node: &Node, call: Call) {
         let mut client = Self::with(node, call).await;
-        assert_eq!(client.told().await, CONTINUE);
+        assert_eq!(client.received().await, CONTINUE);
         client.send_body().await;
-        let answer = client.told().await;
+        let answer = client.received().await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         assert!(!answer.contains("connection: close"), "{answer}");
     }
@@ -75,7 +75,7 @@ async fn a_lake_that_refuses_by_the_head_is_heard_before_the_body_is_asked_for()
         node.lake
             .misbehave(Fault::status(403).by_the_head().when(Request::is_put));
         let put = node.client().put("/b/k", vec![7; 100_000]).payload(payload);
-        let answer = Waiting::with(&node, put).await.told_until_the_end().await;
+        let answer = Waiting::with(&node, put).await.received_until_the_end().await;
         assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
         assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
         assert!(!answer.contains("100 Continue"), "{answer}");
@@ -99,7 +99,7 @@ async fn a_gate_that_refuses_asks_for_no_body_and_ends_the_connection() {
             .headers_mut()
             .insert("x-amz-unsigned", http::HeaderValue::from_static("1"));
     });
-    let answer = Waiting::with(&node, call).await.told_until_the_end().await;
+    let answer = Waiting::with(&node, call).await.received_until_the_end().await;
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
     assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
     node.stop().await;
@@ -112,12 +112,12 @@ async fn a_client_is_told_to_go_on_when_the_lake_says_so() {
     node.lake.misbehave(Fault::new().body_held_by(&gate));
     let mut client = Waiting::with(&node, node.client().put("/b/k", "bytes")).await;
     gate.arrived(1).await;
-    let early = tokio::time::timeout(Duration::from_millis(300), client.told()).await;
+    let early = tokio::time::timeout(Duration::from_millis(300), client.received()).await;
     assert!(early.is_err(), "{early:?}");
     gate.open();
-    assert_eq!(client.told().await, CONTINUE);
+    assert_eq!(client.received().await, CONTINUE);
     client.send_body().await;
-    assert!(client.told().await.starts_with("HTTP/1.1 200 "));
+    assert!(client.received().await.starts_with("HTTP/1.1 200 "));
     assert_eq!(node.lake.object("b", "k").unwrap().content.all(), "bytes");
     node.stop().await;
 }
@@ -143,7 +143,7 @@ async fn a_body_that_is_waited_for_arrives_in_every_payload_mode_without_delay()
         );
         node.lake.delete("b", "k");
     }
-    // The lake says `100 Continue` at once. Were it not heard, each body would wait for a second.
+    // The lake sends `100 Continue` at once. If it were ignored, each body would wait for a second.
     let taken = start.elapsed();
     assert!(taken < Duration::from_secs(modes.len() as u64), "{taken:?}");
     node.stop().await;
@@ -156,12 +156,12 @@ async fn a_lake_that_keeps_silent_gets_the_body_after_a_second() {
     node.lake.misbehave(Fault::new().body_held_by(&gate));
     let start = clock::instant();
     let mut client = Waiting::with(&node, node.client().put("/b/k", "bytes")).await;
-    let told = tokio::time::timeout(Duration::from_secs(20), client.told()).await;
+    let told = tokio::time::timeout(Duration::from_secs(20), client.received()).await;
     assert_eq!(told.expect("nobody waits for ever"), CONTINUE);
     assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
     client.send_body().await;
     gate.open();
-    assert!(client.told().await.starts_with("HTTP/1.1 200 "));
+    assert!(client.received().await.starts_with("HTTP/1.1 200 "));
     assert_eq!(node.lake.object("b", "k").unwrap().content.all(), "bytes");
     node.stop().await;
 }

@@ -135,7 +135,7 @@ impl Lake {
 
     /// Adds an upload in parts that began at the time `begun`, and returns its id.
     pub(crate) fn begin_upload(&self, bucket: &str, key: &str, begun: SystemTime) -> String {
-        let upload = uploads::Upload::of(bucket, key, begun);
+        let upload = uploads::Upload::new(bucket, key, begun);
         uploads::begin(&mut self.state.lock(), upload)
     }
 

@@ -1,4 +1,4 @@
-//! The lake does what it is told, or no story told on it is true.
+//! Tests of the test lake itself: every other story relies on it.
 
 mod misbehaving;
 

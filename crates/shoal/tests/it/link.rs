@@ -13,7 +13,7 @@ use crate::node::{Node, OTHER_KEY};
 
 const MB: u64 = 1_000_000;
 
-/// A link of so many bytes a second.
+/// A link with this rate, in bytes a second.
 pub(crate) fn metered(config: &mut Config, bytes_per_second: u64) {
     config.lake.bandwidth = Some(Bandwidth {
         bytes_per_second,

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use crate::client::Client;
 use crate::commands::shoal;
 
-/// How long a story waits for a line; only a failing story waits so long.
+/// How long a story waits for a line; only a failing one waits until the end.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// `shoal serve` on free ports with a configuration file, and everything it has logged.

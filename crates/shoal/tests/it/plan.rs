@@ -15,7 +15,8 @@ use crate::commands::shoal;
 
 const GIB: u64 = 1 << 30;
 
-/// Whether the planner is beside `shoal`. Only a script that names the skipped tests may do without it.
+/// Returns true if the planner is beside `shoal`. Only a script that names the skipped tests may do without
+/// it.
 fn has_planner() -> bool {
     let beside = Path::new(env!("CARGO_BIN_EXE_shoal")).with_file_name("shoal-planner");
     if beside.exists() {
@@ -74,7 +75,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 /// Stdout of `shoal plan` with these arguments, which must succeed.
-fn told(arguments: &[&str]) -> String {
+fn output_of(arguments: &[&str]) -> String {
     let output = plan(arguments);
     assert_eq!(
         output.status.code(),
@@ -217,7 +218,7 @@ fn what_the_cache_holds_is_not_fetched_again() {
         &TERMS[..],
     ]
     .concat();
-    let told = told(&arguments);
+    let told = output_of(&arguments);
     assert!(
         told.contains(
             "  s3://lake/orders/dt=2026-11-20/ (40.0 GiB)\n    40.0 GiB are in the cache already\n"
@@ -243,9 +244,9 @@ fn a_plan_answers_questions() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let made = told(&[&[history(&folder).as_str()], &TERMS[..]].concat());
+    let made = output_of(&[&[history(&folder).as_str()], &TERMS[..]].concat());
     let made = file(&folder, "plan", &made);
-    let report = told(&["--plan", &made, "--explain", "report@2026-11-21T02:10:00Z"]);
+    let report = output_of(&["--plan", &made, "--explain", "report@2026-11-21T02:10:00Z"]);
     for part in [
         "report@2026-11-21T02:10:00Z: planned, meets its deadline\n",
         "  it is submitted at 2026-11-21 02:10:00 and reads 41.0 GiB of 2 inputs\n",
@@ -257,7 +258,7 @@ fn a_plan_answers_questions() {
         assert!(report.contains(part), "{part}: {report}");
     }
     // All runs of a job.
-    let hourly = told(&["--plan", &made, "--explain", "hourly"]);
+    let hourly = output_of(&["--plan", &made, "--explain", "hourly"]);
     assert_eq!(
         hourly.matches(": planned, meets its deadline\n").count(),
         4,
@@ -265,7 +266,7 @@ fn a_plan_answers_questions() {
     );
 
     let picture = folder.path().join("plan.svg");
-    let drawn = told(&["--plan", &made, "--plot", picture.to_str().unwrap()]);
+    let drawn = output_of(&["--plan", &made, "--plot", picture.to_str().unwrap()]);
     assert!(drawn.is_empty(), "{drawn}");
     let picture = fs::read_to_string(&picture).unwrap();
     for part in [
@@ -285,7 +286,7 @@ fn a_plan_answers_questions() {
         "--what-if",
         "bandwidth=2x",
     ];
-    let answers = told(&[&["--plan", made.as_str()], &questions[..]].concat());
+    let answers = output_of(&[&["--plan", made.as_str()], &questions[..]].concat());
     let rows: Vec<&str> = answers.lines().collect();
     assert!(
         rows[1].starts_with("as it is ") && rows[1].contains("6 of 6"),
@@ -297,7 +298,7 @@ fn a_plan_answers_questions() {
     );
     assert!(rows[4].contains("6 of 6") && rows[4].ends_with('-'), "{answers}");
 
-    let json = told(&["--plan", &made, "--what-if", "bandwidth=30Mbit", "--json"]);
+    let json = output_of(&["--plan", &made, "--what-if", "bandwidth=30Mbit", "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
     let (planned, lost) = (
         json["what_if"][1]["planned"].as_u64().unwrap(),
@@ -330,7 +331,7 @@ fn a_deadline_that_cannot_be_kept_is_no_failure_and_is_explained() {
         "{}",
         text(&output.stderr)
     );
-    let told = told(&[&[history.as_str(), "--explain", "report"], &narrow[..]].concat());
+    let told = output_of(&[&[history.as_str(), "--explain", "report"], &narrow[..]].concat());
     assert!(
         told.contains("best effort, nothing is promised\n") && told.contains("\n  hint: "),
         "{told}"
@@ -519,7 +520,7 @@ fn commands(page: &str) -> Vec<Shown> {
     commands
 }
 
-/// Whether the lines are those that are shown; `...` stands for any number of them.
+/// Returns true if the lines are those that are shown; `...` stands for any number of them.
 fn matches(shown: &[String], printed: &[&str]) -> bool {
     match shown.split_first() {
         None => printed.is_empty(),

@@ -29,7 +29,7 @@ impl Process {
         Self::started(command).await
     }
 
-    /// The same, in a process that may have only so many files open.
+    /// The same, in a process with a limit of open files.
     pub(crate) async fn serve_with_files(files: u32, arguments: &[&str]) -> Self {
         let inner = shoal(&["serve"]);
         let mut command = Command::new("sh");
@@ -75,7 +75,7 @@ impl Process {
         self.says_again(words, 1).await
     }
 
-    /// Waits for so many lines of the log with these words; gives the latest of them.
+    /// Waits for this many log lines with these words; returns the latest.
     pub(crate) async fn says_again(&self, words: &str, times: usize) -> Value {
         for _ in 0..1_500 {
             let found = self.lines(words);

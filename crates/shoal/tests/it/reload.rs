@@ -105,7 +105,7 @@ async fn get(client: &Client) -> StatusCode {
     client.get("/b/k").send().await.status
 }
 
-/// Reads again and again until it is told to stop; gives how many reads were no success, and how many there
+/// Reads repeatedly until stopped; returns how many reads failed, and how many there
 /// were.
 fn load(client: Client) -> (Arc<AtomicBool>, JoinHandle<(usize, usize)>) {
     let stop = Arc::<AtomicBool>::default();

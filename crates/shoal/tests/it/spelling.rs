@@ -1,4 +1,4 @@
-//! Requests that lakes read in different ways: the lake is told what the node has understood, or nothing.
+//! Requests that lakes read in different ways: the lake gets the request as the node parsed it, or none.
 
 use http::{Method, StatusCode};
 use std::time::Duration;

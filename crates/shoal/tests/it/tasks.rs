@@ -37,7 +37,7 @@ pub(crate) async fn begin(node: &Node, order: &Value) -> String {
     task["id"].as_str().unwrap().to_owned()
 }
 
-/// A task as a node tells it.
+/// A task as a node reports it.
 pub(crate) async fn task(node: &Node, id: &str) -> Value {
     let reply = node.admin(&format!("/tasks/{id}")).await;
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());

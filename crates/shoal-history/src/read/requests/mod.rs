@@ -93,7 +93,7 @@ impl Requests {
         start: &[u8],
         input: impl BufRead,
     ) -> Result<(), HistoryError> {
-        let log = Log::of(start);
+        let log = Log::from_start(start);
         Lines::new(name, input, LINE_BYTES_MAX).each(|line| {
             let request = match log {
                 Log::Node => node::request(line)?,
@@ -224,7 +224,7 @@ impl Requests {
 }
 
 impl Log {
-    fn of(start: &[u8]) -> Self {
+    fn from_start(start: &[u8]) -> Self {
         let start = String::from_utf8_lossy(start);
         let line = start
             .lines()

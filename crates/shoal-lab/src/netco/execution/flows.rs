@@ -13,7 +13,7 @@ pub(super) struct Stream {
     pub(super) bytes: f64,
     pub(super) left: f64,
     pub(super) rate: f64,
-    /// Whether the cache fills with it.
+    /// True if the cache fills with it.
     pub(super) fills: bool,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Running {
     pub(super) promised: f64,
     /// The deadline, if it is planned.
     pub(super) planned_to_s: Option<f64>,
-    /// Whether its remote reads are held to the rate that it needs.
+    /// True if its remote reads are held to the rate that it needs.
     pub(super) is_metered: bool,
     pub(super) is_ad_hoc: bool,
     pub(super) streams: Vec<Stream>,
@@ -102,8 +102,8 @@ impl Running {
     }
 }
 
-/// Whether something is left of a flow: neither its rounding nor less than a nanosecond, which time may not
-/// resolve.
+/// Returns true if something is left of a flow: neither its rounding nor less than a nanosecond, which time
+/// may not resolve.
 pub(super) fn is_left(left: f64, bytes: f64, rate: f64) -> bool {
     left > (DONE * bytes).max(1e-9 * rate)
 }

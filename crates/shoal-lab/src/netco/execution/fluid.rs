@@ -12,7 +12,7 @@ use super::planned::{Planned, PlannedFetch, Step};
 use super::reactive::{Order, Reactive};
 use super::replanning::{Known, RunningJob, deviates, request as known_request};
 use super::share::max_min;
-use super::{Course, PEAK_INTERVAL_S, Policy, Replanning, Report};
+use super::{PEAK_INTERVAL_S, Policy, Replanning, Report, Scenario};
 
 #[derive(Clone, Debug)]
 enum Store {
@@ -23,7 +23,7 @@ enum Store {
 
 /// The state of a run.
 pub(super) struct Fluid<'a> {
-    course: &'a Course<'a>,
+    scenario: &'a Scenario<'a>,
     request: &'a Request,
     files: HashMap<&'a str, usize>,
     now_s: f64,
@@ -49,8 +49,8 @@ const STEP: usize = 2;
 const CHANGE: usize = 3;
 
 impl<'a> Fluid<'a> {
-    pub(super) fn new(course: &'a Course<'a>) -> Self {
-        let request = course.request;
+    pub(super) fn new(scenario: &'a Scenario<'a>) -> Self {
+        let request = scenario.request;
         let capacity_bytes = request.cache.capacity_bytes as f64;
         let mut arrivals: Vec<usize> = (0..request.jobs.len()).collect();
         arrivals.sort_by(|&a, &b| {
@@ -66,12 +66,12 @@ impl<'a> Fluid<'a> {
             .enumerate()
             .map(|(number, file)| (file.name.as_str(), number))
             .collect();
-        let store = match course.policy {
+        let store = match scenario.policy {
             Policy::RemoteRead => Store::None,
             Policy::Lru => Store::Reactive(Reactive::new(Order::Lru, capacity_bytes)),
             Policy::Life => Store::Reactive(Reactive::new(Order::Life, capacity_bytes)),
             Policy::FixedTimePrefetch { ahead_s, forecast } => {
-                fetches = ahead(request, forecast, ahead_s, &files, course.ad_hoc);
+                fetches = ahead(request, forecast, ahead_s, &files, scenario.ad_hoc);
                 Store::Reactive(Reactive::new(Order::Life, capacity_bytes))
             }
             Policy::Plan { plan, .. } => {
@@ -81,7 +81,7 @@ impl<'a> Fluid<'a> {
             }
         };
         Self {
-            course,
+            scenario,
             request,
             files,
             now_s: request.window.start_s,
@@ -92,7 +92,7 @@ impl<'a> Fluid<'a> {
             fetches,
             steps,
             next: [0; 4],
-            replanned: match course.policy {
+            replanned: match scenario.policy {
                 Policy::Plan {
                     plan,
                     replanning: Some(replanning),
@@ -130,7 +130,7 @@ impl<'a> Fluid<'a> {
         }
     }
 
-    /// Lets everything happen that is due: steps of the cache, fetches, then jobs.
+    /// Processes everything due: steps of the cache, fetches, then jobs.
     fn happen(&mut self) {
         let now_s = self.now_s + 1e-9;
         if self.replanned.as_ref().is_some_and(|(_, _, at_s)| *at_s <= now_s) {
@@ -180,7 +180,7 @@ impl<'a> Fluid<'a> {
         }
     }
 
-    /// Makes the plan anew, and carries that out from now on.
+    /// Makes a new plan, and follows it from now on.
     fn replan(&mut self) {
         let (Some((replanning, former, at_s)), Store::Planned(planned)) =
             (&mut self.replanned, &mut self.store)
@@ -238,7 +238,7 @@ impl<'a> Fluid<'a> {
         if let Ok(plan) = replan(&known_request(replanning, &known), former) {
             let (mut next, fetches, mut steps) = Planned::new(self.request, &plan);
             next.take_over(planned);
-            // Pages of the former plan end when it says.
+            // Pages of the previous plan keep their planned ends.
             let former_steps = self.steps[self.next[STEP].min(self.steps.len())..].iter();
             steps.extend(former_steps.filter(|step| step.is_page).copied());
             steps.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
@@ -277,7 +277,7 @@ impl<'a> Fluid<'a> {
 
     fn start(&mut self, job: usize) {
         let described = &self.request.jobs[job];
-        let is_ad_hoc = self.course.ad_hoc.get(job) == Some(&true);
+        let is_ad_hoc = self.scenario.ad_hoc.get(job) == Some(&true);
         let mut streams = Vec::new();
         for name in &described.inputs {
             let file = self.files[name.as_str()];
@@ -306,7 +306,7 @@ impl<'a> Fluid<'a> {
             _ => 0.0,
         };
         let rate_max = described.bytes_per_second_max.unwrap_or(UNBOUNDED);
-        let is_metered = matches!(self.course.policy, Policy::Plan { is_metered: true, .. });
+        let is_metered = matches!(self.scenario.policy, Policy::Plan { is_metered: true, .. });
         let is_planned = matches!(&self.store, Store::Planned(planned) if planned.plans(job));
         let planned_to_s = is_planned.then_some(described.deadline_s);
         self.running.push(Running {
@@ -507,7 +507,7 @@ impl<'a> Fluid<'a> {
         }
         for (job, stream) in over {
             match &mut self.store {
-                Store::Reactive(cache) if self.course.ad_hoc.get(job) != Some(&true) => {
+                Store::Reactive(cache) if self.scenario.ad_hoc.get(job) != Some(&true) => {
                     if stream.is_remote && stream.fills {
                         cache.complete(stream.file);
                     }

@@ -8,7 +8,8 @@
 //! everything else.
 //!
 //! A job reads from the cache the bytes that are cached when it starts. It reads the rest from the lake, even
-//! if another job brings it meanwhile ("files not in the cache on job start are read from the remote store").
+//! if another job fetches it in the meantime ("files not in the cache on job start are read from the remote
+//! store").
 //!
 //! Not modelled: processors, placement on nodes, writes, the cost of a miss beyond its bytes.
 
@@ -33,7 +34,7 @@ pub enum Policy<'a> {
     RemoteRead,
     /// Files that jobs read are cached, and the least recently used one leaves first.
     Lru,
-    /// The same, but files that are here only in part leave first, and then the largest one (PACMan).
+    /// The same, but incompletely cached files are evicted first, then the largest one (PACMan).
     Life,
     /// LIFE, and the inputs of a job are fetched from a fixed time before its start on, at a constant rate.
     FixedTimePrefetch {
@@ -46,7 +47,7 @@ pub enum Policy<'a> {
     Plan {
         /// The plan.
         plan: &'a Plan,
-        /// Whether the remote reads of planned jobs are held to the rate that their deadlines need, as the
+        /// True if the remote reads of planned jobs are held to the rate that their deadlines need, as the
         /// paper's slaves do (5), and the rest of the link is left free. Else they may use the free rest.
         is_metered: bool,
         /// How the plan follows the run; `None` if it does not change.
@@ -54,8 +55,8 @@ pub enum Policy<'a> {
     },
 }
 
-/// A plan that follows the run (the paper's future work): from time to time it is made anew, from the
-/// contents of the cache, the running jobs, the sizes of the files that are there by then, and the forecast
+/// A plan that follows the run (the paper's future work): it is renewed from time to time, from the
+/// contents of the cache, the running jobs, the sizes of the files that exist by then, and the forecast
 /// of the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Replanning<'a> {
@@ -67,7 +68,7 @@ pub struct Replanning<'a> {
 
 /// The input of a run: the jobs as they come, which may differ from a forecast, and the policy.
 #[derive(Clone, Copy, Debug)]
-pub struct Course<'a> {
+pub struct Scenario<'a> {
     /// Files, jobs, link, cache.
     pub request: &'a Request,
     /// The management of the cache.
@@ -117,6 +118,6 @@ impl Report {
 }
 
 /// Runs a checked request to the end of its last job.
-pub fn run(course: &Course<'_>) -> Report {
-    fluid::Fluid::new(course).run()
+pub fn run(scenario: &Scenario<'_>) -> Report {
+    fluid::Fluid::new(scenario).run()
 }

@@ -14,7 +14,7 @@ pub(super) struct PlannedFetch {
     pub(super) bytes_per_second: f64,
 }
 
-/// From a time on the plan caches so many bytes of a file.
+/// The number of bytes of a file that the plan caches from a time on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) at_s: f64,
@@ -160,7 +160,7 @@ impl Planned {
         self.page_levels.iter().sum()
     }
 
-    /// Whether a job is planned.
+    /// Returns true if a job is planned.
     pub(super) fn plans(&self, job: usize) -> bool {
         self.takes_part[job]
     }

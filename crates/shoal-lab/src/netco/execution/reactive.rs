@@ -24,9 +24,9 @@ struct Entry {
     /// Cached bytes; fewer than `size` while a job or a fetch brings the file. A job adds its bytes when it
     /// is done.
     bytes: f64,
-    /// Jobs and fetches that use it now. It does not leave meanwhile.
+    /// Jobs and fetches that use it now. It is not evicted while there are any.
     users: u32,
-    /// Whether a fetch brings it, so that a job can read the bytes that are there.
+    /// True if it is being fetched, so that a job can read the bytes that have arrived.
     is_fetched: bool,
     used: u64,
 }
@@ -56,7 +56,7 @@ impl Reactive {
         }
     }
 
-    /// Whether anything of the file is here or on its way.
+    /// Returns true if anything of the file is here or on its way.
     pub(super) fn knows(&self, file: usize) -> bool {
         self.files.contains_key(&file)
     }

@@ -27,8 +27,8 @@ pub(super) struct Known<'a> {
     pub(super) page_bytes: f64,
 }
 
-/// Whether something has happened since that was not forecast: a job came earlier, or has not come; a file
-/// has another size; the link another rate.
+/// Returns true if something has happened since that was not forecast: a job came earlier, or has not come; a
+/// file has another size; the link another rate.
 pub(super) fn deviates(replanning: &Replanning<'_>, known: &Known<'_>, since_s: f64) -> bool {
     let (forecast, slot_s) = (replanning.forecast, replanning.forecast.window.slot_s);
     let jobs = forecast

@@ -9,7 +9,7 @@ const SHARED: f64 = 0.25;
 /// The exponent of the numbers of readers above ten: the mean of these files is near 20.
 const TAIL: f64 = 2.2;
 
-/// A number of which the logarithm is normal, with this median.
+/// Draws from a log-normal distribution with this median.
 pub(super) fn lognormal(chance: &mut Chance, median: f64, spread: f64) -> f64 {
     // Box and Muller.
     let radius = (-2.0 * (1.0 - chance.unit()).ln()).sqrt();

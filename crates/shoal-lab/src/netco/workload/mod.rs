@@ -56,7 +56,7 @@ pub struct Workload {
     pub files_a_job: f64,
     /// The share of the jobs that recur; the others are ad hoc.
     pub recurring: f64,
-    /// The bytes, as a share of the unit's bytes for so many jobs.
+    /// The bytes, as a share of the unit's bytes for that many jobs.
     pub bytes_scale: f64,
     /// The seed.
     pub seed: u64,

@@ -114,7 +114,7 @@ impl Observer {
         let unheard = notices.rejected.recent(clock::instant());
         conditions.extend(unheard.into_iter().map(|seen| {
             let hint = seen.why.hint();
-            Condition::new(ConditionName::NodeUnheard, format!("{seen}; {hint}"))
+            Condition::new(ConditionName::GossipRejected, format!("{seen}; {hint}"))
         }));
         let different = notices.agreement.different();
         conditions.extend(different.into_iter().map(|(name, parts)| {

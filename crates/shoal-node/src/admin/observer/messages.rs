@@ -34,9 +34,9 @@ impl Observer {
         };
         let figures = events.figures();
         json!({
-            "told": by_word(&figures.told, EventKind::as_str),
-            "heard": by_word(&figures.heard, EventKind::as_str),
-            "disbelieved": figures.disbelieved,
+            "sent": by_word(&figures.sent, EventKind::as_str),
+            "received": by_word(&figures.received, EventKind::as_str),
+            "rejected": figures.rejected,
         })
     }
 

@@ -1,7 +1,7 @@
 //! The plan, for the pages of operators.
 
 use serde_json::{Map, Value, json};
-use shoal_plan::course::Standing;
+use shoal_plan::execution::JobStatus;
 
 use super::Observer;
 use crate::metrics::PlanMetrics;
@@ -12,8 +12,8 @@ impl Observer {
     pub(super) fn measure_plans(&self, metrics: &PlanMetrics, before: &PlanTotals) -> PlanTotals {
         let figures = self.plans.figures();
         metrics.set_in_force(figures.in_force, figures.carried_here);
-        for (standing, jobs) in Standing::ALL.into_iter().zip(figures.jobs) {
-            metrics.set_jobs(standing.as_str(), jobs);
+        for (status, jobs) in JobStatus::ALL.into_iter().zip(figures.jobs) {
+            metrics.set_jobs(status.as_str(), jobs);
         }
         for (of, bytes) in ["total", "planned", "done"].into_iter().zip(figures.bytes) {
             metrics.set_bytes(of, bytes);
@@ -35,9 +35,9 @@ impl Observer {
         if !figures.in_force {
             return Value::Null;
         }
-        let jobs = Standing::ALL.into_iter().zip(figures.jobs);
+        let jobs = JobStatus::ALL.into_iter().zip(figures.jobs);
         let jobs: Map<_, _> = jobs
-            .map(|(standing, jobs)| (standing.as_str().replace('-', "_"), json!(jobs)))
+            .map(|(status, jobs)| (status.as_str().replace('-', "_"), json!(jobs)))
             .collect();
         let [total, planned, done] = figures.bytes;
         json!({

@@ -170,12 +170,12 @@ impl Parts<'_> {
         while let Some(piece) = blocks.next().await {
             digests.update(&piece?);
         }
-        let md5 = digests.of(Algorithm::Md5);
+        let md5 = digests.digest(Algorithm::Md5);
         Ok(Digested {
             md5: md5.try_into().expect("an MD5 has 16 bytes"),
             checksum: checksum_spec.map(|ChecksumSpec { algorithm, .. }| Checksum {
                 algorithm,
-                digest: digests.of(algorithm),
+                digest: digests.digest(algorithm),
             }),
         })
     }

@@ -92,7 +92,7 @@ impl ListPage {
     }
 
     fn read(format: &'static ListingFormat, xml: &[u8]) -> Result<Self, Malformed> {
-        let document = Document::of(xml)?;
+        let document = Document::parse(xml)?;
         let (tag, mut reader) = document.answer()?;
         if tag.name() != format.root {
             return Err(Malformed);

@@ -226,7 +226,7 @@ mod tests {
             key: SigningKey::derive(&Secret::new("s"), &timestamp, "us-east-1"),
             timestamp,
             scope: scope(&timestamp, "us-east-1"),
-            signature: Signature::of(&[7; 32]),
+            signature: Signature::from_mac(&[7; 32]),
         }
     }
 

@@ -40,9 +40,9 @@ pub(super) struct Global {
     read_here: [u64; 2],
     epoch_at: Duration,
     is_deleted: bool,
-    told_at: Option<Duration>,
+    sent_at: Option<Duration>,
     /// The blocks used on this node that have been reported to other nodes.
-    told: u64,
+    sent: u64,
     /// True if an event of the group is queued, which will carry the group's state.
     is_waiting: bool,
 }
@@ -65,7 +65,7 @@ impl Presence {
     pub const WHOLE: Self = Self(1 << 32);
 
     /// The presence of `present` out of `blocks` blocks; an empty group is whole.
-    pub const fn of(present: u32, blocks: u32) -> Self {
+    pub const fn new(present: u32, blocks: u32) -> Self {
         if blocks == 0 {
             return Self::WHOLE;
         }
@@ -105,8 +105,8 @@ impl Global {
     pub(super) fn hit(&mut self, bit: u64, now: Duration) -> bool {
         self.used(bit, now);
         self.gone = 0;
-        let is_due = self.told_at.is_none_or(|at| now.saturating_sub(at) >= HIT_PAUSE);
-        !self.is_waiting && (is_due || self.told & bit == 0)
+        let is_due = self.sent_at.is_none_or(|at| now.saturating_sub(at) >= HIT_PAUSE);
+        !self.is_waiting && (is_due || self.sent & bit == 0)
     }
 
     fn used(&mut self, bit: u64, now: Duration) {
@@ -125,7 +125,7 @@ impl Global {
     }
 
     /// Applies an event received from another node.
-    pub(super) fn hear<K>(&mut self, node: NodeId, event: &Event<K>, now: Duration) {
+    pub(super) fn receive<K>(&mut self, node: NodeId, event: &Event<K>, now: Duration) {
         let read = event.read;
         // Blocks that readers on that node used recently and that it no longer holds.
         let left = read & !event.held;
@@ -187,10 +187,10 @@ impl Global {
             return Presence(0);
         }
         match completeness {
-            Completeness::Whole => Presence::of(self.counted, self.blocks),
+            Completeness::Whole => Presence::new(self.counted, self.blocks),
             Completeness::Read => {
                 let read = self.read();
-                Presence::of((read & !self.lost()).count_ones(), read.count_ones())
+                Presence::new((read & !self.lost()).count_ones(), read.count_ones())
             }
         }
     }
@@ -234,11 +234,11 @@ impl Global {
 
     /// Returns the state to send to other nodes, which counts as sent at `now`: the blocks on this node, and
     /// those that readers used here.
-    pub(super) fn tell(&mut self, now: Duration) -> (u64, u64) {
+    pub(super) fn take_state(&mut self, now: Duration) -> (u64, u64) {
         let read = self.read_here[0] | self.read_here[1];
         self.is_waiting = false;
-        self.told_at = Some(now);
-        self.told = read;
+        self.sent_at = Some(now);
+        self.sent = read;
         (self.here, read)
     }
 

@@ -36,15 +36,15 @@ const fn event(kind: EventKind, key: u32, (held, read): (u64, u64)) -> Event<u32
     }
 }
 
-/// An event of a node of which nothing else is known.
-fn hear(policy: &mut Printed, kind: EventKind, key: u32) {
+/// An event of an otherwise unknown node.
+fn receive(policy: &mut Printed, kind: EventKind, key: u32) {
     let bit = 1 << (key % 4);
     let state = if matches!(kind, Replace | Delete) {
         (0, 0)
     } else {
         (bit, bit)
     };
-    policy.hear(NodeId(key.into()), &event(kind, key, state));
+    policy.receive(NodeId(key.into()), &event(kind, key, state));
 }
 
 fn forget_all_but<B: Ranking<u32>>(policy: &mut C2p<u32, B>, kept: &[NodeId]) {
@@ -58,17 +58,17 @@ fn presence(policy: &Printed, key: u32) -> Presence {
     policy.presence(&key).unwrap()
 }
 
-const NONE: Presence = Presence::of(0, 4);
-const QUARTER: Presence = Presence::of(1, 4);
-const HALF: Presence = Presence::of(2, 4);
-const THREE_QUARTERS: Presence = Presence::of(3, 4);
+const NONE: Presence = Presence::new(0, 4);
+const QUARTER: Presence = Presence::new(1, 4);
+const HALF: Presence = Presence::new(2, 4);
+const THREE_QUARTERS: Presence = Presence::new(3, 4);
 const WHOLE: Presence = Presence::WHOLE;
 
 #[test]
 fn a_part_that_another_node_replaced_leaves_here_too() {
     let mut policy = holding(Completeness::Whole, &[0, 4, 8, 9]);
     for key in [5, 10, 11] {
-        hear(&mut policy, Replace, key);
+        receive(&mut policy, Replace, key);
     }
     assert_eq!(leaving_order(policy), [8, 9, 4, 0], "a half, three quarters, all");
 }
@@ -77,9 +77,9 @@ fn a_part_that_another_node_replaced_leaves_here_too() {
 fn a_miss_anywhere_makes_an_object_whole_again() {
     let mut policy = holding(Completeness::Whole, &[0, 4]);
     for key in [1, 1, 1, 5] {
-        hear(&mut policy, Replace, key);
+        receive(&mut policy, Replace, key);
     }
-    hear(&mut policy, Miss, 1);
+    receive(&mut policy, Miss, 1);
     assert_eq!(leaving_order(policy), [4, 0]);
 }
 
@@ -96,8 +96,8 @@ fn replacements_by_this_node_count_as_well() {
 fn a_deleted_object_leaves_first() {
     for completeness in [Completeness::Whole, Completeness::Read] {
         let mut policy = holding(completeness, &[0, 4]);
-        hear(&mut policy, Replace, 1);
-        hear(&mut policy, Delete, 5);
+        receive(&mut policy, Replace, 1);
+        receive(&mut policy, Delete, 5);
         assert_eq!(leaving_order(policy), [4, 0]);
     }
 }
@@ -106,18 +106,18 @@ fn a_deleted_object_leaves_first() {
 fn the_count_stays_between_what_is_held_and_all() {
     let mut policy = holding(Completeness::Whole, &[0, 1, 4]);
     for _ in 0..9 {
-        hear(&mut policy, Replace, 2);
-        hear(&mut policy, Miss, 5);
+        receive(&mut policy, Replace, 2);
+        receive(&mut policy, Miss, 5);
     }
     assert_eq!((presence(&policy, 0), presence(&policy, 4)), (HALF, WHOLE));
-    hear(&mut policy, Replace, 5);
+    receive(&mut policy, Replace, 5);
     assert_eq!(presence(&policy, 4), THREE_QUARTERS);
 }
 
 #[test]
 fn presence_comes_before_use() {
     let mut policy = holding(Completeness::Whole, &[0, 4]);
-    hear(&mut policy, Replace, 5);
+    receive(&mut policy, Replace, 5);
     policy.advance(Duration::from_secs(100));
     policy.touch(&4);
     policy.touch(&4);
@@ -130,7 +130,7 @@ fn presence_comes_before_use() {
 fn blocks_count_that_readers_used_and_that_some_node_holds() {
     let table: [(&[Event<u32>], Presence); 7] = [
         (&[], WHOLE),
-        // Readers use half of the object, and all of that is there.
+        // Readers use half of the object, and all of that half is cached.
         (&[event(Miss, 1, (0b10, 0b10))], WHOLE),
         // Blocks that no reader used do not count, whether they are there or not.
         (&[event(Add, 1, (0b1110, 0))], WHOLE),
@@ -149,7 +149,7 @@ fn blocks_count_that_readers_used_and_that_some_node_holds() {
     for (events, expected) in table {
         let mut policy = holding(Completeness::Read, &[0]);
         for event in events {
-            policy.hear(A, event);
+            policy.receive(A, event);
         }
         assert_eq!(presence(&policy, 0), expected, "{events:?}");
     }
@@ -159,9 +159,9 @@ fn blocks_count_that_readers_used_and_that_some_node_holds() {
 fn a_block_that_several_nodes_hold_counts_once_and_until_the_last_of_them_gives_it_up() {
     let mut policy = holding(Completeness::Read, &[0]);
     for node in [A, B] {
-        policy.hear(node, &event(Miss, 1, (0b10, 0b10)));
+        policy.receive(node, &event(Miss, 1, (0b10, 0b10)));
     }
-    policy.hear(A, &event(Replace, 1, (0, 0b10)));
+    policy.receive(A, &event(Replace, 1, (0, 0b10)));
     assert_eq!(presence(&policy, 0), WHOLE);
     forget_all_but(&mut policy, &[A]);
     assert_eq!(presence(&policy, 0), HALF, "a dead node holds nothing");
@@ -171,13 +171,13 @@ fn a_block_that_several_nodes_hold_counts_once_and_until_the_last_of_them_gives_
 fn a_part_that_readers_no_longer_use_stops_counting_after_two_minutes_of_use() {
     for (minutes_of_use, expected) in [(0, QUARTER), (1, QUARTER), (2, WHOLE)] {
         let mut policy = holding(Completeness::Read, &[0]);
-        policy.hear(A, &event(Miss, 1, (0b1110, 0b1110)));
+        policy.receive(A, &event(Miss, 1, (0b1110, 0b1110)));
         // An hour without any use does not show which part is wanted.
         for minute in 0..minutes_of_use {
             policy.advance(Duration::from_mins(60 + minute));
             policy.touch(&0);
         }
-        policy.hear(A, &event(Replace, 1, (0, 0)));
+        policy.receive(A, &event(Replace, 1, (0, 0)));
         assert_eq!(presence(&policy, 0), expected, "{minutes_of_use}");
     }
 }
@@ -186,13 +186,13 @@ fn a_part_that_readers_no_longer_use_stops_counting_after_two_minutes_of_use() {
 fn a_reader_brings_what_is_missing_until_it_leaves_again() {
     for (kind, there) in [(Miss, WHOLE), (Add, WHOLE), (Hit, HALF)] {
         let mut policy = holding(Completeness::Read, &[0]);
-        policy.hear(A, &event(Miss, 1, (0b10, 0b10)));
-        policy.hear(A, &event(Replace, 1, (0, 0b10)));
-        policy.hear(B, &event(kind, 0, (0b1, 0b1)));
+        policy.receive(A, &event(Miss, 1, (0b10, 0b10)));
+        policy.receive(A, &event(Replace, 1, (0, 0b10)));
+        policy.receive(B, &event(kind, 0, (0b1, 0b1)));
         assert_eq!(presence(&policy, 0), there, "{kind:?} elsewhere");
         policy.touch(&0);
         assert_eq!(presence(&policy, 0), WHOLE, "a hit here");
-        policy.hear(A, &event(Replace, 1, (0, 0b10)));
+        policy.receive(A, &event(Replace, 1, (0, 0b10)));
         assert_eq!(presence(&policy, 0), HALF);
     }
 }
@@ -205,11 +205,11 @@ fn what_was_lost_is_learned_with_the_next_event_and_what_is_late_is_ignored() {
         ..event
     };
     // Misses of 1 and 2 were lost; the hit of 3 reports all three.
-    policy.hear(A, &at(5, event(Hit, 3, (0b1110, 0b1110))));
+    policy.receive(A, &at(5, event(Hit, 3, (0b1110, 0b1110))));
     assert_eq!(presence(&policy, 0), WHOLE);
-    policy.hear(A, &at(9, event(Replace, 1, (0b1100, 0b1110))));
+    policy.receive(A, &at(9, event(Replace, 1, (0b1100, 0b1110))));
     for _ in 0..2 {
-        policy.hear(A, &at(7, event(Hit, 1, (0b1110, 0b1110))));
+        policy.receive(A, &at(7, event(Hit, 1, (0b1110, 0b1110))));
     }
     assert_eq!(presence(&policy, 0), THREE_QUARTERS);
 }
@@ -224,25 +224,25 @@ fn a_directory_tells_of_all_other_nodes_at_once_and_of_some_blocks_at_a_time() {
     }
     assert_eq!(
         presence(&policy, 1),
-        Presence::of(2, 3),
+        Presence::new(2, 3),
         "0 is elsewhere, 2 is gone"
     );
     policy.learn(&0, 0b11, 0b10);
-    assert_eq!(presence(&policy, 1), Presence::of(1, 3));
+    assert_eq!(presence(&policy, 1), Presence::new(1, 3));
 }
 
 #[test]
 fn what_is_known_of_an_object_survives_the_last_block_here_for_a_while() {
     let mut policy = holding(Completeness::Read, &[0, 4]);
-    policy.hear(A, &event(Hit, 1, (0b110, 0b1110)));
-    policy.hear(A, &event(Hit, 9, (0b110, 0b1110)));
+    policy.receive(A, &event(Hit, 1, (0b110, 0b1110)));
+    policy.receive(A, &event(Hit, 9, (0b110, 0b1110)));
     assert_eq!(policy.evict(&mut |key| *key == 0), Some((0, 1)));
     policy.insert(0, 1);
     policy.insert(8, 1);
     for key in [0, 8] {
         assert_eq!(policy.knowledge(&key), (0b1111, 0b1, vec![(A, 0b110)]));
     }
-    policy.hear(A, &event(Replace, 9, (0b100, 0b1110)));
+    policy.receive(A, &event(Replace, 9, (0b100, 0b1110)));
     assert_eq!(presence(&policy, 8), HALF);
 }
 
@@ -269,7 +269,7 @@ fn large_objects_are_judged_in_groups() {
         held: 0,
         read: 0,
     };
-    policy.hear(A, &gone);
+    policy.receive(A, &gone);
     let known = [0, 64, 129].map(|index| policy.presence(&Part(index)).unwrap());
     assert_eq!(known, [WHOLE, WHOLE, HALF]);
 }
@@ -289,7 +289,7 @@ fn the_policy_below_decides_among_the_least_complete() {
         policy.advance(Duration::from_secs(1));
         policy.touch(&4);
         for key in [1, 5] {
-            policy.hear(A, &event(Replace, key, (0, 0)));
+            policy.receive(A, &event(Replace, key, (0, 0)));
         }
         leaving_order(policy)
     }
@@ -329,7 +329,7 @@ fn events_are_taken_in_their_order_with_what_the_node_has_by_then() {
     policy.added(&4);
     policy.evict(&mut |key| *key == 1);
     policy.deleted(&4);
-    let told = |policy: &mut Printed| -> Vec<_> {
+    let sent = |policy: &mut Printed| -> Vec<_> {
         let events = policy.take_events().into_iter();
         events
             .map(|event| (event.kind, event.key, event.held, event.read))
@@ -342,27 +342,27 @@ fn events_are_taken_in_their_order_with_what_the_node_has_by_then() {
         (Replace, 1, 0b1, 0b11),
         (Delete, 4, 0b1, 0b1),
     ];
-    assert_eq!(told(&mut policy), expected);
-    assert_eq!(told(&mut policy), []);
+    assert_eq!(sent(&mut policy), expected);
+    assert_eq!(sent(&mut policy), []);
 }
 
 #[test]
 fn a_hit_is_told_when_it_is_news_and_now_and_then() {
     let mut policy = holding(Completeness::Read, &[0, 1]);
     policy.take_events();
-    let mut told = |secs, key| {
+    let mut sent = |secs, key| {
         policy.advance(Duration::from_secs(secs));
         policy.touch(&key);
         let events = policy.take_events();
         events.into_iter().map(|event| event.kind).collect::<Vec<_>>()
     };
-    assert_eq!(told(1, 0), [], "the miss said so");
-    assert_eq!(told(29, 1), []);
-    assert_eq!(told(30, 0), [Hit]);
-    assert_eq!(told(31, 1), [], "told with the other");
-    assert_eq!(told(60, 1), [Hit]);
-    assert_eq!(told(125, 0), [Hit]);
-    assert_eq!(told(126, 1), []);
+    assert_eq!(sent(1, 0), [], "the miss said so");
+    assert_eq!(sent(29, 1), []);
+    assert_eq!(sent(30, 0), [Hit]);
+    assert_eq!(sent(31, 1), [], "sent with the other");
+    assert_eq!(sent(60, 1), [Hit]);
+    assert_eq!(sent(125, 0), [Hit]);
+    assert_eq!(sent(126, 1), []);
 }
 
 #[test]
@@ -384,9 +384,9 @@ fn a_group_whose_event_was_lost_is_told_with_its_next_hit() {
     assert_eq!(policy.lost(), 1, "the miss of 0");
     policy.take_events();
     policy.touch(&0);
-    let told = policy.take_events();
+    let sent = policy.take_events();
     assert_eq!(
-        told.iter()
+        sent.iter()
             .map(|event| (event.kind, event.key))
             .collect::<Vec<_>>(),
         [(Hit, 0)]
@@ -418,7 +418,7 @@ fn where_parts_are_read_what_a_nearly_complete_object_lacks_is_named_while_it_is
     for (kind, state, expected) in table {
         let mut policy = holding(Completeness::Read, &[0]);
         let event = event(kind, 1, state);
-        policy.hear(A, &event);
+        policy.receive(A, &event);
         assert_eq!(policy.missing(&event, 4), expected, "{event:?}");
     }
 }
@@ -454,11 +454,11 @@ proptest! {
                     model.push((key, present, uses.again(now)));
                 }
                 (2, _) => {
-                    hear(&mut policy, Replace, key + 1);
+                    receive(&mut policy, Replace, key + 1);
                     place.inspect(|&place| model[place].1 = 1.max(model[place].1 - 1));
                 }
                 (3, _) => {
-                    hear(&mut policy, Miss, key + 1);
+                    receive(&mut policy, Miss, key + 1);
                     place.inspect(|&place| model[place].1 = 4);
                 }
                 _ => {
@@ -505,7 +505,7 @@ proptest! {
                 5 | 6 if !on_the_way.is_empty() => {
                     let place = random as usize % on_the_way.len();
                     let (from, event) = on_the_way[place];
-                    nodes[node].hear(NodeId(from as u64), &event);
+                    nodes[node].receive(NodeId(from as u64), &event);
                     if random % 3 == 0 {
                         on_the_way.remove(place);
                     }
@@ -514,7 +514,7 @@ proptest! {
                     let kind = EventKind::ALL[random as usize % 5];
                     let at = Duration::from_secs(random % 1_000);
                     let lie = Event { at, key, kind, held: random, read: random.rotate_left(7) };
-                    nodes[node].hear(NodeId(99), &lie);
+                    nodes[node].receive(NodeId(99), &lie);
                 }
             }
             for node in &nodes {
@@ -526,19 +526,19 @@ proptest! {
         // The liar is found out, and readers go on: after two epochs only the blocks that they use count.
         for round in 0..4 {
             now += Duration::from_mins(1);
-            let mut told = Vec::new();
+            let mut sent = Vec::new();
             for (place, node) in nodes.iter_mut().enumerate() {
                 node.advance(now);
                 forget_all_but(node, &[0, 1, 2].map(NodeId));
                 for key in 0..12 {
                     node.touch(&key);
                 }
-                told.extend(node.take_events().into_iter().map(|event| (place, event)));
+                sent.extend(node.take_events().into_iter().map(|event| (place, event)));
             }
-            for (from, event) in told {
+            for (from, event) in sent {
                 for (place, node) in nodes.iter_mut().enumerate() {
                     if place != from {
-                        node.hear(NodeId(from as u64), &event);
+                        node.receive(NodeId(from as u64), &event);
                     }
                 }
             }
@@ -564,18 +564,18 @@ fn a_block_that_is_set_aside_is_here_for_its_object_and_is_never_a_victim() {
     assert_eq!(presence(&policy, 3), WHOLE);
     policy.advance(Duration::from_mins(2));
     policy.touch(&0);
-    let told = |policy: &mut Printed| {
+    let sent = |policy: &mut Printed| {
         let events = policy.take_events();
         events
             .iter()
             .map(|event| (event.kind, event.key))
             .collect::<Vec<_>>()
     };
-    assert_eq!(told(&mut policy), [(Hit, 0)]);
+    assert_eq!(sent(&mut policy), [(Hit, 0)]);
 
     policy.take_back(0, 1);
     policy.left_aside(&1);
-    assert_eq!(told(&mut policy), [(Replace, 1)]);
+    assert_eq!(sent(&mut policy), [(Replace, 1)]);
     assert_eq!(presence(&policy, 0), THREE_QUARTERS);
     let victims = std::iter::from_fn(|| policy.evict(&mut |_| true).map(|(key, _)| key));
     let victims: std::collections::BTreeSet<_> = victims.collect();

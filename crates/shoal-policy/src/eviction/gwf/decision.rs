@@ -82,7 +82,7 @@ impl Gain {
     /// D4N's `GetBlock` (Algorithm 3, lines 9–24). A block served by another node's cache is credited to that
     /// node: the new copy weighs nothing until it is used again, and under the printed rule it is the first
     /// to leave. `use_weight` is the weight that a use adds now ([`super::Gwf::use_weight`]).
-    pub const fn of(source: Source, use_weight: Weight) -> Self {
+    pub const fn from_source(source: Source, use_weight: Weight) -> Self {
         match source {
             Source::Local | Source::Tier | Source::Lake => Self {
                 local: use_weight,
@@ -276,7 +276,7 @@ mod tests {
         let age = weight(3);
         for source in [Source::Local, Source::Lake] {
             assert_eq!(
-                Gain::of(source, age),
+                Gain::from_source(source, age),
                 Gain {
                     local: age,
                     global: Weight::ZERO
@@ -284,7 +284,7 @@ mod tests {
             );
         }
         assert_eq!(
-            Gain::of(Source::Peer, age),
+            Gain::from_source(Source::Peer, age),
             Gain {
                 local: Weight::ZERO,
                 global: age

@@ -61,7 +61,7 @@ impl Busy {
         }
     }
 
-    fn of(meter: Meter<usize>, classes: &[Class]) -> Self {
+    fn with_classes(meter: Meter<usize>, classes: &[Class]) -> Self {
         let sources: Vec<_> = classes.iter().map(|class| (*class, SOMEONE)).collect();
         Self::new(meter, &sources)
     }
@@ -87,19 +87,19 @@ impl Busy {
 
 #[test]
 fn clients_go_first_and_prefetch_gets_all_that_they_leave() {
-    let mut both = Busy::of(Meter::new(GBIT, START), &[Class::Prefetch, Class::Client]);
+    let mut both = Busy::with_classes(Meter::new(GBIT, START), &[Class::Prefetch, Class::Client]);
     let moved = both.run(ms(1_000)).to_vec();
     // Room that the meter had saved before there was a client goes to any class.
     assert!(moved[0] <= 1 << 20, "prefetch moved {}", moved[0]);
     assert!(moved[1] > GBIT * 99 / 100, "the client moved {}", moved[1]);
-    let mut alone = Busy::of(Meter::new(GBIT, START), &[Class::Prefetch]);
+    let mut alone = Busy::with_classes(Meter::new(GBIT, START), &[Class::Prefetch]);
     assert!(alone.run(ms(1_000))[0] > GBIT * 99 / 100);
 }
 
 #[test]
 fn a_client_does_not_wait_for_classes_below_it_without_a_guarantee() {
     let low = [Class::Planned, Class::Prefetch];
-    let mut busy = Busy::of(Meter::new(GBIT, START), &low);
+    let mut busy = Busy::with_classes(Meter::new(GBIT, START), &low);
     for step in 1..500 {
         busy.run(ms(step));
         let (quantum, now) = (busy.meter.quantum(Class::Client), busy.now);
@@ -148,7 +148,7 @@ fn a_client_has_the_link_although_it_asks_a_moment_after_each_grant() {
 #[test]
 fn classes_below_the_clients_go_in_their_order() {
     let classes = [Class::Cleaning, Class::Prefetch, Class::Planned];
-    let mut busy = Busy::of(Meter::new(GBIT, START), &classes);
+    let mut busy = Busy::with_classes(Meter::new(GBIT, START), &classes);
     let [cleaning, prefetch, planned] = *busy.run(ms(2_000)) else {
         unreachable!()
     };
@@ -163,7 +163,7 @@ fn classes_below_the_clients_go_in_their_order() {
 
 #[test]
 fn cleaning_gets_its_part_whatever_clients_do() {
-    let mut busy = Busy::of(Meter::new(GBIT, START), &[Class::Client, Class::Cleaning]);
+    let mut busy = Busy::with_classes(Meter::new(GBIT, START), &[Class::Client, Class::Cleaning]);
     let cleaning = busy.run(ms(4_000))[1];
     let floor = 4 * GBIT / 20;
     assert!(
@@ -177,7 +177,7 @@ fn plans_have_the_rate_that_they_reserve_before_clients_and_no_more() {
     for (reserved, expected) in [(0, 0), (GBIT / 4, GBIT / 4), (10 * GBIT, GBIT * 4 / 5)] {
         let mut meter = Meter::new(GBIT, START);
         meter.set_reserved(reserved, START);
-        let mut busy = Busy::of(meter, &[Class::Client, Class::Planned]);
+        let mut busy = Busy::with_classes(meter, &[Class::Client, Class::Planned]);
         let planned = busy.run(ms(4_000))[1];
         let slack = 2 << 20;
         assert!(
@@ -191,7 +191,7 @@ fn plans_have_the_rate_that_they_reserve_before_clients_and_no_more() {
 fn a_client_has_what_a_plan_promises_it_before_other_clients_and_its_turn_beside() {
     let mut meter = Meter::new(GBIT, START);
     meter.set_reserved(GBIT / 4, START);
-    let mut busy = Busy::of(meter, &[Class::Client; 12]);
+    let mut busy = Busy::with_classes(meter, &[Class::Client; 12]);
     busy.promised_from = 10;
     let moved = busy.run(ms(4_000)).to_vec();
     let slack = 4 << 20;
@@ -210,7 +210,7 @@ fn a_promise_that_the_reservation_cannot_keep_is_a_turn_among_clients() {
         let mut meter = Meter::new(GBIT, START);
         meter.set_reserved(reserved, START);
         // Planned transfers, which want more than is reserved, wait all the time.
-        let mut busy = Busy::of(meter, &[Class::Planned, Class::Client, Class::Client]);
+        let mut busy = Busy::with_classes(meter, &[Class::Planned, Class::Client, Class::Client]);
         busy.promised_from = 2;
         let moved = busy.run(ms(1_000)).to_vec();
         assert!(moved[2].abs_diff(moved[1]) <= 2 << 20, "{moved:?}");
@@ -282,7 +282,7 @@ fn transfers_that_were_given_up_cost_neither_bandwidth_nor_memory() {
 
 #[test]
 fn a_meter_with_another_bandwidth_goes_on_at_that() {
-    let mut busy = Busy::of(Meter::new(GBIT, START), &[Class::Client]);
+    let mut busy = Busy::with_classes(Meter::new(GBIT, START), &[Class::Client]);
     busy.run(ms(1_000));
     let before = busy.moved[0];
     busy.meter.set_bandwidth(GBIT / 10, busy.now);
@@ -389,13 +389,13 @@ fn a_guarantee_that_may_not_begin_is_left_to_others() {
 
 #[test]
 fn others_hold_back_for_clients_that_are_expected_but_not_for_long() {
-    let mut busy = Busy::of(Meter::new(GBIT, START), &[Class::Prefetch]);
+    let mut busy = Busy::with_classes(Meter::new(GBIT, START), &[Class::Prefetch]);
     busy.run(ms(1_000));
     let before = busy.moved[0];
     busy.meter.expect_client(ms(5), ms(1_001));
     busy.run(ms(1_005));
     assert!(busy.moved[0] - before <= GBIT / 500, "{}", busy.moved[0] - before);
-    // Room that was not used meanwhile goes at once.
+    // Room that was not used is usable at once.
     busy.run(ms(1_020));
     assert!(busy.moved[0] - before > GBIT * 15 / 1_000);
     // Clients that ask a thousand times a second.
@@ -469,7 +469,7 @@ proptest! {
         let mut meter = Meter::new(bandwidth, START);
         meter.set_reserved(reserved, START);
         let quantum = meter.quantum(Class::Client);
-        let mut busy = Busy::of(meter, &classes);
+        let mut busy = Busy::with_classes(meter, &classes);
         let all: u64 = busy.run(ms(500)).iter().sum();
         prop_assert!(all + 2 * quantum >= bandwidth / 2, "{all} of {}", bandwidth / 2);
     }
@@ -486,7 +486,7 @@ proptest! {
         let slack = 4 * meter.quantum(Class::Client);
         let mut classes = vec![Class::Planned, Class::Cleaning];
         classes.extend(others);
-        let mut busy = Busy::of(meter, &classes);
+        let mut busy = Busy::with_classes(meter, &classes);
         let moved = busy.run(ms(2_000)).to_vec();
         let of = |class| moved.iter().zip(&classes).filter(|(_, of)| **of == class).map(|(moved, _)| moved).sum::<u64>();
         prop_assert!(of(Class::Cleaning) + slack >= 2 * GBIT / 20);

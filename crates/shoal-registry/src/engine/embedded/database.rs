@@ -1,4 +1,4 @@
-//! The content of the file: tables, and how they are read and changed.
+//! The tables of the file, and operations on them.
 
 use std::ops::Bound;
 
@@ -15,7 +15,7 @@ pub(super) use redb::Database;
 
 /// Key → last revision, session or 0, value.
 const KEYS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("keys");
-/// Each key that goes with a session → the session.
+/// Each key attached to a session → the session.
 const SESSION_KEYS: TableDefinition<&[u8], u64> = TableDefinition::new("session_keys");
 /// Name → number.
 const STATE: TableDefinition<&str, u64> = TableDefinition::new("state");
@@ -85,7 +85,7 @@ pub(super) fn count(transaction: &ReadTransaction, prefix: &[u8]) -> Result<u64,
     slice(&keys, prefix, &[])?.try_fold(0, |count, entry| Ok(entry.map(|_| count + 1)?))
 }
 
-/// The tables while they are changed.
+/// The tables in a write transaction.
 pub(super) struct Changing<'t> {
     keys: Table<'t, &'static [u8], &'static [u8]>,
     session_keys: Table<'t, &'static [u8], u64>,
@@ -101,7 +101,7 @@ impl<'t> Changing<'t> {
         })
     }
 
-    /// Whether all conditions hold.
+    /// Returns true if all conditions hold.
     pub(super) fn hold(&self, conditions: &[Condition]) -> Result<bool, redb::Error> {
         for condition in conditions {
             let stored = self.keys.get(&*condition.key)?;
@@ -116,7 +116,7 @@ impl<'t> Changing<'t> {
         Ok(true)
     }
 
-    /// Carries out the changes of a transaction. Returns whether they change anything.
+    /// Applies the changes of a transaction. Returns true if they change anything.
     pub(super) fn apply(
         &mut self,
         transaction: &Transaction,
@@ -132,7 +132,7 @@ impl<'t> Changing<'t> {
         Ok(changed)
     }
 
-    /// Removes the keys of a session, but those that were put without it since. Returns whether there were
+    /// Removes the keys of a session, except those that were since put without it. Returns true if there were
     /// any.
     pub(super) fn remove_keys_of(&mut self, ended: &Ended) -> Result<bool, redb::Error> {
         let mut removed = false;
@@ -145,7 +145,7 @@ impl<'t> Changing<'t> {
         Ok(removed)
     }
 
-    /// Removes the keys of all sessions. Returns whether there were any.
+    /// Removes the keys of all sessions. Returns true if there were any.
     pub(super) fn remove_keys_of_all_sessions(&mut self) -> Result<bool, redb::Error> {
         let mut removed = false;
         while let Some((key, _)) = self.session_keys.pop_first()? {
@@ -211,7 +211,7 @@ fn slice(
     } else {
         Bound::Excluded(after)
     };
-    // A range that ends before it begins is an error of the caller to redb.
+    // redb does not accept a range that ends before it begins.
     if let (Bound::Excluded(lower), Bound::Excluded(upper)) = (lower, upper)
         && lower >= upper
     {

@@ -1,4 +1,4 @@
-//! The files of the folder: locked, created, opened and checked.
+//! Locks, creates, opens and checks the files of the folder.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -14,21 +14,21 @@ use super::database::{self, Changing, Database};
 use super::witness::Witness;
 use crate::engine::{Revision, Room};
 
-/// Pages of the file in memory.
+/// Memory for pages of the file.
 const CACHE_BYTES: usize = 64 << 20;
 
 const DATABASE: &str = "registry.redb";
 const WITNESS: &str = "registry.newest";
 const LOCK: &str = "registry.lock";
 
-/// Other users of the machine do not see the names and records of objects.
+/// Hides the names and records of objects from other users of the machine.
 const PRIVATE_FOLDER: u32 = 0o700;
 pub(super) const PRIVATE_FILE: u32 = 0o600;
 
-/// A registry in a folder cannot be opened.
+/// A registry in a folder could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process uses it.
+    /// Another process is using it.
     #[error(
         "the registry in {folder} is in use by {holder}\nhint: a folder serves one process; stop that one, or \
          use etcd for several nodes"
@@ -39,7 +39,7 @@ pub enum OpenError {
         /// Names the process.
         holder: String,
     },
-    /// Its files are not what they were.
+    /// Its files are damaged or missing.
     #[error(
         "the registry in {folder} is damaged: {found}\nhint: restore the whole folder from a copy; acknowledged \
          writes that are not at the lake are lost without it"
@@ -50,7 +50,7 @@ pub enum OpenError {
         /// The reason.
         found: String,
     },
-    /// The operating system refuses.
+    /// The operating system returned an error.
     #[error("the registry in {folder} cannot be opened: {error}")]
     Io {
         /// The folder.
@@ -60,7 +60,7 @@ pub enum OpenError {
     },
 }
 
-/// Gives access to a file of `redb`. A test gives one that fails.
+/// Opens the storage of a `redb` file; a test passes one that fails.
 pub(super) type OpenFile = Box<dyn Fn(File) -> Result<Box<dyn StorageBackend>, DatabaseError> + Send>;
 
 /// A folder that this process has locked.
@@ -72,8 +72,8 @@ pub(super) struct Folder {
 }
 
 impl Drop for Folder {
-    /// Unlocks the folder in so many words: a child that this process starts at the moment holds the file
-    /// open as well, until it runs its own program.
+    /// Unlocks the folder explicitly, because a child process between `fork` and `exec` also holds the file
+    /// open.
     fn drop(&mut self) {
         let _ = self.lock.unlock();
     }
@@ -87,7 +87,7 @@ pub(super) struct Opened {
 }
 
 impl Folder {
-    /// Locks a folder, and creates it if it is not there.
+    /// Locks a folder, creating it if needed.
     pub(super) fn lock(path: &Path) -> Result<Self, OpenError> {
         Self::lock_with(path, Box::new(|file| Ok(Box::new(FileBackend::new(file)?))))
     }
@@ -133,8 +133,7 @@ impl Folder {
         })
     }
 
-    /// Opens the files, and creates them in a folder that has none. Removes the keys of an earlier process's
-    /// sessions.
+    /// Opens the files, creating them in an empty folder. Removes the keys of an earlier process's sessions.
     pub(super) fn open(&self) -> Result<Opened, OpenError> {
         let (has_database, has_witness) = (self.has(DATABASE)?, self.has(WITNESS)?);
         if !has_database && !has_witness {
@@ -143,7 +142,7 @@ impl Folder {
         let (database, revision) = self.open_database()?;
         let mut witness = match (has_witness, revision) {
             (true, _) => self.check_witness(revision)?,
-            // Created just now, or a crash came between the two files.
+            // Just created, or a crash happened between the two files.
             (false, Revision(0)) => self.create_witness()?,
             (false, _) => return Err(self.damaged(format!("{WITNESS} is missing"))),
         };
@@ -156,7 +155,7 @@ impl Folder {
         })
     }
 
-    /// Opens the database that is there. Reads the whole file, and compares all checksums.
+    /// Opens an existing database, verifying all checksums.
     pub(super) fn open_database(&self) -> Result<(Database, Revision), OpenError> {
         let file = OpenOptions::new()
             .read(true)
@@ -176,17 +175,17 @@ impl Folder {
         Ok((database, revision))
     }
 
-    /// Where it is.
+    /// Its path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Room on its disk.
+    /// Free room on its disk.
     pub(super) fn free_bytes(&self) -> Option<u64> {
         free_bytes(&self.path).ok()
     }
 
-    /// Whether the disk has refused an `fsync`.
+    /// Returns true if the disk has refused an `fsync`.
     pub(super) fn sync_failed(&self) -> bool {
         self.sync_failed.load(Ordering::Acquire)
     }
@@ -195,7 +194,7 @@ impl Folder {
         self.path.join(file).try_exists().map_err(|error| self.io(error))
     }
 
-    /// A file is whole before it has its name.
+    /// Writes a file under a temporary name first, so that it is never seen incomplete.
     fn create_database(&self) -> Result<(), OpenError> {
         let new = self.path.join(format!("{DATABASE}.new"));
         let created = OpenOptions::new()
@@ -259,7 +258,7 @@ impl Folder {
 
     fn redb(&self, file: File) -> Result<Database, OpenError> {
         let file = (self.open_file)(file).map_err(|error| self.database_error(error.into()))?;
-        let noting = NotingSync {
+        let noting = SyncRecorder {
             file,
             failed: Arc::clone(&self.sync_failed),
         };
@@ -309,15 +308,15 @@ impl Folder {
     }
 }
 
-/// A file that takes note if `fsync` ever fails.
+/// A file that records a failed `fsync`.
 #[derive(Debug)]
-struct NotingSync {
+struct SyncRecorder {
     file: Box<dyn StorageBackend>,
     failed: Arc<AtomicBool>,
 }
 
-/// The folder's lock stands for the locks of `redb`.
-impl StorageBackend for NotingSync {
+/// The folder is locked instead.
+impl StorageBackend for SyncRecorder {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }
@@ -347,7 +346,7 @@ impl StorageBackend for NotingSync {
     }
 }
 
-/// Room on the disk that only transactions without a `Put` may use: what has been put can always be deleted.
+/// Room reserved for transactions without a `Put`, so that keys can always be deleted.
 pub(super) const RESERVE_BYTES: u64 = 16 << 20;
 
 /// How full the registry in a folder is.
@@ -365,8 +364,8 @@ fn free_bytes(folder: &Path) -> io::Result<u64> {
     Ok(disk.f_bavail * disk.f_frsize)
 }
 
-/// Takes the folder and its files from other users: earlier builds let them read. A folder of another owner
-/// stays as it is.
+/// Removes other users' access to the folder and its files, which earlier builds left readable. A folder of
+/// another owner is not changed.
 fn make_private(folder: &Path) {
     let files = [DATABASE, WITNESS, LOCK].map(|file| (folder.join(file), PRIVATE_FILE));
     let all = std::iter::once((folder.to_owned(), PRIVATE_FOLDER)).chain(files);

@@ -1,29 +1,27 @@
-//! Answers to looks at keys, kept in memory until their keys change: a look that finds one needs neither the
-//! file nor a thread that may wait for it.
+//! A cache of recently read keys. A read that hits it needs neither the file nor a blocking thread.
 //!
-//! Looks stay linearizable. Before a transaction of the file becomes visible, the answers about its keys are
-//! forgotten, and from then on no answer is kept that was read from a state before it. So an answer that is
-//! here is that of the newest state.
+//! Reads stay linearizable: before a transaction becomes visible, its keys are dropped from the cache, and
+//! from then on no value read from an older state is cached. So a cached value is that of the newest state.
 
 use bytes::Bytes;
 use lru::LruCache;
 
 use crate::engine::{Revision, Stored};
 
-/// The room of all answers together.
+/// Maximum total size of cached values.
 const BYTES_MAX: usize = 8 << 20;
-/// The memory that an answer takes beside its key and its value, roughly.
+/// Approximate memory per entry in addition to its key and value.
 const OVERHEAD_BYTES: usize = 128;
 
-/// No answer about a key is kept.
+/// The key is not cached.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unknown;
 
-/// Answers that hold.
+/// The cached values.
 pub(super) struct Recent {
     answers: LruCache<Bytes, Option<Stored>>,
     bytes: usize,
-    /// Changes up to this revision are visible, or on their way. Older answers may be out of date.
+    /// Changes up to this revision are visible or about to be, so values of older states may be stale.
     newest: Revision,
 }
 
@@ -38,12 +36,12 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// The answer about a key; [`Unknown`] if the file has to be read.
+    /// Looks up a key; [`Unknown`] if the file has to be read.
     pub(super) fn find(&mut self, key: &[u8]) -> Result<Option<Stored>, Unknown> {
         self.answers.get(key).cloned().ok_or(Unknown)
     }
 
-    /// Keeps what the state at a revision has under a key, if no later state is on its way.
+    /// Caches the value of a key at a revision, unless a later state is about to become visible.
     pub(super) fn keep(&mut self, revision: Revision, key: Bytes, found: Option<Stored>) {
         let bytes = weight(&key, found.as_ref());
         if revision < self.newest || bytes > BYTES_MAX / 64 {
@@ -59,7 +57,7 @@ impl Recent {
         }
     }
 
-    /// These keys change with a revision, which becomes visible after this call.
+    /// Invalidates the keys that a revision changes; it becomes visible after this call.
     pub(super) fn change<'a>(&mut self, revision: Revision, keys: impl IntoIterator<Item = &'a Bytes>) {
         self.newest = revision;
         for key in keys {
@@ -67,7 +65,7 @@ impl Recent {
         }
     }
 
-    /// Forgets all answers.
+    /// Clears the cache.
     pub(super) fn clear(&mut self) {
         self.answers.clear();
         self.bytes = 0;

@@ -1,4 +1,4 @@
-//! Which sessions are open, and which keys go with them. Pure: the time is an argument.
+//! The open sessions and the keys attached to them. Pure: the time is an argument.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ struct Session {
     keys: HashSet<Bytes>,
 }
 
-/// A session that has ended, and keys that may still be there.
+/// A session that has ended, and keys that may not have been removed yet.
 #[derive(Clone, Debug)]
 pub(super) struct Ended {
     pub(super) session: SessionId,
@@ -30,8 +30,8 @@ pub(super) struct Ended {
 }
 
 impl Sessions {
-    /// No sessions. The first one is named by `seed`, so that the sessions of an earlier process have other
-    /// names.
+    /// Creates an empty set. `seed` names the first session, so that its name differs from those of an
+    /// earlier process.
     pub(super) fn new(seed: u64) -> Self {
         Self {
             open: HashMap::new(),
@@ -65,12 +65,12 @@ impl Sessions {
         Ok(())
     }
 
-    /// Whether a session is open.
+    /// Returns true if a session is open.
     pub(super) fn is_open(&self, session: SessionId, now: Instant) -> bool {
         self.open.get(&session).is_some_and(|open| now < open.deadline)
     }
 
-    /// Takes note that a key goes with a session.
+    /// Attaches a key to a session.
     pub(super) fn attach(&mut self, session: SessionId, key: Bytes) {
         if let Some(open) = self.open.get_mut(&session) {
             open.keys.insert(key);
@@ -87,7 +87,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Ends the sessions whose time is over, and returns all whose keys have not been removed.
+    /// Ends expired sessions, and returns all whose keys have not been removed.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Ended> {
         let over = self.open.extract_if(|_, session| session.deadline <= now);
         self.ended.extend(over.map(|(session, over)| Ended {
@@ -103,12 +103,12 @@ impl Sessions {
             .retain(|ended| removed.iter().all(|removed| removed.session != ended.session));
     }
 
-    /// Whether keys have to be removed.
+    /// Returns true if there are keys to remove.
     pub(super) fn are_due(&self, now: Instant) -> bool {
         self.has_ended() || self.next_deadline().is_some_and(|deadline| deadline <= now)
     }
 
-    /// Whether there are sessions whose keys have not been removed.
+    /// Returns true if there are sessions whose keys have not been removed.
     pub(super) fn has_ended(&self) -> bool {
         !self.ended.is_empty()
     }

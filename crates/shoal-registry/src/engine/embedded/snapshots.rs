@@ -1,7 +1,6 @@
-//! Old states that pages are read from, for a bounded time and a bounded number.
+//! Old states, from which pages are read. Their number and age are bounded.
 //!
-//! `redb` cannot reuse a page of the file that an old state still needs, so a state that is kept costs room
-//! while others write.
+//! `redb` cannot reuse pages of the file that an old state needs, so each one costs room while others write.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,23 +11,23 @@ use redb::ReadTransaction;
 use super::database::Database;
 use crate::engine::Revision;
 
-/// A state is kept for this long after it was last used.
+/// How long a state is kept after its last use.
 const IDLE_MAX: Duration = Duration::from_mins(1);
-/// A state is kept for no longer than this.
+/// Maximum age of a state.
 const AGE_MAX: Duration = Duration::from_mins(5);
-/// The maximum number of states. Beyond it the one that was used least recently goes.
+/// Maximum number of states. Beyond it the least recently used one is dropped.
 const SNAPSHOTS_MAX: usize = 64;
 
 /// The state at one revision.
 pub(super) struct Snapshot {
     pub(super) revision: Revision,
     pub(super) transaction: ReadTransaction,
-    /// The file stays open as long as it is read.
+    /// Keeps the file open while it is read.
     #[expect(dead_code, reason = "held, not used")]
     pub(super) database: Arc<Database>,
 }
 
-/// The states that are kept.
+/// The old states.
 #[derive(Default)]
 pub(super) struct Snapshots {
     kept: HashMap<Revision, Kept>,
@@ -41,7 +40,7 @@ struct Kept {
 }
 
 impl Snapshots {
-    /// Keeps a state, or notes that it was used again.
+    /// Adds a state, or records another use.
     pub(super) fn keep(&mut self, snapshot: Arc<Snapshot>, now: Instant) {
         self.forget_old(now);
         let kept = self.kept.entry(snapshot.revision);
@@ -62,7 +61,7 @@ impl Snapshots {
         }
     }
 
-    /// The state at a revision, if it is kept.
+    /// The state at a revision, if available.
     pub(super) fn find(&mut self, revision: Revision, now: Instant) -> Option<Arc<Snapshot>> {
         self.forget_old(now);
         let kept = self.kept.get_mut(&revision)?;
@@ -70,18 +69,18 @@ impl Snapshots {
         Some(Arc::clone(&kept.snapshot))
     }
 
-    /// Forgets the states whose time is over.
+    /// Drops expired states.
     pub(super) fn forget_old(&mut self, now: Instant) {
         self.kept
             .retain(|_, kept| now - kept.used < IDLE_MAX && now - kept.since < AGE_MAX);
     }
 
-    /// Forgets all states.
+    /// Drops all states.
     pub(super) fn clear(&mut self) {
         self.kept.clear();
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }

@@ -1,6 +1,6 @@
 //! The newest acknowledged revision, in a file of its own.
 //!
-//! Two slots are written in turn, so that a write that a crash interrupts leaves the other one. A slot holds
+//! Two slots are written alternately, so that an interrupted write leaves the other one intact. A slot holds
 //! the revision and its complement.
 
 use std::fs::{File, OpenOptions};
@@ -13,7 +13,7 @@ use super::folder::PRIVATE_FILE;
 /// Slots lie in different sectors of the disk.
 const SLOT_BYTES: u64 = 4096;
 
-/// The file that knows the newest revision.
+/// The file with the newest revision.
 #[derive(Debug)]
 pub(super) struct Witness {
     file: File,
@@ -21,7 +21,7 @@ pub(super) struct Witness {
 }
 
 impl Witness {
-    /// Creates the file, which must not be there.
+    /// Creates the file, which must not exist.
     pub(super) fn create(path: &Path, revision: u64) -> io::Result<Self> {
         let file = OpenOptions::new()
             .read(true)
@@ -29,7 +29,7 @@ impl Witness {
             .create_new(true)
             .mode(PRIVATE_FILE)
             .open(path)?;
-        // The room is taken now, so that the disk cannot be full later.
+        // Allocated now, so that a full disk does not matter later.
         file.write_all_at(&[0; 2 * SLOT_BYTES as usize], 0)?;
         let mut witness = Self { file, next_slot: 0 };
         witness.write(revision)?;

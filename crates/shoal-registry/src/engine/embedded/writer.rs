@@ -1,4 +1,4 @@
-//! The one thread that changes the file. It takes all transactions that wait into one `fsync`.
+//! The single thread that changes the file. It commits all queued transactions with one `fsync`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use super::witness::Witness;
 use super::{Shared, out_of_use};
 use crate::engine::{Change, EngineError, Outcome, Revision, SessionId, Transaction};
 
-/// Transactions that share an `fsync`.
+/// Maximum number of transactions per `fsync`.
 const BATCH_MAX: usize = 512;
-/// Their size, all together: more would hold up those that come after.
+/// Maximum total size of these; more would delay later ones.
 const BATCH_BYTES_MAX: usize = 8 << 20;
-/// Transactions that wait. Beyond them the engine is unavailable.
+/// Maximum number of queued transactions. Beyond it the engine is unavailable.
 const WAITING_MAX: usize = 8192;
-/// How long the writer waits before it tries again what a disk did not do.
+/// Pause before retrying a failed disk operation.
 const PAUSE: Duration = Duration::from_secs(1);
 
 type Answer<T> = oneshot::Sender<Result<T, EngineError>>;
@@ -35,7 +35,7 @@ enum Job {
     },
     /// Removes the keys of sessions that have ended.
     Sweep { answer: Answer<()> },
-    /// A session may end earlier than the writer thinks.
+    /// Wakes the writer, because a session may end earlier than it expects.
     Look,
 }
 
@@ -76,7 +76,7 @@ impl Writer {
         &self.folder
     }
 
-    /// Carries out a transaction.
+    /// Queues a transaction and waits for its outcome.
     pub(super) async fn commit(&self, transaction: Transaction) -> Result<Outcome, EngineError> {
         let (answer, answered) = oneshot::channel();
         self.give(Job::Commit { transaction, answer })?;
@@ -90,9 +90,9 @@ impl Writer {
         answered.await.map_err(|_| stopped())?
     }
 
-    /// Makes the thread look when the next session ends.
+    /// Wakes the thread to recompute when the next session ends.
     pub(super) fn look_again(&self) {
-        // A thread that has much to do looks anyway.
+        // A busy thread does so anyway.
         drop(self.give(Job::Look));
     }
 
@@ -111,7 +111,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // It has said why it stopped.
+            // It has logged why it stopped.
             drop(thread.join());
         }
     }
@@ -125,17 +125,17 @@ struct State {
     revision: Revision,
     shared: Arc<Shared>,
     waiting: Receiver<Job>,
-    /// The disk was full; nothing is put before this.
+    /// The disk was full; every put is rejected until this time.
     full_until: Option<Instant>,
-    /// The disk refused `fsync`.
+    /// `fsync` has failed.
     broken: Option<String>,
 }
 
-/// Why a batch was not carried out.
+/// Why a batch was not committed.
 enum Failure {
     /// Nothing changed.
     NotDone(EngineError),
-    /// Perhaps everything changed.
+    /// The batch may have been committed.
     Unknown(String),
 }
 
@@ -154,8 +154,8 @@ impl State {
         }
     }
 
-    /// Waits for transactions, and takes all that wait; an empty batch if a session has ended. `None` at the
-    /// end.
+    /// Waits for transactions and returns all that are queued; an empty batch if a session has ended, `None`
+    /// when the engine is closed.
     fn next_batch(&mut self) -> Option<Vec<Job>> {
         let first = match self.pause() {
             Some(pause) => match self.waiting.recv_timeout(pause) {
@@ -177,12 +177,12 @@ impl State {
         Some(batch)
     }
 
-    /// How long to wait for a transaction; `None` for as long as it takes.
+    /// How long to wait for a transaction; `None` without limit.
     fn pause(&self) -> Option<Duration> {
         let now = clock::instant();
         let sessions = self.shared.sessions.lock();
         if sessions.has_ended() {
-            // Their keys could not be removed.
+            // Their keys could not be removed; retry.
             return Some(PAUSE);
         }
         let deadline = sessions
@@ -217,7 +217,7 @@ impl State {
         }
     }
 
-    /// Carries out a batch in one transaction of the file.
+    /// Commits a batch as one transaction of the file.
     fn attempt(&mut self, batch: &[Job]) -> Result<Done, Failure> {
         let database = self.database().map_err(Failure::NotDone)?;
         let (transaction, done) = match self.change(&database, batch) {
@@ -235,14 +235,14 @@ impl State {
         self.acknowledge(done)
     }
 
-    /// Forgets the answers that a batch makes untrue.
+    /// Invalidates the cached values that a batch changes.
     fn forget_answers(&self, batch: &[Job], done: &Done) {
         let ended = done.ended.iter().flat_map(|ended| &ended.keys);
         let mut recent = self.shared.recent.lock();
         recent.change(done.revision, batch.iter().flat_map(Job::keys).chain(ended));
     }
 
-    /// Makes the changes of a batch. Without a transaction nothing has changed.
+    /// Applies the changes of a batch. If it returns no transaction, nothing has changed.
     fn change(
         &self,
         database: &Database,
@@ -317,7 +317,7 @@ impl State {
         Ok(())
     }
 
-    /// Writes the revision that is on the disk now to where a damaged file cannot hide it.
+    /// Records the committed revision outside the database, so that a damaged database is noticed.
     fn acknowledge(&mut self, done: Done) -> Result<Done, Failure> {
         if let Err(error) = self.witness.write(done.revision.0) {
             return Err(self.give_up(&error.to_string()));
@@ -326,8 +326,8 @@ impl State {
         Ok(done)
     }
 
-    /// Finds out what a disk did that reported an error: the file is closed, checked and opened again. `done`
-    /// is what would be true if the transaction had come to its end.
+    /// Determines the outcome after a disk error: closes, checks and reopens the file. `done` are the effects
+    /// if the transaction was committed.
     fn recover(
         &mut self,
         database: Arc<Database>,
@@ -348,7 +348,7 @@ impl State {
         }
     }
 
-    /// Closes the file for good: a disk that refuses `fsync` may hold anything.
+    /// Closes the file for good: after a failed `fsync` the disk's content is unknown.
     fn give_up(&mut self, error: &str) -> Failure {
         self.close();
         tracing::error!(
@@ -360,7 +360,7 @@ impl State {
         Failure::Unknown(error.to_owned())
     }
 
-    /// The open file. One that could not be used is opened again.
+    /// Returns the open file, reopening an unusable one.
     fn database(&mut self) -> Result<Arc<Database>, EngineError> {
         if let Some(broken) = &self.broken {
             return Err(EngineError::Unavailable(broken.clone()));
@@ -373,7 +373,7 @@ impl State {
         self.shared.database.read().clone().ok_or_else(out_of_use)
     }
 
-    /// Opens the file again, and returns its newest revision. It must hold everything that was acknowledged.
+    /// Reopens the file and returns its newest revision. Fails if an acknowledged transaction is missing.
     fn reopen(&mut self) -> Result<Revision, String> {
         let (database, revision) = self.folder.open_database().map_err(|error| error.to_string())?;
         if revision < self.revision {
@@ -386,7 +386,7 @@ impl State {
         Ok(revision)
     }
 
-    /// Closes the file, when all have stopped reading it.
+    /// Closes the file once all reads have ended.
     fn close(&self) {
         let Some(mut database) = self.shared.database.write().take() else {
             return;
@@ -402,11 +402,11 @@ impl State {
             }
             thread::sleep(Duration::from_millis(1));
         }
-        // Nothing is answered about a file that is closed. No read is left that could keep an answer.
+        // No read is left that could fill the cache, and the cache must not answer for a closed file.
         self.shared.recent.lock().clear();
     }
 
-    /// Whether there is no room for the puts of a batch.
+    /// Returns an error if there is no room for the puts of a batch.
     fn full(&self, batch: &[Job]) -> Option<EngineError> {
         if !batch.iter().any(Job::puts) {
             return None;
@@ -429,7 +429,7 @@ impl State {
 }
 
 impl Drop for State {
-    /// The folder is unlocked next, even if the thread has panicked.
+    /// The folder is unlocked after this, even if the thread has panicked.
     fn drop(&mut self) {
         self.close();
     }
@@ -452,7 +452,7 @@ impl Job {
         changes.iter().map(Change::key)
     }
 
-    /// Whether it needs room.
+    /// Returns true if it contains a put.
     fn puts(&self) -> bool {
         match self {
             Self::Commit { transaction, .. } => transaction
@@ -463,7 +463,7 @@ impl Job {
         }
     }
 
-    /// Answers, if the caller still waits.
+    /// Sends the result, if the caller is still waiting.
     fn answer(self, outcome: Result<Outcome, EngineError>) {
         match self {
             Self::Commit { answer, .. } => drop(answer.send(outcome)),
@@ -481,7 +481,7 @@ impl Job {
 }
 
 impl Transaction {
-    /// The sessions of keys that are put.
+    /// The sessions of the puts.
     fn sessions(&self) -> impl Iterator<Item = (SessionId, &bytes::Bytes)> {
         self.changes.iter().filter_map(|change| match change {
             Change::Put { key, session, .. } => session.map(|session| (session, key)),
@@ -490,7 +490,7 @@ impl Transaction {
     }
 }
 
-/// Answers the transactions that put something; returns the others.
+/// Rejects the transactions with puts; returns the others.
 fn refuse_puts(batch: Vec<Job>, full: &EngineError) -> Vec<Job> {
     let (refused, rest): (Vec<_>, _) = batch.into_iter().partition(Job::puts);
     for job in refused {

@@ -20,9 +20,9 @@ use rustls::{AlertDescription, ClientConfig};
 use shoal_base::secret::Secret;
 use tokio::time::{Instant, timeout_at};
 
-/// Idle connections that are kept.
+/// Maximum number of idle connections.
 const IDLE_MAX: usize = 256;
-/// The largest answer that is read.
+/// Maximum size of an answer.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
 type Sender = SendRequest<Full<Bytes>>;
@@ -33,11 +33,11 @@ pub(super) struct Member {
     host: HeaderValue,
     connector: TowerToHyperService<HttpsConnector<HttpConnector>>,
     idle: Mutex<Vec<Sender>>,
-    /// The token, once there is one. Locked while one is asked for, so that only one is.
+    /// The token, if one was requested. Locked during a request, so that there is only one at a time.
     pub(super) token: tokio::sync::Mutex<Option<Arc<Token>>>,
 }
 
-/// Stands for the user's name and password for some minutes.
+/// Replaces the user's name and password for some minutes.
 pub(super) struct Token(Secret);
 
 impl Token {
@@ -55,11 +55,11 @@ pub(super) struct Answer {
 /// There is no answer.
 #[derive(Debug)]
 pub(super) enum NoAnswer {
-    /// The member surely has not seen the request.
+    /// The member has certainly not received the request.
     Unsent(String),
-    /// The member is not whom it should be, or does not accept this node's certificate.
+    /// The member's certificate is not trusted, or it does not accept this node's.
     Untrusted(String),
-    /// The member may have seen the request.
+    /// The member may have received the request.
     Lost(String),
     /// The answer is too large.
     TooLarge,
@@ -93,7 +93,7 @@ impl Member {
             .map_or("", |authority| authority.as_str())
     }
 
-    /// Sends a request and reads the answer. A connection is there by `connect_by`, and the answer by
+    /// Sends a request and reads the answer. Fails if it is not connected by `connect_by` or not answered by
     /// `answer_by`.
     pub(super) async fn post(
         &self,
@@ -111,12 +111,12 @@ impl Member {
             let answering = sender.try_send_request(self.request(path, body.clone(), token));
             let response = match timeout_at(answer_by, answering).await {
                 Ok(Ok(response)) => response,
-                // An idle connection that the member closed meanwhile.
+                // The member has closed the idle connection.
                 Ok(Err(unsent)) if unsent.message().is_some() => {
                     if reused {
                         continue;
                     }
-                    return Err(NoAnswer::Unsent(told(unsent.error())));
+                    return Err(NoAnswer::Unsent(describe(unsent.error())));
                 }
                 Ok(Err(lost)) => return Err(lost_because(lost.error())),
                 Err(_elapsed) => return Err(NoAnswer::Lost("it did not answer in time".into())),
@@ -132,15 +132,15 @@ impl Member {
         let connecting = async {
             let stream = self.connector.call(self.address.clone()).await.map_err(|error| {
                 if causes(&*error).any(<dyn Error>::is::<rustls::Error>) {
-                    NoAnswer::Untrusted(told(&*error))
+                    NoAnswer::Untrusted(describe(&*error))
                 } else {
-                    NoAnswer::Unsent(told(&*error))
+                    NoAnswer::Unsent(describe(&*error))
                 }
             })?;
             let (sender, connection) = http1::handshake(stream)
                 .await
-                .map_err(|error| NoAnswer::Unsent(told(&error)))?;
-            // It ends with its sender; the request that needs it reports its error.
+                .map_err(|error| NoAnswer::Unsent(describe(&error)))?;
+            // Ends with its sender; the request that uses it reports its errors.
             tokio::spawn(connection);
             Ok(sender)
         };
@@ -193,11 +193,11 @@ async fn read(response: http::Response<Incoming>) -> Result<Answer, NoAnswer> {
             body: body.to_bytes(),
         }),
         Err(error) if error.is::<LengthLimitError>() => Err(NoAnswer::TooLarge),
-        Err(error) => Err(NoAnswer::Lost(told(&*error))),
+        Err(error) => Err(NoAnswer::Lost(describe(&*error))),
     }
 }
 
-/// A member that does not accept this node's certificate says so only after the request was sent, and has not
+/// A member that rejects this node's certificate reports that only after the request was sent, and has not
 /// read it.
 fn lost_because(error: &hyper::Error) -> NoAnswer {
     let refused = causes(error).any(|cause| match cause.downcast_ref() {
@@ -209,7 +209,7 @@ fn lost_because(error: &hyper::Error) -> NoAnswer {
     } else {
         NoAnswer::Lost
     };
-    lost(told(error))
+    lost(describe(error))
 }
 
 const CERTIFICATE_ALERTS: [AlertDescription; 7] = [
@@ -223,16 +223,16 @@ const CERTIFICATE_ALERTS: [AlertDescription; 7] = [
 ];
 
 /// An error with all its causes.
-fn told(error: &(dyn Error + 'static)) -> String {
-    let mut told: Vec<_> = causes(error).map(ToString::to_string).collect();
-    // An error of the operating system's kind repeats the one within.
-    told.dedup();
-    told.join(": ")
+fn describe(error: &(dyn Error + 'static)) -> String {
+    let mut texts: Vec<_> = causes(error).map(ToString::to_string).collect();
+    // An `io::Error` repeats the error that it wraps.
+    texts.dedup();
+    texts.join(": ")
 }
 
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| match error.downcast_ref::<io::Error>() {
-        // Its `source` is the source of the error within.
+        // Its `source` is that of the wrapped error.
         Some(wrapping) => wrapping.get_ref().map(|within| within as &(dyn Error + 'static)),
         None => error.source(),
     })

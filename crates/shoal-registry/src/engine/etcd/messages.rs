@@ -1,5 +1,4 @@
-//! The messages of etcd's JSON gateway: bytes are Base64, numbers of 64 bits are text, and what is zero is
-//! left out.
+//! The messages of etcd's JSON gateway: bytes are Base64, 64-bit numbers are strings, zeros are left out.
 
 use bytes::Bytes;
 use serde::de::Error as _;
@@ -55,7 +54,7 @@ struct ReadOperation {
 
 impl ReadRequest {
     /// Reads these keys.
-    pub(super) fn of(keys: &[Bytes]) -> Self {
+    pub(super) fn new(keys: &[Bytes]) -> Self {
         let operation = |key: &Bytes| ReadOperation {
             request_range: RangeRequest {
                 key: key.clone(),
@@ -105,7 +104,7 @@ pub(super) struct KeyValue {
     pub(super) mod_revision: u64,
 }
 
-/// The beginning of all answers.
+/// The header of all answers.
 #[derive(Debug, Deserialize)]
 pub(super) struct Header {
     #[serde(deserialize_with = "from_text")]
@@ -119,7 +118,7 @@ pub(super) struct TxnRequest {
     pub(super) success: Vec<Operation>,
 }
 
-/// A key was last changed at a revision; 0 if there is no such key.
+/// Requires the revision at which a key was last changed; 0 if it must not exist.
 #[derive(Debug, Serialize)]
 pub(super) struct Compare {
     #[serde(with = "base64_bytes")]
@@ -210,7 +209,7 @@ pub(super) struct Streamed<A> {
     pub(super) result: A,
 }
 
-/// An answer in which nothing matters but that it came.
+/// An answer whose content is ignored.
 #[derive(Debug, Deserialize)]
 pub(super) struct Empty {}
 
@@ -315,8 +314,8 @@ mod tests {
 
     #[test]
     fn a_status_says_how_full_a_member_is() {
-        let told = r#"{"header":{},"version":"3.4.23","dbSize":"20480","leader":"1","dbSizeInUse":"16384"}"#;
-        let status: StatusResponse = serde_json::from_str(told).unwrap();
+        let text = r#"{"header":{},"version":"3.4.23","dbSize":"20480","leader":"1","dbSizeInUse":"16384"}"#;
+        let status: StatusResponse = serde_json::from_str(text).unwrap();
         assert_eq!((status.file, status.used, status.quota), (20480, 16384, 0));
     }
 

@@ -1,28 +1,29 @@
 //! The meaning of etcd's error messages for the requests that they answer. Pure.
 //!
-//! The gateway's status codes are too coarse (a full disk and too many requests are both 429), so that the
-//! message decides. A message that is not known is treated as if there had been no answer.
+//! The gateway's status codes are too coarse (a full disk and too many requests are both 429), so the message
+//! decides. An unknown message is treated like a lost answer.
 
 use crate::engine::EngineError;
 
-/// etcd did not do as it was asked.
+/// etcd returned an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The token of the user has expired, or the member does not know it. Nothing happened.
+    /// The user's token has expired or is unknown to the member. Nothing changed.
     Token,
     /// The answer is too large for etcd's own gateway.
     TooLarge,
-    /// Nothing happened; another member, or a later moment, may help.
+    /// Nothing changed; another member or a later retry may succeed.
     NotNow(String),
-    /// Nothing happened; neither helps. A transaction may have happened if the error is that etcd is full.
+    /// Nothing changed, and a retry does not help. Exception: if etcd is full, a transaction may have been
+    /// applied.
     Never(EngineError),
-    /// Perhaps it happened, or will.
+    /// The request may have been or may yet be applied.
     Unsure(String),
 }
 
-/// Messages contain these.
+/// Substrings of messages.
 const TOKEN: [&str; 2] = ["invalid auth token", "revision of auth store is old"];
-/// etcd raises these before it gives a request to its log.
+/// etcd returns these before it proposes a request.
 const NOT_NOW: [&str; 5] = [
     "etcdserver: no leader",
     "etcdserver: too many requests",
@@ -46,8 +47,8 @@ const REFUSED: [&str; 12] = [
 ];
 
 impl Refusal {
-    /// Reads the message of an error.
-    pub(super) fn of(message: &str) -> Self {
+    /// Classifies an error by its message.
+    pub(super) fn from_message(message: &str) -> Self {
         let has = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
         if has(&TOKEN) {
             Self::Token
@@ -86,7 +87,7 @@ mod tests {
             "transport is closing",
             "an error of a later version",
         ] {
-            assert_eq!(Refusal::of(message), Refusal::Unsure(message.into()));
+            assert_eq!(Refusal::from_message(message), Refusal::Unsure(message.into()));
         }
     }
 
@@ -118,9 +119,9 @@ mod tests {
             ),
         ];
         for (message, expected) in cases {
-            assert_eq!(Refusal::of(message), expected);
+            assert_eq!(Refusal::from_message(message), expected);
         }
-        let full = Refusal::of("etcdserver: mvcc: database space exceeded");
+        let full = Refusal::from_message("etcdserver: mvcc: database space exceeded");
         assert!(matches!(full, Refusal::Never(EngineError::Full(_))));
     }
 }

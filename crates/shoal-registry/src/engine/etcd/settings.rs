@@ -1,4 +1,4 @@
-//! Where etcd is, and how a node proves its identity to it.
+//! The addresses of etcd, and how a node authenticates to it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,28 +10,28 @@ use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use shoal_base::secret::Secret;
 
-/// Where etcd is, and how a node proves its identity to it.
+/// The addresses of etcd, and how a node authenticates to it.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The client URLs of its members, `https://etcd-1:2379` or `http://…`, separated by commas.
     pub endpoints: String,
     /// Keys of this registry begin with this, so that several users can share one etcd.
     pub prefix: String,
-    /// No request takes longer than this, whatever fails.
+    /// Timeout of a request, including retries.
     pub timeout: Duration,
-    /// The certificates, in PEM, that sign those of the members; `None` for those that the system trusts.
+    /// The CA certificates for the members, in PEM; `None` for those that the system trusts.
     pub ca_file: Option<PathBuf>,
-    /// A certificate and its key, in PEM, for members that ask for one. Not the user of etcd: its gateway
-    /// takes only names and passwords.
+    /// A client certificate and its key, in PEM, for members that require one. It does not identify the etcd
+    /// user, because the gateway accepts only names and passwords.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
-    /// The user's name and password, where etcd has users.
+    /// The user's name and password, if etcd has authentication enabled.
     pub user: Option<(String, Secret)>,
-    /// `--quota-backend-bytes` of the members; `None` for what they say, or their default.
+    /// `--quota-backend-bytes` of the members; `None` for the value that they report, or etcd's default.
     pub quota_bytes: Option<u64>,
 }
 
 impl Settings {
-    /// etcd at `endpoints`, with the certificates of the system and without a user.
+    /// Creates settings for `endpoints`, with the certificates of the system and without a user.
     pub fn at(endpoints: impl Into<String>) -> Self {
         Self {
             endpoints: endpoints.into(),
@@ -45,7 +45,7 @@ impl Settings {
     }
 }
 
-/// The settings do not lead to an etcd.
+/// The settings are not usable.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// An endpoint is not a URL of a server.
@@ -89,7 +89,7 @@ fn parse_endpoint(endpoint: &str) -> Result<Uri, SettingsError> {
     }
 }
 
-/// A URL may hold a password by mistake, which no message repeats.
+/// Removes the user information of a URL, which may be a password, from messages.
 fn without_user(endpoint: &str) -> &str {
     endpoint.rsplit_once('@').map_or(endpoint, |(_, rest)| rest)
 }

@@ -23,7 +23,7 @@ use crate::sigv4::PayloadHash;
 const CLIENT: &str = "the client's secret";
 const LAKE: &str = "our secret at the lake";
 
-/// The bytes that the lake received, and the error that the client is told.
+/// The bytes that the lake received, and the error that the client receives.
 #[derive(Debug, PartialEq, Eq)]
 struct Sent {
     bytes: Vec<u8>,
@@ -80,7 +80,7 @@ impl Upload {
             seed: self.hash.signs_chunks().then(|| seed(CLIENT)),
         };
         let mut body = CheckedBody::new(StreamBody::new(stream::iter(frames)), &self.parts(), payload)?;
-        body.resign(seed(LAKE));
+        body.sign_again(seed(LAKE));
         Ok(body)
     }
 
@@ -130,7 +130,7 @@ impl Upload {
         );
     }
 
-    /// Asserts that the client is told `code`, and that the lake got less than the whole.
+    /// Asserts that the client receives `code`, and the lake less than the whole body.
     async fn assert_refused(&self, code: ErrorCode) {
         let sent = self.send().await;
         assert_eq!(sent.refused, Some(code), "{self:?}");

@@ -22,7 +22,7 @@ pub(in crate::cli) const PATH: &str = "/plan";
 /// A node takes its time for a long plan.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// The longest plan that is read; a node says itself what it takes.
+/// Maximum size of a plan that is read; nodes have a limit of their own.
 const PLAN_BYTES_MAX: u64 = 256 << 20;
 
 const AFTER_HELP: &str = "\
@@ -31,7 +31,7 @@ it out, and another goes on when that one dies. A cluster has one plan in force:
 
 The lake is asked in the name of an identity of the nodes' configuration.";
 
-/// Hand a plan to the nodes, which fetch, keep and remove what it says
+/// Hand a plan to the nodes, which carry it out
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Start {
@@ -92,7 +92,7 @@ impl Start {
                     "it takes the place of the plan {replaced}, which has ended\n"
                 ));
             }
-            talk("taken; `shoal plan show` tells how far it is\n");
+            talk("accepted; `shoal plan show` shows its progress\n");
             Ok(())
         })
     }
@@ -142,7 +142,7 @@ fn show(plan: &PlanView, json: bool) {
     print(&if json {
         format!("{:#}\n", json!(plan))
     } else {
-        told(plan)
+        summary(plan)
     });
 }
 
@@ -164,7 +164,7 @@ pub(in crate::cli) fn job_counts(counts: &JobCounts) -> String {
 }
 
 /// A plan for people.
-fn told(plan: &PlanView) -> String {
+fn summary(plan: &PlanView) -> String {
     let (order, progress) = (&plan.order, &plan.progress);
     let mut text = format!("plan {} is {}", plan.id, progress.state.as_str());
     if let Some(node) = &progress.coordinator {
@@ -196,10 +196,10 @@ fn told(plan: &PlanView) -> String {
         }
     }
     for job in &progress.troubled {
-        let standing = job.standing.as_str().replace('-', " ");
+        let status = job.status.as_str().replace('-', " ");
         let _ = writeln!(
             text,
-            "  {standing}: {}, submitted {}, deadline {}",
+            "  {status}: {}, submitted {}, deadline {}",
             job.job, job.submit, job.deadline
         );
     }
@@ -224,7 +224,7 @@ fn told(plan: &PlanView) -> String {
 mod tests {
     use shoal_node::{JobCounts, PlanView};
 
-    use super::{job_counts, told};
+    use super::{job_counts, summary};
 
     #[test]
     fn a_plan_is_told_with_its_jobs_at_risk_and_what_is_wrong() {
@@ -234,13 +234,13 @@ mod tests {
             "job_count": 3, "planned_count": 2, "transfer_count": 4, "forgotten": "2026-11-25T01:00:00Z",
             "state": "running", "coordinator": "n1", "bytes": {"total": 4096, "planned": 2048, "done": 1024},
             "jobs": {"waiting": 1, "at_risk": 1, "met": 0, "missed": 0, "unplanned": 1}, "replans": 1,
-            "troubled": [{"job": "etl", "standing": "at-risk", "submit": "2026-11-24T00:10:00Z",
+            "troubled": [{"job": "etl", "status": "at-risk", "submit": "2026-11-24T00:10:00Z",
             "deadline": "2026-11-24T00:20:00Z"}],
             "issues": [{"at": "2026-11-24T00:01:00Z", "file": "f1", "error": "the lake does not have it"}],
             "replanned": {"at": "2026-11-24T00:01:00Z", "why": "it is late", "by": "node"}}"#,
         )
         .unwrap();
-        let text = told(&plan);
+        let text = summary(&plan);
         for wanted in [
             "plan 01J is running on n1",
             "1 at risk, 1 waiting, 1 unplanned",

@@ -41,7 +41,7 @@ pub(super) struct Draft {
     jobs: Vec<ExpectedJob>,
     pub(super) left_out: Vec<LeftOut>,
     pub(super) request: Request,
-    /// Inputs of which the history does not tell the size.
+    /// Inputs whose size the history does not contain.
     pub(super) sizeless: u64,
     /// Cached paths that no job reads.
     pub(super) held_elsewhere: u64,
@@ -49,7 +49,7 @@ pub(super) struct Draft {
 
 impl Draft {
     /// The request for the jobs of a forecast.
-    pub(super) fn of(forecast: &Forecast, terms: &Terms) -> Self {
+    pub(super) fn new(forecast: &Forecast, terms: &Terms) -> Self {
         let from = forecast.window.from;
         let end_s = seconds(forecast.window.to, from);
         let mut collected = Collected::default();
@@ -344,7 +344,7 @@ mod tests {
                 .map(|(path, bytes)| ((*path).to_owned(), *bytes))
                 .collect(),
         };
-        Draft::of(&forecast, &terms)
+        Draft::new(&forecast, &terms)
     }
 
     #[test]

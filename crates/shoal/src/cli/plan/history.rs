@@ -36,7 +36,7 @@ pub(super) struct HistoryFlags {
     /// In access logs: what names the job of a request
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = By::Any)]
     job_by: By,
-    /// In access logs: a job that makes no request for so long has ended
+    /// In access logs: a job without a request for this time has ended
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = span)]
     gap: Duration,
 }
@@ -109,7 +109,7 @@ fn no_runs(history: &History) -> Failure {
     } else {
         (
             "the history has no run of a job",
-            "a node's log tells of requests with `access = true` and `format = \"json\"` below [log]; \
+            "a node logs requests only with `access = true` and `format = \"json\"` below [log]; \
              docs/how-to/plan.md describes every format",
         )
     };
@@ -174,10 +174,10 @@ fn refused(error: HistoryError) -> Failure {
     match error {
         HistoryError::Io { name, source } => Failure::new(&format!("cannot read {name}"), &source),
         error => {
-            let told = error.to_string();
-            let (what, hint) = told
+            let text = error.to_string();
+            let (what, hint) = text
                 .split_once("\nhint: ")
-                .unwrap_or((&told, "see docs/how-to/plan.md"));
+                .unwrap_or((&text, "see docs/how-to/plan.md"));
             Failure::Misused {
                 what: what.to_owned(),
                 hint: hint.to_owned(),

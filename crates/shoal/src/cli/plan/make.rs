@@ -1,4 +1,4 @@
-//! `shoal plan HISTORY...`: a plan for the jobs of a window, and what there is to say about it.
+//! `shoal plan HISTORY...`: makes a plan for the jobs of a window, and explains it.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -25,14 +25,14 @@ use super::predict::window;
 use super::what_if::{Comparison, WhatIf};
 use super::words::{explained, summary};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Tone, print, talk, tell};
+use crate::cli::output::{Tone, print, print_message, talk};
 
 /// The form of a bandwidth, for messages.
 pub(super) const BANDWIDTH_FORM: &str =
     "a number and Kbit, Mbit, Gbit, or a size a second, such as 10Gbit or 1.2GB/s";
 /// The largest plan or list of cached files that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 30;
-/// A history that ended so long before the window is old.
+/// A history that ended earlier than this before the window is old.
 const STALE_MS: i64 = 3 * DAY_MS;
 /// Flags of `shoal plan HISTORY...`: the terms of a plan, and the questions about it.
 #[derive(Debug, Args)]
@@ -140,14 +140,14 @@ impl Make {
             .unwrap_or_default();
         let held_paths = held.len();
         let history = self.history.read()?;
-        let end = Summary::of(&history).to.unwrap_or_default().plus_ms(1);
+        let end = Summary::new(&history).to.unwrap_or_default().plus_ms(1);
         let from = match self.from {
             None => end,
             Some(Start::At(from)) => from,
             Some(Start::Now) => now(),
         };
         if from.since_ms(end) > STALE_MS {
-            tell(
+            print_message(
                 Tone::Warning,
                 &format!("the window begins at {from}, long after the history ended at {end}"),
                 Some("take a newer history: jobs that have changed since then are planned as they were"),
@@ -156,7 +156,7 @@ impl Make {
         let window_ms = i64::try_from(self.window.as_millis()).unwrap_or(i64::MAX);
         let forecast = forecast(&Templates::learn(&history), Window::after(from, window_ms));
         if forecast.complete_until < forecast.window.to {
-            tell(
+            print_message(
                 Tone::Warning,
                 &format!(
                     "jobs after {} are not planned: there are too many",
@@ -165,7 +165,7 @@ impl Make {
                 Some("plan a shorter window"),
             );
         }
-        let draft = Draft::of(
+        let draft = Draft::new(
             &forecast,
             &Terms {
                 bytes_per_second,
@@ -183,15 +183,17 @@ impl Make {
         }
         if draft.sizeless > 0 {
             let inputs = counted(draft.sizeless, "input");
-            tell(
+            print_message(
                 Tone::Warning,
-                &format!("{inputs} of unknown size are not planned: the history does not tell their bytes"),
+                &format!(
+                    "{inputs} of unknown size are not planned: the history does not contain their sizes"
+                ),
                 None,
             );
         }
         if draft.held_elsewhere > 0 {
             let paths = counted(draft.held_elsewhere, "path");
-            tell(
+            print_message(
                 Tone::Note,
                 &format!("{paths} of the {held_paths} that --held names are no input of a job"),
                 None,
@@ -208,7 +210,7 @@ impl Make {
         if self.what_if.is_empty() {
             return Ok(None);
         }
-        let mut comparison = Comparison::of(&document.plan);
+        let mut comparison = Comparison::new(&document.plan);
         for what_if in &self.what_if {
             let plan = self.planner.plan(&what_if.apply(&document.request))?;
             if plan.jobs.len() != document.plan.jobs.len() {
@@ -270,10 +272,10 @@ fn nothing_to_plan(draft: &Draft, from: Moment) -> Failure {
 
 /// A check puts its hint on a second line.
 fn refused(error: impl std::error::Error) -> Failure {
-    let told = error.to_string();
-    let (what, hint) = told
+    let text = error.to_string();
+    let (what, hint) = text
         .split_once("\nhint: ")
-        .unwrap_or((&told, "see docs/reference/plan.md"));
+        .unwrap_or((&text, "see docs/reference/plan.md"));
     Failure::Misused {
         what: what.to_owned(),
         hint: hint.to_owned(),

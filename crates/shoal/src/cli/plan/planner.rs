@@ -22,7 +22,7 @@ const BUILD: &str = "build it by `cargo build --release -p shoal-planner` (it ne
 /// The largest plan that is read: that of a day with 20,000 jobs has some 30 MB.
 const PLAN_BYTES_MAX: u64 = 1 << 30;
 /// Bytes of the planner's stderr that are read at most.
-const TOLD_BYTES_MAX: u64 = 64 << 10;
+const STDERR_BYTES_MAX: u64 = 64 << 10;
 
 /// The planner, and the limits of its time and processors.
 #[derive(Debug, Args)]
@@ -66,15 +66,15 @@ impl PlannerFlags {
 /// Stdout, stderr and exit code of a planner. There is no code if a signal ended it.
 struct Answer {
     plan: Vec<u8>,
-    told: Vec<u8>,
+    stderr: Vec<u8>,
     code: Option<i32>,
 }
 
 impl Answer {
     fn plan(self) -> Result<Plan, Failure> {
-        let told = String::from_utf8_lossy(&self.told);
-        let told = told.trim().trim_start_matches("error: ");
-        let (what, hint) = told.split_once("\nhint: ").unwrap_or((told, ""));
+        let stderr_text = String::from_utf8_lossy(&self.stderr);
+        let stderr_text = stderr_text.trim().trim_start_matches("error: ");
+        let (what, hint) = stderr_text.split_once("\nhint: ").unwrap_or((stderr_text, ""));
         let (what, hint) = (what.to_owned(), hint.to_owned());
         match self.code {
             Some(0) => serde_json::from_slice(&self.plan).map_err(|error| Failure::Failed {
@@ -140,10 +140,10 @@ fn ask(mut command: Command, request: &[u8]) -> std::io::Result<Answer> {
         let _ = child.kill();
     }
     let status = child.wait()?;
-    let (plan, told) = answer?;
+    let (plan, stderr_text) = answer?;
     Ok(Answer {
         plan,
-        told,
+        stderr: stderr_text,
         code: status.code(),
     })
 }
@@ -153,24 +153,27 @@ fn talk(child: &mut Child, request: &[u8]) -> std::io::Result<(Vec<u8>, Vec<u8>)
     let mut stdout = child.stdout.take().expect("stdout is piped");
     let stderr = child.stderr.take().expect("stderr is piped");
     thread::scope(|scope| {
-        // A planner that refuses its arguments does not read; its exit code says so.
+        // A planner that rejects its arguments does not read its stdin; its exit code shows that.
         scope.spawn(move || drop(stdin.write_all(request)));
-        let told = scope.spawn(move || {
-            let (mut stderr, mut told) = (stderr, Vec::new());
-            stderr.by_ref().take(TOLD_BYTES_MAX).read_to_end(&mut told)?;
-            // A planner that says more is no worse for it.
-            std::io::copy(&mut stderr, &mut std::io::sink()).map(|_| told)
+        let stderr_text = scope.spawn(move || {
+            let (mut stderr, mut stderr_text) = (stderr, Vec::new());
+            stderr
+                .by_ref()
+                .take(STDERR_BYTES_MAX)
+                .read_to_end(&mut stderr_text)?;
+            // The rest is read and discarded, so that the planner does not block.
+            std::io::copy(&mut stderr, &mut std::io::sink()).map(|_| stderr_text)
         });
         let mut plan = Vec::new();
         let read = stdout.by_ref().take(PLAN_BYTES_MAX + 1).read_to_end(&mut plan);
         // A planner that goes on writing gets an error, and ends.
         drop(stdout);
-        let told = told.join().expect("reading does not panic")?;
+        let stderr_text = stderr_text.join().expect("reading does not panic")?;
         read?;
         if plan.len() as u64 > PLAN_BYTES_MAX {
             return Err(std::io::Error::other("its plan is larger than 1 GiB"));
         }
-        Ok((plan, told))
+        Ok((plan, stderr_text))
     })
 }
 
@@ -194,7 +197,7 @@ mod tests {
 
     #[test]
     fn every_end_of_a_planner_is_told_with_a_hint() {
-        for (script, code, told, hinted) in [
+        for (script, code, stderr_text, hinted) in [
             (
                 "echo '{}'",
                 1,
@@ -229,7 +232,7 @@ mod tests {
                 Failure::Refused(error) => panic!("{error:?}"),
             };
             assert!(
-                what.contains(told) && hint.contains(hinted),
+                what.contains(stderr_text) && hint.contains(hinted),
                 "{script}: {what}; {hint}"
             );
         }

@@ -37,7 +37,7 @@ pub(super) struct Predict {
     json: bool,
 }
 
-/// Everything that the command has to say.
+/// The whole output of the command.
 #[derive(Serialize)]
 struct Prediction {
     history: Summary,
@@ -49,7 +49,7 @@ impl Predict {
     pub(super) fn run(self) -> Result<(), Failure> {
         let history = self.history.read()?;
         let window_ms = i64::try_from(self.window.as_millis()).unwrap_or(i64::MAX);
-        let summary = Summary::of(&history);
+        let summary = Summary::new(&history);
         let from = summary.to.unwrap_or_default().plus_ms(1);
         let prediction = Prediction {
             report: backtest(&history, window_ms),

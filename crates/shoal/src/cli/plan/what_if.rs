@@ -145,15 +145,15 @@ struct Row {
 
 impl Comparison {
     /// The plan without a change.
-    pub(super) fn of(plan: &Plan) -> Self {
-        Self(vec![Row::of("as it is", plan, Vec::new(), Vec::new())])
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self(vec![Row::new("as it is", plan, Vec::new(), Vec::new())])
     }
 
     /// Adds the plan with a change.
     pub(super) fn add(&mut self, what_if: &WhatIf, change: Change, without: &Plan, with: Plan) {
         let effect = Effect::between(change, without, with);
         self.0
-            .push(Row::of(&what_if.text, &effect.plan, effect.saved, effect.lost));
+            .push(Row::new(&what_if.text, &effect.plan, effect.saved, effect.lost));
     }
 
     /// The table.
@@ -169,7 +169,7 @@ impl Comparison {
         );
         for row in &self.0 {
             let saved = [("saves", &row.saved), ("loses", &row.lost)];
-            let told: Vec<String> = saved
+            let changes: Vec<String> = saved
                 .iter()
                 .filter(|(_, jobs)| !jobs.is_empty())
                 .map(|(verb, jobs)| format!("{verb} {}", named(jobs)))
@@ -183,10 +183,10 @@ impl Comparison {
                 row.peak_share * 100.0,
                 amount(row.fetched_bytes),
                 amount(row.remote_bytes),
-                if told.is_empty() {
+                if changes.is_empty() {
                     "-".to_owned()
                 } else {
-                    told.join("; ")
+                    changes.join("; ")
                 }
             );
         }
@@ -195,7 +195,7 @@ impl Comparison {
 }
 
 impl Row {
-    fn of(change: &str, plan: &Plan, saved: Vec<String>, lost: Vec<String>) -> Self {
+    fn new(change: &str, plan: &Plan, saved: Vec<String>, lost: Vec<String>) -> Self {
         Self {
             change: change.to_owned(),
             planned: plan.quality.planned,

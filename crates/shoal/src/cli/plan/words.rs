@@ -57,7 +57,7 @@ pub(super) fn explained(document: &Document, name: &str) -> Result<String, Failu
         let WhyLeftOut::NothingToRead = left_out.why;
         let _ = writeln!(
             text,
-            "{}: not planned, as the history does not tell how many bytes it reads; it is expected at {}",
+            "{}: not planned, because the history does not contain the sizes of its inputs; it is expected at {}",
             left_out.job,
             clock(left_out.submit_s)
         );

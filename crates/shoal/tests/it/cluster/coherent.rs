@@ -1,4 +1,5 @@
-//! Objects whose changes all nodes tell the directory: a warm read asks the lake nothing, and is never stale.
+//! Objects whose changes are reported to the directory: a warm read does not ask the lake, and is never
+//! stale.
 
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ impl Cluster {
         }
     }
 
-    /// Whether a read through a node asks the lake nothing.
+    /// Returns true if a read through a node asks the lake nothing.
     async fn asks_nothing(&self, node: usize, key: &str) -> bool {
         let asked = self.lake.requests().len();
         self.get(node, key).await;
@@ -97,7 +98,7 @@ async fn a_warm_read_asks_the_lake_nothing_until_a_node_changes_the_object() {
             assert_eq!(content, expected.map(str::as_bytes), "change {number}, n{node}");
         }
     }
-    // The directory hears of the end in the background.
+    // The end is reported to the directory in the background.
     for node in 0..3 {
         cluster.is_warm(node, "k").await;
     }

@@ -94,7 +94,7 @@ async fn a_node_is_drained_by_a_command_that_says_when_it_may_stop() {
             .status
             .success()
     );
-    cluster.is_told("n0", "serving").await;
+    cluster.wait_for_state("n0", "serving").await;
     cluster.stop().await;
 }
 

@@ -31,7 +31,7 @@ impl Cluster {
         self.nodes[node].admin("/status").await.text().contains(condition)
     }
 
-    /// Waits until the directory has heard of what the nodes hold.
+    /// Waits until the nodes' blocks have been reported to the directory.
     pub(super) async fn settle_reports(&self) {
         self.settle().await;
         tokio::time::sleep(Duration::from_millis(100)).await;

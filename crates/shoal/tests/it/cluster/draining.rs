@@ -100,7 +100,7 @@ async fn a_node_that_serves_again_asks_for_what_it_missed_before_it_asks_the_lak
     let reply = cluster.nodes[1].order("/undrain").await;
     assert_eq!(reply.status, StatusCode::ACCEPTED);
     assert_eq!(cluster.nodes[1].status().await["drain"]["state"], "serving");
-    cluster.is_told("n1", "serving").await;
+    cluster.wait_for_state("n1", "serving").await;
     cluster.read(1, "k", &bytes).await;
     cluster.read(2, "k", &bytes).await;
     assert_eq!(cluster.lake.body_bytes_sent(), paid);

@@ -72,7 +72,7 @@ impl Cluster {
         serde_json::from_slice(&page.body).unwrap()
     }
 
-    /// Waits until each node has heard of the others' blocks.
+    /// Waits until each node knows the others' blocks.
     async fn exchanges(&self) {
         tokio::time::sleep(Duration::from_millis(1_300)).await;
     }
@@ -257,7 +257,7 @@ async fn a_small_block_leaves_its_home_as_the_last_copy_and_other_nodes_as_a_cop
         // A use through the other node counts where the block is found.
         cluster.read(1, key, &bytes).await;
         cluster.settle().await;
-        // The policy hears of uses in batches.
+        // The policy receives uses in batches.
         cluster.nodes[0].store().blocks_by_use(0).await;
         let after = cluster.explained(0, key).await;
         let [before, after] =

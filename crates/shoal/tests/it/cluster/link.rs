@@ -1,4 +1,4 @@
-//! Nodes that share the bandwidth of their cluster, and that tell each other what blocks are for.
+//! Nodes that share the bandwidth of their cluster, and pass on the purpose of blocks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -146,7 +146,7 @@ struct Asker {
 }
 
 impl Asker {
-    fn of(cluster: &Cluster, key: &str, blocks: u64) -> Self {
+    fn new(cluster: &Cluster, key: &str, blocks: u64) -> Self {
         let channel = Arc::new(Channel::new("asker", [SECRET], 10));
         let peers = PeerConnector::new(channel);
         let etag = cluster.lake.object("b", key).unwrap().etag;
@@ -186,7 +186,7 @@ impl Asker {
 async fn a_home_asks_the_lake_in_the_class_that_the_block_is_wanted_for() {
     let cluster = Cluster::start_with(1, |_, config| metered(config, 100 * MB)).await;
     let bytes = cluster.put("k", 4);
-    let asker = Asker::of(&cluster, "k", 4);
+    let asker = Asker::new(&cluster, "k", 4);
     let purposes = [
         Purpose::Prefetch,
         Purpose::Client,
@@ -211,7 +211,7 @@ async fn a_prefetched_block_that_a_client_wants_goes_on_as_the_clients() {
     let node = &cluster.nodes[0];
     cluster.put("k", 1);
     let busy = keep_busy(node).await;
-    let asker = Arc::new(Asker::of(&cluster, "k", 1));
+    let asker = Arc::new(Asker::new(&cluster, "k", 1));
     let prefetch = {
         let asker = Arc::clone(&asker);
         tokio::spawn(async move { asker.read(0, &Purpose::Prefetch).await })
@@ -252,7 +252,7 @@ async fn a_client_hurries_a_block_that_another_node_fetches() {
     .await;
     cluster.put("k", 16);
     let busy = keep_busy(&cluster.nodes[1]).await;
-    let asker = Arc::new(Asker::of(&cluster, "k", 16));
+    let asker = Arc::new(Asker::new(&cluster, "k", 16));
     // Some of sixteen blocks are at home at the other node.
     let prefetches: Vec<_> = (0..16)
         .map(|index| {

@@ -21,7 +21,7 @@ async fn a_node_that_stops_is_gone_at_once_and_one_that_dies_within_seconds() {
     cluster.nodes.pop().unwrap().stop().await;
     cluster.sees(2).await;
     cluster.ways[1].becomes(Wire::Cut);
-    // The dead node hears no other node and is still heard: it may come back once and be removed again.
+    // The dead node receives nothing but can still send: it may come back once and be removed again.
     for _ in 0..1_000 {
         if seen(&cluster.nodes[0]).await == ["n0"] {
             return cluster.stop().await;

@@ -331,7 +331,7 @@ async fn a_missing_file_is_planned_anew_reported_and_fetched_when_it_comes() {
     );
     let told = until(&cluster.nodes[1], |plan| {
         let troubled = plan["troubled"].as_array();
-        let is_late = |job: &Value| job["job"] == "j1" && job["standing"] == "at-risk";
+        let is_late = |job: &Value| job["job"] == "j1" && job["status"] == "at-risk";
         troubled.is_some_and(|jobs| jobs.iter().any(is_late)) && !plan["issues"].is_null()
     })
     .await;

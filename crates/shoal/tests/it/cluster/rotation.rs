@@ -40,7 +40,7 @@ async fn a_secret_is_exchanged_node_by_node_and_no_read_fails() {
     cluster.stop().await;
 }
 
-/// Reads one object again and again until it is told to stop; how often.
+/// Reads one object repeatedly until stopped; returns how often.
 async fn reads_until(client: &Client, bytes: &[u8], is_done: &watch::Receiver<bool>) -> u64 {
     let mut reads = 0;
     while !*is_done.borrow() {

@@ -32,8 +32,8 @@ async fn blocks(cluster: &Cluster) -> Vec<u64> {
     join_all(cluster.nodes.iter().map(blocks)).await
 }
 
-/// Waits until a node tells of a task.
-async fn hears_of(node: &Node, id: &str) -> Value {
+/// Waits until a node lists a task.
+async fn wait_for_task(node: &Node, id: &str) -> Value {
     for _ in 0..500 {
         if node.admin(&format!("/tasks/{id}")).await.status == StatusCode::OK {
             return task(node, id).await;
@@ -84,7 +84,7 @@ async fn every_node_answers_for_all_tasks_and_ends_them() {
     let gate = cluster.lake.hold(gets);
     let id = begin(&cluster.nodes[0], &order("prefetch", "s3://b/p/")).await;
     for node in &cluster.nodes {
-        hears_of(node, &id).await;
+        wait_for_task(node, &id).await;
         until(node, &id, |task| task["state"] == "running").await;
     }
     let reply = cluster.nodes[2].order(&format!("/tasks/{id}/cancel")).await;
@@ -93,7 +93,7 @@ async fn every_node_answers_for_all_tasks_and_ends_them() {
         until(node, &id, |task| task["state"] == "cancelled").await;
     }
     gate.open();
-    // A node that begins anew hears of it, too.
+    // A restarted node receives it, too.
     let mut cluster = cluster;
     cluster.restart(1, |_| ()).await;
     cluster.sees(3).await;

@@ -1,4 +1,4 @@
-//! Stories of trust between nodes: a node believes nothing without proof.
+//! Stories of trust between nodes: a node accepts nothing without proof.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -168,7 +168,7 @@ fn channel(name: &str) -> Arc<Channel> {
     Arc::new(Channel::new(name, [SECRET], 10))
 }
 
-/// A peer that [`answers_once`] plays, and the number of requests that it has heard.
+/// A peer that [`answers_once`] plays, and the number of requests that it has received.
 async fn peer_that_answers_once() -> (Arc<Peer>, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -178,7 +178,7 @@ async fn peer_that_answers_once() -> (Arc<Peer>, Arc<AtomicU64>) {
     (peers.at(node_id("n1"), "n1", address, &HashMap::new()), asked)
 }
 
-/// Answers the first request of each connection; hears the next one, and hangs up.
+/// Answers the first request of each connection; reads the next one, and hangs up.
 async fn answers_once(listener: TcpListener, channel: Arc<Channel>, asked: Arc<AtomicU64>) {
     loop {
         let (stream, from) = listener.accept().await.unwrap();
@@ -210,7 +210,7 @@ async fn the_peer_port_says_nothing_to_a_stranger() {
     cluster.stop().await;
 }
 
-/// How many connections all nodes together have not believed.
+/// How many connections all nodes together have rejected.
 async fn mistrusted(cluster: &Cluster) -> u64 {
     let mut sum = 0;
     for node in 0..cluster.nodes.len() {

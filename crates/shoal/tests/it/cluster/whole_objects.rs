@@ -28,7 +28,7 @@ impl Cluster {
         Self::start_with(nodes, keeps_objects_whole).await
     }
 
-    /// Reads an object of so many blocks through the first node.
+    /// Reads an object of this many blocks through the first node.
     async fn reads_whole(&self, key: &str, blocks: u64) -> Bytes {
         let bytes = self.put(key, blocks);
         self.read(0, key, &bytes).await;
@@ -36,7 +36,7 @@ impl Cluster {
         bytes
     }
 
-    /// Reads an object of so many blocks of which every node is the home of several.
+    /// Reads an object of this many blocks; every node is the home of several.
     async fn reads_spread(&self, blocks: u64) -> (String, Bytes) {
         for number in 0.. {
             let key = format!("spread-{number}");
@@ -196,8 +196,8 @@ async fn nodes_tell_each_other_what_they_hold_and_how_complete_that_is() {
         .await;
     let told = |node| cluster.metric(node, r#"shoal_messages_total{kind="cache-event",outcome="sent"}"#);
     assert!(told(1).await > 0);
-    let untold = r#"shoal_messages_total{kind="cache-event",outcome="untold"}"#;
-    assert_eq!(cluster.metric(1, untold).await, 0);
+    let overflowed = r#"shoal_messages_total{kind="cache-event",outcome="overflowed"}"#;
+    assert_eq!(cluster.metric(1, overflowed).await, 0);
     cluster.stop().await;
 }
 
@@ -253,7 +253,7 @@ async fn events_that_got_lost_are_learned_with_later_ones() {
     let key = key.as_str();
     cluster.knows(0, key, |known| held(known, "n1") > 0).await;
     let before = held(&cluster.completeness(0, key).await, "n1");
-    // n0 is reached by gossip alone: what n1 tells meanwhile is lost.
+    // n0 is reached by gossip alone: messages of n1 are lost until then.
     cluster.ways[0].becomes(Wire::Stuck);
     cluster.gives_up_one(1, key).await;
     let lost = r#"shoal_messages_total{kind="cache-event",outcome="lost"}"#;
@@ -288,7 +288,7 @@ async fn found(cluster: &Cluster, node: usize) -> [u64; 3] {
     counts
 }
 
-/// Waits until a node has counted so many reads.
+/// Waits until a node has counted this many reads.
 async fn has_counted(cluster: &Cluster, node: usize, expected: [u64; 3]) {
     let mut counts = [0; 3];
     for _ in 0..500 {
@@ -383,7 +383,9 @@ async fn lies_about_other_caches_cost_accuracy_until_the_next_read_and_nothing_e
     let blocks = cluster.resident(0, key).await;
     let liar = cluster.liar_to(0);
     let deleted = event(3, blocks[0], 1, 0, 0);
-    liar.tell(batch(node_id("n1"), 1, &[deleted])).await.unwrap();
+    liar.send_messages(batch(node_id("n1"), 1, &[deleted]))
+        .await
+        .unwrap();
     cluster.knows(0, key, |known| percent(known) == 0).await;
     cluster.read(0, key, &bytes).await;
     cluster.knows(0, key, |known| percent(known) == 100).await;
@@ -396,14 +398,14 @@ async fn lies_about_other_caches_cost_accuracy_until_the_next_read_and_nothing_e
         Bytes::from_static(b"\xff\xff\xff"),
         Bytes::from(vec![0; 1 << 20]),
     ] {
-        assert!(liar.tell(refused).await.is_err());
+        assert!(liar.send_messages(refused).await.is_err());
     }
     for passed_over in [
         batch(node_id("n1"), 200, &[vec![1, 2, 3]]),
         batch(node_id("n1"), 1, &[vec![1, 2, 3], vec![]]),
         batch(node_id("n1"), 1, &[future]),
     ] {
-        liar.tell(passed_over).await.unwrap();
+        liar.send_messages(passed_over).await.unwrap();
     }
     let flood = (0..60_u64).map(|round| {
         let events = (0..500_u64).map(|number| {
@@ -414,10 +416,10 @@ async fn lies_about_other_caches_cost_accuracy_until_the_next_read_and_nothing_e
             };
             event((number % 5) as u8, block, number, u64::MAX, u64::MAX)
         });
-        liar.tell(batch(node_id("n1"), 1, &events.collect::<Vec<_>>()))
+        liar.send_messages(batch(node_id("n1"), 1, &events.collect::<Vec<_>>()))
     });
     join_all(flood).await;
-    let refused = cluster.metric(0, r#"shoal_message_batches_total{outcome="too-much"}"#);
+    let refused = cluster.metric(0, r#"shoal_message_batches_total{outcome="rate-limited"}"#);
     assert!(refused.await > 0, "a node that sends too much is held to a rate");
     assert!(percent(&cluster.completeness(0, key).await) == 100);
     cluster.read(0, key, &bytes).await;

@@ -38,7 +38,7 @@ pub(crate) struct Way {
 struct Middle {
     /// Bytes of one connection after which it breaks.
     breaks_after: AtomicU64,
-    /// Whether one byte in each [`ALTERED_EVERY`] that come back is another one.
+    /// True if one byte in each [`ALTERED_EVERY`] that come back is another one.
     alters: AtomicBool,
     /// Number of altered bytes.
     altered: AtomicU64,
@@ -93,7 +93,7 @@ impl Way {
         self.state.send_replace(wire);
     }
 
-    /// Each answer is broken off after so many bytes.
+    /// Each answer is broken off after this many bytes.
     pub(crate) fn breaks_after(&self, bytes: u64) {
         self.middle.breaks_after.store(bytes, Ordering::Relaxed);
     }
@@ -125,7 +125,7 @@ async fn carry_gossip(gossip: UdpSocket, node: SocketAddr, state: watch::Receive
             continue;
         };
         if matches!(*state.borrow(), Wire::Whole | Wire::Stuck) {
-            // A node that is gone hears nothing.
+            // A node that is gone receives nothing.
             let _ = gossip.send_to(&buffer[..length], node).await;
         }
     }

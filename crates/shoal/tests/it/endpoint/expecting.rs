@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::{STALL_TIMEOUT, failure, put, read, read_text, whole};
 
-/// A store that does as it is told, and an endpoint for it.
+/// A store that follows commands, and an endpoint for it.
 async fn store() -> (TcpListener, Endpoint) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = config::LakeConfig {

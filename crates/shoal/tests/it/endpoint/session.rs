@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use shoal_node::config;
 use shoal_node::endpoint::{Endpoint, EndpointRequest, Failure, LakeAccount, NodeCredentials, RequestBody};
 use shoal_registry::Name;
-use shoal_registry::changes::{Changes, LakeChange, Of};
+use shoal_registry::changes::{ChangedObject, Changes, LakeChange};
 use shoal_registry::engine::Engine;
 use shoal_registry::engine::embedded::Embedded;
 use shoal_registry::entry::Kind;
@@ -37,7 +37,9 @@ impl Begun {
         session.keep().await.unwrap();
         let changes = Changes::new(Names::new(engine, 1, PATIENCE), Arc::clone(&session));
         let (changes, name) = (Arc::new(changes), Name::new("bucket", b"key"));
-        let begun = changes.begin(&name, (Kind::Write, Of::Current), None).await;
+        let begun = changes
+            .begin(&name, (Kind::Write, ChangedObject::Current), None)
+            .await;
         Self {
             session,
             change: begun.unwrap(),
@@ -52,7 +54,7 @@ impl Begun {
     }
 }
 
-/// A store that does as it is told, and an endpoint for it.
+/// A store that follows commands, and an endpoint for it.
 async fn store() -> (TcpListener, Arc<Endpoint>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

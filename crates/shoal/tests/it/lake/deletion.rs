@@ -83,7 +83,7 @@ impl Listed {
     }
 }
 
-/// The objects that a document lists, and whether the answer tells failures only. Skips elements that it does
+/// The objects that a document lists, and whether the answer lists failures only. Skips elements that it does
 /// not know.
 fn listed(body: &[u8]) -> Option<(Vec<Listed>, bool)> {
     let mut reader = Reader::from_str(std::str::from_utf8(body).ok()?);

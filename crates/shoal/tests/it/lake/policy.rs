@@ -26,8 +26,8 @@ pub(super) struct Rule {
     pub(super) origin: Option<String>,
 }
 
-/// Whether the rules permit an access. If none matches, a client with an account may do everything, and an
-/// anonymous client nothing.
+/// Returns true if the rules permit an access. If none matches, a client with an account may do everything,
+/// and an anonymous client nothing.
 pub(super) fn is_allowed(
     rules: &[Rule],
     who: Option<&str>,

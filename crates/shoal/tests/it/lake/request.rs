@@ -68,7 +68,8 @@ impl Request {
         self.method == Method::PUT && self.is_of_object()
     }
 
-    /// Whether a node sent it in its own name, to learn whether the lake answers and accepts its accounts.
+    /// Returns true if a node sent it in its own name, to learn whether the lake answers and accepts its
+    /// accounts.
     pub(super) fn is_of_a_node(&self) -> bool {
         let is_named = self
             .header("user-agent")

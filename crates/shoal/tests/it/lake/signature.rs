@@ -94,7 +94,7 @@ pub(super) fn verify(
         claim.date,
         hex(&Sha256::digest(canonical))
     );
-    // As at Ceph RGW, the preflight of a presigned URL is believed: the signature is that of another method.
+    // As at Ceph RGW, the preflight of a presigned URL is accepted: the signature is that of another method.
     let is_preflight = head.method == Method::OPTIONS && parameter("X-Amz-Signature").is_some();
     if !is_preflight && chunks.signature_of(&text) != claim.signature {
         return Err("SignatureDoesNotMatch");

@@ -37,7 +37,7 @@ pub(super) fn start(state: &mut State, request: &Request) -> Result<Answer, &'st
     let upload = Upload {
         headers: stored_headers(&request.headers),
         checksum: Checksum::named(&header),
-        ..Upload::of(&request.bucket, &key, clock::utc_now())
+        ..Upload::new(&request.bucket, &key, clock::utc_now())
     };
     let id = begin(state, upload);
     let result = format!("<UploadId>{id}</UploadId>");
@@ -53,7 +53,7 @@ pub(super) fn begin(state: &mut State, upload: Upload) -> String {
 }
 
 impl Upload {
-    pub(super) fn of(bucket: &str, key: &str, begun: SystemTime) -> Self {
+    pub(super) fn new(bucket: &str, key: &str, begun: SystemTime) -> Self {
         Self {
             bucket: bucket.into(),
             key: key.into(),
@@ -223,7 +223,7 @@ fn lines(state: &State, request: &Request) -> Result<Vec<Line>, &'static str> {
     open.sort_by_key(|(id, upload)| (&upload.key, place(id, upload)));
     let mut lines = Vec::<Line>::new();
     for (id, upload) in open {
-        let line = Line::of(id, upload, &prefix, &delimiter);
+        let line = Line::new(id, upload, &prefix, &delimiter);
         let is_shown = line.begun.is_none()
             && (line.name == key_marker || lines.last().is_some_and(|last| last.name == line.name));
         if !is_shown {
@@ -234,7 +234,7 @@ fn lines(state: &State, request: &Request) -> Result<Vec<Line>, &'static str> {
 }
 
 impl Line {
-    fn of(id: &str, upload: &Upload, prefix: &str, delimiter: &str) -> Self {
+    fn new(id: &str, upload: &Upload, prefix: &str, delimiter: &str) -> Self {
         let rest = upload.key[prefix.len()..].split_once(delimiter);
         match rest.filter(|_| !delimiter.is_empty()) {
             Some((group, _)) => Self {

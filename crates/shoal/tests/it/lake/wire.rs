@@ -1,4 +1,4 @@
-//! The socket of a connection, which can be told to do what no HTTP library would.
+//! The socket of a connection, which misbehaves on command as no HTTP library would.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;

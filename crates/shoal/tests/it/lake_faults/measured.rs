@@ -1,4 +1,4 @@
-//! Metrics and `/status` tell about the lake.
+//! Metrics and `/status` describe the lake.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn answers_are_counted_by_operation_and_status_and_timed_by_class() {
         ("shoal_lake_up", 1.0),
         ("shoal_retries_total", 2.0),
     ] {
-        // Asked twice: what was told once is not told again.
+        // Asked twice: a counter does not count the same failure twice.
         metric(&node, name).await;
         assert_eq!(metric(&node, name).await, Some(count), "{name}");
     }

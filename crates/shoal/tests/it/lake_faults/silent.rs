@@ -12,7 +12,7 @@ use crate::read::put;
 
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// A node that waits for the lake only so long, whatever it waits for in the name of a client.
+/// A node with short timeouts for the lake.
 fn impatient(config: &mut Config) {
     config.lake.answer_timeout = PATIENCE;
     config.lake.write_timeout = PATIENCE;

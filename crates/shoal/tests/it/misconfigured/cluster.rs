@@ -1,4 +1,4 @@
-//! Nodes that do not find, do not hear or do not match each other.
+//! Nodes that do not find, do not accept or do not match each other.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, SystemTime};
@@ -44,12 +44,15 @@ async fn a_node_with_another_secret_is_told_to_both_operators_by_its_address() {
         "{told}"
     );
     assert!(
-        has(&n1.page("/status").await, "node-unheard", &address),
+        has(&n1.page("/status").await, "gossip-rejected", &address),
         "{}",
         n1.page("/status").await
     );
     let ready = n1.page("/readyz").await;
-    assert!(has(&ready, "node-unheard", "another cluster secret"), "{ready}");
+    assert!(
+        has(&ready, "gossip-rejected", "another cluster secret"),
+        "{ready}"
+    );
 
     let status = shoal(&["status", "--node", &format!("http://{}", n1.addresses().1)]);
     let status = { status }.output().unwrap();
@@ -90,7 +93,7 @@ async fn a_node_whose_clock_is_wrong_is_told_apart_from_one_with_another_secret(
     let told = n1.logs(&["WARN", &address, "its clock is 17 min ahead of this node's"]);
     assert!(told.contains("hint=\"set the clocks"), "{told}");
     assert!(
-        has(&n1.page("/status").await, "node-unheard", "17 min ahead"),
+        has(&n1.page("/status").await, "gossip-rejected", "17 min ahead"),
         "{}",
         n1.page("/status").await
     );

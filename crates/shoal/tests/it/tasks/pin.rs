@@ -20,7 +20,7 @@ fn pin(uri: &str, seconds: u64) -> Value {
     pin
 }
 
-/// A node with room for about so many blocks.
+/// A node with room for about `blocks` blocks.
 async fn node(blocks: u64, policy: PolicyName) -> Node {
     Node::start_with(|config| {
         config.freshness.default = shoal_node::config::FreshnessMode::Immutable;
@@ -30,7 +30,7 @@ async fn node(blocks: u64, policy: PolicyName) -> Node {
     .await
 }
 
-/// Reads an object of so many blocks, through whatever it displaces.
+/// Reads an object of this many blocks, which displaces others.
 async fn scan(node: &Node, blocks: u64) {
     let key = format!("scan-{blocks}");
     node.lake
@@ -215,7 +215,7 @@ async fn a_pin_that_goes_on_leaves_out_what_was_unpinned_by_prefix_or_by_list() 
     panic!("the list stays");
 }
 
-/// Checks that a pin has pinned so many objects, and left one out that was unpinned meanwhile.
+/// Checks the number of objects that a pin has pinned, and that one was left out because it was unpinned.
 async fn leaves_one_unpinned(node: &Node, task: &Value, pinned: u64) {
     let objects = &task["objects"];
     let counts = (&task["state"], &objects["done"], &objects["skipped"]);

@@ -2,26 +2,26 @@
 
 use std::collections::HashSet;
 
-use super::errand::State;
-use super::{Course, Errand};
+use super::transfer::State;
+use super::{Execution, Transfer};
 use crate::model::{File, Held, Job, LinkChange, Promise, Request};
 use crate::plan::Outcome;
 
-/// The part of the link that is counted on at least.
+/// Minimum share of the link that a plan counts on.
 const LINK_SHARE_MIN: f64 = 0.05;
 
-/// A link that was slow is trusted with so much more after each slot on course.
+/// Growth of the trusted share of a slow link after each slot without delay.
 const RECOVERY: f64 = 1.25;
 
 /// A deviation from a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Deviation {
-    /// The lake has no such file.
+    /// The lake does not have the file.
     Missing {
         /// The file, by its position in the request.
         file: usize,
     },
-    /// The lake has a file by now that was missing, and no open errand fetches it.
+    /// The lake now has a file that was missing, and no open transfer fetches it.
     Found {
         /// The file.
         file: usize,
@@ -35,7 +35,7 @@ pub enum Deviation {
         /// Its size.
         bytes: u64,
     },
-    /// The cache holds less of a file than the request says.
+    /// The cache holds less of a file than the request assumes.
     NotHeld {
         /// The file.
         file: usize,
@@ -51,8 +51,8 @@ pub enum Deviation {
     },
 }
 
-impl Course {
-    /// Notes the time, about once a second. The speed of the link is measured slot by slot.
+impl Execution {
+    /// Advances the time; to be called about once a second. Measures the rate of the link in each slot.
     pub fn tick(&mut self, now_s: f64) {
         let (since_s, moved) = self.moved;
         if now_s - since_s < self.slot_s() {
@@ -65,8 +65,8 @@ impl Course {
         }
     }
 
-    /// The reason for a new plan, if one is needed now: the state of the lake or the cache differs from the
-    /// plan, or a transfer is behind by more than the bytes of a slot. None within a slot of the last plan.
+    /// The reason for a new plan, if one is needed: the lake or the cache differs from the plan, or a
+    /// transfer is behind by more than the bytes of a slot. `None` within a slot of the last plan.
     pub fn deviation(&self, now_s: f64) -> Option<Deviation> {
         if now_s < self.replanned_s + self.slot_s() {
             return None;
@@ -75,29 +75,28 @@ impl Course {
     }
 
     fn behind(&self, now_s: f64) -> Option<Deviation> {
-        let open = self.errands[self.first_open..].iter();
-        let begun = open.take_while(|errand| errand.start_s <= now_s);
-        let is_behind = |errand: &&Errand| {
-            // One that comes late because the plan was given late counts from then on.
-            let since_s = errand.start_s.max(self.began_s);
+        let open = self.transfers[self.first_open..].iter();
+        let begun = open.take_while(|transfer| transfer.start_s <= now_s);
+        let is_behind = |transfer: &&Transfer| {
+            // A plan that started late does not make its transfers late.
+            let since_s = transfer.start_s.max(self.began_s);
             let due_s = now_s - self.slot_s();
-            let expected = (due_s.min(errand.end_s + since_s - errand.start_s) - since_s).max(0.0)
-                * errand.bytes_per_second;
-            let slack = self.files[errand.file].block_bytes as f64;
-            errand.is_open()
-                && self.files[errand.file].missing.is_none()
+            let expected = (due_s.min(transfer.end_s + since_s - transfer.start_s) - since_s).max(0.0)
+                * transfer.bytes_per_second;
+            let slack = self.files[transfer.file].block_bytes as f64;
+            transfer.is_open()
+                && self.files[transfer.file].missing.is_none()
                 && due_s > since_s
-                && (errand.done_bytes as f64) + slack < expected.min(errand.bytes as f64)
+                && (transfer.done_bytes as f64) + slack < expected.min(transfer.bytes as f64)
         };
         begun.filter(is_behind).map(behind).next()
     }
 
     /// The request for a new plan, from now on. `None` if no job is left that a plan could help.
     ///
-    /// Jobs that were submitted and lack nothing keep their files and their part of the link until their
-    /// deadlines. Those that lack something count as submitted now. A file that the lake does not have is
-    /// available when it is asked for again. A link that moved less than planned in the last slot has that
-    /// part of its rate.
+    /// Submitted jobs that lack nothing keep their files and their share of the link until their deadlines.
+    /// Those that lack bytes count as submitted now. A file that the lake does not have counts as available
+    /// at its next retry. A link that moved less than planned in the last slot is scaled down accordingly.
     pub fn request_from(&mut self, now_s: f64, why: Deviation) -> Option<Request> {
         if let Deviation::Behind { .. } = why {
             self.measure_link(now_s);
@@ -149,14 +148,14 @@ impl Course {
             (since_s, moved) => (now_s - since_s + self.moved_before.0, moved + self.moved_before.1),
         };
         let from_s = now_s - seconds;
-        let planned = |errand: &Errand| errand.expected_bytes(now_s) - errand.expected_bytes(from_s);
-        let planned: f64 = self.errands.iter().map(planned).sum();
+        let planned = |transfer: &Transfer| transfer.expected_bytes(now_s) - transfer.expected_bytes(from_s);
+        let planned: f64 = self.transfers.iter().map(planned).sum();
         if planned > 0.0 {
             self.link_share = (self.link_share * moved / planned).clamp(LINK_SHARE_MIN, 1.0);
         }
     }
 
-    /// The jobs that are still to get something.
+    /// The jobs that still need bytes.
     fn jobs_from(&self, now_s: f64) -> Vec<Job> {
         let jobs = self.request.jobs.iter().zip(&self.verdicts);
         let open = jobs.filter(|(job, verdict)| verdict.is_none() && job.deadline_s > now_s + 1e-3);
@@ -167,7 +166,7 @@ impl Course {
         .collect()
     }
 
-    /// Jobs that run with all they need.
+    /// Running jobs with all their bytes.
     fn served(&self, now_s: f64) -> impl Iterator<Item = (&Job, &crate::plan::JobPlan)> {
         let jobs = self.request.jobs.iter().zip(&self.plan.jobs).zip(&self.verdicts);
         let served =
@@ -196,7 +195,7 @@ impl Course {
         files.sort_by_key(|file| (order(&pinned[*file]), *file));
         for file in files {
             let bytes = self.files[file].have_bytes.min(self.files[file].bytes);
-            // A file that does not fit into the rest of the room has no right to stay.
+            // A file that does not fit into the remaining room is not kept.
             let Some(rest) = left.checked_sub(bytes) else {
                 continue;
             };
@@ -242,10 +241,13 @@ impl Course {
     }
 }
 
-fn behind(errand: &Errand) -> Deviation {
-    debug_assert!(!matches!(errand.state, State::Done), "what is done is not behind");
+fn behind(transfer: &Transfer) -> Deviation {
+    debug_assert!(
+        !matches!(transfer.state, State::Done),
+        "what is done is not behind"
+    );
     Deviation::Behind {
-        file: errand.file,
-        bytes: errand.left_bytes(),
+        file: transfer.file,
+        bytes: transfer.left_bytes(),
     }
 }

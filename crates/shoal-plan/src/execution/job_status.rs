@@ -1,29 +1,29 @@
-//! The standing of jobs: those that have the bytes that the plan promises, and those that may miss them.
+//! The status of jobs: whether they have the bytes that the plan promises.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Course, Errand};
+use super::{Execution, Transfer};
 use crate::model::Job;
 use crate::plan::{JobPlan, Outcome};
 
-/// How a job stands.
+/// The status of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
-    /// It has not been submitted, and its bytes are on their way as planned.
+pub enum JobStatus {
+    /// Not submitted, and its transfers are on time.
     Waiting,
-    /// Its bytes cannot all be here when it is submitted, or are not although it was.
+    /// Its bytes cannot all be cached by its submission, or it was submitted without them.
     AtRisk,
-    /// All that the plan fetches for it was here between its submission and its deadline.
+    /// All bytes that the plan fetches for it were cached between its submission and its deadline.
     Met,
-    /// It was not, by its deadline.
+    /// They were not cached by its deadline.
     Missed,
     /// The plan promises it nothing.
     Unplanned,
 }
 
-impl Standing {
-    /// Every standing.
+impl JobStatus {
+    /// Every status.
     pub const ALL: [Self; 5] = [
         Self::Waiting,
         Self::AtRisk,
@@ -32,7 +32,7 @@ impl Standing {
         Self::Unplanned,
     ];
 
-    /// The word on pages and in metrics.
+    /// The name on pages and in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -44,11 +44,11 @@ impl Standing {
     }
 }
 
-/// The most runs of jobs in [`Verdicts`].
+/// Maximum number of runs in [`Verdicts`].
 const RUNS_MAX: usize = 400;
 
-/// Jobs that are judged for good, as runs of their positions in the request: for each the first position and
-/// the number of jobs.
+/// Jobs with a final status, as runs of positions in the request: each the first position and the number of
+/// jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Verdicts {
@@ -59,8 +59,8 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    /// The verdict about each of `jobs` jobs.
-    pub(super) fn of(&self, jobs: usize) -> Vec<Option<bool>> {
+    /// The verdict on each of `jobs` jobs.
+    pub(super) fn by_job(&self, jobs: usize) -> Vec<Option<bool>> {
         let mut verdicts = vec![None; jobs];
         for (runs, verdict) in [(&self.met, true), (&self.missed, false)] {
             for &(first, count) in runs {
@@ -95,38 +95,38 @@ impl Verdicts {
     }
 }
 
-impl Course {
-    /// The standing of each job, in the order of the request. A job that has met or missed its deadline keeps
-    /// that standing.
-    pub fn judge(&mut self, now_s: f64) -> Vec<Standing> {
-        let mut open: Vec<Vec<&Errand>> = vec![Vec::new(); self.files.len()];
-        for errand in self.errands.iter().filter(|errand| errand.is_open()) {
-            open[errand.file].push(errand);
+impl Execution {
+    /// The status of each job, in the order of the request. [`Met`](JobStatus::Met) and
+    /// [`Missed`](JobStatus::Missed) are final.
+    pub fn judge(&mut self, now_s: f64) -> Vec<JobStatus> {
+        let mut open: Vec<Vec<&Transfer>> = vec![Vec::new(); self.files.len()];
+        for transfer in self.transfers.iter().filter(|transfer| transfer.is_open()) {
+            open[transfer.file].push(transfer);
         }
         let jobs = self.request.jobs.iter().zip(&self.plan.jobs).zip(&self.verdicts);
-        let standings: Vec<Standing> = jobs
+        let statuses: Vec<JobStatus> = jobs
             .map(|((job, planned), verdict)| match verdict {
-                Some(true) => Standing::Met,
-                Some(false) => Standing::Missed,
-                None => self.standing(job, planned, now_s, &open),
+                Some(true) => JobStatus::Met,
+                Some(false) => JobStatus::Missed,
+                None => self.status(job, planned, now_s, &open),
             })
             .collect();
-        for (verdict, standing) in self.verdicts.iter_mut().zip(&standings) {
-            match standing {
-                Standing::Met => *verdict = Some(true),
-                Standing::Missed => *verdict = Some(false),
+        for (verdict, status) in self.verdicts.iter_mut().zip(&statuses) {
+            match status {
+                JobStatus::Met => *verdict = Some(true),
+                JobStatus::Missed => *verdict = Some(false),
                 _ => {}
             }
         }
-        standings
+        statuses
     }
 
-    /// The standing of a job that is not judged for good.
-    fn standing(&self, job: &Job, planned: &JobPlan, now_s: f64, open: &[Vec<&Errand>]) -> Standing {
+    /// The status of a job without a final one.
+    fn status(&self, job: &Job, planned: &JobPlan, now_s: f64, open: &[Vec<&Transfer>]) -> JobStatus {
         let (is_submitted, is_over) = (now_s >= job.submit_s, now_s >= job.deadline_s);
         let is_planned = planned.outcome == Outcome::Planned;
         if !is_planned && !self.promised.contains(&job.name) {
-            return Standing::Unplanned;
+            return JobStatus::Unplanned;
         }
         // A new plan may have left it out.
         let lacks = !is_planned || self.misses(job) || self.lacks(planned);
@@ -134,32 +134,32 @@ impl Course {
             || !is_planned || self.misses(job) || self.will_lack(planned, job.submit_s, now_s, open);
         if !lacks {
             return if is_submitted {
-                Standing::Met
+                JobStatus::Met
             } else {
-                Standing::Waiting
+                JobStatus::Waiting
             };
         }
         if is_over {
-            Standing::Missed
+            JobStatus::Missed
         } else if is_submitted || will_lack() {
-            Standing::AtRisk
+            JobStatus::AtRisk
         } else {
-            Standing::Waiting
+            JobStatus::Waiting
         }
     }
 
-    /// The jobs that are judged for good, for the next coordinator.
+    /// The jobs with a final status, for the next coordinator.
     pub fn verdicts(&self) -> Verdicts {
         Verdicts::from(&self.verdicts)
     }
 
-    /// Whether the lake did not have something that a job reads.
+    /// Returns true if the lake does not have an input of a job.
     fn misses(&self, job: &Job) -> bool {
         let mut inputs = job.inputs.iter().filter_map(|name| self.by_name.get(name));
         inputs.any(|file| self.files[*file].missing.is_some())
     }
 
-    /// Whether something that the plan fetches for a job is not here.
+    /// Returns true if bytes that the plan fetches for a job are not cached.
     fn lacks(&self, planned: &JobPlan) -> bool {
         planned.reads.iter().any(|read| {
             let Some(&file) = self.by_name.get(&read.file) else {
@@ -169,8 +169,9 @@ impl Course {
         })
     }
 
-    /// Whether something will not be here when a job is submitted, if all goes on at the planned rates.
-    fn will_lack(&self, planned: &JobPlan, submit_s: f64, now_s: f64, open: &[Vec<&Errand>]) -> bool {
+    /// Returns true if bytes will be missing when a job is submitted, if all transfers continue at the
+    /// planned rates.
+    fn will_lack(&self, planned: &JobPlan, submit_s: f64, now_s: f64, open: &[Vec<&Transfer>]) -> bool {
         planned.reads.iter().any(|read| {
             let Some(&file) = self.by_name.get(&read.file) else {
                 return false;
@@ -180,11 +181,13 @@ impl Course {
             if known.have_bytes >= needed {
                 return false;
             }
-            let coming = open[file].iter().filter(|errand| errand.first_byte < needed);
-            let bytes: u64 = coming.clone().map(|errand| errand.left_bytes()).sum();
-            // A transfer on its course is in time by plan: if it ends later, it also fetches for later jobs.
-            let is_late = |errand: &Errand| errand.expected_end_s(now_s) > submit_s.max(errand.end_s) + 1e-3;
-            known.have_bytes + bytes < needed || coming.clone().any(|errand| is_late(errand))
+            let coming = open[file].iter().filter(|transfer| transfer.first_byte < needed);
+            let bytes: u64 = coming.clone().map(|transfer| transfer.left_bytes()).sum();
+            // A transfer that keeps its planned end is in time: if it ends later, it also fetches for later
+            // jobs.
+            let is_late =
+                |transfer: &Transfer| transfer.expected_end_s(now_s) > submit_s.max(transfer.end_s) + 1e-3;
+            known.have_bytes + bytes < needed || coming.clone().any(|transfer| is_late(transfer))
         })
     }
 

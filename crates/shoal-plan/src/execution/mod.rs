@@ -1,44 +1,44 @@
-//! A plan while it is carried out: the steps that are due, their rates, the deviations, and the jobs at risk.
+//! The execution of a plan: the due steps, their rates, deviations, and the jobs at risk.
 //!
-//! A coordinator asks for the steps that are due ([`Course::due`]), takes them, and reports their results.
-//! This module makes every decision and has no clock: times are seconds on the clock of the request. The
-//! paper leaves deviations to future work (section 7); the rules for them are documented at [`errand::rate`],
-//! [`Course::deviation`] and [`Course::request_from`].
+//! A coordinator requests the due steps ([`Execution::due`]), performs them, and reports their results. This
+//! module makes every decision and has no clock: times are seconds on the clock of the request. The
+//! paper leaves deviations to future work (section 7); the rules for them are documented at
+//! [`transfer::rate`], [`Execution::deviation`] and [`Execution::request_from`].
 
 mod deviation;
-pub mod errand;
-mod standing;
+mod job_status;
 #[cfg(all(test, feature = "small-solver"))]
 mod tests;
+pub mod transfer;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 
 pub use self::deviation::Deviation;
-pub use self::errand::Errand;
-pub use self::standing::{Standing, Verdicts};
+pub use self::job_status::{JobStatus, Verdicts};
+pub use self::transfer::Transfer;
 
-use self::errand::State;
+use self::transfer::State;
 use crate::document::{Document, Extent};
 use crate::model::Request;
 use crate::plan::{Cached, FilePlan, Outcome, Plan};
 
-/// The number of transfers that are under way at a time.
+/// Maximum number of concurrent transfers.
 pub const TRANSFERS_AT_ONCE: usize = 64;
 
-/// The most transfers and evictions of a plan that is carried out.
+/// Maximum number of transfers and evictions of a plan that is carried out.
 pub const TRANSFERS_MAX: usize = 200_000;
 
-/// The part of its planned size by which a file may differ from that size without a new plan.
+/// Tolerated difference of a file's size from its planned size, as a share of the latter, without a new plan.
 pub const SIZE_TOLERANCE: f64 = 0.01;
 
-/// A file is removed so long after its last pin has ended.
+/// Delay between the end of a file's last pin and its removal.
 const EVICT_AFTER_S: f64 = 2.0;
 
-/// Something to do now.
+/// An action that is due.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// Fetch the bytes of this errand.
+    /// Fetch the bytes of this transfer.
     Fetch(usize),
     /// Keep a file that the request lists as held until this time.
     Keep {
@@ -47,7 +47,7 @@ pub enum Step {
         /// The end.
         until_s: f64,
     },
-    /// Ask the lake again about a file that it did not have.
+    /// Look again for a file that the lake did not have.
     Ask {
         /// The file.
         file: usize,
@@ -57,7 +57,7 @@ pub enum Step {
         /// The file.
         file: usize,
     },
-    /// Promise a job its rate from the lake ([`Course::promise`]), until its deadline.
+    /// Promise a job its rate from the lake ([`Execution::promise`]), until its deadline.
     Promise {
         /// The job, by its position in the request.
         job: usize,
@@ -87,16 +87,16 @@ pub struct Volume {
     pub done_bytes: f64,
 }
 
-/// A plan that is carried out.
+/// The execution of a plan.
 #[derive(Clone, Debug)]
-pub struct Course {
+pub struct Execution {
     request: Request,
     plan: Plan,
-    files: Vec<FileCourse>,
+    files: Vec<FileState>,
     by_name: HashMap<String, usize>,
     /// In the order of their starts.
-    errands: Vec<Errand>,
-    /// All errands before this one are over.
+    transfers: Vec<Transfer>,
+    /// All transfers before this one are over.
     first_open: usize,
     running: usize,
     /// Steps other than fetches, each with its time, in the order of time.
@@ -105,14 +105,14 @@ pub struct Course {
     others_done: usize,
     /// For each job whether it met its deadline, once that is known.
     verdicts: Vec<Option<bool>>,
-    /// The jobs that were planned in the plan as it was given.
+    /// The jobs that the original plan planned.
     promised: HashSet<String>,
     /// When this coordinator began.
     began_s: f64,
     /// The latest deviation in a file since the last plan.
     surprise: Option<Deviation>,
     replanned_s: f64,
-    /// Bytes that the errands of former plans should have fetched until their plan was replaced, and those
+    /// Bytes that the transfers of former plans should have fetched until their plan was replaced, and those
     /// that they did fetch.
     before: Volume,
     /// The part of the link's rate that is counted on, as measured.
@@ -123,25 +123,24 @@ pub struct Course {
     moved_before: (f64, f64),
 }
 
-/// The state of a file, as far as it is known.
+/// The known state of a file.
 #[derive(Clone, Debug)]
-struct FileCourse {
+struct FileState {
     bytes: u64,
-    /// The size that the plan in force counts on.
+    /// The size assumed by the plan in force.
     planned_bytes: u64,
-    /// The sizes that are no surprise.
+    /// The expected range of sizes.
     expected_bytes: RangeInclusive<u64>,
     block_bytes: u64,
-    /// Its first bytes that are in the cache, as far as is known.
+    /// The number of its first bytes that are known to be cached.
     have_bytes: u64,
-    /// While the lake does not have it: the number of times that it was asked again, and the time of the next
-    /// question.
+    /// While the lake does not have it: the number of retries, and the time of the next one.
     missing: Option<(u32, f64)>,
     may_be_fetched: bool,
 }
 
-impl Course {
-    /// The course of a checked document, with the verdicts of a former coordinator.
+impl Execution {
+    /// Starts the execution of a checked document, with the verdicts of a former coordinator.
     pub fn new(document: Document, verdicts: &Verdicts, now_s: f64) -> Self {
         let Document {
             files: expected,
@@ -153,7 +152,7 @@ impl Course {
             .files
             .iter()
             .zip(&expected)
-            .map(|(file, expected)| FileCourse {
+            .map(|(file, expected)| FileState {
                 bytes: file.bytes,
                 planned_bytes: file.bytes,
                 expected_bytes: expected.bytes_low..=expected.bytes_high,
@@ -166,15 +165,15 @@ impl Course {
         let promised = planned.map(|job| job.job.clone()).collect();
         let names = request.files.iter().enumerate();
         let by_name = names.map(|(number, file)| (file.name.clone(), number)).collect();
-        let mut course = Self {
+        let mut execution = Self {
             files: files.collect(),
             by_name,
-            errands: Vec::new(),
+            transfers: Vec::new(),
             first_open: 0,
             running: 0,
             others: Vec::new(),
             others_done: 0,
-            verdicts: verdicts.of(request.jobs.len()),
+            verdicts: verdicts.by_job(request.jobs.len()),
             promised,
             began_s: now_s,
             surprise: None,
@@ -186,18 +185,18 @@ impl Course {
             request,
             plan: plan.clone(),
         };
-        course.lay_out(&plan);
-        let kept = course.request.cache.held.iter().filter_map(|held| {
-            let file = course.by_name[&held.file];
+        execution.lay_out(&plan);
+        let kept = execution.request.cache.held.iter().filter_map(|held| {
+            let file = execution.by_name[&held.file];
             let plan = plan.files.iter().find(|plan| plan.file == held.file)?;
-            let until_s = errand::kept_until(&plan.cached, course.request.window.start_s, 0.0)?;
-            Some((course.request.window.start_s, Step::Keep { file, until_s }))
+            let until_s = transfer::kept_until(&plan.cached, execution.request.window.start_s, 0.0)?;
+            Some((execution.request.window.start_s, Step::Keep { file, until_s }))
         });
         let mut kept: Vec<_> = kept.collect();
-        kept.append(&mut course.others);
-        course.others = kept;
-        course.lay_out_promises();
-        course
+        kept.append(&mut execution.others);
+        execution.others = kept;
+        execution.lay_out_promises();
+        execution
     }
 
     /// The request that the plan answers, as it was given.
@@ -216,14 +215,14 @@ impl Course {
     }
 
     /// The transfers of the plan in force, in the order of their starts.
-    pub fn errands(&self) -> &[Errand] {
-        &self.errands
+    pub fn transfers(&self) -> &[Transfer] {
+        &self.transfers
     }
 
-    /// Those that are under way.
-    pub fn running(&self) -> impl Iterator<Item = &Errand> {
-        let open = &self.errands[self.first_open..];
-        open.iter().filter(|errand| errand.state == State::Running)
+    /// The transfers under way.
+    pub fn running(&self) -> impl Iterator<Item = &Transfer> {
+        let open = &self.transfers[self.first_open..];
+        open.iter().filter(|transfer| transfer.state == State::Running)
     }
 
     /// The name of a file.
@@ -237,23 +236,23 @@ impl Course {
         deadlines.fold(self.request.window.end_s, f64::max)
     }
 
-    /// Whether nothing is left to do.
+    /// Returns true if the execution is finished.
     pub fn is_over(&self, now_s: f64) -> bool {
         now_s >= self.ends_s() && self.running == 0
     }
 
-    /// The errands, pins and evictions of a plan.
+    /// The transfers, pins and evictions of a plan.
     fn lay_out(&mut self, plan: &Plan) {
-        let (mut errands, mut others) = (Vec::new(), Vec::new());
+        let (mut transfers, mut others) = (Vec::new(), Vec::new());
         for planned in &plan.files {
-            // A plan of another request is refused before, so the file is known.
+            // The document was checked, so the file is known.
             let Some(&number) = self.by_name.get(&planned.file) else {
                 continue;
             };
             let file = &self.files[number];
             if file.may_be_fetched {
-                let transfers = planned.transfers.iter();
-                errands.extend(transfers.filter_map(|transfer| errand_of(number, file, transfer, planned)));
+                let of_file = planned.transfers.iter();
+                transfers.extend(of_file.filter_map(|transfer| transfer_of(number, file, transfer, planned)));
             }
             let whole = planned
                 .evictions
@@ -262,9 +261,9 @@ impl Course {
             others
                 .extend(whole.map(|eviction| (eviction.at_s + EVICT_AFTER_S, Step::Evict { file: number })));
         }
-        errands.sort_by(|one: &Errand, other| one.start_s.total_cmp(&other.start_s));
+        transfers.sort_by(|one: &Transfer, other| one.start_s.total_cmp(&other.start_s));
         others.sort_by(|one: &(f64, Step), other| one.0.total_cmp(&other.0));
-        (self.errands, self.first_open, self.running) = (errands, 0, 0);
+        (self.transfers, self.first_open, self.running) = (transfers, 0, 0);
         (self.others, self.others_done) = (others, 0);
     }
 
@@ -296,8 +295,8 @@ impl Course {
         })
     }
 
-    /// Takes over a new plan, which was made from [`Course::request_from`]. Errands of the former plan are
-    /// over.
+    /// Replaces the plan in force with one made from [`Execution::request_from`]. The transfers of the former
+    /// plan end.
     pub fn adopt(&mut self, plan: Plan, now_s: f64) {
         let volume = self.volume(now_s);
         self.before = Volume {
@@ -322,18 +321,18 @@ impl Course {
         self.replanned_s = now_s;
     }
 
-    /// Notes that no new plan can be made: the one in force goes on for a slot at least.
+    /// Records that no new plan can be made: the one in force stays for at least a slot.
     pub fn no_new_plan(&mut self, now_s: f64) {
         self.surprise = None;
         self.replanned_s = now_s;
     }
 
-    /// The steps that are due now. They count as begun.
+    /// Returns the steps that are due now, and marks them as begun.
     pub fn due(&mut self, now_s: f64) -> Vec<Step> {
         let mut steps = Vec::new();
         while let Some(&(at_s, step)) = self.others.get(self.others_done).filter(|other| other.0 <= now_s) {
             self.others_done += 1;
-            // A removal that is long overdue would hit bytes that came later.
+            // A removal that is long overdue would remove bytes that were cached later.
             let is_late = match step {
                 Step::Evict { .. } => at_s < now_s - self.slot_s(),
                 Step::Keep { until_s, .. } => until_s <= now_s,
@@ -345,19 +344,19 @@ impl Course {
             }
         }
         self.ask_again(now_s, &mut steps);
-        let is_over = |errand: &Errand| matches!(errand.state, State::Done | State::Dropped);
-        while self.errands.get(self.first_open).is_some_and(is_over) {
+        let is_over = |transfer: &Transfer| matches!(transfer.state, State::Done | State::Dropped);
+        while self.transfers.get(self.first_open).is_some_and(is_over) {
             self.first_open += 1;
         }
-        for number in self.first_open..self.errands.len() {
-            let errand = &mut self.errands[number];
-            if errand.start_s > now_s || self.running >= TRANSFERS_AT_ONCE {
+        for number in self.first_open..self.transfers.len() {
+            let transfer = &mut self.transfers[number];
+            if transfer.start_s > now_s || self.running >= TRANSFERS_AT_ONCE {
                 break;
             }
-            match errand.state {
-                State::Waiting { .. } if errand.keep_until_s <= now_s => errand.state = State::Dropped,
+            match transfer.state {
+                State::Waiting { .. } if transfer.keep_until_s <= now_s => transfer.state = State::Dropped,
                 State::Waiting { not_before_s } if not_before_s <= now_s => {
-                    errand.state = State::Running;
+                    transfer.state = State::Running;
                     self.running += 1;
                     steps.push(Step::Fetch(number));
                 }
@@ -367,28 +366,28 @@ impl Course {
         steps
     }
 
-    /// Files that the lake did not have, and that no transfer will ask for.
+    /// Retries files that the lake did not have and that no transfer will request.
     fn ask_again(&mut self, now_s: f64, steps: &mut Vec<Step>) {
         for (number, file) in self.files.iter_mut().enumerate() {
             let Some((_, again_s)) = file.missing.as_mut().filter(|(_, again_s)| *again_s <= now_s) else {
                 continue;
             };
-            let mut open = self.errands[self.first_open..].iter();
-            if !open.any(|errand| errand.file == number && errand.is_open()) {
+            let mut open = self.transfers[self.first_open..].iter();
+            if !open.any(|transfer| transfer.file == number && transfer.is_open()) {
                 *again_s = f64::INFINITY;
                 steps.push(Step::Ask { file: number });
             }
         }
     }
 
-    /// The rate at which an errand goes now, on a link of at most `link` bytes a second.
-    pub fn rate(&self, errand: usize, now_s: f64, link: Option<f64>) -> f64 {
+    /// The rate of a transfer now, on a link of at most `link` bytes a second.
+    pub fn rate(&self, transfer: usize, now_s: f64, link: Option<f64>) -> f64 {
         let planned = self.link_at(now_s);
         let link = link.map_or(planned, |link| link.min(planned));
-        errand::rate(&self.errands[errand], now_s, self.slot_s(), link)
+        transfer::rate(&self.transfers[transfer], now_s, self.slot_s(), link)
     }
 
-    /// The rate of the link at a time, as the request says.
+    /// The rate of the link at a time, according to the request.
     fn link_at(&self, now_s: f64) -> f64 {
         let link = &self.request.link;
         let changes = link.changes.iter().take_while(|change| change.at_s <= now_s);
@@ -397,49 +396,47 @@ impl Course {
             .map_or(link.bytes_per_second, |change| change.bytes_per_second)
     }
 
-    /// Notes that bytes of an errand are where they belong.
-    pub fn moved(&mut self, errand: usize, bytes: u64) {
-        let errand = &mut self.errands[errand];
-        let bytes = bytes.min(errand.bytes - errand.done_bytes);
-        errand.done_bytes += bytes;
+    /// Records that bytes of a transfer are cached.
+    pub fn moved(&mut self, transfer: usize, bytes: u64) {
+        let transfer = &mut self.transfers[transfer];
+        let bytes = bytes.min(transfer.bytes - transfer.done_bytes);
+        transfer.done_bytes += bytes;
         self.moved.1 += bytes as f64;
-        let file = &mut self.files[errand.file];
+        let file = &mut self.files[transfer.file];
         file.have_bytes = (file.have_bytes + bytes).min(file.bytes);
     }
 
-    /// Notes that all of an errand is there.
-    pub fn done(&mut self, errand: usize) {
-        let left = self.errands[errand].left_bytes();
-        self.moved(errand, left);
-        self.leave(errand, State::Done);
+    /// Records that a transfer is complete.
+    pub fn done(&mut self, transfer: usize) {
+        let left = self.transfers[transfer].left_bytes();
+        self.moved(transfer, left);
+        self.leave(transfer, State::Done);
     }
 
-    /// Notes that an errand did not come to its end, for a reason that may pass: it is tried again after a
-    /// while, at the latest after a slot.
-    pub fn failed(&mut self, errand: usize, now_s: f64) {
+    /// Records that a transfer failed for a temporary reason. It is retried within a slot.
+    pub fn failed(&mut self, transfer: usize, now_s: f64) {
         let not_before_s = now_s + self.slot_s().min(10.0);
-        self.forget_moved(errand);
-        self.leave(errand, State::Waiting { not_before_s });
+        self.forget_moved(transfer);
+        self.leave(transfer, State::Waiting { not_before_s });
     }
 
-    fn leave(&mut self, errand: usize, state: State) {
-        if self.errands[errand].state == State::Running {
+    fn leave(&mut self, transfer: usize, state: State) {
+        if self.transfers[transfer].state == State::Running {
             self.running -= 1;
         }
-        self.errands[errand].state = state;
+        self.transfers[transfer].state = state;
     }
 
-    /// Notes that the lake has no such file. It is asked again after a slot, then after two, then after four,
-    /// up to 64.
-    pub fn missing(&mut self, errand: usize, now_s: f64) {
-        let file = self.errands[errand].file;
+    /// Records that the lake does not have the file. It is looked for again after 1, 2, 4, … 64 slots.
+    pub fn missing(&mut self, transfer: usize, now_s: f64) {
+        let file = self.transfers[transfer].file;
         let not_before_s = self.still_missing(file, now_s);
-        self.forget_moved(errand);
-        self.leave(errand, State::Waiting { not_before_s });
+        self.forget_moved(transfer);
+        self.leave(transfer, State::Waiting { not_before_s });
         self.surprise = Some(Deviation::Missing { file });
     }
 
-    /// Notes that the lake does not have a file. Returns when it is to be asked again.
+    /// Records that the lake does not have a file. Returns the time of the next retry.
     pub fn still_missing(&mut self, file: usize, now_s: f64) -> f64 {
         let slot_s = self.slot_s();
         let tries = self.files[file].missing.map_or(0, |(tries, _)| tries + 1);
@@ -448,22 +445,22 @@ impl Course {
         again_s
     }
 
-    /// Forgets the bytes that an errand has moved: it finds them again when it begins anew.
-    fn forget_moved(&mut self, errand: usize) {
-        let errand = &mut self.errands[errand];
-        let done_bytes = std::mem::take(&mut errand.done_bytes);
-        let file = &mut self.files[errand.file];
+    /// Resets the bytes of a transfer; it finds those that are cached when it starts again.
+    fn forget_moved(&mut self, transfer: usize) {
+        let transfer = &mut self.transfers[transfer];
+        let done_bytes = std::mem::take(&mut transfer.done_bytes);
+        let file = &mut self.files[transfer.file];
         file.have_bytes = file.have_bytes.saturating_sub(done_bytes);
     }
 
-    /// Notes the size of a file that the lake has. A forecast is seldom exact: the plan is followed as far as
-    /// it goes. Only a size that is not between those that were expected, and differs from the planned one by
-    /// more than [`SIZE_TOLERANCE`], asks for a new plan.
+    /// Records the size of a file that the lake has. A forecast is seldom exact, so the plan is followed as
+    /// far as possible. Only a size outside the expected range that differs from the planned one by more than
+    /// [`SIZE_TOLERANCE`] requires a new plan.
     pub fn has_size(&mut self, file: usize, bytes: u64) {
         let known = &mut self.files[file];
         let was_missing = known.missing.take().is_some();
-        let mut errands = self.errands[self.first_open..].iter();
-        if was_missing && !errands.any(|errand| errand.file == file && errand.is_open()) {
+        let mut transfers = self.transfers[self.first_open..].iter();
+        if was_missing && !transfers.any(|transfer| transfer.file == file && transfer.is_open()) {
             self.surprise = Some(Deviation::Found { file });
         }
         if known.bytes == bytes {
@@ -472,13 +469,13 @@ impl Course {
         known.bytes = bytes;
         known.have_bytes = known.have_bytes.min(bytes);
         let (planned_bytes, is_expected) = (known.planned_bytes, known.expected_bytes.contains(&bytes));
-        for errand in self
-            .errands
+        for transfer in self
+            .transfers
             .iter_mut()
-            .filter(|errand| errand.file == file && errand.is_open())
+            .filter(|transfer| transfer.file == file && transfer.is_open())
         {
-            let left = bytes.saturating_sub(errand.first_byte);
-            errand.bytes = errand.bytes.min(left.max(errand.done_bytes));
+            let left = bytes.saturating_sub(transfer.first_byte);
+            transfer.bytes = transfer.bytes.min(left.max(transfer.done_bytes));
         }
         if !is_expected && bytes.abs_diff(planned_bytes) as f64 > planned_bytes as f64 * SIZE_TOLERANCE {
             self.surprise = Some(Deviation::Resized {
@@ -489,45 +486,45 @@ impl Course {
         }
     }
 
-    /// Notes how many bytes the cache has kept of a file that the request lists as held.
+    /// Records how many bytes are still cached of a file that the request lists as held.
     pub fn kept(&mut self, file: usize, bytes: u64) {
         let name = &self.request.files[file].name;
         let held = self.request.cache.held.iter().find(|held| held.file == *name);
-        let said = held.map_or(0, |held| held.bytes);
+        let expected = held.map_or(0, |held| held.bytes);
         let known = &mut self.files[file];
-        known.have_bytes = known.have_bytes.max(bytes.min(said));
-        if bytes < said {
+        known.have_bytes = known.have_bytes.max(bytes.min(expected));
+        if bytes < expected {
             self.surprise = Some(Deviation::NotHeld { file, bytes });
         }
     }
 
-    /// Notes that a file has left the cache.
+    /// Records that a file was evicted.
     pub fn evicted(&mut self, file: usize) {
         self.files[file].have_bytes = 0;
     }
 
-    /// The progress of all errands by now, those of former plans included.
+    /// The progress of all transfers by now, those of former plans included.
     pub fn volume(&self, now_s: f64) -> Volume {
         let mut volume = self.before;
-        for errand in &self.errands {
-            volume.total_bytes += errand.bytes as f64;
-            volume.planned_bytes += errand.expected_bytes(now_s);
-            volume.done_bytes += errand.done_bytes as f64;
+        for transfer in &self.transfers {
+            volume.total_bytes += transfer.bytes as f64;
+            volume.planned_bytes += transfer.expected_bytes(now_s);
+            volume.done_bytes += transfer.done_bytes as f64;
         }
         volume
     }
 }
 
-fn errand_of(
+fn transfer_of(
     number: usize,
-    file: &FileCourse,
-    transfer: &crate::plan::Transfer,
+    file: &FileState,
+    transfer: &crate::plan::TransferPlan,
     planned: &FilePlan,
-) -> Option<Errand> {
+) -> Option<Transfer> {
     let part = transfer.bytes(file.bytes, file.block_bytes);
     let (first_byte, bytes) = (part.start, part.end - part.start);
-    let keep = |cached: &[Cached]| errand::kept_until(cached, transfer.start_s, first_byte as f64);
-    (bytes > 0).then(|| Errand {
+    let keep = |cached: &[Cached]| transfer::kept_until(cached, transfer.start_s, first_byte as f64);
+    (bytes > 0).then(|| Transfer {
         file: number,
         first_byte,
         bytes,

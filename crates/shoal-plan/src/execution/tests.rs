@@ -4,8 +4,8 @@
     reason = "a test stops where it cannot go on, helpers included"
 )]
 
-use super::errand::State;
-use super::{Course, Deviation, Standing, Step, Verdicts};
+use super::transfer::State;
+use super::{Deviation, Execution, JobStatus, Step, Verdicts};
 use crate::document::{DeadlineRule, Document, ExpectedFile, ExpectedJob, Extent};
 use crate::model::{Cache, File, Held, Job, Link, Objective, Options, Request, VERSION, Window};
 use crate::replan::replan;
@@ -88,38 +88,39 @@ fn document(request: Request) -> Document {
     document
 }
 
-fn course(jobs: &[(f64, usize)]) -> Course {
-    Course::new(document(request(jobs)), &Verdicts::default(), 0.0)
+fn execution(jobs: &[(f64, usize)]) -> Execution {
+    Execution::new(document(request(jobs)), &Verdicts::default(), 0.0)
 }
 
-/// Goes on to `until_s` in steps of a tenth of a second, with so much of the rates. Returns the steps taken.
-fn go(course: &mut Course, from_s: f64, until_s: f64, share: f64) -> Vec<Step> {
-    let is_running = |errand: &usize| course.errands()[*errand].state == State::Running;
-    let mut running: Vec<usize> = (0..course.errands().len()).filter(is_running).collect();
+/// Continues until `until_s` in steps of a tenth of a second, at `share` of the rates. Returns the steps
+/// taken.
+fn go(execution: &mut Execution, from_s: f64, until_s: f64, share: f64) -> Vec<Step> {
+    let is_running = |transfer: &usize| execution.transfers()[*transfer].state == State::Running;
+    let mut running: Vec<usize> = (0..execution.transfers().len()).filter(is_running).collect();
     let (mut steps, mut now_s) = (Vec::new(), from_s);
-    let mut carry = vec![0.0; course.errands().len()];
+    let mut carry = vec![0.0; execution.transfers().len()];
     while now_s < until_s {
-        for step in course.due(now_s) {
+        for step in execution.due(now_s) {
             steps.push(step);
-            if let Step::Fetch(errand) = step {
-                running.push(errand);
+            if let Step::Fetch(transfer) = step {
+                running.push(transfer);
             }
         }
-        running.retain(|&errand| {
-            carry[errand] += course.rate(errand, now_s, None) * share * 0.1;
-            let whole = carry[errand].floor();
-            carry[errand] -= whole;
+        running.retain(|&transfer| {
+            carry[transfer] += execution.rate(transfer, now_s, None) * share * 0.1;
+            let whole = carry[transfer].floor();
+            carry[transfer] -= whole;
             #[expect(clippy::cast_sign_loss, reason = "a rate is positive")]
-            course.moved(errand, whole as u64);
-            let goes_on = course.errands()[errand].left_bytes() > 0;
+            execution.moved(transfer, whole as u64);
+            let goes_on = execution.transfers()[transfer].left_bytes() > 0;
             if !goes_on {
-                course.done(errand);
+                execution.done(transfer);
             }
             goes_on
         });
         now_s += 0.1;
-        course.tick(now_s);
-        course.judge(now_s);
+        execution.tick(now_s);
+        execution.judge(now_s);
     }
     steps
 }
@@ -128,22 +129,22 @@ fn go(course: &mut Course, from_s: f64, until_s: f64, share: f64) -> Vec<Step> {
 fn a_job_that_begins_with_the_window_is_promised_its_rate_from_the_lake() {
     let mut request = request(&[(0.0, 0), (20.0, 1)]);
     request.jobs[0].deadline_s = 10.0;
-    let mut course = Course::new(document(request), &Verdicts::default(), 0.0);
-    let promise = course.promise(0).unwrap();
+    let mut execution = Execution::new(document(request), &Verdicts::default(), 0.0);
+    let promise = execution.promise(0).unwrap();
     assert!(
         (promise.bytes_per_second - BLOCK as f64).abs() < 1.0,
         "{promise:?}"
     );
     assert_eq!((promise.files, promise.until_s), (vec![0], 10.0));
-    assert_eq!(course.promise(1), None, "it finds its file in the cache");
-    assert!(course.due(0.0).contains(&Step::Promise { job: 0 }));
-    assert!(!course.due(0.0).contains(&Step::Promise { job: 0 }), "once");
+    assert_eq!(execution.promise(1), None, "it finds its file in the cache");
+    assert!(execution.due(0.0).contains(&Step::Promise { job: 0 }));
+    assert!(!execution.due(0.0).contains(&Step::Promise { job: 0 }), "once");
     // A new plan leaves a job that runs its promise.
-    let asked = course.request_from(1.0, Deviation::Behind { file: 1, bytes: 1 });
-    course.adopt(replan(&asked.unwrap(), course.plan()).unwrap(), 1.0);
-    assert!(course.due(1.0).contains(&Step::Promise { job: 0 }));
-    let mut late = course.clone();
-    late.adopt(course.plan().clone(), 10.0);
+    let asked = execution.request_from(1.0, Deviation::Behind { file: 1, bytes: 1 });
+    execution.adopt(replan(&asked.unwrap(), execution.plan()).unwrap(), 1.0);
+    assert!(execution.due(1.0).contains(&Step::Promise { job: 0 }));
+    let mut late = execution.clone();
+    late.adopt(execution.plan().clone(), 10.0);
     assert!(
         !late.due(10.0).contains(&Step::Promise { job: 0 }),
         "its deadline is over"
@@ -152,18 +153,18 @@ fn a_job_that_begins_with_the_window_is_promised_its_rate_from_the_lake() {
 
 #[test]
 fn a_plan_on_course_meets_its_deadlines_and_moves_each_byte_once() {
-    let mut course = course(&[(10.0, 0), (20.0, 1), (25.0, 0)]);
-    assert_eq!(course.judge(0.0), [Standing::Waiting; 3]);
-    let steps = go(&mut course, 0.0, 15.0, 1.0);
+    let mut execution = execution(&[(10.0, 0), (20.0, 1), (25.0, 0)]);
+    assert_eq!(execution.judge(0.0), [JobStatus::Waiting; 3]);
+    let steps = go(&mut execution, 0.0, 15.0, 1.0);
     assert!(
         steps.iter().any(|step| matches!(step, Step::Fetch(_))),
         "{steps:?}"
     );
-    assert_eq!(course.deviation(15.0), None);
-    assert_eq!(course.judge(15.0)[0], Standing::Met);
-    go(&mut course, 15.0, 30.0, 1.0);
-    assert_eq!(course.judge(30.0), [Standing::Met; 3]);
-    let volume = course.volume(30.0);
+    assert_eq!(execution.deviation(15.0), None);
+    assert_eq!(execution.judge(15.0)[0], JobStatus::Met);
+    go(&mut execution, 15.0, 30.0, 1.0);
+    assert_eq!(execution.judge(30.0), [JobStatus::Met; 3]);
+    let volume = execution.volume(30.0);
     assert!(
         (volume.done_bytes - volume.planned_bytes).abs() < 1.0,
         "{volume:?}"
@@ -172,7 +173,7 @@ fn a_plan_on_course_meets_its_deadlines_and_moves_each_byte_once() {
         (volume.done_bytes - volume.total_bytes).abs() < 1e-6,
         "{volume:?}"
     );
-    assert!(course.is_over(60.0) && !course.is_over(30.0));
+    assert!(execution.is_over(60.0) && !execution.is_over(30.0));
 }
 
 #[test]
@@ -183,24 +184,24 @@ fn a_file_shorter_than_a_block_that_does_not_come_puts_its_jobs_at_risk_before_t
     // A slot before its jobs.
     request.files[0].available_s = Some(9.0);
     request.options.objective = Objective::MostDeadlines;
-    let mut course = Course::new(document(request), &Verdicts::default(), 0.0);
-    let errand = &course.errands()[0];
-    assert_eq!((course.errands().len(), errand.bytes), (1, 30));
-    assert!((errand.end_s - 10.0).abs() < 1e-6, "{errand:?}");
-    assert_eq!(course.judge(9.0), [Standing::Waiting; 2]);
-    go(&mut course, 9.0, 9.5, 0.0);
-    assert_eq!(course.judge(9.5), [Standing::AtRisk; 2]);
+    let mut execution = Execution::new(document(request), &Verdicts::default(), 0.0);
+    let transfer = &execution.transfers()[0];
+    assert_eq!((execution.transfers().len(), transfer.bytes), (1, 30));
+    assert!((transfer.end_s - 10.0).abs() < 1e-6, "{transfer:?}");
+    assert_eq!(execution.judge(9.0), [JobStatus::Waiting; 2]);
+    go(&mut execution, 9.0, 9.5, 0.0);
+    assert_eq!(execution.judge(9.5), [JobStatus::AtRisk; 2]);
 }
 
 #[test]
 fn a_slow_link_puts_jobs_at_risk_and_then_asks_for_a_plan_with_less_of_it() {
-    let mut course = course(&[(10.0, 0), (20.0, 1)]);
+    let mut execution = execution(&[(10.0, 0), (20.0, 1)]);
     // A transfer may catch up by twice its rate: a quarter of that is half of the plan.
-    go(&mut course, 0.0, 9.0, 0.25);
-    assert!(course.judge(9.0).contains(&Standing::AtRisk));
-    let why = course.deviation(9.0).unwrap();
+    go(&mut execution, 0.0, 9.0, 0.25);
+    assert!(execution.judge(9.0).contains(&JobStatus::AtRisk));
+    let why = execution.deviation(9.0).unwrap();
     assert!(matches!(why, Deviation::Behind { file: 0 | 1, .. }), "{why:?}");
-    let request = course.request_from(9.0, why).unwrap();
+    let request = execution.request_from(9.0, why).unwrap();
     request.check().unwrap();
     assert!(
         request.link.bytes_per_second < 150.0,
@@ -208,10 +209,10 @@ fn a_slow_link_puts_jobs_at_risk_and_then_asks_for_a_plan_with_less_of_it() {
         request.link.bytes_per_second
     );
     assert!(!request.cache.held.is_empty(), "what is there stays");
-    let plan = replan(&request, course.plan()).unwrap();
-    course.adopt(plan, 9.0);
-    assert_eq!(course.deviation(9.5), None, "at most one new plan in a slot");
-    let volume = course.volume(9.0);
+    let plan = replan(&request, execution.plan()).unwrap();
+    execution.adopt(plan, 9.0);
+    assert_eq!(execution.deviation(9.5), None, "at most one new plan in a slot");
+    let volume = execution.volume(9.0);
     assert!(
         volume.done_bytes > 0.0 && volume.total_bytes > volume.done_bytes,
         "{volume:?}"
@@ -220,37 +221,37 @@ fn a_slow_link_puts_jobs_at_risk_and_then_asks_for_a_plan_with_less_of_it() {
 
 #[test]
 fn a_missing_file_is_asked_for_again_and_its_jobs_are_at_risk_until_they_miss() {
-    let mut course = course(&[(10.0, 0), (30.0, 1)]);
+    let mut execution = execution(&[(10.0, 0), (30.0, 1)]);
     let mut fetched = 0;
     let mut now_s = 0.0;
     while now_s < 11.5 {
-        for step in course.due(now_s) {
-            let Step::Fetch(errand) = step else { continue };
-            if course.errands()[errand].file == 0 {
+        for step in execution.due(now_s) {
+            let Step::Fetch(transfer) = step else { continue };
+            if execution.transfers()[transfer].file == 0 {
                 fetched += 1;
-                course.missing(errand, now_s);
+                execution.missing(transfer, now_s);
             } else {
-                course.done(errand);
+                execution.done(transfer);
             }
         }
-        if let Some(why) = course.deviation(now_s) {
+        if let Some(why) = execution.deviation(now_s) {
             assert_eq!(why, Deviation::Missing { file: 0 });
-            if let Some(request) = course.request_from(now_s, why) {
-                let plan = replan(&request, course.plan()).unwrap();
-                course.adopt(plan, now_s);
+            if let Some(request) = execution.request_from(now_s, why) {
+                let plan = replan(&request, execution.plan()).unwrap();
+                execution.adopt(plan, now_s);
             }
         }
-        let standing = course.judge(now_s)[0];
+        let status = execution.judge(now_s)[0];
         assert!(
-            fetched == 0 || now_s >= 11.0 || standing == Standing::AtRisk,
-            "{standing:?} at {now_s}"
+            fetched == 0 || now_s >= 11.0 || status == JobStatus::AtRisk,
+            "{status:?} at {now_s}"
         );
         now_s += 0.25;
     }
     assert!((1..8).contains(&fetched), "{fetched}");
-    assert_eq!(course.judge(11.5)[0], Standing::Missed);
-    go(&mut course, 11.5, 32.0, 1.0);
-    assert_eq!(course.judge(32.0), [Standing::Missed, Standing::Met]);
+    assert_eq!(execution.judge(11.5)[0], JobStatus::Missed);
+    go(&mut execution, 11.5, 32.0, 1.0);
+    assert_eq!(execution.judge(32.0), [JobStatus::Missed, JobStatus::Met]);
 }
 
 #[test]
@@ -266,13 +267,13 @@ fn a_file_of_another_size_is_planned_anew_only_if_that_was_not_expected() {
     ] {
         let mut document = document(request(&[(10.0, 0)]));
         document.files[0].bytes_high = bytes_high;
-        let mut course = Course::new(document, &Verdicts::default(), 0.0);
-        course.has_size(0, bytes);
-        assert_eq!(course.deviation(0.0).is_some(), is_other, "{bytes}");
-        go(&mut course, 0.0, 10.5, 1.0);
+        let mut execution = Execution::new(document, &Verdicts::default(), 0.0);
+        execution.has_size(0, bytes);
+        assert_eq!(execution.deviation(0.0).is_some(), is_other, "{bytes}");
+        go(&mut execution, 0.0, 10.5, 1.0);
         assert_eq!(
-            course.judge(10.5)[0],
-            Standing::Met,
+            execution.judge(10.5)[0],
+            JobStatus::Met,
             "what is planned of it is there: {bytes}"
         );
     }
@@ -286,17 +287,17 @@ fn what_the_cache_is_said_to_hold_is_kept_first() {
         bytes: 10 * BLOCK,
         pinned_until_s: None,
     }];
-    let mut course = Course::new(document(request), &Verdicts::default(), 0.0);
-    let steps = course.due(0.0);
+    let mut execution = Execution::new(document(request), &Verdicts::default(), 0.0);
+    let steps = execution.due(0.0);
     let Some(Step::Keep { file: 1, until_s }) = steps.first().copied() else {
         panic!("{steps:?}");
     };
     assert!(until_s >= 13.0, "{until_s}");
-    course.kept(1, 10 * BLOCK);
-    assert_eq!(course.deviation(0.0), None);
-    course.kept(1, 3 * BLOCK);
+    execution.kept(1, 10 * BLOCK);
+    assert_eq!(execution.deviation(0.0), None);
+    execution.kept(1, 3 * BLOCK);
     assert_eq!(
-        course.deviation(0.0),
+        execution.deviation(0.0),
         Some(Deviation::NotHeld { file: 1, bytes: 300 })
     );
 }
@@ -304,15 +305,15 @@ fn what_the_cache_is_said_to_hold_is_kept_first() {
 #[test]
 fn verdicts_outlive_the_coordinator() {
     let jobs = [(10.0, 0), (20.0, 1), (25.0, 0)];
-    let mut first = course(&jobs);
+    let mut first = execution(&jobs);
     go(&mut first, 0.0, 22.0, 1.0);
-    let mut next = Course::new(document(request(&jobs)), &first.verdicts(), 22.0);
-    assert_eq!(next.judge(22.0)[..2], [Standing::Met; 2]);
+    let mut next = Execution::new(document(request(&jobs)), &first.verdicts(), 22.0);
+    assert_eq!(next.judge(22.0)[..2], [JobStatus::Met; 2]);
     // The new coordinator finds bytes that are in the cache at once.
     for step in next.due(22.0) {
-        if let Step::Fetch(errand) = step {
-            next.done(errand);
+        if let Step::Fetch(transfer) = step {
+            next.done(transfer);
         }
     }
-    assert_eq!(next.judge(26.0), [Standing::Met; 3]);
+    assert_eq!(next.judge(26.0), [JobStatus::Met; 3]);
 }

@@ -1,11 +1,11 @@
-//! Nodes that share a bandwidth, over a network that delays and loses their messages.
+//! Nodes that share a bandwidth, over a network that delays and loses their exchange.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Demand, FORGOTTEN_AFTER, Heard, News, NodeId, RISES_AFTER, shares};
+use super::{DEMAND_LIFE, Demand, DemandExchange, NodeId, RISE_DELAY, ReceivedDemand, shares};
 
 const B: u64 = 1_000_000_000;
 const STEP: Duration = Duration::from_millis(50);
@@ -20,8 +20,8 @@ fn client(rate: u64) -> Demand {
     Demand([0, rate, 0, 0, 0])
 }
 
-fn heard(sequence: u64, rate: u64, at: Duration) -> Heard {
-    Heard {
+fn received(sequence: u64, rate: u64, at: Duration) -> ReceivedDemand {
+    ReceivedDemand {
         sequence,
         demand: client(rate),
         at,
@@ -30,87 +30,93 @@ fn heard(sequence: u64, rate: u64, at: Duration) -> Heard {
 
 #[test]
 fn a_node_that_hears_of_no_other_has_an_equal_part() {
-    let mut news = News::new(NodeId(0), B);
-    assert_eq!(news.share(&client(B), ms(0)), B);
-    news.set_nodes([NodeId(0), NodeId(1), NodeId(2), NodeId(3)]);
-    assert_eq!(news.share(&client(B), ms(0)), B / 4);
-    news.tell(client(B), ms(0));
-    assert_eq!(news.share(&client(B), ms(1_000)), B / 4);
+    let mut exchange = DemandExchange::new(NodeId(0), B);
+    assert_eq!(exchange.share(&client(B), ms(0)), B);
+    exchange.set_nodes([NodeId(0), NodeId(1), NodeId(2), NodeId(3)]);
+    assert_eq!(exchange.share(&client(B), ms(0)), B / 4);
+    exchange.record_sent(client(B), ms(0));
+    assert_eq!(exchange.share(&client(B), ms(1_000)), B / 4);
 }
 
 #[test]
 fn a_node_rises_late_and_falls_at_once() {
-    let mut news = News::new(NodeId(0), B);
-    news.set_nodes([NodeId(1)]);
-    news.tell(client(0), ms(0));
-    news.hear(NodeId(1), heard(1, B / 2, ms(500)));
-    let low = news.share(&client(B), ms(500));
+    let mut exchange = DemandExchange::new(NodeId(0), B);
+    exchange.set_nodes([NodeId(1)]);
+    exchange.record_sent(client(0), ms(0));
+    exchange.receive(NodeId(1), received(1, B / 2, ms(500)));
+    let low = exchange.share(&client(B), ms(500));
     assert!(low < B / 2 + B / 20, "{low}");
-    news.tell(client(B), ms(600));
+    exchange.record_sent(client(B), ms(600));
     assert_eq!(
-        news.share(&client(B), (ms(600) + RISES_AFTER).saturating_sub(ms(1))),
+        exchange.share(&client(B), (ms(600) + RISE_DELAY).saturating_sub(ms(1))),
         low
     );
-    assert_eq!(news.share(&client(B), ms(600) + RISES_AFTER), B / 2);
-    let fallen = news.share(&client(0), ms(1_000));
+    assert_eq!(exchange.share(&client(B), ms(600) + RISE_DELAY), B / 2);
+    let fallen = exchange.share(&client(0), ms(1_000));
     assert!(fallen <= low, "{fallen}");
 }
 
 #[test]
 fn a_node_that_fell_silent_keeps_an_equal_part() {
-    let mut news = News::new(NodeId(0), B);
-    news.set_nodes([NodeId(1)]);
-    news.tell(client(B), ms(0));
-    news.hear(NodeId(1), heard(1, 0, ms(0)));
-    let alone = news.share(&client(B), FORGOTTEN_AFTER.saturating_sub(ms(1)));
+    let mut exchange = DemandExchange::new(NodeId(0), B);
+    exchange.set_nodes([NodeId(1)]);
+    exchange.record_sent(client(B), ms(0));
+    exchange.receive(NodeId(1), received(1, 0, ms(0)));
+    let alone = exchange.share(&client(B), DEMAND_LIFE.saturating_sub(ms(1)));
     assert_eq!(alone, B * 95 / 100);
-    assert_eq!(news.share(&client(B), FORGOTTEN_AFTER), B / 2);
-    news.set_nodes([]);
-    assert_eq!(news.share(&client(B), FORGOTTEN_AFTER), B);
+    assert_eq!(exchange.share(&client(B), DEMAND_LIFE), B / 2);
+    exchange.set_nodes([]);
+    assert_eq!(exchange.share(&client(B), DEMAND_LIFE), B);
 }
 
 #[test]
 fn only_newer_messages_of_living_nodes_count() {
-    let mut news = News::new(NodeId(0), B);
-    news.set_nodes([NodeId(1)]);
-    assert!(news.hear(NodeId(1), heard(2, 5, ms(0))));
-    assert!(!news.hear(NodeId(1), heard(1, 9, ms(1))), "it is older");
-    assert!(!news.hear(NodeId(1), heard(2, 9, ms(1))), "it was heard");
-    assert!(!news.hear(NodeId(7), heard(3, 9, ms(1))), "a stranger");
-    assert!(!news.hear(NodeId(0), heard(3, 9, ms(1))), "itself");
-    news.set_nodes([NodeId(0), NodeId(1), NodeId(2)]);
+    let mut exchange = DemandExchange::new(NodeId(0), B);
+    exchange.set_nodes([NodeId(1)]);
+    assert!(exchange.receive(NodeId(1), received(2, 5, ms(0))));
+    assert!(!exchange.receive(NodeId(1), received(1, 9, ms(1))), "it is older");
     assert!(
-        !news.hear(NodeId(1), heard(2, 9, ms(1))),
+        !exchange.receive(NodeId(1), received(2, 9, ms(1))),
+        "it was received"
+    );
+    assert!(
+        !exchange.receive(NodeId(7), received(3, 9, ms(1))),
+        "not a member"
+    );
+    assert!(!exchange.receive(NodeId(0), received(3, 9, ms(1))), "itself");
+    exchange.set_nodes([NodeId(0), NodeId(1), NodeId(2)]);
+    assert!(
+        !exchange.receive(NodeId(1), received(2, 9, ms(1))),
         "a living node is not forgotten"
     );
 }
 
 #[test]
 fn a_rise_is_told_at_once_and_all_else_each_second() {
-    let mut news = News::new(NodeId(0), B);
-    assert!(news.should_tell(&client(0), ms(0)));
-    news.tell(client(0), ms(0));
-    assert!(!news.should_tell(&client(B), ms(99)), "too soon");
-    assert!(news.should_tell(&client(B), ms(100)));
-    assert!(!news.should_tell(&client(B / 200), ms(999)), "too little");
-    assert!(news.should_tell(&client(0), ms(1_000)));
+    let mut exchange = DemandExchange::new(NodeId(0), B);
+    assert!(exchange.should_send(&client(0), ms(0)));
+    exchange.record_sent(client(0), ms(0));
+    assert!(!exchange.should_send(&client(B), ms(99)), "too soon");
+    assert!(exchange.should_send(&client(B), ms(100)));
+    assert!(!exchange.should_send(&client(B / 200), ms(999)), "too little");
+    assert!(exchange.should_send(&client(0), ms(1_000)));
 }
 
 #[test]
 fn the_history_of_a_node_stays_short() {
-    let mut news = News::new(NodeId(0), B);
+    let mut exchange = DemandExchange::new(NodeId(0), B);
     for step in 0..10_000 {
-        news.tell(client(step), ms(step * 100));
-        assert!(news.told.len() <= 5, "{}", news.told.len());
+        exchange.record_sent(client(step), ms(step * 100));
+        assert!(exchange.sent.len() <= 5, "{}", exchange.sent.len());
     }
 }
 
-/// A cluster whose nodes follow a script of demands, and whose messages take their time.
+/// A cluster whose nodes follow a script of demands, and whose exchange take their time.
 struct Cluster {
-    nodes: Vec<News>,
+    nodes: Vec<DemandExchange>,
     wants: Vec<Demand>,
     /// Messages on their way, by the time of their arrival.
-    under_way: BTreeMap<(Duration, u64), (usize, usize, Heard)>,
+    under_way: BTreeMap<(Duration, u64), (usize, usize, ReceivedDemand)>,
     sequence: u64,
     now: Duration,
 }
@@ -119,9 +125,9 @@ impl Cluster {
     fn new(count: usize) -> Self {
         let ids = || (0..count as u64).map(NodeId);
         let node = |id| {
-            let mut news = News::new(id, B);
-            news.set_nodes(ids());
-            news
+            let mut exchange = DemandExchange::new(id, B);
+            exchange.set_nodes(ids());
+            exchange
         };
         Self {
             nodes: ids().map(node).collect(),
@@ -132,24 +138,24 @@ impl Cluster {
         }
     }
 
-    /// One step. `fate` says after which time a message arrives, if it does. Returns the sum of all shares.
+    /// One step. `fate` decides when a message arrives, if at all. Returns the sum of all shares.
     fn step(&mut self, mut fate: impl FnMut() -> Option<Duration>) -> u64 {
         self.now += STEP;
         let later = self.under_way.split_off(&(self.now, u64::MAX));
-        for (_, (from, to, heard)) in std::mem::replace(&mut self.under_way, later) {
+        for (_, (from, to, received)) in std::mem::replace(&mut self.under_way, later) {
             let at = self.now;
-            self.nodes[to].hear(NodeId(from as u64), Heard { at, ..heard });
+            self.nodes[to].receive(NodeId(from as u64), ReceivedDemand { at, ..received });
         }
         for from in 0..self.nodes.len() {
             let demand = self.wants[from];
-            if !self.nodes[from].should_tell(&demand, self.now) {
+            if !self.nodes[from].should_send(&demand, self.now) {
                 continue;
             }
-            self.nodes[from].tell(demand, self.now);
+            self.nodes[from].record_sent(demand, self.now);
             for to in (0..self.nodes.len()).filter(|to| *to != from) {
                 self.sequence += 1;
                 let (sequence, at) = (self.sequence, self.now);
-                let message = (from, to, Heard { sequence, demand, at });
+                let message = (from, to, ReceivedDemand { sequence, demand, at });
                 if let Some(delay) = fate() {
                     self.under_way.insert((self.now + delay, sequence), message);
                 }
@@ -185,7 +191,7 @@ proptest! {
     /// For any demands and any times of their changes: as long as each message arrives in time, the shares
     /// together never exceed the bandwidth. A while after the last change they use all of it.
     #[test]
-    fn shares_stay_within_the_bandwidth_while_news_travels(
+    fn shares_stay_within_the_bandwidth_while_messages_are_under_way(
         count in 2_usize..8,
         changes in prop::collection::vec((0_usize..8, demand(), 0_usize..12), 1..20),
         delays in prop::collection::vec(0_u64..=250, 1..50),
@@ -207,7 +213,7 @@ proptest! {
         prop_assert!(cluster.agrees(), "{:?}", cluster.shares());
     }
 
-    /// If half of the messages are lost, shares may exceed the bandwidth for a while: no node ever has more
+    /// If half of the exchange are lost, shares may exceed the bandwidth for a while: no node ever has more
     /// than the bandwidth without the floors of the others, and soon after the losses end all is in order.
     #[test]
     fn lost_messages_cost_a_bounded_excess_for_a_bounded_time(
@@ -227,7 +233,7 @@ proptest! {
                 prop_assert!(shares.iter().all(|share| *share <= most + ROUNDING), "{shares:?}");
             }
         }
-        let settled = (FORGOTTEN_AFTER.as_millis() / STEP.as_millis()) as usize;
+        let settled = (DEMAND_LIFE.as_millis() / STEP.as_millis()) as usize;
         for _ in 0..settled {
             cluster.step(|| Some(ms(100)));
         }

@@ -1,27 +1,27 @@
-//! One transfer of a plan, and the pace at which it goes.
+//! One transfer of a plan, and its rate.
 
 use crate::plan::Cached;
 
-/// A transfer that is behind goes at most so many times as fast as planned.
+/// Cap on the catch-up rate, as a multiple of the planned rate.
 pub const CATCH_UP: f64 = 2.0;
 
-/// Times nearer to each other than this are one.
+/// Times that differ by less count as equal.
 const EDGE_S: f64 = 1e-6;
 
-/// A transfer of a plan.
+/// A transfer of a plan, with its progress.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Errand {
+pub struct Transfer {
     /// The file, by its position in the request.
     pub file: usize,
     /// The first byte of the file that it fetches.
     pub first_byte: u64,
     /// The number of bytes.
     pub bytes: u64,
-    /// When it begins.
+    /// The planned start.
     pub start_s: f64,
-    /// When it is to be over.
+    /// The planned end.
     pub end_s: f64,
-    /// Its rate.
+    /// The planned rate.
     pub bytes_per_second: f64,
     /// The time until which its bytes are kept.
     pub keep_until_s: f64,
@@ -29,20 +29,20 @@ pub struct Errand {
     pub(super) done_bytes: u64,
 }
 
-/// How far an errand is.
+/// State of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum State {
-    /// It has not begun, or is to be tried again.
+    /// Not begun, or to be retried.
     Waiting { not_before_s: f64 },
-    /// It is under way.
+    /// Under way.
     Running,
-    /// All of it is there.
+    /// Complete.
     Done,
-    /// Its bytes are no longer of use.
+    /// No longer useful.
     Dropped,
 }
 
-impl Errand {
+impl Transfer {
     /// Bytes of it that have been fetched, or were in the cache already.
     pub fn done_bytes(&self) -> u64 {
         self.done_bytes
@@ -53,7 +53,7 @@ impl Errand {
         self.bytes - self.done_bytes
     }
 
-    /// Whether it waits or runs, so that bytes of it may still come.
+    /// Returns true if it is waiting or running.
     pub fn is_open(&self) -> bool {
         matches!(self.state, State::Waiting { .. } | State::Running)
     }
@@ -67,7 +67,7 @@ impl Errand {
         (elapsed_s * self.bytes_per_second).min(self.bytes as f64)
     }
 
-    /// When it will be over if it goes on at its planned rate.
+    /// The expected end at the planned rate.
     pub fn expected_end_s(&self, now_s: f64) -> f64 {
         let begins_s = match self.state {
             State::Waiting { not_before_s } => not_before_s.max(self.start_s).max(now_s),
@@ -77,15 +77,15 @@ impl Errand {
     }
 }
 
-/// The rate of an errand: as planned. One that is behind goes just fast enough to be over in time, at most
-/// [`CATCH_UP`] times as fast as planned, and never faster than the link. In the last tenth of a slot and
-/// after its end it goes as fast as it may.
-pub fn rate(errand: &Errand, now_s: f64, slot_s: f64, link: f64) -> f64 {
-    let (planned, left_s) = (errand.bytes_per_second, errand.end_s - now_s);
+/// The rate of a transfer. One that is behind goes just fast enough to end in time, at most [`CATCH_UP`]
+/// times as fast as planned, and never faster than the link. In the last tenth of a slot, and after its
+/// planned end, it may use the maximum.
+pub fn rate(transfer: &Transfer, now_s: f64, slot_s: f64, link: f64) -> f64 {
+    let (planned, left_s) = (transfer.bytes_per_second, transfer.end_s - now_s);
     let most = planned * CATCH_UP;
     let needed = if left_s > slot_s / 10.0 {
-        errand.left_bytes() as f64 / left_s
-    } else if errand.left_bytes() as f64 <= planned * left_s.max(0.0) * (1.0 + EDGE_S) {
+        transfer.left_bytes() as f64 / left_s
+    } else if transfer.left_bytes() as f64 <= planned * left_s.max(0.0) * (1.0 + EDGE_S) {
         planned
     } else {
         most
@@ -113,11 +113,11 @@ pub(super) fn kept_until(cached: &[Cached], start_s: f64, first_byte: f64) -> Op
 
 #[cfg(test)]
 mod tests {
-    use super::{Errand, State, kept_until, rate};
+    use super::{State, Transfer, kept_until, rate};
     use crate::plan::Cached;
 
-    fn errand(done_bytes: u64) -> Errand {
-        Errand {
+    fn transfer(done_bytes: u64) -> Transfer {
+        Transfer {
             file: 0,
             first_byte: 0,
             bytes: 1000,
@@ -145,7 +145,7 @@ mod tests {
             (250.0, 900, 100.0, 20.0),
             (250.0, 900, 4.0, 4.0),
         ] {
-            let found = rate(&errand(done), now_s, 60.0, link);
+            let found = rate(&transfer(done), now_s, 60.0, link);
             assert!((found - expected).abs() < 1e-9, "{now_s} {done} {link}: {found}");
         }
     }
@@ -159,13 +159,13 @@ mod tests {
             (200.0, 1000.0),
             (900.0, 1000.0),
         ] {
-            let found = errand(0).expected_bytes(now_s);
+            let found = transfer(0).expected_bytes(now_s);
             assert!((found - expected).abs() < 1e-9, "{now_s}: {found}");
         }
-        assert!((errand(400).expected_end_s(150.0) - 210.0).abs() < 1e-9);
-        let waiting = Errand {
+        assert!((transfer(400).expected_end_s(150.0) - 210.0).abs() < 1e-9);
+        let waiting = Transfer {
             state: State::Waiting { not_before_s: 180.0 },
-            ..errand(0)
+            ..transfer(0)
         };
         assert!((waiting.expected_end_s(150.0) - 280.0).abs() < 1e-9);
     }
