@@ -8,7 +8,6 @@ use shoal_plan::Document;
 use shoal_plan::course::{Course, Deviation, Standing, Step};
 use shoal_plan::document::ExpectedFile;
 use shoal_policy::Source;
-use shoal_s3::identity::Caller;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use ulid::Ulid;
@@ -18,7 +17,7 @@ use super::order::{PlanOrder, moment, seconds};
 use super::planner::{NewPlan, Planner};
 use super::progress::{JobCounts, JobNote, PlanProgress, PlanState, Replanned, TransferNote};
 use crate::clock;
-use crate::tasks::{LakeView, Targets, TaskParts, now};
+use crate::tasks::{LakeView, Placer, TaskParts, now};
 
 /// How often a coordinator looks what is due: four times in a slot, within these bounds.
 const LOOK_MIN: Duration = Duration::from_millis(50);
@@ -44,9 +43,8 @@ pub struct PlanTotals {
 pub(super) struct Carrier {
     pub(super) parts: Arc<TaskParts>,
     pub(super) id: u128,
-    pub(super) caller: Caller,
     pub(super) lake: LakeView,
-    pub(super) targets: Targets,
+    pub(super) placer: Placer,
     pub(super) expected: Vec<ExpectedFile>,
     pub(super) epoch_ms: u64,
     planner: Planner,
@@ -87,11 +85,10 @@ impl Carrier {
         progress.coordinator = Some(parts.name.clone());
         progress.started.get_or_insert_with(now);
         Ok(Self {
-            lake: LakeView::new(&parts.lake, &parts.grants, caller.clone(), parts.block_bytes),
-            targets: Targets::new(&parts.cooperation, None),
+            placer: Placer::new(parts, None, &caller),
+            lake: LakeView::new(&parts.lake, &parts.grants, caller, parts.block_bytes),
             parts: Arc::clone(parts),
             id,
-            caller,
             expected,
             epoch_ms,
             planner,

@@ -1,23 +1,20 @@
 //! Carries out what is due: fetches a transfer block by block at its rate, keeps files, removes them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashSet};
+use std::future::ready;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use http::StatusCode;
 use parking_lot::Mutex;
-use shoal_policy::{NodeId, ObjectId, Source, VersionId};
+use shoal_policy::{NodeId, ObjectId};
+use shoal_s3::object::Version;
 use shoal_store::PinOrder;
 
 use super::carrier::Carrier;
-use super::objects::{self, NoFile, Part, Piece};
+use super::objects::{self, NoFile, Part};
 use super::order::moment;
 use crate::clock;
-use crate::pauses::Pauses;
-use crate::peer::CallerName;
-use crate::tasks::{Answer, BlockBits, Fill, FillOutcome, Pin, PlannedFill, Question};
+use crate::tasks::{Answer, Block, Holdings, Pin, PlannedFill, Question};
 
 /// The number of blocks of a transfer that are on their way at a time.
 const BLOCKS_AT_ONCE: usize = 8;
@@ -25,18 +22,8 @@ const BLOCKS_AT_ONCE: usize = 8;
 /// The number of versions or objects in one question.
 const NAMES_AT_ONCE: usize = 1024;
 
-/// The most blocks that one question is about.
-const BLOCKS_ASKED: u32 = 1 << 19;
-
-/// The number of attempts at a block that fail for reasons that may pass.
-const TRIES: u32 = 5;
-
-/// The first pause before a further attempt, and the longest one.
-const PAUSE_MIN: Duration = Duration::from_millis(200);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
-
-/// Which blocks of which versions nodes hold.
-type Held = HashMap<(NodeId, VersionId), BlockBits>;
+/// The longest turn of a block at the rate of its transfer.
+const TURN_MAX: Duration = Duration::from_secs(5);
 
 impl Carrier {
     /// Fetches a transfer of the plan of this generation.
@@ -52,11 +39,11 @@ impl Carrier {
         });
         let Some(wanted) = wanted else { return Ok(()) };
         let range = (wanted.first_byte, wanted.bytes);
-        let pieces = objects::pieces(&self.lake, &self.parts.dirty, &parts, range).await?;
+        let blocks = objects::blocks(&self.lake, &self.parts.dirty, &parts, range).await?;
         let pin = self.pin(wanted.keep_until_s);
-        let objects: HashSet<ObjectId> = pieces.iter().map(|piece| piece.version.object).collect();
+        let objects: HashSet<ObjectId> = blocks.iter().map(|block| block.version.object).collect();
         self.pin_objects(pin, objects.into_iter().collect()).await?;
-        let held = self.held(&pieces).await;
+        let held = self.held(&blocks).await;
         #[expect(clippy::cast_sign_loss, reason = "a rate is positive")]
         let planned = PlannedFill {
             plan: self.id,
@@ -64,20 +51,16 @@ impl Carrier {
             rate: wanted.bytes_per_second.ceil() as u64,
         };
         let next = Mutex::new(clock::runtime_instant());
-        let bring = stream::iter(pieces).map(|piece| {
+        let bring = stream::iter(blocks).map(|block| {
             let (held, next) = (&held, &next);
             async move {
-                let bytes = piece.version.block_len(piece.index);
-                let target = self.targets.of(piece.version.block(piece.index));
-                let is_held = target.is_some_and(|(node, _)| {
-                    let bits = held.get(&(node, piece.version.id));
-                    bits.is_some_and(|bits| bits.has(piece.index))
-                });
-                let source = if is_held {
+                let bytes = block.bytes();
+                let source = if self.placer.is_placed(&block.version, block.index, held) {
                     None
                 } else {
                     self.wait_turn(generation, errand, bytes, next).await;
-                    self.bring(&piece, pin, planned).await?
+                    let begin = || ready(Ok(()));
+                    self.placer.bring(&block, Some(pin), Some(planned), begin).await?
                 };
                 self.count(bytes, source);
                 self.on(generation, |course| course.moved(errand, bytes));
@@ -101,60 +84,10 @@ impl Carrier {
         let turn = {
             let mut next = next.lock();
             let turn = (*next).max(clock::runtime_instant());
-            *next = turn + lasts.unwrap_or(PAUSE_MAX);
+            *next = turn + lasts.unwrap_or(TURN_MAX);
             turn
         };
         tokio::time::sleep_until(turn).await;
-    }
-
-    /// Has a block brought to the node that is to hold it. Returns where it came from; `None`: it was there.
-    async fn bring(&self, piece: &Piece, pin: Pin, planned: PlannedFill) -> Result<Option<Source>, NoFile> {
-        let (mut pauses, mut tries) = (Pauses::new(PAUSE_MIN, PAUSE_MAX), 1);
-        loop {
-            let why = match self.fill(piece, pin, planned).await {
-                FillOutcome::Held => return Ok(None),
-                FillOutcome::Brought(source) => return Ok(Some(source)),
-                FillOutcome::Busy => None,
-                FillOutcome::Denied(StatusCode::NOT_FOUND) => {
-                    return Err(NoFile::Missing("the lake answered 404".to_owned()));
-                }
-                FillOutcome::Denied(status) => {
-                    return Err(NoFile::Missing(format!("the lake answered {status}")));
-                }
-                FillOutcome::Refused(refusal) => {
-                    return Err(NoFile::Failed(format!("not stored: {}", refusal.as_str())));
-                }
-                FillOutcome::Changed => return Err(NoFile::Failed("it has changed".to_owned())),
-                FillOutcome::Failed(error) => Some(error),
-            };
-            if let Some(error) = why {
-                if tries == TRIES {
-                    return Err(NoFile::Failed(error));
-                }
-                tries += 1;
-            }
-            pauses.wait().await;
-        }
-    }
-
-    async fn fill(&self, piece: &Piece, pin: Pin, planned: PlannedFill) -> FillOutcome {
-        let Some((node, layer)) = self.targets.of(piece.version.block(piece.index)) else {
-            return FillOutcome::Failed("no node is there to hold it".into());
-        };
-        let fill = Fill {
-            version: Arc::clone(&piece.version),
-            index: piece.index,
-            layer,
-            pin: Some(pin),
-            planned: Some(planned),
-            caller: CallerName::from(&self.caller),
-            name: piece.name.clone(),
-        };
-        match self.parts.nodes.ask(node, Question::Fill(Box::new(fill))).await {
-            Ok(Answer::Filled(outcome)) => outcome,
-            Ok(_) => FillOutcome::Failed("a node answered something else".into()),
-            Err(error) => FillOutcome::Failed(error.to_string()),
-        }
     }
 
     /// The pins of this plan that end at a time of its clock.
@@ -171,11 +104,9 @@ impl Carrier {
     async fn pin_objects(&self, pin: Pin, objects: Vec<ObjectId>) -> Result<BTreeMap<NodeId, u64>, NoFile> {
         let mut kept_at = BTreeMap::new();
         for part in objects.chunks(NAMES_AT_ONCE) {
-            let asked = self.targets.nodes().into_iter().map(|node| {
-                let question = Question::Pin(pin, part.to_vec());
-                async move { (node, self.parts.nodes.ask(node, question).await) }
-            });
-            for (node, answer) in join_all(asked).await {
+            let nodes = self.placer.targets.nodes();
+            let question = || Question::Pin(pin, part.to_vec());
+            for (node, answer) in self.parts.nodes.ask_each(nodes, question).await {
                 match answer {
                     Ok(Answer::Kept(kept)) => {
                         *kept_at.entry(node).or_default() += kept.iter().map(|kept| kept.bytes).sum::<u64>();
@@ -189,37 +120,13 @@ impl Carrier {
         Ok(kept_at)
     }
 
-    /// Which of some blocks the nodes hold that are to hold them.
-    async fn held(&self, pieces: &[Piece]) -> Held {
-        let mut versions: Vec<(VersionId, u32)> = Vec::new();
-        for piece in pieces {
-            let asked = (piece.version.id, piece.version.block_count().min(BLOCKS_ASKED));
-            if versions.last() != Some(&asked) {
-                versions.push(asked);
-            }
-        }
-        let (mut held, mut rest) = (Held::new(), versions.as_slice());
-        while !rest.is_empty() {
-            let mut blocks = 0;
-            let fits = rest.iter().take(NAMES_AT_ONCE).take_while(|(_, count)| {
-                let is_first = blocks == 0;
-                blocks += count;
-                is_first || blocks <= BLOCKS_ASKED
-            });
-            let (part, later) = rest.split_at(fits.count());
-            rest = later;
-            let asked = self.targets.nodes().into_iter().map(|node| {
-                let question = Question::Held(part.to_vec());
-                async move { (node, self.parts.nodes.ask(node, question).await) }
-            });
-            for (node, answer) in join_all(asked).await {
-                if let Ok(Answer::Held(bits)) = answer {
-                    let versions = part.iter().map(|(version, _)| (node, *version));
-                    held.extend(versions.zip(bits));
-                }
-            }
-        }
-        held
+    /// The blocks of some versions that the nodes hold that are to hold them.
+    async fn held(&self, blocks: &[Block]) -> Holdings {
+        let mut versions: Vec<&Version> = blocks.iter().map(|block| &*block.version).collect();
+        versions.dedup_by_key(|version| version.id);
+        self.placer
+            .holdings(&self.placer.targets.nodes(), &versions)
+            .await
     }
 
     /// The size of a file that the lake has now.
@@ -240,9 +147,9 @@ impl Carrier {
         let parts = objects::parts(&self.lake, &self.parts.dirty, &self.expected[file]).await?;
         let objects = self.ids(&parts);
         for part in objects.chunks(NAMES_AT_ONCE) {
-            let nodes = self.parts.nodes.all().into_iter();
-            let asked = nodes.map(|(node, _)| self.parts.nodes.ask(node, Question::Evict(part.to_vec())));
-            for answer in join_all(asked).await {
+            let nodes = self.parts.nodes.all().into_iter().map(|(node, _)| node);
+            let question = || Question::Evict(part.to_vec());
+            for (_, answer) in self.parts.nodes.ask_each(nodes, question).await {
                 if let Err(error) = answer {
                     tracing::debug!(%error, "a node does not remove what a plan no longer needs");
                 }

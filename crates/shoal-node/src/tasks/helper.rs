@@ -8,7 +8,7 @@ use shoal_policy::ObjectId;
 use shoal_s3::identity::{Caller, Identities};
 use shoal_store::Store;
 
-use super::fill::{FillOutcome, Filler};
+use super::fill::{Filler, NotFilled};
 use super::manifests::Manifests;
 use super::messages::{Answer, BlockBits, Evicted, Fill, PromisedRead, Question};
 use super::planned_rates::PlannedRates;
@@ -153,7 +153,7 @@ impl TaskHelper {
             return Answer::Filled(self.filler.fill(version, index, fill.layer, &context).await);
         };
         if let Err(refusal) = self.store.pin(pin.order, pin.until, vec![version.object]).await {
-            return Answer::Filled(FillOutcome::Refused(refusal));
+            return Answer::Filled(Err(NotFilled::Refused(refusal)));
         }
         let (block, bytes) = (version.block(index), version.block_len(index));
         let coming = Coming::of(&self.pinned_bytes_coming, bytes);
@@ -161,7 +161,7 @@ impl TaskHelper {
         if !self.store.contains(block)
             && let Err(refusal) = self.store.admits_pinned(block, coming.all_bytes)
         {
-            return Answer::Filled(FillOutcome::Refused(refusal));
+            return Answer::Filled(Err(NotFilled::Refused(refusal)));
         }
         Answer::Filled(self.filler.fill(version, index, fill.layer, &context).await)
     }

@@ -21,6 +21,7 @@ mod moment;
 mod nodes;
 mod order;
 mod parts;
+mod placer;
 mod planned_rates;
 mod progress;
 mod records;
@@ -43,10 +44,10 @@ pub use self::progress::{ByteCounts, NodeCounts, ObjectCounts, ObjectError, Prog
 pub use self::refusal::TaskRefusal;
 pub use self::service::{Task, TaskList, TaskListPart, Tasks};
 
-pub(crate) use self::fill::FillOutcome;
+pub(crate) use self::fill::NotFilled;
 pub(crate) use self::lake_view::{LakeRefusal, LakeView, PAGE_KEYS};
 pub(crate) use self::manifest::ManifestError;
-pub(crate) use self::messages::{Answer, BlockBits, Fill, Pin, PlannedFill, PromisedRead};
+pub(crate) use self::messages::{Answer, Pin, PlannedFill, PromisedRead};
+pub(crate) use self::placer::{Block, Holdings, Placer};
 pub(crate) use self::records::{Entry, Recorded, Records};
 pub(crate) use self::runner::now;
-pub(crate) use self::targets::Targets;
