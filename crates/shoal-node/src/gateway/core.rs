@@ -70,8 +70,6 @@ pub(super) struct Core {
     pub(super) admin_auth: Arc<AdminAuth>,
     /// Object lists uploaded with orders.
     pub(super) manifests: Arc<Manifests>,
-    /// Documents of plans.
-    pub(super) documents: Arc<Manifests>,
 }
 
 /// The parts that are opened first and may fail.
@@ -81,7 +79,6 @@ pub(super) struct Opened {
     pub(super) directory: Option<Arc<BlockDirectory>>,
     pub(super) bulletin: Arc<Bulletin>,
     pub(super) manifests: Manifests,
-    pub(super) documents: Manifests,
     pub(super) admin_auth: Arc<AdminAuth>,
 }
 
@@ -98,7 +95,6 @@ impl Core {
             directory,
             bulletin,
             manifests,
-            documents,
             admin_auth,
         } = opened;
         let limits = &config.limits;
@@ -166,7 +162,6 @@ impl Core {
             reloads: Arc::new(Reloads::since(clock::utc_now())),
             bulletin,
             manifests: Arc::new(manifests),
-            documents: Arc::new(documents),
             admin_auth,
             config,
         }

@@ -48,8 +48,8 @@ impl Filler {
         }
     }
 
-    /// Brings a block here, where it belongs to `layer` or to a layer within. Returns when it is on disk, with
-    /// the source from which it came; `None`: it was there.
+    /// Brings a block here, where it belongs to `layer` or to a layer within. Returns when it is on disk,
+    /// with the source from which it came; `None`: it was there.
     ///
     /// # Errors
     ///

@@ -199,6 +199,7 @@ impl<'a> Runner<'a> {
             TaskKind::Cached => self.count_cached(part).await,
             TaskKind::Unpin => self.unpin_part(part).await,
             TaskKind::Evict => self.evict_part(part).await,
+            TaskKind::Plan => unreachable!("a plan has no catalogue"),
         }
     }
 
@@ -210,7 +211,7 @@ impl<'a> Runner<'a> {
         }
         let manifest = self.order.manifest.as_ref();
         let manifest = manifest.ok_or_else(|| Ended("the order names no objects".into()))?;
-        self.parts.manifest(self.id, manifest).await.map_err(Ended)?;
+        self.parts.file(self.id, manifest.bytes).await.map_err(Ended)?;
         self.progress.lock().tally.objects.total = Some(manifest.objects);
         Ok(Catalogue::of_manifest(&self.parts.manifests, self.id, after))
     }

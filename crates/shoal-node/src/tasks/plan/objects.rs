@@ -7,9 +7,11 @@ use shoal_plan::document::{ExpectedFile, Extent};
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::target;
 
-use super::order::place_of;
+use super::document::place_of;
 use crate::dirty::DirtyObjects;
-use crate::tasks::{Block, LakeRefusal, LakeView, NotFilled, PAGE_KEYS};
+use crate::tasks::fill::NotFilled;
+use crate::tasks::lake_view::{LakeRefusal, LakeView, PAGE_KEYS};
+use crate::tasks::placer::Block;
 
 /// The most objects of one file.
 const OBJECTS_MAX: usize = 100_000;

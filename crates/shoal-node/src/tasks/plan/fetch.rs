@@ -10,11 +10,12 @@ use shoal_policy::{NodeId, ObjectId};
 use shoal_s3::object::Version;
 use shoal_store::PinOrder;
 
-use super::carrier::Carrier;
+use super::document::moment;
+use super::executor::Executor;
 use super::objects::{self, NoFile, Part};
-use super::order::moment;
 use crate::clock;
-use crate::tasks::{Answer, Block, Holdings, Pin, PlannedFill, Question};
+use crate::tasks::messages::{Answer, Pin, PlannedFill, Question};
+use crate::tasks::placer::{Block, Holdings};
 
 /// The number of blocks of a transfer that are on their way at a time.
 const BLOCKS_AT_ONCE: usize = 8;
@@ -25,7 +26,7 @@ const NAMES_AT_ONCE: usize = 1024;
 /// The longest turn of a block at the rate of its transfer.
 const TURN_MAX: Duration = Duration::from_secs(5);
 
-impl Carrier {
+impl Executor {
     /// Fetches a transfer of the plan of this generation.
     pub(super) async fn fetch(&self, generation: u64, errand: usize) -> Result<(), NoFile> {
         let Some(file) = self.on(generation, |course| course.errands()[errand].file) else {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use shoal_policy::ObjectId;
 
-use super::carrier::Carrier;
+use super::executor::Executor;
 use super::objects;
 use crate::link::PromiseId;
-use crate::tasks::{Answer, PromisedRead, Question};
+use crate::tasks::messages::{Answer, PromisedRead, Question};
 
 /// How often nodes are told, so that one that has just started knows, too.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
@@ -18,7 +18,7 @@ const LIFE: Duration = Duration::from_secs(30);
 /// The number of objects in one question.
 const NAMES_AT_ONCE: usize = 4096;
 
-impl Carrier {
+impl Executor {
     /// Lets a job have the rate from the lake that the plan of this generation promises it, until its
     /// deadline.
     ///
