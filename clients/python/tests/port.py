@@ -123,27 +123,23 @@ def task(**fields: Any) -> dict[str, Any]:
     }
 
 
-def plan(**fields: Any) -> dict[str, Any]:
-    """Returns a plan as nodes tell it."""
-    return {
-        "id": TASK_ID,
-        "kind": "plan",
-        "created": "2026-11-27T17:00:00.000Z",
-        "accepted_by": "node-0",
-        "document_bytes": 100,
+def plan(jobs: dict[str, int] | None = None, progress: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    """Returns a plan as nodes tell it: a task, with these counts of jobs and this progress of a plan."""
+    counts = {"waiting": 2, "at_risk": 1, "met": 0, "missed": 0, "unplanned": 0}
+    named: dict[str, Any] = {"troubled": [], "transfers": [], "issues": [], "replans": 0}
+    document = {
+        "bytes": 100,
         "starts": "2026-11-27T18:00:00.000Z",
         "ends": "2026-11-27T19:00:00.000Z",
-        "job_count": 3,
-        "planned_count": 3,
-        "transfer_count": 4,
-        "forgotten": "2026-11-28T19:00:00.000Z",
-        "state": "running",
-        "bytes": {"total": 4 << 20, "planned": 2 << 20, "done": 1 << 20, "from_lake": 1 << 20, "from_peers": 0},
-        "jobs": {"waiting": 2, "at_risk": 1, "met": 0, "missed": 0, "unplanned": 0},
-        "troubled": [],
-        "transfers": [],
-        "issues": [],
-        "replans": 0,
+        "jobs": 3,
+        "planned_jobs": 3,
+        "transfers": 4,
+    }
+    return {
+        **{name: value for name, value in task().items() if name != "uri"},
+        "kind": "plan",
+        "document": document,
+        "plan": {"planned_bytes": 2 << 20, "jobs": jobs or counts, **named, **(progress or {})},
         **fields,
     }
 

@@ -25,17 +25,17 @@ _LEFT_OUT = {"healthz", "metrics", "pageOfNode"}
 _SCHEMAS: dict[str, type] = {
     "Task": shoal.Task,
     "Task.manifest": shoal.Manifest,
+    "Task.document": shoal.PlanDocument,
+    "Task.plan": shoal.PlanProgress,
+    "Task.plan.jobs": shoal.JobCounts,
+    "Task.plan.troubled": shoal.TroubledJob,
+    "Task.plan.transfers": shoal.Transfer,
+    "Task.plan.issues": shoal.PlanIssue,
+    "Task.plan.replanned": shoal.Replanned,
     "Task.errors": shoal.ObjectError,
     "Task.nodes": shoal.NodeCounts,
     "ObjectCounts": shoal.ObjectCounts,
     "ByteCounts": shoal.ByteCounts,
-    "Plan": shoal.Plan,
-    "Plan.bytes": shoal.PlanBytes,
-    "Plan.jobs": shoal.JobCounts,
-    "Plan.troubled": shoal.TroubledJob,
-    "Plan.transfers": shoal.Transfer,
-    "Plan.issues": shoal.PlanIssue,
-    "Plan.replanned": shoal.Replanned,
     "Flush": shoal.Flush,
     "Handoff": shoal.Handoff,
     "Readiness": shoal.Readiness,
@@ -61,7 +61,6 @@ _SCHEMAS: dict[str, type] = {
 _WORDS = {
     "TaskKind": shoal.TaskKind,
     "TaskState": shoal.TaskState,
-    "PlanState": shoal.PlanState,
     "HandoffState": shoal.HandoffState,
 }
 
@@ -197,7 +196,6 @@ class Document(unittest.TestCase):
         """And with members that the document does not name."""
         calls: dict[str, Callable[[shoal.Client], object]] = {
             "Task": lambda client: client.task(TASK_ID),
-            "Plan": shoal.Client.plan,
             "Flush": shoal.Client.flush,
             "Handoff": shoal.Client.drain,
             "Readiness": shoal.Client.readiness,

@@ -14,8 +14,6 @@ from unittest import mock
 import shoal
 from tests.port import TASK_ID, Reply, Request, always, flush, handoff, open_port, plan, status
 
-_LATER_ID = "01ARZ3NDEKTSV4RRFFQ69G5FAW"
-
 
 def told(*answers: object) -> Callable[[Request], Reply]:
     """Returns what gives one answer after the other, and the last one again and again."""
@@ -71,10 +69,8 @@ class Plans(unittest.TestCase):
 
     def test_a_plan_has_its_jobs_transfers_and_issues(self) -> None:
         """Its text is one line."""
-        answer = plan(
-            coordinator="node-1",
-            replaces=TASK_ID,
-            troubled=[
+        progress = {
+            "troubled": [
                 {
                     "job": "etl@x",
                     "status": "at-risk",
@@ -82,69 +78,49 @@ class Plans(unittest.TestCase):
                     "deadline": "2026-11-27T18:20:00Z",
                 }
             ],
-            transfers=[
+            "transfers": [
                 {"file": "s3://b/k", "bytes": 9, "planned_bytes": 5, "done_bytes": 4, "bytes_per_second": 3},
             ],
-            issues=[{"at": "2026-11-27T18:01:00Z", "file": "s3://b/l", "error": "the lake does not have it"}],
-            replans=1,
-            replanned={"at": "2026-11-27T18:02:00Z", "why": "it is late", "by": "node", "detail": "no planner"},
-        )
-        with open_port(told(answer)) as port:
+            "issues": [{"at": "2026-11-27T18:01:00Z", "file": "s3://b/l", "error": "the lake does not have it"}],
+            "replans": 1,
+            "replanned": {"at": "2026-11-27T18:02:00Z", "why": "it is late", "by": "node", "detail": "no planner"},
+        }
+        with open_port(told(plan(progress=progress))) as port:
             found = shoal.Client(port.url).plan()
 
         def at(minute: int) -> datetime:
             return datetime(2026, 11, 27, 18, minute, tzinfo=timezone.utc)
 
-        self.assertEqual(found.troubled, (shoal.TroubledJob("etl@x", "at-risk", at(10), at(20)),))
-        self.assertEqual(found.transfers, (shoal.Transfer("s3://b/k", 9, 5, 4, 3),))
-        self.assertEqual(found.issues, (shoal.PlanIssue(at(1), "s3://b/l", "the lake does not have it"),))
-        self.assertEqual(found.replanned, shoal.Replanned(at(2), "it is late", "node", "no planner"))
-        self.assertEqual((found.bytes.planned, found.jobs.at_risk, found.starts), (2 << 20, 1, at(0)))
-        self.assertEqual(
-            str(found),
-            f"plan {TASK_ID}: running on node-1, 1.0 MiB of 4.0 MiB, jobs: 1 at risk, 2 waiting",
-        )
+        assert found.plan is not None and found.document is not None
+        self.assertEqual(found.plan.troubled, (shoal.TroubledJob("etl@x", "at-risk", at(10), at(20)),))
+        self.assertEqual(found.plan.transfers, (shoal.Transfer("s3://b/k", 9, 5, 4, 3),))
+        self.assertEqual(found.plan.issues, (shoal.PlanIssue(at(1), "s3://b/l", "the lake does not have it"),))
+        self.assertEqual(found.plan.replanned, shoal.Replanned(at(2), "it is late", "node", "no planner"))
+        self.assertEqual((found.plan.planned_bytes, found.plan.jobs.at_risk), (2 << 20, 1))
+        self.assertEqual((found.document.starts, found.eta), (at(0), None))
+        self.assertEqual(str(found), f"plan {TASK_ID}: 25%, 1.0 MiB of 4.0 MiB, jobs: 1 at risk, 2 waiting")
 
-    def test_a_plan_is_followed_to_its_end(self) -> None:
+    def test_a_plan_is_followed_to_its_end_as_any_task(self) -> None:
         """Missed deadlines are no error: the jobs are counted."""
+        queued = plan(state="queued")
         done = plan(state="done", jobs={"waiting": 0, "at_risk": 0, "met": 2, "missed": 1, "unplanned": 0})
-        with open_port(told(plan(state="waiting"), plan(state="waiting"), Reply(None), plan(), done)) as port:
+        with open_port(told(queued, queued, Reply(None), plan(), done)) as port:
             client = shoal.Client(port.url)
-            states = [now.state for now in client.wait(client.plan(), every=0.01)]
-            self.assertEqual(states, ["waiting", "running", "done"])
-            self.assertEqual(client.result(client.plan()).jobs.missed, 1)
+            started = client.plan()
+            states = [now.state for now in client.wait(started, every=0.01)]
+            self.assertEqual(states, ["queued", "running", "done"])
+            progress = client.result(started).plan
+            self.assertEqual(progress and progress.jobs.missed, 1)
+        self.assertEqual(port.requests[-1].path, f"/tasks/{TASK_ID}")
 
-    def test_a_plan_that_fails_or_is_stopped_is_an_error_with_the_plan(self) -> None:
+    def test_a_plan_that_fails_or_is_cancelled_is_an_error_with_the_task(self) -> None:
         """Its reason is in the message."""
-        for state, text in (("failed", "failed: no room"), ("stopped", "was stopped: no room")):
+        for state, text in (("failed", "failed: no room"), ("cancelled", "was cancelled: no room")):
             with self.subTest(state), open_port(told(plan(), plan(state=state, detail="no room"))) as port:
                 client = shoal.Client(port.url)
-                with self.assertRaisesRegex(shoal.PlanFailed, text) as caught:
+                with self.assertRaisesRegex(shoal.TaskFailed, text) as caught:
                     client.result(client.plan())
-                self.assertEqual(caught.exception.plan.state, state)
-
-    def test_a_plan_that_another_replaces_is_over(self) -> None:
-        """What was last known of it is in the error; the later plan is not taken for it."""
-        moved = plan(replans=5)
-        with open_port(told(plan(), moved, plan(id=_LATER_ID))) as port:
-            client = shoal.Client(port.url)
-            states = client.wait(client.plan(), every=0.01)
-            self.assertEqual([next(states).state, next(states).state], ["running", "stopped"])
-            with self.assertRaisesRegex(shoal.PlanFailed, f"the plan {_LATER_ID} took its place") as caught:
-                next(states)
-        self.assertEqual((caught.exception.plan.id, caught.exception.plan.replans), (TASK_ID, 5))
-
-    def test_a_node_that_does_not_know_the_plan_is_waited_for(self) -> None:
-        """It has none, or the plan before, for a moment; a node that never hears of the plan is given up."""
-        later, before, none = plan(id=_LATER_ID), plan(state="stopped"), Reply(404, b"there is no plan\n")
-        with open_port(told(later, none, before, plan(id=_LATER_ID, state="done"))) as port:
-            client = shoal.Client(port.url)
-            self.assertEqual(client.result(client.plan()).state, "done")
-        silence = mock.patch("shoal._waiting._SILENCE_S_MAX", 0.0)
-        with open_port(told(later, before)) as port, silence:
-            client = shoal.Client(port.url)
-            with self.assertRaisesRegex(shoal.Unreachable, f"does not know the plan {_LATER_ID}"):
-                client.result(client.plan())
+                self.assertEqual(caught.exception.task.state, state)
 
     def test_plans_are_started_and_stopped_once(self) -> None:
         """A node that breaks off may have done so, and a later plan must not be stopped in place of this one."""
@@ -230,12 +206,12 @@ class Drains(unittest.TestCase):
     def test_a_wait_that_ends_early_says_how_to_end_what_goes_on(self) -> None:
         """Each in its own words."""
         for answer, order, text in (
-            (plan(), shoal.Client.plan, f"the plan {TASK_ID} is not over .*or stop it"),
+            (plan(), shoal.Client.plan, f"the task {TASK_ID} is not over .*or cancel it"),
             (flush(running=True), shoal.Client.flush, "the flush is not over .*or leave it"),
             (handoff(), shoal.Client.drain, "the drain is not over .*or take it back by undrain"),
         ):
             write_back = {"objects": 0, "bytes": 0, "flush": flush(running=True)}
-            now = plan() if "jobs" in answer else status(write_back=write_back)
+            now = plan() if "document" in answer else status(write_back=write_back)
             with self.subTest(text), open_port(told(answer, now)) as port:
                 client = shoal.Client(port.url)
                 given: Any = order(client)

@@ -133,11 +133,11 @@ impl Bulletin {
             .collect()
     }
 
-    /// The ids of all records of some kinds.
-    pub fn ids(&self, is_wanted: impl Fn(Kind) -> bool) -> BTreeSet<u128> {
+    /// The ids of all records of a kind.
+    pub fn ids(&self, kind: Kind) -> BTreeSet<u128> {
         let board = self.board.lock();
         let keys = board.records().map(|(key, _)| key);
-        keys.filter(|key| is_wanted(key.kind)).map(|key| key.id).collect()
+        keys.filter(|key| key.kind == kind).map(|key| key.id).collect()
     }
 
     /// The number of records, and their bytes.
@@ -151,7 +151,7 @@ impl Bulletin {
     pub fn has_room(&self, orders_max: usize) -> bool {
         let board = self.board.lock();
         let (mut orders, mut mine) = (0, 0);
-        for (_, record) in board.records().filter(|(key, _)| key.kind.is_order()) {
+        for (_, record) in board.records().filter(|(key, _)| key.kind == Kind::Order) {
             orders += 1;
             mine += usize::from(record.stamp.node == self.me);
         }

@@ -90,7 +90,7 @@ pub enum GatewayError {
     Records(#[from] JournalError),
     /// The lists of tasks cannot be read.
     #[error(
-        "the lists of tasks or the plan cannot be opened: {0}\nhint: the node needs to read and write node/manifests and node/plans in [store] path"
+        "the lists of tasks cannot be opened: {0}\nhint: the node needs to read and write node/manifests in [store] path"
     )]
     Lists(#[from] std::io::Error),
     /// A port cannot be bound.
@@ -136,7 +136,6 @@ impl Gateway {
         let opened = Opened {
             bulletin: open_bulletin(&config, &store)?,
             manifests: Manifests::open(&store, "manifests")?,
-            documents: Manifests::open(&store, "plans")?,
             store: Arc::clone(&store),
             lake,
             directory,

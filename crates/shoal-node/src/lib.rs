@@ -54,7 +54,6 @@ pub mod admin;
 mod conditions;
 pub mod config;
 pub mod metrics;
-mod plans;
 mod tasks;
 
 // Foundations.
@@ -74,12 +73,9 @@ pub use gateway::{Gateway, GatewayError};
 pub use handoff::{HandoffPhase, HandoffProgress};
 pub use membership::node_id;
 pub use peer::{BlockRequest, CallerName, Peer, PeerConnector, PeerRole};
-pub use plans::{
-    Bytes as PlanBytes, Issue, JobCounts, JobNote, PlanKind, PlanOrder, PlanProgress, PlanState, PlanView,
-    Replanned, TransferNote,
-};
 pub use shoal_plan::execution::JobStatus;
 pub use tasks::{
-    ByteCounts, InvalidMoment, ManifestFacts, Moment, NodeCounts, ObjectCounts, ObjectError, Order, Progress,
-    Tally, Task, TaskKind, TaskList, TaskRequest, TaskState,
+    ByteCounts, DocumentFacts, InvalidMoment, Issue, JobCounts, JobNote, ManifestFacts, Moment, NodeCounts,
+    ObjectCounts, ObjectError, Order, PlanProgress, Progress, Replanned, Tally, Task, TaskKind, TaskList,
+    TaskRequest, TaskState, TransferNote,
 };

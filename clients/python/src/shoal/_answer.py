@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
+from dataclasses import Field, fields
 from datetime import datetime, timezone
-from typing import Callable, TypeVar
+from typing import Any, Callable, TypeVar
 
 from shoal.errors import UnexpectedAnswer
 
@@ -13,6 +15,12 @@ _T = TypeVar("_T")
 
 # RFC 3339; datetime.fromisoformat of older Pythons takes neither Z nor every length of a fraction.
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?(?:[Zz]|([+-]\d\d:\d\d))")
+
+
+# Annotations of fields.
+_OR_NONE = " | None"
+_ITEMS = re.compile(r"tuple\[(.+), \.\.\.\]")
+_VALUES = re.compile(r"Mapping\[str, (.+)\]")
 
 
 def time_of(text: str) -> datetime:
@@ -32,6 +40,10 @@ def text_of(time: datetime) -> str:
     return time.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+# Metadata of a field of the type bool: the absence of the member means false.
+FALSE_IF_ABSENT = {"absent": False}
+
+
 class Answer:
     """An object of JSON, and its place in the answer for the message of an error."""
 
@@ -39,75 +51,30 @@ class Answer:
         self._members = _as_mapping(value, place)
         self._place = place
 
-    def text(self, name: str) -> str:
-        """Returns a member that is there."""
-        return self._needed(name, _as_text)
-
     def text_or_none(self, name: str) -> str | None:
-        """Returns a member that may be absent or null; the same holds for its siblings."""
+        """Returns a text that may be absent."""
         return self._optional(name, _as_text)
-
-    def integer(self, name: str) -> int:
-        """Returns a member that is there."""
-        return self._needed(name, _as_integer)
-
-    def integer_or_none(self, name: str) -> int | None:
-        """Returns a member that may be absent."""
-        return self._optional(name, _as_integer)
-
-    def number(self, name: str) -> float:
-        """Returns a member that is there."""
-        return self._needed(name, _as_number)
-
-    def number_or_none(self, name: str) -> float | None:
-        """Returns a member that may be absent."""
-        return self._optional(name, _as_number)
-
-    def boolean(self, name: str) -> bool:
-        """Returns a member that is there."""
-        return self._needed(name, _as_boolean)
-
-    def boolean_or_false(self, name: str) -> bool:
-        """Returns a member whose absence means false."""
-        return self._optional(name, _as_boolean) or False
-
-    def time(self, name: str) -> datetime:
-        """Returns a member that is there."""
-        return self._needed(name, _as_time)
-
-    def time_or_none(self, name: str) -> datetime | None:
-        """Returns a member that may be absent."""
-        return self._optional(name, _as_time)
-
-    def part(self, name: str) -> Answer:
-        """Returns a member that is there."""
-        return self._needed(name, Answer)
-
-    def part_or_none(self, name: str) -> Answer | None:
-        """Returns a member that may be absent."""
-        return self._optional(name, Answer)
 
     def parts(self, name: str) -> list[Answer]:
         """Returns the objects of a list; of none if it is absent."""
         return self._optional(name, _list_of(Answer)) or []
 
-    def texts(self, name: str) -> tuple[str, ...]:
-        """Returns the texts of a list; none if it is absent."""
-        return tuple(self._optional(name, _list_of(_as_text)) or ())
-
-    def integers(self, name: str) -> tuple[int, ...]:
-        """Returns the numbers of a list; none if it is absent."""
-        return tuple(self._optional(name, _list_of(_as_integer)) or ())
-
-    def integers_by_name(self, name: str) -> dict[str, int]:
-        """Returns the numbers that are the members of a member."""
-        members = self._needed(name, _as_mapping)
-        return {key: _as_integer(value, f"{self._place}.{name}.{key}") for key, value in members.items()}
-
-    def by_name(self, name: str) -> dict[str, Answer]:
-        """Returns the objects that are the members of a member."""
-        members = self._needed(name, _as_mapping)
-        return {key: Answer(value, f"{self._place}.{name}.{key}") for key, value in members.items()}
+    def member(self, field: Field[Any], owner: type) -> Any:
+        """Returns the member that a field of a class is, as its annotation says."""
+        name, kind = field.name, str(field.type)
+        if field.metadata == FALSE_IF_ABSENT:
+            return self._optional(name, _as_boolean) or False
+        if kind.endswith(_OR_NONE):
+            return self._optional(name, _reader(kind[: -len(_OR_NONE)], owner))
+        items = _ITEMS.fullmatch(kind)
+        if items:
+            return tuple(self._optional(name, _list_of(_reader(items[1], owner))) or ())
+        values = _VALUES.fullmatch(kind)
+        if values:
+            read, place = _reader(values[1], owner), f"{self._place}.{name}"
+            members = self._needed(name, _as_mapping)
+            return {key: read(value, f"{place}.{key}") for key, value in members.items()}
+        return self._needed(name, _reader(kind, owner))
 
     def _needed(self, name: str, parse: Callable[[object, str], _T]) -> _T:
         if name not in self._members:
@@ -117,6 +84,18 @@ class Answer:
     def _optional(self, name: str, parse: Callable[[object, str], _T]) -> _T | None:
         value = self._members.get(name)
         return None if value is None else parse(value, f"{self._place}.{name}")
+
+
+class FromAnswer:
+    """A dataclass that is read from an answer: each field is the member with its name.
+
+    A field whose type may be None may be absent, or null; a list that is absent is empty.
+    """
+
+    @classmethod
+    def _of(cls: type[_T], answer: Answer) -> _T:
+        members = {field.name: answer.member(field, cls) for field in fields(cls)}  # type: ignore[arg-type]
+        return cls(**members)
 
 
 _HINT = "ask the admin port of a node, with a client of the same release"
@@ -163,6 +142,17 @@ def _as_time(value: object, place: str) -> datetime:
         raise _wrong(place, "a time", value) from None
 
 
+def _reader(kind: str, owner: type) -> Callable[[object, str], Any]:
+    """Returns what reads values of a type that an annotation in the module of `owner` names."""
+    if kind in _PARSERS:
+        return _PARSERS[kind]
+    named = vars(sys.modules[owner.__module__])[kind]
+    if isinstance(named, type) and issubclass(named, FromAnswer):
+        return lambda value, place: named._of(Answer(value, place))
+    # It is one of some words, and later releases may have others.
+    return _as_text
+
+
 def _list_of(parse: Callable[[object, str], _T]) -> Callable[[object, str], list[_T]]:
     def parse_list(value: object, place: str) -> list[_T]:
         if not isinstance(value, list):
@@ -170,3 +160,12 @@ def _list_of(parse: Callable[[object, str], _T]) -> Callable[[object, str], list
         return [parse(item, f"{place}[{index}]") for index, item in enumerate(value)]
 
     return parse_list
+
+
+_PARSERS: dict[str, Callable[[object, str], Any]] = {
+    "str": _as_text,
+    "int": _as_integer,
+    "float": _as_number,
+    "bool": _as_boolean,
+    "datetime": _as_time,
+}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import os
@@ -17,9 +16,8 @@ from urllib.parse import quote
 from shoal._answer import text_of
 from shoal._transport import Body, StrPath, Transport
 from shoal._waiting import states
-from shoal.errors import FlushFailed, NotFound, UnexpectedAnswer, Unreachable
+from shoal.errors import FlushFailed, UnexpectedAnswer
 from shoal.nodes import Explanation, Flush, Handoff, Members, Readiness, Status
-from shoal.plans import Plan
 from shoal.tasks import Task, TaskKind, TaskState
 
 # The objects of an order: a URI with a prefix or wildcards, a list of URIs, or an event notification of S3.
@@ -31,7 +29,7 @@ When = Union[datetime, timedelta]
 Document = Union[StrPath, bytes, Mapping[str, Any]]
 
 # What else than a task can be waited for.
-_Order = TypeVar("_Order", Plan, Flush, Handoff)
+_Order = TypeVar("_Order", Flush, Handoff)
 
 _DEFAULT_URL = "http://127.0.0.1:9100"
 
@@ -172,20 +170,17 @@ class Client:
     def wait(self, order: _Order, *, every: float = 0.5, timeout: float | None = None) -> Iterator[_Order]: ...
 
     def wait(
-        self, order: Task | str | Plan | Flush | Handoff, *, every: float = 0.5, timeout: float | None = None
+        self, order: Task | str | Flush | Handoff, *, every: float = 0.5, timeout: float | None = None
     ) -> Iterator[Any]:
         """Yields what was ordered as it is now and then every so many seconds, until it is over.
 
-        order  a task or its id; a plan; what `flush` or `drain` of a client of this same node returned
+        order  a task, such as a plan, or its id; what `flush` or `drain` of a client of this same node returned
 
         Nothing is asked before the first step of the loop; `result` waits without a loop. A node that is silent
-        for less than a minute is waited for. Raises TaskFailed, PlanFailed, FlushFailed or DrainEnded after the last
+        for less than a minute is waited for. Raises TaskFailed, FlushFailed or DrainEnded after the last
         state, unless that is a success; raises TimedOut after `timeout` seconds. What was ordered goes on when the
         wait ends early.
         """
-        if isinstance(order, Plan):
-            plan = order
-            return states(lambda last: self._plan_now(last or plan), f"the plan {plan.id}", "stop it", every, timeout)
         if isinstance(order, Flush):
             flush = order
             return states(lambda last: self._flush_now(last or flush), "the flush", "leave it", every, timeout)
@@ -200,15 +195,16 @@ class Client:
     @overload
     def result(self, order: _Order, *, timeout: float | None = None) -> _Order: ...
 
-    def result(self, order: Task | str | Plan | Flush | Handoff, *, timeout: float | None = None) -> Any:
+    def result(self, order: Task | str | Flush | Handoff, *, timeout: float | None = None) -> Any:
         """Waits until what was ordered is over, and returns its last state. Takes and raises what `wait` does."""
         # Only the last state is kept: a plan may take days.
         return deque(self.wait(order, timeout=timeout), maxlen=1).pop()
 
-    def start_plan(self, document: Document, *, identity: str | None = None) -> Plan:
-        """Hands a plan to the nodes, which carry it out in place of the plan in force.
+    def start_plan(self, document: Document, *, identity: str | None = None) -> Task:
+        """Hands a plan to the nodes, which fetch, keep and remove what it says, in place of the plan in force.
 
-        Returns at once; `wait` follows it. Its `replaces` names the plan whose place it took, if one was in force.
+        Returns at once; `wait` follows it. `document.replaces` names the plan whose place it took, if one was in
+        force.
 
         document  what `shoal plan HISTORY...` wrote: the path of a file, the content as bytes, or the content as
                   json.loads returns it; at most 64 MiB
@@ -219,15 +215,15 @@ class Client:
             raise ValueError(f"a plan has at most {_PLAN_BYTES_MAX} bytes: plan a shorter window")
         query = None if identity is None else {"identity": identity}
         body = Body(io.BytesIO(content), len(content), "application/json")
-        return Plan._of(self._transport.post("/plan", query, body))
+        return Task._of(self._transport.post("/plan", query, body))
 
-    def plan(self) -> Plan:
+    def plan(self) -> Task:
         """Returns the plan in force, or the last one that was. Raises NotFound if there is none."""
-        return Plan._of(self._transport.get("/plan"))
+        return Task._of(self._transport.get("/plan"))
 
-    def stop_plan(self) -> Plan:
+    def stop_plan(self) -> Task:
         """Ends the plan in force, and its pins. What was fetched stays like all else in the cache."""
-        return Plan._of(self._transport.delete("/plan"))
+        return Task._of(self._transport.delete("/plan"))
 
     def flush(self, below: str | None = None) -> Flush:
         """Orders that this node bring the dirty objects of all nodes to the lake now. `wait` follows it.
@@ -310,19 +306,6 @@ class Client:
                 raise UnexpectedAnswer("the list of tasks does not come to an end")
             before = following
             left = None if left is None else left - len(tasks)
-
-    def _plan_now(self, last: Plan) -> Plan:
-        try:
-            current = self.plan()
-        except NotFound:
-            current = None
-        # Ids of later plans are greater. A plan that another node took is known here soon.
-        if current is None or current.id < last.id:
-            hint = "ask a node of the cluster that took it; a plan is forgotten a day after its end"
-            raise Unreachable(f"{self._transport.url} does not know the plan {last.id}", hint=hint)
-        if current.id > last.id:
-            return dataclasses.replace(last, state="stopped", detail=f"the plan {current.id} took its place")
-        return current
 
     def _flush_now(self, last: Flush) -> Flush:
         current = self.status().write_back.flush

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shoal.nodes import Flush, Handoff
-    from shoal.plans import Plan
     from shoal.tasks import Task
 
 # Longer texts of a server are cut: it may be no admin port.
@@ -86,15 +85,6 @@ class NothingToDo(ShoalError):
 
     def __init__(self) -> None:
         super().__init__("all objects of the notification were removed: no task begins", status=204)
-
-
-class PlanFailed(ShoalError):
-    """A plan could not be carried out, was stopped, or another one took its place. `plan` is its last state."""
-
-    def __init__(self, plan: Plan) -> None:
-        message = f"the plan {plan.id} {'was ' if plan.state == 'stopped' else ''}{plan.state}"
-        super().__init__(f"{message}: {plan.detail}" if plan.detail else message)
-        self.plan = plan
 
 
 class FlushFailed(ShoalError):

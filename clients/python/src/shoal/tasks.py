@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal
 
+from shoal._answer import FALSE_IF_ABSENT, FromAnswer
 from shoal._sizes import size_text
 from shoal.errors import ShoalError, TaskFailed
+from shoal.plans import PlanDocument, PlanProgress
 
-if TYPE_CHECKING:
-    from shoal._answer import Answer
-
-TaskKind = Literal["prefetch", "pin", "unpin", "evict", "cached"]
+TaskKind = Literal["prefetch", "pin", "unpin", "evict", "cached", "plan"]
 TaskState = Literal["queued", "running", "done", "failed", "cancelled"]
 
 _OVER = ("done", "failed", "cancelled")
 
 
 @dataclass(frozen=True)
-class Manifest:
+class Manifest(FromAnswer):
     """The list of objects of a task: their number, and the bytes of the list itself."""
 
     objects: int
     bytes: int
 
-    @classmethod
-    def _of(cls, answer: Answer) -> Manifest:
-        return cls(objects=answer.integer("objects"), bytes=answer.integer("bytes"))
-
 
 @dataclass(frozen=True)
-class ObjectCounts:
+class ObjectCounts(FromAnswer):
     """Objects of a task. `total` is None until the lake has listed some, and grows while they are counted.
 
     `unchanged` are those of `done` for which there was nothing to do; `skipped` were left alone, such as objects
@@ -45,19 +40,9 @@ class ObjectCounts:
     skipped: int
     failed: int
 
-    @classmethod
-    def _of(cls, answer: Answer) -> ObjectCounts:
-        return cls(
-            total=answer.integer_or_none("total"),
-            done=answer.integer("done"),
-            unchanged=answer.integer("unchanged"),
-            skipped=answer.integer("skipped"),
-            failed=answer.integer("failed"),
-        )
-
 
 @dataclass(frozen=True)
-class ByteCounts:
+class ByteCounts(FromAnswer):
     """Bytes of a task. `total` is None until sizes are known; `cached` of `done` were cached before."""
 
     total: int | None
@@ -68,46 +53,26 @@ class ByteCounts:
     pinned: int
     removed: int
 
-    @classmethod
-    def _of(cls, answer: Answer) -> ByteCounts:
-        return cls(
-            total=answer.integer_or_none("total"),
-            done=answer.integer("done"),
-            cached=answer.integer("cached"),
-            from_lake=answer.integer("from_lake"),
-            from_peers=answer.integer("from_peers"),
-            pinned=answer.integer("pinned"),
-            removed=answer.integer("removed"),
-        )
-
 
 @dataclass(frozen=True)
-class ObjectError:
+class ObjectError(FromAnswer):
     """An object that failed or was skipped, and why."""
 
     object: str
     error: str
 
-    @classmethod
-    def _of(cls, answer: Answer) -> ObjectError:
-        return cls(object=answer.text("object"), error=answer.text("error"))
-
 
 @dataclass(frozen=True)
-class NodeCounts:
+class NodeCounts(FromAnswer):
     """What a node holds of the objects of a task, or had removed."""
 
     blocks: int
     bytes: int
 
-    @classmethod
-    def _of(cls, answer: Answer) -> NodeCounts:
-        return cls(blocks=answer.integer("blocks"), bytes=answer.integer("bytes"))
-
 
 @dataclass(frozen=True)
-class Task:
-    """A snapshot of a task of the cluster.
+class Task(FromAnswer):
+    """A task of the cluster, as a node reported it at one moment. Only a plan has `document` and `plan`.
 
     Later releases of nodes may have other kinds and states than those of TaskKind and TaskState. A text of a task
     is one line that says how far it is.
@@ -121,9 +86,10 @@ class Task:
     rate_bytes_per_second: int | None
     deadline: datetime | None
     until: datetime | None
-    dry_run: bool
+    dry_run: bool = field(metadata=FALSE_IF_ABSENT)
     manifest: Manifest | None
-    gathers: bool
+    document: PlanDocument | None
+    gathers: bool = field(metadata=FALSE_IF_ABSENT)
     created: datetime
     accepted_by: str
     forgotten: datetime
@@ -136,9 +102,10 @@ class Task:
     bytes: ByteCounts
     errors: tuple[ObjectError, ...]
     nodes: Mapping[str, NodeCounts]
-    counting: bool
+    counting: bool = field(metadata=FALSE_IF_ABSENT)
     bytes_per_second: int | None
     at_risk: bool
+    plan: PlanProgress | None
 
     @property
     def is_over(self) -> bool:
@@ -159,9 +126,10 @@ class Task:
     def eta(self) -> timedelta | None:
         """The time that the task still takes if it goes on as lately. None when that is not known, or it is over.
 
-        While the sizes of the objects are not known, it follows from their number and the task's start.
+        While the sizes of the objects are not known, it follows from their number and the task's start. None for a
+        plan, which fetches when it is time.
         """
-        if self.is_over:
+        if self.is_over or self.plan is not None:
             return None
         if self.bytes.total is not None:
             left = max(self.bytes.total - self.bytes.done, 0)
@@ -173,13 +141,16 @@ class Task:
         return timedelta(seconds=round((lasted / ended * max(self.objects.total - ended, 0)).total_seconds()))
 
     def __str__(self) -> str:
-        what = self.uri or (f"{self.manifest.objects} objects of a list" if self.manifest else "-")
+        what = self.uri or (f"{self.manifest.objects} objects of a list" if self.manifest else self.id)
         parts: list[str] = [self.state] if self.is_over or self.state == "queued" else []
         fraction = self.fraction
         if fraction is not None and not self.is_over:
             parts.append(f"{int(fraction * 100)}%")
         parts.append(_of_total(size_text(self.bytes.done), self.bytes.total and size_text(self.bytes.total)))
-        parts.append(f"{_of_total(str(self.objects.done), self.objects.total)} objects")
+        if self.plan is not None:
+            parts.append(f"jobs: {self.plan.jobs}")
+        else:
+            parts.append(f"{_of_total(str(self.objects.done), self.objects.total)} objects")
         if self.bytes_per_second is not None and not self.is_over:
             parts.append(f"{size_text(self.bytes_per_second)}/s")
         if self.eta is not None:
@@ -194,38 +165,6 @@ class Task:
 
     def _failure(self) -> ShoalError | None:
         return TaskFailed(self) if self.state != "done" else None
-
-    @classmethod
-    def _of(cls, answer: Answer) -> Task:
-        manifest = answer.part_or_none("manifest")
-        return cls(
-            id=answer.text("id"),
-            kind=cast("TaskKind", answer.text("kind")),
-            uri=answer.text_or_none("uri"),
-            identity=answer.text_or_none("identity"),
-            to=answer.text_or_none("to"),
-            rate_bytes_per_second=answer.integer_or_none("rate_bytes_per_second"),
-            deadline=answer.time_or_none("deadline"),
-            until=answer.time_or_none("until"),
-            dry_run=answer.boolean_or_false("dry_run"),
-            manifest=None if manifest is None else Manifest._of(manifest),
-            gathers=answer.boolean_or_false("gathers"),
-            created=answer.time("created"),
-            accepted_by=answer.text("accepted_by"),
-            forgotten=answer.time("forgotten"),
-            state=cast("TaskState", answer.text("state")),
-            detail=answer.text_or_none("detail"),
-            runner=answer.text_or_none("runner"),
-            started=answer.time_or_none("started"),
-            ended=answer.time_or_none("ended"),
-            objects=ObjectCounts._of(answer.part("objects")),
-            bytes=ByteCounts._of(answer.part("bytes")),
-            errors=tuple(ObjectError._of(error) for error in answer.parts("errors")),
-            nodes={name: NodeCounts._of(counts) for name, counts in answer.by_name("nodes").items()},
-            counting=answer.boolean_or_false("counting"),
-            bytes_per_second=answer.integer_or_none("bytes_per_second"),
-            at_risk=answer.boolean("at_risk"),
-        )
 
 
 def _of_total(done: str, total: object) -> str:

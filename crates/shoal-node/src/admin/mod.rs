@@ -8,7 +8,6 @@ pub mod explain;
 pub mod members;
 pub(crate) mod observer;
 pub(crate) mod other_nodes;
-pub(crate) mod plan_page;
 pub(crate) mod reloads;
 pub(crate) mod server;
 mod task_pages;

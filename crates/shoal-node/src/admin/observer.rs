@@ -39,10 +39,9 @@ use crate::limits::Limits;
 use crate::membership::{self, NodeConfig, RejectReason, SharedSetting};
 use crate::messages::{MessageFigures, Messages};
 use crate::metrics::Metrics;
-use crate::plans::{PlanTotals, Plans};
 use crate::single_flight::SingleFlight;
 use crate::split::{LayerRequests, Split};
-use crate::tasks::{Tasks, Totals};
+use crate::tasks::{PlanTotals, Tasks, Totals};
 use crate::write::WriteThrough;
 
 /// Maximum number of objects listed by name in `/status`.
@@ -86,8 +85,6 @@ pub struct Observer {
     pub events: Option<Arc<EventExchange>>,
     /// Tasks of operators.
     pub tasks: Arc<Tasks>,
-    /// The plan of the cluster.
-    pub plans: Arc<Plans>,
     /// Answers the requests of other nodes.
     pub block_server: Arc<BlockServer>,
     /// Results of configuration reloads.

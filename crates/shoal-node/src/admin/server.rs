@@ -25,7 +25,6 @@ use super::auth::{AdminAuth, Asker, Wish};
 use super::explain::{ExplainQuery, Explanation};
 use super::members::Members;
 use super::other_nodes::OtherPage;
-use super::plan_page;
 use super::task_pages::TaskPage;
 use crate::conditions::Condition;
 use crate::dirty::FlushOrders;
@@ -86,9 +85,6 @@ pub type ExplanationSource = Arc<dyn Fn(ExplainQuery) -> BoxFuture<'static, Expl
 /// Answers requests for the task pages.
 pub type TaskPages = Arc<dyn Fn(TaskPage, Request<ClientBody>) -> BoxFuture<'static, Page> + Send + Sync>;
 
-/// Answers requests for the plan page.
-pub type PlanPage = Arc<dyn Fn(Request<ClientBody>) -> BoxFuture<'static, Page> + Send + Sync>;
-
 /// Answers requests for other nodes' pages, given their query.
 pub type OtherPages = Arc<dyn Fn(OtherPage, Option<String>) -> BoxFuture<'static, Page> + Send + Sync>;
 
@@ -137,10 +133,8 @@ pub struct Admin {
     pub hosts: AllowedHosts,
     /// For `/flush`.
     pub flushes: Arc<FlushOrders>,
-    /// For `/tasks` and paths below it.
+    /// For `/tasks` and paths below it, and for `/plan`.
     pub tasks: TaskPages,
-    /// For `/plan`.
-    pub plan: PlanPage,
     /// Authorizes requests.
     pub auth: Arc<AdminAuth>,
     /// Updates the gauges before metrics are rendered.
@@ -281,7 +275,6 @@ fn wish(method: &Method, path: &str) -> Wish {
         _ if AdminCommand::at(path).is_some() => Wish::Order,
         _ => match TaskPage::at(path) {
             Some(tasks) if tasks.is_order(method) => Wish::Order,
-            None if path == plan_page::PATH && plan_page::is_order(method) => Wish::Order,
             _ => Wish::Look,
         },
     }
@@ -315,13 +308,6 @@ impl Service<Request<ClientBody>> for Pages {
                 return Ok(match of_web_page(&request).filter(|_| is_order) {
                     Some(refusal) => refusal,
                     None => (admin.tasks)(tasks, request).await,
-                });
-            }
-            if path == plan_page::PATH {
-                let is_order = plan_page::is_order(method);
-                return Ok(match of_web_page(&request).filter(|_| is_order) {
-                    Some(refusal) => refusal,
-                    None => (admin.plan)(request).await,
                 });
             }
             if let Some(other) = OtherPage::at(path) {

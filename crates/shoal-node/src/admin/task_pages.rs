@@ -1,4 +1,4 @@
-//! The pages of tasks: `/tasks` and below it.
+//! The pages of tasks: `/tasks` and below it, and `/plan`.
 
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
@@ -9,11 +9,12 @@ use shoal_s3::operation::Query;
 use crate::http::connection::ClientBody;
 use crate::http::pages::{Page, not_allowed, only_read, page, text};
 use crate::tasks::{
-    OrderError, Task, TaskListPart, TaskRefusal, TaskRequest, TaskState, Tasks, is_notification,
+    OrderError, PlanError, Task, TaskListPart, TaskRefusal, TaskRequest, TaskState, Tasks, is_notification,
 };
 
-/// The path of all tasks.
+/// The path of all tasks, and that of the plan in force.
 const TASKS: &str = "/tasks";
+const PLAN: &str = "/plan";
 
 /// The longest order or announcement in bytes; queues pass on 256 KiB at most.
 const ORDER_BYTES_MAX: usize = 512 << 10;
@@ -31,11 +32,16 @@ pub enum TaskPage {
     One(String),
     /// `/tasks/ID/cancel`
     Cancel(String),
+    /// `/plan`
+    Plan,
 }
 
 impl TaskPage {
     /// The page at a path, if it is one of tasks.
     pub fn at(path: &str) -> Option<Self> {
+        if path == PLAN {
+            return Some(Self::Plan);
+        }
         let below = path.strip_prefix(TASKS)?;
         let mut parts = below.split('/').skip(1);
         match (below, parts.next(), parts.next(), parts.next()) {
@@ -52,6 +58,7 @@ impl TaskPage {
             Self::All => *method == Method::POST,
             Self::One(_) => false,
             Self::Cancel(_) => true,
+            Self::Plan => matches!(*method, Method::POST | Method::DELETE),
         }
     }
 
@@ -64,20 +71,27 @@ impl TaskPage {
                 Ok(None) => page(StatusCode::NO_CONTENT, "text/plain; charset=utf-8", String::new()),
                 Err(refusal) => refusal,
             },
-            (Self::Cancel(id), &Method::POST) => match tasks.cancel(&id) {
-                Ok(task) => json_page(StatusCode::OK, &task),
-                Err(refusal) => refused(&refusal),
-            },
+            (Self::Cancel(id), &Method::POST) => answered(StatusCode::OK, tasks.cancel(&id)),
             (Self::Cancel(_), _) => not_allowed("only POST is understood here\n", "POST"),
             (Self::All, &Method::GET | &Method::HEAD) => list(tasks, request.uri().query()),
             (Self::All, _) => not_allowed("only GET, HEAD and POST are understood here\n", "GET, HEAD, POST"),
             (Self::One(id), method) => match only_read(method) {
                 Some(refusal) => refusal,
-                None => match tasks.get(&id) {
-                    Ok(task) => json_page(StatusCode::OK, &task),
-                    Err(refusal) => refused(&refusal),
-                },
+                None => answered(StatusCode::OK, tasks.get(&id)),
             },
+            (Self::Plan, &Method::GET | &Method::HEAD) => answered(StatusCode::OK, tasks.plan()),
+            (Self::Plan, &Method::DELETE) => answered(StatusCode::OK, tasks.stop_plan()),
+            (Self::Plan, &Method::POST) => match media(request.headers()) {
+                Some(Media::Json) => answered(StatusCode::ACCEPTED, post_plan(tasks, request).await),
+                _ => text(
+                    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                    "a plan is JSON\nhint: send content-type: application/json\n",
+                ),
+            },
+            (Self::Plan, _) => not_allowed(
+                "only GET, HEAD, POST and DELETE are understood here\n",
+                "GET, HEAD, POST, DELETE",
+            ),
         }
     }
 }
@@ -116,6 +130,17 @@ async fn post(tasks: &Tasks, request: Request<ClientBody>) -> Result<Option<Task
     let order = TaskRequest::of_json(&body).map_err(TaskRefusal::from);
     let task = order.and_then(|order| tasks.post(order));
     task.map(Some).map_err(refused)
+}
+
+/// Takes a plan. The identity in whose name it is carried out is in the query.
+async fn post_plan(tasks: &Tasks, request: Request<ClientBody>) -> Result<Task, TaskRefusal> {
+    let query = Query::parse(request.uri().query());
+    let query = query.map_err(|error| PlanError::Query(error.message.to_string()))?;
+    if let Some((unknown, _)) = query.iter().find(|(name, _)| *name != "identity") {
+        return Err(PlanError::Query(format!("unknown parameter {unknown:?}")).into());
+    }
+    let identity = query.get("identity").map(str::to_owned);
+    tasks.post_plan(request.into_body(), identity.as_deref()).await
 }
 
 /// The order in a query: its fields as parameters.
@@ -162,10 +187,7 @@ fn list(tasks: &Tasks, query: Option<&str>) -> Page {
         before: query.get("before").map(str::to_owned),
         limit,
     };
-    match tasks.list(&part) {
-        Ok(list) => json_page(StatusCode::OK, &list),
-        Err(refusal) => refused(&refusal),
-    }
+    answered(StatusCode::OK, tasks.list(&part))
 }
 
 /// Media type of the body of an order.
@@ -183,6 +205,13 @@ fn media(headers: &HeaderMap) -> Option<Media> {
         Some(Media::Text)
     } else {
         None
+    }
+}
+
+fn answered(status: StatusCode, answer: Result<impl Serialize, TaskRefusal>) -> Page {
+    match answer {
+        Ok(said) => json_page(status, &said),
+        Err(refusal) => refused(&refusal),
     }
 }
 
@@ -206,6 +235,7 @@ mod tests {
     fn the_pages_of_tasks_are_found_by_their_paths() {
         assert_eq!(TaskPage::at("/tasks"), Some(TaskPage::All));
         assert_eq!(TaskPage::at("/tasks/01J"), Some(TaskPage::One("01J".into())));
+        assert_eq!(TaskPage::at("/plan"), Some(TaskPage::Plan));
         assert_eq!(
             TaskPage::at("/tasks/01J/cancel"),
             Some(TaskPage::Cancel("01J".into()))
@@ -217,6 +247,8 @@ mod tests {
             "/tasks//cancel",
             "/tasks/a/b",
             "/tasks/a/cancel/",
+            "/plan/",
+            "/plans",
             "/",
         ] {
             assert_eq!(TaskPage::at(path), None, "{path}");

@@ -33,7 +33,7 @@ const AHEAD_MAX_MS: u64 = 3_600_000;
 const COUNTER_START: u64 = 10_000;
 const COUNTER_STEP_MS: u64 = 100;
 
-/// The key of the record that says which ids are forgotten. No task or plan has its id.
+/// The key of the record that says which ids are forgotten. No task has its id.
 pub const FLOOR: Key = Key {
     id: 0,
     kind: Kind::Cancel,
@@ -58,30 +58,21 @@ pub struct Floor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Kind {
-    /// An operator's order of a task. It is written once.
-    Task = 1,
+    /// An operator's order. It is written once.
+    Order = 1,
     /// The progress of an order, from the node that carries it out.
     Progress = 2,
     /// The early end of an order. It is written once, so that it wins over all progress.
     Cancel = 3,
-    /// An operator's order to carry a plan out. It is written once.
-    Plan = 4,
 }
 
 /// Names a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {
-    /// The id of the task or plan; a ULID, so that later ones are greater.
+    /// The id of the task; a ULID, so that later ones are greater.
     pub id: u128,
     /// The kind of the record.
     pub kind: Kind,
-}
-
-impl Kind {
-    /// Whether the record is an order: a task or a plan.
-    pub const fn is_order(self) -> bool {
-        matches!(self, Self::Task | Self::Plan)
-    }
 }
 
 impl Key {

@@ -42,8 +42,8 @@ pub use crate::front::{Anonymous, S3Config};
 pub use crate::limits::Limits;
 pub use crate::link::{Bandwidth, BandwidthScope};
 pub use crate::membership::NodeConfig;
-pub use crate::plans::PlanConfig;
 pub use crate::split::SplitRule;
+pub use crate::tasks::PlanConfig;
 pub use crate::tier::{
     EtcdConfig, EtcdUser, PasswordError, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig,
 };

@@ -258,7 +258,7 @@ impl Value for PolicyName {
 
     fn hint(given: &RawValue) -> String {
         let text = given.text().unwrap_or_default();
-        if Self::of(text).is_some() {
+        if Self::from_name(text).is_some() {
             return format!(
                 "{}: a node does not follow the others, which `shoal sim` compares",
                 Self::WRITE

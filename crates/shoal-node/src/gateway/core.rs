@@ -67,8 +67,6 @@ pub(super) struct Core {
     pub(super) admin_auth: Arc<AdminAuth>,
     /// Object lists uploaded with orders.
     pub(super) manifests: Arc<Manifests>,
-    /// Documents of plans.
-    pub(super) documents: Arc<Manifests>,
 }
 
 /// The parts that are opened first and may fail.
@@ -78,7 +76,6 @@ pub(super) struct Opened {
     pub(super) directory: Option<Arc<BlockDirectory>>,
     pub(super) bulletin: Arc<Bulletin>,
     pub(super) manifests: Manifests,
-    pub(super) documents: Manifests,
     pub(super) admin_auth: Arc<AdminAuth>,
 }
 
@@ -95,7 +92,6 @@ impl Core {
             directory,
             bulletin,
             manifests,
-            documents,
             admin_auth,
         } = opened;
         let limits = &config.limits;
@@ -159,7 +155,6 @@ impl Core {
             reloads: Arc::new(Reloads::since(clock::utc_now())),
             bulletin,
             manifests: Arc::new(manifests),
-            documents: Arc::new(documents),
             admin_auth,
             config,
         }

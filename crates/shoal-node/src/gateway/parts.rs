@@ -15,7 +15,6 @@ use super::tiers;
 use crate::admin::allowed_hosts::AllowedHosts;
 use crate::admin::explain::{ExplainQuery, Explainer};
 use crate::admin::observer::{Observer, ObserverConfig};
-use crate::admin::plan_page;
 use crate::admin::server::{Admin, Readiness};
 use crate::block_server::{BlockServer, BlockServerParts, PageSource};
 use crate::cluster::{Addresses, Cluster};
@@ -29,7 +28,6 @@ use crate::http::connection::ClientBody;
 use crate::http::listener::{self, ConnectionLimits, RemoteEnd};
 use crate::http::tls::TlsReloader;
 use crate::lake_health::LakeHealthCheck;
-use crate::plans::Plans;
 use crate::read::{ObjectReader, OpenLock};
 use crate::reload::Reloader;
 use crate::shutdown::Shutdown;
@@ -45,7 +43,6 @@ pub(super) struct Parts {
     observer: Arc<Observer>,
     explainer: Arc<Explainer>,
     pub(super) tasks: Arc<Tasks>,
-    pub(super) plans: Arc<Plans>,
 }
 
 impl Parts {
@@ -62,8 +59,7 @@ impl Parts {
         let helper = Arc::new(task_helper(&core));
         let block_server = Arc::new(block_server(&core, &helper));
         let task_parts = Arc::new(task_parts(&core, &dirty, &helper));
-        let tasks = Tasks::new(&task_parts, &core.bulletin);
-        let plans = Plans::new(task_parts, &core.documents, &core.bulletin, &core.config.plan);
+        let tasks = Tasks::new(&task_parts, &core.bulletin, &core.config.plan);
         let observer = Observer {
             in_flight: Arc::clone(&core.in_flight),
             config: observer_config(&core.config),
@@ -84,7 +80,6 @@ impl Parts {
             events: core.events.clone(),
             block_server: Arc::clone(&block_server),
             tasks: Arc::clone(&tasks),
-            plans: Arc::clone(&plans),
             s3_address: core.s3_address,
             admin_address: core.admin_address,
             reloads: Arc::clone(&core.reloads),
@@ -95,7 +90,6 @@ impl Parts {
             explainer: Arc::new(explainer(&core)),
             observer: Arc::new(observer),
             tasks,
-            plans,
             block_server,
             flushes,
             dirty,
@@ -163,7 +157,6 @@ impl Parts {
             tokio::spawn(Arc::clone(&core.split).run(stop())),
             tokio::spawn(lake_health.run(stop())),
             tokio::spawn(Arc::clone(&self.tasks).run(stop())),
-            tokio::spawn(Arc::clone(&self.plans).run(stop())),
             tokio::spawn(bulletin.run(Arc::clone(&core.cooperation), stop())),
         ];
         let (keeper, coherence) = (core.keeper.clone(), core.coherence.clone());
@@ -220,13 +213,6 @@ impl Parts {
                 Arc::new(move |asked, request| {
                     let tasks = Arc::clone(&tasks);
                     async move { asked.answer(&tasks, request).await }.boxed()
-                })
-            },
-            plan: {
-                let plans = Arc::clone(&self.plans);
-                Arc::new(move |request| {
-                    let plans = Arc::clone(&plans);
-                    async move { plan_page::answer(&plans, request).await }.boxed()
                 })
             },
             measure: Arc::new(move |metrics| measured.measure(metrics, draining().as_ref())),
@@ -342,7 +328,7 @@ fn task_helper(core: &Core) -> TaskHelper {
         &core.fetcher,
         &core.identities,
         &core.lake,
-        (&core.manifests, &core.documents),
+        &core.manifests,
         core.config.store.block_bytes,
     )
 }

@@ -17,11 +17,6 @@ struct OutcomeLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SourceLabel {
-    source: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ExtentLabel {
     of: &'static str,
 }
@@ -34,7 +29,6 @@ pub struct PlanMetrics {
     jobs: Family<StatusLabel, Gauge>,
     bytes: Family<ExtentLabel, Gauge>,
     deadlines: Family<OutcomeLabel, Counter>,
-    fetched: Family<SourceLabel, Counter>,
     replans: Counter,
 }
 
@@ -54,10 +48,6 @@ impl PlanMetrics {
             deadlines: registry.metric(
                 "plan_deadlines",
                 "Deadlines of plans while this node carried them out, by outcome.",
-            ),
-            fetched: registry.metric(
-                "plan_fetched_bytes",
-                "Bytes of plans that this node carried out, by where they came from (lake, peer, cached).",
             ),
             replans: registry.metric("plan_replans", "New plans that this node made because the world was not as planned."),
         }
@@ -84,11 +74,6 @@ impl PlanMetrics {
         self.deadlines
             .get_or_create(&OutcomeLabel { outcome })
             .inc_by(jobs);
-    }
-
-    /// Counts bytes.
-    pub fn fetched(&self, source: &'static str, bytes: u64) {
-        self.fetched.get_or_create(&SourceLabel { source }).inc_by(bytes);
     }
 
     /// Counts new plans.

@@ -1,7 +1,10 @@
 //! Counters of the tasks that a node runs.
 
+use shoal_plan::execution::JobStatus;
+
 use super::order::TaskKind;
-use super::progress::{ByteCounts, ObjectCounts, TaskState};
+use super::plan::PlanProgress;
+use super::progress::{ByteCounts, ObjectCounts, Progress, TaskState};
 
 /// Outcome of a task for one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +45,41 @@ pub struct KindTotals {
 
 /// Totals of the tasks that a node has run, in the order of [`TaskKind::ALL`].
 pub type Totals = [KindTotals; TaskKind::ALL.len()];
+
+/// Totals of the plans that a node has carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlanTotals {
+    /// Jobs that met their deadlines.
+    pub met: u64,
+    /// Jobs that missed them.
+    pub missed: u64,
+    /// New plans.
+    pub replans: u64,
+}
+
+/// State of the plan in force, and the counters of one node, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlanFigures {
+    /// Whether a plan is in force.
+    pub in_force: bool,
+    /// Whether this node carries it out.
+    pub carried_here: bool,
+    /// Its jobs, in the order of [`JobStatus::ALL`].
+    pub jobs: [u64; JobStatus::ALL.len()],
+    /// Bytes that it fetches in total, that it was to fetch by now, and that were fetched by now or were
+    /// there before.
+    pub bytes: [u64; 3],
+    /// Counters of the plans that this node has carried out.
+    pub totals: PlanTotals,
+}
+
+/// Counts of one task that the totals of the node include.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    objects: ObjectCounts,
+    bytes: ByteCounts,
+    plan: PlanTotals,
+}
 
 /// States of the cluster's tasks, and the counters of one node, for metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,18 +128,42 @@ impl TaskBytes {
     }
 }
 
+impl Counted {
+    /// The counts in the progress of a task.
+    pub(super) fn new(progress: &Progress) -> Self {
+        let plan = progress.plan.as_deref();
+        let count = |of: fn(&PlanProgress) -> u64| plan.map(of).unwrap_or_default();
+        Self {
+            objects: progress.tally.objects,
+            bytes: progress.tally.bytes,
+            plan: PlanTotals {
+                met: count(|plan| plan.jobs.met),
+                missed: count(|plan| plan.jobs.missed),
+                replans: count(|plan| plan.replans),
+            },
+        }
+    }
+}
+
+impl PlanTotals {
+    /// Adds what has come to the counts of a plan since `before`.
+    pub(super) fn add(&mut self, now: &Counted, before: &Counted) {
+        self.met += now.plan.met.saturating_sub(before.plan.met);
+        self.missed += now.plan.missed.saturating_sub(before.plan.missed);
+        self.replans += now.plan.replans.saturating_sub(before.plan.replans);
+    }
+}
+
 impl KindTotals {
-    /// Adds what has come to these counts since `before`.
-    pub(super) fn add(
-        &mut self,
-        (objects, bytes): (&ObjectCounts, &ByteCounts),
-        before: (&ObjectCounts, &ByteCounts),
-    ) {
-        let objects = of_objects(objects).into_iter().zip(of_objects(before.0));
+    /// Adds what has come to the counts of a task since `before`.
+    pub(super) fn add(&mut self, now: &Counted, before: &Counted) {
+        let objects = of_objects(&now.objects)
+            .into_iter()
+            .zip(of_objects(&before.objects));
         for (total, (now, before)) in self.objects.iter_mut().zip(objects) {
             *total += now.saturating_sub(before);
         }
-        let bytes = of_bytes(bytes).into_iter().zip(of_bytes(before.1));
+        let bytes = of_bytes(&now.bytes).into_iter().zip(of_bytes(&before.bytes));
         for (total, (now, before)) in self.bytes.iter_mut().zip(bytes) {
             *total += now.saturating_sub(before);
         }
@@ -128,24 +190,34 @@ fn of_bytes(counts: &ByteCounts) -> [u64; TaskBytes::ALL.len()] {
 
 #[cfg(test)]
 mod tests {
-    use super::{ByteCounts, KindTotals, ObjectCounts};
+    use super::{ByteCounts, Counted, KindTotals, ObjectCounts, PlanTotals};
 
     #[test]
     fn totals_grow_by_what_a_task_has_done_since_the_last_look() {
-        let objects = |done, failed| ObjectCounts {
-            done,
-            failed,
-            ..ObjectCounts::default()
+        let counted = |done, failed, from_lake, pinned| Counted {
+            objects: ObjectCounts {
+                done,
+                failed,
+                ..ObjectCounts::default()
+            },
+            bytes: ByteCounts {
+                from_lake,
+                pinned,
+                ..ByteCounts::default()
+            },
+            plan: PlanTotals {
+                met: done,
+                ..PlanTotals::default()
+            },
         };
-        let bytes = |from_lake, pinned| ByteCounts {
-            from_lake,
-            pinned,
-            ..ByteCounts::default()
-        };
-        let mut totals = KindTotals::default();
-        totals.add((&objects(3, 1), &bytes(30, 0)), (&objects(1, 0), &bytes(5, 0)));
-        totals.add((&objects(4, 1), &bytes(30, 8)), (&objects(3, 1), &bytes(30, 0)));
+        let (mut totals, mut plans) = (KindTotals::default(), PlanTotals::default());
+        let looks = [counted(1, 0, 5, 0), counted(3, 1, 30, 0), counted(4, 1, 30, 8)];
+        for look in looks.windows(2) {
+            totals.add(&look[1], &look[0]);
+            plans.add(&look[1], &look[0]);
+        }
         assert_eq!(totals.objects, [3, 0, 1]);
         assert_eq!(totals.bytes, [25, 0, 0, 8, 0]);
+        assert_eq!((plans.met, plans.missed), (3, 0));
     }
 }

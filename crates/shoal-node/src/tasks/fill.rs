@@ -12,22 +12,23 @@ use crate::fetch::{FetchVia, Fetcher};
 use crate::read_context::ReadContext;
 use crate::single_flight::FetchError;
 
-/// Outcome of bringing a block to a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FillOutcome {
-    /// It was there.
-    Held,
-    /// It is there, and came from this source.
-    Brought(Source),
+/// Why a block is not on a node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotFilled {
     /// The node has readers to serve: it is to be asked again.
+    #[error("the node is busy")]
     Busy,
     /// The store does not take it.
+    #[error("not stored: {}", .0.as_str())]
     Refused(Refusal),
     /// The lake refuses the identity, or has no such object.
+    #[error("the lake answered {0}")]
     Denied(StatusCode),
     /// The object is another version by now.
+    #[error("it has changed")]
     Changed,
     /// It did not come, for this reason.
+    #[error("{0}")]
     Failed(String),
 }
 
@@ -47,38 +48,43 @@ impl Filler {
         }
     }
 
-    /// Brings a block here, where it belongs to `layer` or to a layer within. Returns when it is on disk.
+    /// Brings a block here, where it belongs to `layer` or to a layer within. Returns when it is on disk,
+    /// with the source from which it came; `None`: it was there.
+    ///
+    /// # Errors
+    ///
+    /// Says why the block is not here.
     pub async fn fill(
         &self,
         version: &Arc<Version>,
         index: u32,
         layer: Layer,
         context: &Arc<ReadContext>,
-    ) -> FillOutcome {
+    ) -> Result<Option<Source>, NotFilled> {
         let block = version.block(index);
         let joined = loop {
             if self.store.contains(block) {
-                return FillOutcome::Held;
+                return Ok(None);
             }
             if self.fetcher.memory().is_busy() {
-                return FillOutcome::Busy;
+                return Err(NotFilled::Busy);
             }
             if let Some(joined) = self.fetcher.join(version, index, context, FetchVia::Route(layer)) {
                 break joined;
             }
         };
-        match joined.waiter.is_stored().await {
-            Ok(true) => FillOutcome::Brought(joined.waiter.source()),
-            Ok(false) => FillOutcome::Refused(match self.store.absence(block) {
+        Err(match joined.waiter.is_stored().await {
+            Ok(true) => return Ok(Some(joined.waiter.source())),
+            Ok(false) => NotFilled::Refused(match self.store.absence(block) {
                 Some(Absence::Refused(refusal)) => refusal,
                 _ => Refusal::NoRoom,
             }),
             Err(
                 FetchError::Status(StatusCode::TOO_MANY_REQUESTS) | FetchError::Busy | FetchError::Abandoned,
-            ) => FillOutcome::Busy,
-            Err(FetchError::Status(status)) if status.is_client_error() => FillOutcome::Denied(status),
-            Err(FetchError::Changed) => FillOutcome::Changed,
-            Err(error) => FillOutcome::Failed(error.to_string()),
-        }
+            ) => NotFilled::Busy,
+            Err(FetchError::Status(status)) if status.is_client_error() => NotFilled::Denied(status),
+            Err(FetchError::Changed) => NotFilled::Changed,
+            Err(error) => NotFilled::Failed(error.to_string()),
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! The work of a node for tasks and plans, whichever node runs them.
+//! The work of a node for tasks, whichever node runs them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use shoal_policy::ObjectId;
 use shoal_s3::identity::{Caller, Identities};
 use shoal_store::Store;
 
-use super::fill::{FillOutcome, Filler};
+use super::fill::{Filler, NotFilled};
 use super::manifests::Manifests;
 use super::messages::{Answer, BlockBits, Evicted, Fill, PromisedRead, Question};
 use super::planned_rates::PlannedRates;
@@ -18,15 +18,13 @@ use crate::link::TooManyPromises;
 use crate::peer::CallerName;
 use crate::read_context::{Purpose, ReadContext};
 
-/// Answers the questions of tasks and plans to this node.
+/// Answers the questions of tasks to this node.
 pub struct TaskHelper {
     store: Arc<Store>,
     filler: Filler,
     identities: Arc<Identities>,
     lake: Arc<Endpoint>,
     manifests: Arc<Manifests>,
-    /// Plans on disk.
-    documents: Arc<Manifests>,
     rates: PlannedRates,
     block_bytes: u64,
     /// Bytes on their way to be pinned.
@@ -64,7 +62,7 @@ impl TaskHelper {
         fetcher: &Arc<Fetcher>,
         identities: &Arc<Identities>,
         lake: &Arc<Endpoint>,
-        (manifests, documents): (&Arc<Manifests>, &Arc<Manifests>),
+        manifests: &Arc<Manifests>,
         block_bytes: u64,
     ) -> Self {
         Self {
@@ -73,7 +71,6 @@ impl TaskHelper {
             identities: Arc::clone(identities),
             lake: Arc::clone(lake),
             manifests: Arc::clone(manifests),
-            documents: Arc::clone(documents),
             rates: PlannedRates::default(),
             block_bytes,
             pinned_bytes_coming: AtomicU64::new(0),
@@ -99,10 +96,7 @@ impl TaskHelper {
                 Err(refusal) => Answer::Refused(refusal.as_str().into()),
             },
             Question::Manifest(id, offset) => {
-                let part = match self.manifests.part(id, offset).await {
-                    None => self.documents.part(id, offset).await,
-                    part => part,
-                };
+                let part = self.manifests.part(id, offset).await;
                 part.map_or_else(|| Answer::Refused("it does not have it".into()), Answer::Manifest)
             }
             Question::Evict(objects) => {
@@ -153,7 +147,7 @@ impl TaskHelper {
             return Answer::Filled(self.filler.fill(version, index, fill.layer, &context).await);
         };
         if let Err(refusal) = self.store.pin(pin.order, pin.until, vec![version.object]).await {
-            return Answer::Filled(FillOutcome::Refused(refusal));
+            return Answer::Filled(Err(NotFilled::Refused(refusal)));
         }
         let (block, bytes) = (version.block(index), version.block_len(index));
         let coming = Coming::of(&self.pinned_bytes_coming, bytes);
@@ -161,7 +155,7 @@ impl TaskHelper {
         if !self.store.contains(block)
             && let Err(refusal) = self.store.admits_pinned(block, coming.all_bytes)
         {
-            return Answer::Filled(FillOutcome::Refused(refusal));
+            return Answer::Filled(Err(NotFilled::Refused(refusal)));
         }
         Answer::Filled(self.filler.fill(version, index, fill.layer, &context).await)
     }

@@ -1,5 +1,5 @@
-//! The lists of objects that this node keeps for tasks: one file each, apart from the records that all nodes
-//! know.
+//! The lists of objects and the documents of plans that this node keeps for tasks: one file each, apart from
+//! the records that all nodes know.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::SeekFrom;
@@ -332,11 +332,6 @@ impl std::fmt::Debug for Manifests {
 }
 
 impl Spooled {
-    /// Its size in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.0.bytes
-    }
-
     /// Reads it.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::range::ByteRange;
 use shoal_store::{Kept, PinOrder};
 
-use super::fill::FillOutcome;
+use super::fill::NotFilled;
 use crate::link::PromiseId;
 use crate::peer::{BlockRequest, CallerName, PeerRole};
 
@@ -108,8 +108,8 @@ pub enum Question {
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// To [`Question::Fill`].
-    Filled(FillOutcome),
+    /// To [`Question::Fill`]: where the block came from; `None`: it was there.
+    Filled(Result<Option<Source>, NotFilled>),
     /// To [`Question::Held`]: for each version the blocks that are held.
     Held(Vec<BlockBits>),
     /// To [`Question::Pin`] and [`Question::Unpin`]: the blocks of each object that are pinned, or were until
@@ -337,13 +337,13 @@ impl Answer {
     pub fn to_bytes(&self) -> Vec<u8> {
         let message = match self.clone() {
             Self::Filled(outcome) => match outcome {
-                FillOutcome::Held => AnswerMessage::Held,
-                FillOutcome::Brought(source) => AnswerMessage::Brought(source.as_str().into()),
-                FillOutcome::Busy => AnswerMessage::Busy,
-                FillOutcome::Refused(refusal) => AnswerMessage::NotStored(refusal.as_str().into()),
-                FillOutcome::Denied(status) => AnswerMessage::Denied(status.as_u16()),
-                FillOutcome::Changed => AnswerMessage::Changed,
-                FillOutcome::Failed(why) => AnswerMessage::Failed(why),
+                Ok(None) => AnswerMessage::Held,
+                Ok(Some(source)) => AnswerMessage::Brought(source.as_str().into()),
+                Err(NotFilled::Busy) => AnswerMessage::Busy,
+                Err(NotFilled::Refused(refusal)) => AnswerMessage::NotStored(refusal.as_str().into()),
+                Err(NotFilled::Denied(status)) => AnswerMessage::Denied(status.as_u16()),
+                Err(NotFilled::Changed) => AnswerMessage::Changed,
+                Err(NotFilled::Failed(why)) => AnswerMessage::Failed(why),
             },
             Self::Held(bits) => AnswerMessage::Bits(bits),
             Self::Kept(kept) => {
@@ -376,20 +376,20 @@ impl Answer {
             known.copied().ok_or(Malformed)
         };
         Ok(match message {
-            AnswerMessage::Held => Self::Filled(FillOutcome::Held),
+            AnswerMessage::Held => Self::Filled(Ok(None)),
             AnswerMessage::Brought(word) => {
                 let sources = [Source::Local, Source::Peer, Source::Tier, Source::Lake];
                 let known = sources.into_iter().find(|source| source.as_str() == word);
-                Self::Filled(FillOutcome::Brought(known.ok_or(Malformed)?))
+                Self::Filled(Ok(Some(known.ok_or(Malformed)?)))
             }
-            AnswerMessage::Busy => Self::Filled(FillOutcome::Busy),
-            AnswerMessage::NotStored(word) => Self::Filled(FillOutcome::Refused(refusal(&word)?)),
+            AnswerMessage::Busy => Self::Filled(Err(NotFilled::Busy)),
+            AnswerMessage::NotStored(word) => Self::Filled(Err(NotFilled::Refused(refusal(&word)?))),
             AnswerMessage::Denied(status) => {
                 let status = StatusCode::from_u16(status).map_err(|_| Malformed)?;
-                Self::Filled(FillOutcome::Denied(status))
+                Self::Filled(Err(NotFilled::Denied(status)))
             }
-            AnswerMessage::Changed => Self::Filled(FillOutcome::Changed),
-            AnswerMessage::Failed(why) => Self::Filled(FillOutcome::Failed(why)),
+            AnswerMessage::Changed => Self::Filled(Err(NotFilled::Changed)),
+            AnswerMessage::Failed(why) => Self::Filled(Err(NotFilled::Failed(why))),
             AnswerMessage::Bits(bits) => Self::Held(bits),
             AnswerMessage::Kept(kept) => {
                 let kept = kept.into_iter().map(|(blocks, bytes, word)| {
@@ -492,13 +492,13 @@ mod tests {
             refusal: Some(Refusal::PinsFull),
         };
         for answer in [
-            Answer::Filled(FillOutcome::Held),
-            Answer::Filled(FillOutcome::Brought(Source::Lake)),
-            Answer::Filled(FillOutcome::Busy),
-            Answer::Filled(FillOutcome::Refused(Refusal::NoRoom)),
-            Answer::Filled(FillOutcome::Denied(StatusCode::FORBIDDEN)),
-            Answer::Filled(FillOutcome::Changed),
-            Answer::Filled(FillOutcome::Failed("no".into())),
+            Answer::Filled(Ok(None)),
+            Answer::Filled(Ok(Some(Source::Lake))),
+            Answer::Filled(Err(NotFilled::Busy)),
+            Answer::Filled(Err(NotFilled::Refused(Refusal::NoRoom))),
+            Answer::Filled(Err(NotFilled::Denied(StatusCode::FORBIDDEN))),
+            Answer::Filled(Err(NotFilled::Changed)),
+            Answer::Filled(Err(NotFilled::Failed("no".into()))),
             Answer::Held(vec![BlockBits::of(&[0, 9], 10)]),
             Answer::Kept(vec![kept, Kept::default()]),
             Answer::Evicted(vec![Evicted {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use shoal_policy::NodeId;
 
 use super::helper::TaskHelper;
@@ -58,6 +59,19 @@ impl Nodes {
         }
         let name = self.cooperation.name_of(node);
         name.unwrap_or_else(|| format!("{:016x}", node.0))
+    }
+
+    /// Asks nodes at the same time.
+    pub(crate) async fn ask_each(
+        &self,
+        nodes: impl IntoIterator<Item = NodeId>,
+        question: impl Fn() -> Question,
+    ) -> Vec<(NodeId, Result<Answer, NodeError>)> {
+        let asked = nodes.into_iter().map(|node| {
+            let question = question();
+            async move { (node, self.ask(node, question).await) }
+        });
+        join_all(asked).await
     }
 
     /// Asks one node.

@@ -11,6 +11,8 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::uri::{S3Uri, S3UriError};
 
 use super::moment::Moment;
+use super::plan::DocumentFacts;
+use super::progress::{Progress, TaskState};
 
 /// How long a task may take.
 const LIFE: Duration = Duration::from_hours(7 * 24);
@@ -47,6 +49,8 @@ pub enum TaskKind {
     Evict,
     /// Counts what is cached, and where.
     Cached,
+    /// Carries a plan out.
+    Plan,
 }
 
 /// An operator's request for a task: the body of `POST /tasks`.
@@ -96,6 +100,9 @@ pub struct Order {
     /// The list of objects, in place of a URI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<ManifestFacts>,
+    /// The document of a plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<DocumentFacts>,
     /// True if the list may still grow: announcements of one moment become one task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gathers: bool,
@@ -134,6 +141,11 @@ pub enum OrderError {
     /// The pattern of keys is not well-formed.
     #[error("uri: {0}")]
     Pattern(#[from] KeyPatternError),
+    /// A plan is no order without its document.
+    #[error(
+        "a plan comes with its document\nhint: `shoal plan start FILE` hands one over, or a POST of /plan"
+    )]
+    Plan,
     /// The order has neither a URI nor a list of objects.
     #[error(
         "the order names no objects\nhint: give a uri, or send a list of objects as text/plain, one URI a line"
@@ -164,7 +176,14 @@ pub enum OrderError {
 
 impl TaskKind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::Prefetch, Self::Pin, Self::Unpin, Self::Evict, Self::Cached];
+    pub const ALL: [Self; 6] = [
+        Self::Prefetch,
+        Self::Pin,
+        Self::Unpin,
+        Self::Evict,
+        Self::Cached,
+        Self::Plan,
+    ];
 
     /// The word in orders, metrics and on the command line.
     pub const fn as_str(self) -> &'static str {
@@ -174,6 +193,7 @@ impl TaskKind {
             Self::Unpin => "unpin",
             Self::Evict => "evict",
             Self::Cached => "cached",
+            Self::Plan => "plan",
         }
     }
 
@@ -228,6 +248,9 @@ impl TaskRequest {
     ///
     /// Says what is wrong with it.
     pub fn check(&self, has_manifest: bool, now: SystemTime) -> Result<(), OrderError> {
+        if self.kind == TaskKind::Plan {
+            return Err(OrderError::Plan);
+        }
         match &self.uri {
             Some(_) if has_manifest => return Err(OrderError::TwiceObjects),
             Some(uri) => drop(Selection::parse(uri)?),
@@ -289,6 +312,7 @@ impl Order {
         Self {
             request,
             manifest,
+            document: None,
             gathers: false,
             created,
             accepted_by: accepted_by.into(),
@@ -296,9 +320,39 @@ impl Order {
         }
     }
 
+    /// The order to carry out the plan of a document, in the name of an identity.
+    pub fn of_plan(identity: Option<String>, document: DocumentFacts, created: (Moment, &str)) -> Self {
+        let request = TaskRequest {
+            identity,
+            ..TaskRequest::new(TaskKind::Plan, None)
+        };
+        let remembered = Some(document.ends);
+        Self {
+            document: Some(document),
+            ..Self::accepted(request, None, created, remembered)
+        }
+    }
+
+    /// The size of the file that nodes keep for the order, in bytes: its list of objects, or its document.
+    pub fn file_bytes(&self) -> Option<u64> {
+        let list = self.manifest.map(|manifest| manifest.bytes);
+        list.or(self.document.as_ref().map(|document| document.bytes))
+    }
+
+    /// Notes in the progress that an operator has ended the task, unless it was over by then.
+    pub(super) fn end_early(&self, progress: &mut Progress, at: Moment) {
+        // Pins hold on after the end of their task.
+        if !progress.state.is_over() || self.request.kind == TaskKind::Pin {
+            progress.end(TaskState::Cancelled, None, at);
+        }
+    }
+
     /// When a run of the task that began at `started` is given up if it is not over. A pin runs again
-    /// whenever other nodes are there, and never beyond its end.
+    /// whenever other nodes are there, and never beyond its end. A plan ends by itself.
     pub fn ends(&self, started: Moment) -> Moment {
+        if self.document.is_some() {
+            return self.forgotten;
+        }
         let ends = given_up(&self.request, self.created);
         match self.request.until {
             Some(until) => ends.max(started.plus(LIFE)).min(until),
@@ -406,6 +460,7 @@ mod tests {
                 },
                 OrderError::NoObjects,
             ),
+            (request(TaskKind::Plan), OrderError::Plan),
             (request(TaskKind::Pin), OrderError::NoEnd),
             (
                 TaskRequest {

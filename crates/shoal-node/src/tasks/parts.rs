@@ -1,4 +1,4 @@
-//! The parts of a node that tasks and plans work with.
+//! The parts of a node that tasks work with.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use shoal_store::Store;
 use super::manifests::Manifests;
 use super::messages::{Answer, Question};
 use super::nodes::Nodes;
-use super::order::ManifestFacts;
 use super::refusal::TaskRefusal;
 use crate::cooperation::Cooperation;
 use crate::dirty::DirtyObjects;
@@ -31,7 +30,7 @@ pub struct TaskParts {
     pub cooperation: Arc<Cooperation>,
     /// All nodes, to be asked.
     pub nodes: Nodes,
-    /// Lists of objects on disk.
+    /// Lists of objects and documents on disk.
     pub manifests: Arc<Manifests>,
     /// Objects that the lake does not have yet.
     pub dirty: Arc<DirtyObjects>,
@@ -41,7 +40,7 @@ pub struct TaskParts {
 
 impl TaskParts {
     /// The access key of the identity that an order means.
-    pub(crate) fn identity(&self, given: Option<&str>) -> Result<Option<String>, TaskRefusal> {
+    pub(super) fn identity(&self, given: Option<&str>) -> Result<Option<String>, TaskRefusal> {
         let known = &self.identities;
         match given {
             Some(given) if known.get(given).is_some() => Ok(Some(given.into())),
@@ -55,7 +54,7 @@ impl TaskParts {
     }
 
     /// The caller in whose name an order is carried out.
-    pub(crate) fn caller(&self, access_key: Option<&str>) -> Result<Caller, String> {
+    pub(super) fn caller(&self, access_key: Option<&str>) -> Result<Caller, String> {
         let Some(access_key) = access_key else {
             return Ok(Caller::Anonymous);
         };
@@ -65,14 +64,9 @@ impl TaskParts {
         Ok(Caller::Identity(identity))
     }
 
-    /// Makes sure that the list of a task is on this disk.
-    pub(super) async fn manifest(&self, id: u128, facts: &ManifestFacts) -> Result<(), String> {
-        self.copied(&self.manifests, id, facts.bytes).await
-    }
-
-    /// Makes sure that a list of so many bytes is among those on this disk: another node may have it.
-    pub(crate) async fn copied(&self, lists: &Manifests, id: u128, bytes: u64) -> Result<(), String> {
-        if lists.size(id) == Some(bytes) {
+    /// Makes sure that the file of an order is on this disk: another node may have it.
+    pub(super) async fn file(&self, id: u128, bytes: u64) -> Result<(), String> {
+        if self.manifests.size(id) == Some(bytes) {
             return Ok(());
         }
         let mut last = "no other node is there".to_owned();
@@ -86,11 +80,13 @@ impl TaskParts {
                     _ => None,
                 }
             };
-            match lists.copy(id, bytes, part).await {
+            match self.manifests.copy(id, bytes, part).await {
                 Ok(()) => return Ok(()),
                 Err(error) => last = format!("{name}: {error}"),
             }
         }
-        Err(format!("no node has the list of its objects ({last})"))
+        Err(format!(
+            "no node has its list of objects or its document ({last})"
+        ))
     }
 }

@@ -7,6 +7,7 @@ use shoal_policy::Source;
 use shoal_s3::object::ObjectName;
 
 use super::moment::Moment;
+use super::plan::PlanProgress;
 
 /// The number of objects with errors that are named, and the most bytes of them in a record.
 const ERRORS_NAMED: usize = 16;
@@ -15,6 +16,9 @@ const ERROR_BYTES: usize = 4 << 10;
 /// The most bytes of nodes that are named, and those of one but for its name. A record has them twice.
 const NODE_BYTES: usize = 3 << 10;
 const BYTES_OF_NODE: usize = 66;
+
+/// The most bytes of a record with a plan; the bulletin takes 16 KiB.
+const RECORD_BYTES: usize = 15 << 10;
 
 /// The number of characters of a name or of a reason that are kept.
 const TEXT_CHARS: usize = 256;
@@ -194,6 +198,9 @@ pub struct Progress {
     /// Where another node goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<Box<Resume>>,
+    /// The rest of the progress of a plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Box<PlanProgress>>,
 }
 
 impl Tally {
@@ -259,8 +266,12 @@ impl Progress {
         }));
     }
 
-    /// Goes back to where the last whole page ended: the task counts later objects again.
+    /// Goes back to where the last whole page ended: the task counts later objects again. A plan has no
+    /// pages, and finds what is done by asking.
     pub fn go_back(&mut self) {
+        if self.plan.is_some() {
+            return;
+        }
         let Some(resume) = &self.resume else {
             self.tally = Tally::default();
             return;
@@ -271,6 +282,18 @@ impl Progress {
         tally.errors.truncate(resume.errors);
     }
 
+    /// Writes the record. That of a plan is made short enough.
+    pub(super) fn to_body(&self) -> Vec<u8> {
+        let mut shown = self.clone();
+        loop {
+            let body = serde_json::to_vec(&shown).expect("progress is JSON");
+            let is_long = body.len() > RECORD_BYTES;
+            if !(is_long && shown.plan.as_mut().is_some_and(|plan| plan.shorten())) {
+                return body;
+            }
+        }
+    }
+
     /// Ends the task.
     pub fn end(&mut self, state: TaskState, detail: Option<&str>, now: Moment) {
         self.state = state;
@@ -279,6 +302,9 @@ impl Progress {
         self.bytes_per_second = None;
         self.counting = false;
         self.resume = None;
+        if let Some(plan) = &mut self.plan {
+            plan.transfers.clear();
+        }
         if state != TaskState::Failed {
             self.at_risk = false;
         }
@@ -286,7 +312,7 @@ impl Progress {
 }
 
 /// The beginning of a text: records are small.
-fn cut(text: &str) -> String {
+pub(super) fn cut(text: &str) -> String {
     match text.char_indices().nth(TEXT_CHARS) {
         None => text.into(),
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -4,6 +4,7 @@ use http::StatusCode;
 
 use super::manifest::ManifestError;
 use super::order::OrderError;
+use super::plan::PlanError;
 use crate::bulletin::NotTaken;
 
 /// Why an order is not taken.
@@ -28,6 +29,12 @@ pub enum TaskRefusal {
     /// 400, 413, 503: the list of objects is not taken.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// 400, 413, 503: the plan is not taken.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// 404: there is no plan.
+    #[error("there is no plan\nhint: hand one over with `shoal plan start FILE`")]
+    NoPlan,
     /// 404: there is no such task.
     #[error(
         "no task has this id\nhint: `shoal tasks` lists them; tasks are forgotten some days after their end"
@@ -53,7 +60,8 @@ impl TaskRefusal {
             Self::Manifest(ManifestError::TooLong) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Manifest(ManifestError::NotKept(_)) | Self::NotTaken(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Manifest(_) => StatusCode::BAD_REQUEST,
-            Self::NoTask => StatusCode::NOT_FOUND,
+            Self::Plan(error) => error.status(),
+            Self::NoTask | Self::NoPlan => StatusCode::NOT_FOUND,
             Self::Over => StatusCode::CONFLICT,
         }
     }

@@ -25,25 +25,16 @@ use super::messages::{BLOCKS_MAX, Pin};
 use super::moment::Moment;
 use super::order::{Order, TaskKind};
 use super::parts::TaskParts;
+use super::placer::{Placer, TRIES, pauses};
 use super::progress::{Progress, TaskState};
-use super::targets::Targets;
 use super::unpinned::Unpinned;
 use crate::clock;
-use crate::pauses::Pauses;
 
 /// The number of objects of a task that are dealt with at a time.
 const OBJECTS_AT_ONCE: usize = 16;
 
 /// The number of blocks of a task that are on their way at a time.
 const BLOCKS_AT_ONCE: usize = 64;
-
-/// The number of attempts at a block or an object that fail for reasons that may pass.
-const TRIES: u32 = 5;
-
-/// The pauses before further attempts.
-const fn pauses() -> Pauses {
-    Pauses::new(Duration::from_millis(200), Duration::from_secs(10))
-}
 
 /// When the lake refuses this many objects in a row, it refuses the identity, and the task ends.
 const REFUSALS_MAX: u32 = 100;
@@ -53,12 +44,11 @@ pub(super) struct Runner<'a> {
     parts: Arc<TaskParts>,
     id: u128,
     order: Arc<Order>,
-    caller: Caller,
     lake: LakeView,
     progress: Arc<Mutex<Progress>>,
     pace: Mutex<Pace>,
     began: Instant,
-    targets: Targets,
+    placer: Placer,
     /// The pins of the task, if it pins.
     pin: Option<Pin>,
     blocks: Semaphore,
@@ -110,8 +100,8 @@ impl<'a> Runner<'a> {
         let deadline = request.deadline.map(|deadline| deadline.after(now));
         let until = request.until.filter(|_| request.kind == TaskKind::Pin);
         Self {
-            lake: LakeView::new(&parts.lake, &parts.grants, caller.clone(), parts.block_bytes),
-            targets: Targets::new(&parts.cooperation, request.to.clone()),
+            placer: Placer::new(parts, request.to.clone(), &caller),
+            lake: LakeView::new(&parts.lake, &parts.grants, caller, parts.block_bytes),
             pin: until.map(|until| Pin {
                 order: shoal_store::PinOrder(id),
                 until: until.time(),
@@ -119,7 +109,6 @@ impl<'a> Runner<'a> {
             parts: Arc::clone(parts),
             id,
             pace: Mutex::new(Pace::new(request.rate_bytes_per_second, deadline)),
-            caller,
             order,
             progress: Arc::clone(progress),
             began,
@@ -210,6 +199,7 @@ impl<'a> Runner<'a> {
             TaskKind::Cached => self.count_cached(part).await,
             TaskKind::Unpin => self.unpin_part(part).await,
             TaskKind::Evict => self.evict_part(part).await,
+            TaskKind::Plan => unreachable!("a plan has no catalogue"),
         }
     }
 
@@ -221,7 +211,7 @@ impl<'a> Runner<'a> {
         }
         let manifest = self.order.manifest.as_ref();
         let manifest = manifest.ok_or_else(|| Ended("the order names no objects".into()))?;
-        self.parts.manifest(self.id, manifest).await.map_err(Ended)?;
+        self.parts.file(self.id, manifest.bytes).await.map_err(Ended)?;
         self.progress.lock().tally.objects.total = Some(manifest.objects);
         Ok(Catalogue::of_manifest(&self.parts.manifests, self.id, after))
     }

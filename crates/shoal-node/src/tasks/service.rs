@@ -1,7 +1,7 @@
 //! The tasks of a cluster, as one of its nodes knows them: it accepts orders, answers for all tasks, and runs
 //! those whose home it is.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,18 +11,17 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use ulid::Ulid;
 
-use super::book::{Book, Entry, first_pin, oldest_ended};
-use super::figures::{TaskFigures, Totals};
+use super::entry::{first_pin, oldest_ended};
+use super::figures::{PlanFigures, PlanTotals, TaskFigures, Totals};
 use super::gathering::Gatherings;
 use super::manifest;
-use super::meter::Meter;
-use super::order::{ManifestFacts, Order, Selection, TaskKind, TaskRequest};
+use super::order::{ManifestFacts, Order, TaskKind, TaskRequest};
 use super::parts::TaskParts;
-use super::progress::{ByteCounts, ObjectCounts, Progress, TaskState};
-use super::records::new_id;
+use super::plan::{PlanConfig, Plans};
+use super::progress::{Progress, TaskState};
+use super::records::{Entry, Records, new_id};
 use super::refusal::TaskRefusal;
-use super::runner::{Runner, now};
-use super::unpinned::Unpinned;
+use super::run::Run;
 use crate::bulletin::{Bulletin, Kind, NotTaken};
 use crate::clock;
 use crate::http::connection::ClientBody;
@@ -39,31 +38,23 @@ const FORGOTTEN_AT_ONCE: usize = 500;
 /// The number of orders up to which announcements become tasks. People have the rest.
 const ANNOUNCED_MAX: usize = 8_000;
 
-/// How often a node writes how far its tasks are.
-const REPORT: Duration = Duration::from_secs(1);
-
-/// The pause before a task is begun for whose progress there was no room.
-const FULL_PAUSE: Duration = Duration::from_secs(30);
+/// How often a node looks whether it has something to do for a task.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A list without an order is kept for this time: a node may still be accepting the order.
 const ORDER_PATIENCE: Duration = Duration::from_mins(10);
 
 /// The tasks of the cluster.
 pub struct Tasks {
-    parts: Arc<TaskParts>,
-    book: Book,
-    running: Mutex<BTreeSet<u128>>,
+    pub(super) parts: Arc<TaskParts>,
+    pub(super) records: Records,
+    /// The tasks that this node runs.
+    running: Mutex<BTreeMap<u128, TaskKind>>,
     gatherings: tokio::sync::Mutex<Gatherings>,
-    totals: Mutex<Totals>,
-}
-
-/// A task that this node runs.
-struct Run {
-    id: u128,
-    order: Arc<Order>,
-    progress: Arc<Mutex<Progress>>,
-    /// Counts of the task that the totals include already.
-    counted: Mutex<(ObjectCounts, ByteCounts)>,
+    pub(super) plans: Plans,
+    /// Plans are accepted one at a time, so that each knows the one before.
+    succession: Mutex<()>,
+    pub(super) totals: Mutex<(Totals, PlanTotals)>,
 }
 
 /// The tasks that an operator asks about.
@@ -102,12 +93,14 @@ pub struct Task {
 
 impl Tasks {
     /// The tasks that `bulletin` knows.
-    pub fn new(parts: &Arc<TaskParts>, bulletin: &Arc<Bulletin>) -> Arc<Self> {
+    pub fn new(parts: &Arc<TaskParts>, bulletin: &Arc<Bulletin>, config: &PlanConfig) -> Arc<Self> {
         Arc::new(Self {
             parts: Arc::clone(parts),
-            book: Book::new(bulletin, &parts.cooperation),
+            records: Records::new(bulletin, &parts.cooperation),
             running: Mutex::default(),
             gatherings: tokio::sync::Mutex::default(),
+            plans: Plans::new(parts, config),
+            succession: Mutex::default(),
             totals: Mutex::default(),
         })
     }
@@ -120,7 +113,7 @@ impl Tasks {
     pub fn post(&self, request: TaskRequest) -> Result<Task, TaskRefusal> {
         let now = clock::utc_now();
         let request = self.checked(request, false, now)?;
-        let (id, order) = (self.book.next_id(now), self.order_of(request, None, now));
+        let (id, order) = (self.records.next_id(now), self.order_of(request, None, now));
         self.accept(id, &order, ORDERS_MAX)
     }
 
@@ -132,7 +125,7 @@ impl Tasks {
     pub async fn post_list(&self, request: TaskRequest, list: ClientBody) -> Result<Task, TaskRefusal> {
         let now = clock::utc_now();
         let request = self.checked(request, true, now)?;
-        let id = self.book.next_id(now);
+        let id = self.records.next_id(now);
         let (objects, bytes) = self.parts.manifests.receive(id, list).await?;
         let order = self.order_of(request, Some(ManifestFacts { objects, bytes }), now);
         self.accept(id, &order, ORDERS_MAX)
@@ -161,11 +154,11 @@ impl Tasks {
             let bytes = self.parts.manifests.append(open.id, &lines).await?;
             let objects = open.objects() + objects;
             open.note(ManifestFacts { objects, bytes });
-            self.book.write(open.id, &open.order)?;
+            self.records.write(open.id, &open.order)?;
             return Ok(Some(self.entry(open.id)?.to_task(now)));
         }
         self.make_room(ANNOUNCED_MAX)?;
-        let id = self.book.next_id(now);
+        let id = self.records.next_id(now);
         let bytes = self.parts.manifests.take(id, lines).await?;
         let facts = ManifestFacts { objects, bytes };
         let order = Order {
@@ -177,17 +170,41 @@ impl Tasks {
         Ok(Some(task))
     }
 
+    /// Takes a plan in the name of an identity, in place of the plan in force if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Says why it is not taken.
+    pub async fn post_plan(&self, document: ClientBody, identity: Option<&str>) -> Result<Task, TaskRefusal> {
+        let identity = self.parts.identity(identity)?;
+        let now = clock::utc_now();
+        let (spooled, mut facts) = self.plans.receive(document, now).await?;
+        self.make_room(ORDERS_MAX)?;
+        let id = self.records.next_id(now);
+        self.plans.keep(id, spooled).await?;
+        let _turn = self.succession.lock();
+        let former = self.latest_plan();
+        let succession = former.as_ref().and_then(Entry::succession);
+        facts.succession = succession.map_or(0, |former| former.saturating_add(1));
+        let replaced = former.filter(|former| !former.progress.state.is_over());
+        facts.replaces = replaced.map(|former| Ulid(former.id).to_string());
+        let order = Order::of_plan(identity, facts, (now.into(), &self.parts.name));
+        let plan = self.accept(id, &order, ORDERS_MAX)?;
+        self.end_replaced_plans();
+        Ok(plan)
+    }
+
     /// Begins the tasks whose announcements were gathered for long enough.
     fn end_gatherings(&self, gatherings: &mut Gatherings) {
-        for (id, order) in gatherings.end(clock::instant(), |id| self.book.is_cancelled(id)) {
+        for (id, order) in gatherings.end(clock::instant(), |id| self.records.is_cancelled(id)) {
             // Otherwise all nodes take the list for complete some time later.
-            let _ = self.book.write(id, &order);
+            let _ = self.records.write(id, &order);
         }
     }
 
     /// Begins what this node gathered before it began again: each list is as long as it became.
     fn begin_gathered_before(&self) {
-        for entry in self.book.all() {
+        for entry in self.records.all() {
             if !entry.order.gathers || entry.order.accepted_by != self.parts.name {
                 continue;
             }
@@ -196,7 +213,7 @@ impl Tasks {
             if let (Some(facts), Some(bytes)) = (&mut order.manifest, self.parts.manifests.size(entry.id)) {
                 facts.bytes = bytes;
             }
-            let _ = self.book.write(entry.id, &order);
+            let _ = self.records.write(entry.id, &order);
         }
     }
 
@@ -224,7 +241,7 @@ impl Tasks {
             return Order::accepted(request, manifest, created_here, None);
         }
         // Pins that were ended do not come back before the end of the order that set them.
-        let entries = self.book.all();
+        let entries = self.records.all();
         let pins = entries.iter().filter(|entry| entry.order.pins(created));
         let last_end = pins.filter_map(|entry| entry.order.request.until).max();
         Order::accepted(request, manifest, created_here, last_end)
@@ -233,15 +250,15 @@ impl Tasks {
     /// Takes an order, if there is room for another among `orders_max`.
     fn accept(&self, id: u128, order: &Order, orders_max: usize) -> Result<Task, TaskRefusal> {
         self.make_room(orders_max)?;
-        self.book.write(id, order)?;
+        self.records.write(id, order)?;
         self.entry(id).map(|entry| entry.to_task(order.created.time()))
     }
 
     /// Makes room for another order among `orders_max`: the oldest that have ended are forgotten.
     fn make_room(&self, orders_max: usize) -> Result<(), NotTaken> {
-        let bulletin = self.book.bulletin();
+        let bulletin = self.records.bulletin();
         while !bulletin.has_room(orders_max) {
-            let (ids, entries) = (bulletin.ids(Kind::is_order), self.book.all());
+            let (ids, entries) = (bulletin.ids(Kind::Order), self.records.all());
             let (before, now) = (bulletin.floor(), clock::utc_now());
             let floor = oldest_ended((&entries, &ids), &before, FORGOTTEN_AT_ONCE, now);
             bulletin.forget(&floor.ok_or(NotTaken::Full)?)?;
@@ -263,7 +280,7 @@ impl Tasks {
             before.is_none_or(|before| entry.id < before)
                 && part.state.is_none_or(|state| state == entry.progress.state)
         };
-        let (now, mut entries) = (clock::utc_now(), self.book.all());
+        let (now, mut entries) = (clock::utc_now(), self.records.all());
         entries.retain(is_wanted);
         let left = entries.len().saturating_sub(part.limit);
         let shown = entries[left..].iter().rev();
@@ -282,7 +299,7 @@ impl Tasks {
     }
 
     fn entry(&self, id: u128) -> Result<Entry, TaskRefusal> {
-        self.book.get(id).ok_or(TaskRefusal::NoTask)
+        self.records.get(id).ok_or(TaskRefusal::NoTask)
     }
 
     /// Ends a task before its end.
@@ -295,24 +312,65 @@ impl Tasks {
         if !entry.is_live(clock::utc_now()) {
             return Err(TaskRefusal::Over);
         }
-        self.book.end_early(entry.id, &entry.order)?;
+        self.records.end_early(entry.id, &entry.order)?;
         self.get(id)
+    }
+
+    /// The plan in force, or the last one that was.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none.
+    pub fn plan(&self) -> Result<Task, TaskRefusal> {
+        let entry = self.latest_plan().ok_or(TaskRefusal::NoPlan)?;
+        Ok(entry.to_task(clock::utc_now()))
+    }
+
+    /// Ends the plan in force, and its pins.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none, or if it is over.
+    pub fn stop_plan(&self) -> Result<Task, TaskRefusal> {
+        let plan = self.plan()?;
+        self.cancel(&plan.id)
+    }
+
+    /// The latest plan that is remembered.
+    fn latest_plan(&self) -> Option<Entry> {
+        let plans = self.records.all().into_iter();
+        let plans = plans.filter(|entry| entry.succession().is_some());
+        plans.max_by_key(|entry| (entry.succession(), entry.id))
+    }
+
+    /// Ends the plans that a later one has replaced, and their pins. Each node does: the one that took the
+    /// later plan may not have known them.
+    fn end_replaced_plans(&self) {
+        let Some(latest) = self.latest_plan() else { return };
+        for entry in self.records.all() {
+            let is_plan = entry.succession().is_some();
+            if is_plan && entry.id != latest.id && !entry.progress.state.is_over() {
+                // Otherwise it is tried again soon.
+                let _ = self.records.end_early(entry.id, &entry.order);
+            }
+        }
     }
 
     /// Runs the tasks whose home this node is, until the node stops.
     pub async fn run(self: Arc<Self>, stopping: Shutdown) {
         self.begin_gathered_before();
-        let mut changes = self.book.changes();
+        let mut changes = self.records.changes();
         let mut runs = JoinSet::new();
         loop {
+            self.end_replaced_plans();
             self.end_cancelled_pins().await;
             self.end_gatherings(&mut *self.gatherings.lock().await);
-            self.keep_lists().await;
+            self.keep_files().await;
             self.begin_due(&mut runs, &stopping);
             tokio::select! {
                 _ = changes.changed() => {}
                 Some(_) = runs.join_next(), if !runs.is_empty() => {}
-                () = tokio::time::sleep(REPORT) => {}
+                () = tokio::time::sleep(LOOK) => {}
                 () = stopping.begun() => break,
             }
         }
@@ -320,39 +378,48 @@ impl Tasks {
         while runs.join_next().await.is_some() {}
     }
 
-    /// Begins the tasks that this node is to run and does not run yet, the oldest first.
+    /// Begins the tasks that this node is to run and does not run yet, the oldest first. Plans run beside the
+    /// others, one at a time: one that was replaced ends first.
     fn begin_due(self: &Arc<Self>, runs: &mut JoinSet<()>, stopping: &Shutdown) {
-        if !self.book.may_know_all() {
+        if !self.records.may_know_all() {
             return;
         }
-        let (now, members) = (clock::utc_now(), self.book.members());
-        for entry in self.book.all() {
+        let (now, members) = (clock::utc_now(), self.records.members());
+        for entry in self.records.all() {
+            let (id, kind) = (entry.id, entry.order.request.kind);
+            let is_plan = |kind: TaskKind| kind == TaskKind::Plan;
             let mut running = self.running.lock();
-            if running.len() >= RUN_AT_ONCE {
-                return;
-            }
-            let id = entry.id;
-            if running.contains(&id) || !entry.is_due(now, members) || !self.book.is_mine(id) {
+            let beside = running
+                .values()
+                .filter(|other| is_plan(**other) == is_plan(kind))
+                .count();
+            let has_place = beside < if is_plan(kind) { 1 } else { RUN_AT_ONCE };
+            if !has_place
+                || running.contains_key(&id)
+                || !entry.is_due(now, members)
+                || !self.records.is_mine(id)
+            {
                 continue;
             }
             // It may have run to its end since the tasks were listed. A run that is no longer among these has
             // written how it ended.
-            let Some(entry) = self.book.get(id).filter(|entry| entry.is_due(now, members)) else {
+            let Some(entry) = self.records.get(id).filter(|entry| entry.is_due(now, members)) else {
                 continue;
             };
-            running.insert(id);
+            running.insert(id, kind);
             let (this, stopping) = (Arc::clone(self), stopping.clone());
             runs.spawn(async move {
-                Box::pin(this.run_one(entry, stopping)).await;
+                Box::pin(Run::new(&this, entry).to_the_end(stopping)).await;
                 this.running.lock().remove(&id);
             });
         }
     }
 
-    /// Copies the lists of tasks that this node may have to run, and removes those of tasks that are over.
-    async fn keep_lists(&self) {
+    /// Copies the lists and documents of tasks that this node may have to run, and removes those of tasks
+    /// that are over.
+    async fn keep_files(&self) {
         let here = self.parts.manifests.ids();
-        let (now, entries) = (clock::utc_now(), self.book.all());
+        let (now, entries) = (clock::utc_now(), self.records.all());
         let receiving = new_id(now - ORDER_PATIENCE);
         let first_pin = first_pin(&entries, now);
         for id in &here {
@@ -362,16 +429,16 @@ impl Tasks {
             }
         }
         for entry in &entries {
-            let Some(manifest) = &entry.order.manifest else {
+            let Some(bytes) = entry.order.file_bytes() else {
                 continue;
             };
             if !here.contains(&entry.id)
                 && !entry.gathers(now)
                 && entry.is_wanted(now, first_pin)
-                && self.book.may_run(entry.id)
-                && let Err(why) = self.parts.manifest(entry.id, manifest).await
+                && self.records.may_run(entry.id)
+                && let Err(why) = self.parts.file(entry.id, bytes).await
             {
-                tracing::debug!(id = %Ulid(entry.id), why, "the list of a task was not copied");
+                tracing::debug!(id = %Ulid(entry.id), why, "the file of a task was not copied");
             }
         }
     }
@@ -379,133 +446,36 @@ impl Tasks {
     /// Ends the pins here of orders that were cancelled.
     async fn end_cancelled_pins(&self) {
         for order in self.parts.store.pin_orders() {
-            if self.book.is_cancelled(order.0) {
+            if self.records.is_cancelled(order.0) {
                 self.parts.store.end_pins(order).await;
             }
         }
     }
 
-    /// Cancels the pin orders all of whose objects this order unpins.
-    fn end_covered_pins(&self, order: &Order) -> Result<(), NotTaken> {
-        let Some(unpinned) = order.selection() else {
-            return Ok(());
+    /// State of the plan in force, and the counters of this node.
+    pub fn plan_figures(&self) -> PlanFigures {
+        let totals = self.totals.lock().1;
+        let in_force = self.latest_plan().filter(|entry| !entry.progress.state.is_over());
+        let Some(entry) = in_force else {
+            return PlanFigures {
+                totals,
+                ..PlanFigures::default()
+            };
         };
-        let now = clock::utc_now();
-        for entry in self.book.all() {
-            let (pinning, is_covered) = (&entry.order, |pinned: Selection| unpinned.covers(&pinned));
-            if pinning.pins(now)
-                && pinning.created <= order.created
-                && pinning.selection().is_some_and(is_covered)
-                && entry.progress.state != TaskState::Cancelled
-            {
-                self.book.end_early(entry.id, &entry.order)?;
-            }
+        let (bytes, plan) = (entry.progress.tally.bytes, entry.plan_progress());
+        PlanFigures {
+            in_force: true,
+            carried_here: self.running.lock().contains_key(&entry.id),
+            jobs: plan.jobs.by_status(),
+            bytes: [bytes.total.unwrap_or_default(), plan.planned_bytes, bytes.done],
+            totals,
         }
-        Ok(())
-    }
-
-    /// Runs one task until it is over, or is no longer this node's.
-    async fn run_one(&self, entry: Entry, stopping: Shutdown) {
-        let run = self.begin(entry);
-        let (id, order) = (run.id, &run.order);
-        let started = run.progress.lock().started.unwrap_or_else(now);
-        if self.report(&run) == Err(NotTaken::Full) {
-            // Nothing would remember how far it is, and it would begin anew again and again.
-            tokio::select! {
-                () = tokio::time::sleep(FULL_PAUSE) => return,
-                () = stopping.begun() => return,
-            }
-        }
-        let caller = match self.parts.caller(order.request.identity.as_deref()) {
-            Ok(caller) => caller,
-            Err(why) => return self.end(&run, TaskState::Failed, Some(&why)),
-        };
-        if order.request.kind == TaskKind::Unpin
-            && let Err(error) = self.end_covered_pins(order)
-        {
-            return self.end(&run, TaskState::Failed, Some(&error.to_string()));
-        }
-        let runner = Runner::new(&self.parts, (id, Arc::clone(order)), caller, &run.progress);
-        let runner = runner.leaving_out(Unpinned::since(&self.book, &self.parts, id));
-        let mut changes = self.book.changes();
-        let mut meter = Meter::new(&run.progress);
-        let mut working = std::pin::pin!(runner.run());
-        let (state, why) = loop {
-            tokio::select! {
-                ended = &mut working => break ended,
-                _ = changes.changed() => {}
-                () = tokio::time::sleep(REPORT) => {
-                    meter.measure(&run.progress, |speed| runner.is_at_risk(speed));
-                    let _ = self.report(&run);
-                }
-                () = stopping.begun() => {
-                    let _ = self.report(&run);
-                    return;
-                }
-            }
-            if self.book.is_cancelled(id) {
-                break (TaskState::Cancelled, None);
-            }
-            if !self.book.is_mine(id) {
-                return;
-            }
-            let now = clock::utc_now();
-            if order.ends(started).after(now).is_zero() {
-                let is_unpinned = order.request.kind == TaskKind::Pin && !order.pins(now);
-                let why = if is_unpinned {
-                    "its pins ended before all objects were there"
-                } else {
-                    "it took too long and was given up"
-                };
-                break (TaskState::Failed, Some(why.into()));
-            }
-        };
-        self.end(&run, state, why.as_deref());
-    }
-
-    /// Begins a task, or goes on with it.
-    fn begin(&self, entry: Entry) -> Run {
-        let mut progress = if entry.progress.state.is_over() {
-            Progress::default()
-        } else {
-            Arc::unwrap_or_clone(entry.progress)
-        };
-        progress.state = TaskState::Running;
-        progress.runner = Some(self.parts.name.clone());
-        progress.started.get_or_insert_with(now);
-        progress.go_back();
-        progress.members = Some(self.book.members().0);
-        Run {
-            id: entry.id,
-            order: entry.order,
-            counted: Mutex::new((progress.tally.objects, progress.tally.bytes)),
-            progress: Arc::new(Mutex::new(progress)),
-        }
-    }
-
-    fn end(&self, run: &Run, state: TaskState, why: Option<&str>) {
-        run.progress.lock().end(state, why, now());
-        let _ = self.report(run);
-        let (id, kind) = (Ulid(run.id), run.order.request.kind);
-        let place = TaskState::ALL.iter().position(|known| *known == state);
-        self.totals.lock()[place_of(kind)].ended[place.expect("it is a state")] += 1;
-        tracing::info!(%id, kind = kind.as_str(), state = state.as_str(), why, "a task has ended");
-    }
-
-    /// Writes how far a task is, and counts what has been done since the last time. A failure is in the log.
-    fn report(&self, run: &Run) -> Result<(), NotTaken> {
-        let progress = run.progress.lock().clone();
-        let now = (progress.tally.objects, progress.tally.bytes);
-        let before = std::mem::replace(&mut *run.counted.lock(), now);
-        self.totals.lock()[place_of(run.order.request.kind)].add((&now.0, &now.1), (&before.0, &before.1));
-        let body = serde_json::to_vec(&progress).expect("progress is JSON");
-        self.book.report(run.id, &run.order, body)
     }
 
     /// States of the cluster's tasks, and the counters of this node.
     pub fn figures(&self) -> TaskFigures {
-        let (records, record_bytes) = self.book.bulletin().size();
-        let entries = self.book.all();
+        let (records, record_bytes) = self.records.bulletin().size();
+        let entries = self.records.all();
         let in_state = |state| {
             entries
                 .iter()
@@ -518,7 +488,7 @@ impl Tasks {
             states: TaskState::ALL.map(in_state),
             at_risk: at_risk.count() as u64,
             running_here: self.running.lock().len() as u64,
-            totals: *self.totals.lock(),
+            totals: self.totals.lock().0,
             records: records as u64,
             record_bytes: record_bytes as u64,
         }
@@ -529,11 +499,6 @@ impl std::fmt::Debug for Tasks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tasks").finish_non_exhaustive()
     }
-}
-
-fn place_of(kind: TaskKind) -> usize {
-    let place = TaskKind::ALL.iter().position(|known| *known == kind);
-    place.expect("it is a kind")
 }
 
 /// The number that an id stands for.

@@ -11,15 +11,15 @@ use shoal_s3::object::ObjectName;
 use tokio::sync::watch;
 use ulid::Ulid;
 
-use super::book::{self, Book};
 use super::lake_view::PAGE_KEYS;
 use super::order::{ManifestFacts, Selection, TaskKind};
 use super::parts::TaskParts;
 use super::progress::TaskState;
+use super::records::{self, Records};
 
 /// Objects that a pin leaves alone: later orders have unpinned them, by a URI or by a list.
 pub(super) struct Unpinned<'a> {
-    book: &'a Book,
+    records: &'a Records,
     parts: Arc<TaskParts>,
     /// The id of the pin.
     pin: u128,
@@ -47,12 +47,12 @@ enum Objects {
 
 impl<'a> Unpinned<'a> {
     /// The objects that orders after the task `pin` have unpinned.
-    pub(super) fn since(book: &'a Book, parts: &Arc<TaskParts>, pin: u128) -> Self {
-        let mut changes = book.changes();
+    pub(super) fn since(records: &'a Records, parts: &Arc<TaskParts>, pin: u128) -> Self {
+        let mut changes = records.changes();
         // The records have not been looked at.
         changes.mark_changed();
         Self {
-            book,
+            records,
             parts: Arc::clone(parts),
             pin,
             orders: Mutex::new(Orders {
@@ -94,7 +94,7 @@ impl<'a> Unpinned<'a> {
         if orders.changes.has_changed().unwrap_or(true) {
             // Changes from now on are read at the next look.
             orders.changes.mark_unchanged();
-            let later = self.book.all().into_iter().filter(|entry| entry.id > self.pin);
+            let later = self.records.all().into_iter().filter(|entry| entry.id > self.pin);
             orders.known = later.filter_map(UnpinOrder::of).collect();
         }
         Arc::clone(&orders.known)
@@ -106,7 +106,7 @@ impl<'a> Unpinned<'a> {
             let id = Ulid(id);
             format!("waits for the list of {id}, which says what is unpinned: {why}")
         };
-        let here = self.parts.manifest(id, manifest).await;
+        let here = self.parts.file(id, manifest.bytes).await;
         here.map_err(|why| waits(&why))?;
         let (mut list, mut offset) = (HashSet::new(), 0);
         loop {
@@ -127,7 +127,7 @@ impl<'a> Unpinned<'a> {
 
 impl UnpinOrder {
     /// The order of a task, if it unpins. One that was cancelled before it began has ended no pin.
-    fn of(entry: book::Entry) -> Option<Self> {
+    fn of(entry: records::Entry) -> Option<Self> {
         let (order, progress) = (entry.order, entry.progress);
         let is_void = progress.state == TaskState::Cancelled && progress.started.is_none();
         if order.request.kind != TaskKind::Unpin || is_void {

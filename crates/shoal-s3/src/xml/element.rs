@@ -47,7 +47,7 @@ impl Element {
     ///
     /// Fails with [`Malformed`] if the bytes are not an XML document.
     pub fn from_answer(bytes: &[u8]) -> Result<Self, Malformed> {
-        let document = Document::of(bytes)?;
+        let document = Document::parse(bytes)?;
         let (tag, mut reader) = document.answer()?;
         let root = reader.element(&tag)?;
         reader.end()?;

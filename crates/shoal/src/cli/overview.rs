@@ -8,7 +8,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use shoal_node::admin::client::{AdminClient, AdminError, AdminUrl};
 use shoal_node::admin::members::Members;
-use shoal_node::{Condition, HandoffProgress, JobCounts, JobNote, PlanView, Task, TaskList, TaskState};
+use shoal_node::{Condition, HandoffProgress, JobCounts, JobNote, Progress, Task, TaskList, TaskState};
 use shoal_policy::Source;
 
 use super::link::LinkPage;
@@ -377,12 +377,13 @@ impl Overview {
 
 /// Fetches the plan, with the jobs in trouble.
 async fn plan(client: &AdminClient, url: &AdminUrl) -> Result<PlanSummary, AdminError> {
-    let PlanView { progress, .. } = client.get(url, PLAN).await?;
+    let Progress { tally, plan, .. } = client.get::<Task>(url, PLAN).await?.progress;
+    let plan = plan.unwrap_or_default();
     Ok(PlanSummary {
-        jobs: progress.jobs,
-        planned_bytes: progress.bytes.planned,
-        done_bytes: progress.bytes.done,
-        troubled: progress.troubled,
+        jobs: plan.jobs,
+        planned_bytes: plan.planned_bytes,
+        done_bytes: tally.bytes.done,
+        troubled: plan.troubled,
     })
 }
 

@@ -7,6 +7,7 @@ use rustix::termios::tcgetwinsize;
 use shoal_node::{Task, TaskState, clock};
 
 use super::output::{bytes, counted, overwrite, talk};
+use super::plan::job_counts;
 
 /// Interval of lines if stderr is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -68,14 +69,17 @@ pub(super) fn line(task: &Task, has_bar: bool) -> String {
         Some(total) => format!("{} {of} {}", bytes(sizes.done), bytes(total)),
         None => bytes(sizes.done),
     });
-    parts.push(match objects.total {
-        Some(total) => format!("{} {of} {}", objects.done, counted(total, "object")),
-        None => counted(objects.done, "object"),
-    });
+    match (&progress.plan, objects.total) {
+        (Some(plan), _) => parts.push(format!("jobs: {}", job_counts(&plan.jobs))),
+        (None, Some(total)) => parts.push(format!("{} {of} {}", objects.done, counted(total, "object"))),
+        (None, None) => parts.push(counted(objects.done, "object")),
+    }
     if let Some(rate) = progress.bytes_per_second {
         parts.push(format!("{}/s", bytes(rate)));
     }
-    if let Some(left) = time_left(task, clock::utc_now()) {
+    // A plan fetches when it is time.
+    let left = time_left(task, clock::utc_now()).filter(|_| progress.plan.is_none());
+    if let Some(left) = left {
         parts.push(format!("ETA {}", duration(left)));
     }
     if objects.failed > 0 {

@@ -119,7 +119,8 @@ fn task_lines(overview: &Overview) -> String {
         return String::new();
     };
     let mut text = String::new();
-    for task in latest {
+    // The plan has lines of its own.
+    for task in latest.iter().filter(|task| task.progress.plan.is_none()) {
         let _ = writeln!(text, "task {} of {}: {}", task.id, what(task), line(task, false));
     }
     let others = counts.running.saturating_sub(latest.len() as u64);

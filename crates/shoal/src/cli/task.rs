@@ -15,6 +15,7 @@ use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
 use super::output::{Tone, bytes, counted, print, print_message};
+use super::plan;
 use super::progress::{ProgressDisplay, kind};
 use super::status::table;
 
@@ -186,9 +187,11 @@ impl Follow<'_> {
     }
 }
 
-fn show(task: &Task, json: bool) {
+pub(super) fn show(task: &Task, json: bool) {
     print(&if json {
         format!("{:#}\n", json!(task))
+    } else if task.order.request.kind == TaskKind::Plan {
+        plan::summary(task)
     } else {
         summary(task)
     });
@@ -229,6 +232,9 @@ fn done(task: &Task) -> String {
 }
 
 fn objects(task: &Task) -> String {
+    if task.order.request.kind == TaskKind::Plan {
+        return "-".into();
+    }
     let counts = &task.progress.tally.objects;
     match counts.total {
         Some(total) => format!("{} of {total}", counts.done),
@@ -242,7 +248,10 @@ pub(super) fn what(task: &Task) -> String {
     match (&task.order.request.uri, manifest) {
         (Some(uri), _) => uri.escape_debug().to_string(),
         (None, Some(manifest)) => format!("{} of a list", counted(manifest.objects, "object")),
-        (None, None) => "-".into(),
+        (None, None) => {
+            let document = task.order.document.as_ref();
+            document.map_or_else(|| "-".into(), |document| counted(document.jobs, "job"))
+        }
     }
 }
 
@@ -314,6 +323,6 @@ const fn unchanged(kind: TaskKind, dry_run: bool) -> &'static str {
         TaskKind::Prefetch | TaskKind::Pin if !dry_run => "cached before",
         TaskKind::Prefetch | TaskKind::Pin | TaskKind::Cached => "wholly cached",
         TaskKind::Unpin => "not pinned",
-        TaskKind::Evict => "not cached",
+        TaskKind::Evict | TaskKind::Plan => "not cached",
     }
 }

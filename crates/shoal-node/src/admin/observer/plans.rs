@@ -5,12 +5,12 @@ use shoal_plan::execution::JobStatus;
 
 use super::Observer;
 use crate::metrics::PlanMetrics;
-use crate::plans::PlanTotals;
+use crate::tasks::PlanTotals;
 
 impl Observer {
     /// Brings what was done for plans since `before` into the metrics. Returns the totals.
     pub(super) fn measure_plans(&self, metrics: &PlanMetrics, before: &PlanTotals) -> PlanTotals {
-        let figures = self.plans.figures();
+        let figures = self.tasks.plan_figures();
         metrics.set_in_force(figures.in_force, figures.carried_here);
         for (status, jobs) in JobStatus::ALL.into_iter().zip(figures.jobs) {
             metrics.set_jobs(status.as_str(), jobs);
@@ -21,17 +21,13 @@ impl Observer {
         let now = figures.totals;
         metrics.deadlines("met", now.met - before.met);
         metrics.deadlines("missed", now.missed - before.missed);
-        let grown = now.bytes.into_iter().zip(before.bytes);
-        for (source, (now, before)) in ["lake", "peer", "cached"].into_iter().zip(grown) {
-            metrics.fetched(source, now - before);
-        }
         metrics.replanned(now.replans - before.replans);
         now
     }
 
     /// Returns the plan for `/status`; `null` if none is in force.
     pub(super) fn plan_page(&self) -> Value {
-        let figures = self.plans.figures();
+        let figures = self.tasks.plan_figures();
         if !figures.in_force {
             return Value::Null;
         }

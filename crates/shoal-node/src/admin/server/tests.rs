@@ -59,7 +59,6 @@ fn start() -> Running {
         handoff: None,
         flushes: Arc::default(),
         auth: Arc::default(),
-        plan: Arc::new(|_| std::future::ready(pages::text(StatusCode::OK, "the plan\n")).boxed()),
         tasks: Arc::new(|asked, _| {
             std::future::ready(pages::page(StatusCode::OK, "text/plain", format!("{asked:?}"))).boxed()
         }),

@@ -8,9 +8,9 @@ use super::{Candidate, Ended, Runner};
 impl Runner<'_> {
     /// Counts the blocks that are where a task would bring them.
     pub(super) async fn count_wanted(&self, part: Vec<Candidate>) -> Result<(), Ended> {
-        let nodes = self.targets.nodes();
+        let nodes = self.placer.targets.nodes();
         self.count(part, &nodes, |runner, version, index, has| {
-            let target = runner.targets.of(version.block(index));
+            let target = runner.placer.targets.of(version.block(index));
             target.map(|(node, _)| node).filter(|node| has(*node))
         })
         .await
@@ -40,16 +40,16 @@ impl Runner<'_> {
         cached: impl Fn(&Self, &Version, u32, &dyn Fn(NodeId) -> bool) -> Option<NodeId>,
     ) -> Result<(), Ended> {
         let versions: Vec<&Version> = part.iter().map(|candidate| &*candidate.version).collect();
-        let holdings = self.holdings(nodes, &versions).await;
+        let holdings = self.placer.holdings(nodes, &versions).await;
         let answered: Vec<NodeId> = holdings.nodes().collect();
         let silent = nodes.iter().find(|node| !answered.contains(node));
         if let Some(silent) = silent {
             let name = self.parts.nodes.name_of(*silent);
             self.progress.lock().detail = Some(format!("{name} did not say what it holds"));
         }
-        for (place, version) in versions.into_iter().enumerate() {
+        for version in versions {
             let is_cached = |index: &u32| {
-                let has = |node| holdings.has(node, place, *index);
+                let has = |node| holdings.has(node, version.id, *index);
                 cached(self, version, *index, &has).is_some()
             };
             let held: Vec<u32> = (0..version.block_count()).filter(is_cached).collect();

@@ -1,76 +1,27 @@
 //! Brings the objects of a task to the nodes that are to hold them, and pins them there.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::ready;
 use std::sync::{Arc, OnceLock};
 
-use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
 use shoal_policy::{NodeId, ObjectId, Source};
 use shoal_s3::object::Version;
 use shoal_store::PinOrder;
 
 use super::{BLOCKS_AT_ONCE, Candidate, Ended, ObjectFailure, Runner, TRIES, pauses};
-use crate::peer::CallerName;
-use crate::tasks::fill::FillOutcome;
-use crate::tasks::messages::{Answer, BlockBits, Fill, Question};
-
-/// Blocks of some versions that nodes hold: for each node, one set of blocks a version.
-#[derive(Debug, Default)]
-pub(super) struct Holdings(HashMap<NodeId, Vec<BlockBits>>);
-
-impl Holdings {
-    /// Whether a node holds a block of the version at `place` among those that it was asked about.
-    pub(super) fn has(&self, node: NodeId, place: usize, index: u32) -> bool {
-        let bits = self.0.get(&node).and_then(|versions| versions.get(place));
-        bits.is_some_and(|bits| bits.has(index))
-    }
-
-    /// The nodes that have answered.
-    pub(super) fn nodes(&self) -> impl Iterator<Item = NodeId> {
-        self.0.keys().copied()
-    }
-}
+use crate::tasks::fill::NotFilled;
+use crate::tasks::messages::{Answer, Question};
+use crate::tasks::placer::{Block, Holdings};
 
 impl Runner<'_> {
-    /// Asks nodes which blocks of some versions they hold. A node that does not answer holds none.
-    pub(super) async fn holdings(&self, nodes: &[NodeId], versions: &[&Version]) -> Holdings {
-        let question = versions.iter().map(|version| (version.id, version.block_count()));
-        let question = Question::Held(question.collect());
-        let answers = nodes.iter().map(|node| {
-            let question = question.clone();
-            async move { (*node, self.parts.nodes.ask(*node, question).await) }
-        });
-        let mut holdings = Holdings::default();
-        for (node, answer) in join_all(answers).await {
-            match answer {
-                Ok(Answer::Held(bits)) => drop(holdings.0.insert(node, bits)),
-                Ok(_) => {}
-                Err(error) => tracing::debug!(%error, "a node does not say what it holds"),
-            }
-        }
-        holdings
-    }
-
     /// Brings some objects to their nodes.
     pub(super) async fn fetch_part(&self, part: Vec<Candidate>) -> Result<(), Ended> {
-        let nodes = self.targets.nodes();
         let versions: Vec<&Version> = part.iter().map(|candidate| &*candidate.version).collect();
-        let holdings = self.holdings(&nodes, &versions).await;
-        let missing: Vec<Vec<u32>> = part
-            .iter()
-            .enumerate()
-            .map(|(place, candidate)| self.missing(&candidate.version, place, &holdings))
-            .collect();
-        let work: Vec<Candidate> = part.clone();
-        let missing: HashMap<_, _> = part
-            .into_iter()
-            .zip(missing)
-            .map(|(candidate, missing)| (candidate.name, missing))
-            .collect();
-        let missing = &missing;
-        self.each(work, |candidate| async move {
-            let missing = missing[&candidate.name].clone();
+        let nodes = self.placer.targets.nodes();
+        let holdings = &self.placer.holdings(&nodes, &versions).await;
+        self.each(part.clone(), |candidate| async move {
+            let missing = self.missing(&candidate.version, holdings);
             self.fetch(candidate, missing).await
         })
         .await
@@ -111,18 +62,12 @@ impl Runner<'_> {
                     self.count_held(&candidate.version, &missing);
                     return self.keep(&candidate.version).await;
                 }
-                Err(FillOutcome::Changed) => {
+                Err(NotFilled::Changed) => {
                     candidate = self.current(&candidate.name).await?;
                     missing = self.missing_now(&candidate.version).await;
                 }
-                Err(FillOutcome::Denied(status)) => {
-                    return Err(ObjectFailure::Refused(format!("the lake answered {status}")));
-                }
-                Err(FillOutcome::Refused(refusal)) => {
-                    return Err(ObjectFailure::Failed(format!("not stored: {}", refusal.as_str())));
-                }
-                Err(FillOutcome::Failed(error)) => return Err(ObjectFailure::Failed(error)),
-                Err(outcome) => unreachable!("{outcome:?} is no failure"),
+                Err(error @ NotFilled::Denied(_)) => return Err(ObjectFailure::Refused(error.to_string())),
+                Err(error) => return Err(ObjectFailure::Failed(error.to_string())),
             }
         }
         Err(ObjectFailure::Failed(
@@ -139,22 +84,20 @@ impl Runner<'_> {
     }
 
     /// The blocks that the nodes which are to hold them do not have.
-    fn missing(&self, version: &Version, place: usize, holdings: &Holdings) -> Vec<u32> {
-        let is_missing = |index: &u32| {
-            let target = self.targets.of(version.block(*index));
-            target.is_none_or(|(node, _)| !holdings.has(node, place, *index))
-        };
+    fn missing(&self, version: &Version, holdings: &Holdings) -> Vec<u32> {
+        let is_missing = |index: &u32| !self.placer.is_placed(version, *index, holdings);
         (0..version.block_count()).filter(is_missing).collect()
     }
 
     async fn missing_now(&self, version: &Version) -> Vec<u32> {
-        let holdings = self.holdings(&self.targets.nodes(), &[version]).await;
-        self.missing(version, 0, &holdings)
+        let nodes = self.placer.targets.nodes();
+        let holdings = self.placer.holdings(&nodes, &[version]).await;
+        self.missing(version, &holdings)
     }
 
     /// Brings blocks of an object to their nodes. Fails with the first failure of one. Blocks that the
     /// nodes were asked for by then are brought to their end: their room counts until they have come.
-    async fn bring_all(&self, candidate: &Candidate, missing: &[u32]) -> Result<(), FillOutcome> {
+    async fn bring_all(&self, candidate: &Candidate, missing: &[u32]) -> Result<(), NotFilled> {
         let failure = OnceLock::new();
         stream::iter(missing.iter().copied())
             .map(|index| self.bring(candidate, index, &failure))
@@ -165,39 +108,29 @@ impl Runner<'_> {
     }
 
     /// Brings a block of an object, unless a block of it has failed. Notes the `failure` if this one does.
-    async fn bring(&self, candidate: &Candidate, index: u32, failure: &OnceLock<FillOutcome>) {
-        let version = &candidate.version;
-        let bytes = version.block_len(index);
-        let is_in_vain = || failure.get().is_some();
-        let (mut pauses, mut tries) = (pauses(), 1);
-        loop {
-            let outcome = {
-                let _place = self
-                    .blocks
-                    .acquire()
-                    .await
-                    .expect("the semaphore is never closed");
-                if is_in_vain() {
-                    return;
-                }
-                let wait = self.pace.lock().take(self.elapsed(), bytes, self.left_bytes());
-                tokio::time::sleep(wait).await;
-                if is_in_vain() {
-                    return;
-                }
-                self.fill(candidate, index).await
-            };
-            match outcome {
-                FillOutcome::Held => return self.note_block(bytes, None),
-                FillOutcome::Brought(source) => return self.note_block(bytes, Some(source)),
-                FillOutcome::Busy => {}
-                FillOutcome::Failed(_) if tries < TRIES => tries += 1,
-                outcome => {
-                    let _ = failure.set(outcome);
-                    return;
-                }
-            }
-            pauses.wait().await;
+    async fn bring(&self, candidate: &Candidate, index: u32, failure: &OnceLock<NotFilled>) {
+        let block = Block {
+            name: candidate.name.clone(),
+            version: Arc::clone(&candidate.version),
+            index,
+        };
+        let bytes = block.bytes();
+        let is_wanted = || failure.get().cloned().map_or(Ok(()), Err);
+        let begin = || async {
+            let place = self
+                .blocks
+                .acquire()
+                .await
+                .expect("the semaphore is never closed");
+            is_wanted()?;
+            let wait = self.pace.lock().take(self.elapsed(), bytes, self.left_bytes());
+            tokio::time::sleep(wait).await;
+            is_wanted()?;
+            Ok::<_, NotFilled>(place)
+        };
+        match self.placer.bring(&block, self.pin, None, begin).await {
+            Ok(source) => self.note_block(bytes, source),
+            Err(error) => drop(failure.set(error)),
         }
     }
 
@@ -208,31 +141,11 @@ impl Runner<'_> {
         }
     }
 
-    /// Asks the node that is to hold a block to fetch it.
-    async fn fill(&self, candidate: &Candidate, index: u32) -> FillOutcome {
-        let Some((node, layer)) = self.targets.of(candidate.version.block(index)) else {
-            return FillOutcome::Failed("no node is there to hold it".into());
-        };
-        let fill = Fill {
-            version: Arc::clone(&candidate.version),
-            index,
-            layer,
-            pin: self.pin,
-            planned: None,
-            caller: CallerName::from(&self.caller),
-            name: candidate.name.clone(),
-        };
-        match self.parts.nodes.ask(node, Question::Fill(Box::new(fill))).await {
-            Ok(Answer::Filled(outcome)) => outcome,
-            Ok(_) => FillOutcome::Failed("a node answered something else".into()),
-            Err(error) => FillOutcome::Failed(error.to_string()),
-        }
-    }
-
     /// Makes sure that all blocks of an object are pinned where they are, if the task pins.
     async fn keep(&self, version: &Version) -> Result<(), ObjectFailure> {
         let Some(pin) = self.pin else { return Ok(()) };
-        let homes = (0..version.block_count()).filter_map(|index| self.targets.of(version.block(index)));
+        let homes =
+            (0..version.block_count()).filter_map(|index| self.placer.targets.of(version.block(index)));
         let mut blocks_at = BTreeMap::<NodeId, u64>::new();
         for (node, _) in homes {
             *blocks_at.entry(node).or_default() += 1;
@@ -268,15 +181,10 @@ impl Runner<'_> {
     ) -> Result<(), Ended> {
         let (mut left, mut pauses) = (self.parts.nodes.all(), pauses());
         for tries in 1.. {
-            let asked = left.into_iter().map(|(node, name)| {
-                let question = question(objects.to_vec());
-                async move {
-                    let answer = self.parts.nodes.ask(node, question).await;
-                    (node, name, answer)
-                }
-            });
+            let nodes = left.iter().map(|(node, _)| *node);
+            let answers = self.parts.nodes.ask_each(nodes, || question(objects.to_vec()));
             let (mut silent, mut last) = (Vec::new(), None);
-            for (node, name, answer) in join_all(asked).await {
+            for ((node, name), (_, answer)) in left.iter().cloned().zip(answers.await) {
                 match answer {
                     Ok(answer) => note(&name, answer),
                     Err(error) => {

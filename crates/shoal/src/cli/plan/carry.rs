@@ -8,13 +8,14 @@ use std::time::Duration;
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
-use shoal_node::{JobCounts, PlanView};
+use shoal_node::{JobCounts, Task};
 
 use crate::cli::admin::AdminPort;
 use crate::cli::block_on;
 use crate::cli::failure::Failure;
 use crate::cli::node::failure;
 use crate::cli::output::{bytes, print, talk};
+use crate::cli::task;
 
 /// The path of the plan.
 pub(in crate::cli) const PATH: &str = "/plan";
@@ -78,16 +79,14 @@ impl Start {
                 format!("?identity={identity}")
             });
             let path = format!("{PATH}{}", query.unwrap_or_default());
-            let plan = client
-                .post_json::<PlanView>(&self.admin.node, &path, document)
-                .await;
+            let plan = client.post_json::<Task>(&self.admin.node, &path, document).await;
             let plan = plan.map_err(|error| failure("the plan was not taken", &error))?;
             if self.json {
                 print(&format!("{:#}\n", json!(plan)));
                 return Ok(());
             }
             print(&format!("{}\n", plan.id));
-            if let Some(replaced) = &plan.order.replaces {
+            if let Some(replaced) = plan.order.document.and_then(|document| document.replaces) {
                 talk(&format!(
                     "it takes the place of the plan {replaced}, which has ended\n"
                 ));
@@ -102,9 +101,9 @@ impl Show {
     pub(super) fn run(self) -> Result<(), Failure> {
         block_on(async move {
             let client = self.admin.client()?;
-            let plan = client.get::<PlanView>(&self.admin.node, PATH).await;
+            let plan = client.get::<Task>(&self.admin.node, PATH).await;
             let plan = plan.map_err(|error| failure("the plan cannot be shown", &error))?;
-            show(&plan, self.json);
+            task::show(&plan, self.json);
             Ok(())
         })
     }
@@ -114,9 +113,9 @@ impl Stop {
     pub(super) fn run(self) -> Result<(), Failure> {
         block_on(async move {
             let client = self.admin.client()?;
-            let plan = client.delete::<PlanView>(&self.admin.node, PATH).await;
+            let plan = client.delete::<Task>(&self.admin.node, PATH).await;
             let plan = plan.map_err(|error| failure("the plan was not stopped", &error))?;
-            show(&plan, self.json);
+            task::show(&plan, self.json);
             Ok(())
         })
     }
@@ -138,14 +137,6 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(document)
 }
 
-fn show(plan: &PlanView, json: bool) {
-    print(&if json {
-        format!("{:#}\n", json!(plan))
-    } else {
-        summary(plan)
-    });
-}
-
 /// The jobs of a plan in a few words.
 pub(in crate::cli) fn job_counts(counts: &JobCounts) -> String {
     let named = [
@@ -164,38 +155,44 @@ pub(in crate::cli) fn job_counts(counts: &JobCounts) -> String {
 }
 
 /// A plan for people.
-fn summary(plan: &PlanView) -> String {
-    let (order, progress) = (&plan.order, &plan.progress);
-    let mut text = format!("plan {} is {}", plan.id, progress.state.as_str());
-    if let Some(node) = &progress.coordinator {
+pub(in crate::cli) fn summary(task: &Task) -> String {
+    let progress = &task.progress;
+    let mut text = format!("plan {} is {}", task.id, progress.state.as_str());
+    if let Some(node) = &progress.runner {
         let _ = write!(text, " on {node}");
     }
-    let _ = writeln!(text, ", from {} to {}", order.starts, order.ends);
+    if let Some(document) = &task.order.document {
+        let _ = write!(text, ", from {} to {}", document.starts, document.ends);
+    }
+    text.push('\n');
     if let Some(detail) = &progress.detail {
         let _ = writeln!(text, "  {detail}");
     }
-    let _ = writeln!(text, "jobs       {}", job_counts(&progress.jobs));
-    let moved = &progress.bytes;
+    let Some(plan) = &progress.plan else {
+        return text;
+    };
+    let _ = writeln!(text, "jobs       {}", job_counts(&plan.jobs));
+    let moved = &progress.tally.bytes;
     let _ = writeln!(
         text,
         "fetched    {} of {} planned until now, {} in all; {} from the lake, {} from other nodes",
         bytes(moved.done),
-        bytes(moved.planned),
-        bytes(moved.total),
+        bytes(plan.planned_bytes),
+        bytes(moved.total.unwrap_or_default()),
         bytes(moved.from_lake),
         bytes(moved.from_peers),
     );
-    if let Some(last) = &progress.replanned {
+    if let Some(last) = &plan.replanned {
         let _ = writeln!(
             text,
             "planned anew {} times; last at {} by {}: {}",
-            progress.replans, last.at, last.by, last.why
+            plan.replans, last.at, last.by, last.why
         );
         if let Some(detail) = &last.detail {
             let _ = writeln!(text, "  {detail}");
         }
     }
-    for job in &progress.troubled {
+    for job in &plan.troubled {
         let status = job.status.as_str().replace('-', " ");
         let _ = writeln!(
             text,
@@ -203,7 +200,7 @@ fn summary(plan: &PlanView) -> String {
             job.job, job.submit, job.deadline
         );
     }
-    for transfer in &progress.transfers {
+    for transfer in &plan.transfers {
         let _ = writeln!(
             text,
             "  fetching {}: {} of {}, {} planned, at {}/s",
@@ -214,7 +211,7 @@ fn summary(plan: &PlanView) -> String {
             bytes(transfer.bytes_per_second),
         );
     }
-    for issue in &progress.issues {
+    for issue in &plan.issues {
         let _ = writeln!(text, "  {} {}: {}", issue.at, issue.file, issue.error);
     }
     text
@@ -222,22 +219,26 @@ fn summary(plan: &PlanView) -> String {
 
 #[cfg(test)]
 mod tests {
-    use shoal_node::{JobCounts, PlanView};
+    use shoal_node::{JobCounts, Task};
 
     use super::{job_counts, summary};
 
     #[test]
     fn a_plan_is_told_with_its_jobs_at_risk_and_what_is_wrong() {
-        let plan: PlanView = serde_json::from_str(
+        let plan: Task = serde_json::from_str(
             r#"{"id": "01J", "kind": "plan", "created": "2026-11-24T00:00:00Z", "accepted_by": "n0",
-            "document_bytes": 10, "starts": "2026-11-24T00:00:00Z", "ends": "2026-11-24T01:00:00Z",
-            "job_count": 3, "planned_count": 2, "transfer_count": 4, "forgotten": "2026-11-25T01:00:00Z",
-            "state": "running", "coordinator": "n1", "bytes": {"total": 4096, "planned": 2048, "done": 1024},
-            "jobs": {"waiting": 1, "at_risk": 1, "met": 0, "missed": 0, "unplanned": 1}, "replans": 1,
+            "document": {"bytes": 10, "starts": "2026-11-24T00:00:00Z", "ends": "2026-11-24T01:00:00Z",
+            "jobs": 3, "planned_jobs": 2, "transfers": 4}, "forgotten": "2026-12-02T00:00:00Z",
+            "state": "running", "runner": "n1",
+            "objects": {"total": null, "done": 0, "unchanged": 0, "skipped": 0, "failed": 0},
+            "bytes": {"total": 4096, "done": 1024, "cached": 0, "from_lake": 1024, "from_peers": 0,
+            "pinned": 0, "removed": 0},
+            "plan": {"planned_bytes": 2048, "replans": 1,
+            "jobs": {"waiting": 1, "at_risk": 1, "met": 0, "missed": 0, "unplanned": 1},
             "troubled": [{"job": "etl", "status": "at-risk", "submit": "2026-11-24T00:10:00Z",
             "deadline": "2026-11-24T00:20:00Z"}],
             "issues": [{"at": "2026-11-24T00:01:00Z", "file": "f1", "error": "the lake does not have it"}],
-            "replanned": {"at": "2026-11-24T00:01:00Z", "why": "it is late", "by": "node"}}"#,
+            "replanned": {"at": "2026-11-24T00:01:00Z", "why": "it is late", "by": "node"}}}"#,
         )
         .unwrap();
         let text = summary(&plan);

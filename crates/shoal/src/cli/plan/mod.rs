@@ -11,7 +11,7 @@ mod words;
 
 use clap::{Args, Subcommand};
 
-pub(super) use carry::{PATH, job_counts};
+pub(super) use carry::{PATH, job_counts, summary};
 
 use super::failure::Failure;
 

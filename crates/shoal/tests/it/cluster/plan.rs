@@ -1,14 +1,14 @@
 //! Stories about plans that a cluster carries out: fetched once, pinned, found by readers, and going on when
 //! the coordinator dies.
 
+mod commands;
 mod promise;
 
-use std::process::{Output, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::future::join_all;
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::Value;
 use shoal_node::clock;
 use shoal_plan::document::{DeadlineRule, Document, ExpectedFile, ExpectedJob, Extent};
 use shoal_plan::model::{Cache, File, Job, Link, Options, Promise, Request as PlanRequest, VERSION, Window};
@@ -16,7 +16,6 @@ use shoal_plan::small::SmallSolver;
 
 use super::Cluster;
 use crate::client::{Client, Reply};
-use crate::commands::shoal;
 use crate::lake::{ACCESS_KEY, Access, Content, Object, Request};
 use crate::link::metered;
 use crate::node::{BLOCK, Node};
@@ -193,7 +192,7 @@ async fn a_plan_fetches_each_block_once_at_its_rate_pins_it_and_readers_find_it(
     ]);
     let taken = start(&cluster.nodes[1], &document).await;
     assert_eq!(
-        (&taken["job_count"], &taken["planned_count"]),
+        (&taken["document"]["jobs"], &taken["document"]["planned_jobs"]),
         (&2.into(), &2.into()),
         "{taken:#}"
     );
@@ -220,7 +219,7 @@ async fn a_plan_fetches_each_block_once_at_its_rate_pins_it_and_readers_find_it(
     assert_eq!(cluster.lake.count(gets), 0, "readers find it");
     let over = until(&cluster.nodes[2], |plan| plan["state"] == "done").await;
     assert_eq!(
-        (&over["jobs"]["met"], &over["replans"]),
+        (&over["plan"]["jobs"]["met"], &over["plan"]["replans"]),
         (&2.into(), &0.into()),
         "{over:#}"
     );
@@ -254,10 +253,10 @@ async fn another_node_goes_on_when_the_coordinator_dies_and_fetches_nothing_twic
         },
     ]);
     start(&cluster.nodes[0], &document).await;
-    let running = until(&cluster.nodes[0], |plan| plan["jobs"]["met"] == 1).await;
-    let first = running["coordinator"].as_str().unwrap().to_owned();
+    let running = until(&cluster.nodes[0], |plan| plan["plan"]["jobs"]["met"] == 1).await;
+    let first = running["runner"].as_str().unwrap().to_owned();
     for node in &cluster.nodes {
-        until(node, |plan| plan["jobs"]["met"] == 1).await;
+        until(node, |plan| plan["plan"]["jobs"]["met"] == 1).await;
     }
     let dead = (0..3).find(|node| format!("n{node}") == first).unwrap();
     let homes = cluster
@@ -269,12 +268,12 @@ async fn another_node_goes_on_when_the_coordinator_dies_and_fetches_nothing_twic
     cluster.sees(2).await;
     gate.open();
     let next = until(&cluster.nodes[0], |plan| {
-        plan["coordinator"] != *first && plan["coordinator"].is_string()
+        plan["runner"] != *first && plan["runner"].is_string()
     })
     .await;
-    assert_eq!(next["jobs"]["met"], 1, "what was met stays so: {next:#}");
+    assert_eq!(next["plan"]["jobs"]["met"], 1, "what was met stays so: {next:#}");
     let over = until(&cluster.nodes[1], |plan| plan["state"] == "done").await;
-    assert_eq!(over["jobs"]["met"], 2, "{over:#}");
+    assert_eq!(over["plan"]["jobs"]["met"], 2, "{over:#}");
     // Blocks of the dead node are fetched again by their new homes, and no others.
     for node in &cluster.nodes {
         node.settle().await;
@@ -323,19 +322,25 @@ async fn a_missing_file_is_planned_anew_reported_and_fetched_when_it_comes() {
         },
     ]);
     start(&cluster.nodes[0], &document).await;
-    let told = until(&cluster.nodes[0], |plan| plan["replans"].as_u64() > Some(0)).await;
-    assert_eq!(told["replanned"]["by"], "node", "{told:#}");
+    let told = until(&cluster.nodes[0], |plan| {
+        plan["plan"]["replans"].as_u64() > Some(0)
+    })
+    .await;
+    assert_eq!(told["plan"]["replanned"]["by"], "node", "{told:#}");
     assert!(
-        told["replanned"]["detail"].as_str().unwrap().contains("/nowhere"),
+        told["plan"]["replanned"]["detail"]
+            .as_str()
+            .unwrap()
+            .contains("/nowhere"),
         "{told:#}"
     );
     let told = until(&cluster.nodes[1], |plan| {
-        let troubled = plan["troubled"].as_array();
+        let troubled = plan["plan"]["troubled"].as_array();
         let is_late = |job: &Value| job["job"] == "j1" && job["status"] == "at-risk";
-        troubled.is_some_and(|jobs| jobs.iter().any(is_late)) && !plan["issues"].is_null()
+        troubled.is_some_and(|jobs| jobs.iter().any(is_late)) && !plan["plan"]["issues"].is_null()
     })
     .await;
-    let issues = told["issues"].as_array().unwrap();
+    let issues = told["plan"]["issues"].as_array().unwrap();
     assert!(
         issues
             .iter()
@@ -345,11 +350,11 @@ async fn a_missing_file_is_planned_anew_reported_and_fetched_when_it_comes() {
     cluster.put("late", 4);
     let over = until(&cluster.nodes[2], |plan| plan["state"] == "done").await;
     assert_eq!(
-        (&over["jobs"]["met"], &over["jobs"]["missed"]),
+        (&over["plan"]["jobs"]["met"], &over["plan"]["jobs"]["missed"]),
         (&2.into(), &1.into()),
         "{over:#}"
     );
-    assert_eq!(over["troubled"][0]["job"], "j2", "{over:#}");
+    assert_eq!(over["plan"]["troubled"][0]["job"], "j2", "{over:#}");
     cluster.lake.forget_requests();
     // The other file has left with its job.
     reads(&cluster, &["late"]).await;
@@ -389,8 +394,10 @@ async fn a_later_plan_takes_the_place_of_the_one_in_force_and_an_end_ends_its_pi
     })
     .await;
     let second = start(&cluster.nodes[1], &plan()).await;
-    assert_eq!(second["replaces"], first["id"]);
+    assert_eq!(second["document"]["replaces"], first["id"]);
     until(&cluster.nodes[0], |plan| plan["id"] == second["id"]).await;
+    let replaced = crate::tasks::task(&cluster.nodes[0], first["id"].as_str().unwrap()).await;
+    assert_eq!(replaced["state"], "cancelled", "{replaced:#}");
     let client = Client::anonymous(cluster.nodes[0].admin_address());
     let reply = client.call(http::Method::DELETE, "/plan").send().await;
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
@@ -400,7 +407,7 @@ async fn a_later_plan_takes_the_place_of_the_one_in_force_and_an_end_ends_its_pi
         "{}",
         again.text()
     );
-    until(&cluster.nodes[1], |plan| plan["state"] == "stopped").await;
+    until(&cluster.nodes[1], |plan| plan["state"] == "cancelled").await;
     for _ in 0..500 {
         if pinned_bytes(&cluster).await == 0 {
             break;
@@ -440,7 +447,7 @@ async fn what_a_plan_no_longer_needs_leaves_the_cache() {
     start(&node, &document).await;
     let over = until(&node, |plan| plan["state"] == "done").await;
     assert_eq!(
-        (&over["jobs"]["met"], &over["bytes"]["done"]),
+        (&over["plan"]["jobs"]["met"], &over["bytes"]["done"]),
         (&2.into(), &(8 * BLOCK).into()),
         "{over:#}"
     );
@@ -514,70 +521,10 @@ async fn a_plan_never_sees_what_the_lake_refuses_its_identity() {
     assert_eq!(reply.status, StatusCode::ACCEPTED, "{}", reply.text());
     let over = until(&cluster.nodes[1], |plan| plan["state"] == "done").await;
     assert_eq!(
-        (&over["jobs"]["missed"], &over["bytes"]["from_lake"]),
+        (&over["plan"]["jobs"]["missed"], &over["bytes"]["from_lake"]),
         (&1.into(), &0.into()),
         "{over:#}"
     );
-    assert!(over["issues"].to_string().contains("403"), "{over:#}");
+    assert!(over["plan"]["issues"].to_string().contains("403"), "{over:#}");
     cluster.stop().await;
-}
-
-/// Runs `shoal plan` against the admin port of a node.
-async fn run(node: &Node, arguments: &[&str]) -> Output {
-    let mut command = shoal(&[&["plan"], arguments].concat());
-    command.env("SHOAL_ADMIN_URL", format!("http://{}", node.admin_address()));
-    command.env("NO_COLOR", "1").stdin(Stdio::null());
-    tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plans_are_started_shown_and_stopped_by_command() {
-    let node = Node::start().await;
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("plan");
-    let file_name = file.to_str().unwrap();
-    let document = document(&[Planned {
-        submit_s: 60.0,
-        deadline_s: 60.4,
-        reads: &[("a", 4)],
-    }]);
-    std::fs::write(&file, serde_json::to_vec(&document).unwrap()).unwrap();
-    let (out, err) = (
-        |output: &Output| String::from_utf8(output.stdout.clone()).unwrap(),
-        |output: &Output| String::from_utf8(output.stderr.clone()).unwrap(),
-    );
-    let none = run(&node, &["show"]).await;
-    assert!(
-        none.status.code() == Some(1) && err(&none).contains("hint: "),
-        "{}",
-        err(&none)
-    );
-    let first = run(&node, &["start", file_name, "--as", ACCESS_KEY]).await;
-    assert_eq!(first.status.code(), Some(0), "{}", err(&first));
-    let second = run(&node, &["start", file_name, "--as", ACCESS_KEY]).await;
-    let told = format!("takes the place of the plan {}", out(&first).trim());
-    assert!(err(&second).contains(&told), "{}", err(&second));
-    let shown = run(&node, &["show", "--json"]).await;
-    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
-    assert_eq!(
-        (&shown["id"], &shown["job_count"]),
-        (&json!(out(&second).trim()), &json!(1))
-    );
-    until(&node, |plan| {
-        plan["state"] == "running" && plan["jobs"]["waiting"] == 1
-    })
-    .await;
-    let shown = run(&node, &["show"]).await;
-    assert!(out(&shown).contains("1 waiting"), "{}", out(&shown));
-    let stopped = run(&node, &["stop"]).await;
-    assert!(out(&stopped).contains(" is stopped"), "{}", out(&stopped));
-    let refused = run(&node, &["start", "/dev/null", "--as", ACCESS_KEY]).await;
-    assert!(
-        refused.status.code() == Some(1) && err(&refused).contains("hint: "),
-        "{}",
-        err(&refused)
-    );
-    node.stop().await;
 }

@@ -1,80 +1,15 @@
-//! The progress of a plan, as its coordinator writes it for all nodes.
+//! The progress of a plan beside that of other tasks: its jobs, and what is not as planned.
 
 use serde::{Deserialize, Serialize};
 use shoal_plan::execution::{JobStatus, Verdicts};
 
-use crate::tasks::Moment;
-
-/// The most bytes of a record; the bulletin takes 16 KiB.
-const RECORD_BYTES: usize = 15 << 10;
+use crate::tasks::moment::Moment;
+use crate::tasks::progress::cut;
 
 /// The number of jobs, transfers and issues that are named.
 const JOBS_NAMED: usize = 32;
 const TRANSFERS_NAMED: usize = 16;
 const ISSUES_NAMED: usize = 16;
-
-/// The number of characters of a name or of a reason that are kept.
-const TEXT_CHARS: usize = 200;
-
-/// The state of a plan.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PlanState {
-    /// No node carries it out.
-    #[default]
-    Waiting,
-    /// A node carries it out.
-    Running,
-    /// Its last deadline has passed.
-    Done,
-    /// It could not be carried out.
-    Failed,
-    /// An operator ended it, or another plan took its place.
-    Stopped,
-}
-
-impl PlanState {
-    /// Every state.
-    pub const ALL: [Self; 5] = [
-        Self::Waiting,
-        Self::Running,
-        Self::Done,
-        Self::Failed,
-        Self::Stopped,
-    ];
-
-    /// The word on pages.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Running => "running",
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Stopped => "stopped",
-        }
-    }
-
-    /// Whether nothing more happens.
-    pub const fn is_over(self) -> bool {
-        matches!(self, Self::Done | Self::Failed | Self::Stopped)
-    }
-}
-
-/// Bytes of a plan.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Bytes {
-    /// Bytes that the plan fetches in total.
-    pub total: u64,
-    /// Bytes that the plan was to fetch by now.
-    pub planned: u64,
-    /// Bytes that were fetched by now, or were there before.
-    pub done: u64,
-    /// Bytes that came from the lake, or from a tier.
-    pub from_lake: u64,
-    /// Bytes that came from another node.
-    pub from_peers: u64,
-}
 
 /// Jobs by status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,26 +80,12 @@ pub struct Replanned {
     pub detail: Option<String>,
 }
 
-/// How far a plan is.
+/// How far a plan is, beside what all tasks count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PlanProgress {
-    /// Its state.
-    pub state: PlanState,
-    /// Why it failed or was stopped.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub detail: Option<String>,
-    /// The node that carries it out, or has.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub coordinator: Option<String>,
-    /// When a node began to carry it out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub started: Option<Moment>,
-    /// When it was over.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended: Option<Moment>,
-    /// Its bytes.
-    pub bytes: Bytes,
+    /// Bytes that the plan was to fetch by now.
+    pub planned_bytes: u64,
     /// Its jobs.
     pub jobs: JobCounts,
     /// The first jobs that are at risk, and the last that missed their deadlines.
@@ -242,36 +163,29 @@ impl PlanProgress {
         self.transfers = named.collect();
     }
 
-    /// Writes the record. If it is too long, it loses transfers first, then jobs, then issues, then verdicts.
-    pub(super) fn to_body(&self) -> Vec<u8> {
-        let mut shown = self.clone();
-        loop {
-            let body = serde_json::to_vec(&shown).expect("progress is JSON");
-            if body.len() <= RECORD_BYTES {
-                return body;
-            }
-            if shown.transfers.pop().is_some() || shown.troubled.pop().is_some() {
-                continue;
-            }
-            if !shown.issues.is_empty() {
-                shown.issues.remove(0);
-                continue;
-            }
-            let verdicts = &mut shown.verdicts;
-            verdicts.met.truncate(verdicts.met.len() / 2);
-            verdicts.missed.truncate(verdicts.missed.len() / 2);
+    /// Makes the record shorter: it loses transfers first, then jobs, then issues, then verdicts. Returns
+    /// whether there was anything to lose.
+    pub(in crate::tasks) fn shorten(&mut self) -> bool {
+        if self.transfers.pop().is_some() || self.troubled.pop().is_some() {
+            return true;
         }
+        if !self.issues.is_empty() {
+            self.issues.remove(0);
+            return true;
+        }
+        let verdicts = &mut self.verdicts;
+        let is_left = !verdicts.met.is_empty() || !verdicts.missed.is_empty();
+        verdicts.met.truncate(verdicts.met.len() / 2);
+        verdicts.missed.truncate(verdicts.missed.len() / 2);
+        is_left
     }
-}
-
-/// The beginning of a text.
-pub(super) fn cut(text: &str) -> String {
-    text.chars().take(TEXT_CHARS).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bulletin::RECORD_BYTES_MAX;
+    use crate::tasks::Progress;
 
     #[test]
     fn a_record_is_bounded_and_names_those_at_risk_first() {
@@ -314,9 +228,13 @@ mod tests {
         );
         progress.verdicts.met = (0..400).map(|number| (number * 1_000_000, 7)).collect();
         progress.verdicts.missed = progress.verdicts.met.clone();
+        let progress = Progress {
+            plan: Some(Box::new(progress)),
+            ..Progress::default()
+        };
         let body = progress.to_body();
-        assert!(body.len() <= RECORD_BYTES, "{}", body.len());
-        let read: PlanProgress = serde_json::from_slice(&body).unwrap();
-        assert!(!read.verdicts.met.is_empty());
+        assert!(body.len() <= RECORD_BYTES_MAX, "{}", body.len());
+        let read: Progress = serde_json::from_slice(&body).unwrap();
+        assert!(!read.plan.unwrap().verdicts.met.is_empty());
     }
 }

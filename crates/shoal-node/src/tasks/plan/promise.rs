@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use shoal_policy::ObjectId;
 
-use super::carrier::Carrier;
+use super::executor::Executor;
 use super::objects;
 use crate::link::PromiseId;
-use crate::tasks::{Answer, PromisedRead, Question};
+use crate::tasks::messages::{Answer, PromisedRead, Question};
 
 /// How often nodes are told, so that one that has just started knows, too.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
@@ -19,7 +18,7 @@ const LIFE: Duration = Duration::from_secs(30);
 /// The number of objects in one question.
 const NAMES_AT_ONCE: usize = 4096;
 
-impl Carrier {
+impl Executor {
     /// Lets a job have the rate from the lake that the plan of this generation promises it, until its
     /// deadline.
     ///
@@ -43,7 +42,7 @@ impl Carrier {
                 }
             }
             unknown = missing;
-            let nodes = self.targets.nodes();
+            let nodes = self.placer.targets.nodes();
             #[expect(clippy::cast_sign_loss, reason = "a rate is positive")]
             let read = PromisedRead {
                 id: PromiseId {
@@ -60,11 +59,9 @@ impl Carrier {
 
     async fn tell(&self, read: PromisedRead, objects: &[ObjectId]) {
         for part in objects.chunks(NAMES_AT_ONCE) {
-            let asked = self.targets.nodes().into_iter().map(|node| {
-                let question = Question::Promise(read, part.to_vec());
-                self.parts.nodes.ask(node, question)
-            });
-            for answer in join_all(asked).await {
+            let nodes = self.placer.targets.nodes();
+            let question = || Question::Promise(read, part.to_vec());
+            for (_, answer) in self.parts.nodes.ask_each(nodes, question).await {
                 match answer {
                     Ok(Answer::Promised) => {}
                     Ok(Answer::Refused(why)) => tracing::debug!(why, "a node promises a job no rate"),

@@ -13,47 +13,33 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use ulid::Ulid;
 
+use super::document::{moment, seconds};
 use super::objects::NoFile;
-use super::order::{PlanOrder, moment, seconds};
 use super::planner::{NewPlan, Planner};
-use super::progress::{JobCounts, JobNote, PlanProgress, PlanState, Replanned, TransferNote};
+use super::progress::{JobCounts, JobNote, PlanProgress, Replanned, TransferNote};
 use crate::clock;
-use crate::tasks::{LakeView, Targets, TaskParts, now};
+use crate::tasks::lake_view::LakeView;
+use crate::tasks::parts::TaskParts;
+use crate::tasks::placer::Placer;
+use crate::tasks::progress::{Progress, cut};
+use crate::tasks::runner::now;
 
 /// How often a coordinator looks what is due: four times in a slot, within these bounds.
 const LOOK_MIN: Duration = Duration::from_millis(50);
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
-/// After this time progress is written although only bytes have moved.
-const QUIET: Duration = Duration::from_secs(5);
-
-/// Counters of the plans that a node has carried out, for its metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlanTotals {
-    /// Jobs that met their deadlines.
-    pub met: u64,
-    /// Jobs that missed them.
-    pub missed: u64,
-    /// New plans.
-    pub replans: u64,
-    /// Bytes that came from the lake or a tier, that came from other nodes, and that were there before.
-    pub bytes: [u64; 3],
-}
-
 /// A plan that this node carries out.
-pub(super) struct Carrier {
+pub(super) struct Executor {
     pub(super) parts: Arc<TaskParts>,
     pub(super) id: u128,
-    pub(super) caller: Caller,
     pub(super) lake: LakeView,
-    pub(super) targets: Targets,
+    pub(super) placer: Placer,
     pub(super) expected: Vec<ExpectedFile>,
     pub(super) epoch_ms: u64,
     planner: Planner,
     /// The plan in force, and how often there was a new one. Work for a former one no longer counts.
     execution: Mutex<(u64, Execution)>,
-    progress: Mutex<PlanProgress>,
-    totals: Arc<Mutex<PlanTotals>>,
+    progress: Arc<Mutex<Progress>>,
 }
 
 /// The result of a step, and the number of the plan that the step is a part of.
@@ -70,47 +56,40 @@ enum Event {
     Planned(Option<Box<NewPlan>>),
 }
 
-impl Carrier {
-    /// The plan `id`, which goes on where `progress` ends.
+impl Executor {
+    /// The plan `id`, which goes on where `progress` ends, in the name of `caller`.
     pub(super) fn new(
         parts: &Arc<TaskParts>,
-        (id, order): (u128, &PlanOrder),
+        id: u128,
+        caller: Caller,
         document: Document,
-        mut progress: PlanProgress,
-        (planner, totals): (Planner, &Arc<Mutex<PlanTotals>>),
-    ) -> Result<Self, String> {
-        let caller = parts.caller(order.identity.as_deref())?;
+        progress: &Arc<Mutex<Progress>>,
+        planner: Planner,
+    ) -> Self {
         let (epoch_ms, expected) = (document.epoch_ms, document.files.clone());
         let now_s = seconds(epoch_ms, clock::utc_now());
-        let execution = Execution::new(document, &progress.verdicts, now_s);
-        progress.state = PlanState::Running;
-        progress.coordinator = Some(parts.name.clone());
-        progress.started.get_or_insert_with(now);
-        Ok(Self {
-            lake: LakeView::new(&parts.lake, &parts.grants, caller.clone(), parts.block_bytes),
-            targets: Targets::new(&parts.cooperation, None),
+        let execution = Execution::new(document, &plan_of(&mut progress.lock()).verdicts, now_s);
+        Self {
+            placer: Placer::new(parts, None, &caller),
+            lake: LakeView::new(&parts.lake, &parts.grants, caller, parts.block_bytes),
             parts: Arc::clone(parts),
             id,
-            caller,
             expected,
             epoch_ms,
             planner,
             execution: Mutex::new((0, execution)),
-            progress: Mutex::new(progress),
-            totals: Arc::clone(totals),
-        })
+            progress: Arc::clone(progress),
+        }
     }
 
-    /// Carries the plan out until it is over. `report` takes the progress for all nodes; the future may be
-    /// dropped at any time.
-    pub(super) async fn run(self: Arc<Self>, report: impl Fn(&PlanProgress)) {
+    /// Carries the plan out until it is over. The future may be dropped at any time.
+    pub(super) async fn run(self: Arc<Self>) {
         let (mut work, mut planning) = (JoinSet::<Ended>::new(), JoinSet::<NewPlan>::new());
         let slot = self.execution.lock().1.slot_s();
         let look = Duration::try_from_secs_f64(slot / 4.0).unwrap_or(LOOK_MAX);
         let look = look.clamp(LOOK_MIN, LOOK_MAX);
         let mut looks = tokio::time::interval(look);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut reports = Reports::default();
         loop {
             self.begin_due(&mut work);
             let event = tokio::select! {
@@ -126,7 +105,6 @@ impl Carrier {
                         break;
                     }
                     self.consider(&mut planning);
-                    reports.tell(&self.progress.lock(), &report);
                 }
                 Event::Ended(Some(ended)) => self.ended(ended),
                 Event::Planned(Some(new)) => {
@@ -139,13 +117,6 @@ impl Carrier {
                 Event::Ended(None) | Event::Planned(None) => {}
             }
         }
-        let mut progress = self.progress.lock();
-        progress.state = PlanState::Done;
-        progress.ended = Some(now());
-        progress.transfers.clear();
-        report(&progress);
-        let jobs = progress.jobs;
-        tracing::info!(id = %Ulid(self.id), met = jobs.met, missed = jobs.missed, "a plan is over");
     }
 
     /// The time on the clock of the plan.
@@ -166,18 +137,7 @@ impl Carrier {
 
     /// Counts bytes by where they came from.
     pub(super) fn count(&self, bytes: u64, source: Option<Source>) {
-        let place = match source {
-            Some(Source::Lake | Source::Tier) => 0,
-            Some(Source::Peer) => 1,
-            Some(Source::Local) | None => 2,
-        };
-        self.totals.lock().bytes[place] += bytes;
-        let mut progress = self.progress.lock();
-        match place {
-            0 => progress.bytes.from_lake += bytes,
-            1 => progress.bytes.from_peers += bytes,
-            _ => {}
-        }
+        self.progress.lock().tally.brought(bytes, source);
     }
 
     fn begin_due(self: &Arc<Self>, work: &mut JoinSet<Ended>) {
@@ -235,7 +195,7 @@ impl Carrier {
         });
         if let (Some(Some(file)), Err(NoFile::Missing(why) | NoFile::Failed(why))) = (troubled, result) {
             tracing::debug!(file, why, "a transfer of a plan did not come to its end");
-            self.progress.lock().note(&file, &why, now());
+            plan_of(&mut self.progress.lock()).note(&file, &why, now());
         }
     }
 
@@ -252,6 +212,7 @@ impl Carrier {
         let request = execution.1.request_from(now_s, why);
         let former = execution.1.plan().clone();
         let mut progress = self.progress.lock();
+        let progress = plan_of(&mut progress);
         progress.replanned = Some(Replanned {
             at: now(),
             why: told.1.clone(),
@@ -271,6 +232,7 @@ impl Carrier {
     fn adopt(&self, new: NewPlan) -> bool {
         let (now_s, mut execution) = (self.now_s(), self.execution.lock());
         let mut progress = self.progress.lock();
+        let progress = plan_of(&mut progress);
         let replanned = progress.replanned.as_mut();
         let (is_new, by, detail) = match new.plan {
             Ok(plan) => {
@@ -285,11 +247,10 @@ impl Carrier {
         };
         if let Some(replanned) = replanned {
             by.clone_into(&mut replanned.by);
-            replanned.detail = detail.as_deref().map(super::progress::cut);
+            replanned.detail = detail.as_deref().map(cut);
         }
         if is_new {
             progress.replans += 1;
-            self.totals.lock().replans += 1;
         }
         let why = progress
             .replanned
@@ -318,23 +279,20 @@ impl Carrier {
             deadline: moment(self.epoch_ms, job.deadline_s),
         });
         let mut progress = self.progress.lock();
-        progress.name_jobs(troubled.collect());
-        let transfers = execution.running().map(|transfer| TransferNote {
+        let moved = &mut progress.tally.bytes;
+        (moved.total, moved.done) = (Some(whole(volume.total_bytes)), whole(volume.done_bytes));
+        let plan = plan_of(&mut progress);
+        plan.planned_bytes = whole(volume.planned_bytes);
+        plan.jobs = counts;
+        plan.verdicts = execution.verdicts();
+        plan.name_jobs(troubled.collect());
+        plan.name_transfers(execution.running().map(|transfer| TransferNote {
             file: execution.name_of(transfer.file).to_owned(),
             bytes: transfer.bytes,
             planned_bytes: whole(transfer.expected_bytes(now_s)),
             done_bytes: transfer.done_bytes(),
             bytes_per_second: whole(transfer.bytes_per_second),
-        });
-        progress.name_transfers(transfers);
-        progress.bytes.total = whole(volume.total_bytes);
-        progress.bytes.planned = whole(volume.planned_bytes);
-        progress.bytes.done = whole(volume.done_bytes);
-        let before = std::mem::replace(&mut progress.jobs, counts);
-        progress.verdicts = execution.verdicts();
-        let mut totals = self.totals.lock();
-        totals.met += counts.met.saturating_sub(before.met);
-        totals.missed += counts.missed.saturating_sub(before.missed);
+        }));
     }
 
     fn is_over(&self) -> bool {
@@ -342,32 +300,9 @@ impl Carrier {
     }
 }
 
-/// Says when progress is to be written: soon after changes of jobs, plans or issues, and every few seconds
-/// for bytes.
-#[derive(Default)]
-struct Reports {
-    last: Option<(tokio::time::Instant, PlanProgress)>,
-}
-
-impl Reports {
-    fn tell(&mut self, progress: &PlanProgress, report: impl Fn(&PlanProgress)) {
-        let now = clock::runtime_instant();
-        if let Some((then, last)) = &self.last {
-            let elapsed = now.saturating_duration_since(*then);
-            let is_news = (
-                progress.jobs,
-                progress.replans,
-                progress.issues.len(),
-                &progress.replanned,
-            ) != (last.jobs, last.replans, last.issues.len(), &last.replanned);
-            let is_due = elapsed >= QUIET || (is_news && elapsed >= LOOK_MAX / 5);
-            if !is_due || progress == last {
-                return;
-            }
-        }
-        report(progress);
-        self.last = Some((now, progress.clone()));
-    }
+/// The rest of the progress of a plan.
+fn plan_of(progress: &mut Progress) -> &mut PlanProgress {
+    progress.plan.get_or_insert_default()
 }
 
 /// The file that is not as planned, and what is wrong with it, in words.

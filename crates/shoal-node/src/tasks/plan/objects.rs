@@ -7,9 +7,11 @@ use shoal_plan::document::{ExpectedFile, Extent};
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::target;
 
-use super::order::place_of;
+use super::document::place_of;
 use crate::dirty::DirtyObjects;
-use crate::tasks::{LakeRefusal, LakeView, PAGE_KEYS};
+use crate::tasks::fill::NotFilled;
+use crate::tasks::lake_view::{LakeRefusal, LakeView, PAGE_KEYS};
+use crate::tasks::placer::Block;
 
 /// The most objects of one file.
 const OBJECTS_MAX: usize = 100_000;
@@ -26,20 +28,22 @@ pub(super) enum NoFile {
     Failed(String),
 }
 
+impl From<NotFilled> for NoFile {
+    fn from(error: NotFilled) -> Self {
+        let why = error.to_string();
+        match error {
+            NotFilled::Denied(_) => Self::Missing(why),
+            _ => Self::Failed(why),
+        }
+    }
+}
+
 /// An object, and where its bytes begin in the file.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) name: ObjectName,
     pub(super) first_byte: u64,
     pub(super) bytes: u64,
-}
-
-/// A block of an object.
-#[derive(Clone, Debug)]
-pub(super) struct Piece {
-    pub(super) name: ObjectName,
-    pub(super) version: Arc<Version>,
-    pub(super) index: u32,
 }
 
 /// The objects of a file in the order of their keys.
@@ -92,12 +96,12 @@ pub(super) async fn parts(
 }
 
 /// The blocks that begin within `bytes` bytes of a file from `first_byte` on, in their order.
-pub(super) async fn pieces(
+pub(super) async fn blocks(
     lake: &LakeView,
     dirty: &DirtyObjects,
     parts: &[Part],
     (first_byte, bytes): (u64, u64),
-) -> Result<Vec<Piece>, NoFile> {
+) -> Result<Vec<Block>, NoFile> {
     let end = first_byte.saturating_add(bytes);
     let wanted = parts
         .iter()
@@ -107,15 +111,15 @@ pub(super) async fn pieces(
         let version = current(lake, dirty, &part.name).await?;
         let begins = |index: u32| part.first_byte + u64::from(index) * version.block_bytes;
         let indexes = (0..version.block_count()).filter(|index| (first_byte..end).contains(&begins(*index)));
-        let pieces = indexes.map(|index| Piece {
+        let blocks = indexes.map(|index| Block {
             name: part.name.clone(),
             version: Arc::clone(&version),
             index,
         });
-        Ok(pieces.collect::<Vec<_>>())
+        Ok::<_, NoFile>(blocks.collect::<Vec<_>>())
     });
-    let pieces: Vec<Vec<Piece>> = wanted.buffered(ASKED_AT_ONCE).try_collect().await?;
-    Ok(pieces.into_iter().flatten().collect())
+    let blocks: Vec<Vec<Block>> = wanted.buffered(ASKED_AT_ONCE).try_collect().await?;
+    Ok(blocks.into_iter().flatten().collect())
 }
 
 /// The current version of an object, as the lake tells it.

@@ -1,16 +1,17 @@
-//! The tasks that the records of all nodes tell of: which of them are due, live, or to be forgotten.
+//! Tasks as their records describe them: which of them are due, live, or to be forgotten.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
+use shoal_plan::execution::Verdicts;
 use ulid::Ulid;
 
-use super::moment::Moment;
 use super::order::{Order, TaskKind};
+use super::plan::PlanProgress;
 use super::progress::{Progress, TaskState};
-use super::records::{self, Recorded, Records};
+use super::records::Entry;
 use super::service::Task;
-use crate::bulletin::{FLOOR_AGE, FLOOR_KEPT_MAX, Floor, Kind};
+use crate::bulletin::{FLOOR_AGE, FLOOR_KEPT_MAX, Floor};
 
 /// Pins go to the nodes that are there once these have been the same for so long: a node that restarts comes
 /// back with its pins.
@@ -19,42 +20,31 @@ const SETTLED: Duration = Duration::from_mins(1);
 /// How long the list of a task may grow.
 const GATHERING_MAX: Duration = Duration::from_mins(2);
 
-/// A task as the records have it.
-pub(super) type Entry = records::Entry<Order>;
-
-/// The tasks of the records.
-pub(super) type Book = Records<Order>;
-
-impl Recorded for Order {
-    const KIND: Kind = Kind::Task;
-
-    type Progress = Progress;
-
-    fn forgotten(&self) -> Moment {
-        self.forgotten
-    }
-
-    fn end_early(&self, progress: &mut Progress, at: Moment) {
-        // Pins hold on after the end of their task.
-        if !progress.state.is_over() || self.request.kind == TaskKind::Pin {
-            progress.end(TaskState::Cancelled, None, at);
-        }
-    }
-}
-
 impl Entry {
     /// The task for operators.
     pub(super) fn to_task(&self, now: SystemTime) -> Task {
+        let (mut order, mut progress) = (Order::clone(&self.order), Progress::clone(&self.progress));
+        if let Some(document) = &mut order.document {
+            document.succession = 0;
+            progress.plan.get_or_insert_default().verdicts = Verdicts::default();
+        }
+        progress.at_risk = self.is_at_risk(now);
+        (progress.members, progress.resume) = (None, None);
         Task {
             id: Ulid(self.id).to_string(),
-            order: Order::clone(&self.order),
-            progress: Progress {
-                members: None,
-                resume: None,
-                at_risk: self.is_at_risk(now),
-                ..Progress::clone(&self.progress)
-            },
+            order,
+            progress,
         }
+    }
+
+    /// The number of plans that were in force before this one, if it is one.
+    pub(super) fn succession(&self) -> Option<u64> {
+        self.order.document.as_ref().map(|document| document.succession)
+    }
+
+    /// The rest of the progress of a plan.
+    pub(super) fn plan_progress(&self) -> PlanProgress {
+        self.progress.plan.as_deref().cloned().unwrap_or_default()
     }
 
     /// Whether the task is to be run, where the nodes of this digest have been the same for this time: it is
@@ -179,9 +169,9 @@ mod tests {
         let mut young = entry("prefetch", TaskState::Done, 1);
         young.id = made(1, 0);
         entries.push(young);
-        // A plan is no task.
-        let plan = made(3_600, 1);
-        let ids: BTreeSet<u128> = entries.iter().map(|entry| entry.id).chain([plan]).collect();
+        // An order of another build.
+        let other = made(3_600, 1);
+        let ids: BTreeSet<u128> = entries.iter().map(|entry| entry.id).chain([other]).collect();
         let at = |place: usize| entries[place].id;
         let oldest = |before: &Floor, count| oldest_ended((&entries, &ids), before, count, now);
 
@@ -189,7 +179,7 @@ mod tests {
         assert_eq!(two.below, at(4));
         assert_eq!(
             two.kept,
-            [plan, at(1), at(2), at(3)].into(),
+            [other, at(1), at(2), at(3)].into(),
             "the pin leaves out what the unpin names"
         );
         let all = oldest(&Floor::default(), 100).unwrap();

@@ -1,48 +1,39 @@
-//! The record of a plan, which all nodes have, and the check of its document.
+//! The document of a plan: what all nodes know of it by its order, and why one is not taken.
 
 use std::str::FromStr as _;
 use std::time::{Duration, SystemTime};
 
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use shoal_plan::Document;
-use shoal_plan::document::{ExpectedFile, Extent};
 use shoal_plan::execution::TRANSFERS_MAX;
+use shoal_plan::document::{DocumentError, ExpectedFile, Extent};
 use shoal_plan::plan::Outcome;
 use shoal_s3::uri::S3Uri;
 
-use super::progress::{PlanProgress, PlanState};
-use super::refusal::PlanRefusal;
-use crate::bulletin::Kind;
-use crate::tasks::{Moment, Recorded};
+use crate::tasks::moment::Moment;
 
-/// How long a plan is remembered after its end.
-const MEMORY: Duration = Duration::from_hours(24);
+/// The longest document: a day of 20,000 jobs has some 30 MB.
+pub(super) const DOCUMENT_BYTES_MAX: usize = 64 << 20;
 
 /// The longest time until the end of a plan.
 const LIFE_MAX: Duration = Duration::from_hours(8 * 24);
 
-/// A plan that a node has accepted. It never changes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PlanOrder {
-    /// The access key of the identity in whose name the lake is asked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub identity: Option<String>,
-    /// When it was accepted.
-    pub created: Moment,
-    /// The node that accepted it.
-    pub accepted_by: String,
-    /// The size of the document.
-    pub document_bytes: u64,
+/// The document that came with an order to carry a plan out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DocumentFacts {
+    /// Its size in bytes.
+    pub bytes: u64,
     /// The start of its window.
     pub starts: Moment,
     /// The deadline of its last job.
     pub ends: Moment,
-    /// The number of its jobs, and of those to which it promises something.
-    pub job_count: u64,
-    /// See [`PlanOrder::job_count`].
-    pub planned_count: u64,
+    /// The number of its jobs.
+    pub jobs: u64,
+    /// The number of its jobs to which it promises something.
+    pub planned_jobs: u64,
     /// The number of its transfers.
-    pub transfer_count: u64,
+    pub transfers: u64,
     /// The plan that was in force before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
@@ -50,8 +41,6 @@ pub struct PlanOrder {
     /// clocks of nodes say.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub succession: u64,
-    /// When all nodes forget it.
-    pub forgotten: Moment,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
@@ -59,54 +48,81 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-impl Recorded for PlanOrder {
-    const KIND: Kind = Kind::Plan;
+/// Why a plan is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The body is no document.
+    #[error(
+        "the body is not a plan: {0}\nhint: send what `shoal plan HISTORY --bandwidth RATE --cache SIZE` writes; docs/reference/plan.md describes it"
+    )]
+    Body(String),
+    /// The query is not one.
+    #[error("{0}\nhint: the only parameter is identity, an access key")]
+    Query(String),
+    /// The document contradicts itself.
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    /// A file has no place in the lake.
+    #[error(
+        "file {0} cannot be fetched: {1}\nhint: name an object as s3://bucket/key, and a prefix as s3://bucket/prefix/"
+    )]
+    File(String, String),
+    /// It plans too much.
+    #[error(
+        "the plan has {0} transfers and evictions, and at most {TRANSFERS_MAX} are carried out\nhint: plan a shorter window"
+    )]
+    TooMany(usize),
+    /// It plans nothing.
+    #[error("the plan has no jobs\nhint: look at the forecast with `shoal plan predict`")]
+    Empty,
+    /// It is over.
+    #[error("the plan is over since {0}\nhint: plan anew, for a window that is still to come")]
+    Over(Moment),
+    /// It is for a time far ahead.
+    #[error("the plan ends at {0}, more than 8 days from now\nhint: plan a nearer window")]
+    TooLate(Moment),
+    /// It is too long.
+    #[error("a plan has at most {} MiB, or did not come in full\nhint: plan a shorter window", DOCUMENT_BYTES_MAX >> 20)]
+    TooLong,
+    /// The disk has no room for it.
+    #[error("the plan is not kept: {0}\nhint: the disk of the node needs room for it")]
+    NotKept(String),
+}
 
-    type Progress = PlanProgress;
-
-    fn forgotten(&self) -> Moment {
-        self.forgotten
-    }
-
-    fn end_early(&self, progress: &mut PlanProgress, at: Moment) {
-        if !progress.state.is_over() {
-            progress.state = PlanState::Stopped;
-            progress.transfers.clear();
-            progress.ended = Some(at);
-            progress.detail = Some("an operator stopped it".to_owned());
+impl PlanError {
+    /// The status of the answer.
+    pub const fn status(&self) -> StatusCode {
+        match self {
+            Self::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::NotKept(_) => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::BAD_REQUEST,
         }
     }
 }
 
-impl PlanOrder {
-    /// The order to carry a document out, which has been checked, that a node accepted at `created`.
-    pub(super) fn accepted(
-        document: &Document,
-        document_bytes: u64,
-        identity: Option<String>,
-        (created, accepted_by): (SystemTime, &str),
-    ) -> Self {
-        let ends = moment(document.epoch_ms, ends_s(document));
-        let planned = document
-            .plan
-            .jobs
-            .iter()
-            .filter(|job| job.outcome == Outcome::Planned);
-        Self {
-            identity,
-            created: created.into(),
-            accepted_by: accepted_by.into(),
-            document_bytes,
-            starts: moment(document.epoch_ms, document.request.window.start_s),
-            ends,
-            job_count: document.request.jobs.len() as u64,
-            planned_count: planned.count() as u64,
-            transfer_count: transfers(document) as u64,
+impl DocumentFacts {
+    /// The facts about a document of this size that came at `now`, if it can be carried out.
+    pub(super) fn checked(body: &[u8], now: SystemTime) -> Result<Self, PlanError> {
+        let document = read(body).map_err(PlanError::Body)?;
+        check(&document, now)?;
+        let Document { plan, request, .. } = &document;
+        let planned = plan.jobs.iter().filter(|job| job.outcome == Outcome::Planned);
+        Ok(Self {
+            bytes: body.len() as u64,
+            starts: moment(document.epoch_ms, request.window.start_s),
+            ends: moment(document.epoch_ms, ends_s(&document)),
+            jobs: request.jobs.len() as u64,
+            planned_jobs: planned.count() as u64,
+            transfers: transfers(&document) as u64,
             replaces: None,
             succession: 0,
-            forgotten: ends.plus(MEMORY),
-        }
+        })
     }
+}
+
+/// Reads a document.
+pub(super) fn read(body: &[u8]) -> Result<Document, String> {
+    serde_json::from_slice(body).map_err(|error| error.to_string())
 }
 
 /// A time of a document.
@@ -136,24 +152,24 @@ fn transfers(document: &Document) -> usize {
 }
 
 /// Checks a document that came at `now`.
-pub(super) fn check(document: &Document, now: SystemTime) -> Result<(), PlanRefusal> {
+fn check(document: &Document, now: SystemTime) -> Result<(), PlanError> {
     document.check()?;
     for (file, expected) in document.request.files.iter().zip(&document.files) {
-        place_of(expected).map_err(|why| PlanRefusal::File(file.name.clone(), why))?;
+        place_of(expected).map_err(|why| PlanError::File(file.name.clone(), why))?;
     }
     let found = transfers(document);
     if found > TRANSFERS_MAX {
-        return Err(PlanRefusal::TooMany(found));
+        return Err(PlanError::TooMany(found));
     }
     if document.request.jobs.is_empty() {
-        return Err(PlanRefusal::Empty);
+        return Err(PlanError::Empty);
     }
     let ends = moment(document.epoch_ms, ends_s(document));
     if ends.after(now).is_zero() {
-        return Err(PlanRefusal::Over(ends));
+        return Err(PlanError::Over(ends));
     }
     if ends.after(now) > LIFE_MAX {
-        return Err(PlanRefusal::TooLate(ends));
+        return Err(PlanError::TooLate(ends));
     }
     Ok(())
 }
