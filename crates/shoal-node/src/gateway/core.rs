@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use shoal_s3::identity::Identities;
-use shoal_s3::operation::Operation;
 use shoal_store::Store;
 
 use crate::admin::auth::AdminAuth;
@@ -162,7 +161,7 @@ impl Core {
             write_rules: WriteRules::new(&config.write, &config.tiers),
             write_through: Arc::new(write_through),
             in_flight: InFlight::new(limits.requests, limits.requests_per_identity, limits.connections),
-            metrics: Arc::new(Metrics::new(&Operation::ALL.map(Operation::as_str))),
+            metrics: Arc::new(Metrics::default()),
             reloads: Arc::new(Reloads::since(clock::utc_now())),
             bulletin,
             manifests: Arc::new(manifests),

@@ -27,4 +27,4 @@ pub use self::progress::{
     Bytes, Issue, JobCounts, JobNote, PlanProgress, PlanState, Replanned, TransferNote,
 };
 pub use self::refusal::PlanRefusal;
-pub use self::service::{DOCUMENT_BYTES_MAX, PlanKind, PlanTotals, PlanView, Plans};
+pub use self::service::{DOCUMENT_BYTES_MAX, PlanFigures, PlanKind, PlanView, Plans};

@@ -30,7 +30,7 @@ mod service;
 mod targets;
 mod unpinned;
 
-pub use self::figures::{ObjectOutcome, TaskBytes, Totals};
+pub use self::figures::{KindTotals, ObjectOutcome, TaskBytes, TaskFigures};
 pub use self::helper::TaskHelper;
 pub use self::manifest::is_notification;
 pub use self::manifests::{Manifests, Spooled};

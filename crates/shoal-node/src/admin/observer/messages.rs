@@ -1,4 +1,4 @@
-//! Messages between nodes, for the metrics and `/status`.
+//! Messages between nodes, for `/status`.
 
 use std::collections::BTreeMap;
 
@@ -8,26 +8,8 @@ use shoal_policy::eviction::c2p::EventKind;
 
 use super::{Observer, by_word};
 use crate::ahead::AheadOutcome;
-use crate::messages::MessageFigures;
-use crate::metrics::MessageMetrics;
 
 impl Observer {
-    /// Adds the increase since `last` to the metrics.
-    pub(super) fn measure_messages(&self, metrics: &MessageMetrics, last: &mut MessageFigures) {
-        let now = self.messages.figures();
-        for (place, (kind, outcome, total)) in now.messages.iter().enumerate() {
-            let before = last.messages.get(place).map_or(0, |(.., before)| *before);
-            metrics.messages(kind.as_str(), outcome.as_str(), total - before);
-        }
-        for (place, (outcome, total)) in now.batches.iter().enumerate() {
-            let before = last.batches.get(place).map_or(0, |(_, before)| *before);
-            metrics.batches(outcome.as_str(), total - before);
-        }
-        metrics.bytes("sent", now.bytes_sent - last.bytes_sent);
-        metrics.bytes("received", now.bytes_received - last.bytes_received);
-        *last = now;
-    }
-
     /// Returns the cache events since the start, for `/status`; `null` unless the store uses C2P.
     pub(super) fn events_page(&self) -> Value {
         let Some(events) = &self.events else {

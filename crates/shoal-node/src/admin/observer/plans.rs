@@ -4,31 +4,8 @@ use serde_json::{Map, Value, json};
 use shoal_plan::course::Standing;
 
 use super::Observer;
-use crate::metrics::PlanMetrics;
-use crate::plans::PlanTotals;
 
 impl Observer {
-    /// Brings what was done for plans since `before` into the metrics. Returns the totals.
-    pub(super) fn measure_plans(&self, metrics: &PlanMetrics, before: &PlanTotals) -> PlanTotals {
-        let figures = self.plans.figures();
-        metrics.set_in_force(figures.in_force, figures.carried_here);
-        for (standing, jobs) in Standing::ALL.into_iter().zip(figures.jobs) {
-            metrics.set_jobs(standing.as_str(), jobs);
-        }
-        for (of, bytes) in ["total", "planned", "done"].into_iter().zip(figures.bytes) {
-            metrics.set_bytes(of, bytes);
-        }
-        let now = figures.totals;
-        metrics.deadlines("met", now.met - before.met);
-        metrics.deadlines("missed", now.missed - before.missed);
-        let grown = now.bytes.into_iter().zip(before.bytes);
-        for (source, (now, before)) in ["lake", "peer", "cached"].into_iter().zip(grown) {
-            metrics.fetched(source, now - before);
-        }
-        metrics.replanned(now.replans - before.replans);
-        now
-    }
-
     /// Returns the plan for `/status`; `null` if none is in force.
     pub(super) fn plan_page(&self) -> Value {
         let figures = self.plans.figures();
