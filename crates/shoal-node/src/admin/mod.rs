@@ -11,6 +11,7 @@ pub(crate) mod other_nodes;
 pub(crate) mod plan_page;
 pub(crate) mod reloads;
 pub(crate) mod server;
+pub mod status;
 mod task_pages;
 
 pub use self::config::AdminConfig;

@@ -19,6 +19,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use shoal_policy::NodeId;
 use shoal_policy::eviction::c2p::EventKind;
 use shoal_policy::outbox::AGGREGATION;
@@ -32,6 +33,7 @@ use crate::clock;
 use crate::cooperation::{Cooperation, CooperationMode};
 use crate::membership::{Member, Members};
 use crate::messages::Messages;
+use crate::metrics::{WordCounts, by_word};
 use crate::shutdown::Shutdown;
 
 /// How often events are taken from the policy; they are then batched per receiver.
@@ -58,12 +60,13 @@ type Listener = Box<dyn Fn(&CacheEvent) + Send + Sync>;
 type EventCounts = [AtomicU64; EventKind::ALL.len()];
 
 /// Counters of events since the node started.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct EventFigures {
     /// Events sent to other nodes, each counted once.
-    pub told: [(EventKind, u64); EventKind::ALL.len()],
+    pub told: WordCounts,
     /// Events received from other nodes.
-    pub heard: [(EventKind, u64); EventKind::ALL.len()],
+    pub heard: WordCounts,
     /// Received events that were rejected as impossible.
     pub disbelieved: u64,
 }
@@ -126,7 +129,8 @@ impl EventExchange {
     /// Returns the counters since the node started.
     pub fn figures(&self) -> EventFigures {
         let load = |counts: &EventCounts| {
-            EventKind::ALL.map(|kind| (kind, counts[kind as usize].load(Ordering::Relaxed)))
+            let counts = EventKind::ALL.map(|kind| (kind, counts[kind as usize].load(Ordering::Relaxed)));
+            by_word(&counts, EventKind::as_str)
         };
         EventFigures {
             told: load(&self.told),

@@ -192,14 +192,14 @@ impl Parts {
         let cooperation = Arc::clone(&core.cooperation);
         self.block_server.show(self.pages(handoff.as_ref()));
         Admin {
-            metrics: Arc::new(move || measured.metrics(draining().as_ref())),
+            metrics: Arc::new(move || measured.metrics(draining())),
             readiness: Arc::clone(readiness),
             conditions: Arc::new(move || judged.conditions(drain().as_ref())),
             status: Arc::new(move || {
                 let (observer, drain) = (Arc::clone(&shown), progress());
                 async move {
                     observer.refresh().await;
-                    observer.status(drain)
+                    json!(observer.status(drain))
                 }
                 .boxed()
             }),
@@ -248,9 +248,9 @@ impl Parts {
                 match path {
                     "/status" => {
                         observer.refresh().await;
-                        Some(observer.status(drain).to_string())
+                        Some(json!(observer.status(drain)).to_string())
                     }
-                    "/metrics" => Some(observer.metrics(drain.as_ref())),
+                    "/metrics" => Some(observer.metrics(drain)),
                     "/explain" => {
                         let query = ExplainQuery::parse(query).ok()?;
                         Some(json!(explainer?.explain(&query).await).to_string())

@@ -14,7 +14,9 @@ use shoal_policy::{Found, Source};
 use shoal_s3::operation::Operation;
 
 use self::histogram::{DurationHistogram, HistogramSnapshot};
-pub use self::table::{LabelValues, MetricType, Observed, Sample, Tally, Value, each, one, render};
+pub use self::table::{
+    LabelValues, MetricType, Observed, Sample, Tally, Value, WordCounts, by_word, each, one, render,
+};
 
 /// The media type of [`render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

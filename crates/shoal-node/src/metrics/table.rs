@@ -221,6 +221,17 @@ impl<S: Send + Sync + 'static> Collector for Scrape<S> {
     }
 }
 
+/// Counts by the word for what is counted, as pages show them.
+pub type WordCounts = BTreeMap<String, u64>;
+
+/// Returns counts by word.
+pub fn by_word<W: Copy>(counts: &[(W, u64)], word: impl Fn(W) -> &'static str) -> WordCounts {
+    let counts = counts.iter();
+    counts
+        .map(|(what, count)| (word(*what).to_owned(), *count))
+        .collect()
+}
+
 /// Counts of events by label.
 #[derive(Debug)]
 pub struct Tally<L>(Mutex<BTreeMap<L, u64>>);

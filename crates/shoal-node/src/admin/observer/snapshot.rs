@@ -22,6 +22,8 @@ use crate::tasks::TaskFigures;
 /// The figures of a node at one moment. Figures that only one line needs are read from the parts themselves.
 pub(super) struct Snapshot {
     pub(super) node: Arc<Observer>,
+    /// `None` on a node that does not cooperate.
+    pub(super) drain: Option<HandoffProgress>,
     pub(super) conditions: Vec<Condition>,
     pub(super) lake: EndpointCounts,
     /// `None` if the link is not metered.
@@ -44,10 +46,11 @@ pub(super) struct Snapshot {
 
 impl Snapshot {
     /// Reads the figures of all parts. `drain` is the progress of draining.
-    pub(super) fn new(node: &Arc<Observer>, drain: Option<&HandoffProgress>) -> Self {
+    pub(super) fn new(node: &Arc<Observer>, drain: Option<HandoffProgress>) -> Self {
         let cooperates = node.config.cooperation.mode != CooperationMode::Solo;
         Self {
-            conditions: node.conditions(drain),
+            conditions: node.conditions(drain.as_ref()),
+            drain,
             lake: node.lake.counters(),
             link: node.lake.link().map(|link| link.figures()),
             store: node.store.counters(),

@@ -5,24 +5,19 @@ use std::collections::BTreeMap;
 use shoal_directory::guard::{Counts, Kind};
 use shoal_plan::course::Standing;
 use shoal_policy::Found;
-use shoal_policy::admission::Refusal;
-use shoal_store::{Health, RemovalReason};
+use shoal_store::Health;
 
 use super::snapshot::Snapshot;
-use super::{by_word, ranks};
 use crate::block_server::ServeOutcome;
 use crate::channel::AuthFailure;
-use crate::coherence::Look;
 use crate::conditions::ConditionName;
 use crate::dirty::{TierStatus, UploadEnd, WriteBackOutcome};
 use crate::endpoint::AccountRefusal;
 use crate::fair::in_flight::PayerUsage;
 use crate::fetch::HopOutcome;
-use crate::gwf::PushOutcome;
 use crate::link::{ClassFigures, LaneFigures};
 use crate::membership::RejectReason;
-use crate::messages::BatchOutcome;
-use crate::metrics::{Sample, Value, each, one};
+use crate::metrics::{Sample, Value, WordCounts, by_word, each, one};
 use crate::observed;
 use crate::peer::Peer;
 use crate::tasks::{KindTotals, ObjectOutcome, TaskBytes, TaskKind, TaskState};
@@ -85,21 +80,21 @@ observed! {
         => |s| classes(s, |class| class.bytes);
     Gauge link_rate_bytes_per_second{direction, class}
         "Bytes a second over the link, averaged over about a second."
-        => |s| classes(s, |class| class.rate);
+        => |s| classes(s, |class| class.rate_bytes_per_second);
     Counter link_waits{direction, class} "Times that a transfer waited for room on the link."
         => |s| classes(s, |class| class.waits);
     Counter link_wait_seconds{direction, class} "Time that transfers waited for room on the link."
-        => |s| classes(s, |class| class.waited.as_secs_f64());
+        => |s| classes(s, |class| class.waited_ms as f64 / 1e3);
     Gauge link_waiting{direction, class} "Transfers that wait for room on the link."
         => |s| classes(s, |class| class.waiting);
     Counter link_promised_bytes{}
         "Bytes from the lake that clients got by the promise of a plan, before other clients."
         => |s| one(lanes(s).map(|(_, lane)| lane.promised_bytes).sum::<u64>());
     Gauge link_share_bytes_per_second{direction} "Bytes a second that this node may move over the link now."
-        => |s| each(lanes(s).map(|(direction, lane)| (direction, lane.share)));
+        => |s| each(lanes(s).map(|(direction, lane)| (direction, lane.share_bytes_per_second)));
     Gauge link_bandwidth_bytes_per_second{}
         "Bandwidth of the link in each direction, in bytes a second, as configured."
-        => |s| one(s.link.as_ref().map_or(0, |link| link.bandwidth));
+        => |s| one(s.link.as_ref().map_or(0, |link| link.bandwidth_bytes_per_second));
 
     // The disk.
     Gauge resident_bytes{} "Bytes of blocks on this node's disk." => |s| one(s.store.resident_bytes);
@@ -108,7 +103,7 @@ observed! {
     Gauge fill_bytes{} "Bytes fetched or being fetched, not yet on disk."
         => |s| one(s.node.fetcher.memory().used_bytes());
     Counter evictions{reason} "Blocks that left the disk."
-        => |s| each(by_word(&s.store.evictions, RemovalReason::as_str));
+        => |s| each(s.store.evictions.clone());
     Counter corrupt_blocks{} "Blocks with a wrong checksum; each was fetched again."
         => |s| one(s.store.corrupt_blocks);
     Gauge store_paused{} "1 while the disk takes no new blocks."
@@ -138,10 +133,10 @@ observed! {
         => |s| each(by_word(&s.node.cooperation.notices().rejected.counts(), RejectReason::as_str));
     Counter messages{kind, outcome}
         "Messages between nodes, by kind and outcome: sent, untold (too many events at once), dropped (too many waited for a node), lost (a node did not take them), received, or malformed."
-        => |s| each(s.messages.messages.iter().map(|(kind, end, count)| ([kind.as_str(), end.as_str()], *count)));
+        => |s| each(messages(s));
     Counter message_batches{outcome}
         "Batches of messages, by outcome: sent, failed, or deaf (the other node knows no messages); of those that came taken, malformed, stranger (no member of the cluster), or too-much."
-        => |s| each(by_word(&s.messages.batches, BatchOutcome::as_str));
+        => |s| each(s.messages.batches.clone());
     Counter message_bytes{direction} "Bytes of batches of messages, without the heads of requests."
         => |s| each([("sent", s.messages.bytes_sent), ("received", s.messages.bytes_received)]);
 
@@ -158,19 +153,19 @@ observed! {
         => |s| one(s.gwf.as_ref().map_or(0, |gwf| gwf.kept));
     Counter gwf_pushes{outcome}
         "Blocks that left this node for one whose blocks are worth less, by outcome: taken, refused, failed, or gone (room was needed at once)."
-        => |s| each(s.gwf.iter().flat_map(|gwf| by_word(&gwf.pushes, PushOutcome::as_str)));
+        => |s| each(s.gwf.iter().flat_map(|gwf| gwf.pushes.clone()));
     Gauge gwf_age{} "The greatest rank of a block that left a node, as far as this node knows."
-        => |s| one(s.gwf.as_ref().map_or(0, |gwf| ranks(gwf)[0]));
+        => |s| one(s.gwf.as_ref().map_or(0, |gwf| gwf.age));
     Gauge gwf_average_rank{} "The average rank of the blocks here."
-        => |s| one(s.gwf.as_ref().map_or(0, |gwf| ranks(gwf)[1]));
+        => |s| one(s.gwf.as_ref().map_or(0, |gwf| gwf.average_rank));
     Counter coherent_looks{outcome}
         "Looks of reads at the directory for changes of a coherent object, by outcome: settled, unsettled (it may be changing), silent, or disbelieved (a node cannot tell of its changes)."
-        => |s| each(s.coherence.iter().flat_map(|coherence| by_word(&coherence.looks, Look::as_str)));
+        => |s| each(s.coherence.iter().flat_map(|coherence| coherence.looks.clone()));
     Counter coherent_waits{}
         "Writes of coherent objects that waited, because the directory could not be told of them."
         => |s| one(s.coherence.as_ref().map_or(0, |coherence| coherence.waits));
     Gauge coherent_changes{} "Writes of coherent objects through this node that may still take effect."
-        => |s| one(s.coherence.as_ref().map_or(0, |coherence| coherence.under_way));
+        => |s| one(s.coherence.as_ref().map_or(0, |coherence| coherence.changes_under_way));
     Gauge coherent_attached{}
         "1 if this node tells the directory of its writes of coherent objects; 0 if it cannot, or has none."
         => |s| one(s.coherence.as_ref().is_some_and(|coherence| coherence.attached));
@@ -245,30 +240,30 @@ observed! {
         => |s| each(conditions(s));
     Counter config_reloads{result}
         "Reloads of the configuration, by outcome: ok, or failed (the old one stays in force)."
-        => |s| each(s.node.reloads.counts());
+        => |s| each(reloads(s));
     Gauge config_reload_ok{}
         "0 if the latest reload failed, so that the configuration in force differs from the files."
-        => |s| one(s.node.reloads.latest().0);
+        => |s| one(s.node.reloads.history().error.is_none());
     Gauge config_reload_timestamp_seconds{} "Time at which the configuration in force was read."
-        => |s| one(s.node.reloads.latest().1);
+        => |s| one(s.node.reloads.history().read_at);
 }
 
-fn object_reads(s: &Snapshot) -> impl Iterator<Item = ([&'static str; 2], u64)> {
+fn object_reads(s: &Snapshot) -> impl Iterator<Item = ([String; 2], u64)> {
     [("one", false), ("several", true)]
         .into_iter()
         .flat_map(|(blocks, are_several)| {
             let reads = by_word(&s.node.metrics.reads(are_several), Found::as_str);
             reads
                 .into_iter()
-                .map(move |(found, count)| ([blocks, found], count))
+                .map(move |(found, count)| ([blocks.to_owned(), found], count))
         })
 }
 
 /// Returns the connections, requests and blocks that were turned away.
-fn refusals(s: &Snapshot) -> BTreeMap<&'static str, u64> {
-    let mut refusals = s.node.metrics.connections().refusals.counts();
-    for (reason, count) in by_word(&s.store.refusals, Refusal::as_str) {
-        *refusals.entry(reason).or_default() += count;
+fn refusals(s: &Snapshot) -> WordCounts {
+    let mut refusals = s.store.refusals.clone();
+    for (reason, count) in s.node.metrics.connections().refusals.counts() {
+        *refusals.entry(reason.to_owned()).or_default() += count;
     }
     refusals
 }
@@ -283,8 +278,9 @@ fn payers(s: &Snapshot, read: impl Fn(&PayerUsage) -> u64) -> Vec<Sample> {
 }
 
 fn lanes(s: &Snapshot) -> impl Iterator<Item = (&'static str, &LaneFigures)> {
-    let lanes = s.link.iter().flat_map(|link| &link.lanes);
-    lanes.map(|(direction, lane)| (direction.as_str(), lane))
+    s.link
+        .iter()
+        .flat_map(|link| [("down", &link.down), ("up", &link.up)])
 }
 
 fn classes<V: Into<Value>>(s: &Snapshot, read: fn(&ClassFigures) -> V) -> Vec<Sample> {
@@ -302,13 +298,20 @@ fn layer_requests(s: &Snapshot) -> impl Iterator<Item = ([String; 2], u64)> {
 }
 
 /// Returns no samples on a node that does not cooperate.
-fn in_cluster(s: &Snapshot, counts: BTreeMap<&'static str, u64>) -> Vec<Sample> {
+fn in_cluster(s: &Snapshot, counts: WordCounts) -> Vec<Sample> {
     each(s.peers.iter().flat_map(|_| counts.clone()))
 }
 
 fn peers(s: &Snapshot, read: fn(&Peer) -> u64) -> Vec<Sample> {
     let peers = s.peers.iter().flatten();
     each(peers.map(|peer| (peer.name(), read(peer))))
+}
+
+fn messages(s: &Snapshot) -> impl Iterator<Item = ([&str; 2], u64)> {
+    s.messages.kinds.iter().flat_map(|(kind, outcomes)| {
+        let outcomes = outcomes.iter();
+        outcomes.map(move |(outcome, count)| ([&**kind, &**outcome], *count))
+    })
 }
 
 fn directory_requests((kind, counts): &(Kind, Counts)) -> [([&'static str; 2], u64); 3] {
@@ -336,6 +339,11 @@ fn totals<const N: usize>(
         totals.map(move |(word, total)| ([kind.as_str(), word], total))
     });
     each(totals.filter(|(_, total)| *total > 0))
+}
+
+fn reloads(s: &Snapshot) -> [(&'static str, u64); 2] {
+    let history = s.node.reloads.history();
+    [("ok", history.reloads), ("failed", history.failed_reloads)]
 }
 
 fn conditions(s: &Snapshot) -> impl Iterator<Item = (&'static str, usize)> {
