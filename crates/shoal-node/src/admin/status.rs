@@ -1,6 +1,7 @@
 //! The page `/status`: a node sends these types, and the command line reads them.
 //!
-//! Counts begin when the node starts. A field that a node of another release does not send has its default.
+//! Counts begin when the node starts. All parts of the page are always sent; a field of a part that a node of
+//! another release does not send has its default.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,6 @@ use crate::tasks::TaskState;
 
 /// The state of a node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Status {
     /// The node.
     pub node: NodePage,
@@ -350,5 +350,35 @@ impl TasksPage {
     /// Returns the number of tasks in a state.
     pub fn in_state(&self, state: TaskState) -> u64 {
         self.states.get(state.as_str()).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json};
+
+    use super::{CooperationPage, DirectoryPage, DirectoryRequests, Status};
+
+    #[test]
+    fn a_page_is_read_as_it_was_sent_and_also_without_some_fields_of_its_parts() {
+        let requests = DirectoryRequests {
+            held_back: 3,
+            ..DirectoryRequests::default()
+        };
+        let mut page = json!(Status {
+            cooperation: Some(CooperationPage::default()),
+            directory: Some(DirectoryPage {
+                requests: [("look".into(), requests)].into(),
+                ..DirectoryPage::default()
+            }),
+            ..Status::default()
+        });
+        assert_eq!(page["directory"]["requests"]["look"]["held-back"], 3);
+        let read: Status = from_value(page.clone()).unwrap();
+        assert_eq!(json!(read), page);
+        page["store"] = json!({ "blocks": 7 });
+        page["tasks"] = json!({ "running": 2, "of_a_later_release": 1 });
+        let read: Status = from_value(page).unwrap();
+        assert_eq!((read.store.counts.blocks, read.tasks.states["running"]), (7, 2));
     }
 }
