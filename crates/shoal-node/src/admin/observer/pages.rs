@@ -151,12 +151,12 @@ impl Snapshot {
     fn cooperation(&self) -> Option<CooperationPage> {
         let node = &self.node;
         let peers = self.peers.as_ref()?.iter().map(|peer| {
-            let (asked, failed) = peer.counts();
+            let traffic = peer.traffic();
             PeerPage {
                 name: peer.name().to_owned(),
                 reachable: peer.is_reachable(),
-                asked,
-                failed,
+                asked: traffic.requests,
+                failed: traffic.failures,
                 differs: node.differences(peer.name()),
             }
         });

@@ -19,7 +19,7 @@ use crate::link::{ClassFigures, LaneFigures};
 use crate::membership::RejectReason;
 use crate::metrics::{Sample, Value, WordCounts, by_word, each, one};
 use crate::observed;
-use crate::peer::Peer;
+use crate::peer::PeerTraffic;
 use crate::tasks::{KindTotals, ObjectOutcome, TaskBytes, TaskKind, TaskState};
 
 observed! {
@@ -118,13 +118,13 @@ observed! {
     // Other nodes.
     Counter hops{result} "Requests for blocks to other nodes, by outcome."
         => |s| in_cluster(s, by_word(&s.node.fetcher.hops(), HopOutcome::as_str));
-    Counter peer_requests{peer} "Requests to another node." => |s| peers(s, |peer| peer.counts().0);
+    Counter peer_requests{peer} "Requests to another node." => |s| peers(s, |peer| peer.requests);
     Counter peer_failures{peer} "Requests to another node without a complete answer."
-        => |s| peers(s, |peer| peer.counts().1);
-    Counter peer_bytes{peer} "Bytes of blocks received from another node." => |s| peers(s, Peer::bytes_received);
+        => |s| peers(s, |peer| peer.failures);
+    Counter peer_bytes{peer} "Bytes of blocks received from another node." => |s| peers(s, |peer| peer.bytes);
     Gauge peer_reachable{peer}
         "1 while this node sends requests to another node, 0 while it avoids that node after failures."
-        => |s| peers(s, |peer| u64::from(peer.is_reachable()));
+        => |s| each(s.peers.iter().flatten().map(|peer| (peer.name(), peer.is_reachable())));
     Counter peer_answers{result} "Requests of other nodes, by outcome."
         => |s| in_cluster(s, by_word(&s.node.block_server.counts(), ServeOutcome::as_str));
     Counter peer_mistrusted{reason} "Connections from and to other nodes that failed authentication."
@@ -302,9 +302,10 @@ fn in_cluster(s: &Snapshot, counts: WordCounts) -> Vec<Sample> {
     each(s.peers.iter().flat_map(|_| counts.clone()))
 }
 
-fn peers(s: &Snapshot, read: fn(&Peer) -> u64) -> Vec<Sample> {
-    let peers = s.peers.iter().flatten();
-    each(peers.map(|peer| (peer.name(), read(peer))))
+/// Returns an amount for each peer, also for those that have left.
+fn peers(s: &Snapshot, read: fn(&PeerTraffic) -> u64) -> Vec<Sample> {
+    let traffic = s.node.cooperation.traffic().into_iter();
+    each(traffic.map(|(peer, traffic)| (peer, read(&traffic))))
 }
 
 fn messages(s: &Snapshot) -> impl Iterator<Item = ([&str; 2], u64)> {
