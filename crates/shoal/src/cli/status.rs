@@ -445,30 +445,7 @@ pub(super) mod tests {
                 failed: 2,
                 ..TierPage::default()
             }],
-            directory: Some(DirectoryPage {
-                answers: true,
-                requests: [(
-                    "look".into(),
-                    DirectoryRequests {
-                        answered: 9,
-                        mean_answer_ms: Some(0.214),
-                        ..DirectoryRequests::default()
-                    },
-                )]
-                .into(),
-                gwf: Some(GwfFigures {
-                    kept: 5,
-                    pushes: [("taken".into(), 2), ("refused".into(), 1)].into(),
-                    ..GwfFigures::default()
-                }),
-                coherent: Some(CoherenceFigures {
-                    attached: true,
-                    absent: vec!["n1".into()],
-                    looks: [("settled".into(), 7), ("disbelieved".into(), 2)].into(),
-                    ..CoherenceFigures::default()
-                }),
-                ..DirectoryPage::default()
-            }),
+            directory: Some(directory()),
             link: Some(LinkFigures {
                 bandwidth_bytes_per_second: 1_250_000_000,
                 ..LinkFigures::default()
@@ -504,6 +481,33 @@ pub(super) mod tests {
                 latest: vec![running()],
             },
             plan: Some(plan()),
+        }
+    }
+
+    fn directory() -> DirectoryPage {
+        DirectoryPage {
+            answers: true,
+            requests: [(
+                "look".into(),
+                DirectoryRequests {
+                    answered: 9,
+                    mean_answer_ms: Some(0.214),
+                    ..DirectoryRequests::default()
+                },
+            )]
+            .into(),
+            gwf: Some(GwfFigures {
+                kept: 5,
+                pushes: [("taken".into(), 2), ("refused".into(), 1)].into(),
+                ..GwfFigures::default()
+            }),
+            coherent: Some(CoherenceFigures {
+                attached: true,
+                absent: vec!["n1".into()],
+                looks: [("settled".into(), 7), ("disbelieved".into(), 2)].into(),
+                ..CoherenceFigures::default()
+            }),
+            ..DirectoryPage::default()
         }
     }
 

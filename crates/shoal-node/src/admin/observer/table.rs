@@ -1,6 +1,7 @@
 //! The table of a node's metrics: the name, the help, the labels, and how each is read from a snapshot.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use shoal_directory::guard::{Counts, Kind};
 use shoal_plan::course::Standing;
@@ -38,7 +39,8 @@ observed! {
         => |s| each(s.node.metrics.read_bytes());
     Counter coalesced_requests{} "Reads that joined a fetch in progress."
         => |s| one(s.node.single_flight.coalesced());
-    Counter uncached{reason} "Reads whose object was not cached." => |s| each(s.node.metrics.uncached.counts());
+    Counter uncached{reason} "Reads whose object was not cached."
+        => |s| each(s.node.metrics.uncached.counts());
     Gauge connections{} "Open client connections." => |s| one(s.node.metrics.connections().open());
     Counter refusals{reason} "Connections and requests turned away." => |s| each(refusals(s));
 
@@ -60,7 +62,7 @@ observed! {
     Counter lake_requests{operation} "Requests sent to the lake." => |s| each(s.lake.requests.clone());
     Counter lake_answers{operation, status}
         "Answers of the lake, by status; statuses without a meaning of their own are counted by class."
-        => |s| each(s.lake.answers.iter().map(|((operation, status), count)| ([*operation, *status], *count)));
+        => |s| each(s.lake.answers.iter().map(|(&(operation, status), count)| ([operation, status], *count)));
     Counter lake_failures{failure} "Requests to the lake without an answer, and answers that broke off."
         => |s| each(s.lake.failures.clone());
     Histogram lake_first_byte_seconds{class}
@@ -128,7 +130,7 @@ observed! {
     Counter peer_answers{result} "Requests of other nodes, by outcome."
         => |s| in_cluster(s, by_word(&s.node.block_server.counts(), ServeOutcome::as_str));
     Counter peer_mistrusted{reason} "Connections from and to other nodes that failed authentication."
-        => |s| in_cluster(s, by_word(&s.node.cooperation.channel().auth_failures().counts(), AuthFailure::as_str));
+        => |s| in_cluster(s, mistrusted(s));
     Counter gossip_unheard{reason} "Datagrams of other nodes that this node rejected, by reason."
         => |s| each(by_word(&s.node.cooperation.notices().rejected.counts(), RejectReason::as_str));
     Counter messages{kind, outcome}
@@ -145,8 +147,9 @@ observed! {
         "Requests to the directory of blocks, by kind (look, report, mark, leave, exchange, token, change, attend) and outcome: answered, silent, or held-back (not sent, because earlier ones were not answered)."
         => |s| each(s.directory.iter().flat_map(directory_requests));
     Counter directory_answer_microseconds{request} "Time that answers of the directory took, all together."
-        => |s| each(s.directory.iter().map(|(kind, counts)| (kind.as_str(), counts.answer_time.as_micros() as u64)));
-    Gauge directory_answers{} "1 if the directory answered the last time; 0 if it did not, or the node has none."
+        => |s| each(s.directory.iter().map(|(kind, counts)| (kind.as_str(), micros(counts.answer_time))));
+    Gauge directory_answers{}
+        "1 if the directory answered the last time; 0 if it did not, or the node has none."
         => |s| one(s.node.directory.as_ref().is_some_and(|directory| directory.answers()));
     Counter gwf_kept{}
         "Last copies that stayed while room was short, because of what they are worth to all nodes."
@@ -173,7 +176,8 @@ observed! {
     // Objects that are written back.
     Gauge dirty_objects{} "Objects that this node acknowledged and the lake does not have yet."
         => |s| one(s.dirty.objects);
-    Gauge dirty_bytes{} "Bytes in the tiers, of all nodes, as far as this node knows." => |s| one(s.dirty.bytes);
+    Gauge dirty_bytes{} "Bytes in the tiers, of all nodes, as far as this node knows."
+        => |s| one(s.dirty.bytes);
     Gauge tier_oldest_seconds{tier} "Age of the oldest dirty object of this node that is not short-lived."
         => |s| tiers(s, |tier| tier.oldest.unwrap_or_default().as_secs());
     Gauge tier_age_seconds{tier} "Age at which objects go from the tier to the lake."
@@ -187,7 +191,8 @@ observed! {
         => |s| tiers(s, |tier| tier.registry.map_or(0, |room| room.used_bytes));
     Gauge tier_registry_quota_bytes{tier} "Bytes that the registry of the tier may use."
         => |s| tiers(s, |tier| tier.registry.map_or(0, |room| room.quota_bytes));
-    Counter tier_swept_pieces{tier} "Pieces of the tier's store that nothing named and that this node removed."
+    Counter tier_swept_pieces{tier}
+        "Pieces of the tier's store that nothing named and that this node removed."
         => |s| tiers(s, |tier| tier.swept.pieces);
     Counter tier_swept_bytes{tier} "Bytes of the pieces that nothing named and that this node removed."
         => |s| tiers(s, |tier| tier.swept.bytes);
@@ -299,7 +304,16 @@ fn layer_requests(s: &Snapshot) -> impl Iterator<Item = ([String; 2], u64)> {
 
 /// Returns no samples on a node that does not cooperate.
 fn in_cluster(s: &Snapshot, counts: WordCounts) -> Vec<Sample> {
-    each(s.peers.iter().flat_map(|_| counts.clone()))
+    each(s.peers.as_ref().map(|_| counts).into_iter().flatten())
+}
+
+fn mistrusted(s: &Snapshot) -> WordCounts {
+    let failures = s.node.cooperation.channel().auth_failures();
+    by_word(&failures.counts(), AuthFailure::as_str)
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Returns an amount for each peer, also for those that have left.
