@@ -146,7 +146,7 @@ mod tests {
             .lines()
             .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
             .collect();
-        let known: Vec<_> = TABLE.iter().map(|metric| metric.series()).collect();
+        let known: Vec<_> = TABLE.iter().map(shoal_node::metrics::Observed::series).collect();
         assert_eq!(listed, known);
     }
 }
