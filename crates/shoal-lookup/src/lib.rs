@@ -265,7 +265,7 @@ impl Shared {
     fn counted(&self) -> String {
         let living: Vec<_> = self.live().iter().map(|live| live.member.state).collect();
         let poll_status = self.poll_status.lock().states(clock::instant());
-        self.metrics.render(&living, &poll_status)
+        self.metrics.render(&living, poll_status)
     }
 }
 

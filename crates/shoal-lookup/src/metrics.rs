@@ -1,80 +1,48 @@
 //! The metrics of the name server and their names.
 
-use std::sync::atomic::AtomicU64;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hickory_proto::op::ResponseCode;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 use shoal_node::admin::members::MemberState;
-use shoal_node::metrics::MetricRegistry;
+use shoal_node::metrics::{Tally, each, render};
+use shoal_node::observed;
 
 use super::poll_status::PollState;
 use super::rate_limit::Allowance;
 use super::responder::Transport;
 
-type Seconds = Gauge<f64, AtomicU64>;
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct QuestionLabels {
-    transport: &'static str,
-    code: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LimitLabel {
-    allowance: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabel {
-    state: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NodeLabel {
-    node: String,
-}
-
-/// All metrics of one name server.
-#[derive(Debug)]
+/// Counts of one name server.
+#[derive(Debug, Default)]
 pub struct LookupMetrics {
-    registry: Registry,
-    questions: Family<QuestionLabels, Counter>,
-    limited: Family<LimitLabel, Counter>,
-    living: Family<StateLabel, Gauge>,
-    answers: Family<NodeLabel, Gauge>,
-    age_seconds: Family<NodeLabel, Seconds>,
+    /// Messages by transport and code.
+    questions: Tally<[&'static str; 2]>,
+    limited: Tally<&'static str>,
 }
 
-impl Default for LookupMetrics {
-    fn default() -> Self {
-        let mut names = MetricRegistry::default();
-        Self {
-            questions: names.metric(
-                "lookup_questions",
-                "Messages received, by transport and response code; \"none\": without an answer.",
-            ),
-            limited: names.metric(
-                "lookup_limited",
-                "Datagrams of networks above 200 answers a second: sent to TCP, or not answered.",
-            ),
-            living: names.metric("lookup_nodes", "Nodes considered alive, by state."),
-            answers: names.metric(
-                "lookup_polled_up",
-                "Whether a node of [lookup] nodes answered the latest poll with its members.",
-            ),
-            age_seconds: names.metric(
-                "lookup_polled_age_seconds",
-                "Seconds since a node of [lookup] nodes last answered with its members; since the start if it never has.",
-            ),
-            registry: names.into_registry(),
-        }
-    }
+/// The figures of a name server at one moment.
+pub struct Figures {
+    questions: BTreeMap<[&'static str; 2], u64>,
+    limited: BTreeMap<&'static str, u64>,
+    living: [(&'static str, usize); 2],
+    polled: Vec<PollState>,
+}
+
+observed! {
+    /// Every metric of a name server.
+    TABLE of Figures:
+    Counter lookup_questions{transport, code}
+        "Messages received, by transport and response code; \"none\": without an answer."
+        => |figures| each(figures.questions.clone());
+    Counter lookup_limited{allowance}
+        "Datagrams of networks above 200 answers a second: sent to TCP, or not answered."
+        => |figures| each(figures.limited.clone());
+    Gauge lookup_nodes{state} "Nodes considered alive, by state." => |figures| each(figures.living);
+    Gauge lookup_polled_up{node} "Whether a node of [lookup] nodes answered the latest poll with its members."
+        => |figures| each(figures.polled.iter().map(|node| (&*node.url, node.answers)));
+    Gauge lookup_polled_age_seconds{node}
+        "Seconds since a node of [lookup] nodes last answered with its members; since the start if it never has."
+        => |figures| each(figures.polled.iter().map(|node| (&*node.url, seconds(node.age))));
 }
 
 impl LookupMetrics {
@@ -84,40 +52,31 @@ impl LookupMetrics {
             Transport::Udp => "udp",
             Transport::Tcp => "tcp",
         };
-        let code = code.map_or("none", word);
-        self.questions
-            .get_or_create(&QuestionLabels { transport, code })
-            .inc();
+        self.questions.count([transport, code.map_or("none", word)]);
     }
 
     /// Counts how an answer over UDP was sent.
     pub(super) fn allowed(&self, allowance: Allowance) {
-        let allowance = match allowance {
-            Allowance::Whole => return,
-            Allowance::Truncated => "truncated",
-            Allowance::Silence => "none",
-        };
-        self.limited.get_or_create(&LimitLabel { allowance }).inc();
+        match allowance {
+            Allowance::Whole => {}
+            Allowance::Truncated => self.limited.count("truncated"),
+            Allowance::Silence => self.limited.count("none"),
+        }
     }
 
     /// Renders all metrics in the text format of `OpenMetrics`, with the states of living and polled nodes.
-    pub fn render(&self, living: &[MemberState], poll_status: &[PollState]) -> String {
-        for (state, word) in [
-            (MemberState::Serving, "serving"),
-            (MemberState::Draining, "draining"),
-        ] {
-            let count = living.iter().filter(|living| **living == state).count();
-            let living = self.living.get_or_create(&StateLabel { state: word });
-            living.set(i64::try_from(count).expect("nodes are few"));
-        }
-        for PollState { url, answers, age } in poll_status {
-            let node = NodeLabel { node: url.clone() };
-            self.answers.get_or_create(&node).set(i64::from(*answers));
-            self.age_seconds.get_or_create(&node).set(seconds(*age));
-        }
-        let mut text = String::new();
-        encode(&mut text, &self.registry).expect("writing to a string does not fail");
-        text
+    pub fn render(&self, living: &[MemberState], polled: Vec<PollState>) -> String {
+        let count = |state| living.iter().filter(|living| **living == state).count();
+        let figures = Figures {
+            questions: self.questions.counts(),
+            limited: self.limited.counts(),
+            living: [
+                ("serving", count(MemberState::Serving)),
+                ("draining", count(MemberState::Draining)),
+            ],
+            polled,
+        };
+        render(TABLE, figures)
     }
 }
 
@@ -147,7 +106,7 @@ mod tests {
     use hickory_proto::op::ResponseCode;
     use shoal_node::admin::members::MemberState;
 
-    use super::LookupMetrics;
+    use super::{LookupMetrics, TABLE};
     use crate::poll_status::PollState;
     use crate::responder::Transport;
 
@@ -163,7 +122,7 @@ mod tests {
             answers: true,
             age: Duration::from_millis(1_260),
         };
-        let text = metrics.render(&[MemberState::Serving; 2], &[state]);
+        let text = metrics.render(&[MemberState::Serving; 2], vec![state]);
         for line in [
             "shoal_lookup_questions_total{transport=\"udp\",code=\"NOERROR\"} 2",
             "shoal_lookup_questions_total{transport=\"tcp\",code=\"NXDOMAIN\"} 1",
@@ -175,5 +134,19 @@ mod tests {
         ] {
             assert!(text.lines().any(|said| said == line), "{line}\n{text}");
         }
+    }
+    #[test]
+    fn the_reference_lists_every_metric_with_its_labels_and_no_other() {
+        const REFERENCE: &str = include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/reference/metrics.md"
+        ));
+        let (_, own) = REFERENCE.split_once("\n## Name server").unwrap();
+        let listed: Vec<_> = own
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+            .collect();
+        let known: Vec<_> = TABLE.iter().map(shoal_node::metrics::Observed::series).collect();
+        assert_eq!(listed, known);
     }
 }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use shoal_base::chance;
 use shoal_directory::Silent;
 use shoal_directory::attachment::{ATTEND_PAUSE, Attachment, RENEWAL_PAUSE, REPORT_TIMEOUT};
@@ -31,6 +32,7 @@ use crate::cooperation::Cooperation;
 use crate::directory::BlockDirectory;
 use crate::freshness::{FreshnessConfig, FreshnessRules};
 use crate::membership::Member;
+use crate::metrics::{WordCounts, by_word};
 use crate::shutdown::Shutdown;
 
 /// Pause between attempts to report a change to the directory.
@@ -78,18 +80,19 @@ impl Look {
 }
 
 /// State and counters of coherence, for operators.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CoherenceFigures {
     /// True if this node reports its changes to the directory.
     pub attached: bool,
-    /// Other nodes that do not, as far as this one knows.
-    pub absent: Vec<NodeId>,
+    /// The names of other nodes that do not, as far as this one knows.
+    pub absent: Vec<String>,
     /// Changes that may still take effect.
-    pub under_way: usize,
+    pub changes_under_way: usize,
     /// Changes that were delayed before they were sent to the lake.
     pub waits: u64,
     /// Token lookups, by result.
-    pub looks: [(Look, u64); Look::ALL.len()],
+    pub looks: WordCounts,
 }
 
 #[derive(Clone, Debug)]
@@ -243,12 +246,18 @@ impl Coherence {
             let attachment = self.attachment.lock();
             (attachment.is_attached(), attachment.absent().to_vec())
         };
+        let name = |node: NodeId| {
+            self.cooperation
+                .name_of(node)
+                .unwrap_or_else(|| format!("{:016x}", node.0))
+        };
+        let looks = Look::ALL.map(|look| (look, self.looks[look as usize].load(Ordering::Relaxed)));
         CoherenceFigures {
             attached,
-            absent,
-            under_way: self.under_way.lock().len(),
+            absent: absent.into_iter().map(name).collect(),
+            changes_under_way: self.under_way.lock().len(),
             waits: self.waits.load(Ordering::Relaxed),
-            looks: Look::ALL.map(|look| (look, self.looks[look as usize].load(Ordering::Relaxed))),
+            looks: by_word(&looks, Look::as_str),
         }
     }
 

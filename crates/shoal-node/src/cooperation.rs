@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use shoal_policy::eviction::gwf::Worth;
 use shoal_policy::fingerprint::Placed as _;
 use shoal_policy::nearest::shared_levels;
@@ -27,7 +28,7 @@ pub use self::config::{CooperationConfig, CooperationMode};
 use crate::channel::Channel;
 use crate::clock;
 use crate::membership::{Member, Members, Notices, State};
-use crate::peer::{BlockRequest, Peer, PeerConnector, PeerError};
+use crate::peer::{BlockRequest, Peer, PeerConnector, PeerError, PeerTraffic};
 use crate::shutdown::Shutdown;
 
 /// A node that has been a member for less than this also asks the node that was home before it joined. Long
@@ -43,6 +44,8 @@ pub struct Cooperation {
     rings: usize,
     peers: PeerConnector,
     view: ArcSwap<View>,
+    /// The traffic with peers that have left or moved, by name: no counter of `/metrics` falls.
+    departed: Mutex<BTreeMap<String, PeerTraffic>>,
     notices: Arc<Notices>,
 }
 
@@ -77,6 +80,7 @@ impl Cooperation {
             rings,
             peers,
             view: ArcSwap::from_pointee(view),
+            departed: Mutex::default(),
             notices: Notices::new(),
         }
     }
@@ -258,6 +262,19 @@ impl Cooperation {
         peers
     }
 
+    /// Returns the traffic with each peer since the node started, by name. Peers that have left are included.
+    pub fn traffic(&self) -> BTreeMap<String, PeerTraffic> {
+        let departed = self.departed.lock();
+        let mut traffic = departed.clone();
+        for peer in self.peers() {
+            traffic
+                .entry(peer.name().to_owned())
+                .or_default()
+                .add(peer.traffic());
+        }
+        traffic
+    }
+
     /// Follows changes of `members` until the node stops; calls `place` whenever homes of blocks change.
     pub async fn follow(
         self: Arc<Self>,
@@ -328,6 +345,15 @@ impl Cooperation {
             peers: self.reach(&members, &before.peers),
             members,
         };
+        let mut departed = self.departed.lock();
+        for (id, peer) in &before.peers {
+            if !view.peers.get(id).is_some_and(|stays| Arc::ptr_eq(stays, peer)) {
+                departed
+                    .entry(peer.name().to_owned())
+                    .or_default()
+                    .add(peer.traffic());
+            }
+        }
         self.view.store(Arc::new(view));
     }
 

@@ -30,11 +30,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use shoal_directory::{Group, Left, NodeState, WEIGHT_MAX};
 use shoal_policy::eviction::gwf::{Action, Facts, Peer, Reading, Weight, Worth, decide};
 use shoal_policy::fingerprint::Placed as _;
 use shoal_policy::{BlockId, Layer, NodeId};
-use shoal_store::{Health, Least, Ranks, RemovalReason, Store};
+use shoal_store::{Health, Least, RemovalReason, Store};
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -46,6 +47,7 @@ use self::pushes::Pushes;
 use crate::cooperation::Cooperation;
 use crate::directory::BlockDirectory;
 use crate::fetch::Fetcher;
+use crate::metrics::{WordCounts, by_word};
 use crate::peer::PeerError;
 use crate::shutdown::Shutdown;
 
@@ -74,14 +76,17 @@ pub struct Keeper {
 }
 
 /// Counters of the keeper since the node started, and its current ranks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct GwfFigures {
-    /// The age and the average rank.
-    pub ranks: Ranks,
+    /// The greatest rank of a block that left a node, as far as this node knows.
+    pub age: u64,
+    /// The average rank of the blocks here.
+    pub average_rank: u64,
     /// Last copies kept because of their global weight.
     pub kept: u64,
     /// Blocks sent to other nodes, by outcome.
-    pub pushes: [(PushOutcome, u64); PushOutcome::ALL.len()],
+    pub pushes: WordCounts,
     /// Blocks on their way to other nodes.
     pub pushes_under_way: usize,
 }
@@ -142,10 +147,12 @@ impl Keeper {
 
     /// Returns the counters since the node started, and the current ranks.
     pub fn figures(&self) -> GwfFigures {
+        let ranks = self.store.ranks().unwrap_or_default();
         GwfFigures {
-            ranks: self.store.ranks().unwrap_or_default(),
+            age: ranks.age.to_u64_saturating(),
+            average_rank: ranks.average.to_u64_saturating(),
             kept: self.kept.load(Ordering::Relaxed),
-            pushes: self.pushes.counts(),
+            pushes: by_word(&self.pushes.counts(), PushOutcome::as_str),
             pushes_under_way: self.pushes.under_way(),
         }
     }

@@ -1,7 +1,9 @@
 //! The store's counters. The admin page exports a snapshot of them as metrics.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
 use shoal_policy::admission::Refusal;
 
 use super::ledger::Usage;
@@ -54,7 +56,8 @@ impl RemovalReason {
 }
 
 /// A snapshot of the store's counters. Counts start with the process, except those of resident blocks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Counters {
     /// Disk space of resident blocks, in bytes.
     pub resident_bytes: u64,
@@ -74,21 +77,29 @@ pub struct Counters {
     /// Blocks written.
     pub stored_blocks: u64,
     /// Blocks that were removed, by reason.
-    pub evictions: Vec<(RemovalReason, u64)>,
+    pub evictions: BTreeMap<String, u64>,
     /// Blocks not stored, by reason.
-    pub refusals: Vec<(Refusal, u64)>,
+    pub refusals: BTreeMap<String, u64>,
     /// Corrupt blocks, found when loaded, described or scrubbed.
     pub corrupt_blocks: u64,
     /// Files moved to quarantine, including those found at start.
     pub quarantined: u64,
     /// Disk operations that failed.
     pub io_errors: u64,
-    /// Blocks that the scrub has read.
-    pub scrubbed_blocks: u64,
-    /// Completed scrub passes.
-    pub scrub_passes: u64,
-    /// Progress of the scrub in its present pass, in percent.
-    pub scrub_percent: u64,
+    /// The scrub.
+    pub scrub: ScrubCounts,
+}
+
+/// The scrub, which reads all blocks in the background.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScrubCounts {
+    /// Blocks that it has read.
+    pub blocks: u64,
+    /// Completed passes.
+    pub passes: u64,
+    /// Progress in the present pass, in percent.
+    pub percent: u64,
 }
 
 /// The running counts behind [`Counters`].
@@ -142,9 +153,11 @@ impl LiveCounters {
             corrupt_blocks: self.corrupt_blocks.get(),
             quarantined: self.quarantined.get(),
             io_errors: self.io_errors.get(),
-            scrubbed_blocks: self.scrubbed_blocks.get(),
-            scrub_passes: self.scrub_passes.get(),
-            scrub_percent: self.scrub_percent.get(),
+            scrub: ScrubCounts {
+                blocks: self.scrubbed_blocks.get(),
+                passes: self.scrub_passes.get(),
+                percent: self.scrub_percent.get(),
+            },
         }
     }
 
@@ -156,21 +169,24 @@ impl LiveCounters {
         self.refusals[reason as usize].add(1);
     }
 
-    fn evictions(&self) -> Vec<(RemovalReason, u64)> {
-        RemovalReason::ALL
-            .iter()
-            .copied()
-            .zip(self.evictions.iter().map(Count::get))
-            .collect()
+    fn evictions(&self) -> BTreeMap<String, u64> {
+        by_word(
+            RemovalReason::ALL.iter().map(|reason| reason.as_str()),
+            &self.evictions,
+        )
     }
 
-    fn refusals(&self) -> Vec<(Refusal, u64)> {
-        Refusal::ALL
-            .iter()
-            .copied()
-            .zip(self.refusals.iter().map(Count::get))
-            .collect()
+    fn refusals(&self) -> BTreeMap<String, u64> {
+        by_word(Refusal::ALL.iter().map(|reason| reason.as_str()), &self.refusals)
     }
+}
+
+/// Returns counts by their words.
+fn by_word(words: impl Iterator<Item = &'static str>, counts: &[Count]) -> BTreeMap<String, u64> {
+    words
+        .map(str::to_owned)
+        .zip(counts.iter().map(Count::get))
+        .collect()
 }
 
 #[cfg(test)]
@@ -188,15 +204,11 @@ mod tests {
         for (times, &reason) in Refusal::ALL.iter().enumerate() {
             (0..times).for_each(|_| live.refused(reason));
         }
-        assert!(
-            live.evictions()
-                .into_iter()
-                .eq(RemovalReason::ALL.iter().copied().zip(0..))
-        );
-        assert!(
-            live.refusals()
-                .into_iter()
-                .eq(Refusal::ALL.iter().copied().zip(0..))
-        );
+        for (times, reason) in (0..).zip(RemovalReason::ALL) {
+            assert_eq!(live.evictions()[reason.as_str()], times);
+        }
+        for (times, reason) in (0..).zip(Refusal::ALL) {
+            assert_eq!(live.refusals()[reason.as_str()], times);
+        }
     }
 }

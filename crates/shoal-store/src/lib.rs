@@ -99,7 +99,7 @@ use shoal_s3::object::Version;
 
 pub use self::cache_events::{CacheEvents, Forgetting};
 pub use self::config::{Share, StoreConfig};
-pub use self::counters::{Counters, RemovalReason};
+pub use self::counters::{Counters, RemovalReason, ScrubCounts};
 pub use self::disk::{DiskFault, DiskOp};
 pub use self::draft::Draft;
 pub use self::eviction_log::Absence;

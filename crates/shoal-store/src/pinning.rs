@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use shoal_base::clock;
 use shoal_policy::admission::Refusal;
 use shoal_policy::{BlockId, ObjectId};
@@ -39,7 +40,8 @@ pub(super) struct Pinning {
 }
 
 /// The pins of a store, for operators.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PinCounts {
     /// Pinned objects, with stored blocks or without.
     pub objects: u64,

@@ -10,6 +10,7 @@ pub(crate) mod observer;
 pub(crate) mod other_nodes;
 pub(crate) mod reloads;
 pub(crate) mod server;
+pub mod status;
 mod task_pages;
 
 pub use self::config::AdminConfig;

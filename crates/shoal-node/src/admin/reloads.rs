@@ -4,33 +4,34 @@ use std::fmt::Display;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 /// Results of reloads, for `/status` and metrics.
 #[derive(Debug)]
-pub struct Reloads(Mutex<History>);
+pub struct Reloads(Mutex<ReloadHistory>);
 
-#[derive(Clone, Debug)]
-struct History {
-    ok: u64,
-    failed: u64,
-    /// When the configuration in force was read.
-    read_at: SystemTime,
-    /// Why the latest reload failed.
-    error: Option<String>,
+/// The reloads since the node started.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReloadHistory {
+    /// When the configuration in force was read, in seconds since 1970.
+    pub read_at: u64,
+    /// Successful reloads.
+    pub reloads: u64,
+    /// Failed reloads, which left the configuration as it was.
+    pub failed_reloads: u64,
+    /// Why the latest reload failed; `None` if it succeeded.
+    pub error: Option<String>,
     /// Settings that have changed in the files but need a restart.
-    need_restart: Vec<String>,
+    pub need_restart: Vec<String>,
 }
 
 impl Reloads {
     /// Creates an empty history; the node starts at `now`.
     pub fn since(now: SystemTime) -> Self {
-        Self(Mutex::new(History {
-            ok: 0,
-            failed: 0,
-            read_at: now,
-            error: None,
-            need_restart: Vec::new(),
+        Self(Mutex::new(ReloadHistory {
+            read_at: unix_seconds(now),
+            ..ReloadHistory::default()
         }))
     }
 
@@ -39,41 +40,21 @@ impl Reloads {
         let mut history = self.0.lock();
         match taken_over {
             Ok(need_restart) => {
-                history.ok += 1;
-                history.read_at = now;
+                history.reloads += 1;
+                history.read_at = unix_seconds(now);
                 history.error = None;
                 need_restart.clone_into(&mut history.need_restart);
             }
             Err(error) => {
-                history.failed += 1;
+                history.failed_reloads += 1;
                 history.error = Some(error.to_string());
             }
         }
     }
 
-    /// Returns the number of successful and of failed reloads.
-    pub fn counts(&self) -> [(&'static str, u64); 2] {
-        let history = self.0.lock();
-        [("ok", history.ok), ("failed", history.failed)]
-    }
-
-    /// Returns true if the latest reload succeeded, and when the configuration in force was read, in seconds
-    /// since 1970.
-    pub fn latest(&self) -> (bool, u64) {
-        let history = self.0.lock();
-        (history.error.is_none(), unix_seconds(history.read_at))
-    }
-
-    /// Returns the part of `/status` about reloads.
-    pub fn page(&self) -> Value {
-        let history = self.0.lock().clone();
-        json!({
-            "read_at": unix_seconds(history.read_at),
-            "reloads": history.ok,
-            "failed_reloads": history.failed,
-            "error": history.error,
-            "need_restart": history.need_restart,
-        })
+    /// Returns the reloads since the node started.
+    pub fn history(&self) -> ReloadHistory {
+        self.0.lock().clone()
     }
 }
 

@@ -33,7 +33,7 @@ use crate::http::connection::ClientBody;
 use crate::http::listener::{RemoteEnd, serve};
 use crate::http::pages::{self, LIMITS, Page, not_allowed, page, text};
 use crate::http::tls::TlsReloader;
-use crate::metrics::{self, ConnectionMetrics, Metrics};
+use crate::metrics::{self, ConnectionMetrics};
 use crate::shutdown::Shutdown;
 
 /// The parts of this node that must be running before it is ready. External conditions are checked in
@@ -113,7 +113,7 @@ impl AdminCommand {
 #[derive(Clone)]
 pub struct Admin {
     /// For `/metrics`.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// For `/readyz`.
     pub readiness: Arc<Readiness>,
     /// Also for `/readyz`.
@@ -137,8 +137,6 @@ pub struct Admin {
     pub tasks: TaskPages,
     /// Authorizes requests.
     pub auth: Arc<AdminAuth>,
-    /// Updates the gauges before metrics are rendered.
-    pub measure: Arc<dyn Fn(&Metrics) + Send + Sync>,
 }
 
 impl fmt::Debug for Admin {
@@ -252,10 +250,7 @@ impl Admin {
         match path {
             "/healthz" => text(StatusCode::OK, "alive\n"),
             "/readyz" => pages::ready_under(&self.readiness.missing(), &(self.conditions)()),
-            "/metrics" => {
-                (self.measure)(&self.metrics);
-                page(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.render())
-            }
+            "/metrics" => page(StatusCode::OK, metrics::CONTENT_TYPE, (self.metrics)()),
             "/members" => page(StatusCode::OK, "application/json", json!((self.members)())),
             _ => page(StatusCode::OK, "application/json", (self.status)().await),
         }

@@ -19,6 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use shoal_policy::NodeId;
 use shoal_policy::eviction::c2p::EventKind;
 use shoal_policy::outbox::AGGREGATION;
@@ -32,6 +33,7 @@ use crate::clock;
 use crate::cooperation::{Cooperation, CooperationMode};
 use crate::membership::{Member, Members};
 use crate::messages::Messages;
+use crate::metrics::{WordCounts, by_word};
 use crate::shutdown::Shutdown;
 
 /// How often events are taken from the policy; they are then batched per receiver.
@@ -54,12 +56,13 @@ pub struct EventExchange {
 type EventCounts = [AtomicU64; EventKind::ALL.len()];
 
 /// Counters of events since the node started.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct EventFigures {
     /// Events sent to other nodes, each counted once.
-    pub sent: [(EventKind, u64); EventKind::ALL.len()],
+    pub sent: WordCounts,
     /// Events received from other nodes.
-    pub received: [(EventKind, u64); EventKind::ALL.len()],
+    pub received: WordCounts,
     /// Received events that were rejected as impossible.
     pub rejected: u64,
 }
@@ -116,7 +119,8 @@ impl EventExchange {
     /// Returns the counters since the node started.
     pub fn figures(&self) -> EventFigures {
         let load = |counts: &EventCounts| {
-            EventKind::ALL.map(|kind| (kind, counts[kind as usize].load(Ordering::Relaxed)))
+            let counts = EventKind::ALL.map(|kind| (kind, counts[kind as usize].load(Ordering::Relaxed)));
+            by_word(&counts, EventKind::as_str)
         };
         EventFigures {
             sent: load(&self.sent),

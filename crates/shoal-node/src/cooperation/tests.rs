@@ -81,6 +81,22 @@ fn a_node_without_members_asks_the_lake() {
 }
 
 #[test]
+fn failures_of_a_peer_that_left_and_came_back_are_counted_on() {
+    let node = cooperation("a1", "dc1/a/1");
+    let with = |members: Vec<Member>| node.update(members.into(), now());
+    let fails = || node.peers()[0].note_failure();
+    let failures = || node.traffic()["a2"].failures;
+    with(vec![member("a2", "dc1/a/2", 2)]);
+    fails();
+    assert_eq!(failures(), 1);
+    with(vec![]);
+    assert_eq!(failures(), 1, "it has left");
+    with(vec![member("a2", "dc1/a/2", 4)]);
+    fails();
+    assert_eq!(failures(), 2, "it came back at another address");
+}
+
+#[test]
 fn layers_are_the_nodes_that_share_the_topology() {
     let node = cooperation("a1", "dc1/a/1");
     node.update(members().into(), now());

@@ -56,6 +56,5 @@ pub use self::part_layout::{PartLayout, PlacedPart};
 pub use self::permission::{Action, Permission, PermissionError, beside, of_permission};
 pub use self::reading::read;
 pub use self::status::{Figures, TierStatus, WriteBackOutcome};
-pub use self::sweep::Swept;
 pub use self::tiers::{TierError, TierSettings};
 pub use self::writing::{PendingWrite, ReceiveError, WriteError};

@@ -109,7 +109,7 @@ impl Admission {
     ) -> Result<Box<Admitted>, S3Error> {
         let admitted = self.admit(request, remote, record)?;
         let place = self.in_flight.enter(&admitted.verified.caller).await;
-        let refused = |crowded: &Overloaded| self.metrics.refused(crowded.as_str(), 1);
+        let refused = |crowded: &Overloaded| self.metrics.connections().refusals.count(crowded.as_str());
         record.permit = Some(place.inspect_err(refused)?);
         Ok(admitted)
     }
@@ -130,7 +130,7 @@ impl Admission {
         record.operation = classified.operation;
         let now = clock::utc_now();
         // Counted by the error code that the client gets.
-        let refused = |error: &S3Error| self.metrics.refused(error.code.as_str(), 1);
+        let refused = |error: &S3Error| self.metrics.connections().refusals.count(error.code.as_str());
         let verified = self.gate.verify(&parts, now).inspect_err(refused)?;
         remote.payer.set(verified.caller.payer());
         let parts = Arc::new(parts);

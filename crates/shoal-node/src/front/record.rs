@@ -136,7 +136,7 @@ impl Record {
     pub fn end(&self, tally: ReadTally) {
         let duration = clock::instant().saturating_duration_since(self.started);
         self.metrics
-            .request(self.operation.as_str(), self.status.as_u16(), duration);
+            .request(self.operation, self.status.as_u16(), duration);
         for source in [Source::Local, Source::Peer, Source::Tier, Source::Lake] {
             let bytes = tally.bytes(source);
             if bytes > 0 {
@@ -147,7 +147,7 @@ impl Record {
             self.metrics.object_read(found, are_several);
         }
         if let Some(reason) = self.reason {
-            self.metrics.uncached(reason.as_str());
+            self.metrics.uncached.count(reason.as_str());
         }
         let Some(subject) = &self.subject else { return };
         access_line(&AccessRecord {

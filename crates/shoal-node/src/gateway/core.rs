@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use shoal_s3::identity::Identities;
-use shoal_s3::operation::Operation;
 use shoal_store::Store;
 
 use crate::admin::auth::AdminAuth;
@@ -151,7 +150,7 @@ impl Core {
                 limits.requests_per_identity(),
                 limits.connections(),
             ),
-            metrics: Arc::new(Metrics::new(&Operation::ALL.map(Operation::as_str))),
+            metrics: Arc::new(Metrics::default()),
             reloads: Arc::new(Reloads::since(clock::utc_now())),
             bulletin,
             manifests: Arc::new(manifests),

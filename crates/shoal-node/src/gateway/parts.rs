@@ -83,7 +83,7 @@ impl Parts {
             s3_address: core.s3_address,
             admin_address: core.admin_address,
             reloads: Arc::clone(&core.reloads),
-            last_reported: parking_lot::Mutex::default(),
+            metrics: Arc::clone(&core.metrics),
         };
         Ok(Self {
             front: Arc::new(front(&core, &dirty)),
@@ -178,24 +178,22 @@ impl Parts {
             move || handoff.as_ref().map(|handoff| handoff.progress())
         };
         let [drain, draining] = [(); 2].map(|()| progress.clone());
-        let [metrics, counted] = [(); 2].map(|()| Arc::clone(&core.metrics));
         let explainer = Arc::clone(&self.explainer);
         let cooperation = Arc::clone(&core.cooperation);
         self.block_server.show(self.pages(handoff.as_ref()));
         Admin {
-            metrics: Arc::clone(&core.metrics),
+            metrics: Arc::new(move || measured.metrics(draining())),
             readiness: Arc::clone(readiness),
             conditions: Arc::new(move || judged.conditions(drain().as_ref())),
             status: Arc::new(move || {
                 let (observer, drain) = (Arc::clone(&shown), progress());
-                let metrics = Arc::clone(&counted);
                 async move {
                     observer.refresh().await;
-                    observer.status(&metrics, drain)
+                    json!(observer.status(drain))
                 }
                 .boxed()
             }),
-            members: Arc::new(move || present.members(metrics.requests_in_flight())),
+            members: Arc::new(move || present.members()),
             explain: Arc::new(move |question| {
                 let explainer = Arc::clone(&explainer);
                 async move { explainer.explain(&question).await }.boxed()
@@ -215,7 +213,6 @@ impl Parts {
                     async move { asked.answer(&tasks, request).await }.boxed()
                 })
             },
-            measure: Arc::new(move |metrics| measured.measure(metrics, draining().as_ref())),
         }
     }
 
@@ -223,24 +220,20 @@ impl Parts {
     /// parts.
     fn pages(&self, handoff: Option<&Arc<Handoff>>) -> PageSource {
         let (observer, explainer) = (Arc::downgrade(&self.observer), Arc::downgrade(&self.explainer));
-        let metrics = Arc::downgrade(&self.core.metrics);
         let handoff = handoff.map(Arc::downgrade);
         Arc::new(move |asked| {
             let (observer, explainer) = (observer.upgrade(), explainer.upgrade());
-            let (metrics, handoff) = (metrics.upgrade(), handoff.as_ref().and_then(Weak::upgrade));
+            let handoff = handoff.as_ref().and_then(Weak::upgrade);
             async move {
                 let (path, query) = asked.split_once('?').unwrap_or((&asked, ""));
-                let (observer, metrics) = (observer?, metrics?);
+                let observer = observer?;
                 let drain = handoff.map(|handoff| handoff.progress());
                 match path {
                     "/status" => {
                         observer.refresh().await;
-                        Some(observer.status(&metrics, drain).to_string())
+                        Some(json!(observer.status(drain)).to_string())
                     }
-                    "/metrics" => {
-                        observer.measure(&metrics, drain.as_ref());
-                        Some(metrics.render())
-                    }
+                    "/metrics" => Some(observer.metrics(drain)),
                     "/explain" => {
                         let query = ExplainQuery::parse(query).ok()?;
                         Some(json!(explainer?.explain(&query).await).to_string())
@@ -264,7 +257,7 @@ impl Parts {
             tokio::spawn(tls.watch(stopping));
         }
         let limits = ConnectionLimits::from(&self.core.config.limits);
-        let (front, connections) = (self.front, self.core.metrics.connections());
+        let (front, connections) = (self.front, self.core.metrics.connections().clone());
         listener::serve(
             listener,
             tls,

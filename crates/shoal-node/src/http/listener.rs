@@ -224,7 +224,7 @@ pub async fn serve<M, S, B>(
         let (permit, exchange) = if let Some(permit) = room {
             (permit, Exchange::default())
         } else {
-            state.metrics.refused("connections");
+            state.metrics.refusals.count("connections");
             let Ok(permit) = Arc::clone(&porch).try_acquire_owned() else {
                 continue;
             };
@@ -271,7 +271,7 @@ async fn room_in(
         return None;
     }
     for _ in 0..closed {
-        metrics.refused("idle");
+        metrics.refusals.count("idle");
     }
     // A closed connection frees its place once the runtime has dropped its task.
     let permit = timeout(ROOM_TIMEOUT, Arc::clone(rooms).acquire_owned()).await;
@@ -327,7 +327,7 @@ where
                 let other_end = (address, payer, certified);
                 match Box::pin(self.speak_tls(tls, stream, other_end, service, &exchange)).await {
                     Some(ended) => ended,
-                    None => return self.metrics.refused("tls-handshake"),
+                    None => return self.metrics.refusals.count("tls-handshake"),
                 }
             }
             // The channel counts and logs the peers that it rejects.
@@ -338,7 +338,7 @@ where
         };
         let (received_bytes, sent_bytes) = exchange.transferred_bytes();
         if let Some(refusal) = exchange.refusal() {
-            self.metrics.refused(refusal_reason(refusal.code));
+            self.metrics.refusals.count(refusal_reason(refusal.code));
             debug!(%address, %refusal, received_bytes, sent_bytes, "connection refused");
         } else if let Err(error) = ended {
             debug!(%address, %error, received_bytes, sent_bytes, "connection broken");

@@ -1,5 +1,7 @@
 //! `[lake] bandwidth`
 
+use serde::{Deserialize, Serialize};
+
 /// A rate, the same in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bandwidth {
@@ -10,7 +12,8 @@ pub struct Bandwidth {
 }
 
 /// The scope of a bandwidth.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum BandwidthScope {
     /// Each node has that bandwidth.
     #[default]

@@ -210,17 +210,21 @@ impl Lane {
             let counts = &self.counts[class as usize];
             let figures = ClassFigures {
                 bytes: counts.bytes.load(Ordering::Relaxed),
-                rate: state.meter.rate(class, now),
+                rate_bytes_per_second: state.meter.rate(class, now),
                 waiting: state.meter.waiting(class),
                 waits: counts.waits.load(Ordering::Relaxed),
-                waited: Duration::from_micros(counts.waited_us.load(Ordering::Relaxed)),
+                waited_ms: counts.waited_us.load(Ordering::Relaxed) / 1_000,
             };
-            (class, figures)
+            (class.as_str().to_owned(), figures)
         });
         LaneFigures {
-            share: state.meter.bandwidth(),
+            share_bytes_per_second: state.meter.bandwidth(),
+            rate_bytes_per_second: classes
+                .iter()
+                .map(|(_, figures)| figures.rate_bytes_per_second)
+                .sum(),
             promised_bytes: state.meter.promised_bytes(),
-            classes,
+            classes: classes.into(),
         }
     }
 

@@ -123,10 +123,11 @@ impl Link {
     /// Returns the state and counters of the link, for operators.
     pub fn figures(&self) -> LinkFigures {
         LinkFigures {
-            bandwidth: self.bandwidth(),
+            bandwidth_bytes_per_second: self.bandwidth(),
             scope: self.scope,
             nodes: self.nodes.load(Ordering::Relaxed),
-            lanes: Direction::ALL.map(|direction| (direction, self.lane(direction).figures())),
+            down: self.lane(Direction::Down).figures(),
+            up: self.lane(Direction::Up).figures(),
         }
     }
 

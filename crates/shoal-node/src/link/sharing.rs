@@ -202,7 +202,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_node_takes_the_share_that_others_leave() {
         let one = node(1);
-        let share = || one.link.figures().lanes[0].1.share;
+        let share = || one.link.figures().down.share_bytes_per_second;
         assert_eq!(share(), B);
         one.set_nodes(&[NodeId(1), NodeId(2)]);
         assert_eq!(share(), B / 2);

@@ -47,7 +47,12 @@ async fn time_of(work: impl Future<Output = ()>) -> Duration {
 }
 
 fn figures(link: &Link, direction: Direction, class: Class) -> super::ClassFigures {
-    link.figures().lanes[direction as usize].1.classes[class as usize].1
+    let figures = link.figures();
+    let lane = match direction {
+        Direction::Down => figures.down,
+        Direction::Up => figures.up,
+    };
+    lane.classes[class.as_str()]
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,10 +69,7 @@ async fn many_bodies_together_keep_the_bandwidth() {
     }
     let client = figures(&link, Direction::Down, Class::Client);
     assert_eq!((client.bytes, client.waiting), (160 * MB, 0));
-    assert!(
-        client.waits > 100 && client.waited > Duration::from_secs(1),
-        "{client:?}"
-    );
+    assert!(client.waits > 100 && client.waited_ms > 1_000, "{client:?}");
     assert_eq!(figures(&link, Direction::Up, Class::Client).bytes, 0);
 }
 
@@ -133,7 +135,7 @@ async fn a_read_has_the_rate_that_a_plan_promises_it_beside_other_clients() {
         took > expected.mul_f64(0.9) && took < expected.mul_f64(1.1),
         "{took:?}"
     );
-    let down = link.figures().lanes[0].1;
+    let down = link.figures().down;
     assert!(down.promised_bytes > 36 * MB, "{}", down.promised_bytes);
     drop(rate);
     let turn = time_of(moves(link.down(None, SOMEONE), 5 * MB)).await;
@@ -143,11 +145,11 @@ async fn a_read_has_the_rate_that_a_plan_promises_it_beside_other_clients() {
     let client = figures(&link, Direction::Down, Class::Client);
     assert_eq!(
         client.bytes,
-        link.figures().lanes[0]
-            .1
+        link.figures()
+            .down
             .classes
-            .iter()
-            .map(|(_, figures)| figures.bytes)
+            .values()
+            .map(|figures| figures.bytes)
             .sum::<u64>()
     );
 }
@@ -294,7 +296,10 @@ async fn the_last_bytes_of_a_clients_body_are_paid_for() {
 async fn bytes_are_given_back_to_the_class_that_they_went_as() {
     let link = link(100 * MB);
     let rate = PlannedRate::promised(Some(&link), 40 * MB);
-    let rates = || [Class::Client, Class::Planned].map(|class| figures(&link, Direction::Down, class).rate);
+    let rates = || {
+        [Class::Client, Class::Planned]
+            .map(|class| figures(&link, Direction::Down, class).rate_bytes_per_second)
+    };
     moves(link.down(None, SOMEONE), 200_000).await;
     assert_eq!(rates(), [200_000, 0]);
     let mut promised = link.down(None, SOMEONE).promised(vec![rate]);

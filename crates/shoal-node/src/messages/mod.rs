@@ -18,7 +18,7 @@ mod kind;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use http::StatusCode;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use shoal_policy::NodeId;
 use shoal_policy::outbox::{Limits, Outbox};
 use tokio::sync::Notify;
@@ -39,6 +40,7 @@ use self::batch::{BATCH_BYTES, Batch, Group, Queued};
 use self::intake::Intake;
 use crate::clock;
 use crate::cooperation::Cooperation;
+use crate::metrics::{WordCounts, by_word};
 use crate::peer::PeerError;
 use crate::shutdown::Shutdown;
 
@@ -167,12 +169,13 @@ impl BatchOutcome {
 }
 
 /// Counts since the node started.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct MessageFigures {
     /// Messages by kind and outcome.
-    pub messages: Vec<(Kind, MessageOutcome, u64)>,
+    pub kinds: BTreeMap<String, WordCounts>,
     /// Batches by outcome.
-    pub batches: Vec<(BatchOutcome, u64)>,
+    pub batches: WordCounts,
     /// Bytes of the batches sent, without request heads.
     pub bytes_sent: u64,
     /// Bytes of the batches received.
@@ -363,12 +366,13 @@ impl Messages {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let of_kind = |kind: Kind| {
             let counts = &self.counts[kind.place()];
-            MessageOutcome::ALL.map(|outcome| (kind, outcome, load(&counts[outcome as usize])))
+            let counts = MessageOutcome::ALL.map(|outcome| (outcome, load(&counts[outcome as usize])));
+            (kind.as_str().to_owned(), by_word(&counts, MessageOutcome::as_str))
         };
         let batches = BatchOutcome::ALL.map(|outcome| (outcome, load(&self.batches[outcome as usize])));
         MessageFigures {
-            messages: Kind::ALL.into_iter().flat_map(of_kind).collect(),
-            batches: batches.into(),
+            kinds: Kind::ALL.map(of_kind).into(),
+            batches: by_word(&batches, BatchOutcome::as_str),
             bytes_sent: load(&self.bytes_sent),
             bytes_received: load(&self.bytes_received),
         }

@@ -107,15 +107,11 @@ impl Listening {
     }
 
     fn count(&self, outcome: MessageOutcome) -> u64 {
-        let figures = self.messages.figures();
-        let found = figures.messages.iter().find(|(_, found, _)| *found == outcome);
-        found.unwrap().2
+        self.messages.figures().kinds[Text::KIND.as_str()][outcome.as_str()]
     }
 
     fn batches(&self, outcome: BatchOutcome) -> u64 {
-        let figures = self.messages.figures();
-        let found = figures.batches.iter().find(|(found, _)| *found == outcome);
-        found.unwrap().1
+        self.messages.figures().batches[outcome.as_str()]
     }
 
     fn received(&self) -> Vec<(NodeId, Text)> {

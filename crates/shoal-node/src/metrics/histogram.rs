@@ -1,11 +1,10 @@
 //! A lock-free histogram that requests on all cores update.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::{MetricType, TypedMetric};
+use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
 
 /// Upper bounds in microseconds: from a hit of a small object to a large object over a narrow link.
 const BOUNDS_US: [u64; 18] = [
@@ -14,11 +13,8 @@ const BOUNDS_US: [u64; 18] = [
 ];
 
 /// A histogram of durations.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct DurationHistogram(Arc<Cells>);
-
 #[derive(Debug, Default)]
-struct Cells {
+pub(crate) struct DurationHistogram {
     /// One per bound, and one for longer durations.
     counts: [AtomicU64; BOUNDS_US.len() + 1],
     /// In microseconds; overflows after 500,000 years.
@@ -30,29 +26,15 @@ impl DurationHistogram {
     pub(crate) fn observe(&self, duration: Duration) {
         let us = duration.as_micros() as u64;
         let index = BOUNDS_US.partition_point(|&bound| bound < us);
-        self.0.counts[index].fetch_add(1, Ordering::Relaxed);
-        self.0.sum_us.fetch_add(us, Ordering::Relaxed);
-    }
-
-    /// Adds the durations that another histogram recorded between two snapshots.
-    pub(crate) fn add(&self, before: &HistogramSnapshot, now: &HistogramSnapshot) {
-        for (index, count) in self.0.counts.iter().enumerate() {
-            count.fetch_add(now.counts[index] - before.counts[index], Ordering::Relaxed);
-        }
-        self.0
-            .sum_us
-            .fetch_add(now.sum_us - before.sum_us, Ordering::Relaxed);
+        self.counts[index].fetch_add(1, Ordering::Relaxed);
+        self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
     /// Returns a snapshot of the recorded durations.
     pub(crate) fn distribution(&self) -> HistogramSnapshot {
         HistogramSnapshot {
-            counts: self
-                .0
-                .counts
-                .each_ref()
-                .map(|count| count.load(Ordering::Relaxed)),
-            sum_us: self.0.sum_us.load(Ordering::Relaxed),
+            counts: self.counts.each_ref().map(|count| count.load(Ordering::Relaxed)),
+            sum_us: self.sum_us.load(Ordering::Relaxed),
         }
     }
 }
@@ -81,29 +63,13 @@ impl HistogramSnapshot {
         })?;
         Some(Duration::from_micros(BOUNDS_US[index.min(BOUNDS_US.len() - 1)]))
     }
-}
 
-impl EncodeMetric for DurationHistogram {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let counts: Vec<u64> = self
-            .0
-            .counts
-            .iter()
-            .map(|count| count.load(Ordering::Relaxed))
-            .collect();
+    /// Writes the durations in seconds.
+    pub(super) fn encode(&self, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
         let bounds_s = BOUNDS_US.iter().map(|&us| us as f64 / 1e6).chain([f64::INFINITY]);
-        let buckets: Vec<(f64, u64)> = bounds_s.zip(counts.iter().copied()).collect();
-        let sum_s = self.0.sum_us.load(Ordering::Relaxed) as f64 / 1e6;
-        encoder.encode_histogram::<NoLabelSet>(sum_s, counts.iter().sum(), &buckets, None)
+        let buckets: Vec<(f64, u64)> = bounds_s.zip(self.counts).collect();
+        encoder.encode_histogram::<NoLabelSet>(self.sum_us as f64 / 1e6, self.count(), &buckets, None)
     }
-
-    fn metric_type(&self) -> MetricType {
-        Self::TYPE
-    }
-}
-
-impl TypedMetric for DurationHistogram {
-    const TYPE: MetricType = MetricType::Histogram;
 }
 
 #[cfg(test)]
@@ -128,15 +94,5 @@ mod tests {
         assert_eq!(seen.percentile(99), Some(Duration::from_millis(500)));
         assert_eq!(seen.percentile(100), Some(Duration::from_mins(1)));
         assert_eq!(HistogramSnapshot::default().percentile(50), None);
-    }
-
-    #[test]
-    fn observations_since_the_last_snapshot_are_added_once() {
-        let (source, sink) = (recorded(&[1, 3]), DurationHistogram::default());
-        let first = source.distribution();
-        sink.add(&HistogramSnapshot::default(), &first);
-        source.observe(Duration::from_secs(1));
-        sink.add(&first, &source.distribution());
-        assert_eq!(sink.distribution(), source.distribution());
     }
 }

@@ -116,6 +116,26 @@ impl PeerConnector {
     }
 }
 
+/// Requests to one peer, and bytes received from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerTraffic {
+    /// Requests sent to it.
+    pub requests: u64,
+    /// Requests without a complete answer.
+    pub failures: u64,
+    /// Bytes of the bodies received from it.
+    pub bytes: u64,
+}
+
+impl PeerTraffic {
+    /// Adds other traffic.
+    pub fn add(&mut self, more: Self) {
+        self.requests += more.requests;
+        self.failures += more.failures;
+        self.bytes += more.bytes;
+    }
+}
+
 impl fmt::Debug for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Peer")
@@ -141,15 +161,13 @@ impl Peer {
         self.breaker.lock().is_reachable(clock::instant())
     }
 
-    /// Returns the number of requests sent to the peer, and of those that failed.
-    pub fn counts(&self) -> (u64, u64) {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (load(&self.sent), load(&self.failed))
-    }
-
-    /// Returns the number of bytes of response bodies received from the peer.
-    pub fn bytes_received(&self) -> u64 {
-        self.endpoint.counters().bytes_received
+    /// Returns the requests sent to the peer, and the bytes received from it.
+    pub fn traffic(&self) -> PeerTraffic {
+        PeerTraffic {
+            requests: self.sent.load(Ordering::Relaxed),
+            failures: self.failed.load(Ordering::Relaxed),
+            bytes: self.endpoint.counters().bytes_received,
+        }
     }
 
     /// Requests a part of a block.

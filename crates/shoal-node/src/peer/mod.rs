@@ -13,7 +13,7 @@ use http::HeaderName;
 mod client;
 mod request;
 
-pub use self::client::{Peer, PeerConnector, PeerError};
+pub use self::client::{Peer, PeerConnector, PeerError, PeerTraffic};
 pub(crate) use self::request::{BLOCKS, REQUEST_BYTES_MAX};
 pub use self::request::{BlockRequest, CallerName, PeerRole};
 

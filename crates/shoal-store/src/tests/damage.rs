@@ -252,10 +252,10 @@ async fn the_scrub_finds_what_has_rotted() {
     assert!(!store.contains(version.block(3)) && !store.contains(version.block(4)));
     let counters = store.counters();
     assert_eq!(
-        (counters.corrupt_blocks, counters.blocks, counters.scrub_passes),
+        (counters.corrupt_blocks, counters.blocks, counters.scrub.passes),
         (2, 18, 1)
     );
-    assert_eq!(counters.scrub_percent, 100);
+    assert_eq!(counters.scrub.percent, 100);
     assert_eq!(store.scrub(), 18);
 }
 

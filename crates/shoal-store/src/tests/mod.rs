@@ -184,23 +184,11 @@ async fn put_all(store: &Arc<Store>, version: &Arc<Version>) {
 }
 
 fn evictions(store: &Store, reason: RemovalReason) -> u64 {
-    store
-        .counters()
-        .evictions
-        .iter()
-        .find(|(other, _)| *other == reason)
-        .unwrap()
-        .1
+    store.counters().evictions[reason.as_str()]
 }
 
 fn refusals(store: &Store, reason: Refusal) -> u64 {
-    store
-        .counters()
-        .refusals
-        .iter()
-        .find(|(other, _)| *other == reason)
-        .unwrap()
-        .1
+    store.counters().refusals[reason.as_str()]
 }
 
 /// Waits until the background threads have done something.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
 use serde_json::json;
 use shoal_node::FlushProgress;
+use shoal_node::admin::status::Status;
 use shoal_s3::uri::S3Uri;
 
 use super::admin::AdminPort;
@@ -38,17 +38,6 @@ pub(super) struct Flush {
     json: bool,
 }
 
-/// The part of `/status` that the command reads.
-#[derive(Debug, Deserialize)]
-struct Status {
-    write_back: WriteBack,
-}
-
-#[derive(Debug, Deserialize)]
-struct WriteBack {
-    flush: FlushProgress,
-}
-
 impl Flush {
     pub(super) fn run(self) -> Result<(), Failure> {
         block_on(self.flush())
@@ -64,11 +53,11 @@ impl Flush {
         let mut silences = 0;
         loop {
             match client.get::<Status>(&self.admin.node, "/status").await {
-                Ok(Status { write_back }) if write_back.flush.order != begun.order => {
+                Ok(Status { write_back, .. }) if write_back.flush.order != begun.order => {
                     let what = "another flush was ordered in the meantime".into();
                     return Err(Failure::Failed { what, hint: None });
                 }
-                Ok(Status { write_back }) if !write_back.flush.running => {
+                Ok(Status { write_back, .. }) if !write_back.flush.running => {
                     return self.conclude(&write_back.flush);
                 }
                 Ok(_) => silences = 0,

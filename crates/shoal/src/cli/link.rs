@@ -1,81 +1,45 @@
 //! The metered link to the lake, as one node sees it.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde::{Deserialize, Serialize};
+use shoal_node::admin::status::{BandwidthScope, LaneFigures, LinkFigures};
 
 use super::output::counted;
-
-/// The part of `/status` about the link.
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct LinkPage {
-    /// Configured bandwidth of each direction, in bytes a second.
-    pub(super) bandwidth_bytes_per_second: u64,
-    /// `node` or `cluster`.
-    pub(super) scope: String,
-    /// Number of nodes that share it.
-    pub(super) nodes: u64,
-    pub(super) down: LanePage,
-    pub(super) up: LanePage,
-}
-
-/// One direction.
-#[derive(Debug, Default, Deserialize, Serialize)]
-pub(super) struct LanePage {
-    /// This node's share, in bytes a second.
-    pub(super) share_bytes_per_second: u64,
-    /// Current rate, in bytes a second.
-    pub(super) rate_bytes_per_second: u64,
-    pub(super) classes: BTreeMap<String, ClassPage>,
-}
-
-/// The transfers of a class in one direction.
-#[derive(Debug, Default, Deserialize, Serialize)]
-pub(super) struct ClassPage {
-    pub(super) rate_bytes_per_second: u64,
-    pub(super) waiting: u64,
-    #[serde(default)]
-    pub(super) bytes: u64,
-}
 
 /// The classes in display order.
 const CLASSES: [&str; 4] = ["client", "planned", "prefetch", "cleaning"];
 
-impl LinkPage {
-    /// Describes the bandwidth, its use, and the use by class.
-    pub(super) fn words(&self) -> String {
-        let mut text = format!("link of {} each way", rate(self.bandwidth_bytes_per_second));
-        if self.scope == "cluster" {
-            let _ = write!(text, " for {}", counted(self.nodes, "node"));
-        }
-        for (name, lane) in [("down", &self.down), ("up", &self.up)] {
-            let _ = write!(text, "; {name} {}", lane.words());
-            if self.scope == "cluster" {
-                let _ = write!(text, ", share {}", rate(lane.share_bytes_per_second));
-            }
-        }
-        text
+/// Describes the bandwidth, its use, and the use by class.
+pub(super) fn link_words(link: &LinkFigures) -> String {
+    let is_shared = link.scope == BandwidthScope::Cluster;
+    let mut text = format!("link of {} each way", rate(link.bandwidth_bytes_per_second));
+    if is_shared {
+        let _ = write!(text, " for {}", counted(link.nodes, "node"));
     }
+    for (name, lane) in [("down", &link.down), ("up", &link.up)] {
+        let _ = write!(text, "; {name} {}", lane_words(lane));
+        if is_shared {
+            let _ = write!(text, ", share {}", rate(lane.share_bytes_per_second));
+        }
+    }
+    text
 }
 
-impl LanePage {
-    fn words(&self) -> String {
-        let mut text = rate(self.rate_bytes_per_second);
-        let used = CLASSES
-            .into_iter()
-            .filter_map(|name| Some((name, self.classes.get(name)?)));
-        let used = used.filter(|(_, class)| class.rate_bytes_per_second > 0 || class.waiting > 0);
-        let used = used.map(|(name, class)| match class.waiting {
-            0 => format!("{name} {}", rate(class.rate_bytes_per_second)),
-            waiting => format!("{name} {}, {waiting} waiting", rate(class.rate_bytes_per_second)),
-        });
-        let used: Vec<_> = used.collect();
-        if !used.is_empty() {
-            let _ = write!(text, " ({})", used.join("; "));
-        }
-        text
+fn lane_words(lane: &LaneFigures) -> String {
+    let mut text = rate(lane.rate_bytes_per_second);
+    let used = CLASSES
+        .into_iter()
+        .filter_map(|name| Some((name, lane.classes.get(name)?)));
+    let used = used.filter(|(_, class)| class.rate_bytes_per_second > 0 || class.waiting > 0);
+    let used = used.map(|(name, class)| match class.waiting {
+        0 => format!("{name} {}", rate(class.rate_bytes_per_second)),
+        waiting => format!("{name} {}, {waiting} waiting", rate(class.rate_bytes_per_second)),
+    });
+    let used: Vec<_> = used.collect();
+    if !used.is_empty() {
+        let _ = write!(text, " ({})", used.join("; "));
     }
+    text
 }
 
 /// Formats a rate in bits a second, the unit in which links are sold, with three digits.
@@ -100,7 +64,9 @@ fn rate(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{ClassPage, LanePage, LinkPage, rate};
+    use shoal_node::admin::status::{BandwidthScope, ClassFigures, LaneFigures, LinkFigures};
+
+    use super::{link_words, rate};
 
     #[test]
     fn rates_have_three_digits() {
@@ -117,12 +83,12 @@ mod tests {
 
     #[test]
     fn a_link_is_told_by_direction_and_class() {
-        let class = |rate_bytes_per_second, waiting| ClassPage {
+        let class = |rate_bytes_per_second, waiting| ClassFigures {
             rate_bytes_per_second,
             waiting,
-            bytes: 0,
+            ..ClassFigures::default()
         };
-        let down = LanePage {
+        let down = LaneFigures {
             share_bytes_per_second: 60_000_000,
             rate_bytes_per_second: 50_000_000,
             classes: [
@@ -131,22 +97,20 @@ mod tests {
                 ("planned".to_owned(), class(0, 0)),
             ]
             .into(),
+            ..LaneFigures::default()
         };
-        let mut link = LinkPage {
+        let mut link = LinkFigures {
             bandwidth_bytes_per_second: 125_000_000,
-            scope: "node".into(),
+            scope: BandwidthScope::Node,
             nodes: 1,
             down,
-            up: LanePage::default(),
+            up: LaneFigures::default(),
         };
         let expected = "link of 1.00 Gbit/s each way; down 400 Mbit/s (client 160 Mbit/s; prefetch 240 Mbit/s, 3 waiting); up 0.00 kbit/s";
-        assert_eq!(link.words(), expected);
-        link.scope = "cluster".into();
+        assert_eq!(link_words(&link), expected);
+        link.scope = BandwidthScope::Cluster;
         link.nodes = 3;
-        assert!(
-            link.words()
-                .starts_with("link of 1.00 Gbit/s each way for 3 nodes; down 400")
-        );
-        assert!(link.words().ends_with("up 0.00 kbit/s, share 0.00 kbit/s"));
+        assert!(link_words(&link).starts_with("link of 1.00 Gbit/s each way for 3 nodes; down 400"));
+        assert!(link_words(&link).ends_with("up 0.00 kbit/s, share 0.00 kbit/s"));
     }
 }

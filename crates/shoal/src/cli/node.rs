@@ -4,9 +4,9 @@ use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde::Deserialize;
 use serde_json::json;
 use shoal_node::admin::client::{AdminClient, AdminError, AdminErrorKind};
+use shoal_node::admin::status::Status;
 use shoal_node::{HandoffPhase, HandoffProgress};
 
 use super::admin::AdminPort;
@@ -51,18 +51,6 @@ struct Order {
     json: bool,
 }
 
-/// The part of `/status` that the command reads.
-#[derive(Debug, Deserialize)]
-struct Status {
-    node: Name,
-    drain: HandoffProgress,
-}
-
-#[derive(Debug, Deserialize)]
-struct Name {
-    name: String,
-}
-
 impl Node {
     pub(super) fn run(self) -> Result<(), Failure> {
         match self.verb {
@@ -80,11 +68,14 @@ impl Order {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             match client.get::<Status>(&self.admin.node, "/status").await {
-                Ok(status) if status.drain.state == HandoffPhase::Draining => {
+                Ok(Status { node, drain, .. }) => {
+                    let drain = drain.unwrap_or_default();
+                    if drain.state != HandoffPhase::Draining {
+                        return self.conclude(&node.name, &drain);
+                    }
                     silences = 0;
-                    show(&status);
+                    show(&node.name, &drain);
                 }
-                Ok(status) => return self.conclude(&status),
                 Err(_) if silences < SILENCES_MAX => silences += 1,
                 Err(error) => return Err(failure("the node stopped answering while it drained", &error)),
             }
@@ -106,9 +97,8 @@ impl Order {
         given.map_err(|error| failure(&format!("the node refused the order {order}"), &error))
     }
 
-    fn conclude(&self, Status { node, drain }: &Status) -> Result<(), Failure> {
+    fn conclude(&self, name: &str, drain: &HandoffProgress) -> Result<(), Failure> {
         end_progress();
-        let name = &node.name;
         if drain.state == HandoffPhase::Serving {
             let what = format!("{name} serves again: another command has ended the draining");
             return Err(Failure::Failed { what, hint: None });
@@ -129,9 +119,9 @@ impl Order {
 }
 
 /// Shows the progress on one line of a terminal, overwriting it.
-fn show(Status { node, drain }: &Status) {
+fn show(name: &str, drain: &HandoffProgress) {
     if stderr().is_terminal() {
-        let (name, left) = (&node.name, drain.blocks_left);
+        let left = drain.blocks_left;
         let (given, size) = (counted(drain.blocks_given, "block"), bytes(drain.bytes_given));
         let dirty = match drain.objects_dirty {
             0 => String::new(),

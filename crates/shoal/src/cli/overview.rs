@@ -1,17 +1,18 @@
 //! Collects the state of a cluster: one node lists the members, and relays the pages of each.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use shoal_node::admin::client::{AdminClient, AdminError, AdminUrl};
 use shoal_node::admin::members::Members;
+use shoal_node::admin::status::{
+    DirectoryPage, LakePage, LayerPage, LinkFigures, Status, StorePage, TasksPage, TierPage,
+};
 use shoal_node::{Condition, HandoffProgress, JobCounts, JobNote, Progress, Task, TaskList, TaskState};
 use shoal_policy::Source;
 
-use super::link::LinkPage;
 use super::plan::PATH as PLAN;
 use super::task::PATH as TASKS;
 
@@ -27,8 +28,8 @@ pub(super) struct Overview {
     pub(super) nodes: Vec<NodeView>,
     /// Sums over the nodes that answered.
     pub(super) total: Traffic,
-    /// The tasks of the cluster; `None` if that node does not report them.
-    pub(super) tasks: Option<TasksView>,
+    /// The tasks of the cluster.
+    pub(super) tasks: TasksView,
     /// The plan in force, if there is one.
     pub(super) plan: Option<PlanSummary>,
 }
@@ -50,14 +51,6 @@ pub(super) struct TasksView {
     pub(super) counts: TasksPage,
     /// The most recent running tasks.
     pub(super) latest: Vec<Task>,
-}
-
-/// The number of tasks in a state.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
-pub(super) struct TasksPage {
-    pub(super) queued: u64,
-    pub(super) running: u64,
-    pub(super) at_risk: u64,
 }
 
 /// One member.
@@ -87,16 +80,16 @@ pub(super) enum Answer {
 pub(super) struct Numbers {
     pub(super) store: StorePage,
     pub(super) lake: LakeHealth,
-    /// How the layers share the store; empty if the node does not report it.
+    /// How the layers share the store.
     pub(super) layers: Vec<LayerPage>,
     pub(super) drain: Option<HandoffProgress>,
-    /// The tiers; empty if the node does not report them.
+    /// The tiers.
     pub(super) tiers: Vec<TierPage>,
     /// The block directory; `None` without one.
     pub(super) directory: Option<DirectoryPage>,
     /// The link to the lake; `None` if it is not metered.
-    pub(super) link: Option<LinkPage>,
-    /// Conditions that hold; empty if the node does not report them.
+    pub(super) link: Option<LinkFigures>,
+    /// Conditions that hold.
     pub(super) conditions: Vec<Condition>,
     pub(super) traffic: Traffic,
 }
@@ -122,85 +115,6 @@ pub(super) struct Traffic {
     pub(super) peers_served: u64,
 }
 
-/// The part of `/status` that the command reads.
-#[derive(Debug, Deserialize)]
-struct StatusPage {
-    node: NodePage,
-    lake: LakePage,
-    store: StorePage,
-    #[serde(default)]
-    reads: ReadsPage,
-    #[serde(default)]
-    layers: Vec<LayerPage>,
-    cooperation: Option<CooperationPage>,
-    drain: Option<HandoffProgress>,
-    #[serde(default)]
-    directory: Option<DirectoryPage>,
-    #[serde(default)]
-    link: Option<LinkPage>,
-    #[serde(default)]
-    write_back: WriteBackPage,
-    #[serde(default)]
-    conditions: Vec<Condition>,
-    #[serde(default)]
-    tasks: Option<TasksPage>,
-    #[serde(default)]
-    plan: Option<PlanPage>,
-}
-
-/// The plan in force, as each node reports it.
-#[derive(Debug, Deserialize)]
-struct PlanPage {}
-
-/// Client reads. Nodes of older releases do not report these.
-#[derive(Debug, Default, Deserialize)]
-struct ReadsPage {
-    #[serde(default)]
-    of_several_blocks: BTreeMap<String, u64>,
-}
-
-impl ReadsPage {
-    fn in_part(&self) -> u64 {
-        self.of_several_blocks.get("partial").copied().unwrap_or_default()
-    }
-}
-
-#[derive(Debug, Deserialize)]
-struct NodePage {
-    name: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct LakePage {
-    requests: BTreeMap<String, u64>,
-    bytes_received: u64,
-    /// Nodes of older releases do not report these.
-    #[serde(default)]
-    answers: BTreeMap<String, u64>,
-    #[serde(default)]
-    failures: BTreeMap<String, u64>,
-    #[serde(default)]
-    first_byte_ms: BTreeMap<String, Latency>,
-}
-
-impl LakePage {
-    fn failed(&self) -> u64 {
-        let trouble = self.answers.iter().filter(|(status, _)| status.starts_with('5'));
-        self.failures.values().sum::<u64>() + trouble.map(|(_, count)| count).sum::<u64>()
-    }
-
-    fn health(&self) -> LakeHealth {
-        LakeHealth {
-            reads_p99_ms: self.first_byte_ms.get("read").and_then(|read| read.p99),
-        }
-    }
-}
-
-#[derive(Debug, Deserialize)]
-struct Latency {
-    p99: Option<f64>,
-}
-
 /// The state of the lake, as one node sees it.
 #[derive(Debug, Serialize)]
 pub(super) struct LakeHealth {
@@ -208,125 +122,17 @@ pub(super) struct LakeHealth {
     pub(super) reads_p99_ms: Option<f64>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct StorePage {
-    pub(super) capacity_bytes: u64,
-    pub(super) resident_bytes: u64,
-    pub(super) blocks: u64,
-    /// `"serving"`, or why the store is paused.
-    pub(super) health: serde_json::Value,
-    /// Empty for a node of an older release.
-    #[serde(default)]
-    pub(super) pins: PinsPage,
-}
-
-/// Pins of a node: the objects, the size of their blocks, and the limit.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
-pub(super) struct PinsPage {
-    pub(super) objects: u64,
-    pub(super) bytes: u64,
-    pub(super) bytes_max: u64,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct LayerPage {
-    pub(super) layer: String,
-    pub(super) target_bytes: u64,
-    pub(super) used_bytes: u64,
-}
-
-/// Dirty objects.
-#[derive(Debug, Default, Deserialize)]
-struct WriteBackPage {
-    #[serde(default)]
-    tiers: Vec<TierPage>,
-}
-
-/// A tier, and this node's objects in it. Nodes of older releases omit the fields with a default.
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct TierPage {
-    pub(super) name: String,
-    pub(super) objects: u64,
-    pub(super) bytes: u64,
-    pub(super) capacity_bytes: u64,
-    #[serde(default)]
-    pub(super) oldest_seconds: Option<u64>,
-    #[serde(default)]
-    pub(super) age_seconds: Option<u64>,
-    #[serde(default)]
-    pub(super) failed: usize,
-}
-
-/// The block directory, as one node sees it.
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct DirectoryPage {
-    /// True if it answered the most recent request.
-    pub(super) answers: bool,
-    /// By kind.
-    #[serde(default)]
-    pub(super) requests: BTreeMap<String, DirectoryRequests>,
-    /// `None` on a node with another eviction policy.
-    #[serde(default)]
-    pub(super) gwf: Option<GwfPage>,
-    /// `None` if no object is coherent.
-    #[serde(default)]
-    pub(super) coherent: Option<CoherentPage>,
-}
-
-/// The requests of one kind to the directory.
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct DirectoryRequests {
-    pub(super) answered: u64,
-    pub(super) mean_answer_ms: Option<f64>,
-}
-
-/// State of coherent freshness on a node.
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct CoherentPage {
-    /// True if the node reports its writes to the directory.
-    pub(super) attached: bool,
-    /// Nodes that do not, as far as this one knows.
-    pub(super) absent: Vec<String>,
-    /// Token lookups by result.
-    pub(super) looks: BTreeMap<String, u64>,
-}
-
-/// Counts of a node's GWF decisions.
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct GwfPage {
-    /// Last copies that were kept.
-    pub(super) kept: u64,
-    /// Pushed blocks by outcome.
-    pub(super) pushes: BTreeMap<String, u64>,
-}
-
-#[derive(Debug, Deserialize)]
-struct CooperationPage {
-    layers: Vec<String>,
-    peers: Vec<PeerPage>,
-    answered: BTreeMap<String, u64>,
-}
-
-#[derive(Debug, Deserialize)]
-struct PeerPage {
-    asked: u64,
-    failed: u64,
-}
-
 impl Overview {
     /// Asks the node at `url` for the members and for the numbers of each.
     pub(super) async fn ask(client: &AdminClient, url: &AdminUrl) -> Result<Self, AdminError> {
         let page: Members = client.get(url, "/members").await?;
-        let own: StatusPage = client.get(url, "/status").await?;
-        let tasks = match own.tasks {
-            Some(counts) => Some(TasksView {
-                latest: running(client, url, counts.running).await?,
-                counts,
-            }),
-            None => None,
+        let own: Status = client.get(url, "/status").await?;
+        let tasks = TasksView {
+            latest: running(client, url, own.tasks.in_state(TaskState::Running)).await?,
+            counts: own.tasks,
         };
         let plan = match own.plan {
-            Some(PlanPage {}) => Some(plan(client, url).await?),
+            Some(_) => Some(plan(client, url).await?),
             None => None,
         };
         let layers = own.cooperation.map_or(1, |cooperation| cooperation.layers.len());
@@ -469,7 +275,7 @@ pub(super) fn pages_of(name: &str) -> String {
 /// Fetches the numbers of the node `name` from its `pages` on the node at `url`.
 async fn numbers(client: &AdminClient, url: &AdminUrl, pages: &str, name: &str) -> Result<Numbers, String> {
     let (status, metrics) = (format!("{pages}/status"), format!("{pages}/metrics"));
-    let (status, metrics) = tokio::join!(client.get::<StatusPage>(url, &status), client.text(url, &metrics));
+    let (status, metrics) = tokio::join!(client.get::<Status>(url, &status), client.text(url, &metrics));
     let status = status.map_err(|error| error.to_string())?;
     let metrics = metrics.map_err(|error| error.to_string())?;
     if status.node.name != name {
@@ -484,21 +290,24 @@ async fn numbers(client: &AdminClient, url: &AdminUrl, pages: &str, name: &str) 
         .as_ref()
         .and_then(|cooperation| cooperation.answered.get("served"));
     let read = |source: Source| read_bytes(&metrics, source);
+    let several = &status.reads.of_several_blocks;
     Ok(Numbers {
         traffic: Traffic {
             local_bytes: read(Source::Local),
             peer_bytes: read(Source::Peer),
             lake_bytes: read(Source::Lake),
-            reads_of_several: status.reads.of_several_blocks.values().sum(),
-            reads_in_part: status.reads.in_part(),
+            reads_of_several: several.values().sum(),
+            reads_in_part: several.get("partial").copied().unwrap_or_default(),
             from_lake_bytes: status.lake.bytes_received,
             lake_requests: status.lake.requests.values().sum(),
-            lake_failures: status.lake.failed(),
+            lake_failures: failed(&status.lake),
             peers_asked: peers.iter().map(|peer| peer.asked).sum(),
             peers_failed: peers.iter().map(|peer| peer.failed).sum(),
             peers_served: served.copied().unwrap_or_default(),
         },
-        lake: status.lake.health(),
+        lake: LakeHealth {
+            reads_p99_ms: status.lake.first_byte_ms.get("read").and_then(|read| read.p99),
+        },
         store: status.store,
         layers: status.layers,
         drain: status.drain,
@@ -507,6 +316,12 @@ async fn numbers(client: &AdminClient, url: &AdminUrl, pages: &str, name: &str) 
         link: status.link,
         conditions: status.conditions,
     })
+}
+
+/// Returns the requests to the lake that were not answered, broke off, or were answered with a server error.
+fn failed(lake: &LakePage) -> u64 {
+    let trouble = lake.answers.iter().filter(|(status, _)| status.starts_with('5'));
+    lake.failures.values().sum::<u64>() + trouble.map(|(_, count)| count).sum::<u64>()
 }
 
 /// Returns the bytes sent to clients from `source`, according to the metrics.

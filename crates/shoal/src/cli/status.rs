@@ -5,16 +5,16 @@ use std::fmt::Write as _;
 use clap::Args;
 use serde_json::json;
 use shoal_base::terminal;
-use shoal_node::{Condition, ConditionName, HandoffPhase, JobStatus};
+use shoal_node::admin::status::{CoherenceFigures, DirectoryPage, GwfFigures, TierPage};
+use shoal_node::{Condition, ConditionName, HandoffPhase, JobStatus, TaskState};
 
 use super::admin::AdminPort;
 use super::block_on;
 use super::failure::Failure;
+use super::link::link_words;
 use super::node::failure;
 use super::output::{bytes, counted, print};
-use super::overview::{
-    Answer, CoherentPage, DirectoryPage, GwfPage, NodeView, Overview, TasksView, TierPage, Traffic,
-};
+use super::overview::{Answer, NodeView, Overview, TasksView, Traffic};
 use super::plan::job_counts;
 use super::progress::line;
 use super::task::what;
@@ -115,18 +115,18 @@ fn plan_lines(overview: &Overview) -> String {
 
 /// Lists the running tasks with their progress, and counts the queued ones.
 fn task_lines(overview: &Overview) -> String {
-    let Some(TasksView { counts, latest }) = &overview.tasks else {
-        return String::new();
-    };
+    let TasksView { counts, latest } = &overview.tasks;
     let mut text = String::new();
     // The plan has lines of its own.
     for task in latest.iter().filter(|task| task.progress.plan.is_none()) {
         let _ = writeln!(text, "task {} of {}: {}", task.id, what(task), line(task, false));
     }
-    let others = counts.running.saturating_sub(latest.len() as u64);
+    let others = counts
+        .in_state(TaskState::Running)
+        .saturating_sub(latest.len() as u64);
     for (count, word) in [
         (others, "more running"),
-        (counts.queued, "queued"),
+        (counts.in_state(TaskState::Queued), "queued"),
         (counts.at_risk, "at risk of missing a deadline"),
     ] {
         if count > 0 {
@@ -161,8 +161,8 @@ pub(super) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traff
         let mut row: [String; 14] = std::array::from_fn(|_| "-".into());
         row[..4].clone_from_slice(&[node.name.clone(), node.topology.clone(), layer, state(node)]);
         if let Some(numbers) = node.numbers() {
-            row[4] = bytes(numbers.store.resident_bytes);
-            row[5] = bytes(numbers.store.capacity_bytes);
+            row[4] = bytes(numbers.store.counts.resident_bytes);
+            row[5] = bytes(numbers.store.counts.capacity_bytes);
             row[6..].clone_from_slice(&shares(
                 traffic(&node.name, numbers.traffic),
                 numbers.lake.reads_p99_ms,
@@ -175,7 +175,7 @@ pub(super) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traff
             .nodes
             .iter()
             .filter_map(NodeView::numbers)
-            .map(|numbers| &numbers.store)
+            .map(|numbers| &numbers.store.counts)
     };
     let mut all: [String; 14] = std::array::from_fn(|_| String::new());
     all[0] = "all".into();
@@ -270,7 +270,7 @@ pub(super) fn remarks(node: &NodeView) -> String {
                 });
                 let _ = writeln!(text, "{name}: split {}", layers.collect::<Vec<_>>().join(", "));
             }
-            let pins = &numbers.store.pins;
+            let pins = &numbers.store.counts.pins;
             if pins.objects > 0 {
                 let (objects, size, most) = (
                     counted(pins.objects, "object"),
@@ -286,7 +286,7 @@ pub(super) fn remarks(node: &NodeView) -> String {
                 }
             }
             if let Some(link) = &numbers.link {
-                let _ = writeln!(text, "{name}: {}", link.words());
+                let _ = writeln!(text, "{name}: {}", link_words(link));
             }
             for tier in &numbers.tiers {
                 let _ = writeln!(text, "{name}: {}", backlog(tier));
@@ -314,7 +314,7 @@ fn directory_words(directory: &DirectoryPage, traffic: Traffic) -> String {
         None => "directory not asked yet".into(),
     };
     let _ = write!(text, ", {} from other nodes", bytes(traffic.peer_bytes));
-    if let Some(GwfPage { kept, pushes }) = &directory.gwf {
+    if let Some(GwfFigures { kept, pushes, .. }) = &directory.gwf {
         let pushed = pushes.get("taken").copied().unwrap_or_default();
         let _ = write!(text, ", {} kept, {pushed} pushed", counted_last_copies(*kept));
     }
@@ -322,7 +322,7 @@ fn directory_words(directory: &DirectoryPage, traffic: Traffic) -> String {
 }
 
 /// Describes how many reads of coherent objects needed no request to the lake, and why others did.
-fn coherent_words(coherent: &CoherentPage) -> String {
+fn coherent_words(coherent: &CoherenceFigures) -> String {
     let settled = coherent.looks.get("settled").copied().unwrap_or_default();
     let all: u64 = coherent.looks.values().sum();
     let mut text = format!("coherent: {settled} of {all} looks saved a question to the lake");
@@ -360,9 +360,7 @@ fn backlog(tier: &TierPage) -> String {
     if let Some(oldest) = oldest_seconds {
         let _ = write!(text, ", the oldest for {oldest} s");
     }
-    if let Some(age) = age_seconds {
-        let _ = write!(text, ", due after {age} s");
-    }
+    let _ = write!(text, ", due after {age_seconds} s");
     if *failed > 0 {
         let _ = write!(text, ", {failed} that the lake did not take");
     }
@@ -379,16 +377,14 @@ fn is_in_the_table(condition: &Condition) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use serde_json::json;
-    use shoal_node::{HandoffPhase, HandoffProgress, Task};
-
-    use super::super::link::{LanePage, LinkPage};
-    use super::super::overview::{
-        CoherentPage, DirectoryPage, DirectoryRequests, GwfPage, LakeHealth, LayerPage, Numbers, PinsPage,
-        PlanSummary, StorePage, TasksPage, TasksView,
+    use shoal_node::admin::status::{
+        CoherenceFigures, Counters, DirectoryPage, DirectoryRequests, GwfFigures, LayerPage, LinkFigures,
+        PinCounts, StorePage, TasksPage, TierPage,
     };
-    use shoal_node::JobCounts;
+    use shoal_node::{HandoffPhase, HandoffProgress, JobCounts, Task};
 
-    use super::{Answer, Condition, ConditionName, NodeView, Overview, TierPage, Traffic, to_text};
+    use super::super::overview::{LakeHealth, Numbers, PlanSummary, TasksView};
+    use super::{Answer, Condition, ConditionName, NodeView, Overview, Traffic, to_text};
 
     const TRAFFIC: Traffic = Traffic {
         local_bytes: 3 << 20,
@@ -408,15 +404,19 @@ pub(super) mod tests {
     pub(in crate::cli) fn overview(traffic: Traffic) -> Overview {
         let numbers = Numbers {
             store: StorePage {
-                capacity_bytes: 1 << 30,
-                resident_bytes: 1 << 20,
-                blocks: 16,
                 health: json!({ "paused": "write: no space" }),
-                pins: PinsPage {
-                    objects: 3,
-                    bytes: 1 << 19,
-                    bytes_max: 1 << 29,
+                counts: Counters {
+                    capacity_bytes: 1 << 30,
+                    resident_bytes: 1 << 20,
+                    blocks: 16,
+                    pins: PinCounts {
+                        objects: 3,
+                        bytes: 1 << 19,
+                        bytes_max: 1 << 29,
+                    },
+                    ..Counters::default()
                 },
+                ..StorePage::default()
             },
             lake: LakeHealth {
                 reads_p99_ms: Some(2.5),
@@ -426,6 +426,7 @@ pub(super) mod tests {
                     layer: layer.into(),
                     target_bytes: 1 << 29,
                     used_bytes: 1 << 19,
+                    ..LayerPage::default()
                 })
                 .into(),
             conditions: vec![
@@ -438,35 +439,14 @@ pub(super) mod tests {
                 bytes: 3 << 20,
                 capacity_bytes: 1 << 30,
                 oldest_seconds: Some(41),
-                age_seconds: Some(60),
+                age_seconds: 60,
                 failed: 2,
+                ..TierPage::default()
             }],
-            directory: Some(DirectoryPage {
-                answers: true,
-                requests: [(
-                    "look".into(),
-                    DirectoryRequests {
-                        answered: 9,
-                        mean_answer_ms: Some(0.214),
-                    },
-                )]
-                .into(),
-                gwf: Some(GwfPage {
-                    kept: 5,
-                    pushes: [("taken".into(), 2), ("refused".into(), 1)].into(),
-                }),
-                coherent: Some(CoherentPage {
-                    attached: true,
-                    absent: vec!["n1".into()],
-                    looks: [("settled".into(), 7), ("node-absent".into(), 2)].into(),
-                }),
-            }),
-            link: Some(LinkPage {
+            directory: Some(directory()),
+            link: Some(LinkFigures {
                 bandwidth_bytes_per_second: 1_250_000_000,
-                scope: "node".into(),
-                nodes: 1,
-                down: LanePage::default(),
-                up: LanePage::default(),
+                ..LinkFigures::default()
             }),
             drain: Some(HandoffProgress {
                 state: HandoffPhase::Drained,
@@ -491,15 +471,41 @@ pub(super) mod tests {
                 node("n1", None, Answer::Unreachable("connection refused".into())),
             ],
             total: traffic,
-            tasks: Some(TasksView {
+            tasks: TasksView {
                 counts: TasksPage {
-                    queued: 1,
-                    running: 3,
-                    at_risk: 0,
+                    states: [("queued".into(), 1), ("running".into(), 3)].into(),
+                    ..TasksPage::default()
                 },
                 latest: vec![running()],
-            }),
+            },
             plan: Some(plan()),
+        }
+    }
+
+    fn directory() -> DirectoryPage {
+        DirectoryPage {
+            answers: true,
+            requests: [(
+                "look".into(),
+                DirectoryRequests {
+                    answered: 9,
+                    mean_answer_ms: Some(0.214),
+                    ..DirectoryRequests::default()
+                },
+            )]
+            .into(),
+            gwf: Some(GwfFigures {
+                kept: 5,
+                pushes: [("taken".into(), 2), ("refused".into(), 1)].into(),
+                ..GwfFigures::default()
+            }),
+            coherent: Some(CoherenceFigures {
+                attached: true,
+                absent: vec!["n1".into()],
+                looks: [("settled".into(), 7), ("node-absent".into(), 2)].into(),
+                ..CoherenceFigures::default()
+            }),
+            ..DirectoryPage::default()
         }
     }
 

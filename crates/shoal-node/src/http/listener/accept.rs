@@ -46,7 +46,7 @@ impl Acceptor {
                     return (stream, address);
                 }
                 Err(error) if is_shortage(&error) => {
-                    metrics.refused("accept");
+                    metrics.refusals.count("accept");
                     self.complain(&error);
                     sleep(BACK_OFF).await;
                 }

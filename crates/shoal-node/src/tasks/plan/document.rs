@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use shoal_plan::Document;
-use shoal_plan::execution::TRANSFERS_MAX;
 use shoal_plan::document::{DocumentError, ExpectedFile, Extent};
+use shoal_plan::execution::TRANSFERS_MAX;
 use shoal_plan::plan::Outcome;
 use shoal_s3::uri::S3Uri;
 

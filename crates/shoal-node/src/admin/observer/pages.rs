@@ -1,0 +1,230 @@
+//! `/status`, made of a snapshot.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+use shoal_directory::guard::Counts;
+use shoal_plan::execution::JobStatus;
+use shoal_policy::Found;
+use shoal_store::Health;
+
+use super::name_of;
+use super::snapshot::Snapshot;
+use crate::admin::status::{
+    CooperationPage, DirectoryPage, DirectoryRequests, LakePage, Latencies, LayerPage, NodePage, PeerPage,
+    PlanPage, ReadsPage, Status, StorePage, TasksPage, TierPage, TroubledObject, UploadsPage, WriteBackPage,
+    WritesPage,
+};
+use crate::block_server::ServeOutcome;
+use crate::directory::EMBEDDED;
+use crate::dirty::{TierStatus, UploadEnd, WriteBackOutcome};
+use crate::metrics::{WordCounts, by_word};
+use crate::tasks::TaskState;
+
+/// Maximum number of objects listed by name in `/status`.
+const TROUBLES_SHOWN: usize = 100;
+
+impl Snapshot {
+    /// Returns the state of the node, for `/status`.
+    pub(super) fn status(&self) -> Status {
+        let node = &self.node;
+        Status {
+            node: NodePage {
+                name: node.config.node.name.clone(),
+                topology: node.config.node.topology.clone(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            },
+            conditions: self.conditions.clone(),
+            config: node.reloads.history(),
+            lake: self.lake(),
+            link: self.link.clone(),
+            store: self.store(),
+            layers: self.layers(),
+            reads: ReadsPage {
+                flights: node.single_flight.count(),
+                coalesced_requests: node.single_flight.coalesced(),
+                fill_bytes: node.fetcher.memory().used_bytes(),
+                fill_capacity_bytes: node.config.limits.fill_bytes,
+                of_several_blocks: by_word(&node.metrics.reads(true), Found::as_str),
+            },
+            writes: WritesPage {
+                underway: node.through.underway(),
+            },
+            write_back: self.write_back(),
+            cooperation: self.cooperation(),
+            directory: self.directory(),
+            tasks: TasksPage {
+                states: words(TaskState::ALL.map(TaskState::as_str), self.tasks.states),
+                at_risk: self.tasks.at_risk,
+                running_here: self.tasks.running_here,
+                records: self.tasks.records,
+                record_bytes: self.tasks.record_bytes,
+            },
+            plan: self.plan.in_force.then(|| PlanPage {
+                carried_here: self.plan.carried_here,
+                jobs: words(
+                    JobStatus::ALL.map(|standing| standing.as_str().replace('-', "_")),
+                    self.plan.jobs,
+                ),
+                bytes: words(["total", "planned", "done"], self.plan.bytes),
+            }),
+            drain: self.drain,
+        }
+    }
+
+    fn lake(&self) -> LakePage {
+        let lake = &self.lake;
+        let mut answers = WordCounts::new();
+        for ((_, status), count) in &lake.answers {
+            *answers.entry((*status).to_owned()).or_default() += count;
+        }
+        let milliseconds = |percentile: Option<Duration>| percentile.map(|time| time.as_secs_f64() * 1e3);
+        let first_byte = lake.first_byte.iter().filter(|(_, times)| times.count() > 0);
+        let first_byte = first_byte.map(|(class, times)| {
+            let latencies = Latencies {
+                count: times.count(),
+                p50: milliseconds(times.percentile(50)),
+                p99: milliseconds(times.percentile(99)),
+            };
+            ((*class).to_owned(), latencies)
+        });
+        LakePage {
+            endpoint: self.node.lake.url().to_owned(),
+            answering: !self.node.lake.health().is_silent(),
+            requests: owned(&lake.requests),
+            answers,
+            failures: owned(&lake.failures),
+            first_byte_ms: first_byte.collect(),
+            retries: lake.retries,
+            resumes: lake.resumes,
+            bytes_received: lake.bytes_received,
+            connections_opened: lake.connections,
+        }
+    }
+
+    fn store(&self) -> StorePage {
+        StorePage {
+            path: self.node.config.store.path.display().to_string(),
+            health: match self.node.store.health() {
+                Health::Serving => json!("serving"),
+                Health::Paused { why } => json!({ "paused": why }),
+            },
+            counts: self.store.clone(),
+        }
+    }
+
+    fn layers(&self) -> Vec<LayerPage> {
+        let layers = self.node.store.layers().into_iter().map(|room| LayerPage {
+            layer: room.layer.to_string(),
+            target_bytes: room.target_bytes,
+            used_bytes: room.used_bytes,
+            blocks: room.keys,
+        });
+        layers.collect()
+    }
+
+    /// Returns the state of dirty objects. Objects that this node could not flush are listed by name.
+    fn write_back(&self) -> WriteBackPage {
+        let failed = self.tiers.iter().flat_map(|tier| &tier.failed);
+        let troubled = failed.take(TROUBLES_SHOWN).map(|failed| TroubledObject {
+            object: name_of(&failed.name),
+            failures: failed.failures,
+            error: failed.error.to_string(),
+            refused: failed.is_refused,
+        });
+        WriteBackPage {
+            objects: self.dirty.objects,
+            bytes: self.dirty.bytes,
+            outcomes: by_word(&self.dirty.outcomes, WriteBackOutcome::as_str),
+            uploads: UploadsPage {
+                kept: self.dirty.uploads,
+                ended: by_word(&self.dirty.upload_ends, UploadEnd::as_str),
+            },
+            tiers: self.tiers.iter().map(tier_page).collect(),
+            troubled: troubled.collect(),
+            flush: self.node.flushes.progress(),
+        }
+    }
+
+    fn cooperation(&self) -> Option<CooperationPage> {
+        let node = &self.node;
+        let peers = self.peers.as_ref()?.iter().map(|peer| {
+            let traffic = peer.traffic();
+            PeerPage {
+                name: peer.name().to_owned(),
+                reachable: peer.is_reachable(),
+                asked: traffic.requests,
+                failed: traffic.failures,
+                differs: node.differences(peer.name()),
+            }
+        });
+        Some(CooperationPage {
+            mode: node.config.cooperation.mode.as_str().to_owned(),
+            layers: node.config.cooperation.layers.clone(),
+            members: node.cooperation.members().len(),
+            peers: peers.collect(),
+            answered: by_word(&node.block_server.counts(), ServeOutcome::as_str),
+            messages: self.messages.clone(),
+            cache_events: node.events.as_ref().map(|events| events.figures()),
+        })
+    }
+
+    fn directory(&self) -> Option<DirectoryPage> {
+        let is_embedded = self.node.config.directory_url == EMBEDDED;
+        let requests = self.directory.iter();
+        Some(DirectoryPage {
+            kind: if is_embedded { EMBEDDED } else { "redis" }.to_owned(),
+            answers: self.node.directory.as_ref()?.answers(),
+            requests: requests
+                .map(|(kind, counts)| (kind.as_str().to_owned(), directory_requests(counts)))
+                .collect(),
+            gwf: self.gwf.clone(),
+            coherent: self.coherence.clone(),
+        })
+    }
+}
+
+fn tier_page(tier: &TierStatus) -> TierPage {
+    TierPage {
+        name: tier.name.to_string(),
+        reachable: tier.is_reachable,
+        objects: tier.objects,
+        bytes: tier.bytes,
+        capacity_bytes: tier.capacity_bytes,
+        uploads: tier.uploads,
+        upload_bytes: tier.survey.upload_bytes,
+        without_rule: tier.survey.uncovered,
+        registry_bytes: tier.registry.map(|room| room.used_bytes),
+        registry_quota_bytes: tier.registry.map(|room| room.quota_bytes),
+        oldest_seconds: tier.oldest.map(|age| age.as_secs()),
+        age_seconds: tier.pace.age.as_secs(),
+        short_age_seconds: tier.pace.short_age.as_secs(),
+        parallel: tier.pace.parallel,
+        adopted_nodes: tier.adopted,
+        failed: tier.failed.len(),
+    }
+}
+
+fn directory_requests(counts: &Counts) -> DirectoryRequests {
+    let answered = u32::try_from(counts.answered).unwrap_or(u32::MAX);
+    let mean = counts.answer_time.checked_div(answered);
+    DirectoryRequests {
+        answered: counts.answered,
+        silent: counts.silent,
+        held_back: counts.held_back,
+        mean_answer_ms: mean.map(|mean| mean.as_secs_f64() * 1e3),
+    }
+}
+
+/// Returns counts by word, in the order of the words.
+fn words<W: Into<String>, const N: usize>(words: [W; N], counts: [u64; N]) -> WordCounts {
+    words.map(Into::into).into_iter().zip(counts).collect()
+}
+
+fn owned(counts: &BTreeMap<&'static str, u64>) -> WordCounts {
+    counts
+        .iter()
+        .map(|(word, count)| ((*word).to_owned(), *count))
+        .collect()
+}

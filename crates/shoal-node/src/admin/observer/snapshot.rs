@@ -1,0 +1,72 @@
+//! The figures of a node's parts at one moment, from which `/metrics` and `/status` are made.
+
+use std::sync::Arc;
+
+use shoal_directory::guard::{Counts, Kind};
+use shoal_store::Counters;
+
+use super::Observer;
+use crate::coherence::CoherenceFigures;
+use crate::conditions::Condition;
+use crate::cooperation::CooperationMode;
+use crate::dirty::{Figures, TierStatus};
+use crate::endpoint::EndpointCounts;
+use crate::gwf::GwfFigures;
+use crate::handoff::HandoffProgress;
+use crate::link::LinkFigures;
+use crate::messages::MessageFigures;
+use crate::peer::Peer;
+use crate::tasks::{PlanFigures, TaskFigures};
+
+/// The figures of a node at one moment. Figures that only one line needs are read from the parts themselves.
+pub(super) struct Snapshot {
+    pub(super) node: Arc<Observer>,
+    /// `None` on a node that does not cooperate.
+    pub(super) drain: Option<HandoffProgress>,
+    pub(super) conditions: Vec<Condition>,
+    pub(super) lake: EndpointCounts,
+    /// `None` if the link is not metered.
+    pub(super) link: Option<LinkFigures>,
+    pub(super) store: Counters,
+    /// `None` on a node that does not cooperate.
+    pub(super) peers: Option<Vec<Arc<Peer>>>,
+    pub(super) messages: MessageFigures,
+    /// Empty without a directory.
+    pub(super) directory: Vec<(Kind, Counts)>,
+    /// `None` under another eviction policy.
+    pub(super) gwf: Option<GwfFigures>,
+    /// `None` if no object is coherent.
+    pub(super) coherence: Option<CoherenceFigures>,
+    pub(super) dirty: Figures,
+    pub(super) tiers: Vec<TierStatus>,
+    pub(super) tasks: TaskFigures,
+    pub(super) plan: PlanFigures,
+}
+
+impl Snapshot {
+    /// Reads the figures of all parts. `drain` is the progress of draining.
+    pub(super) fn new(node: &Arc<Observer>, drain: Option<HandoffProgress>) -> Self {
+        let cooperates = node.config.cooperation.mode != CooperationMode::Solo;
+        Self {
+            conditions: node.conditions(drain.as_ref()),
+            drain,
+            lake: node.lake.counters(),
+            link: node.lake.link().map(|link| link.figures()),
+            store: node.store.counters(),
+            peers: cooperates.then(|| node.cooperation.peers()),
+            messages: node.messages.figures(),
+            directory: node
+                .directory
+                .iter()
+                .flat_map(|directory| directory.counts())
+                .collect(),
+            gwf: node.keeper.as_ref().map(|keeper| keeper.figures()),
+            coherence: node.coherence.as_ref().map(|coherence| coherence.figures()),
+            dirty: node.dirty.figures(),
+            tiers: node.dirty.tiers(),
+            tasks: node.tasks.figures(),
+            plan: node.tasks.plan_figures(),
+            node: Arc::clone(node),
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! The page `/status`: a node sends these types, and the command line reads them.
+//!
+//! Counts begin when the node starts. All parts of the page are always sent; a field of a part that a node of
+//! another release does not send has its default.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+pub use shoal_store::{Counters, PinCounts};
+
+pub use super::reloads::ReloadHistory;
+pub use crate::cache_events::EventFigures;
+pub use crate::coherence::CoherenceFigures;
+use crate::conditions::Condition;
+use crate::dirty::FlushProgress;
+pub use crate::gwf::GwfFigures;
+use crate::handoff::HandoffProgress;
+pub use crate::link::{BandwidthScope, ClassFigures, LaneFigures, LinkFigures};
+pub use crate::messages::MessageFigures;
+pub use crate::metrics::WordCounts;
+use crate::tasks::TaskState;
+
+/// The state of a node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Status {
+    /// The node.
+    pub node: NodePage,
+    /// The conditions that hold.
+    pub conditions: Vec<Condition>,
+    /// The configuration in force.
+    pub config: ReloadHistory,
+    /// The lake.
+    pub lake: LakePage,
+    /// The link to the lake; `None` if it is not metered.
+    pub link: Option<LinkFigures>,
+    /// Blocks on disk.
+    pub store: StorePage,
+    /// How the layers share the disk.
+    pub layers: Vec<LayerPage>,
+    /// Reads of clients.
+    pub reads: ReadsPage,
+    /// Writes through the cache.
+    pub writes: WritesPage,
+    /// Objects that the lake does not have yet.
+    pub write_back: WriteBackPage,
+    /// Other nodes; `None` if the node does not cooperate.
+    pub cooperation: Option<CooperationPage>,
+    /// The block directory; `None` without one.
+    pub directory: Option<DirectoryPage>,
+    /// Tasks of the cluster.
+    pub tasks: TasksPage,
+    /// The plan in force, if there is one.
+    pub plan: Option<PlanPage>,
+    /// The handoff; `None` if the node does not cooperate.
+    pub drain: Option<HandoffProgress>,
+}
+
+/// The node itself.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodePage {
+    /// Unique in the cluster.
+    pub name: String,
+    /// Place, outermost first.
+    pub topology: String,
+    /// The version of the software.
+    pub version: String,
+}
+
+/// The lake, as this node sees it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LakePage {
+    /// Its URL.
+    pub endpoint: String,
+    /// False after a request without an answer.
+    pub answering: bool,
+    /// Requests by operation, including retries.
+    pub requests: WordCounts,
+    /// Answers by status.
+    pub answers: WordCounts,
+    /// Requests without an answer, and answers that broke off, by failure.
+    pub failures: WordCounts,
+    /// Time to the first byte by class of request, in milliseconds.
+    pub first_byte_ms: BTreeMap<String, Latencies>,
+    /// Requests that repeated an earlier one.
+    pub retries: u64,
+    /// Bodies that broke off and were resumed.
+    pub resumes: u64,
+    /// Bytes of answers' bodies.
+    pub bytes_received: u64,
+    /// Connections that were opened.
+    pub connections_opened: u64,
+}
+
+/// A distribution of latencies, in milliseconds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Latencies {
+    /// Their number.
+    pub count: u64,
+    /// The median.
+    pub p50: Option<f64>,
+    /// The 99th percentile.
+    pub p99: Option<f64>,
+}
+
+/// Blocks on the disk of a node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StorePage {
+    /// The folder.
+    pub path: String,
+    /// `"serving"`, or `{"paused": REASON}`.
+    pub health: Value,
+    /// Blocks, what is beside them, and what became of them.
+    #[serde(flatten)]
+    pub counts: Counters,
+}
+
+/// A layer's part of the disk.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LayerPage {
+    /// Such as `L1`.
+    pub layer: String,
+    /// The bytes that it may count on.
+    pub target_bytes: u64,
+    /// The bytes that it holds.
+    pub used_bytes: u64,
+    /// The number of its blocks.
+    pub blocks: usize,
+}
+
+/// Reads of clients.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReadsPage {
+    /// Fetches under way.
+    pub flights: usize,
+    /// Reads that joined a fetch under way.
+    pub coalesced_requests: u64,
+    /// Bytes of the memory window in use.
+    pub fill_bytes: u64,
+    /// Bytes of the memory window.
+    pub fill_capacity_bytes: u64,
+    /// Reads of several blocks, by how many of these were near.
+    pub of_several_blocks: WordCounts,
+}
+
+/// Writes through the cache.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WritesPage {
+    /// Writes that are finishing.
+    pub underway: usize,
+}
+
+/// Objects that the lake does not have yet.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WriteBackPage {
+    /// Dirty objects that this node wrote.
+    pub objects: u64,
+    /// Bytes in the tiers, of all nodes.
+    pub bytes: u64,
+    /// Objects by what became of them.
+    pub outcomes: WordCounts,
+    /// Multipart uploads.
+    pub uploads: UploadsPage,
+    /// The tiers.
+    pub tiers: Vec<TierPage>,
+    /// Some of the objects whose last flush failed.
+    pub troubled: Vec<TroubledObject>,
+    /// The latest order to flush.
+    pub flush: FlushProgress,
+}
+
+/// Multipart uploads that began at a node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UploadsPage {
+    /// Uploads that are open or ended recently.
+    pub kept: u64,
+    /// Uploads by how they ended.
+    pub ended: WordCounts,
+}
+
+/// A tier, and this node's objects in it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TierPage {
+    /// The name in the configuration.
+    pub name: String,
+    /// False if the registry has not heard from this node in time.
+    pub reachable: bool,
+    /// Dirty objects that this node wrote.
+    pub objects: u64,
+    /// Bytes in the store, of all nodes.
+    pub bytes: u64,
+    /// The most that the store may hold.
+    pub capacity_bytes: u64,
+    /// Uploads that began at this node.
+    pub uploads: u64,
+    /// Bytes in parts of uploads that have not ended, of all nodes.
+    pub upload_bytes: u64,
+    /// Dirty objects of all nodes that no rule names.
+    pub without_rule: u64,
+    /// Bytes that the registry uses, if it reports them.
+    pub registry_bytes: Option<u64>,
+    /// Bytes that the registry may use.
+    pub registry_quota_bytes: Option<u64>,
+    /// The age of the oldest of `objects` that is not short-lived.
+    pub oldest_seconds: Option<u64>,
+    /// The age at which objects are due.
+    pub age_seconds: u64,
+    /// The age at which short-lived objects are due.
+    pub short_age_seconds: u64,
+    /// Flushes at a time, at most.
+    pub parallel: usize,
+    /// Dead nodes for which this node acts.
+    pub adopted_nodes: usize,
+    /// Objects whose last flush failed.
+    pub failed: usize,
+}
+
+/// A dirty object whose last flush failed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TroubledObject {
+    /// Its URI.
+    pub object: String,
+    /// Failures in a row.
+    pub failures: u32,
+    /// The last error.
+    pub error: String,
+    /// True if every flush will fail until a person or a client acts.
+    pub refused: bool,
+}
+
+/// Other nodes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CooperationPage {
+    /// How the nodes cooperate.
+    pub mode: String,
+    /// The names of the layers, innermost first.
+    pub layers: Vec<String>,
+    /// The number of living nodes.
+    pub members: usize,
+    /// The nodes that this one asks.
+    pub peers: Vec<PeerPage>,
+    /// Requests of other nodes by outcome.
+    pub answered: WordCounts,
+    /// Small news.
+    pub messages: MessageFigures,
+    /// Events of caches; `None` unless the store uses C2P.
+    pub cache_events: Option<EventFigures>,
+}
+
+/// A node that this one asks.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PeerPage {
+    /// Its name.
+    pub name: String,
+    /// False while it is left alone after failures.
+    pub reachable: bool,
+    /// Requests to it.
+    pub asked: u64,
+    /// Those of them without a complete answer.
+    pub failed: u64,
+    /// The settings in which it differs from this node; `None` if it has not sent them.
+    pub differs: Option<Vec<String>>,
+}
+
+/// The block directory, as this node sees it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DirectoryPage {
+    /// `embedded` or `redis`.
+    pub kind: String,
+    /// True if it answered the most recent request.
+    pub answers: bool,
+    /// Requests by kind.
+    pub requests: BTreeMap<String, DirectoryRequests>,
+    /// `None` under another eviction policy.
+    pub gwf: Option<GwfFigures>,
+    /// `None` if no object is coherent.
+    pub coherent: Option<CoherenceFigures>,
+}
+
+/// The requests of one kind to the directory.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct DirectoryRequests {
+    /// Requests that were answered.
+    pub answered: u64,
+    /// Requests without an answer in time.
+    pub silent: u64,
+    /// Requests that were not sent, because earlier ones were not answered.
+    pub held_back: u64,
+    /// The mean time of the answers, in milliseconds.
+    #[serde(rename = "mean_answer_ms")]
+    pub mean_answer_ms: Option<f64>,
+}
+
+/// The tasks of the cluster.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TasksPage {
+    /// Tasks by state.
+    #[serde(flatten)]
+    pub states: WordCounts,
+    /// Tasks that may miss their deadline.
+    pub at_risk: u64,
+    /// Tasks that this node runs.
+    pub running_here: u64,
+    /// Records that this node has.
+    pub records: u64,
+    /// Their bytes.
+    pub record_bytes: u64,
+}
+
+/// The plan in force.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PlanPage {
+    /// True on its coordinator.
+    pub carried_here: bool,
+    /// Jobs by how they stand.
+    pub jobs: WordCounts,
+    /// Bytes: all that it fetches (`total`), and until now as `planned` and `done`.
+    pub bytes: WordCounts,
+}
+
+impl TasksPage {
+    /// Returns the number of tasks in a state.
+    pub fn in_state(&self, state: TaskState) -> u64 {
+        self.states.get(state.as_str()).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json};
+
+    use super::{CooperationPage, DirectoryPage, DirectoryRequests, Status};
+
+    #[test]
+    fn a_page_is_read_as_it_was_sent_and_also_without_some_fields_of_its_parts() {
+        let requests = DirectoryRequests {
+            held_back: 3,
+            ..DirectoryRequests::default()
+        };
+        let mut page = json!(Status {
+            cooperation: Some(CooperationPage::default()),
+            directory: Some(DirectoryPage {
+                requests: [("look".into(), requests)].into(),
+                ..DirectoryPage::default()
+            }),
+            ..Status::default()
+        });
+        assert_eq!(page["directory"]["requests"]["look"]["held-back"], 3);
+        let read: Status = from_value(page.clone()).unwrap();
+        assert_eq!(json!(read), page);
+        page["store"] = json!({ "blocks": 7 });
+        page["tasks"] = json!({ "running": 2, "of_a_later_release": 1 });
+        let read: Status = from_value(page).unwrap();
+        assert_eq!((read.store.counts.blocks, read.tasks.states["running"]), (7, 2));
+    }
+}
