@@ -25,10 +25,11 @@ use shoal_store::{CacheEvent, Store};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
+use crate::blocks::{BlockReader, BlockStream, ReadAheadWindow};
 use crate::clock;
 use crate::cooperation::Cooperation;
-use crate::fetch::{FetchVia, Fetcher};
+use crate::fetch::Fetcher;
+use crate::obtain::Obtain;
 use crate::read_context::{Purpose, ReadContext};
 use crate::shutdown::Shutdown;
 
@@ -251,7 +252,7 @@ impl FetchAhead {
             fetcher: Arc::clone(&self.fetcher),
             version: block.version,
             context: block.context,
-            plan: FetchPlan::All(FetchVia::Ahead(block.layer)),
+            obtain: Obtain::Ahead(block.layer),
         };
         let window = ReadAheadWindow { now: 1, max: 1 };
         let mut stream = BlockStream::new(Arc::new(reader), range, window, None);

@@ -20,6 +20,7 @@ mod blocks;
 mod fetch;
 mod freshness;
 mod grants;
+mod obtain;
 mod read;
 mod read_context;
 mod single_flight;
@@ -74,7 +75,8 @@ pub use dirty::{FlushProgress, Listing, UploadListing};
 pub use gateway::{Gateway, GatewayError};
 pub use handoff::{HandoffPhase, HandoffProgress};
 pub use membership::node_id;
-pub use peer::{BlockRequest, CallerName, Peer, PeerConnector, PeerRole};
+pub use obtain::Obtain;
+pub use peer::{BlockRequest, CallerName, Peer, PeerConnector};
 pub use plans::{
     Bytes as PlanBytes, Issue, JobCounts, JobNote, PlanKind, PlanOrder, PlanProgress, PlanState, PlanView,
     Replanned, TransferNote,

@@ -21,14 +21,15 @@ pub use self::open_lock::OpenLock;
 
 use self::open_lock::OpenRole;
 use crate::ahead::FetchAhead;
-use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
+use crate::blocks::{BlockReader, BlockStream, ReadAheadWindow};
 use crate::clock;
 use crate::coherence::Coherence;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeBody};
-use crate::fetch::{FetchVia, Fetcher, StreamHandle, content_range, range_header, whole_range};
+use crate::fetch::{Fetcher, StreamHandle, content_range, range_header, whole_range};
 use crate::freshness::Reuse;
 use crate::grants::{Checksums, Grants, QuestionStamp, is_refusal};
+use crate::obtain::Obtain;
 use crate::read_context::ReadContext;
 use crate::single_flight::FetchError;
 
@@ -174,10 +175,7 @@ impl ObjectReader {
                     PinOutcome::Answer(answer) => return Ok(*answer),
                 },
             };
-            match self
-                .start(request, pinned, FetchPlan::All(FetchVia::Route(Layer::L1)))
-                .await
-            {
+            match self.start(request, pinned, Obtain::FromHomes(Layer::L1)).await {
                 Ok(answer) => return Ok(answer),
                 Err(FetchError::Changed) => self.grants.invalidate_object(&request.name),
                 Err(FetchError::Mismatch) => return Ok(GetAnswer::Bypass(Uncacheable::Mismatch)),
@@ -188,7 +186,7 @@ impl ObjectReader {
     }
 
     /// Answers a GET of a version that the caller may read and that is known to be current. Used for dirty
-    /// objects, whose version the lake does not have. `plan` selects the source of the blocks.
+    /// objects, whose version the lake does not have. `obtain` selects the source of the blocks.
     ///
     /// # Errors
     ///
@@ -197,9 +195,9 @@ impl ObjectReader {
         &self,
         request: &ReadRequest,
         version: Arc<Version>,
-        plan: FetchPlan,
+        obtain: Obtain,
     ) -> Result<GetAnswer, ReadError> {
-        let started = self.start(request, PinnedVersion::granted(version), plan).await;
+        let started = self.start(request, PinnedVersion::granted(version), obtain).await;
         started.map_err(ReadError::Fetch)
     }
 
@@ -208,7 +206,7 @@ impl ObjectReader {
         &self,
         request: &ReadRequest,
         pinned: PinnedVersion,
-        plan: FetchPlan,
+        obtain: Obtain,
     ) -> Result<GetAnswer, FetchError> {
         let PinnedVersion {
             version,
@@ -233,7 +231,7 @@ impl ObjectReader {
         if let Some(ahead) = &self.fetch_ahead {
             ahead.is_read(&version, &request.context);
         }
-        let mut blocks = Box::new(self.block_stream(request, &version, range, plan, stream_handle));
+        let mut blocks = Box::new(self.block_stream(request, &version, range, obtain, stream_handle));
         blocks.first_piece().await?;
         let reading = Reading {
             version,
@@ -458,7 +456,7 @@ impl ObjectReader {
         request: &ReadRequest,
         version: &Arc<Version>,
         range: ByteRange,
-        plan: FetchPlan,
+        obtain: Obtain,
         stream_handle: Option<StreamHandle>,
     ) -> BlockStream {
         let reader = BlockReader {
@@ -466,7 +464,7 @@ impl ObjectReader {
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(version),
             context: Arc::clone(&request.context),
-            plan,
+            obtain,
         };
         BlockStream::new(Arc::new(reader), range, request.window(self.ahead), stream_handle)
     }

@@ -25,13 +25,14 @@ use self::proven::ProvenBlocks;
 use super::acknowledged::md5_in;
 use super::lake_upload::answer;
 use super::manifest::Manifest;
-use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
+use crate::blocks::{BlockReader, BlockStream, ReadAheadWindow};
 use crate::endpoint::{
     BoxError, Endpoint, EndpointError, EndpointRequest, Failure, LakeAccount, RequestBody, RequestStream,
     is_undecided,
 };
-use crate::fetch::{FetchVia, Fetcher};
+use crate::fetch::Fetcher;
 use crate::link::Transfer;
+use crate::obtain::Obtain;
 use crate::read_context::ReadContext;
 use crate::single_flight::FetchError;
 use crate::tier::{MEND_TIER, TierBytes, WrongBytes};
@@ -331,7 +332,7 @@ impl LakeWriter {
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(&manifest.version),
             context: Arc::new(context),
-            plan: FetchPlan::All(FetchVia::Tier(bytes.clone())),
+            obtain: Obtain::Kept(Arc::new(bytes.clone())),
         };
         let window = ReadAheadWindow { now: 1, max: AHEAD };
         let blocks = BlockStream::new(Arc::new(reader), range, window, None);

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use super::Manifest;
-use crate::blocks::FetchPlan;
-use crate::fetch::FetchVia;
+use crate::obtain::Obtain;
 use crate::read::{GetAnswer, ObjectReader, ReadError, ReadRequest};
 use crate::tier::TierBytes;
 
@@ -20,8 +19,8 @@ pub async fn read(
     manifest: &Manifest,
     bytes: TierBytes,
 ) -> Result<GetAnswer, ReadError> {
-    let plan = FetchPlan::All(FetchVia::Tier(bytes));
+    let obtain = Obtain::Kept(Arc::new(bytes));
     reader
-        .open_version(request, Arc::clone(&manifest.version), plan)
+        .open_version(request, Arc::clone(&manifest.version), obtain)
         .await
 }

@@ -51,7 +51,7 @@ fn not_brought(error: &FetchError) -> S3Error {
     match error {
         FetchError::Status(status) => of_status(*status),
         FetchError::Lake(trouble) => failed(trouble.kind(), &trouble.to_string()),
-        FetchError::Tier(_) => S3Error::new(
+        FetchError::Kept(_) => S3Error::new(
             ErrorCode::ServiceUnavailable,
             "The tier does not give the bytes of the object; please try again.",
         ),

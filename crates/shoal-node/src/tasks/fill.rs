@@ -8,7 +8,8 @@ use shoal_policy::{Layer, Source};
 use shoal_s3::object::Version;
 use shoal_store::{Absence, Store};
 
-use crate::fetch::{FetchVia, Fetcher};
+use crate::fetch::Fetcher;
+use crate::obtain::Obtain;
 use crate::read_context::ReadContext;
 use crate::single_flight::FetchError;
 
@@ -63,7 +64,10 @@ impl Filler {
             if self.fetcher.memory().is_busy() {
                 return FillOutcome::Busy;
             }
-            if let Some(joined) = self.fetcher.join(version, index, context, FetchVia::Route(layer)) {
+            if let Some(joined) = self
+                .fetcher
+                .join(version, index, context, Obtain::FromHomes(layer))
+            {
                 break joined;
             }
         };

@@ -15,6 +15,7 @@ use super::damage::{Damages, MEND_TIER};
 use super::digests::{ChunkDigests, ChunkProof};
 use super::{ByteStore, ByteStream, PieceMd5, PieceSum, StoreError};
 use crate::endpoint::BoxError;
+use crate::obtain::KeptBytes;
 
 /// Bytes under one key of a tier's store: a whole object, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,9 +66,10 @@ impl TierBytes {
             damages,
         }
     }
+}
 
-    /// Streams a range. The stream ends with an error unless the store returns all of it as acknowledged.
-    pub fn read(&self, range: ByteRange) -> ByteStream {
+impl KeptBytes for TierBytes {
+    fn read(&self, range: ByteRange) -> ByteStream {
         let reading = Reading {
             of: self.clone(),
             wanted: wanted(&self.pieces, range),
