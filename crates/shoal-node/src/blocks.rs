@@ -250,6 +250,10 @@ impl BlockStream {
                 slot.is_counted = true;
                 self.sent.count(slot.was_near());
             }
+            assert!(
+                piece.len() as u64 <= slot.wanted.len(),
+                "a response has no bytes past its range"
+            );
             slot.wanted.start += piece.len() as u64;
             if slot.wanted.is_empty() {
                 self.slots.pop_front();

@@ -20,6 +20,7 @@ mod blocks;
 mod fetch;
 mod freshness;
 mod grants;
+mod lake;
 mod obtain;
 mod read;
 mod read_context;

@@ -40,6 +40,9 @@ impl Obtain {
 
 /// The bytes of one version that are not at the lake under the object's name.
 pub trait KeptBytes: fmt::Debug + Send + Sync {
+    /// Identifies the bytes: those of another write have another id.
+    fn id(&self) -> &str;
+
     /// Streams a range of the version. The stream ends with an error unless it yields exactly these bytes.
     fn read(&self, range: ByteRange) -> BoxStream<'static, Result<Bytes, Box<dyn Error + Send + Sync>>>;
 }

@@ -32,12 +32,13 @@ mod outcomes;
 mod pacing;
 mod part_layout;
 mod permission;
-mod reading;
+mod refusals;
 mod registry_room;
 mod status;
 mod survey;
 mod sweep;
 mod tier_store;
+mod tiered_lake;
 mod tiers;
 mod uploads;
 mod writing;
@@ -47,16 +48,17 @@ pub use self::clearance::Clearance;
 pub use self::copying::{CopyRequest, NotCopied};
 pub use self::flush_orders::{FlushOrders, FlushProgress};
 pub use self::listing::{Listing, UploadListing, described, in_order};
-pub use self::manifest::Manifest;
+pub use self::manifest::{Manifest, is_writer};
 pub use self::multipart::{
     Completed, CompletionError, KeptUpload, ListError, ListedPart, Part, PartError, Upload, UploadEnd,
     UploadId, UploadPosition, UploadQuery, UploadUnavailable, select,
 };
-pub use self::objects::{DirtyObjects, FlushFailed, Lookup, NotBegun, Parts, Received};
+pub use self::objects::{DirtyObjects, FlushFailed, Lookup, Parts, Received};
 pub use self::part_layout::{PartLayout, PlacedPart};
 pub use self::permission::{Action, Permission, PermissionError, beside, of_permission};
-pub use self::reading::read;
+pub use self::refusals::{NEARLY_FULL, not_begun, not_flushed, try_again};
 pub use self::status::{Figures, TierStatus, WriteBackOutcome};
 pub use self::sweep::Swept;
+pub use self::tiered_lake::{TieredLake, unversioned};
 pub use self::tiers::{TierError, TierSettings};
 pub use self::writing::{PendingWrite, ReceiveError, WriteError};

@@ -296,6 +296,10 @@ impl Fetcher {
         fetch: &BlockFetch,
         leader: &Leader,
     ) -> Result<(), HopError> {
+        assert!(
+            !matches!(fetch.obtain, Obtain::Kept(_)),
+            "no peer takes part in bytes that the lake does not have"
+        );
         let peer = self.cooperation.peer(node).ok_or(HopError::Gone)?;
         let _wait = match obtain {
             Obtain::FromHomes(layer) => Some(leader.awaits(Awaited::Home(*layer))),

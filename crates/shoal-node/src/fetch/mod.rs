@@ -330,6 +330,8 @@ impl Fetcher {
         };
         match fetched {
             Ok(()) => {
+                let len = fetch.version.block_len(fetch.index);
+                assert_eq!(leader.received(), len, "a block that was fetched is whole");
                 if let Some(missed) = missed {
                     missed.answered();
                 }

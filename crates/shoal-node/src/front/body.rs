@@ -121,7 +121,8 @@ impl Body for ResponseBody {
             Content::Blocks { stream, remaining } => stream.poll_next(cx).map(|piece| {
                 let piece = piece?;
                 Some(piece.map_err(BodyError::from).map(|piece| {
-                    *remaining -= piece.len() as u64;
+                    let left = remaining.checked_sub(piece.len() as u64);
+                    *remaining = left.expect("a body has the bytes that its length announces");
                     Frame::data(piece)
                 }))
             }),

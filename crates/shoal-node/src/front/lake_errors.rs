@@ -6,8 +6,8 @@ use shoal_s3::error::{ErrorCode, S3Error};
 use crate::clock;
 use crate::dirty::PermissionError;
 use crate::endpoint::{EndpointError, Failure, causes};
+use crate::lake::ReadError;
 use crate::log_throttle::LogThrottle;
-use crate::read::ReadError;
 use crate::single_flight::FetchError;
 
 /// Returns the error for a request that the lake did not answer.
@@ -39,6 +39,7 @@ pub fn unread(error: &ReadError) -> S3Error {
         ReadError::Lake(error) => unanswered(error),
         ReadError::LakeStatus(status) => of_status(*status),
         ReadError::Fetch(error) => not_brought(error),
+        ReadError::Refused(error) => error.clone(),
         ReadError::ChangesTooOften => S3Error::new(
             ErrorCode::ServiceUnavailable,
             "The object changes faster than it can be read.",
@@ -51,10 +52,13 @@ fn not_brought(error: &FetchError) -> S3Error {
     match error {
         FetchError::Status(status) => of_status(*status),
         FetchError::Lake(trouble) => failed(trouble.kind(), &trouble.to_string()),
-        FetchError::Kept(_) => S3Error::new(
-            ErrorCode::ServiceUnavailable,
-            "The tier does not give the bytes of the object; please try again.",
-        ),
+        FetchError::Kept(error) => {
+            tracing::warn!(%error, "the bytes of an object cannot be read where they are kept");
+            S3Error::new(
+                ErrorCode::SlowDown,
+                "The lake does not have the object yet, and the tier does not give its bytes; please try again.",
+            )
+        }
         FetchError::Busy => S3Error::new(
             ErrorCode::SlowDown,
             "Too many bytes are on their way from the lake; please reduce your rate.",

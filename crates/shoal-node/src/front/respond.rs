@@ -13,7 +13,8 @@ use shoal_s3::operation::{Query, response_override};
 use shoal_s3::range::{ByteRange, RangeRequest};
 
 use crate::front::body::ResponseBody;
-use crate::read::{CallerHeaders, Reading, Residency};
+use crate::lake::CallerHeaders;
+use crate::read::{Reading, Residency};
 use crate::write::{Uncached, WriteMode};
 
 /// `X-Cache`: how much of a response this node had.

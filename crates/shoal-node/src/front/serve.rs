@@ -40,7 +40,7 @@ pub struct Front {
     metrics: Arc<Metrics>,
     admission: Admission,
     write_rules: ArcSwap<WriteRules>,
-    reads: Arc<Reads>,
+    reads: Reads,
     through: Arc<Writes>,
     dirty: DirtyFront,
     forwarder: Arc<Forwarder>,
@@ -92,7 +92,7 @@ impl Front {
         let addresses = Addresses::new(lake.url(), parts.domain.clone(), parts.scheme);
         let dirty = Arc::clone(&parts.dirty);
         let forwarder = Forwarder::new(Arc::clone(&lake), Arc::clone(&grants), dirty, addresses);
-        let (forwarder, reader) = (Arc::new(forwarder), Arc::new(parts.reader));
+        let forwarder = Arc::new(forwarder);
         let write_through = Writes::new(Arc::clone(&lake), Arc::clone(&through), Arc::clone(&forwarder));
         let write_through = Arc::new(write_through);
         let shared = Shared::new(
@@ -103,12 +103,11 @@ impl Front {
         );
         let reads = Reads::new(
             lake,
-            Arc::clone(&reader),
+            parts.reader,
             parts.freshness,
             through,
             Arc::clone(&forwarder),
         );
-        let reads = Arc::new(reads);
         Self {
             admission: Admission::new(
                 parts.gate,
@@ -119,7 +118,7 @@ impl Front {
             ),
             metrics,
             write_rules: ArcSwap::from_pointee(parts.write_rules),
-            dirty: DirtyFront::new(shared, (reader, Arc::clone(&reads)), Arc::clone(&write_through)),
+            dirty: DirtyFront::new(shared, Arc::clone(&write_through)),
             reads,
             through: write_through,
             forwarder,
@@ -236,11 +235,7 @@ impl Front {
         name: ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let mut wanted = self.reads.parse(&admitted, name)?;
-        if self.dirty.may_be_dirty(&wanted.request.name) {
-            wanted.ask_lake_if_coherent();
-            return Box::pin(self.dirty.get(admitted, &wanted, record)).await;
-        }
+        let wanted = self.reads.parse(&admitted, name)?;
         self.reads.get(admitted, &wanted, record).await
     }
 
@@ -250,11 +245,7 @@ impl Front {
         name: ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let mut wanted = self.reads.parse(&admitted, name)?;
-        if self.dirty.may_be_dirty(&wanted.request.name) {
-            wanted.ask_lake_if_coherent();
-            return self.dirty.head(admitted, &wanted, record).await;
-        }
+        let wanted = self.reads.parse(&admitted, name)?;
         self.reads.head(admitted, &wanted, record).await
     }
 

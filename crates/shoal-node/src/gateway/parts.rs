@@ -20,7 +20,7 @@ use crate::admin::server::{Admin, Readiness};
 use crate::block_server::{BlockServer, BlockServerParts, PageSource};
 use crate::cluster::{Addresses, Cluster};
 use crate::config::Config;
-use crate::dirty::{self, DirtyObjects, FlushOrders, TierError};
+use crate::dirty::{self, DirtyObjects, FlushOrders, TierError, TieredLake};
 use crate::freshness::FreshnessRules;
 use crate::front::Anonymous;
 use crate::front::serve::{Front, FrontParts};
@@ -28,9 +28,10 @@ use crate::handoff::Handoff;
 use crate::http::connection::ClientBody;
 use crate::http::listener::{self, ConnectionLimits, RemoteEnd};
 use crate::http::tls::TlsReloader;
+use crate::lake::{Lake, PlainLake, PlainLakeParts};
 use crate::lake_health::LakeHealthCheck;
 use crate::plans::Plans;
-use crate::read::{ObjectReader, OpenLock};
+use crate::read::ObjectReader;
 use crate::reload::Reloader;
 use crate::shutdown::Shutdown;
 use crate::tasks::{Nodes, TaskHelper, TaskParts, Tasks};
@@ -59,9 +60,11 @@ impl Parts {
         let settings = tiers::settings(&core.config);
         let dirty = Arc::new(DirtyObjects::open(dirty_parts(&core), &tiers, settings).await?);
         let flushes = Arc::new(FlushOrders::of(&dirty));
-        let helper = Arc::new(task_helper(&core));
+        let lake: Arc<dyn Lake> = Arc::new(PlainLake::new(plain_lake(&core)));
+        let lake: Arc<dyn Lake> = Arc::new(TieredLake::new(Arc::clone(&dirty), lake));
+        let helper = Arc::new(task_helper(&core, &lake));
         let block_server = Arc::new(block_server(&core, &helper));
-        let task_parts = Arc::new(task_parts(&core, &dirty, &helper));
+        let task_parts = Arc::new(task_parts(&core, &lake, &helper));
         let tasks = Tasks::new(&task_parts, &core.bulletin);
         let plans = Plans::new(task_parts, &core.documents, &core.bulletin, &core.config.plan);
         let observer = Observer {
@@ -92,7 +95,7 @@ impl Parts {
             last_reported: parking_lot::Mutex::default(),
         };
         Ok(Self {
-            front: Arc::new(front(&core, &dirty)),
+            front: Arc::new(front(&core, &lake, &dirty)),
             explainer: Arc::new(explainer(&core)),
             observer: Arc::new(observer),
             tasks,
@@ -340,28 +343,27 @@ fn block_server(core: &Core, helper: &Arc<TaskHelper>) -> BlockServer {
     BlockServer::new(parts, core.config.store.block_bytes, core.config.limits.requests)
 }
 
-fn task_helper(core: &Core) -> TaskHelper {
+fn task_helper(core: &Core, lake: &Arc<dyn Lake>) -> TaskHelper {
     TaskHelper::new(
         &core.store,
         &core.fetcher,
         &core.identities,
-        &core.lake,
+        (lake, &core.lake),
         (&core.manifests, &core.documents),
         core.config.store.block_bytes,
     )
 }
 
-fn task_parts(core: &Core, dirty: &Arc<DirtyObjects>, helper: &Arc<TaskHelper>) -> TaskParts {
+fn task_parts(core: &Core, lake: &Arc<dyn Lake>, helper: &Arc<TaskHelper>) -> TaskParts {
     TaskParts {
         name: core.config.node.name.clone(),
-        lake: Arc::clone(&core.lake),
-        grants: Arc::clone(&core.grants),
+        lake: Arc::clone(lake),
+        endpoint: Arc::clone(&core.lake),
         identities: Arc::clone(&core.identities),
         store: Arc::clone(&core.store),
         cooperation: Arc::clone(&core.cooperation),
         manifests: Arc::clone(&core.manifests),
         nodes: Nodes::new(&core.cooperation, helper, &core.config.node.name),
-        dirty: Arc::clone(dirty),
         block_bytes: core.config.store.block_bytes,
     }
 }
@@ -379,28 +381,37 @@ fn explainer(core: &Core) -> Explainer {
     }
 }
 
-fn reader(core: &Core) -> ObjectReader {
-    ObjectReader {
-        lake: Arc::clone(&core.lake),
+fn plain_lake(core: &Core) -> PlainLakeParts {
+    PlainLakeParts {
+        endpoint: Arc::clone(&core.lake),
         store: Arc::clone(&core.store),
         grants: Arc::clone(&core.grants),
         fetcher: Arc::clone(&core.fetcher),
         cooperation: Arc::clone(&core.cooperation),
         coherence: core.coherence.clone(),
-        fetch_ahead: core.fetch_ahead.clone(),
         ahead: core.config.limits.read_ahead_blocks,
         block_bytes: core.config.store.block_bytes,
-        open_lock: OpenLock::default(),
     }
 }
 
-fn front(core: &Core, dirty: &Arc<DirtyObjects>) -> Front {
+fn reader(core: &Core, lake: &Arc<dyn Lake>) -> ObjectReader {
+    ObjectReader {
+        lake: Arc::clone(lake),
+        store: Arc::clone(&core.store),
+        grants: Arc::clone(&core.grants),
+        fetcher: Arc::clone(&core.fetcher),
+        fetch_ahead: core.fetch_ahead.clone(),
+        ahead: core.config.limits.read_ahead_blocks,
+    }
+}
+
+fn front(core: &Core, lake: &Arc<dyn Lake>, dirty: &Arc<DirtyObjects>) -> Front {
     let config = &core.config;
     Front::new(FrontParts {
         gate: gate(core),
         lake: Arc::clone(&core.lake),
         grants: Arc::clone(&core.grants),
-        reader: reader(core),
+        reader: reader(core, lake),
         freshness: FreshnessRules::new(&config.freshness),
         write_rules: core.write_rules.clone(),
         coherence: core.coherence.clone(),

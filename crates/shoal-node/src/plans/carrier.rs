@@ -87,7 +87,7 @@ impl Carrier {
         progress.coordinator = Some(parts.name.clone());
         progress.started.get_or_insert_with(now);
         Ok(Self {
-            lake: LakeView::new(&parts.lake, &parts.grants, caller.clone(), parts.block_bytes),
+            lake: LakeView::new(&parts.lake, &parts.endpoint, caller.clone(), parts.block_bytes),
             targets: Targets::new(&parts.cooperation, None),
             parts: Arc::clone(parts),
             id,
@@ -155,7 +155,7 @@ impl Carrier {
 
     /// The bandwidth of the link to the lake, if it is metered.
     pub(super) fn link_bytes_per_second(&self) -> Option<f64> {
-        self.parts.lake.link().map(|link| link.bandwidth() as f64)
+        self.parts.endpoint.link().map(|link| link.bandwidth() as f64)
     }
 
     /// Does something with the course, if the plan of this generation is still in force.

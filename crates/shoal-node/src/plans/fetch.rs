@@ -44,7 +44,7 @@ impl Carrier {
         let Some(file) = self.on(generation, |course| course.errands()[errand].file) else {
             return Ok(());
         };
-        let parts = objects::parts(&self.lake, &self.parts.dirty, &self.expected[file]).await?;
+        let parts = objects::parts(&self.lake, &self.expected[file]).await?;
         let bytes = parts.iter().map(|part| part.bytes).sum();
         let wanted = self.on(generation, |course| {
             course.has_size(file, bytes);
@@ -52,7 +52,7 @@ impl Carrier {
         });
         let Some(wanted) = wanted else { return Ok(()) };
         let range = (wanted.first_byte, wanted.bytes);
-        let pieces = objects::pieces(&self.lake, &self.parts.dirty, &parts, range).await?;
+        let pieces = objects::pieces(&self.lake, &parts, range).await?;
         let pin = self.pin(wanted.keep_until_s);
         let objects: HashSet<ObjectId> = pieces.iter().map(|piece| piece.version.object).collect();
         self.pin_objects(pin, objects.into_iter().collect()).await?;
@@ -224,20 +224,20 @@ impl Carrier {
 
     /// The size of a file that the lake has now.
     pub(super) async fn size(&self, file: usize) -> Result<u64, NoFile> {
-        let parts = objects::parts(&self.lake, &self.parts.dirty, &self.expected[file]).await?;
+        let parts = objects::parts(&self.lake, &self.expected[file]).await?;
         Ok(parts.iter().map(|part| part.bytes).sum())
     }
 
     /// Keeps a file that the cache is said to hold. Returns how much of it there is.
     pub(super) async fn keep(&self, file: usize, until_s: f64) -> Result<u64, NoFile> {
-        let parts = objects::parts(&self.lake, &self.parts.dirty, &self.expected[file]).await?;
+        let parts = objects::parts(&self.lake, &self.expected[file]).await?;
         let kept = self.pin_objects(self.pin(until_s), self.ids(&parts)).await?;
         Ok(kept.values().sum())
     }
 
     /// Removes a file from all nodes. Objects that are pinned for others stay.
     pub(super) async fn evict(&self, file: usize) -> Result<(), NoFile> {
-        let parts = objects::parts(&self.lake, &self.parts.dirty, &self.expected[file]).await?;
+        let parts = objects::parts(&self.lake, &self.expected[file]).await?;
         let objects = self.ids(&parts);
         for part in objects.chunks(NAMES_AT_ONCE) {
             let nodes = self.parts.nodes.all().into_iter();
@@ -252,7 +252,7 @@ impl Carrier {
     }
 
     pub(super) fn ids(&self, parts: &[Part]) -> Vec<ObjectId> {
-        let lake = self.parts.lake.url();
+        let lake = self.parts.endpoint.url();
         parts.iter().map(|part| part.name.id(lake)).collect()
     }
 }

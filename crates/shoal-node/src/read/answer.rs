@@ -2,33 +2,17 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Response};
+use http::Response;
 use shoal_policy::BlockId;
 use shoal_s3::object::{Uncacheable, Version};
 use shoal_s3::range::ByteRange;
 
-use super::ReadRequest;
 use crate::blocks::BlockStream;
 use crate::endpoint::LakeBody;
+use crate::lake::{CallerHeaders, NoBytes, ReadRequest};
 
 /// `X-Cache` examines only this many blocks of a range: 1 GiB at the default block size.
 const RESIDENCY_BLOCKS_MAX: u32 = 256;
-
-/// Headers that apply to this caller only; `None` if the lake was not asked for this read.
-pub type CallerHeaders = Option<Box<HeaderMap>>;
-
-/// Why a response carries no bytes of the version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoBytes {
-    /// `304`
-    NotModified,
-    /// `412`, with the name of the header whose condition failed.
-    PreconditionFailed(&'static str),
-    /// `416`
-    Unsatisfiable,
-    /// A range of an empty object. Stores disagree on the response, so the request is forwarded to the lake.
-    Dialect,
-}
 
 /// The outcome of a GET.
 pub enum GetAnswer {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use shoal_policy::Source;
 use shoal_policy::admission::Refusal;
-use shoal_policy::{Layer, Source};
 use shoal_s3::object::Version;
 use shoal_store::{Absence, Store};
 
@@ -48,12 +48,12 @@ impl Filler {
         }
     }
 
-    /// Brings a block here, where it belongs to `layer` or to a layer within. Returns when it is on disk.
+    /// Brings a block here in this way. Returns when it is on disk.
     pub async fn fill(
         &self,
         version: &Arc<Version>,
         index: u32,
-        layer: Layer,
+        obtain: Obtain,
         context: &Arc<ReadContext>,
     ) -> FillOutcome {
         let block = version.block(index);
@@ -64,10 +64,7 @@ impl Filler {
             if self.fetcher.memory().is_busy() {
                 return FillOutcome::Busy;
             }
-            if let Some(joined) = self
-                .fetcher
-                .join(version, index, context, Obtain::FromHomes(layer))
-            {
+            if let Some(joined) = self.fetcher.join(version, index, context, obtain.clone()) {
                 break joined;
             }
         };

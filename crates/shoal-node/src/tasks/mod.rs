@@ -44,7 +44,7 @@ pub use self::refusal::TaskRefusal;
 pub use self::service::{Task, TaskList, TaskListPart, Tasks};
 
 pub(crate) use self::fill::FillOutcome;
-pub(crate) use self::lake_view::{LakeRefusal, LakeView, PAGE_KEYS};
+pub(crate) use self::lake_view::LakeView;
 pub(crate) use self::manifest::ManifestError;
 pub(crate) use self::messages::{Answer, BlockBits, Fill, Pin, PlannedFill, PromisedRead};
 pub(crate) use self::records::{Entry, Recorded, Records};

@@ -69,6 +69,11 @@ impl TierBytes {
 }
 
 impl KeptBytes for TierBytes {
+    /// The key of the first piece, which is used once; empty if there are no bytes.
+    fn id(&self) -> &str {
+        self.pieces.first().map_or("", |piece| &piece.key)
+    }
+
     fn read(&self, range: ByteRange) -> ByteStream {
         let reading = Reading {
             of: self.clone(),

@@ -16,9 +16,9 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::xml::Key;
 
 use super::carry_out::carry_out;
-use super::flush::{Flusher, not_begun};
+use super::flush::Flusher;
 use super::permission::Permissions;
-use super::{ResponseResult, Shared, access_denied, is_writer, try_again, unversioned};
+use super::{ResponseResult, Shared, access_denied, is_writer, not_begun, try_again, unversioned};
 use crate::dirty::{Action, DirtyObjects, Manifest};
 use crate::front::admission::Admitted;
 use crate::front::forward::Forwarder;

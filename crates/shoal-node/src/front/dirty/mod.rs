@@ -11,7 +11,6 @@ mod flush;
 mod listing;
 mod multipart;
 mod permission;
-mod reads;
 mod writes;
 
 use std::sync::Arc;
@@ -19,7 +18,6 @@ use std::sync::Arc;
 use http::Response;
 use shoal_registry::Lifetime;
 use shoal_s3::error::{ErrorCode, S3Error};
-use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::Effect;
 
@@ -32,20 +30,14 @@ use self::flush::{Flusher, is_form};
 use self::listing::Listings;
 use self::multipart::Uploads;
 use self::permission::Permissions;
-use self::reads::DirtyReads;
 use self::writes::DirtyWrites;
-use crate::dirty::{DirtyObjects, UploadId};
+use crate::dirty::{DirtyObjects, UploadId, is_writer, not_begun, not_flushed, try_again, unversioned};
 use crate::endpoint::Endpoint;
 use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
 use crate::front::forward::Forwarder;
-use crate::front::reads::Reads;
-use crate::front::record::Record;
-use crate::front::wanted::Wanted;
 use crate::front::writes::Writes;
 use crate::grants::Grants;
-use crate::read::ObjectReader;
-use crate::tier::TierUnavailable;
 
 pub(in crate::front) use self::multipart::upload_named;
 
@@ -93,7 +85,6 @@ pub(in crate::front) struct DirtyFront {
     dirty: Arc<DirtyObjects>,
     flusher: Arc<Flusher>,
     commits: Arc<CommitBound>,
-    reads: DirtyReads,
     writes: Arc<DirtyWrites>,
     deletions: Deletions,
     bulk_deletions: BulkDeletions,
@@ -102,16 +93,10 @@ pub(in crate::front) struct DirtyFront {
 }
 
 impl DirtyFront {
-    /// Reads dirty objects by `reader` and others by `reads`. Writes of objects that cannot be written back
-    /// go to `through`.
-    pub(in crate::front) fn new(
-        shared: Shared,
-        (reader, reads): (Arc<ObjectReader>, Arc<Reads>),
-        through: Arc<Writes>,
-    ) -> Self {
+    /// Sends writes of objects that cannot be written back to `through`.
+    pub(in crate::front) fn new(shared: Shared, through: Arc<Writes>) -> Self {
         let writes = Arc::new(DirtyWrites::new(&shared, through));
         Self {
-            reads: DirtyReads::new(&shared, reader, reads),
             deletions: Deletions::new(&shared),
             bulk_deletions: BulkDeletions::new(&shared),
             listings: Listings::new(&shared),
@@ -125,32 +110,12 @@ impl DirtyFront {
 
     /// Returns true if an object of this name may be dirty; the registry must then be read before the lake.
     pub(in crate::front) fn may_be_dirty(&self, name: &ObjectName) -> bool {
-        self.flusher.may_be_dirty(name)
+        self.dirty.may_be_dirty(name)
     }
 
     /// Returns true if an object of `bucket` whose key begins with `prefix` may be dirty.
     pub(in crate::front) fn may_be_dirty_below(&self, bucket: &str, prefix: &[u8]) -> bool {
         self.dirty.may_be_dirty_below(bucket, prefix)
-    }
-
-    /// Answers a GET of a name that may be dirty.
-    pub(in crate::front) async fn get(
-        &self,
-        admitted: Box<Admitted>,
-        wanted: &Wanted,
-        record: &mut Record,
-    ) -> ResponseResult {
-        self.reads.get(admitted, wanted, record).await
-    }
-
-    /// Answers a HEAD of a name that may be dirty.
-    pub(in crate::front) async fn head(
-        &self,
-        admitted: Box<Admitted>,
-        wanted: &Wanted,
-        record: &mut Record,
-    ) -> ResponseResult {
-        self.reads.head(admitted, wanted, record).await
     }
 
     /// Acknowledges a write before it is at the lake, or writes through the cache and reports why.
@@ -237,7 +202,7 @@ impl DirtyFront {
             self.flusher.flush_for_bucket(&mut admitted).await?;
             return request(admitted).await;
         }
-        if admitted.classified.effect() == Effect::None || !self.may_be_dirty(name) {
+        if admitted.classified.effect() == Effect::None || !self.dirty.may_be_dirty(name) {
             self.flusher.flush_for_read(&admitted, name).await?;
             return request(admitted).await;
         }
@@ -252,23 +217,6 @@ impl DirtyFront {
     pub(in crate::front) async fn flush_for_bucket(&self, admitted: &mut Admitted) -> Result<(), S3Error> {
         self.flusher.flush_for_bucket(admitted).await
     }
-}
-
-/// Returns true if the caller is the identity whose access key is `writer`.
-fn is_writer(caller: &Caller, writer: &str) -> bool {
-    matches!(caller, Caller::Identity(identity) if *identity.access_key == *writer)
-}
-
-/// Returns the name without its version, which is the name under which an object may be dirty.
-fn unversioned(name: &ObjectName) -> ObjectName {
-    ObjectName {
-        version: None,
-        ..name.clone()
-    }
-}
-
-fn try_again(error: TierUnavailable) -> S3Error {
-    S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again."))
 }
 
 fn access_denied() -> S3Error {

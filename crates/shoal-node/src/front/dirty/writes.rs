@@ -12,9 +12,9 @@ use shoal_s3::payload::CheckedBody;
 
 use super::carry_out::{carry_out, unknown};
 use super::copy::Copies;
-use super::flush::{Flusher, NEARLY_FULL};
+use super::flush::Flusher;
 use super::{ResponseResult, Shared, try_again};
-use crate::dirty::{Clearance, DirtyObjects, PendingWrite, ReceiveError, Received, WriteError};
+use crate::dirty::{Clearance, DirtyObjects, NEARLY_FULL, PendingWrite, ReceiveError, Received, WriteError};
 use crate::front::admission::Admitted;
 use crate::front::lake_errors;
 use crate::front::respond::{self, X_CACHE_REASON};
