@@ -1,5 +1,7 @@
 //! Streams the bytes of one response, block by block and in order, with a bounded read-ahead.
 
+mod reading;
+
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -11,6 +13,8 @@ use shoal_policy::{BlockId, Found, Source};
 use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
 use shoal_store::Store;
+
+pub use self::reading::{Reading, Residency};
 
 use crate::fetch::{Fetcher, JoinedFetch, StreamHandle};
 use crate::obtain::Obtain;

@@ -17,6 +17,7 @@ pub mod http;
 // Reads.
 mod ahead;
 mod blocks;
+mod exchange;
 mod fetch;
 mod freshness;
 mod grants;
@@ -29,6 +30,7 @@ mod single_flight;
 // Writes.
 mod dirty;
 mod tier;
+mod tiered;
 mod write;
 
 // The lake.

@@ -11,10 +11,10 @@ use shoal_s3::object::Uncacheable;
 use shoal_s3::range::RangeRequest;
 use shoal_store::Store;
 
-pub use self::answer::{GetAnswer, HeadAnswer, KnownAnswer, Reading, Residency};
+pub use self::answer::{GetAnswer, HeadAnswer, KnownAnswer};
 
 use crate::ahead::FetchAhead;
-use crate::blocks::{BlockReader, BlockStream, ReadAheadWindow};
+use crate::blocks::{BlockReader, BlockStream, ReadAheadWindow, Reading, Residency};
 use crate::fetch::Fetcher;
 use crate::grants::Grants;
 use crate::lake::{Lake, PinOutcome, Pinned, ReadError, ReadRequest};

@@ -465,7 +465,7 @@ impl DirtyObjects {
     }
 
     /// Invalidates remembered answers of the lake about a name.
-    pub(super) fn invalidate(&self, name: &ObjectName) {
+    pub fn invalidate(&self, name: &ObjectName) {
         self.grants.invalidate_object(name);
     }
 

@@ -3,6 +3,8 @@
 use shoal_s3::error::{ErrorCode, S3Error};
 
 use super::objects::{FlushFailed, NotBegun};
+use super::permission::PermissionError;
+use crate::lake::errors;
 use crate::tier::TierUnavailable;
 
 /// Message to clients while the registry is nearly full. Operators find details in `/status`.
@@ -30,4 +32,17 @@ pub fn not_begun(error: NotBegun) -> S3Error {
         NotBegun::Busy => S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again.")),
         NotBegun::NearlyFull(_) => S3Error::new(ErrorCode::SlowDown, NEARLY_FULL),
     }
+}
+
+/// Returns the error if the caller's permission could not be determined.
+pub fn no_permission(error: &PermissionError) -> S3Error {
+    let error = match error {
+        PermissionError::Lake(error) => errors::unanswered(error),
+        PermissionError::Status(status) => errors::of_status(*status),
+        PermissionError::GivenUp => S3Error::new(
+            ErrorCode::ServiceUnavailable,
+            "The question to the lake was given up; please try again.",
+        ),
+    };
+    error.undone()
 }

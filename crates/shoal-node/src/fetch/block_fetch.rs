@@ -181,7 +181,7 @@ impl Fetcher {
             match self.fetch_from_peer(node, &obtain, fetch, leader).await {
                 Ok(()) => return true,
                 Err(error) => {
-                    tracing::debug!(?node, ?obtain, %error, "a node broke off while it sent a block")
+                    tracing::debug!(?node, ?obtain, %error, "a node broke off while it sent a block");
                 }
             }
             tried.push(node);

@@ -8,15 +8,12 @@ use shoal_s3::error::S3Error;
 use shoal_s3::object::{ObjectName, Uncacheable};
 
 use crate::endpoint::Endpoint;
+use crate::exchange::record::Record;
+use crate::exchange::respond::{CacheStatus, X_CACHE_REASON, relay};
+use crate::exchange::{Admitted, ResponseBody};
 use crate::freshness::FreshnessRules;
-use crate::front::admission::Admitted;
-use crate::front::body::ResponseBody;
-use crate::front::forward::{Forwarder, relay};
-use crate::front::lake_errors;
-use crate::front::record::Record;
-use crate::front::respond::{CacheStatus, X_CACHE_REASON};
 use crate::front::wanted::Wanted;
-use crate::lake::{Asked, Lake, ReadError};
+use crate::lake::{Asked, Lake, ReadError, errors};
 use crate::read::{GetAnswer, HeadAnswer, ObjectReader};
 use crate::write::WriteThrough;
 
@@ -30,7 +27,6 @@ pub(super) struct Reads {
     reader: ObjectReader,
     freshness: ArcSwap<FreshnessRules>,
     through: Arc<WriteThrough>,
-    forwarder: Arc<Forwarder>,
 }
 
 impl Reads {
@@ -41,7 +37,6 @@ impl Reads {
         reader: ObjectReader,
         freshness: FreshnessRules,
         through: Arc<WriteThrough>,
-        forwarder: Arc<Forwarder>,
     ) -> Self {
         Self {
             lake: Arc::clone(&reader.lake),
@@ -49,7 +44,6 @@ impl Reads {
             reader,
             freshness: ArcSwap::from_pointee(freshness),
             through,
-            forwarder,
         }
     }
 
@@ -78,7 +72,7 @@ impl Reads {
             Box::pin(finished).await;
         }
         let answer = self.reader.read(&wanted.request).await;
-        Ok(match answer.map_err(|error| lake_errors::unread(&error))? {
+        Ok(match answer.map_err(|error| errors::unread(&error))? {
             GetAnswer::Known(known, caller_headers) => {
                 wanted.respond(known, caller_headers, admitted.parts.uri.path(), record)
             }
@@ -106,7 +100,7 @@ impl Reads {
         let is_plain = is_of_whole && request.conditions.is_empty() && wishes.overrides.is_empty();
         for _ in 0..ATTEMPTS {
             let asked = self.lake.ask(request, is_answerable).await;
-            let question = match asked.map_err(|error| lake_errors::unread(&error))? {
+            let question = match asked.map_err(|error| errors::unread(&error))? {
                 Asked::Known(version) => {
                     let answer = HeadAnswer::of(request, version);
                     let answer = answer.expect("the answer follows from a version that is known");
@@ -115,23 +109,22 @@ impl Reads {
                 Asked::AtLake(question) => question,
             };
             let again = admitted.without_body();
-            let response = if is_of_whole {
+            if is_of_whole {
                 record.cache = Some(CacheStatus::Miss);
-                let response = self.forwarder.send(admitted, None).await?;
-                if is_plain {
-                    self.lake.learn_from_head(request, &response, question.stamp);
-                }
-                relay(response)
-            } else {
-                self.forwarder.pass_on(admitted).await?
-            };
+                admitted.is_answer_read = true;
+            }
+            let response = self.lake.forward(admitted).await?;
+            if is_plain {
+                let head = (response.status(), response.headers());
+                self.lake.learn_from_head(request, head, question.stamp);
+            }
             let is_final = question.is_final(response.status()).await;
-            if is_final.map_err(|error| lake_errors::unread(&error))? {
+            if is_final.map_err(|error| errors::unread(&error))? {
                 return Ok(response);
             }
             admitted = again;
         }
-        Err(lake_errors::unread(&ReadError::ChangesTooOften))
+        Err(errors::unread(&ReadError::ChangesTooOften))
     }
 
     /// Forwards a read that the node does not answer itself.
@@ -146,19 +139,19 @@ impl Reads {
         record.reason = Some(reason);
         for _ in 0..ATTEMPTS {
             let asked = self.lake.ask(&wanted.request, false).await;
-            let Asked::AtLake(question) = asked.map_err(|error| lake_errors::unread(&error))? else {
+            let Asked::AtLake(question) = asked.map_err(|error| errors::unread(&error))? else {
                 unreachable!("a read that is not answerable is forwarded");
             };
             let again = admitted.without_body();
-            let mut response = self.forwarder.pass_on(admitted).await?;
+            let mut response = self.lake.forward(admitted).await?;
             let is_final = question.is_final(response.status()).await;
-            if is_final.map_err(|error| lake_errors::unread(&error))? {
+            if is_final.map_err(|error| errors::unread(&error))? {
                 let reason = HeaderValue::from_static(reason.as_str());
                 response.headers_mut().insert(X_CACHE_REASON, reason);
                 return Ok(response);
             }
             admitted = again;
         }
-        Err(lake_errors::unread(&ReadError::ChangesTooOften))
+        Err(errors::unread(&ReadError::ChangesTooOften))
     }
 }

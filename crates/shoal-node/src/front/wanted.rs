@@ -9,15 +9,13 @@ use shoal_s3::object::{ObjectName, Uncacheable};
 use shoal_s3::range::RangeRequest;
 use shoal_s3::read_head::{Question, ReadHead};
 
-use super::admission::Admitted;
-use super::body::ResponseBody;
-use super::record::Record;
-use super::respond::{self, CacheStatus, Wishes};
-
 use crate::clock;
 use crate::endpoint::Endpoint;
+use crate::exchange::record::Record;
+use crate::exchange::respond::{self, CacheStatus, CallerHeaders, Wishes};
+use crate::exchange::{Admitted, ResponseBody};
 use crate::freshness::Reuse;
-use crate::lake::{CallerHeaders, ReadRequest};
+use crate::lake::{ReadRequest, errors};
 use crate::read::{HeadAnswer, KnownAnswer};
 use crate::read_context::ReadContext;
 
@@ -71,7 +69,7 @@ impl Wanted {
             }
             KnownAnswer::NotModified(version) => respond::not_modified(&version),
             KnownAnswer::PreconditionFailed(condition) => {
-                let error = precondition_failed().with("Condition", condition);
+                let error = errors::precondition_failed().with("Condition", condition);
                 respond::error(&error, path, record.request_id)
             }
             KnownAnswer::Unsatisfiable(size) => {
@@ -130,7 +128,7 @@ fn request(
         only_if_cached: head.cache_control.only_if_cached,
         checksum_mode: head.checksum_mode,
         plain,
-        understood: head.question < Question::Foreign,
+        question: head.question,
         name,
     }
 }
@@ -156,11 +154,6 @@ fn uncacheable(admitted: &Admitted, head: &ReadHead, wishes: &Wishes) -> Option<
     } else {
         None
     }
-}
-
-pub(in crate::front) fn precondition_failed() -> S3Error {
-    let message = "At least one of the pre-conditions you specified did not hold";
-    S3Error::new(ErrorCode::PreconditionFailed, message)
 }
 
 fn not_cached() -> S3Error {

@@ -20,7 +20,8 @@ use crate::admin::server::{Admin, Readiness};
 use crate::block_server::{BlockServer, BlockServerParts, PageSource};
 use crate::cluster::{Addresses, Cluster};
 use crate::config::Config;
-use crate::dirty::{self, DirtyObjects, FlushOrders, TierError, TieredLake};
+use crate::dirty::{self, DirtyObjects, FlushOrders, TierError};
+use crate::exchange::location;
 use crate::freshness::FreshnessRules;
 use crate::front::Anonymous;
 use crate::front::serve::{Front, FrontParts};
@@ -35,11 +36,13 @@ use crate::read::ObjectReader;
 use crate::reload::Reloader;
 use crate::shutdown::Shutdown;
 use crate::tasks::{Nodes, TaskHelper, TaskParts, Tasks};
+use crate::tiered::{TieredLake, TieredLakeParts};
 
 /// Everything that answers requests, and the shared parts.
 pub(super) struct Parts {
     pub(super) core: Core,
     pub(super) dirty: Arc<DirtyObjects>,
+    lake: Arc<dyn Lake>,
     flushes: Arc<FlushOrders>,
     block_server: Arc<BlockServer>,
     front: Arc<Front>,
@@ -60,8 +63,16 @@ impl Parts {
         let settings = tiers::settings(&core.config);
         let dirty = Arc::new(DirtyObjects::open(dirty_parts(&core), &tiers, settings).await?);
         let flushes = Arc::new(FlushOrders::of(&dirty));
-        let lake: Arc<dyn Lake> = Arc::new(PlainLake::new(plain_lake(&core)));
-        let lake: Arc<dyn Lake> = Arc::new(TieredLake::new(Arc::clone(&dirty), lake));
+        let addresses = Arc::new(addresses(&core));
+        let lake = Arc::new(PlainLake::new(plain_lake(&core, &addresses)));
+        let lake = TieredLake::new(TieredLakeParts {
+            dirty: Arc::clone(&dirty),
+            within: lake,
+            grants: Arc::clone(&core.grants),
+            endpoint: Arc::clone(&core.lake),
+            addresses,
+        });
+        let lake: Arc<dyn Lake> = Arc::new(lake);
         let helper = Arc::new(task_helper(&core, &lake));
         let block_server = Arc::new(block_server(&core, &helper));
         let task_parts = Arc::new(task_parts(&core, &lake, &helper));
@@ -95,7 +106,7 @@ impl Parts {
             last_reported: parking_lot::Mutex::default(),
         };
         Ok(Self {
-            front: Arc::new(front(&core, &lake, &dirty)),
+            front: Arc::new(front(&core, &lake)),
             explainer: Arc::new(explainer(&core)),
             observer: Arc::new(observer),
             tasks,
@@ -103,6 +114,7 @@ impl Parts {
             block_server,
             flushes,
             dirty,
+            lake,
             core,
         })
     }
@@ -132,7 +144,7 @@ impl Parts {
         Arc::new(Handoff::new(
             Arc::clone(&self.core.store),
             Arc::clone(&self.core.cooperation),
-            Arc::clone(&self.dirty),
+            Arc::clone(&self.lake),
             cluster.membership().announcer(),
             stopping,
         ))
@@ -381,7 +393,14 @@ fn explainer(core: &Core) -> Explainer {
     }
 }
 
-fn plain_lake(core: &Core) -> PlainLakeParts {
+/// The addresses at which clients reach this node, which replace the lake's own in responses.
+fn addresses(core: &Core) -> location::Addresses {
+    let s3 = &core.config.s3;
+    let scheme = if s3.tls_cert.is_some() { "https" } else { "http" };
+    location::Addresses::new(core.lake.url(), s3.domain.clone(), scheme)
+}
+
+fn plain_lake(core: &Core, addresses: &Arc<location::Addresses>) -> PlainLakeParts {
     PlainLakeParts {
         endpoint: Arc::clone(&core.lake),
         store: Arc::clone(&core.store),
@@ -389,6 +408,8 @@ fn plain_lake(core: &Core) -> PlainLakeParts {
         fetcher: Arc::clone(&core.fetcher),
         cooperation: Arc::clone(&core.cooperation),
         coherence: core.coherence.clone(),
+        through: Arc::clone(&core.write_through),
+        addresses: Arc::clone(addresses),
         ahead: core.config.limits.read_ahead_blocks,
         block_bytes: core.config.store.block_bytes,
     }
@@ -405,26 +426,20 @@ fn reader(core: &Core, lake: &Arc<dyn Lake>) -> ObjectReader {
     }
 }
 
-fn front(core: &Core, lake: &Arc<dyn Lake>, dirty: &Arc<DirtyObjects>) -> Front {
+fn front(core: &Core, lake: &Arc<dyn Lake>) -> Front {
     let config = &core.config;
     Front::new(FrontParts {
         gate: gate(core),
-        lake: Arc::clone(&core.lake),
-        grants: Arc::clone(&core.grants),
+        lake: Arc::clone(lake),
+        endpoint: Arc::clone(&core.lake),
         reader: reader(core, lake),
         freshness: FreshnessRules::new(&config.freshness),
         write_rules: core.write_rules.clone(),
         coherence: core.coherence.clone(),
-        dirty: Arc::clone(dirty),
         through: Arc::clone(&core.write_through),
         in_flight: Arc::clone(&core.in_flight),
         metrics: Arc::clone(&core.metrics),
         domain: config.s3.domain.clone(),
-        scheme: if config.s3.tls_cert.is_some() {
-            "https"
-        } else {
-            "http"
-        },
         access_log: config.log.access,
     })
 }

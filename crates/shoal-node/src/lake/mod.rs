@@ -2,36 +2,43 @@
 //!
 //! [`Lake`] is the one interface above [`Endpoint`](crate::endpoint::Endpoint). [`PlainLake`] asks the lake
 //! itself. Other implementations are decorators: they answer what they know better than the lake, such as
-//! [`TieredLake`](crate::dirty::TieredLake) about objects that the lake does not have yet, and pass the rest
+//! [`TieredLake`](crate::tiered::TieredLake) about objects that the lake does not have yet, and pass the rest
 //! on to the lake within.
 
+pub mod errors;
+mod forward;
 mod open_lock;
 mod plain;
 mod request;
 mod survey;
+mod through;
+mod verdict;
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Response, StatusCode};
+use shoal_registry::Lifetime;
 use shoal_s3::error::S3Error;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Uncacheable, Version};
+use shoal_s3::operation::Classified;
 use shoal_s3::xml::ListedObject;
 
 pub use self::plain::{PlainLake, PlainLakeParts};
 pub use self::request::{NoBytes, ReadRequest};
 pub use self::survey::{LakeRefusal, PAGE_KEYS, PageRequest};
+pub use self::verdict::{Verdict, judged, unknown};
 
 use crate::endpoint::{EndpointError, LakeBody};
+use crate::exchange::respond::CallerHeaders;
+use crate::exchange::{Admitted, ResponseResult};
 use crate::fetch::StreamHandle;
 use crate::freshness::Reuse;
 use crate::grants::QuestionStamp;
 use crate::obtain::KeptBytes;
 use crate::single_flight::FetchError;
-
-/// Headers that apply to this caller only; `None` if the lake was not asked for this read.
-pub type CallerHeaders = Option<Box<HeaderMap>>;
+use crate::write::WriteMode;
 
 /// The version to read, and what came with it.
 pub struct Pinned {
@@ -156,6 +163,17 @@ impl From<S3Error> for ReadError {
     }
 }
 
+/// A write of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct Write<'a> {
+    /// The object.
+    pub name: &'a ObjectName,
+    /// How it is to be written. Another way is taken where this one is impossible, and the response says why.
+    pub mode: WriteMode,
+    /// How long the writer expects the object to live; `None` for the rule's lifetime.
+    pub lifetime: Option<Lifetime>,
+}
+
 /// The lake, and what stands before it.
 ///
 /// Futures are boxed, so that implementations can be stacked in any order. The one verb of a hit,
@@ -188,7 +206,7 @@ pub trait Lake: Send + Sync {
 
     /// Remembers what an unconditional HEAD of the lake returned. A response without a usable version is
     /// ignored.
-    fn learn_from_head(&self, request: &ReadRequest, response: &Response<LakeBody>, stamp: QuestionStamp);
+    fn learn_from_head(&self, request: &ReadRequest, head: (StatusCode, &HeaderMap), stamp: QuestionStamp);
 
     /// Returns the current version of an object that no client reads, if `caller` may read it.
     ///
@@ -225,6 +243,43 @@ pub trait Lake: Send + Sync {
         caller: &'a Caller,
         page: PageRequest<'a>,
     ) -> BoxFuture<'a, Result<Vec<ListedObject>, LakeRefusal>>;
+
+    /// Returns true if a request names an upload that is not at the lake.
+    fn keeps_upload(&self, request: &Classified) -> bool;
+
+    /// Answers a request about an upload that is not at the lake.
+    ///
+    /// # Errors
+    ///
+    /// This and the other verbs for requests fail with the error that the client gets.
+    fn of_upload<'a>(
+        &'a self,
+        admitted: Box<Admitted>,
+        name: &'a ObjectName,
+    ) -> BoxFuture<'a, ResponseResult>;
+
+    /// Writes an object or a part of an upload, or begins or completes an upload.
+    fn put<'a>(&'a self, admitted: Box<Admitted>, write: Write<'a>) -> BoxFuture<'a, ResponseResult>;
+
+    /// Removes an object.
+    fn delete<'a>(&'a self, admitted: Box<Admitted>, name: &'a ObjectName) -> BoxFuture<'a, ResponseResult>;
+
+    /// Removes many objects of a bucket.
+    fn delete_many<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult>;
+
+    /// Lists the objects of a bucket for a client.
+    fn list_objects<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult>;
+
+    /// Lists the uploads of a bucket for a client.
+    fn list_uploads<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult>;
+
+    /// Passes on any other request with its meaning, and a read after [`ask`](Self::ask). What the request
+    /// needs at the lake is brought there first.
+    fn forward(&self, admitted: Box<Admitted>) -> BoxFuture<'_, ResponseResult>;
+
+    /// Brings to the lake what this node has acknowledged and the lake does not have, once, so that the node
+    /// can stop. Returns the number of objects that are left.
+    fn drain_round(&self) -> BoxFuture<'_, u64>;
 }
 
 #[cfg(test)]

@@ -8,22 +8,28 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use shoal_policy::ObjectId;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Uncacheable, Version, of_caller};
+use shoal_s3::operation::{Classified, Operation};
 use shoal_s3::range::{ByteRange, RangeRequest};
 use shoal_s3::xml::ListedObject;
 use shoal_store::Store;
 
+use super::forward::Forwarder;
 use super::open_lock::{OpenLock, OpenRole};
+use super::through::Writes;
 use super::{
-    Asked, Lake, LakeQuestion, LakeRefusal, PageRequest, PinOutcome, Pinned, ReadError, ReadRequest,
+    Asked, Lake, LakeQuestion, LakeRefusal, PageRequest, PinOutcome, Pinned, ReadError, ReadRequest, Write,
 };
 use crate::clock;
 use crate::coherence::Coherence;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeBody};
+use crate::exchange::location::Addresses;
+use crate::exchange::{Admitted, ResponseResult};
 use crate::fetch::{Fetcher, content_range, range_header, whole_range};
 use crate::freshness::Reuse;
 use crate::grants::{Checksums, Grants, QuestionStamp, is_refusal};
 use crate::obtain::KeptBytes;
+use crate::write::{WriteMode, WriteThrough};
 
 /// The parts of a node that [`PlainLake`] uses.
 pub struct PlainLakeParts {
@@ -39,6 +45,10 @@ pub struct PlainLakeParts {
     pub cooperation: Arc<Cooperation>,
     /// Tracks changes to coherent objects; `None` if no object is coherent.
     pub coherence: Option<Arc<Coherence>>,
+    /// Caches the objects that are written through.
+    pub through: Arc<WriteThrough>,
+    /// The addresses at which clients reach this node.
+    pub addresses: Arc<Addresses>,
     /// Maximum read-ahead of one reader, in blocks.
     pub ahead: usize,
     /// Block size in bytes.
@@ -50,6 +60,8 @@ pub struct PlainLake {
     pub(super) parts: PlainLakeParts,
     /// Serializes the first opening of an object.
     open_lock: OpenLock,
+    forwarder: Arc<Forwarder>,
+    through: Writes,
 }
 
 impl Lake for PlainLake {
@@ -87,10 +99,10 @@ impl Lake for PlainLake {
         asked.boxed()
     }
 
-    fn learn_from_head(&self, request: &ReadRequest, response: &Response<LakeBody>, stamp: QuestionStamp) {
-        if response.status() == StatusCode::OK {
-            self.learn(request, response.status(), response.headers(), stamp)
-                .ok();
+    fn learn_from_head(&self, request: &ReadRequest, head: (StatusCode, &HeaderMap), stamp: QuestionStamp) {
+        let (status, headers) = head;
+        if status == StatusCode::OK {
+            self.learn(request, status, headers, stamp).ok();
         }
     }
 
@@ -118,12 +130,60 @@ impl Lake for PlainLake {
     ) -> BoxFuture<'a, Result<Vec<ListedObject>, LakeRefusal>> {
         self.list_for(caller, page).boxed()
     }
+
+    fn keeps_upload(&self, _: &Classified) -> bool {
+        false
+    }
+
+    fn of_upload<'a>(&'a self, admitted: Box<Admitted>, _: &'a ObjectName) -> BoxFuture<'a, ResponseResult> {
+        self.forward(admitted)
+    }
+
+    fn put<'a>(&'a self, admitted: Box<Admitted>, write: Write<'a>) -> BoxFuture<'a, ResponseResult> {
+        match write.mode {
+            WriteMode::Around => self.forward(admitted),
+            WriteMode::Through | WriteMode::Back => self.through.write(admitted, write.name).boxed(),
+        }
+    }
+
+    fn delete<'a>(&'a self, admitted: Box<Admitted>, _: &'a ObjectName) -> BoxFuture<'a, ResponseResult> {
+        self.forward(admitted)
+    }
+
+    fn delete_many<'a>(&'a self, admitted: Box<Admitted>, _: &'a str) -> BoxFuture<'a, ResponseResult> {
+        self.forward(admitted)
+    }
+
+    fn list_objects<'a>(&'a self, admitted: Box<Admitted>, _: &'a str) -> BoxFuture<'a, ResponseResult> {
+        self.forward(admitted)
+    }
+
+    fn list_uploads<'a>(&'a self, admitted: Box<Admitted>, _: &'a str) -> BoxFuture<'a, ResponseResult> {
+        self.forward(admitted)
+    }
+
+    fn forward(&self, admitted: Box<Admitted>) -> BoxFuture<'_, ResponseResult> {
+        let is_abort = admitted.classified.operation == Operation::AbortMultipartUpload;
+        match admitted.classified.object.clone().filter(|_| is_abort) {
+            Some(name) => async move { self.through.abort(admitted, &name).await }.boxed(),
+            None => self.forwarder.pass_on(admitted).boxed(),
+        }
+    }
+
+    fn drain_round(&self) -> BoxFuture<'_, u64> {
+        ready(0).boxed()
+    }
 }
 
 impl PlainLake {
     /// Asks the lake, and remembers its answers.
     pub fn new(parts: PlainLakeParts) -> Self {
+        let (endpoint, grants) = (Arc::clone(&parts.endpoint), Arc::clone(&parts.grants));
+        let forwarder = Forwarder::new(Arc::clone(&endpoint), grants, Arc::clone(&parts.addresses));
+        let forwarder = Arc::new(forwarder);
         Self {
+            through: Writes::new(endpoint, Arc::clone(&parts.through), Arc::clone(&forwarder)),
+            forwarder,
             parts,
             open_lock: OpenLock::default(),
         }

@@ -7,6 +7,7 @@ use shoal_s3::conditions::{Conditions, Evaluation};
 use shoal_s3::identity::CallerId;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::range::{ByteRange, RangeRequest};
+use shoal_s3::read_head::Question;
 
 use crate::freshness::Reuse;
 use crate::read_context::ReadContext;
@@ -35,8 +36,8 @@ pub struct ReadRequest {
     /// True if no request header affects the permission to read, so that the grant may be reused by other
     /// requests.
     pub plain: bool,
-    /// True if a node can honour all headers and parameters of the request without the lake.
-    pub understood: bool,
+    /// How far the headers let an answer of the lake also apply to another read.
+    pub question: Question,
 }
 
 impl ReadRequest {
@@ -56,6 +57,11 @@ impl ReadRequest {
         }
         let range = self.range.resolve(version.size_bytes);
         range.map_err(|_| NoBytes::Unsatisfiable)
+    }
+
+    /// Returns true if a node can honour all headers of the request without the lake.
+    pub fn is_understood(&self) -> bool {
+        self.question < Question::Foreign
     }
 
     /// Returns true if the response to the request follows from `version` alone. Otherwise stores disagree,

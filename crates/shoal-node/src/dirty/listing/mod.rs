@@ -22,7 +22,7 @@ pub struct Scope {
 
 impl Scope {
     /// All keys with a prefix.
-    pub(super) fn all(prefix: &[u8]) -> Self {
+    pub fn all(prefix: &[u8]) -> Self {
         Self {
             prefix: prefix.into(),
             delimiter: Vec::new(),

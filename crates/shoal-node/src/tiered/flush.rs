@@ -14,7 +14,7 @@ use super::permission::{Permissions, action_of};
 use super::{PARALLEL, is_writer, not_begun, not_flushed, try_again, unversioned};
 use crate::dirty::{DirtyObjects, FlushFailed, Manifest};
 use crate::endpoint::AccountRefusal;
-use crate::front::admission::Admitted;
+use crate::exchange::Admitted;
 use crate::grants::Grants;
 use crate::http::connection::ClientBody;
 
@@ -40,11 +40,16 @@ impl Flusher {
     pub(super) async fn flush_for_read(&self, admitted: &Admitted, name: &ObjectName) -> Result<(), S3Error> {
         self.flush_related(admitted).await?;
         let operation = admitted.classified.operation;
-        let is_of_an_upload = matches!(
+        // An upload is no read of the object, and reads have asked for it.
+        let needs_none = matches!(
             operation,
-            Operation::CreateMultipartUpload | Operation::UploadPart | Operation::AbortMultipartUpload
+            Operation::CreateMultipartUpload
+                | Operation::UploadPart
+                | Operation::AbortMultipartUpload
+                | Operation::GetObject
+                | Operation::HeadObject
         );
-        if !is_of_an_upload && self.dirty.may_be_dirty(name) {
+        if !needs_none && self.dirty.may_be_dirty(name) {
             self.flush_if_allowed(admitted, name).await?;
         }
         Ok(())

@@ -16,10 +16,10 @@ use shoal_s3::operation::{Classified, Operation};
 use shoal_s3::sigv4::PayloadHash;
 
 use super::is_writer;
-use crate::dirty::{Action, DirtyObjects, Manifest, Permission, beside, of_permission};
+use crate::dirty::{Action, DirtyObjects, Manifest, Permission, beside, no_permission, of_permission};
 use crate::endpoint::{Endpoint, EndpointRequest, LakeBody, RequestBody};
-use crate::front::admission::{Admitted, Opened};
-use crate::front::lake_errors;
+use crate::exchange::{Admitted, Opened};
+use crate::lake::errors;
 use crate::lake::is_known;
 
 /// The caller on whose behalf the node asks the lake, and the caller's request.
@@ -65,7 +65,7 @@ impl Permissions {
     /// Returns true if the lake lets the caller know about an object.
     async fn may_know(&self, asker: Asker<'_>, name: &ObjectName) -> Result<bool, S3Error> {
         let known = self.dirty.may_know(asker.caller, asker.headers, name).await;
-        known.map_err(|error| lake_errors::unanswered(&error))
+        known.map_err(|error| errors::unanswered(&error))
     }
 
     /// Asks if the lake would permit an action on a name that may be dirty. Called before anything is
@@ -92,7 +92,7 @@ impl Permissions {
         match self.dirty.may((action, name), headers, asker.caller).await {
             Ok(Permission::Granted | Permission::OtherEtag | Permission::Undecided) => Ok(None),
             Ok(Permission::Denied(error)) => Ok(Some(error)),
-            Err(error) => Err(lake_errors::no_permission(&error)),
+            Err(error) => Err(no_permission(&error)),
         }
     }
 
@@ -147,7 +147,7 @@ impl Permissions {
             payer: asker.caller.payer(),
         };
         let answered = self.lake.send(request).await;
-        answered.map_err(|error| lake_errors::unanswered(&error))
+        answered.map_err(|error| errors::unanswered(&error))
     }
 }
 

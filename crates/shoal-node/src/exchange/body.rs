@@ -6,11 +6,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use super::location::AddressedDocument;
+use super::record::Record;
 use crate::blocks::{BlockStream, ReadTally};
 use crate::endpoint::LakeBody;
 use crate::fair::in_flight::InFlightPermit;
-use crate::front::location::AddressedDocument;
-use crate::front::record::Record;
 
 /// The body of a response. Dropping it ends the request and records it, even if it was not sent completely.
 pub struct ResponseBody {

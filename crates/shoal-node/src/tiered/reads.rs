@@ -1,5 +1,4 @@
-//! The lake with a tier before it: an object that is dirty is what its entry says, and all others are what
-//! the lake says.
+//! Reads of names that may be dirty: versions for clients, tasks and plans, and pages of names.
 //!
 //! The registry entry of a name is read first, then the lake. If the lake reports that there is no object,
 //! the entry is checked again: an object may have been written and flushed in between. If the entry changed,
@@ -8,35 +7,21 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use http::{HeaderMap, Method, Response};
+use http::HeaderMap;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::xml::ListedObject;
 
-use super::listing::Scope;
-use super::manifest::Manifest;
-use super::objects::{DirtyObjects, Lookup};
-use super::permission::of_permission;
-use super::refusals::{not_flushed, try_again};
-use crate::endpoint::{EndpointError, LakeBody};
-use crate::freshness::Reuse;
-use crate::grants::QuestionStamp;
+use super::TieredLake;
+use crate::dirty::{Lookup, Manifest, Scope, not_flushed, try_again, unversioned};
+use crate::endpoint::EndpointError;
 use crate::lake::{
-    Asked, Lake, LakeRefusal, PageRequest, PinOutcome, Pinned, ReadError, ReadRequest, Unchanged, is_known,
-    says_absent,
+    Asked, LakeRefusal, PageRequest, PinOutcome, Pinned, ReadError, ReadRequest, Unchanged, says_absent,
 };
 use crate::obtain::KeptBytes;
-use crate::read_context::ReadContext;
 
 /// Number of attempts if a name changes while it is read.
 const ATTEMPTS: usize = 4;
-
-/// A lake with a tier before it.
-pub struct TieredLake {
-    dirty: Arc<DirtyObjects>,
-    within: Arc<dyn Lake>,
-}
 
 /// A caller that asks for a name.
 #[derive(Clone, Copy)]
@@ -48,104 +33,14 @@ struct Asker<'a> {
     name: &'a ObjectName,
 }
 
-impl Lake for TieredLake {
-    /// Changes of names that may be dirty are ordered by the registry, and the directory does not know them.
-    fn reuse(&self, name: &ObjectName, reuse: Reuse) -> Reuse {
-        if reuse.coherent && self.dirty.may_be_dirty(name) {
-            return Reuse::NEVER;
-        }
-        self.within.reuse(name, reuse)
-    }
-
-    fn granted(&self, request: &ReadRequest) -> Option<Arc<Version>> {
-        if self.dirty.may_be_dirty(&request.name) {
-            return None;
-        }
-        self.within.granted(request)
-    }
-
-    fn pin<'a>(&'a self, request: &'a ReadRequest) -> BoxFuture<'a, Result<PinOutcome, ReadError>> {
-        if self.dirty.may_be_dirty(&request.name) {
-            self.pin_by_entry(request).boxed()
-        } else {
-            self.within.pin(request)
-        }
-    }
-
-    fn ask<'a>(
-        &'a self,
-        request: &'a ReadRequest,
-        is_answerable: bool,
-    ) -> BoxFuture<'a, Result<Asked, ReadError>> {
-        if self.dirty.may_be_dirty(&request.name) {
-            self.ask_by_entry(request, is_answerable).boxed()
-        } else {
-            self.within.ask(request, is_answerable)
-        }
-    }
-
-    fn learn_from_head(&self, request: &ReadRequest, response: &Response<LakeBody>, stamp: QuestionStamp) {
-        self.within.learn_from_head(request, response, stamp);
-    }
-
-    fn version<'a>(
-        &'a self,
-        caller: &'a Caller,
-        name: &'a ObjectName,
-    ) -> BoxFuture<'a, Result<Arc<Version>, LakeRefusal>> {
-        if self.dirty.may_be_dirty(name) {
-            self.version_by_entry(caller, name).boxed()
-        } else {
-            self.within.version(caller, name)
-        }
-    }
-
-    fn kept<'a>(
-        &'a self,
-        caller: &'a Caller,
-        name: &'a ObjectName,
-        version: &'a Version,
-    ) -> BoxFuture<'a, Result<Option<Arc<dyn KeptBytes>>, LakeRefusal>> {
-        let kept = async move {
-            if self.dirty.may_be_dirty(name) {
-                let lookup = self.dirty.find(&unversioned(name)).await;
-                let lookup = lookup.map_err(|error| LakeRefusal::Trouble(error.to_string()))?;
-                let manifest = lookup.written_by(caller);
-                if let Some(manifest) = manifest.filter(|manifest| manifest.version.id == version.id) {
-                    return Ok(Some(self.bytes(&lookup, manifest)));
-                }
-            }
-            self.within.kept(caller, name, version).await
-        };
-        kept.boxed()
-    }
-
-    fn list<'a>(
-        &'a self,
-        caller: &'a Caller,
-        page: PageRequest<'a>,
-    ) -> BoxFuture<'a, Result<Vec<ListedObject>, LakeRefusal>> {
-        if self.dirty.may_be_dirty_below(page.bucket, page.prefix) {
-            self.list_with_entries(caller, page).boxed()
-        } else {
-            self.within.list(caller, page)
-        }
-    }
-}
-
 impl TieredLake {
-    /// Puts the tiers of `dirty` before the lake `within`.
-    pub fn new(dirty: Arc<DirtyObjects>, within: Arc<dyn Lake>) -> Self {
-        Self { dirty, within }
-    }
-
-    async fn pin_by_entry(&self, request: &ReadRequest) -> Result<PinOutcome, ReadError> {
+    pub(super) async fn pin_by_entry(&self, request: &ReadRequest) -> Result<PinOutcome, ReadError> {
         let name = &unversioned(&request.name);
         let asker = Asker::of(request, name);
         for _ in 0..ATTEMPTS {
             let lookup = self.look(asker).await?;
             if let Some(manifest) = lookup.written_by(asker.caller) {
-                if request.understood && request.follows_from(&manifest.version) {
+                if request.is_understood() && request.follows_from(&manifest.version) {
                     return Ok(PinOutcome::Version(Pinned {
                         kept: Some(self.bytes(&lookup, manifest)),
                         ..Pinned::granted(Arc::clone(&manifest.version))
@@ -164,13 +59,17 @@ impl TieredLake {
         Err(ReadError::ChangesTooOften)
     }
 
-    async fn ask_by_entry(&self, request: &ReadRequest, is_answerable: bool) -> Result<Asked, ReadError> {
+    pub(super) async fn ask_by_entry(
+        &self,
+        request: &ReadRequest,
+        is_answerable: bool,
+    ) -> Result<Asked, ReadError> {
         let name = &unversioned(&request.name);
         let asker = Asker::of(request, name);
         for _ in 0..ATTEMPTS {
             let lookup = self.look(asker).await?;
             if let Some(manifest) = lookup.written_by(asker.caller) {
-                let is_answerable = is_answerable && request.understood;
+                let is_answerable = is_answerable && request.is_understood();
                 if is_answerable && request.follows_from(&manifest.version) {
                     return Ok(Asked::Known(Arc::clone(&manifest.version)));
                 }
@@ -179,13 +78,13 @@ impl TieredLake {
             }
             return Ok(match self.within.ask(request, is_answerable).await? {
                 Asked::AtLake(question) => Asked::AtLake(question.unless_changed(self.unchanged(lookup))),
-                known => known,
+                known @ Asked::Known(_) => known,
             });
         }
         Err(ReadError::ChangesTooOften)
     }
 
-    async fn version_by_entry(
+    pub(super) async fn version_by_entry(
         &self,
         caller: &Caller,
         name: &ObjectName,
@@ -212,7 +111,7 @@ impl TieredLake {
 
     /// Returns a page of the lake with the dirty objects between its own. A caller that may list a bucket may
     /// see all names in it.
-    async fn list_with_entries(
+    pub(super) async fn list_with_entries(
         &self,
         caller: &Caller,
         page: PageRequest<'_>,
@@ -273,30 +172,8 @@ impl TieredLake {
         })
     }
 
-    fn bytes(&self, lookup: &Lookup, manifest: &Manifest) -> Arc<dyn KeptBytes> {
+    pub(super) fn bytes(&self, lookup: &Lookup, manifest: &Manifest) -> Arc<dyn KeptBytes> {
         Arc::new(self.dirty.bytes(lookup, manifest))
-    }
-}
-
-impl DirtyObjects {
-    /// Returns true if the lake lets a caller know about an object. The node sends a HEAD on the caller's
-    /// behalf; success and 404 both count as permission, because S3 returns neither to a caller that may not
-    /// read the object or list its bucket. `headers` are those of the caller's request.
-    ///
-    /// # Errors
-    ///
-    /// The lake does not answer.
-    pub async fn may_know(
-        &self,
-        caller: &Caller,
-        headers: &HeaderMap,
-        name: &ObjectName,
-    ) -> Result<bool, EndpointError> {
-        let account = self.lake.account_for(caller);
-        let headers = of_permission(headers);
-        let context = ReadContext::of_peer(account, caller.clone(), Some(unversioned(name)), headers);
-        let answer = self.lake.send(context.request(Method::HEAD)).await?;
-        Ok(is_known(answer.status()))
     }
 }
 
@@ -307,14 +184,6 @@ impl<'a> Asker<'a> {
             headers: request.context.headers(),
             name,
         }
-    }
-}
-
-/// Returns the name without its version, which is the name under which an object may be dirty.
-pub fn unversioned(name: &ObjectName) -> ObjectName {
-    ObjectName {
-        version: None,
-        ..name.clone()
     }
 }
 

@@ -22,7 +22,6 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::xml::{Deletion, DeletionResult, ErrorDocument, Key};
 
-use super::carry_out::unknown;
 use super::commits::CommitBound;
 use super::deletion::Expected;
 use super::listing::{answered_with, read, unreadable};
@@ -33,10 +32,10 @@ use crate::dirty::{Action, DirtyObjects, Lookup, beside};
 use crate::endpoint::{
     AccountRefusal, Endpoint, EndpointRequest, RequestBody, is_undecided, is_undecided_code,
 };
-use crate::front::admission::{Admitted, Opened};
-use crate::front::body::ResponseBody;
-use crate::front::lake_errors;
+use crate::exchange::{Admitted, Opened, ResponseBody};
 use crate::grants::Grants;
+use crate::lake::errors;
+use crate::lake::unknown;
 
 /// Limit on the body of a request: a thousand keys of 1,000 bytes, and as much again for their encoding.
 const DELETION_BYTES_MAX: usize = 2 << 20;
@@ -379,9 +378,7 @@ impl BulkDeletions {
         self.grants.invalidate_bucket(bucket);
         let answered = self.lake.send_change(request, permit.as_ref(), None).await;
         self.grants.invalidate_bucket(bucket);
-        let (head, body) = answered
-            .map_err(|error| lake_errors::unanswered(&error))?
-            .into_parts();
+        let (head, body) = answered.map_err(|error| errors::unanswered(&error))?.into_parts();
         let body = read(body).await?;
         let error = ErrorDocument::read(&body).ok().flatten();
         if head.status != StatusCode::OK || error.is_some() {

@@ -3,10 +3,9 @@
 use http::StatusCode;
 use shoal_s3::error::{ErrorCode, S3Error};
 
+use super::ReadError;
 use crate::clock;
-use crate::dirty::PermissionError;
 use crate::endpoint::{EndpointError, Failure, causes};
-use crate::lake::ReadError;
 use crate::log_throttle::LogThrottle;
 use crate::single_flight::FetchError;
 
@@ -18,19 +17,6 @@ pub fn unanswered(error: &EndpointError) -> S3Error {
     } else {
         failed.undone()
     }
-}
-
-/// Returns the error if the caller's permission could not be determined.
-pub fn no_permission(error: &PermissionError) -> S3Error {
-    let error = match error {
-        PermissionError::Lake(error) => unanswered(error),
-        PermissionError::Status(status) => of_status(*status),
-        PermissionError::GivenUp => S3Error::new(
-            ErrorCode::ServiceUnavailable,
-            "The question to the lake was given up; please try again.",
-        ),
-    };
-    error.undone()
 }
 
 /// Returns the error for a failed read.
@@ -161,11 +147,18 @@ fn told(failure: Failure) -> (ErrorCode, &'static str) {
     }
 }
 
-fn of_status(status: StatusCode) -> S3Error {
+/// Returns the error for a status of the lake that says nothing about the request.
+pub fn of_status(status: StatusCode) -> S3Error {
     match status.as_u16() {
         401 | 403 => S3Error::new(ErrorCode::AccessDenied, "Access Denied"),
         429 | 503 => S3Error::new(ErrorCode::SlowDown, "The lake asks to reduce the request rate."),
         504 => S3Error::new(ErrorCode::GatewayTimeout, "The lake gave no answer in time."),
         _ => S3Error::new(ErrorCode::BadGateway, "The lake answered with an error."),
     }
+}
+
+/// Returns the error of a request whose conditions do not hold.
+pub fn precondition_failed() -> S3Error {
+    let message = "At least one of the pre-conditions you specified did not hold";
+    S3Error::new(ErrorCode::PreconditionFailed, message)
 }
