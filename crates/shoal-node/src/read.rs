@@ -48,30 +48,37 @@ impl ObjectReader {
     ///
     /// Fails if the lake or an uncached block cannot be reached, or if the object changes too often.
     pub async fn read(&self, request: &ReadRequest) -> Result<GetAnswer, ReadError> {
+        let mut attempts = RESTARTS;
+        if let Some(version) = self.lake.granted(request) {
+            match self.start(request, Pinned::granted(version)).await {
+                Err(FetchError::Changed) => self.grants.invalidate_object(&request.name),
+                started => return answered(started),
+            }
+            attempts -= 1;
+        }
+        // Boxed, so that a hit does not pay for the size of this future.
+        Box::pin(self.pin_and_read(request, attempts)).await
+    }
+
+    async fn pin_and_read(&self, request: &ReadRequest, attempts: usize) -> Result<GetAnswer, ReadError> {
         let mut unread: Option<(Arc<dyn KeptBytes>, FetchError)> = None;
-        for _ in 0..RESTARTS {
-            let pinned = match self.lake.granted(request) {
-                Some(version) => Pinned::granted(version),
-                // Boxed, so that a hit does not pay for the size of this future.
-                None => match self.lake.pin(request).await? {
-                    PinOutcome::Version(pinned) => pinned,
-                    PinOutcome::Relay(response) => return Ok(GetAnswer::Relay(response)),
-                    PinOutcome::Bypass(reason) => return Ok(GetAnswer::Bypass(reason)),
-                },
+        for _ in 0..attempts {
+            let pinned = match self.lake.pin(request).await? {
+                PinOutcome::Version(pinned) => pinned,
+                PinOutcome::Relay(response) => return Ok(GetAnswer::Relay(response)),
+                PinOutcome::Bypass(reason) => return Ok(GetAnswer::Bypass(reason)),
             };
             let kept = pinned.kept.clone();
-            // Bytes that cannot be read although the name still means them are no news.
+            // Bytes that cannot be read although the name still means them stay unread.
             if let (Some(kept), Some((same, _))) = (&kept, &unread)
                 && kept.id() == same.id()
             {
                 break;
             }
             match (self.start(request, pinned).await, kept) {
-                (Ok(answer), _) => return Ok(answer),
                 (Err(error @ FetchError::Kept(_)), Some(kept)) => unread = Some((kept, error)),
                 (Err(FetchError::Changed), _) => self.grants.invalidate_object(&request.name),
-                (Err(FetchError::Mismatch), _) => return Ok(GetAnswer::Bypass(Uncacheable::Mismatch)),
-                (Err(error), _) => return Err(ReadError::Fetch(error)),
+                (started, _) => return answered(started),
             }
         }
         Err(unread.map_or(ReadError::ChangesTooOften, |(_, error)| ReadError::Fetch(error)))
@@ -131,6 +138,13 @@ impl ObjectReader {
     /// because a lookup in the store's index takes a lock that all readers share.
     fn holds(&self, block: BlockId) -> bool {
         self.store.is_mapped(block) || self.fetcher.holds(block)
+    }
+}
+
+fn answered(started: Result<GetAnswer, FetchError>) -> Result<GetAnswer, ReadError> {
+    match started {
+        Err(FetchError::Mismatch) => Ok(GetAnswer::Bypass(Uncacheable::Mismatch)),
+        started => started.map_err(ReadError::Fetch),
     }
 }
 

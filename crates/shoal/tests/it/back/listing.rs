@@ -195,9 +195,9 @@ async fn a_pin_holds_a_dirty_object_before_and_after_its_flush() {
     let until = Moment::from(clock::utc_now() + Duration::from_secs(600));
     pin["until"] = until.to_string().into();
     let task = carry_out(&node, &pin).await;
-    assert_eq!(
-        (&task["state"], &task["bytes"]["pinned"]),
-        (&"done".into(), &bytes(1).len().into()),
+    let pinned = task["bytes"]["pinned"].as_u64().unwrap();
+    assert!(
+        task["state"] == "done" && pinned >= bytes(1).len() as u64,
         "{task:#}"
     );
     assert!(node.lake.object("b", "tmp/k").is_none());
