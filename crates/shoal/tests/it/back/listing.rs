@@ -192,7 +192,7 @@ async fn a_pin_holds_a_dirty_object_before_and_after_its_flush() {
     write_back(&node.client(), "tmp/k", &bytes(1)).await;
     carry_out(&node, &order("evict", "s3://b/tmp/")).await;
     let mut pin = order("pin", "s3://b/tmp/");
-    let until = Moment::from(clock::utc_now() + Duration::from_secs(600));
+    let until = Moment::from(clock::utc_now() + Duration::from_mins(10));
     pin["until"] = until.to_string().into();
     let task = carry_out(&node, &pin).await;
     let pinned = task["bytes"]["pinned"].as_u64().unwrap();
