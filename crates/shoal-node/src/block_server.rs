@@ -7,21 +7,23 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Collected, Limited};
+use shoal_policy::BlockId;
 use shoal_s3::identity::{Caller, Identities};
 use shoal_s3::range::ByteRange;
 use shoal_store::Store;
 
-use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
+use crate::blocks::{BlockReader, BlockStream, ReadAheadWindow};
 use crate::bulletin::{BULLETIN, Bulletin, MESSAGE_BYTES_MAX};
 use crate::endpoint::Endpoint;
+use crate::exchange::ResponseBody;
 use crate::fair::in_flight::InFlight;
-use crate::fetch::{FetchVia, Fetcher};
-use crate::front::body::ResponseBody;
+use crate::fetch::Fetcher;
 use crate::http::connection::ClientBody;
 use crate::link::Purpose;
 use crate::messages::{self, Messages};
+use crate::obtain::Obtain;
 use crate::peer::{
-    ALIVE, BLOCKS, BlockRequest, CLASS, CallerName, FETCHING, MESSAGES, PAGE_PATH_BYTES_MAX, PAGES, PeerRole,
+    ALIVE, BLOCKS, BlockRequest, CLASS, CallerName, FETCHING, MESSAGES, PAGE_PATH_BYTES_MAX, PAGES,
     REQUEST_BYTES_MAX,
 };
 use crate::read_context::ReadContext;
@@ -185,29 +187,7 @@ impl BlockServer {
         }
         let id = block.version.block(block.index);
         let is_held = self.parts.fetcher.holds(id);
-        let plan = match block.role {
-            PeerRole::Holder if !is_held => return Err(ServeOutcome::NotHeld),
-            PeerRole::Holder => FetchPlan::None,
-            PeerRole::Claimant if is_held => FetchPlan::None,
-            PeerRole::Claimant if !self.parts.fetcher.is_in_flight(id) => return Err(ServeOutcome::NotHeld),
-            PeerRole::Claimant if self.parts.fetcher.waits_for_a_node(id) => {
-                return Err(ServeOutcome::Circular);
-            }
-            PeerRole::Claimant => FetchPlan::Join,
-            PeerRole::Home(layer) if self.parts.fetcher.waits_for_home(id, layer) => {
-                return Err(ServeOutcome::Circular);
-            }
-            PeerRole::Home(layer) => FetchPlan::All(FetchVia::Route(layer)),
-            // No reader waits for the block, so readers of other blocks go first.
-            PeerRole::Successor(_) if self.parts.fetcher.memory().is_busy() => {
-                return Err(ServeOutcome::Busy);
-            }
-            PeerRole::Successor(giver) => FetchPlan::All(FetchVia::Handover(giver)),
-            PeerRole::Pushed(_, worth) if !self.parts.fetcher.takes_push(worth) => {
-                return Err(ServeOutcome::Busy);
-            }
-            PeerRole::Pushed(giver, worth) => FetchPlan::All(FetchVia::Push(giver, worth)),
-        };
+        let obtain = self.admit(id, is_held, block.obtain.clone())?;
         let context = self.context(&block)?.with_purpose(purpose);
         let part = block.part;
         let start = u64::from(block.index) * self.block_bytes;
@@ -221,7 +201,7 @@ impl BlockServer {
             fetcher: Arc::clone(&self.parts.fetcher),
             version,
             context,
-            plan,
+            obtain,
         };
         let stream = BlockStream::new(Arc::new(reader), range, ReadAheadWindow { now: 1, max: 1 }, None);
         let mut response = Response::new(ResponseBody::blocks(Box::new(stream), part.len()).holding(place));
@@ -234,6 +214,22 @@ impl BlockServer {
                 .insert(FETCHING, HeaderValue::from_static("1"));
         }
         Ok(response)
+    }
+
+    /// Returns how this node obtains a block for a peer, which asked for it in this way.
+    fn admit(&self, id: BlockId, is_held: bool, asked: Obtain) -> Result<Obtain, ServeOutcome> {
+        let fetcher = &self.parts.fetcher;
+        match asked {
+            Obtain::Join if is_held => Ok(Obtain::Locally),
+            Obtain::Locally if !is_held => Err(ServeOutcome::NotHeld),
+            Obtain::Join if !fetcher.is_in_flight(id) => Err(ServeOutcome::NotHeld),
+            Obtain::Join if fetcher.waits_for_a_node(id) => Err(ServeOutcome::Circular),
+            Obtain::FromHomes(layer) if fetcher.waits_for_home(id, layer) => Err(ServeOutcome::Circular),
+            // No reader waits for the block, so readers of other blocks go first.
+            Obtain::Handover(_) if fetcher.memory().is_busy() => Err(ServeOutcome::Busy),
+            Obtain::Push(_, worth) if !fetcher.takes_push(worth) => Err(ServeOutcome::Busy),
+            asked => Ok(asked),
+        }
     }
 
     /// Receives a batch of messages.

@@ -1,5 +1,7 @@
 //! Streams the bytes of one response, block by block and in order, with a bounded read-ahead.
 
+mod reading;
+
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -12,7 +14,10 @@ use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
 use shoal_store::Store;
 
-use crate::fetch::{FetchVia, Fetcher, JoinedFetch, StreamHandle};
+pub use self::reading::{Reading, Residency};
+
+use crate::fetch::{Fetcher, JoinedFetch, StreamHandle};
+use crate::obtain::Obtain;
 use crate::read_context::ReadContext;
 use crate::single_flight::{FetchError, Sender, Waiter};
 
@@ -96,28 +101,8 @@ pub struct BlockReader {
     pub version: Arc<Version>,
     /// The context of the read, for requests to the lake.
     pub context: Arc<ReadContext>,
-    /// How missing blocks are fetched.
-    pub plan: FetchPlan,
-}
-
-/// How blocks that this node does not hold are fetched.
-#[derive(Clone, Debug)]
-pub enum FetchPlan {
-    /// Never: only blocks on disk or about to be written there are returned.
-    None,
-    /// Never by this reader: also returns blocks that are already being fetched.
-    Join,
-    /// Always, in this way.
-    All(FetchVia),
-}
-
-impl FetchPlan {
-    fn via(&self) -> Option<&FetchVia> {
-        match self {
-            Self::None | Self::Join => None,
-            Self::All(via) => Some(via),
-        }
-    }
+    /// How missing blocks are obtained.
+    pub obtain: Obtain,
 }
 
 /// One block's share of the response.
@@ -158,8 +143,7 @@ impl BlockReader {
     /// Returns true if this read serves another node, which counts the use itself.
     fn is_used_elsewhere(&self, id: BlockId) -> bool {
         let block_bytes = self.version.block_len(id.index);
-        matches!(self.plan, FetchPlan::None | FetchPlan::Join)
-            && self.fetcher.counts_uses_by_reader(block_bytes)
+        self.obtain.is_passive() && self.fetcher.counts_uses_by_reader(block_bytes)
     }
 
     /// Returns the block if its bytes are available without disk I/O.
@@ -185,10 +169,10 @@ impl BlockReader {
         let id = self.version.block(index);
         loop {
             // Checked before the store: a block that leaves the in-flight table is on disk by then.
-            let running = match self.plan {
-                FetchPlan::None => self.fetcher.join_whole(id),
-                FetchPlan::Join => self.fetcher.join_running(id, &self.context),
-                FetchPlan::All(_) => None,
+            let running = match self.obtain {
+                Obtain::Locally => self.fetcher.join_whole(id),
+                Obtain::Join => self.fetcher.join_running(id, &self.context),
+                _ => None,
             };
             if let Some(running) = running {
                 return OpenedBlock::Fetching(running);
@@ -199,13 +183,11 @@ impl BlockReader {
                 self.fetcher.hit(&self.version, index);
                 return OpenedBlock::Resident(block);
             }
-            let Some(via) = self.plan.via() else {
+            if self.obtain.is_passive() {
                 return OpenedBlock::NotHeld;
-            };
-            if let Some(joined) = self
-                .fetcher
-                .join(&self.version, index, &self.context, via.clone())
-            {
+            }
+            let obtain = self.obtain.clone();
+            if let Some(joined) = self.fetcher.join(&self.version, index, &self.context, obtain) {
                 return OpenedBlock::Fetching(joined);
             }
         }
@@ -272,6 +254,10 @@ impl BlockStream {
                 slot.is_counted = true;
                 self.sent.count(slot.was_near());
             }
+            assert!(
+                piece.len() as u64 <= slot.wanted.len(),
+                "a response has no bytes past its range"
+            );
             slot.wanted.start += piece.len() as u64;
             if slot.wanted.is_empty() {
                 self.slots.pop_front();
@@ -318,10 +304,10 @@ impl BlockStream {
             self.reader.fetcher.hit(version, index);
             (BlockState::Resident(block), Some(Sender::Other))
         } else {
-            let via = self.reader.plan.via();
-            let sender = via.map_or(Some(Sender::Other), |via| {
-                self.reader.fetcher.first_sender(version, index, via)
-            });
+            let sender = self
+                .reader
+                .fetcher
+                .first_sender(version, index, &self.reader.obtain);
             if is_busy(
                 sender,
                 self.slots
@@ -440,7 +426,7 @@ fn is_anothers(error: &FetchError, own: bool) -> bool {
         // A lake that timed out for one reader times out for all, and this reader has waited as long.
         FetchError::Lake(trouble) if trouble.kind().is_timeout() => false,
         // The node that offered the block no longer has it; a reader can fetch it from elsewhere.
-        FetchError::NotHeld | FetchError::Status(_) | FetchError::Lake(_) | FetchError::Tier(_) => !own,
+        FetchError::NotHeld | FetchError::Status(_) | FetchError::Lake(_) | FetchError::Kept(_) => !own,
     }
 }
 

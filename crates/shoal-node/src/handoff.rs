@@ -20,7 +20,7 @@ use shoal_s3::object::Version;
 use shoal_store::Store;
 
 use crate::cooperation::Cooperation;
-use crate::dirty::DirtyObjects;
+use crate::lake::Lake;
 use crate::membership::{Announcer, State};
 use crate::pauses::Pauses;
 use crate::peer::{BlockRequest, PeerError};
@@ -45,7 +45,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 pub struct Handoff {
     store: Arc<Store>,
     cooperation: Arc<Cooperation>,
-    dirty: Arc<DirtyObjects>,
+    lake: Arc<dyn Lake>,
     announcer: Announcer,
     stopping: Shutdown,
     /// Held during an announcement, so that announcements are sent in the order in which they were requested.
@@ -114,14 +114,14 @@ impl Handoff {
     pub fn new(
         store: Arc<Store>,
         cooperation: Arc<Cooperation>,
-        dirty: Arc<DirtyObjects>,
+        lake: Arc<dyn Lake>,
         announcer: Announcer,
         stopping: Shutdown,
     ) -> Self {
         Self {
             store,
             cooperation,
-            dirty,
+            lake,
             announcer,
             stopping,
             orders: tokio::sync::Mutex::default(),
@@ -174,7 +174,7 @@ impl Handoff {
     async fn run(&self, order: u64, before: Arc<Hierarchy>) {
         // Dirty objects first: the node must not stop before they are in the lake.
         loop {
-            let objects_dirty = self.dirty.drain_round().await;
+            let objects_dirty = self.lake.drain_round().await;
             self.note(order, |progress| progress.objects_dirty = objects_dirty);
             if objects_dirty == 0 || !self.is_current(order) {
                 break;

@@ -16,9 +16,12 @@ pub mod http;
 
 // Reads.
 mod blocks;
+mod exchange;
 mod fetch;
 mod freshness;
 mod grants;
+mod lake;
+mod obtain;
 mod read;
 mod read_context;
 mod single_flight;
@@ -26,6 +29,7 @@ mod single_flight;
 // Writes.
 mod dirty;
 mod tier;
+mod tiered;
 mod write;
 
 // The lake.
@@ -72,7 +76,8 @@ pub use dirty::{FlushProgress, Listing, UploadListing};
 pub use gateway::{Gateway, GatewayError};
 pub use handoff::{HandoffPhase, HandoffProgress};
 pub use membership::node_id;
-pub use peer::{BlockRequest, CallerName, Peer, PeerConnector, PeerRole};
+pub use obtain::Obtain;
+pub use peer::{BlockRequest, CallerName, Peer, PeerConnector};
 pub use shoal_plan::execution::JobStatus;
 pub use tasks::{
     ByteCounts, DocumentFacts, InvalidMoment, Issue, JobCounts, JobNote, ManifestFacts, Moment, NodeCounts,

@@ -48,9 +48,9 @@ pub enum FetchError {
     /// The lake's response differs in length, encoding or checksum from what the lake reports for the object.
     #[error("the lake sent other bytes than it says the object has")]
     Mismatch,
-    /// The tier failed to return bytes of a dirty object.
+    /// The place where the bytes are kept failed to return them.
     #[error("{0}")]
-    Tier(Arc<str>),
+    Kept(Arc<str>),
     /// The memory window stayed full.
     #[error("too many bytes are on their way from the lake")]
     Busy,

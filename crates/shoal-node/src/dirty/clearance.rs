@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
 use http::request::Parts as RequestHead;
+use http::{HeaderMap, Method};
 use shoal_registry::Lifetime;
 use shoal_s3::error::S3Error;
 use shoal_s3::identity::{Caller, CallerId};
@@ -12,8 +12,13 @@ use shoal_s3::operation::Classified;
 
 use super::checksums::creation_headers;
 use super::objects::DirtyObjects;
-use super::permission::{Action, Permission, PermissionError, Question, SILENCE_MAX, is_versioned};
+use super::permission::{
+    Action, Permission, PermissionError, Question, SILENCE_MAX, is_versioned, of_permission,
+};
 use super::writing::PendingWrite;
+use crate::endpoint::EndpointError;
+use crate::lake::is_known;
+use crate::read_context::ReadContext;
 use crate::write::{Uncached, size_to_copy};
 
 /// The decision on a write for which a tier has room.
@@ -176,4 +181,34 @@ impl DirtyObjects {
 
 fn bucket_of(write: &PendingWrite, caller: &Caller) -> (CallerId, Arc<str>) {
     (caller.id(), Arc::clone(&write.name.bucket))
+}
+
+impl DirtyObjects {
+    /// Returns true if the lake lets a caller know about an object. The node sends a HEAD on the caller's
+    /// behalf; success and 404 both count as permission, because S3 returns neither to a caller that may not
+    /// read the object or list its bucket. `headers` are those of the caller's request.
+    ///
+    /// # Errors
+    ///
+    /// The lake does not answer.
+    pub async fn may_know(
+        &self,
+        caller: &Caller,
+        headers: &HeaderMap,
+        name: &ObjectName,
+    ) -> Result<bool, EndpointError> {
+        let account = self.lake.account_for(caller);
+        let headers = of_permission(headers);
+        let context = ReadContext::of_peer(account, caller.clone(), Some(unversioned(name)), headers);
+        let answer = self.lake.send(context.request(Method::HEAD)).await?;
+        Ok(is_known(answer.status()))
+    }
+}
+
+/// Returns the name without its version, which is the name under which an object may be dirty.
+pub fn unversioned(name: &ObjectName) -> ObjectName {
+    ObjectName {
+        version: None,
+        ..name.clone()
+    }
 }

@@ -37,26 +37,6 @@ impl DirtyObjects {
         Ok(manifests)
     }
 
-    /// Counts the dirty objects of a bucket whose keys begin with `prefix` and that are `wanted`.
-    ///
-    /// # Errors
-    ///
-    /// A registry does not answer.
-    pub async fn count(
-        &self,
-        bucket: &str,
-        prefix: &[u8],
-        wanted: impl Fn(&ObjectName) -> bool + Send + Sync,
-    ) -> Result<u64, TierUnavailable> {
-        let mut count = 0;
-        self.each(bucket, prefix, b"", |name, _| {
-            count += u64::from(wanted(name));
-            Ok(())
-        })
-        .await?;
-        Ok(count)
-    }
-
     /// Reads the entries of dirty objects page by page.
     async fn each(
         &self,

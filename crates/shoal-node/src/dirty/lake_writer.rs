@@ -23,13 +23,14 @@ use self::named::Named;
 use self::proven::ProvenBlocks;
 use super::acknowledged::md5_in;
 use super::manifest::Manifest;
-use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
+use crate::blocks::{BlockReader, BlockStream, ReadAheadWindow};
 use crate::endpoint::s3::{CONTENT_MD5, CallError, Refusal, S3Client, SendOptions, content_md5};
 use crate::endpoint::{
     BoxError, Endpoint, EndpointError, EndpointRequest, Failure, RequestBody, is_undecided,
 };
-use crate::fetch::{FetchVia, Fetcher};
+use crate::fetch::Fetcher;
 use crate::link::Transfer;
+use crate::obtain::Obtain;
 use crate::read_context::ReadContext;
 use crate::single_flight::FetchError;
 use crate::tier::{MEND_TIER, TierBytes, WrongBytes};
@@ -320,7 +321,7 @@ impl LakeWriter {
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(&manifest.version),
             context: Arc::new(context),
-            plan: FetchPlan::All(FetchVia::Tier(bytes.clone())),
+            obtain: Obtain::Kept(Arc::new(bytes.clone())),
         };
         let window = ReadAheadWindow { now: 1, max: AHEAD };
         let blocks = BlockStream::new(Arc::new(reader), range, window, None);

@@ -7,6 +7,7 @@ use http::HeaderMap;
 use http::uri::PathAndQuery;
 use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
 use shoal_registry::DirtyVersion;
+use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::range::ByteRange;
 use shoal_s3::target;
@@ -146,6 +147,11 @@ impl Manifest {
         let key = self.name.key.escape_ascii();
         format!("s3://{}/{key}", self.name.bucket)
     }
+}
+
+/// Returns true if the caller is the identity whose access key is `writer`.
+pub fn is_writer(caller: &Caller, writer: &str) -> bool {
+    matches!(caller, Caller::Identity(identity) if *identity.access_key == *writer)
 }
 
 fn part_digests(record: &Record) -> Result<Vec<PartDigest>, Malformed> {

@@ -31,7 +31,7 @@ mod outcomes;
 mod pacing;
 mod part_layout;
 mod permission;
-mod reading;
+mod refusals;
 mod registry_room;
 mod status;
 mod survey;
@@ -42,19 +42,19 @@ mod uploads;
 mod writing;
 
 pub use self::checksums::{Checksum, ChecksumSpec, ChecksumType, element_name};
-pub use self::clearance::Clearance;
+pub use self::clearance::{Clearance, unversioned};
 pub use self::copying::{CopyRequest, NotCopied};
 pub use self::flush_orders::{FlushOrders, FlushProgress};
-pub use self::listing::{Listing, UploadListing, described, in_order};
-pub use self::manifest::Manifest;
+pub use self::listing::{Listing, Scope, UploadListing, described, in_order};
+pub use self::manifest::{Manifest, is_writer};
 pub use self::multipart::{
     Completed, CompletionError, KeptUpload, ListError, ListedPart, Part, PartError, Upload, UploadEnd,
     UploadId, UploadPosition, UploadQuery, UploadUnavailable, select,
 };
-pub use self::objects::{DirtyObjects, FlushFailed, Lookup, NotBegun, Parts, Received};
+pub use self::objects::{DirtyObjects, FlushFailed, Lookup, Parts, Received};
 pub use self::part_layout::{PartLayout, PlacedPart};
-pub use self::permission::{Action, Permission, PermissionError, beside, of_permission};
-pub use self::reading::read;
+pub use self::permission::{Action, Permission, beside, of_permission};
+pub use self::refusals::{NEARLY_FULL, no_permission, not_begun, not_flushed, try_again};
 pub use self::status::{Figures, TierStatus, WriteBackOutcome};
 pub use self::tiers::{TierError, TierSettings};
 pub use self::writing::{PendingWrite, ReceiveError, WriteError};

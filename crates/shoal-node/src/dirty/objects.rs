@@ -14,7 +14,7 @@ use shoal_registry::names::{BeginError, ChangeError, Found};
 use shoal_registry::worker::NotFlushed;
 use shoal_registry::{DirtyVersion, Lifetime, Name};
 use shoal_s3::etag;
-use shoal_s3::identity::{CallerId, Identities};
+use shoal_s3::identity::{Caller, CallerId, Identities};
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::payload::CheckedBody;
 use shoal_store::Store;
@@ -24,7 +24,7 @@ use super::acknowledged::Acknowledged;
 use super::cleaner::CleanerParts;
 use super::intake::receive_nothing;
 use super::lake_writer::LakeWriter;
-use super::manifest::{Manifest, Naming, Record};
+use super::manifest::{Manifest, Naming, Record, is_writer};
 use super::outcomes::Outcomes;
 use super::part_layout::PartLayout;
 use super::permission::{Memory, Permissions};
@@ -149,6 +149,15 @@ pub enum NotBegun {
     NearlyFull(#[from] RegistryNearlyFull),
 }
 
+impl Lookup {
+    /// Returns the dirty object if the caller wrote it. The node answers only its writer, who is certain to
+    /// have permission.
+    pub fn written_by(&self, caller: &Caller) -> Option<&Arc<Manifest>> {
+        let manifest = self.manifest.as_ref();
+        manifest.filter(|manifest| is_writer(caller, &manifest.writer))
+    }
+}
+
 impl From<TierUnavailable> for NotBegun {
     fn from(error: TierUnavailable) -> Self {
         Self::Flush(error.into())
@@ -240,9 +249,11 @@ impl DirtyObjects {
 
 /// Where objects may be dirty.
 impl DirtyObjects {
-    /// Returns true if an object of this name may be dirty.
+    /// Returns true if an object of this name may be dirty; the registry must then be read before the lake.
+    /// Only the current object may be: its name has no version, or the version `null` of unversioned objects.
     pub fn may_be_dirty(&self, name: &ObjectName) -> bool {
-        self.rules.allow_back(name)
+        let is_current = name.version.as_deref().is_none_or(|version| version == "null");
+        is_current && self.rules.allow_back(name)
     }
 
     /// Returns true if an object of `bucket` whose key begins with `prefix` may be dirty.
@@ -454,7 +465,7 @@ impl DirtyObjects {
     }
 
     /// Invalidates remembered answers of the lake about a name.
-    pub(super) fn invalidate(&self, name: &ObjectName) {
+    pub fn invalidate(&self, name: &ObjectName) {
         self.grants.invalidate_object(name);
     }
 

@@ -29,7 +29,7 @@ use crate::link::Transfer;
 const DOCUMENT_BYTES_MAX: usize = 8 << 20;
 
 /// Maximum number of objects on a page of a listing.
-pub(crate) const PAGE_KEYS: usize = 1000;
+pub const PAGE_KEYS: usize = 1000;
 
 /// The digest that a store compares with that of the body.
 pub(crate) const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
@@ -56,14 +56,15 @@ pub(crate) struct SendOptions<'a> {
 
 /// A page of a listing to request.
 #[derive(Clone, Copy)]
-pub(crate) struct PageRequest<'a> {
-    pub(crate) bucket: &'a str,
+pub struct PageRequest<'a> {
+    /// The bucket.
+    pub bucket: &'a str,
     /// The beginning of all keys; may be empty.
-    pub(crate) prefix: &'a [u8],
+    pub prefix: &'a [u8],
     /// The key before the first one.
-    pub(crate) after: Option<&'a [u8]>,
+    pub after: Option<&'a [u8]>,
     /// Maximum number of keys, at most [`PAGE_KEYS`].
-    pub(crate) keys_max: usize,
+    pub keys_max: usize,
 }
 
 /// A response, read to its end.

@@ -14,17 +14,17 @@ use shoal_policy::{BlockId, Layer, NodeId, Source};
 use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
 
+use super::Fetcher;
 use super::body_reader::{BodyReader, bytes_before, lake_error, range_header, resumption};
 use super::hops::HopOutcome;
-use super::{FetchVia, Fetcher};
 use crate::directory::{BlockDirectory, Claim};
 use crate::endpoint::{EndpointRequest, RepeatableGet};
 use crate::grants::is_refusal;
 use crate::link::Transfer;
-use crate::peer::{BlockRequest, Peer, PeerError, PeerRole};
+use crate::obtain::{KeptBytes, Obtain};
+use crate::peer::{BlockRequest, Peer, PeerError};
 use crate::read_context::ReadContext;
 use crate::single_flight::{Awaited, BlockMemory, FetchError, Leader, Sender};
-use crate::tier::TierBytes;
 
 /// How long a peer may send nothing before it is probed.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ pub(super) struct BlockFetch {
     pub(super) version: Arc<Version>,
     pub(super) index: u32,
     pub(super) context: Arc<ReadContext>,
-    pub(super) via: FetchVia,
+    pub(super) obtain: Obtain,
     /// The transfer that carries the block; `None` if a client has waited for it from the start.
     pub(super) transfer: Option<Transfer>,
 }
@@ -112,12 +112,13 @@ impl Fetcher {
     ) -> Result<(), FetchError> {
         let len = fetch.version.block_len(fetch.index);
         leader.hold_memory(self.reserve(fetch, len).await?);
-        let layer = match &fetch.via {
-            FetchVia::Route(layer) => *layer,
-            FetchVia::Handover(giver) | FetchVia::Push(giver, _) => {
+        let layer = match &fetch.obtain {
+            Obtain::FromHomes(layer) => *layer,
+            Obtain::Handover(giver) | Obtain::Push(giver, _) => {
                 return self.take_over(*giver, fetch, leader).await;
             }
-            FetchVia::Tier(bytes) => return read_tier(bytes, fetch, leader).await,
+            Obtain::Kept(bytes) => return read_kept(&**bytes, fetch, leader).await,
+            Obtain::Locally | Obtain::Join => return Err(FetchError::NotHeld),
         };
         let led = match self.directory_for(len) {
             Some(directory) => self.fetch_as_located(directory, fetch, leader, claim).await,
@@ -174,12 +175,14 @@ impl Fetcher {
         let block = fetch.version.block(fetch.index);
         let mut tried = Vec::new();
         while tried.len() < HOPS_MAX
-            && let Some((node, role)) = self.next_peer(block, layer, &tried)
+            && let Some((node, obtain)) = self.next_peer(block, layer, &tried)
         {
             leader.set_source(Source::Peer);
-            match self.fetch_from_peer(node, role, fetch, leader).await {
+            match self.fetch_from_peer(node, &obtain, fetch, leader).await {
                 Ok(()) => return true,
-                Err(error) => tracing::debug!(?node, ?role, %error, "a node broke off while it sent a block"),
+                Err(error) => {
+                    tracing::debug!(?node, ?obtain, %error, "a node broke off while it sent a block");
+                }
             }
             tried.push(node);
         }
@@ -201,12 +204,12 @@ impl Fetcher {
             let Some(located) = directory.locate(block, &tried).await else {
                 return Led::Nowhere;
             };
-            let (node, role) = match located {
+            let (node, obtain) = match located {
                 Located::Yours => {
                     *claim = Some(directory.claim(block));
                     return Led::ToTheLake;
                 }
-                Located::Claimed(node) => (node, PeerRole::Claimant),
+                Located::Claimed(node) => (node, Obtain::Join),
                 Located::Held(holders) => {
                     for gone in self.cooperation.non_members(&holders) {
                         directory.correct(block, gone).await;
@@ -216,17 +219,17 @@ impl Fetcher {
                         tried.extend(holders);
                         continue;
                     };
-                    (node, PeerRole::Holder)
+                    (node, Obtain::Locally)
                 }
             };
             leader.set_source(Source::Peer);
             leader.set_sender(Sender::Node(node));
-            let Err(error) = self.fetch_from_peer(node, role, fetch, leader).await else {
+            let Err(error) = self.fetch_from_peer(node, &obtain, fetch, leader).await else {
                 return Led::ToTheBlock;
             };
-            tracing::debug!(?node, ?role, %error, "a holder listed in the directory did not send a block");
+            tracing::debug!(?node, ?obtain, %error, "a holder listed in the directory did not send a block");
             tried.push(node);
-            if role == PeerRole::Holder && error.says_not_held() {
+            if matches!(obtain, Obtain::Locally) && error.says_not_held() {
                 directory.correct(block, node).await;
             }
         }
@@ -243,7 +246,7 @@ impl Fetcher {
     /// for it on any caller's behalf.
     async fn take_over(&self, giver: NodeId, fetch: &BlockFetch, leader: &Leader) -> Result<(), FetchError> {
         leader.set_source(Source::Peer);
-        let taken = self.fetch_from_peer(giver, PeerRole::Holder, fetch, leader).await;
+        let taken = self.fetch_from_peer(giver, &Obtain::Locally, fetch, leader).await;
         taken.map_err(|error| {
             tracing::debug!(?giver, %error, "a block was not handed over");
             FetchError::NotHeld
@@ -251,37 +254,37 @@ impl Fetcher {
     }
 
     /// Returns the next node to ask, skipping those in `tried`.
-    fn next_peer(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Option<(NodeId, PeerRole)> {
+    fn next_peer(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Option<(NodeId, Obtain)> {
         let route = self.cooperation.route(block, asked, tried);
         route.into_iter().find_map(|stop| match stop {
-            Stop::Home(node, layer) => Some((node, PeerRole::Home(layer))),
-            Stop::FormerHome(node) => Some((node, PeerRole::Holder)),
+            Stop::Home(node, layer) => Some((node, Obtain::FromHomes(layer))),
+            Stop::FormerHome(node) => Some((node, Obtain::Locally)),
             Stop::Local | Stop::Lake => None,
         })
     }
 
     /// Returns the node that a fetch of a missing block asks first; `None` if only the directory knows, which
     /// is queried during the fetch.
-    pub fn first_sender(&self, version: &Version, index: u32, via: &FetchVia) -> Option<Sender> {
-        match via {
-            FetchVia::Route(_) if self.directory_for(version.block_len(index)).is_some() => None,
-            FetchVia::Route(layer) => {
+    pub fn first_sender(&self, version: &Version, index: u32, obtain: &Obtain) -> Option<Sender> {
+        match obtain {
+            Obtain::FromHomes(_) if self.directory_for(version.block_len(index)).is_some() => None,
+            Obtain::FromHomes(layer) => {
                 let peer = self.next_peer(version.block(index), *layer, &[]);
                 Some(peer.map_or(Sender::Other, |(node, _)| Sender::Node(node)))
             }
-            FetchVia::Handover(giver) | FetchVia::Push(giver, _) => Some(Sender::Node(*giver)),
-            FetchVia::Tier(_) => Some(Sender::Other),
+            Obtain::Handover(giver) | Obtain::Push(giver, _) => Some(Sender::Node(*giver)),
+            Obtain::Locally | Obtain::Join | Obtain::Kept(_) => Some(Sender::Other),
         }
     }
 
     async fn fetch_from_peer(
         &self,
         node: NodeId,
-        role: PeerRole,
+        obtain: &Obtain,
         fetch: &BlockFetch,
         leader: &Leader,
     ) -> Result<(), HopError> {
-        let hop = self.hop(node, role, fetch, leader).await;
+        let hop = self.hop(node, obtain, fetch, leader).await;
         self.hops.count(HopOutcome::of(&hop));
         hop
     }
@@ -289,21 +292,25 @@ impl Fetcher {
     async fn hop(
         &self,
         node: NodeId,
-        role: PeerRole,
+        obtain: &Obtain,
         fetch: &BlockFetch,
         leader: &Leader,
     ) -> Result<(), HopError> {
+        assert!(
+            !matches!(fetch.obtain, Obtain::Kept(_)),
+            "no peer takes part in bytes that the lake does not have"
+        );
         let peer = self.cooperation.peer(node).ok_or(HopError::Gone)?;
-        let _wait = match role {
-            PeerRole::Home(layer) => Some(leader.awaits(Awaited::Home(layer))),
-            PeerRole::Claimant => Some(leader.awaits(Awaited::Claimant)),
-            PeerRole::Holder | PeerRole::Successor(_) | PeerRole::Pushed(..) => None,
+        let _wait = match obtain {
+            Obtain::FromHomes(layer) => Some(leader.awaits(Awaited::Home(*layer))),
+            Obtain::Join => Some(leader.awaits(Awaited::Claimant)),
+            _ => None,
         };
         let mut request = BlockRequest {
             version: Version::clone(&fetch.version),
             index: fetch.index,
             part: missing_part(fetch, leader),
-            role,
+            obtain: obtain.clone(),
             caller: fetch.context.caller().into(),
             name: fetch.context.name().cloned(),
             headers: fetch.context.headers().clone(),
@@ -412,8 +419,8 @@ fn missing_part(fetch: &BlockFetch, leader: &Leader) -> ByteRange {
     }
 }
 
-/// Delivers the bytes of a block of a dirty object to the leader.
-async fn read_tier(bytes: &TierBytes, fetch: &BlockFetch, leader: &Leader) -> Result<(), FetchError> {
+/// Delivers the bytes of a block to the leader from where they are kept.
+async fn read_kept(bytes: &dyn KeptBytes, fetch: &BlockFetch, leader: &Leader) -> Result<(), FetchError> {
     leader.set_source(Source::Tier);
     let start = u64::from(fetch.index) * fetch.version.block_bytes;
     let len = fetch.version.block_len(fetch.index);
@@ -422,12 +429,12 @@ async fn read_tier(bytes: &TierBytes, fetch: &BlockFetch, leader: &Leader) -> Re
         end: start + len,
     });
     while let Some(piece) = pieces.next().await {
-        leader.push(piece.map_err(|error| FetchError::Tier(error.to_string().into()))?);
+        leader.push(piece.map_err(|error| FetchError::Kept(error.to_string().into()))?);
     }
     let is_whole = leader.received() == len;
     is_whole
         .then_some(())
-        .ok_or_else(|| FetchError::Tier("the tier holds fewer bytes than the object has".into()))
+        .ok_or_else(|| FetchError::Kept("fewer bytes are kept than the object has".into()))
 }
 
 /// Returns true if the lake's answer contradicts a grant: a refusal, or another version.

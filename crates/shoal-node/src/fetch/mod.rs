@@ -14,7 +14,7 @@ use bytes::Bytes;
 use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::gwf::Worth;
 use shoal_policy::link::Class;
-use shoal_policy::{BlockId, Layer, NodeId, Source};
+use shoal_policy::{BlockId, Layer, Source};
 use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
 use shoal_store::{Ranks, Store, Urgency};
@@ -33,10 +33,10 @@ use crate::cooperation::Cooperation;
 use crate::directory::{BlockDirectory, Claim};
 use crate::endpoint::{Endpoint, LakeBody, RetryBudget};
 use crate::grants::Grants;
+use crate::obtain::Obtain;
 use crate::read_context::{Purpose, ReadContext};
 use crate::single_flight::{Awaited, BlockSpan, Join, Leader, SingleFlight, Waiter};
 use crate::split::{MissTimer, Split};
-use crate::tier::TierBytes;
 
 /// Hedging budget: the percentage of requests to peers that may be abandoned for the lake because the peer is
 /// alive but sends nothing.
@@ -79,26 +79,12 @@ pub struct FetcherParts {
     pub single_flight: Arc<SingleFlight>,
 }
 
-/// The source of a block.
-#[derive(Clone, Debug)]
-pub enum FetchVia {
-    /// Any stop of the route. This node serves the block as a member of this layer.
-    Route(Layer),
-    /// Only this node, which hands the block over.
-    Handover(NodeId),
-    /// Only this node, which evicts the block; the block has this worth here.
-    Push(NodeId, Worth),
-    /// Only the tier: the lake does not have the object yet.
-    Tier(TierBytes),
-}
-
-impl FetchVia {
-    /// Returns when the block is written to disk. A node that hands a block over waits for that.
-    const fn urgency(&self) -> Urgency {
-        match self {
-            Self::Route(_) | Self::Tier(_) => Urgency::Late,
-            Self::Handover(_) | Self::Push(..) => Urgency::Now,
-        }
+/// Returns when a block obtained in this way is written to disk. A node that hands a block over waits for
+/// that.
+const fn urgency(obtain: &Obtain) -> Urgency {
+    match obtain {
+        Obtain::Handover(_) | Obtain::Push(..) => Urgency::Now,
+        _ => Urgency::Late,
     }
 }
 
@@ -223,7 +209,7 @@ impl Fetcher {
         version: &Arc<Version>,
         index: u32,
         context: &Arc<ReadContext>,
-        via: FetchVia,
+        obtain: Obtain,
     ) -> Option<JoinedFetch> {
         let waiters_changed = Arc::new(Notify::new());
         match self.join_or_lead(span_of(version, index, 0), &waiters_changed) {
@@ -239,7 +225,7 @@ impl Fetcher {
                     version: Arc::clone(version),
                     index,
                     context: Arc::clone(context),
-                    via,
+                    obtain,
                 };
                 let is_read = matches!(fetch.context.purpose(), Purpose::Client);
                 let missed = is_read.then(|| self.missed(version, index)).flatten();
@@ -344,11 +330,13 @@ impl Fetcher {
         };
         match fetched {
             Ok(()) => {
+                let len = fetch.version.block_len(fetch.index);
+                assert_eq!(leader.received(), len, "a block that was fetched is whole");
                 if let Some(missed) = missed {
                     missed.answered();
                 }
                 let arrival = self.arrival(&fetch, &leader);
-                self.write_to_store(fetch.version, leader, (fetch.via.urgency(), arrival), claim);
+                self.write_to_store(fetch.version, leader, (urgency(&fetch.obtain), arrival), claim);
             }
             Err(error) => leader.fail(error),
         }
@@ -357,15 +345,15 @@ impl Fetcher {
     /// Returns the initial weight of a block that has arrived. Reports the use of a peer's copy to the
     /// directory.
     fn arrival(&self, fetch: &BlockFetch, leader: &Leader) -> Arrival {
-        match fetch.via {
-            FetchVia::Push(_, worth) => Arrival::Pushed(worth),
+        match fetch.obtain {
+            Obtain::Push(_, worth) => Arrival::Pushed(worth),
             // An operator wants the block here, whatever its source, and no client has used it.
-            FetchVia::Route(_)
+            Obtain::FromHomes(_)
                 if matches!(fetch.context.purpose(), Purpose::Prefetch | Purpose::Planned(_)) =>
             {
                 Arrival::Used
             }
-            FetchVia::Route(_) if self.has_gwf && leader.source() == Source::Peer => {
+            Obtain::FromHomes(_) if self.has_gwf && leader.source() == Source::Peer => {
                 let (block, len) = (leader.span().id, fetch.version.block_len(fetch.index));
                 if let Some(directory) = self.directory.as_deref().filter(|_| BlockDirectory::enters(len)) {
                     // With additive ageing, every use has the same weight.
@@ -373,8 +361,8 @@ impl Fetcher {
                 }
                 Arrival::Copy
             }
-            FetchVia::Handover(_) => Arrival::Given,
-            FetchVia::Route(_) | FetchVia::Tier(_) => Arrival::Used,
+            Obtain::Handover(_) => Arrival::Given,
+            _ => Arrival::Used,
         }
     }
 

@@ -3,18 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::request::Parts;
-use http::{Request, header};
-use shoal_base::send_permit::SendPermit;
-use shoal_s3::auth::{Gate, Verified};
+use http::Request;
+use shoal_s3::auth::Gate;
 use shoal_s3::error::{ErrorCode, S3Error};
-use shoal_s3::identity::Caller;
-use shoal_s3::operation::{Classified, classify};
-use shoal_s3::payload::CheckedBody;
+use shoal_s3::operation::classify;
 
 use crate::clock;
+use crate::exchange::record::{Record, Subject};
+use crate::exchange::{Admitted, host};
 use crate::fair::in_flight::{InFlight, Overloaded};
-use crate::front::record::{Record, Subject};
 use crate::http::connection::ClientBody;
 use crate::http::listener::RemoteEnd;
 use crate::metrics::Metrics;
@@ -26,55 +23,6 @@ pub(super) struct Admission {
     metrics: Arc<Metrics>,
     domain: Option<String>,
     writes_access_log: AtomicBool,
-}
-
-/// A request that was classified and whose caller was verified.
-pub(super) struct Admitted {
-    pub(super) parts: Arc<Parts>,
-    pub(super) body: ClientBody,
-    pub(super) classified: Classified,
-    pub(super) verified: Verified,
-    /// The right to send the request to the lake, if it is a change of a name that may be dirty.
-    pub(super) permit: Option<SendPermit>,
-}
-
-/// The rest of a request whose body this node reads.
-pub(super) struct Opened {
-    pub(super) parts: Arc<Parts>,
-    pub(super) classified: Classified,
-    pub(super) caller: Caller,
-}
-
-impl Admitted {
-    /// Returns the same request without its body. Only a request whose body has no meaning may be repeated
-    /// like this.
-    pub(super) fn without_body(&self) -> Box<Self> {
-        Box::new(Self {
-            parts: Arc::clone(&self.parts),
-            body: ClientBody::empty(),
-            classified: self.classified.clone(),
-            verified: self.verified.clone(),
-            permit: self.permit.clone(),
-        })
-    }
-
-    /// Returns a verified reader of the body. Its user must discard all bytes if it ends in an error.
-    pub(super) fn open(self) -> Result<(Opened, CheckedBody<ClientBody>), S3Error> {
-        let Self {
-            parts,
-            body,
-            classified,
-            verified,
-            permit: _,
-        } = self;
-        let body = CheckedBody::taken_here(body, &parts, verified.payload)?;
-        let opened = Opened {
-            parts,
-            classified,
-            caller: verified.caller,
-        };
-        Ok((opened, body))
-    }
 }
 
 impl Admission {
@@ -149,17 +97,9 @@ impl Admission {
             classified,
             verified,
             permit: None,
+            is_answer_read: false,
         }))
     }
-}
-
-/// Returns the host of a request, which HTTP/2 has in the target.
-pub(super) fn host(parts: &Parts) -> Option<&str> {
-    let header = parts
-        .headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok());
-    header.or_else(|| parts.uri.authority().map(http::uri::Authority::as_str))
 }
 
 fn no_target() -> S3Error {

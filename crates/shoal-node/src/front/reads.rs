@@ -1,4 +1,4 @@
-//! GET and HEAD of objects at the lake, served from the cache where possible.
+//! GET and HEAD of objects, served from the cache where possible.
 
 use std::sync::Arc;
 
@@ -8,42 +8,42 @@ use shoal_s3::error::S3Error;
 use shoal_s3::object::{ObjectName, Uncacheable};
 
 use crate::endpoint::Endpoint;
+use crate::exchange::record::Record;
+use crate::exchange::respond::{CacheStatus, X_CACHE_REASON, relay};
+use crate::exchange::{Admitted, ResponseBody};
 use crate::freshness::FreshnessRules;
-use crate::front::admission::Admitted;
-use crate::front::body::ResponseBody;
-use crate::front::forward::{Forwarder, relay};
-use crate::front::lake_errors;
-use crate::front::record::Record;
-use crate::front::respond::{CacheStatus, X_CACHE_REASON};
 use crate::front::wanted::Wanted;
-use crate::read::{GetAnswer, ObjectReader};
+use crate::lake::{Asked, Lake, ReadError, errors};
+use crate::read::{GetAnswer, HeadAnswer, ObjectReader};
 use crate::write::WriteThrough;
+
+/// Number of attempts if an object changes while a read of it is forwarded.
+const ATTEMPTS: usize = 4;
 
 /// Answers reads.
 pub(super) struct Reads {
-    lake: Arc<Endpoint>,
-    reader: Arc<ObjectReader>,
+    lake: Arc<dyn Lake>,
+    endpoint: Arc<Endpoint>,
+    reader: ObjectReader,
     freshness: ArcSwap<FreshnessRules>,
     through: Arc<WriteThrough>,
-    forwarder: Arc<Forwarder>,
 }
 
 impl Reads {
     /// Reads by `reader`, as fresh as the rules require, after pending writes `through` the cache have
     /// finished.
     pub(super) fn new(
-        lake: Arc<Endpoint>,
-        reader: Arc<ObjectReader>,
+        endpoint: Arc<Endpoint>,
+        reader: ObjectReader,
         freshness: FreshnessRules,
         through: Arc<WriteThrough>,
-        forwarder: Arc<Forwarder>,
     ) -> Self {
         Self {
-            lake,
+            lake: Arc::clone(&reader.lake),
+            endpoint,
             reader,
             freshness: ArcSwap::from_pointee(freshness),
             through,
-            forwarder,
         }
     }
 
@@ -54,7 +54,8 @@ impl Reads {
 
     /// Parses a GET or HEAD of `name`.
     pub(super) fn parse(&self, admitted: &Admitted, name: ObjectName) -> Result<Wanted, S3Error> {
-        Wanted::parse(admitted, name, &self.lake, &self.freshness.load())
+        let reuse = self.lake.reuse(&name, self.freshness.load().reuse(&name));
+        Wanted::parse(admitted, name, &self.endpoint, reuse)
     }
 
     /// Answers a GET.
@@ -65,13 +66,13 @@ impl Reads {
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
         if let Some(reason) = wanted.reason {
-            return Box::pin(self.bypass(admitted, reason, record)).await;
+            return Box::pin(self.bypass(admitted, wanted, reason, record)).await;
         }
         if let Some(finished) = self.through.pending_commit(wanted.request.object) {
             Box::pin(finished).await;
         }
         let answer = self.reader.read(&wanted.request).await;
-        Ok(match answer.map_err(|error| lake_errors::unread(&error))? {
+        Ok(match answer.map_err(|error| errors::unread(&error))? {
             GetAnswer::Known(known, caller_headers) => {
                 wanted.respond(known, caller_headers, admitted.parts.uri.path(), record)
             }
@@ -79,47 +80,78 @@ impl Reads {
                 record.cache = Some(CacheStatus::Miss);
                 relay(*response)
             }
-            GetAnswer::Bypass(reason) => return Box::pin(self.bypass(admitted, reason, record)).await,
+            GetAnswer::Bypass(reason) => {
+                return Box::pin(self.bypass(admitted, wanted, reason, record)).await;
+            }
         })
     }
 
-    /// Answers a HEAD. The lake is asked unless its permission is remembered, because it would need one
-    /// request without a body in any case.
+    /// Answers a HEAD. The lake is asked unless the answer is known, because it would need one request
+    /// without a body in any case.
     pub(super) async fn head(
         &self,
-        admitted: Box<Admitted>,
+        mut admitted: Box<Admitted>,
         wanted: &Wanted,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        if wanted.is_about_a_part() || wanted.reason.is_some() {
-            return self.forwarder.pass_on(admitted).await;
-        }
         let Wanted { request, wishes, .. } = wanted;
-        let stamp = self.reader.stamp(request).await;
-        if let Some(answer) = self.reader.head(request, stamp) {
-            return Ok(wanted.respond_to_head(answer, record));
+        let is_answerable = wanted.reason.is_none();
+        let is_of_whole = is_answerable && !wanted.is_about_a_part();
+        let is_plain = is_of_whole && request.conditions.is_empty() && wishes.overrides.is_empty();
+        for _ in 0..ATTEMPTS {
+            let asked = self.lake.ask(request, is_answerable).await;
+            let question = match asked.map_err(|error| errors::unread(&error))? {
+                Asked::Known(version) => {
+                    let answer = HeadAnswer::of(request, version);
+                    let answer = answer.expect("the answer follows from a version that is known");
+                    return Ok(wanted.respond_to_head(answer, record));
+                }
+                Asked::AtLake(question) => question,
+            };
+            let again = admitted.without_body();
+            if is_of_whole {
+                record.cache = Some(CacheStatus::Miss);
+                admitted.is_answer_read = true;
+            }
+            let response = self.lake.forward(admitted).await?;
+            if is_plain {
+                let head = (response.status(), response.headers());
+                self.lake.learn_from_head(request, head, question.stamp);
+            }
+            let is_final = question.is_final(response.status()).await;
+            if is_final.map_err(|error| errors::unread(&error))? {
+                return Ok(response);
+            }
+            admitted = again;
         }
-        record.cache = Some(CacheStatus::Miss);
-        let plain = request.conditions.is_empty() && wishes.overrides.is_empty();
-        let response = self.forwarder.send(admitted, None).await?;
-        if plain {
-            self.reader.learn_from_head(request, &response, stamp);
-        }
-        Ok(relay(response))
+        Err(errors::unread(&ReadError::ChangesTooOften))
     }
 
+    /// Forwards a read that the node does not answer itself.
     async fn bypass(
         &self,
-        admitted: Box<Admitted>,
+        mut admitted: Box<Admitted>,
+        wanted: &Wanted,
         reason: Uncacheable,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
         record.cache = Some(CacheStatus::Bypass);
         record.reason = Some(reason);
-        let mut response = self.forwarder.pass_on(admitted).await?;
-        response
-            .headers_mut()
-            .insert(X_CACHE_REASON, HeaderValue::from_static(reason.as_str()));
-        Ok(response)
+        for _ in 0..ATTEMPTS {
+            let asked = self.lake.ask(&wanted.request, false).await;
+            let Asked::AtLake(question) = asked.map_err(|error| errors::unread(&error))? else {
+                unreachable!("a read that is not answerable is forwarded");
+            };
+            let again = admitted.without_body();
+            let mut response = self.lake.forward(admitted).await?;
+            let is_final = question.is_final(response.status()).await;
+            if is_final.map_err(|error| errors::unread(&error))? {
+                let reason = HeaderValue::from_static(reason.as_str());
+                response.headers_mut().insert(X_CACHE_REASON, reason);
+                return Ok(response);
+            }
+            admitted = again;
+        }
+        Err(errors::unread(&ReadError::ChangesTooOften))
     }
 }

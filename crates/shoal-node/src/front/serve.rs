@@ -14,36 +14,28 @@ use shoal_s3::operation::{Effect, Operation};
 
 use crate::clock;
 use crate::coherence::Coherence;
-use crate::dirty::DirtyObjects;
 use crate::endpoint::Endpoint;
+use crate::exchange::record::Record;
+use crate::exchange::{Admitted, ResponseBody, respond};
 use crate::fair::in_flight::InFlight;
 use crate::freshness::FreshnessRules;
-use crate::front::admission::{Admission, Admitted};
-use crate::front::body::ResponseBody;
-use crate::front::dirty::{DirtyFront, Shared, Verdict, judged, upload_named};
-use crate::front::forward::Forwarder;
-use crate::front::location::Addresses;
+use crate::front::admission::Admission;
 use crate::front::reads::Reads;
-use crate::front::record::Record;
-use crate::front::respond;
-use crate::front::writes::Writes;
-use crate::grants::Grants;
 use crate::http::connection::ClientBody;
 use crate::http::expectation::expects_continue;
 use crate::http::listener::RemoteEnd;
+use crate::lake::{Lake, Verdict, Write, judged};
 use crate::metrics::Metrics;
 use crate::read::ObjectReader;
-use crate::write::{WriteMode, WriteRules, WriteThrough, lifetime_in};
+use crate::write::{WriteRules, WriteThrough, lifetime_in};
 
 /// Serves S3 requests: dispatches each to its handler.
 pub struct Front {
     metrics: Arc<Metrics>,
     admission: Admission,
     write_rules: ArcSwap<WriteRules>,
-    reads: Arc<Reads>,
-    through: Arc<Writes>,
-    dirty: DirtyFront,
-    forwarder: Arc<Forwarder>,
+    reads: Reads,
+    lake: Arc<dyn Lake>,
     coherence: Option<Arc<Coherence>>,
 }
 
@@ -51,10 +43,10 @@ pub struct Front {
 pub struct FrontParts {
     /// Verifies callers.
     pub gate: Gate,
-    /// The lake.
-    pub lake: Arc<Endpoint>,
-    /// Remembered versions of objects and permissions.
-    pub grants: Arc<Grants>,
+    /// The lake, and what stands before it.
+    pub lake: Arc<dyn Lake>,
+    /// Sends requests to the lake.
+    pub endpoint: Arc<Endpoint>,
     /// Reads objects.
     pub reader: ObjectReader,
     /// How long a permission of the lake may be reused.
@@ -63,8 +55,6 @@ pub struct FrontParts {
     pub write_rules: WriteRules,
     /// Tracks changes of coherent objects; `None` if no rule is coherent.
     pub coherence: Option<Arc<Coherence>>,
-    /// Objects that are written back.
-    pub dirty: Arc<DirtyObjects>,
     /// Caches the objects that are written through.
     pub through: Arc<WriteThrough>,
     /// The limits on requests in flight.
@@ -73,8 +63,6 @@ pub struct FrontParts {
     pub metrics: Arc<Metrics>,
     /// Domain of virtual-host style.
     pub domain: Option<String>,
-    /// The scheme of this node's URLs: `http` or `https`.
-    pub scheme: &'static str,
     /// True if the access log is enabled.
     pub access_log: bool,
 }
@@ -82,47 +70,18 @@ pub struct FrontParts {
 impl Front {
     /// Creates a front from its parts.
     pub fn new(parts: FrontParts) -> Self {
-        let FrontParts {
-            lake,
-            grants,
-            through,
-            metrics,
-            ..
-        } = parts;
-        let addresses = Addresses::new(lake.url(), parts.domain.clone(), parts.scheme);
-        let dirty = Arc::clone(&parts.dirty);
-        let forwarder = Forwarder::new(Arc::clone(&lake), Arc::clone(&grants), dirty, addresses);
-        let (forwarder, reader) = (Arc::new(forwarder), Arc::new(parts.reader));
-        let write_through = Writes::new(Arc::clone(&lake), Arc::clone(&through), Arc::clone(&forwarder));
-        let write_through = Arc::new(write_through);
-        let shared = Shared::new(
-            parts.dirty,
-            Arc::clone(&grants),
-            Arc::clone(&lake),
-            Arc::clone(&forwarder),
-        );
-        let reads = Reads::new(
-            lake,
-            Arc::clone(&reader),
-            parts.freshness,
-            through,
-            Arc::clone(&forwarder),
-        );
-        let reads = Arc::new(reads);
         Self {
             admission: Admission::new(
                 parts.gate,
                 parts.in_flight,
-                Arc::clone(&metrics),
+                Arc::clone(&parts.metrics),
                 parts.domain,
                 parts.access_log,
             ),
-            metrics,
+            metrics: parts.metrics,
             write_rules: ArcSwap::from_pointee(parts.write_rules),
-            dirty: DirtyFront::new(shared, (reader, Arc::clone(&reads)), Arc::clone(&write_through)),
-            reads,
-            through: write_through,
-            forwarder,
+            reads: Reads::new(parts.endpoint, parts.reader, parts.freshness, parts.through),
+            lake: parts.lake,
             coherence: parts.coherence,
         }
     }
@@ -221,12 +180,13 @@ impl Front {
         match (admitted.classified.operation, admitted.classified.object.clone()) {
             (Operation::GetObject, Some(name)) => self.get(admitted, name, record).await,
             (Operation::HeadObject, Some(name)) => Box::pin(self.head(admitted, name, record)).await,
-            (operation, Some(name)) if operation.is_upload() => Box::pin(self.write(admitted, &name)).await,
-            (Operation::DeleteObject, Some(name)) if self.dirty.may_be_dirty(&name) => {
-                Box::pin(self.dirty.delete(admitted, &name)).await
+            (_, Some(name)) if self.lake.keeps_upload(&admitted.classified) => {
+                self.lake.of_upload(admitted, &name).await
             }
+            (operation, Some(name)) if operation.is_upload() => Box::pin(self.write(admitted, &name)).await,
+            (Operation::DeleteObject, Some(name)) => self.lake.delete(admitted, &name).await,
             (operation, None) => Box::pin(self.many(admitted, operation)).await,
-            (_, Some(name)) => Box::pin(self.pass_on(admitted, name)).await,
+            (_, Some(_)) => self.lake.forward(admitted).await,
         }
     }
 
@@ -236,11 +196,7 @@ impl Front {
         name: ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let mut wanted = self.reads.parse(&admitted, name)?;
-        if self.dirty.may_be_dirty(&wanted.request.name) {
-            wanted.ask_lake_if_coherent();
-            return Box::pin(self.dirty.get(admitted, &wanted, record)).await;
-        }
+        let wanted = self.reads.parse(&admitted, name)?;
         self.reads.get(admitted, &wanted, record).await
     }
 
@@ -250,11 +206,7 @@ impl Front {
         name: ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let mut wanted = self.reads.parse(&admitted, name)?;
-        if self.dirty.may_be_dirty(&wanted.request.name) {
-            wanted.ask_lake_if_coherent();
-            return self.dirty.head(admitted, &wanted, record).await;
-        }
+        let wanted = self.reads.parse(&admitted, name)?;
         self.reads.head(admitted, &wanted, record).await
     }
 
@@ -263,47 +215,12 @@ impl Front {
         admitted: Box<Admitted>,
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        if let Some(upload) = upload_named(&admitted.classified) {
-            return self.dirty.of_upload(admitted, name, upload).await;
-        }
-        let begins = admitted.classified.operation == Operation::CreateMultipartUpload;
+        let headers = &admitted.parts.headers;
         // An unknown lifetime is refused in every mode.
-        let lifetime = lifetime_in(&admitted.parts.headers)?;
-        match self.write_rules.load().mode(name, &admitted.parts.headers)? {
-            WriteMode::Back if begins => self.dirty.begin_upload(admitted, name, lifetime).await,
-            WriteMode::Back => self.dirty.write(admitted, name, lifetime).await,
-            WriteMode::Through => {
-                let (through, of_through) = (Arc::clone(&self.through), name.clone());
-                let write = |admitted| async move { through.write(admitted, &of_through).await };
-                self.dirty.at_lake(admitted, name, write).await
-            }
-            WriteMode::Around => self.around(admitted, name).await,
-        }
-    }
-
-    /// Forwards a request about one object to the lake, after flushing the objects that the request needs.
-    async fn pass_on(
-        &self,
-        admitted: Box<Admitted>,
-        name: ObjectName,
-    ) -> Result<Response<ResponseBody>, S3Error> {
-        if let Some(upload) = upload_named(&admitted.classified) {
-            return self.dirty.of_upload(admitted, &name, upload).await;
-        }
-        if admitted.classified.operation == Operation::AbortMultipartUpload {
-            return self.through.abort(admitted, &name).await;
-        }
-        self.around(admitted, &name).await
-    }
-
-    async fn around(
-        &self,
-        admitted: Box<Admitted>,
-        name: &ObjectName,
-    ) -> Result<Response<ResponseBody>, S3Error> {
-        let forwarder = Arc::clone(&self.forwarder);
-        let forward = |admitted| async move { forwarder.pass_on(admitted).await };
-        self.dirty.at_lake(admitted, name, forward).await
+        let lifetime = lifetime_in(headers)?;
+        let mode = self.write_rules.load().mode(name, headers)?;
+        let write = Write { name, mode, lifetime };
+        self.lake.put(admitted, write).await
     }
 
     /// Serves a request that is not about one object.
@@ -312,34 +229,13 @@ impl Front {
         admitted: Box<Admitted>,
         operation: Operation,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let classified = &admitted.classified;
-        let is_listing = matches!(
-            operation,
-            Operation::ListObjects | Operation::ListMultipartUploads
-        );
-        let prefix = classified
-            .query
-            .get("prefix")
-            .filter(|_| is_listing)
-            .unwrap_or_default();
-        let bucket = classified
-            .bucket
-            .clone()
-            .filter(|bucket| self.dirty.may_be_dirty_below(bucket, prefix.as_bytes()));
-        match (operation, bucket) {
-            (Operation::ListObjects, Some(bucket)) => self.dirty.list(admitted, &bucket).await,
+        match (operation, admitted.classified.bucket.clone()) {
+            (Operation::ListObjects, Some(bucket)) => self.lake.list_objects(admitted, &bucket).await,
             (Operation::ListMultipartUploads, Some(bucket)) => {
-                self.dirty.list_uploads(admitted, bucket).await
+                self.lake.list_uploads(admitted, &bucket).await
             }
-            (Operation::DeleteObjects, Some(bucket)) => self.dirty.delete_many(admitted, &bucket).await,
-            (_, Some(_)) => {
-                let mut admitted = admitted;
-                self.dirty.flush_for_bucket(&mut admitted).await?;
-                self.forwarder.pass_on(admitted).await
-            }
-            // No decision here depends on the content of a body. That of a DeleteObjects is forwarded
-            // unchanged, because the node invalidates the whole bucket in any case.
-            (_, None) => self.forwarder.pass_on(admitted).await,
+            (Operation::DeleteObjects, Some(bucket)) => self.lake.delete_many(admitted, &bucket).await,
+            _ => self.lake.forward(admitted).await,
         }
     }
 }

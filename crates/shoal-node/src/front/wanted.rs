@@ -9,15 +9,14 @@ use shoal_s3::object::{ObjectName, Uncacheable};
 use shoal_s3::range::RangeRequest;
 use shoal_s3::read_head::{Question, ReadHead};
 
-use super::admission::Admitted;
-use super::body::ResponseBody;
-use super::record::Record;
-use super::respond::{self, CacheStatus, Wishes};
-
 use crate::clock;
 use crate::endpoint::Endpoint;
-use crate::freshness::{FreshnessRules, Reuse};
-use crate::read::{CallerHeaders, HeadAnswer, KnownAnswer, ReadRequest};
+use crate::exchange::record::Record;
+use crate::exchange::respond::{self, CacheStatus, CallerHeaders, Wishes};
+use crate::exchange::{Admitted, ResponseBody};
+use crate::freshness::Reuse;
+use crate::lake::{ReadRequest, errors};
+use crate::read::{HeadAnswer, KnownAnswer};
 use crate::read_context::ReadContext;
 
 /// A parsed read.
@@ -28,48 +27,30 @@ pub(super) struct Wanted {
     pub(super) wishes: Wishes,
     /// The reason if only the lake can answer.
     pub(super) reason: Option<Uncacheable>,
-    /// True if this node can honour all of the request's headers and parameters.
-    understood: bool,
 }
 
 impl Wanted {
-    /// Parses a GET or HEAD of `name`. `freshness` determines how long a permission of `lake` may be reused.
+    /// Parses a GET or HEAD of `name`. `reuse` says which permissions of `lake` may be reused.
     pub(super) fn parse(
         admitted: &Admitted,
         name: ObjectName,
         lake: &Endpoint,
-        freshness: &FreshnessRules,
+        reuse: Reuse,
     ) -> Result<Self, S3Error> {
         let head = ReadHead::parse(&admitted.parts.headers);
         let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
         let reason = uncacheable(admitted, &head, &wishes);
-        let understood = head.question < Question::Foreign;
         Ok(Self {
-            request: request(admitted, name, head, lake, freshness),
+            request: request(admitted, name, head, lake, reuse),
             wishes,
             reason,
-            understood,
         })
-    }
-
-    /// Sends a read of a coherent object to the lake: for names that may be dirty, changes are ordered by the
-    /// registry, and the directory does not know them.
-    pub(super) fn ask_lake_if_coherent(&mut self) {
-        if self.request.reuse.coherent {
-            self.request.reuse = Reuse::NEVER;
-        }
     }
 
     /// Returns true if the read is about a part of the object. S3 answers a HEAD of a part like a GET of it,
     /// without its bytes.
     pub(super) fn is_about_a_part(&self) -> bool {
         self.request.range != RangeRequest::Whole
-    }
-
-    /// Returns true if the read can be answered with a dirty object. The lake does not have that object, so
-    /// the node must be able to honour all of the request.
-    pub(super) fn is_understood(&self) -> bool {
-        self.reason.is_none() && self.understood
     }
 
     /// Returns the response to a GET of `path`.
@@ -88,7 +69,7 @@ impl Wanted {
             }
             KnownAnswer::NotModified(version) => respond::not_modified(&version),
             KnownAnswer::PreconditionFailed(condition) => {
-                let error = precondition_failed().with("Condition", condition);
+                let error = errors::precondition_failed().with("Condition", condition);
                 respond::error(&error, path, record.request_id)
             }
             KnownAnswer::Unsatisfiable(size) => {
@@ -121,7 +102,7 @@ fn request(
     name: ObjectName,
     head: ReadHead,
     lake: &Endpoint,
-    freshness: &FreshnessRules,
+    reuse: Reuse,
 ) -> ReadRequest {
     let caller = &admitted.verified.caller;
     let signs_headers = admitted.verified.credentials == Credentials::Header;
@@ -131,11 +112,7 @@ fn request(
         Question::Particular | Question::Foreign => false,
     };
     let reusable = plain && !head.cache_control.no_cache;
-    let reuse = if reusable {
-        freshness.reuse(&name)
-    } else {
-        Reuse::NEVER
-    };
+    let reuse = if reusable { reuse } else { Reuse::NEVER };
     ReadRequest {
         caller: caller.id(),
         object: name.id(lake.url()),
@@ -151,6 +128,7 @@ fn request(
         only_if_cached: head.cache_control.only_if_cached,
         checksum_mode: head.checksum_mode,
         plain,
+        question: head.question,
         name,
     }
 }
@@ -176,11 +154,6 @@ fn uncacheable(admitted: &Admitted, head: &ReadHead, wishes: &Wishes) -> Option<
     } else {
         None
     }
-}
-
-pub(in crate::front) fn precondition_failed() -> S3Error {
-    let message = "At least one of the pre-conditions you specified did not hold";
-    S3Error::new(ErrorCode::PreconditionFailed, message)
 }
 
 fn not_cached() -> S3Error {

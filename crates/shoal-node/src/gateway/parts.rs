@@ -20,6 +20,7 @@ use crate::block_server::{BlockServer, BlockServerParts, PageSource};
 use crate::cluster::{Addresses, Cluster};
 use crate::config::Config;
 use crate::dirty::{self, DirtyObjects, FlushOrders, TierError};
+use crate::exchange::location;
 use crate::freshness::FreshnessRules;
 use crate::front::Anonymous;
 use crate::front::serve::{Front, FrontParts};
@@ -27,16 +28,19 @@ use crate::handoff::Handoff;
 use crate::http::connection::ClientBody;
 use crate::http::listener::{self, ConnectionLimits, RemoteEnd};
 use crate::http::tls::TlsReloader;
+use crate::lake::{Lake, PlainLake, PlainLakeParts};
 use crate::lake_health::LakeHealthCheck;
-use crate::read::{ObjectReader, OpenLock};
+use crate::read::ObjectReader;
 use crate::reload::Reloader;
 use crate::shutdown::Shutdown;
 use crate::tasks::{Nodes, TaskHelper, TaskParts, Tasks};
+use crate::tiered::{TieredLake, TieredLakeParts};
 
 /// Everything that answers requests, and the shared parts.
 pub(super) struct Parts {
     pub(super) core: Core,
     pub(super) dirty: Arc<DirtyObjects>,
+    lake: Arc<dyn Lake>,
     flushes: Arc<FlushOrders>,
     block_server: Arc<BlockServer>,
     front: Arc<Front>,
@@ -56,9 +60,19 @@ impl Parts {
         let settings = tiers::settings(&core.config);
         let dirty = Arc::new(DirtyObjects::open(dirty_parts(&core), &tiers, settings).await?);
         let flushes = Arc::new(FlushOrders::of(&dirty));
-        let helper = Arc::new(task_helper(&core));
+        let addresses = Arc::new(addresses(&core));
+        let lake = Arc::new(PlainLake::new(plain_lake(&core, &addresses)));
+        let lake = TieredLake::new(TieredLakeParts {
+            dirty: Arc::clone(&dirty),
+            within: lake,
+            grants: Arc::clone(&core.grants),
+            endpoint: Arc::clone(&core.lake),
+            addresses,
+        });
+        let lake: Arc<dyn Lake> = Arc::new(lake);
+        let helper = Arc::new(task_helper(&core, &lake));
         let block_server = Arc::new(block_server(&core, &helper));
-        let task_parts = Arc::new(task_parts(&core, &dirty, &helper));
+        let task_parts = Arc::new(task_parts(&core, &lake, &helper));
         let tasks = Tasks::new(&task_parts, &core.bulletin, &core.config.plan);
         let observer = Observer {
             in_flight: Arc::clone(&core.in_flight),
@@ -86,13 +100,14 @@ impl Parts {
             metrics: Arc::clone(&core.metrics),
         };
         Ok(Self {
-            front: Arc::new(front(&core, &dirty)),
+            front: Arc::new(front(&core, &lake)),
             explainer: Arc::new(explainer(&core)),
             observer: Arc::new(observer),
             tasks,
             block_server,
             flushes,
             dirty,
+            lake,
             core,
         })
     }
@@ -122,7 +137,7 @@ impl Parts {
         Arc::new(Handoff::new(
             Arc::clone(&self.core.store),
             Arc::clone(&self.core.cooperation),
-            Arc::clone(&self.dirty),
+            Arc::clone(&self.lake),
             cluster.membership().announcer(),
             stopping,
         ))
@@ -315,28 +330,27 @@ fn block_server(core: &Core, helper: &Arc<TaskHelper>) -> BlockServer {
     BlockServer::new(parts, core.config.store.block_bytes, core.config.limits.requests)
 }
 
-fn task_helper(core: &Core) -> TaskHelper {
+fn task_helper(core: &Core, lake: &Arc<dyn Lake>) -> TaskHelper {
     TaskHelper::new(
         &core.store,
         &core.fetcher,
         &core.identities,
-        &core.lake,
+        (lake, &core.lake),
         &core.manifests,
         core.config.store.block_bytes,
     )
 }
 
-fn task_parts(core: &Core, dirty: &Arc<DirtyObjects>, helper: &Arc<TaskHelper>) -> TaskParts {
+fn task_parts(core: &Core, lake: &Arc<dyn Lake>, helper: &Arc<TaskHelper>) -> TaskParts {
     TaskParts {
         name: core.config.node.name.clone(),
-        lake: Arc::clone(&core.lake),
-        grants: Arc::clone(&core.grants),
+        lake: Arc::clone(lake),
+        endpoint: Arc::clone(&core.lake),
         identities: Arc::clone(&core.identities),
         store: Arc::clone(&core.store),
         cooperation: Arc::clone(&core.cooperation),
         manifests: Arc::clone(&core.manifests),
         nodes: Nodes::new(&core.cooperation, helper, &core.config.node.name),
-        dirty: Arc::clone(dirty),
         block_bytes: core.config.store.block_bytes,
     }
 }
@@ -354,40 +368,52 @@ fn explainer(core: &Core) -> Explainer {
     }
 }
 
-fn reader(core: &Core) -> ObjectReader {
-    ObjectReader {
-        lake: Arc::clone(&core.lake),
+/// The addresses at which clients reach this node, which replace the lake's own in responses.
+fn addresses(core: &Core) -> location::Addresses {
+    let s3 = &core.config.s3;
+    let scheme = if s3.tls_cert.is_some() { "https" } else { "http" };
+    location::Addresses::new(core.lake.url(), s3.domain.clone(), scheme)
+}
+
+fn plain_lake(core: &Core, addresses: &Arc<location::Addresses>) -> PlainLakeParts {
+    PlainLakeParts {
+        endpoint: Arc::clone(&core.lake),
         store: Arc::clone(&core.store),
         grants: Arc::clone(&core.grants),
         fetcher: Arc::clone(&core.fetcher),
         cooperation: Arc::clone(&core.cooperation),
         coherence: core.coherence.clone(),
+        through: Arc::clone(&core.write_through),
+        addresses: Arc::clone(addresses),
         ahead: core.config.limits.read_ahead_blocks,
         block_bytes: core.config.store.block_bytes,
-        open_lock: OpenLock::default(),
     }
 }
 
-fn front(core: &Core, dirty: &Arc<DirtyObjects>) -> Front {
+fn reader(core: &Core, lake: &Arc<dyn Lake>) -> ObjectReader {
+    ObjectReader {
+        lake: Arc::clone(lake),
+        store: Arc::clone(&core.store),
+        grants: Arc::clone(&core.grants),
+        fetcher: Arc::clone(&core.fetcher),
+        ahead: core.config.limits.read_ahead_blocks,
+    }
+}
+
+fn front(core: &Core, lake: &Arc<dyn Lake>) -> Front {
     let config = &core.config;
     Front::new(FrontParts {
         gate: gate(core),
-        lake: Arc::clone(&core.lake),
-        grants: Arc::clone(&core.grants),
-        reader: reader(core),
+        lake: Arc::clone(lake),
+        endpoint: Arc::clone(&core.lake),
+        reader: reader(core, lake),
         freshness: FreshnessRules::new(&config.freshness),
         write_rules: core.write_rules.clone(),
         coherence: core.coherence.clone(),
-        dirty: Arc::clone(dirty),
         through: Arc::clone(&core.write_through),
         in_flight: Arc::clone(&core.in_flight),
         metrics: Arc::clone(&core.metrics),
         domain: config.s3.domain.clone(),
-        scheme: if config.s3.tls_cert.is_some() {
-            "https"
-        } else {
-            "http"
-        },
         access_log: config.log.access,
     })
 }

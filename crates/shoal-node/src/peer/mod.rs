@@ -15,7 +15,7 @@ mod request;
 
 pub use self::client::{Peer, PeerConnector, PeerError, PeerTraffic};
 pub(crate) use self::request::{BLOCKS, REQUEST_BYTES_MAX};
-pub use self::request::{BlockRequest, CallerName, PeerRole};
+pub use self::request::{BlockRequest, CallerName};
 
 /// Header with the class of transfer that the block is for, if no client waits for it.
 pub(crate) const CLASS: HeaderName = HeaderName::from_static("x-shoal-class");

@@ -16,6 +16,8 @@ use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::range::ByteRange;
 use shoal_s3::target;
 
+use crate::obtain::Obtain;
+
 /// Path at which a node serves blocks.
 pub(crate) const BLOCKS: &str = "/blocks";
 
@@ -31,32 +33,14 @@ pub struct BlockRequest {
     pub index: u32,
     /// The requested bytes, relative to the start of the block.
     pub part: ByteRange,
-    /// The role of the receiving node.
-    pub role: PeerRole,
+    /// How the receiving node may obtain the block.
+    pub obtain: Obtain,
     /// The caller on whose behalf the lake is asked.
     pub caller: CallerName,
     /// The object that the version belongs to; `None` if the lake must not be asked.
     pub name: Option<ObjectName>,
     /// Further headers for the lake.
     pub headers: HeaderMap,
-}
-
-/// The role of the node that receives a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PeerRole {
-    /// The block's home in this layer: it fetches the block if it does not hold it.
-    Home(Layer),
-    /// A node that may still hold the block: it sends what it has, and asks no other node.
-    Holder,
-    /// The node that fetches the block from the lake under a claim in the directory: it streams the bytes as
-    /// they arrive, and asks no other node.
-    Claimant,
-    /// The node that takes the block over from this one, which is leaving or wrote the block: it requests the
-    /// block from this node only.
-    Successor(NodeId),
-    /// A node whose blocks are worth less than this one, which is being evicted here: it requests the block
-    /// from this node only. The block has this worth there.
-    Pushed(NodeId, Worth),
 }
 
 /// The caller as nodes identify it to each other: without a secret key.
@@ -86,7 +70,7 @@ impl BlockRequest {
             version: version.clone(),
             index,
             part: ByteRange { start: end - 1, end },
-            role: PeerRole::Successor(giver),
+            obtain: Obtain::Handover(giver),
             caller: CallerName::Anonymous,
             // The block has no reader, so the lake must not be asked for it.
             name: None,
@@ -98,14 +82,15 @@ impl BlockRequest {
     /// [`BlockRequest::offer`].
     pub fn push(version: &Version, index: u32, giver: NodeId, worth: Worth) -> Self {
         Self {
-            role: PeerRole::Pushed(giver, worth),
+            obtain: Obtain::Push(giver, worth),
             ..Self::offer(version, index, giver)
         }
     }
 
-    /// Serializes the request; returns `None` if it would be too long.
+    /// Serializes the request; returns `None` if it would be too long, or if no other node can obtain the
+    /// block in this way.
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
-        let bytes = postcard::to_stdvec(&Message::of(self)).expect("memory takes every message");
+        let bytes = postcard::to_stdvec(&Message::of(self)?).expect("memory takes every message");
         (bytes.len() <= REQUEST_BYTES_MAX).then_some(bytes)
     }
 
@@ -183,27 +168,28 @@ enum TimeMessage {
 struct HeadersMessage<'a>(#[serde(borrow)] Vec<(&'a str, &'a [u8])>);
 
 impl<'a> Message<'a> {
-    fn of(request: &'a BlockRequest) -> Self {
+    fn of(request: &'a BlockRequest) -> Option<Self> {
         let BlockRequest {
             version,
             index,
             part,
-            role,
+            obtain,
             caller,
             name,
             headers,
         } = request;
-        Self {
-            role: match *role {
-                PeerRole::Home(layer) => RoleMessage::Home { layer: layer.0 },
-                PeerRole::Holder => RoleMessage::Holder,
-                PeerRole::Claimant => RoleMessage::Claimant,
-                PeerRole::Successor(giver) => RoleMessage::Successor { giver: giver.0 },
-                PeerRole::Pushed(giver, worth) => RoleMessage::Pushed {
+        Some(Self {
+            role: match obtain {
+                Obtain::FromHomes(layer) => RoleMessage::Home { layer: layer.0 },
+                Obtain::Locally => RoleMessage::Holder,
+                Obtain::Join => RoleMessage::Claimant,
+                Obtain::Handover(giver) => RoleMessage::Successor { giver: giver.0 },
+                Obtain::Push(giver, worth) => RoleMessage::Pushed {
                     giver: giver.0,
                     weight: worth.weight.to_u64_saturating(),
                     since: worth.since.to_u64_saturating(),
                 },
+                Obtain::Kept(_) => return None,
             },
             caller: match caller {
                 CallerName::Anonymous => None,
@@ -218,21 +204,21 @@ impl<'a> Message<'a> {
             version: VersionMessage::of(version),
             index: *index,
             part: (part.start, part.end),
-        }
+        })
     }
 
     fn into_request(self) -> Result<BlockRequest, Malformed> {
         let request = BlockRequest {
-            role: match self.role {
+            obtain: match self.role {
                 // L1 is the requesting node itself.
                 RoleMessage::Home { layer } if layer <= Layer::L1.0 => return Err(Malformed),
-                RoleMessage::Home { layer } => PeerRole::Home(Layer(layer)),
-                RoleMessage::Holder => PeerRole::Holder,
-                RoleMessage::Claimant => PeerRole::Claimant,
-                RoleMessage::Successor { giver } => PeerRole::Successor(NodeId(giver)),
+                RoleMessage::Home { layer } => Obtain::FromHomes(Layer(layer)),
+                RoleMessage::Holder => Obtain::Locally,
+                RoleMessage::Claimant => Obtain::Join,
+                RoleMessage::Successor { giver } => Obtain::Handover(NodeId(giver)),
                 RoleMessage::Pushed { giver, weight, since } => {
                     let [weight, since] = [weight, since].map(Weight::from);
-                    PeerRole::Pushed(NodeId(giver), Worth { weight, since })
+                    Obtain::Push(NodeId(giver), Worth { weight, since })
                 }
             },
             caller: match self.caller {
@@ -347,7 +333,7 @@ mod tests {
     use shoal_s3::object::{ObjectName, Version};
     use shoal_s3::range::ByteRange;
 
-    use super::{BlockRequest, CallerName, Message, PeerRole, REQUEST_BYTES_MAX};
+    use super::{BlockRequest, CallerName, Message, Obtain, REQUEST_BYTES_MAX};
 
     fn request() -> BlockRequest {
         let object = ObjectId([7; 16]);
@@ -367,7 +353,7 @@ mod tests {
             },
             index: 2,
             part: ByteRange { start: 10, end: 50 },
-            role: PeerRole::Home(Layer::L2),
+            obtain: Obtain::FromHomes(Layer::L2),
             caller: CallerName::AccessKey("AK".into()),
             name: Some(ObjectName {
                 bucket: "b".into(),
@@ -380,17 +366,17 @@ mod tests {
 
     #[test]
     fn a_request_is_read_as_it_was_written() {
-        for (role, caller, name) in [
-            (PeerRole::Home(Layer(3)), CallerName::Anonymous, None),
+        for (obtain, caller, name) in [
+            (Obtain::FromHomes(Layer(3)), CallerName::Anonymous, None),
             (
-                PeerRole::Holder,
+                Obtain::Locally,
                 CallerName::AccessKey("AK".into()),
                 request().name,
             ),
-            (PeerRole::Successor(NodeId(u64::MAX)), CallerName::Anonymous, None),
-            (PeerRole::Claimant, CallerName::Anonymous, None),
+            (Obtain::Handover(NodeId(u64::MAX)), CallerName::Anonymous, None),
+            (Obtain::Join, CallerName::Anonymous, None),
             (
-                PeerRole::Pushed(
+                Obtain::Push(
                     NodeId(7),
                     Worth {
                         weight: Weight::from(3),
@@ -402,7 +388,7 @@ mod tests {
             ),
         ] {
             let sent = BlockRequest {
-                role,
+                obtain,
                 caller,
                 name,
                 ..request()
@@ -434,8 +420,8 @@ mod tests {
             |request| request.index = 3,
             |request| request.part = ByteRange { start: 0, end: 51 },
             |request| request.part = ByteRange { start: 10, end: 10 },
-            |request| request.role = PeerRole::Home(Layer::L1),
-            |request| request.role = PeerRole::Home(Layer(0)),
+            |request| request.obtain = Obtain::FromHomes(Layer::L1),
+            |request| request.obtain = Obtain::FromHomes(Layer(0)),
             |request| request.version.size_bytes = 251,
             |request| request.version.block_bytes = 0,
             |request| request.version.etag = "\"a\nb\"".into(),
@@ -468,7 +454,7 @@ mod tests {
         let value = HeaderValue::try_from("x".repeat(REQUEST_BYTES_MAX)).unwrap();
         long.headers.insert("x-amz-meta-long", value);
         assert!(long.to_bytes().is_none());
-        let bytes = postcard::to_stdvec(&Message::of(&long)).unwrap();
+        let bytes = postcard::to_stdvec(&Message::of(&long).unwrap()).unwrap();
         assert!(BlockRequest::of_bytes(&bytes).is_err());
     }
 

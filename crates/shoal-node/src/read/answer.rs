@@ -2,33 +2,14 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Response};
-use shoal_policy::BlockId;
+use http::Response;
 use shoal_s3::object::{Uncacheable, Version};
 use shoal_s3::range::ByteRange;
 
-use super::ReadRequest;
-use crate::blocks::BlockStream;
+use crate::blocks::Reading;
 use crate::endpoint::LakeBody;
-
-/// `X-Cache` examines only this many blocks of a range: 1 GiB at the default block size.
-const RESIDENCY_BLOCKS_MAX: u32 = 256;
-
-/// Headers that apply to this caller only; `None` if the lake was not asked for this read.
-pub type CallerHeaders = Option<Box<HeaderMap>>;
-
-/// Why a response carries no bytes of the version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoBytes {
-    /// `304`
-    NotModified,
-    /// `412`, with the name of the header whose condition failed.
-    PreconditionFailed(&'static str),
-    /// `416`
-    Unsatisfiable,
-    /// A range of an empty object. Stores disagree on the response, so the request is forwarded to the lake.
-    Dialect,
-}
+use crate::exchange::respond::CallerHeaders;
+use crate::lake::{NoBytes, ReadRequest};
 
 /// The outcome of a GET.
 pub enum GetAnswer {
@@ -108,44 +89,5 @@ impl HeadAnswer {
             Err(NoBytes::Unsatisfiable) => Self::Unsatisfiable(version.size_bytes),
             Err(NoBytes::Dialect) => return Err(Uncacheable::Dialect),
         })
-    }
-}
-
-/// A range of bytes to send.
-pub struct Reading {
-    /// The pinned version.
-    pub version: Arc<Version>,
-    /// The range of bytes to send.
-    pub range: ByteRange,
-    /// The stream of those bytes.
-    pub blocks: Box<BlockStream>,
-    /// How much of the range was cached when the request arrived.
-    pub residency: Residency,
-}
-
-/// How much of a range was cached, on disk or about to be written there, when the request arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Residency {
-    /// Every block.
-    All,
-    /// Some blocks.
-    Some,
-    /// No block.
-    None,
-}
-
-impl Residency {
-    /// Returns how much of `range` is cached. Examines only the first blocks of a long range.
-    pub fn of(version: &Version, range: ByteRange, holds: impl Fn(BlockId) -> bool) -> Self {
-        let first = (range.start / version.block_bytes) as u32;
-        let end = range.end.div_ceil(version.block_bytes) as u32;
-        let considered = first..end.min(first.saturating_add(RESIDENCY_BLOCKS_MAX));
-        let total = considered.len();
-        let held = considered.filter(|index| holds(version.block(*index)));
-        match held.count() {
-            held if held == total => Self::All,
-            0 => Self::None,
-            _ => Self::Some,
-        }
     }
 }

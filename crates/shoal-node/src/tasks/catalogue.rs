@@ -5,10 +5,11 @@ use std::sync::Arc;
 use shoal_s3::object::ObjectName;
 use shoal_s3::xml::ListedObject;
 
-use super::lake_view::{LakeRefusal, LakeView, PAGE_KEYS};
+use super::lake_view::LakeView;
 use super::manifest::ManifestError;
 use super::manifests::Manifests;
 use super::order::Selection;
+use crate::lake::{LakeRefusal, PAGE_KEYS};
 
 /// One page of the objects of a task.
 #[derive(Debug, Default)]
@@ -97,7 +98,7 @@ impl Catalogue {
 /// The next page of a listing. Moves `after` to its end.
 async fn listed(selection: &Selection, after: &mut Vec<u8>, lake: &LakeView) -> Result<Page, LakeRefusal> {
     let Selection { bucket, keys } = selection;
-    let listed = lake.list(bucket, keys.prefix(), after, PAGE_KEYS).await?;
+    let listed = lake.list(bucket, keys.prefix(), after).await?;
     let Some(last) = listed.last() else {
         return Ok(Page::default());
     };

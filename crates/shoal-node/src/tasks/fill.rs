@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use shoal_policy::Source;
 use shoal_policy::admission::Refusal;
-use shoal_policy::{Layer, Source};
 use shoal_s3::object::Version;
 use shoal_store::{Absence, Store};
 
-use crate::fetch::{FetchVia, Fetcher};
+use crate::fetch::Fetcher;
+use crate::obtain::Obtain;
 use crate::read_context::ReadContext;
 use crate::single_flight::FetchError;
 
@@ -48,8 +49,8 @@ impl Filler {
         }
     }
 
-    /// Brings a block here, where it belongs to `layer` or to a layer within. Returns when it is on disk,
-    /// with the source from which it came; `None`: it was there.
+    /// Brings a block here in this way. Returns when it is on disk, with the source from which it came; `None`: it
+    /// was there.
     ///
     /// # Errors
     ///
@@ -58,7 +59,7 @@ impl Filler {
         &self,
         version: &Arc<Version>,
         index: u32,
-        layer: Layer,
+        obtain: Obtain,
         context: &Arc<ReadContext>,
     ) -> Result<Option<Source>, NotFilled> {
         let block = version.block(index);
@@ -69,7 +70,7 @@ impl Filler {
             if self.fetcher.memory().is_busy() {
                 return Err(NotFilled::Busy);
             }
-            if let Some(joined) = self.fetcher.join(version, index, context, FetchVia::Route(layer)) {
+            if let Some(joined) = self.fetcher.join(version, index, context, obtain.clone()) {
                 break joined;
             }
         };

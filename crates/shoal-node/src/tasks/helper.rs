@@ -14,7 +14,9 @@ use super::messages::{Answer, BlockBits, Evicted, Fill, PromisedRead, Question};
 use super::planned_rates::PlannedRates;
 use crate::endpoint::Endpoint;
 use crate::fetch::Fetcher;
+use crate::lake::{Lake, LakeRefusal};
 use crate::link::TooManyPromises;
+use crate::obtain::Obtain;
 use crate::peer::CallerName;
 use crate::read_context::{Purpose, ReadContext};
 
@@ -23,7 +25,8 @@ pub struct TaskHelper {
     store: Arc<Store>,
     filler: Filler,
     identities: Arc<Identities>,
-    lake: Arc<Endpoint>,
+    lake: Arc<dyn Lake>,
+    endpoint: Arc<Endpoint>,
     manifests: Arc<Manifests>,
     rates: PlannedRates,
     block_bytes: u64,
@@ -61,7 +64,7 @@ impl TaskHelper {
         store: &Arc<Store>,
         fetcher: &Arc<Fetcher>,
         identities: &Arc<Identities>,
-        lake: &Arc<Endpoint>,
+        (lake, endpoint): (&Arc<dyn Lake>, &Arc<Endpoint>),
         manifests: &Arc<Manifests>,
         block_bytes: u64,
     ) -> Self {
@@ -70,6 +73,7 @@ impl TaskHelper {
             filler: Filler::new(store, fetcher),
             identities: Arc::clone(identities),
             lake: Arc::clone(lake),
+            endpoint: Arc::clone(endpoint),
             manifests: Arc::clone(manifests),
             rates: PlannedRates::default(),
             block_bytes,
@@ -109,7 +113,7 @@ impl TaskHelper {
 
     /// Lets reads have the rate that a plan promises. Without a metered link each has all there is.
     fn promise(&self, read: PromisedRead, objects: Vec<ObjectId>) -> Answer {
-        let Some((link, promises)) = self.lake.promises() else {
+        let Some((link, promises)) = self.endpoint.promises() else {
             return Answer::Promised;
         };
         if read.life.is_zero() {
@@ -135,16 +139,20 @@ impl TaskHelper {
                 }
             },
         };
-        let account = self.lake.account_for(&caller);
+        let account = self.endpoint.account_for(&caller);
         let context = ReadContext::of_peer(account, caller, Some(fill.name.clone()), HeaderMap::new());
         let purpose = match fill.planned {
-            Some(planned) => Purpose::Planned(self.rates.of(planned, self.lake.link())),
+            Some(planned) => Purpose::Planned(self.rates.of(planned, self.endpoint.link())),
             None => Purpose::Prefetch,
         };
         let context = Arc::new(context.with_purpose(purpose));
         let (version, index) = (&fill.version, fill.index);
+        let obtain = match self.obtain(&fill, context.caller()).await {
+            Ok(obtain) => obtain,
+            Err(error) => return Answer::Filled(Err(NotFilled::Failed(error.to_string()))),
+        };
         let Some(pin) = fill.pin else {
-            return Answer::Filled(self.filler.fill(version, index, fill.layer, &context).await);
+            return Answer::Filled(self.filler.fill(version, index, obtain, &context).await);
         };
         if let Err(refusal) = self.store.pin(pin.order, pin.until, vec![version.object]).await {
             return Answer::Filled(Err(NotFilled::Refused(refusal)));
@@ -157,7 +165,17 @@ impl TaskHelper {
         {
             return Answer::Filled(Err(NotFilled::Refused(refusal)));
         }
-        Answer::Filled(self.filler.fill(version, index, fill.layer, &context).await)
+        Answer::Filled(self.filler.fill(version, index, obtain, &context).await)
+    }
+
+    /// Returns how this node obtains a block that it is to hold.
+    async fn obtain(&self, fill: &Fill, caller: &Caller) -> Result<Obtain, LakeRefusal> {
+        let from_homes = Obtain::FromHomes(fill.layer);
+        if self.store.contains(fill.version.block(fill.index)) {
+            return Ok(from_homes);
+        }
+        let kept = self.lake.kept(caller, &fill.name, &fill.version).await?;
+        Ok(kept.map_or(from_homes, Obtain::Kept))
     }
 
     fn evict(&self, object: ObjectId) -> Evicted {

@@ -16,7 +16,8 @@ use shoal_store::{Kept, PinOrder};
 
 use super::fill::NotFilled;
 use crate::link::PromiseId;
-use crate::peer::{BlockRequest, CallerName, PeerRole};
+use crate::obtain::Obtain;
+use crate::peer::{BlockRequest, CallerName};
 
 /// The path at which a node answers.
 pub const TASKS: &str = "/tasks";
@@ -309,7 +310,7 @@ impl Fill {
             version: Version::clone(&self.version),
             index: self.index,
             part: ByteRange { start: 0, end: 1 },
-            role: PeerRole::Holder,
+            obtain: Obtain::Locally,
             caller: self.caller.clone(),
             name: Some(self.name.clone()),
             headers: HeaderMap::new(),

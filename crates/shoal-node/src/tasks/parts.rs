@@ -10,18 +10,17 @@ use super::messages::{Answer, Question};
 use super::nodes::Nodes;
 use super::refusal::TaskRefusal;
 use crate::cooperation::Cooperation;
-use crate::dirty::DirtyObjects;
 use crate::endpoint::Endpoint;
-use crate::grants::Grants;
+use crate::lake::Lake;
 
 /// The parts of a node that tasks work with.
 pub struct TaskParts {
     /// The name of this node.
     pub name: String,
-    /// The lake behind it.
-    pub lake: Arc<Endpoint>,
-    /// Grants of the lake.
-    pub grants: Arc<Grants>,
+    /// The lake, and what stands before it.
+    pub lake: Arc<dyn Lake>,
+    /// Sends requests to the lake.
+    pub endpoint: Arc<Endpoint>,
     /// Identities in whose names tasks run.
     pub identities: Arc<Identities>,
     /// Blocks on disk.
@@ -32,8 +31,6 @@ pub struct TaskParts {
     pub nodes: Nodes,
     /// Lists of objects and documents on disk.
     pub manifests: Arc<Manifests>,
-    /// Objects that the lake does not have yet.
-    pub dirty: Arc<DirtyObjects>,
     /// Size of a block.
     pub block_bytes: u64,
 }

@@ -20,7 +20,7 @@ use shoal_s3::xml::ListedObject;
 use tokio::sync::{Notify, Semaphore};
 
 use super::catalogue::{Catalogue, NoPage, Page};
-use super::lake_view::{LakeRefusal, LakeView};
+use super::lake_view::LakeView;
 use super::messages::{BLOCKS_MAX, Pin};
 use super::moment::Moment;
 use super::order::{Order, TaskKind};
@@ -29,6 +29,7 @@ use super::placer::{Placer, TRIES, pauses};
 use super::progress::{Progress, TaskState};
 use super::unpinned::Unpinned;
 use crate::clock;
+use crate::lake::LakeRefusal;
 
 /// The number of objects of a task that are dealt with at a time.
 const OBJECTS_AT_ONCE: usize = 16;
@@ -101,7 +102,7 @@ impl<'a> Runner<'a> {
         let until = request.until.filter(|_| request.kind == TaskKind::Pin);
         Self {
             placer: Placer::new(parts, request.to.clone(), &caller),
-            lake: LakeView::new(&parts.lake, &parts.grants, caller, parts.block_bytes),
+            lake: LakeView::new(&parts.lake, &parts.endpoint, caller, parts.block_bytes),
             pin: until.map(|until| Pin {
                 order: shoal_store::PinOrder(id),
                 until: until.time(),
@@ -141,16 +142,12 @@ impl<'a> Runner<'a> {
         if let Err(Ended(why)) = worked {
             return (TaskState::Failed, Some(why));
         }
-        let dirty = self.count_dirty().await;
         let mut progress = self.progress.lock();
         let tally = &mut progress.tally;
-        // Those that the lake lists, too, were skipped one by one.
-        tally.objects.skipped = tally.objects.skipped.max(dirty);
         let objects = tally.objects.dealt_with();
         tally.objects.total = Some(objects);
         tally.bytes.total = Some(tally.bytes.done);
         match tally.objects.failed {
-            0 if dirty > 0 => (TaskState::Done, Some(left_out(dirty))),
             0 => (TaskState::Done, None),
             failed => (
                 TaskState::Failed,
@@ -275,20 +272,6 @@ impl<'a> Runner<'a> {
         progress.counting = counting;
     }
 
-    /// The number of objects of the task that are dirty, as far as a tier says: the lake does not list them.
-    async fn count_dirty(&self) -> u64 {
-        let Some(selection) = self.order.selection() else {
-            return 0;
-        };
-        let dirty = &self.parts.dirty;
-        let (bucket, prefix) = (&selection.bucket, selection.keys.prefix());
-        if !dirty.may_be_dirty_below(bucket, prefix) {
-            return 0;
-        }
-        let counted = dirty.count(bucket, prefix, |name| selection.has(name)).await;
-        counted.unwrap_or_default()
-    }
-
     /// Notes the sizes of objects of a list, before anything is done with them. The lake tells sizes page by
     /// page: objects on later pages are taken to be as large.
     fn expect_bytes(&self, candidates: &[Candidate]) {
@@ -359,14 +342,6 @@ impl<'a> Runner<'a> {
     ) -> Result<Candidate, ObjectFailure> {
         if listed.is_none() && !target::fits(name) {
             return Err(ObjectFailure::Failed("its name is too long".into()));
-        }
-        if self.parts.dirty.may_be_dirty(name) {
-            let found = self.parts.dirty.find(name).await;
-            let found = found.map_err(|error| ObjectFailure::Failed(error.to_string()))?;
-            if found.manifest.is_some() {
-                let why = "dirty: its tier has it, and the lake does not yet";
-                return Err(ObjectFailure::Skipped(why.into()));
-            }
         }
         match listed {
             Some(listed) => Ok(Candidate {
@@ -483,14 +458,6 @@ fn size_of(page: &Page) -> (u64, u64) {
     let listed = page.objects.iter().filter_map(|(_, listed)| listed.as_ref());
     let bytes = listed.map(|listed| listed.size_bytes).sum();
     (page.objects.len() as u64, bytes)
-}
-
-/// Says that objects are dirty and were left out.
-fn left_out(dirty: u64) -> String {
-    match dirty {
-        1 => "1 object is dirty and was left out: the lake does not have it yet".into(),
-        dirty => format!("{dirty} objects are dirty and were left out: the lake does not have them yet"),
-    }
 }
 
 /// The bytes of `all` objects, if so many of them have so many bytes.

@@ -11,11 +11,11 @@ use shoal_s3::object::ObjectName;
 use tokio::sync::watch;
 use ulid::Ulid;
 
-use super::lake_view::PAGE_KEYS;
 use super::order::{ManifestFacts, Selection, TaskKind};
 use super::parts::TaskParts;
 use super::progress::TaskState;
 use super::records::{self, Records};
+use crate::lake::PAGE_KEYS;
 
 /// Objects that a pin leaves alone: later orders have unpinned them, by a URI or by a list.
 pub(super) struct Unpinned<'a> {
@@ -121,7 +121,7 @@ impl<'a> Unpinned<'a> {
     }
 
     fn id_of(&self, name: &ObjectName) -> ObjectId {
-        name.id(self.parts.lake.url())
+        name.id(self.parts.endpoint.url())
     }
 }
 

@@ -15,6 +15,7 @@ use super::damage::{Damages, MEND_TIER};
 use super::digests::{ChunkDigests, ChunkProof};
 use super::{ByteStore, ByteStream, PieceMd5, PieceSum, StoreError};
 use crate::endpoint::BoxError;
+use crate::obtain::KeptBytes;
 
 /// Bytes under one key of a tier's store: a whole object, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,9 +66,15 @@ impl TierBytes {
             damages,
         }
     }
+}
 
-    /// Streams a range. The stream ends with an error unless the store returns all of it as acknowledged.
-    pub fn read(&self, range: ByteRange) -> ByteStream {
+impl KeptBytes for TierBytes {
+    /// The key of the first piece, which is used once; empty if there are no bytes.
+    fn id(&self) -> &str {
+        self.pieces.first().map_or("", |piece| &piece.key)
+    }
+
+    fn read(&self, range: ByteRange) -> ByteStream {
         let reading = Reading {
             of: self.clone(),
             wanted: wanted(&self.pieces, range),

@@ -21,6 +21,14 @@ pub struct Scope {
 }
 
 impl Scope {
+    /// All keys with a prefix.
+    pub fn all(prefix: &[u8]) -> Self {
+        Self {
+            prefix: prefix.into(),
+            delimiter: Vec::new(),
+        }
+    }
+
     fn parse(query: &Query) -> Self {
         Self {
             prefix: bytes_in(query, "prefix"),

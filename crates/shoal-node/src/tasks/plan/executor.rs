@@ -71,7 +71,7 @@ impl Executor {
         let execution = Execution::new(document, &plan_of(&mut progress.lock()).verdicts, now_s);
         Self {
             placer: Placer::new(parts, None, &caller),
-            lake: LakeView::new(&parts.lake, &parts.grants, caller, parts.block_bytes),
+            lake: LakeView::new(&parts.lake, &parts.endpoint, caller, parts.block_bytes),
             parts: Arc::clone(parts),
             id,
             expected,
@@ -126,7 +126,7 @@ impl Executor {
 
     /// The bandwidth of the link to the lake, if it is metered.
     pub(super) fn link_bytes_per_second(&self) -> Option<f64> {
-        self.parts.lake.link().map(|link| link.bandwidth() as f64)
+        self.parts.endpoint.link().map(|link| link.bandwidth() as f64)
     }
 
     /// Calls `does` with the execution, if the plan of this generation is still in force.

@@ -32,7 +32,7 @@ impl Executor {
         let Some(file) = self.on(generation, |execution| execution.transfers()[transfer].file) else {
             return Ok(());
         };
-        let parts = objects::parts(&self.lake, &self.parts.dirty, &self.expected[file]).await?;
+        let parts = objects::parts(&self.lake, &self.expected[file]).await?;
         let bytes = parts.iter().map(|part| part.bytes).sum();
         let wanted = self.on(generation, |execution| {
             execution.has_size(file, bytes);
@@ -40,7 +40,7 @@ impl Executor {
         });
         let Some(wanted) = wanted else { return Ok(()) };
         let range = (wanted.first_byte, wanted.bytes);
-        let blocks = objects::blocks(&self.lake, &self.parts.dirty, &parts, range).await?;
+        let blocks = objects::blocks(&self.lake, &parts, range).await?;
         let pin = self.pin(wanted.keep_until_s);
         let objects: HashSet<ObjectId> = blocks.iter().map(|block| block.version.object).collect();
         self.pin_objects(pin, objects.into_iter().collect()).await?;
@@ -132,20 +132,20 @@ impl Executor {
 
     /// The size of a file that the lake has now.
     pub(super) async fn size(&self, file: usize) -> Result<u64, NoFile> {
-        let parts = objects::parts(&self.lake, &self.parts.dirty, &self.expected[file]).await?;
+        let parts = objects::parts(&self.lake, &self.expected[file]).await?;
         Ok(parts.iter().map(|part| part.bytes).sum())
     }
 
     /// Keeps a file that the cache is said to hold. Returns how much of it there is.
     pub(super) async fn keep(&self, file: usize, until_s: f64) -> Result<u64, NoFile> {
-        let parts = objects::parts(&self.lake, &self.parts.dirty, &self.expected[file]).await?;
+        let parts = objects::parts(&self.lake, &self.expected[file]).await?;
         let kept = self.pin_objects(self.pin(until_s), self.ids(&parts)).await?;
         Ok(kept.values().sum())
     }
 
     /// Removes a file from all nodes. Objects that are pinned for others stay.
     pub(super) async fn evict(&self, file: usize) -> Result<(), NoFile> {
-        let parts = objects::parts(&self.lake, &self.parts.dirty, &self.expected[file]).await?;
+        let parts = objects::parts(&self.lake, &self.expected[file]).await?;
         let objects = self.ids(&parts);
         for part in objects.chunks(NAMES_AT_ONCE) {
             let nodes = self.parts.nodes.all().into_iter().map(|(node, _)| node);
@@ -160,7 +160,7 @@ impl Executor {
     }
 
     pub(super) fn ids(&self, parts: &[Part]) -> Vec<ObjectId> {
-        let lake = self.parts.lake.url();
+        let lake = self.parts.endpoint.url();
         parts.iter().map(|part| part.name.id(lake)).collect()
     }
 }

@@ -8,9 +8,9 @@ use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::target;
 
 use super::document::place_of;
-use crate::dirty::DirtyObjects;
+use crate::lake::LakeRefusal;
 use crate::tasks::fill::NotFilled;
-use crate::tasks::lake_view::{LakeRefusal, LakeView, PAGE_KEYS};
+use crate::tasks::lake_view::LakeView;
 use crate::tasks::placer::Block;
 
 /// The most objects of one file.
@@ -47,11 +47,7 @@ pub(super) struct Part {
 }
 
 /// The objects of a file in the order of their keys.
-pub(super) async fn parts(
-    lake: &LakeView,
-    dirty: &DirtyObjects,
-    file: &ExpectedFile,
-) -> Result<Vec<Part>, NoFile> {
+pub(super) async fn parts(lake: &LakeView, file: &ExpectedFile) -> Result<Vec<Part>, NoFile> {
     let uri = place_of(file).map_err(NoFile::Failed)?;
     let name = |key: &[u8]| ObjectName {
         bucket: uri.bucket.as_str().into(),
@@ -60,7 +56,7 @@ pub(super) async fn parts(
     };
     if file.extent == Extent::Object {
         let name = name(uri.key.as_bytes());
-        let version = current(lake, dirty, &name).await?;
+        let version = current(lake, &name).await?;
         return Ok(vec![Part {
             name,
             first_byte: 0,
@@ -69,9 +65,7 @@ pub(super) async fn parts(
     }
     let (mut parts, mut first_byte, mut after) = (Vec::new(), 0, Vec::new());
     loop {
-        let page = lake
-            .list(&uri.bucket, uri.key.as_bytes(), &after, PAGE_KEYS)
-            .await;
+        let page = lake.list(&uri.bucket, uri.key.as_bytes(), &after).await;
         let page = page.map_err(|refusal| no_file(&refusal))?;
         let Some(last) = page.last() else { break };
         after.clone_from(&last.key);
@@ -98,7 +92,6 @@ pub(super) async fn parts(
 /// The blocks that begin within `bytes` bytes of a file from `first_byte` on, in their order.
 pub(super) async fn blocks(
     lake: &LakeView,
-    dirty: &DirtyObjects,
     parts: &[Part],
     (first_byte, bytes): (u64, u64),
 ) -> Result<Vec<Block>, NoFile> {
@@ -108,7 +101,7 @@ pub(super) async fn blocks(
         .filter(|part| part.first_byte < end && part.first_byte + part.bytes > first_byte);
     let wanted: Vec<Part> = wanted.cloned().collect();
     let wanted = stream::iter(wanted).map(|part| async move {
-        let version = current(lake, dirty, &part.name).await?;
+        let version = current(lake, &part.name).await?;
         let begins = |index: u32| part.first_byte + u64::from(index) * version.block_bytes;
         let indexes = (0..version.block_count()).filter(|index| (first_byte..end).contains(&begins(*index)));
         let blocks = indexes.map(|index| Block {
@@ -123,17 +116,9 @@ pub(super) async fn blocks(
 }
 
 /// The current version of an object, as the lake tells it.
-async fn current(lake: &LakeView, dirty: &DirtyObjects, name: &ObjectName) -> Result<Arc<Version>, NoFile> {
+async fn current(lake: &LakeView, name: &ObjectName) -> Result<Arc<Version>, NoFile> {
     if !target::fits(name) {
         return Err(NoFile::Failed("its name is too long".to_owned()));
-    }
-    if dirty.may_be_dirty(name) {
-        let found = dirty.find(name).await;
-        let found = found.map_err(|error| NoFile::Failed(error.to_string()))?;
-        if found.manifest.is_some() {
-            let why = "its tier has it, and the lake does not yet";
-            return Err(NoFile::Missing(why.to_owned()));
-        }
     }
     lake.version(name).await.map_err(|refusal| no_file(&refusal))
 }

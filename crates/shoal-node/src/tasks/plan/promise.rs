@@ -35,7 +35,7 @@ impl Executor {
             }
             let mut missing = Vec::new();
             for file in unknown {
-                match objects::parts(&self.lake, &self.parts.dirty, &self.expected[file]).await {
+                match objects::parts(&self.lake, &self.expected[file]).await {
                     Ok(parts) => objects.extend(self.ids(&parts)),
                     // The job may be there before its files.
                     Err(_) => missing.push(file),

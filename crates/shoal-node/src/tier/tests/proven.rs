@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::{collect, data, new_key, put};
 use crate::endpoint::BoxError;
+use crate::obtain::KeptBytes as _;
 use crate::tier::{
     ByteStore, ChunkDigester, ChunkDigests, Damages, FolderStore, Piece, StoreError, TierBytes,
 };

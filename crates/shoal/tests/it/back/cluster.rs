@@ -6,6 +6,7 @@ use super::{back, bytes, flush, reads, write_back};
 use crate::cluster::Cluster;
 use crate::lake::{Content, Fault, Request};
 use crate::node::BLOCK;
+use crate::tasks::{carry_out, order};
 
 pub(super) async fn cluster(nodes: usize) -> Cluster {
     Cluster::start_with(nodes, |_, config| back(config)).await
@@ -44,6 +45,32 @@ async fn homes_get_the_blocks_of_an_object_when_the_lake_has_it_and_not_before()
     flush(&cluster.nodes[0], "").await;
     cluster.settle().await;
     assert!(blocks().await > 0);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_prefetch_brings_a_dirty_object_from_its_tier_to_its_homes() {
+    let cluster = cluster(3).await;
+    let large = Content::synthetic(12 * BLOCK, 1).all();
+    write_back(&cluster.nodes[0].client(), "tmp/k", &large).await;
+    let task = carry_out(&cluster.nodes[1], &order("prefetch", "s3://b/tmp/")).await;
+    assert_eq!(
+        (&task["state"], &task["objects"]["done"]),
+        (&"done".into(), &1.into()),
+        "{task:#}"
+    );
+    assert!(cluster.lake.object("b", "tmp/k").is_none());
+    flush(&cluster.nodes[0], "").await;
+    cluster.lake.forget_requests();
+    for node in &cluster.nodes {
+        reads(&node.client(), "tmp/k", &large).await;
+    }
+    let gets = |request: &Request| request.is_get() && request.is_of_object();
+    assert_eq!(
+        cluster.lake.count(gets),
+        0,
+        "the flush leaves the blocks where they are"
+    );
     cluster.stop().await;
 }
 

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::BodyExt as _;
 use shoal_node::config::{BandwidthScope, Config};
 use shoal_node::link::{PlannedRate, Purpose};
-use shoal_node::{BlockRequest, CallerName, Channel, Peer, PeerConnector, PeerRole, node_id};
+use shoal_node::{BlockRequest, CallerName, Channel, Obtain, Peer, PeerConnector, node_id};
 use shoal_policy::{Layer, ObjectId};
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::range::ByteRange;
@@ -168,7 +168,7 @@ impl Asker {
             version: self.version.clone(),
             index,
             part: ByteRange { start: 0, end: BLOCK },
-            role: PeerRole::Home(Layer::L2),
+            obtain: Obtain::FromHomes(Layer::L2),
             caller: CallerName::AccessKey(ACCESS_KEY.into()),
             name: Some(self.name.clone()),
             headers: HeaderMap::new(),

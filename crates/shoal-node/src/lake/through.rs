@@ -8,11 +8,10 @@ use shoal_s3::error::S3Error;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::Operation;
 
+use super::forward::Forwarder;
 use crate::endpoint::Endpoint;
-use crate::front::admission::Admitted;
-use crate::front::body::ResponseBody;
-use crate::front::forward::{Forwarder, relay};
-use crate::front::respond;
+use crate::exchange::respond::{self, relay};
+use crate::exchange::{Admitted, ResponseBody};
 use crate::write::{Spread, Uncached, Upload, WriteThrough};
 
 /// Writes through the cache.

@@ -11,10 +11,10 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{CopySource, Effect, Operation};
 
 use super::permission::{Permissions, action_of};
-use super::{PARALLEL, is_writer, try_again, unversioned};
-use crate::dirty::{DirtyObjects, FlushFailed, Manifest, NotBegun};
+use super::{PARALLEL, is_writer, not_begun, not_flushed, try_again, unversioned};
+use crate::dirty::{DirtyObjects, FlushFailed, Manifest};
 use crate::endpoint::AccountRefusal;
-use crate::front::admission::Admitted;
+use crate::exchange::Admitted;
 use crate::grants::Grants;
 use crate::http::connection::ClientBody;
 
@@ -35,21 +35,21 @@ impl Flusher {
         }
     }
 
-    /// Returns true if an object of this name may be dirty; the registry must then be read before the lake.
-    pub(super) fn may_be_dirty(&self, name: &ObjectName) -> bool {
-        is_current(name) && self.dirty.may_be_dirty(name)
-    }
-
     /// Flushes the objects that a request about one object needs at the lake, if the caller may read or write
     /// them there. Otherwise nothing is flushed, and the lake refuses the request.
     pub(super) async fn flush_for_read(&self, admitted: &Admitted, name: &ObjectName) -> Result<(), S3Error> {
         self.flush_related(admitted).await?;
         let operation = admitted.classified.operation;
-        let is_of_an_upload = matches!(
+        // An upload is no read of the object, and reads have asked for it.
+        let needs_none = matches!(
             operation,
-            Operation::CreateMultipartUpload | Operation::UploadPart | Operation::AbortMultipartUpload
+            Operation::CreateMultipartUpload
+                | Operation::UploadPart
+                | Operation::AbortMultipartUpload
+                | Operation::GetObject
+                | Operation::HeadObject
         );
-        if !is_of_an_upload && self.may_be_dirty(name) {
+        if !needs_none && self.dirty.may_be_dirty(name) {
             self.flush_if_allowed(admitted, name).await?;
         }
         Ok(())
@@ -117,7 +117,7 @@ impl Flusher {
         let classified = &admitted.classified;
         let copied = classified.copy_source.iter();
         for source in copied.flat_map(CopySource::objects) {
-            if self.may_be_dirty(source) {
+            if self.dirty.may_be_dirty(source) {
                 self.flush_if_allowed(admitted, source).await?;
             }
         }
@@ -271,12 +271,6 @@ fn removes_bucket(admitted: &Admitted) -> bool {
     admitted.parts.method == Method::DELETE && target.is_ok_and(|target| target.query().is_none())
 }
 
-/// Returns true if `name` denotes the current object: it has no version, or the version `null` of unversioned
-/// objects.
-pub(super) fn is_current(name: &ObjectName) -> bool {
-    name.version.as_deref().is_none_or(|version| version == "null")
-}
-
 /// Returns true if a request is a browser's upload by HTML form.
 pub(super) fn is_form(admitted: &Admitted) -> bool {
     let headers = &admitted.parts.headers;
@@ -284,27 +278,6 @@ pub(super) fn is_form(admitted: &Admitted) -> bool {
     let form = b"multipart/form-data";
     admitted.parts.method == Method::POST
         && kind.is_some_and(|kind| kind.len() >= form.len() && kind[..form.len()].eq_ignore_ascii_case(form))
-}
-
-/// Message to clients while the registry is nearly full. Operators find details in `/status`.
-pub(super) const NEARLY_FULL: &str = "The registry of dirty objects is nearly full, so nothing new begins below this \
-                                      rule until it has room; please try again, and tell the operator \
-                                      (registry-nearly-full in /status).";
-
-fn not_flushed(error: &FlushFailed) -> S3Error {
-    S3Error::new(
-        ErrorCode::ServiceUnavailable,
-        format!("{error}; please try again."),
-    )
-}
-
-/// Returns the error for a change that could not begin.
-pub(super) fn not_begun(error: NotBegun) -> S3Error {
-    match error {
-        NotBegun::Flush(error) => not_flushed(&error),
-        NotBegun::Busy => S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again.")),
-        NotBegun::NearlyFull(_) => S3Error::new(ErrorCode::SlowDown, NEARLY_FULL),
-    }
 }
 
 #[cfg(test)]

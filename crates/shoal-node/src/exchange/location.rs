@@ -12,9 +12,9 @@ use http_body::{Body, Frame};
 use shoal_s3::operation::{Operation, is_in_host};
 use shoal_s3::xml::Element;
 
-use super::admission::{Admitted, host};
+use super::admitted::{Admitted, host};
 use super::body::{BodyError, ResponseBody};
-use super::forward::relay_with;
+use super::respond::relay_with;
 use crate::endpoint::LakeBody;
 
 /// Limit on the documents that name an object.
@@ -22,7 +22,7 @@ const DOCUMENT_BYTES_MAX: usize = 64 << 10;
 
 /// The replacement for the lake's addresses in a response.
 #[derive(Clone, Debug)]
-pub(super) struct Relocation {
+pub(crate) struct Relocation {
     lake: Authority,
     bucket: String,
     address: Address,
@@ -30,7 +30,7 @@ pub(super) struct Relocation {
 
 /// The address at which a client reaches this node.
 #[derive(Clone, Debug)]
-pub(super) struct Address {
+pub(crate) struct Address {
     /// Scheme and host, the start of every URL.
     origin: String,
     /// True if the client uses virtual-host style.
@@ -39,7 +39,7 @@ pub(super) struct Address {
 
 impl Address {
     /// Returns the URL of an object of `bucket`. `key` is percent-encoded.
-    pub(super) fn of_object(&self, bucket: &str, key: &str) -> String {
+    pub(crate) fn of_object(&self, bucket: &str, key: &str) -> String {
         let origin = &self.origin;
         if self.bucket_in_host {
             format!("{origin}/{key}")
@@ -51,7 +51,7 @@ impl Address {
 
 /// The addresses of this node.
 #[derive(Debug)]
-pub(super) struct Addresses {
+pub(crate) struct Addresses {
     lake: Option<Authority>,
     domain: Option<String>,
     scheme: &'static str,
@@ -60,7 +60,7 @@ pub(super) struct Addresses {
 impl Addresses {
     /// Creates the addresses of a node that serves `scheme` and, in virtual-host style, the buckets below
     /// `domain`. They replace the lake's address, `lake_url`.
-    pub(super) fn new(lake_url: &str, domain: Option<String>, scheme: &'static str) -> Self {
+    pub(crate) fn new(lake_url: &str, domain: Option<String>, scheme: &'static str) -> Self {
         let lake = lake_url.parse::<Uri>().ok();
         Self {
             lake: lake.and_then(|url| url.authority().cloned()),
@@ -70,7 +70,7 @@ impl Addresses {
     }
 
     /// Returns the replacement for the lake's addresses, if the response to this request may contain any.
-    pub(super) fn relocation(&self, admitted: &Admitted) -> Option<Relocation> {
+    pub(crate) fn relocation(&self, admitted: &Admitted) -> Option<Relocation> {
         let Admitted {
             parts, classified, ..
         } = admitted;
@@ -85,7 +85,7 @@ impl Addresses {
     }
 
     /// Returns the address at which the sender of the request reaches this node.
-    pub(super) fn as_used_by(&self, parts: &Parts) -> Option<Address> {
+    pub(crate) fn as_used_by(&self, parts: &Parts) -> Option<Address> {
         let host = host(parts)?;
         let domain = self.domain.as_deref();
         Some(Address {
@@ -104,7 +104,7 @@ fn is_form(parts: &Parts, operation: Operation) -> bool {
 
 impl Relocation {
     /// Relays the lake's response, with the client's address in its header and its document.
-    pub(super) fn relay(self, response: Response<LakeBody>) -> Response<ResponseBody> {
+    pub(crate) fn relay(self, response: Response<LakeBody>) -> Response<ResponseBody> {
         let (head, body) = response.into_parts();
         let location = head
             .headers
@@ -160,7 +160,7 @@ impl Relocation {
 
 /// A document of the lake that is rewritten once it is complete. Its XML declaration, and the whitespace with
 /// which a lake keeps the connection alive, are sent at once.
-pub(super) struct AddressedDocument {
+pub(crate) struct AddressedDocument {
     body: LakeBody,
     held: BytesMut,
     relocation: Relocation,

@@ -27,12 +27,11 @@ use crate::dirty::{
     ReceiveError, UploadId, UploadUnavailable, select,
 };
 use crate::endpoint::Endpoint;
-use crate::front::admission::{Admitted, Opened};
-use crate::front::body::ResponseBody;
-use crate::front::forward::Forwarder;
-use crate::front::respond::{self, X_CACHE_REASON};
-use crate::front::wanted::precondition_failed;
+use crate::exchange::location::Addresses;
+use crate::exchange::respond::{self, X_CACHE_REASON};
+use crate::exchange::{Admitted, Opened, ResponseBody};
 use crate::grants::Grants;
+use crate::lake::errors::precondition_failed;
 
 /// Limit on the list of parts in a completion: ten thousand parts with their checksums.
 const LIST_BYTES_MAX: usize = 4 << 20;
@@ -47,7 +46,7 @@ const OBJECT_SIZE: HeaderName = HeaderName::from_static("x-amz-mp-object-size");
 
 /// Returns the id of the upload that a request names, if a node of this cluster created it. The ids of lakes
 /// have another form.
-pub(in crate::front) fn upload_named(classified: &Classified) -> Option<UploadId> {
+pub(super) fn upload_named(classified: &Classified) -> Option<UploadId> {
     classified.query.get("uploadId")?.parse().ok()
 }
 
@@ -59,7 +58,7 @@ pub(super) struct Uploads {
     flusher: Arc<Flusher>,
     permissions: Arc<Permissions>,
     writes: Arc<DirtyWrites>,
-    forwarder: Arc<Forwarder>,
+    addresses: Arc<Addresses>,
 }
 
 impl Uploads {
@@ -72,7 +71,7 @@ impl Uploads {
             flusher: Arc::clone(&shared.flusher),
             permissions: Arc::clone(&shared.permissions),
             writes,
-            forwarder: Arc::clone(&shared.forwarder),
+            addresses: Arc::clone(&shared.addresses),
         }
     }
 
@@ -204,7 +203,7 @@ impl Uploads {
         };
         let upload = kept.upload;
         self.grants.invalidate_object(&upload.name);
-        let address = self.forwarder.addresses().as_used_by(parts);
+        let address = self.addresses.as_used_by(parts);
         let location = address
             .map(|address| address.of_object(&upload.name.bucket, &target::key(&upload.name.key)))
             .unwrap_or_default();

@@ -7,14 +7,18 @@ use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::error_xml::{RequestId, error_xml};
-use shoal_s3::hop_by_hop::MODE_HEADER;
+use shoal_s3::hop_by_hop::{MODE_HEADER, end_to_end_of_response};
 use shoal_s3::object::Version;
 use shoal_s3::operation::{Query, response_override};
 use shoal_s3::range::{ByteRange, RangeRequest};
 
-use crate::front::body::ResponseBody;
-use crate::read::{CallerHeaders, Reading, Residency};
+use super::body::ResponseBody;
+use crate::blocks::{Reading, Residency};
+use crate::endpoint::LakeBody;
 use crate::write::{Uncached, WriteMode};
+
+/// Headers that apply to this caller only; `None` if the lake was not asked for this read.
+pub type CallerHeaders = Option<Box<HeaderMap>>;
 
 /// `X-Cache`: how much of a response this node had.
 pub const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
@@ -309,4 +313,17 @@ fn describe(
         HeaderValue::try_from(content_range).expect("digits are a header value"),
     );
     StatusCode::PARTIAL_CONTENT
+}
+/// Converts the lake's response to one for the client.
+pub fn relay(response: Response<LakeBody>) -> Response<ResponseBody> {
+    let (head, body) = response.into_parts();
+    relay_with(&head, ResponseBody::lake(body))
+}
+
+/// Converts the lake's response to one with another body.
+pub fn relay_with(head: &http::response::Parts, body: ResponseBody) -> Response<ResponseBody> {
+    let mut relayed = Response::new(body);
+    *relayed.status_mut() = head.status;
+    *relayed.headers_mut() = end_to_end_of_response(&head.headers);
+    relayed
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Response, StatusCode, header, response};
+use http_body::Body;
 use http_body_util::{BodyExt, Limited};
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::hop_by_hop::end_to_end_of_response;
@@ -14,10 +15,10 @@ use super::flush::Flusher;
 use super::permission::{Permissions, without_body};
 use super::{Shared, try_again};
 use crate::dirty::{DirtyObjects, Listing, Manifest, Upload, UploadListing, UploadQuery, in_order};
-use crate::endpoint::LakeBody;
-use crate::front::admission::Admitted;
-use crate::front::body::ResponseBody;
-use crate::front::forward::{Forwarder, relay};
+use crate::endpoint::BoxError;
+use crate::exchange::respond::relay;
+use crate::exchange::{Admitted, ResponseBody};
+use crate::lake::Lake;
 
 /// Limit on a page: a thousand keys of 1,000 bytes, each byte escaped to up to six.
 const PAGE_BYTES_MAX: usize = 16 << 20;
@@ -27,7 +28,7 @@ pub(super) struct Listings {
     dirty: Arc<DirtyObjects>,
     permissions: Arc<Permissions>,
     flusher: Arc<Flusher>,
-    forwarder: Arc<Forwarder>,
+    within: Arc<dyn Lake>,
 }
 
 impl Listings {
@@ -36,7 +37,7 @@ impl Listings {
             dirty: Arc::clone(&shared.dirty),
             permissions: Arc::clone(&shared.permissions),
             flusher: Arc::clone(&shared.flusher),
-            forwarder: Arc::clone(&shared.forwarder),
+            within: Arc::clone(&shared.within),
         }
     }
 
@@ -53,7 +54,7 @@ impl Listings {
         let classified = &admitted.classified;
         let listing = Listing::parse(&classified.query).filter(|listing| !listing.is_empty());
         let Some(listing) = listing else {
-            return self.forwarder.pass_on(admitted).await;
+            return self.within.forward(admitted).await;
         };
         let mut dirty = self.dirty_of(bucket, &listing).await?;
         let query = listing.query(&classified.query);
@@ -74,7 +75,7 @@ impl Listings {
             dirty = self.dirty_of(bucket, &listing).await?;
         }
         if dirty.is_empty() && !listing.goes_on() {
-            return self.forwarder.pass_on(admitted).await;
+            return self.within.forward(admitted).await;
         }
         let merge = |page: &[u8]| listing.merge(page, &dirty);
         self.pass_on_merged(admitted, query, merge).await
@@ -96,13 +97,13 @@ impl Listings {
         let classified = &admitted.classified;
         let listing = UploadListing::parse(&classified.query);
         if listing.is_empty() {
-            return self.forwarder.pass_on(admitted).await;
+            return self.within.forward(admitted).await;
         }
         let kept = self
             .kept_uploads(bucket, &listing, &admitted.verified.caller)
             .await?;
         if kept.is_empty() && !listing.goes_on() {
-            return self.forwarder.pass_on(admitted).await;
+            return self.within.forward(admitted).await;
         }
         let query = listing.query(&classified.query);
         let merge = |page: &[u8]| listing.merge(page, &kept);
@@ -137,7 +138,8 @@ impl Listings {
         merge: impl FnOnce(&[u8]) -> Option<String>,
     ) -> Result<Response<ResponseBody>, S3Error> {
         admitted.classified.query = query;
-        let (head, body) = self.forwarder.send(admitted, None).await?.into_parts();
+        admitted.is_answer_read = true;
+        let (head, body) = self.within.forward(admitted).await?.into_parts();
         let body = read(body).await?;
         let merged = match head.status {
             StatusCode::OK => merge(&body).ok_or_else(unreadable)?.into(),
@@ -147,7 +149,11 @@ impl Listings {
     }
 }
 
-pub(super) async fn read(body: LakeBody) -> Result<Bytes, S3Error> {
+pub(super) async fn read<B>(body: B) -> Result<Bytes, S3Error>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     let body = Limited::new(body, PAGE_BYTES_MAX).collect().await;
     Ok(body.map_err(|_| unreadable())?.to_bytes())
 }

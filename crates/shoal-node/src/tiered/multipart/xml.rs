@@ -42,7 +42,7 @@ pub(super) fn completed(name: &ObjectName, location: &str, completed: &Completed
 }
 
 /// Returns an XML element for each checksum header of an object.
-pub(in crate::front::dirty) fn checksum_elements(headers: &HeaderMap) -> Vec<Element> {
+pub(in crate::tiered) fn checksum_elements(headers: &HeaderMap) -> Vec<Element> {
     let checksums = headers.iter().filter_map(|(header, value)| {
         let element = match Algorithm::of_header(header.as_str()) {
             Some(algorithm) => element_name(algorithm),

@@ -7,20 +7,20 @@
 use std::sync::Arc;
 
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderName, Method, Response};
 use shoal_s3::error::S3Error;
 use shoal_s3::hop_by_hop::end_to_end;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{Classified, Operation};
 use shoal_s3::sigv4::PayloadHash;
-use shoal_s3::target;
 
 use super::is_writer;
-use crate::dirty::{Action, DirtyObjects, Manifest, Permission, beside, of_permission};
+use crate::dirty::{Action, DirtyObjects, Manifest, Permission, beside, no_permission, of_permission};
 use crate::endpoint::{Endpoint, EndpointRequest, LakeBody, RequestBody};
-use crate::front::admission::{Admitted, Opened};
-use crate::front::lake_errors;
+use crate::exchange::{Admitted, Opened};
+use crate::lake::errors;
+use crate::lake::is_known;
 
 /// The caller on whose behalf the node asks the lake, and the caller's request.
 #[derive(Clone, Copy)]
@@ -62,13 +62,10 @@ impl Permissions {
         Self { lake, dirty }
     }
 
-    /// Returns true if the lake lets the caller know about an object. The node sends a HEAD on the caller's
-    /// behalf; success and 404 both count as permission, because S3 returns neither to a caller that may not
-    /// read the object or list its bucket.
-    pub(super) async fn may_know(&self, asker: Asker<'_>, name: &ObjectName) -> Result<bool, S3Error> {
-        let headers = of_permission(asker.headers);
-        let question = self.ask_lake(asker, ("head_object", Method::HEAD), path_of(name), headers);
-        Ok(is_known(question.await?.status()))
+    /// Returns true if the lake lets the caller know about an object.
+    async fn may_know(&self, asker: Asker<'_>, name: &ObjectName) -> Result<bool, S3Error> {
+        let known = self.dirty.may_know(asker.caller, asker.headers, name).await;
+        known.map_err(|error| errors::unanswered(&error))
     }
 
     /// Asks if the lake would permit an action on a name that may be dirty. Called before anything is
@@ -95,7 +92,7 @@ impl Permissions {
         match self.dirty.may((action, name), headers, asker.caller).await {
             Ok(Permission::Granted | Permission::OtherEtag | Permission::Undecided) => Ok(None),
             Ok(Permission::Denied(error)) => Ok(Some(error)),
-            Err(error) => Err(lake_errors::no_permission(&error)),
+            Err(error) => Err(no_permission(&error)),
         }
     }
 
@@ -150,14 +147,8 @@ impl Permissions {
             payer: asker.caller.payer(),
         };
         let answered = self.lake.send(request).await;
-        answered.map_err(|error| lake_errors::unanswered(&error))
+        answered.map_err(|error| errors::unanswered(&error))
     }
-}
-
-/// Returns true if a response to a read implies that the caller may know what exists, including that nothing
-/// does.
-fn is_known(status: StatusCode) -> bool {
-    status.is_success() || status == StatusCode::NOT_FOUND
 }
 
 /// Returns the permission that a request needs on the object that it names.
@@ -221,36 +212,12 @@ pub(super) fn without_body(sent: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Returns the path of an object at the lake.
-fn path_of(name: &ObjectName) -> PathAndQuery {
-    let path = target::path(Some(&name.bucket), Some(&name.key));
-    PathAndQuery::try_from(path).expect("what is percent-encoded is a path")
-}
-
 #[cfg(test)]
 mod tests {
-    use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-    use shoal_s3::object::ObjectName;
+    use http::{HeaderMap, HeaderName, HeaderValue};
     use shoal_s3::operation::Operation;
 
-    use super::{is_known, of_write, path_of, without_body};
-
-    #[test]
-    fn only_a_clear_yes_counts() {
-        let statuses = [200, 206, 404, 301, 304, 400, 401, 403, 412, 500, 503];
-        let known = statuses.map(|status| is_known(StatusCode::from_u16(status).unwrap()));
-        assert_eq!(known.map(u8::from), [1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
-    }
-
-    #[test]
-    fn a_question_names_the_object_in_one_spelling() {
-        let name = ObjectName {
-            bucket: "b.c-d".into(),
-            key: b"a b/%?#\xff".as_slice().into(),
-            version: None,
-        };
-        assert_eq!(path_of(&name).as_str(), "/b.c-d/a%20b/%25%3F%23%FF");
-    }
+    use super::{of_write, without_body};
 
     #[test]
     fn a_question_has_the_headers_of_its_write_and_nothing_of_a_body_or_a_condition() {

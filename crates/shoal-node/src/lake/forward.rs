@@ -10,19 +10,18 @@ use http_body_util::BodyExt;
 use shoal_s3::auth::Verified;
 use shoal_s3::error::S3Error;
 use shoal_s3::etag::names_version;
-use shoal_s3::hop_by_hop::{end_to_end, end_to_end_of_response};
+use shoal_s3::hop_by_hop::end_to_end;
 use shoal_s3::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operation};
 use shoal_s3::payload::{CheckedBody, Outcome};
 
-use crate::dirty::DirtyObjects;
+use super::errors;
 use crate::endpoint::{
     Endpoint, EndpointRequest, LakeAccount, LakeBody, OnContradiction, RepeatableGet, RequestBody,
 };
+use crate::exchange::location::Addresses;
+use crate::exchange::respond::relay;
+use crate::exchange::{Admitted, ResponseBody};
 use crate::fetch::{content_range, whole_range};
-use crate::front::admission::Admitted;
-use crate::front::body::ResponseBody;
-use crate::front::lake_errors;
-use crate::front::location::Addresses;
 use crate::grants::{Grants, is_refusal};
 use crate::http::connection::ClientBody;
 use crate::http::expectation::expects_continue;
@@ -32,31 +31,18 @@ use crate::write::BodyCopy;
 pub(super) struct Forwarder {
     lake: Arc<Endpoint>,
     grants: Arc<Grants>,
-    dirty: Arc<DirtyObjects>,
-    addresses: Addresses,
+    addresses: Arc<Addresses>,
 }
 
 impl Forwarder {
-    /// Forwards requests to `lake`. Invalidates what they may change in `grants`, drops remembered
-    /// permissions in `dirty` when the lake refuses a caller, and rewrites responses to name this node's
-    /// `addresses`.
-    pub(super) fn new(
-        lake: Arc<Endpoint>,
-        grants: Arc<Grants>,
-        dirty: Arc<DirtyObjects>,
-        addresses: Addresses,
-    ) -> Self {
+    /// Forwards requests to `lake`. Invalidates what they may change in `grants`, and rewrites responses to
+    /// name this node's `addresses`.
+    pub(super) fn new(lake: Arc<Endpoint>, grants: Arc<Grants>, addresses: Arc<Addresses>) -> Self {
         Self {
             lake,
             grants,
-            dirty,
             addresses,
         }
-    }
-
-    /// Returns the addresses at which clients reach this node.
-    pub(super) fn addresses(&self) -> &Addresses {
-        &self.addresses
     }
 
     /// Forwards a request to the lake, and returns the response for the client.
@@ -68,7 +54,8 @@ impl Forwarder {
         let relocation = self.addresses.relocation(&admitted);
         // The node does not read the response if the request changes no object, so the client may get it
         // encoded. The response to a change may report an error in its document.
-        let is_unread = relocation.is_none() && admitted.classified.effect() == Effect::None;
+        let is_unread =
+            relocation.is_none() && !admitted.is_answer_read && admitted.classified.effect() == Effect::None;
         let encodings = admitted.parts.headers.get(header::ACCEPT_ENCODING);
         let encodings = encodings.filter(|_| is_unread).cloned();
         let response = self.exchange(admitted, None, encodings).await?;
@@ -107,10 +94,10 @@ impl Forwarder {
             classified,
             verified,
             permit,
+            ..
         } = *admitted;
         let _forgotten = Forget::of(&self.grants, &classified);
-        let who = verified.caller.clone();
-        let caller = who.id();
+        let caller = verified.caller.id();
         let (account, payer) = (self.lake.account_for(&verified.caller), verified.caller.payer());
         let target = target(&self.lake, &classified, &verified)?;
         let payload = verified.payload.hash;
@@ -142,36 +129,17 @@ impl Forwarder {
         {
             contradicted();
         }
-        if let (Ok(response), Some(bucket)) = (&answered, &classified.bucket)
-            && matches!(response.status().as_u16(), 401 | 403)
-        {
-            self.dirty.refused(&who, bucket);
-        }
         // An error in the client's body is reported to the client, whatever the lake replied to the
         // incomplete request.
         if let Some(error) = outcome.as_ref().and_then(Outcome::error) {
             return Err(error.clone());
         }
-        let response = answered.map_err(|error| lake_errors::unanswered(&error))?;
+        let response = answered.map_err(|error| errors::unanswered(&error))?;
         Ok(match (question, contradicted) {
             (Some(question), Some(contradicted)) => resumed(response, question, contradicted),
             _ => response,
         })
     }
-}
-
-/// Converts the lake's response to one for the client.
-pub(super) fn relay(response: Response<LakeBody>) -> Response<ResponseBody> {
-    let (head, body) = response.into_parts();
-    relay_with(&head, ResponseBody::lake(body))
-}
-
-/// Converts the lake's response to one with another body.
-pub(super) fn relay_with(head: &http::response::Parts, body: ResponseBody) -> Response<ResponseBody> {
-    let mut relayed = Response::new(body);
-    *relayed.status_mut() = head.status;
-    *relayed.headers_mut() = end_to_end_of_response(&head.headers);
-    relayed
 }
 
 /// Returns true if a response that breaks off may be resumed. A read by `partNumber` may not: its range is

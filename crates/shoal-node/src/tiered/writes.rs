@@ -10,17 +10,19 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::operation::Operation;
 use shoal_s3::payload::CheckedBody;
 
-use super::carry_out::{carry_out, unknown};
+use super::carry_out::carry_out;
 use super::copy::Copies;
-use super::flush::{Flusher, NEARLY_FULL};
+use super::flush::Flusher;
+use super::rewind::Rewindable;
 use super::{ResponseResult, Shared, try_again};
-use crate::dirty::{Clearance, DirtyObjects, PendingWrite, ReceiveError, Received, WriteError};
-use crate::front::admission::Admitted;
-use crate::front::lake_errors;
-use crate::front::respond::{self, X_CACHE_REASON};
-use crate::front::rewind::Rewindable;
-use crate::front::writes::Writes;
+use crate::dirty::{
+    Clearance, DirtyObjects, NEARLY_FULL, PendingWrite, ReceiveError, Received, WriteError, no_permission,
+};
+use crate::exchange::Admitted;
+use crate::exchange::respond::{self, X_CACHE_REASON};
 use crate::http::connection::ClientBody;
+use crate::lake::unknown;
+use crate::lake::{Lake, Write};
 use crate::write::{Uncached, WriteMode};
 
 /// Writes objects back: acknowledges them once the tier has them.
@@ -28,7 +30,7 @@ pub(super) struct DirtyWrites {
     dirty: Arc<DirtyObjects>,
     flusher: Arc<Flusher>,
     copies: Copies,
-    through: Arc<Writes>,
+    within: Arc<dyn Lake>,
 }
 
 /// Destination of a write, once the lake's permission is known.
@@ -42,13 +44,12 @@ enum Taken {
 }
 
 impl DirtyWrites {
-    /// Sends writes that cannot be written back to `through`.
-    pub(super) fn new(shared: &Shared, through: Arc<Writes>) -> Self {
+    pub(super) fn new(shared: &Shared) -> Self {
         Self {
             dirty: Arc::clone(&shared.dirty),
             flusher: Arc::clone(&shared.flusher),
             copies: Copies::new(shared),
-            through,
+            within: Arc::clone(&shared.within),
         }
     }
 
@@ -136,7 +137,7 @@ impl DirtyWrites {
             }
             Ok(Clearance::Through(why)) => Ok((why, None)),
             Ok(Clearance::Refused(denied)) => Ok((Uncached::NotPermitted, Some(denied))),
-            Err(error) => Err(lake_errors::no_permission(&error)),
+            Err(error) => Err(no_permission(&error)),
         };
         // The receiver gets no more bytes, but may already be storing a complete piece: wait, and discard it.
         admitted.body = rewind.rewound();
@@ -181,14 +182,14 @@ impl DirtyWrites {
         let has_bytes = admitted.classified.operation != Operation::CreateMultipartUpload;
         let mut response = if has_bytes {
             let change = self.flusher.begin_change(&admitted, name, denied).await?;
-            let (through, name) = (Arc::clone(&self.through), name.clone());
-            let send = |admitted| async move { through.write(admitted, &name).await };
+            let (within, name) = (Arc::clone(&self.within), name.clone());
+            let send = |admitted| async move { within.put(admitted, through(&name)).await };
             match change {
                 Some(change) => carry_out(change, admitted, send).await?,
                 None => send(admitted).await?,
             }
         } else {
-            self.through.write(admitted, name).await?
+            self.within.put(admitted, through(name)).await?
         };
         // If the bytes are not even cached, that reason is reported in preference to why they were not
         // written back.
@@ -198,6 +199,15 @@ impl DirtyWrites {
             response.headers_mut().insert(X_CACHE_REASON, reason);
         }
         Ok(response)
+    }
+}
+
+/// Returns the write of an object through the cache.
+fn through(name: &ObjectName) -> Write<'_> {
+    Write {
+        name,
+        mode: WriteMode::Through,
+        lifetime: None,
     }
 }
 

@@ -16,13 +16,13 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::xml::Key;
 
 use super::carry_out::carry_out;
-use super::flush::{Flusher, not_begun};
+use super::flush::Flusher;
 use super::permission::Permissions;
-use super::{ResponseResult, Shared, access_denied, is_writer, try_again, unversioned};
+use super::{ResponseResult, Shared, access_denied, is_writer, not_begun, try_again, unversioned};
 use crate::dirty::{Action, DirtyObjects, Manifest};
-use crate::front::admission::Admitted;
-use crate::front::forward::Forwarder;
-use crate::front::wanted::precondition_failed;
+use crate::exchange::Admitted;
+use crate::lake::Lake;
+use crate::lake::errors::precondition_failed;
 
 const SIZE: HeaderName = HeaderName::from_static("x-amz-if-match-size");
 const LAST_MODIFIED: HeaderName = HeaderName::from_static("x-amz-if-match-last-modified-time");
@@ -40,7 +40,7 @@ pub(super) struct Deletions {
     dirty: Arc<DirtyObjects>,
     permissions: Arc<Permissions>,
     flusher: Arc<Flusher>,
-    forwarder: Arc<Forwarder>,
+    within: Arc<dyn Lake>,
 }
 
 impl Deletions {
@@ -49,7 +49,7 @@ impl Deletions {
             dirty: Arc::clone(&shared.dirty),
             permissions: Arc::clone(&shared.permissions),
             flusher: Arc::clone(&shared.flusher),
-            forwarder: Arc::clone(&shared.forwarder),
+            within: Arc::clone(&shared.within),
         }
     }
 
@@ -64,7 +64,7 @@ impl Deletions {
             if let Some(denied) = self.permissions.denial((&*admitted).into(), removal).await? {
                 let is_dirty = manifest.is_some();
                 self.flusher.prepare_denied(&admitted, is_dirty, denied).await?;
-                return self.forwarder.pass_on(admitted).await;
+                return self.within.forward(admitted).await;
             }
         }
         if is_conditional(&admitted.parts.headers) {
@@ -75,8 +75,8 @@ impl Deletions {
     }
 
     async fn carry_out(&self, change: LakeChange, admitted: Box<Admitted>) -> ResponseResult {
-        let forwarder = Arc::clone(&self.forwarder);
-        let send = |admitted| async move { forwarder.pass_on(admitted).await };
+        let within = Arc::clone(&self.within);
+        let send = |admitted| async move { within.forward(admitted).await };
         carry_out(change, admitted, send).await
     }
 

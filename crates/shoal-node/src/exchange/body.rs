@@ -6,11 +6,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use super::location::AddressedDocument;
+use super::record::Record;
 use crate::blocks::{BlockStream, ReadTally};
 use crate::endpoint::LakeBody;
 use crate::fair::in_flight::InFlightPermit;
-use crate::front::location::AddressedDocument;
-use crate::front::record::Record;
 
 /// The body of a response. Dropping it ends the request and records it, even if it was not sent completely.
 pub struct ResponseBody {
@@ -121,7 +121,8 @@ impl Body for ResponseBody {
             Content::Blocks { stream, remaining } => stream.poll_next(cx).map(|piece| {
                 let piece = piece?;
                 Some(piece.map_err(BodyError::from).map(|piece| {
-                    *remaining -= piece.len() as u64;
+                    let left = remaining.checked_sub(piece.len() as u64);
+                    *remaining = left.expect("a body has the bytes that its length announces");
                     Frame::data(piece)
                 }))
             }),

@@ -1,25 +1,20 @@
-//! Sends a request to the lake within a change that has begun, so that no other change of the name is in
-//! flight at the same time.
+//! What the lake did with a request.
 
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
-use shoal_registry::changes::LakeChange;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::operation::Operation;
 use shoal_s3::xml::ErrorDocument;
 
-use super::ResponseResult;
 use crate::endpoint::{is_undecided, is_undecided_code};
-use crate::front::admission::Admitted;
-use crate::front::body::ResponseBody;
-use crate::tier::TierUnavailable;
+use crate::exchange::{ResponseBody, ResponseResult};
 
 /// Limit on the responses to writes, which are short.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// What the lake did with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::front) enum Verdict {
+pub enum Verdict {
     /// The lake carried the request out.
     Done,
     /// The lake did not carry the request out, and will not.
@@ -28,44 +23,9 @@ pub(in crate::front) enum Verdict {
     Unknown,
 }
 
-/// Sends a request to the lake by `send` and ends the change with the outcome. The request continues if its
-/// client disconnects, and is aborted if this node loses the right to send it.
-///
-/// # Errors
-///
-/// As for `send`; also if the request was carried out but the registry could not record that.
-pub(super) async fn carry_out<F>(
-    change: LakeChange,
-    mut admitted: Box<Admitted>,
-    send: impl FnOnce(Box<Admitted>) -> F,
-) -> ResponseResult
-where
-    F: Future<Output = ResponseResult> + Send + 'static,
-{
-    let operation = admitted.classified.operation;
-    admitted.permit = Some(change.permit());
-    let request = send(admitted);
-    let carried = tokio::spawn(async move {
-        let (answered, verdict) = judged(operation, request).await;
-        match verdict {
-            Verdict::Done => {
-                if let Err(error) = change.done().await {
-                    TierUnavailable::because(&error);
-                    return Err(unknown());
-                }
-            }
-            // If this fails, the registry learns of it later.
-            Verdict::Refused => drop(change.refused().await),
-            Verdict::Unknown => drop(change),
-        }
-        answered
-    });
-    carried.await.unwrap_or_else(|_panicked| Err(unknown()))
-}
-
 /// Waits for the response to a request, and reads all of it if the lake may send the head early. Returns the
 /// response and the lake's verdict.
-pub(in crate::front) async fn judged(
+pub async fn judged(
     operation: Operation,
     request: impl Future<Output = ResponseResult>,
 ) -> (ResponseResult, Verdict) {
@@ -118,7 +78,7 @@ fn verdict(answered: &Result<Answer, S3Error>) -> Verdict {
 }
 
 /// Returns the error for a request whose outcome at the lake is unknown.
-pub(super) fn unknown() -> S3Error {
+pub fn unknown() -> S3Error {
     S3Error::new(
         ErrorCode::ServiceUnavailable,
         "It is not known whether the request was carried out; please look, and try again.",
@@ -131,7 +91,7 @@ mod tests {
     use shoal_s3::error::{ErrorCode, S3Error};
 
     use super::{Verdict, unknown, verdict};
-    use crate::front::body::ResponseBody;
+    use crate::exchange::ResponseBody;
 
     #[test]
     fn only_an_answer_of_the_lake_says_what_became_of_a_request() {

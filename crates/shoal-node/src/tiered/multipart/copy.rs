@@ -12,11 +12,10 @@ use shoal_s3::target;
 use super::{Uploads, answered, number_in, untaken, xml};
 use crate::dirty::KeptUpload;
 use crate::endpoint::{EndpointRequest, LakeBody, RequestBody};
-use crate::front::admission::Admitted;
-use crate::front::body::ResponseBody;
-use crate::front::dirty::copy::conditions_of_source;
-use crate::front::lake_errors;
-use crate::front::wanted::precondition_failed;
+use crate::exchange::{Admitted, ResponseBody};
+use crate::lake::errors;
+use crate::lake::errors::precondition_failed;
+use crate::tiered::copy::conditions_of_source;
 
 const RANGE: &str = "x-amz-copy-source-range";
 
@@ -44,7 +43,7 @@ impl Uploads {
             payer: admitted.verified.caller.payer(),
         };
         let answered_by_lake = self.lake.send(request).await;
-        let source = answered_by_lake.map_err(|error| lake_errors::unanswered(&error))?;
+        let source = answered_by_lake.map_err(|error| errors::unanswered(&error))?;
         let size_bytes = size_of(&source, range_bytes)?;
         let bytes = source.into_body().map_err(|_| broken_off());
         let taken = self.dirty.put_part(kept, (number, size_bytes), bytes).await;

@@ -16,12 +16,12 @@ use shoal_s3::identity::Caller;
 use shoal_s3::object::Uncacheable;
 use shoal_s3::operation::{Classified, Operation};
 
+use super::access_log::{AccessRecord, Part, access_line};
+use super::respond::CacheStatus;
 use crate::blocks::ReadTally;
 use crate::clock;
 use crate::endpoint::causes;
 use crate::fair::in_flight::InFlightPermit;
-use crate::front::access_log::{AccessRecord, Part, access_line};
-use crate::front::respond::CacheStatus;
 use crate::log_throttle::LogThrottle;
 use crate::metrics::{GaugeGuard, Metrics};
 

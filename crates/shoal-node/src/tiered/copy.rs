@@ -18,9 +18,8 @@ use super::writes::not_written;
 use super::{Shared, is_writer, try_again};
 use crate::clock;
 use crate::dirty::{CopyRequest, DirtyObjects, NotCopied};
-use crate::front::admission::Admitted;
-use crate::front::body::ResponseBody;
-use crate::front::wanted::precondition_failed;
+use crate::exchange::{Admitted, ResponseBody};
+use crate::lake::errors::precondition_failed;
 
 /// Number of attempts if the source changes while it is copied.
 const ATTEMPTS: usize = 4;

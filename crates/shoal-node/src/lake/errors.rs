@@ -3,11 +3,10 @@
 use http::StatusCode;
 use shoal_s3::error::{ErrorCode, S3Error};
 
+use super::ReadError;
 use crate::clock;
-use crate::dirty::PermissionError;
 use crate::endpoint::{EndpointError, Failure, causes};
 use crate::log_throttle::LogThrottle;
-use crate::read::ReadError;
 use crate::single_flight::FetchError;
 
 /// Returns the error for a request that the lake did not answer.
@@ -20,25 +19,13 @@ pub fn unanswered(error: &EndpointError) -> S3Error {
     }
 }
 
-/// Returns the error if the caller's permission could not be determined.
-pub fn no_permission(error: &PermissionError) -> S3Error {
-    let error = match error {
-        PermissionError::Lake(error) => unanswered(error),
-        PermissionError::Status(status) => of_status(*status),
-        PermissionError::GivenUp => S3Error::new(
-            ErrorCode::ServiceUnavailable,
-            "The question to the lake was given up; please try again.",
-        ),
-    };
-    error.undone()
-}
-
 /// Returns the error for a failed read.
 pub fn unread(error: &ReadError) -> S3Error {
     match error {
         ReadError::Lake(error) => unanswered(error),
         ReadError::LakeStatus(status) => of_status(*status),
         ReadError::Fetch(error) => not_brought(error),
+        ReadError::Refused(error) => error.clone(),
         ReadError::ChangesTooOften => S3Error::new(
             ErrorCode::ServiceUnavailable,
             "The object changes faster than it can be read.",
@@ -51,10 +38,13 @@ fn not_brought(error: &FetchError) -> S3Error {
     match error {
         FetchError::Status(status) => of_status(*status),
         FetchError::Lake(trouble) => failed(trouble.kind(), &trouble.to_string()),
-        FetchError::Tier(_) => S3Error::new(
-            ErrorCode::ServiceUnavailable,
-            "The tier does not give the bytes of the object; please try again.",
-        ),
+        FetchError::Kept(error) => {
+            tracing::warn!(%error, "the bytes of an object cannot be read where they are kept");
+            S3Error::new(
+                ErrorCode::SlowDown,
+                "The lake does not have the object yet, and the tier does not give its bytes; please try again.",
+            )
+        }
         FetchError::Busy => S3Error::new(
             ErrorCode::SlowDown,
             "Too many bytes are on their way from the lake; please reduce your rate.",
@@ -157,11 +147,18 @@ fn told(failure: Failure) -> (ErrorCode, &'static str) {
     }
 }
 
-fn of_status(status: StatusCode) -> S3Error {
+/// Returns the error for a status of the lake that says nothing about the request.
+pub fn of_status(status: StatusCode) -> S3Error {
     match status.as_u16() {
         401 | 403 => S3Error::new(ErrorCode::AccessDenied, "Access Denied"),
         429 | 503 => S3Error::new(ErrorCode::SlowDown, "The lake asks to reduce the request rate."),
         504 => S3Error::new(ErrorCode::GatewayTimeout, "The lake gave no answer in time."),
         _ => S3Error::new(ErrorCode::BadGateway, "The lake answered with an error."),
     }
+}
+
+/// Returns the error of a request whose conditions do not hold.
+pub fn precondition_failed() -> S3Error {
+    let message = "At least one of the pre-conditions you specified did not hold";
+    S3Error::new(ErrorCode::PreconditionFailed, message)
 }

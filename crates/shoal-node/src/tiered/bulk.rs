@@ -23,22 +23,20 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::xml::{Deletion, DeletionResult, ErrorDocument, Key};
 
-use super::carry_out::unknown;
 use super::commits::CommitBound;
 use super::deletion::Expected;
-use super::flush::{Flusher, not_begun};
 use super::listing::{answered_with, read, unreadable};
 use super::multipart::malformed;
 use super::permission::{Asker, Permissions, without_body};
-use super::{PARALLEL, ResponseResult, Shared, access_denied, is_writer, try_again};
+use super::{PARALLEL, ResponseResult, Shared, access_denied, is_writer, not_begun, try_again};
 use crate::dirty::{Action, DirtyObjects, Lookup, beside};
 use crate::endpoint::{
     AccountRefusal, Endpoint, EndpointRequest, RequestBody, is_undecided, is_undecided_code,
 };
-use crate::front::admission::{Admitted, Opened};
-use crate::front::body::ResponseBody;
-use crate::front::lake_errors;
+use crate::exchange::{Admitted, Opened, ResponseBody};
 use crate::grants::Grants;
+use crate::lake::errors;
+use crate::lake::unknown;
 
 /// Limit on the body of a request: a thousand keys of 1,000 bytes, and as much again for their encoding.
 const DELETION_BYTES_MAX: usize = 2 << 20;
@@ -67,7 +65,6 @@ pub(super) struct BulkDeletions {
     grants: Arc<Grants>,
     lake: Arc<Endpoint>,
     permissions: Arc<Permissions>,
-    flusher: Arc<Flusher>,
     commits: Arc<CommitBound>,
 }
 
@@ -130,7 +127,6 @@ impl BulkDeletions {
             grants: Arc::clone(&shared.grants),
             lake: Arc::clone(&shared.lake),
             permissions: Arc::clone(&shared.permissions),
-            flusher: Arc::clone(&shared.flusher),
             commits: Arc::clone(&shared.commits),
         }
     }
@@ -261,7 +257,7 @@ impl BulkDeletions {
     /// Looks a name up in the registry if it may be dirty.
     async fn look(&self, bucket: &str, key: Key) -> Result<Looked, S3Error> {
         let name = name_of(bucket, &key);
-        let may_be_dirty = key.is_current() && self.flusher.may_be_dirty(&name);
+        let may_be_dirty = key.is_current() && self.dirty.may_be_dirty(&name);
         let found = if may_be_dirty {
             Some(Box::new(self.dirty.find(&name).await.map_err(try_again)?))
         } else {
@@ -383,9 +379,7 @@ impl BulkDeletions {
         self.grants.invalidate_bucket(bucket);
         let answered = self.lake.send_change(request, permit.as_ref(), None).await;
         self.grants.invalidate_bucket(bucket);
-        let (head, body) = answered
-            .map_err(|error| lake_errors::unanswered(&error))?
-            .into_parts();
+        let (head, body) = answered.map_err(|error| errors::unanswered(&error))?.into_parts();
         let body = read(body).await?;
         let error = ErrorDocument::read(&body).ok().flatten();
         if head.status != StatusCode::OK || error.is_some() {
