@@ -29,7 +29,7 @@ pub(super) struct Evictor {
     /// Wakes and stops the thread that evicts ahead of demand.
     maintenance: Arc<Signal>,
     /// If set, makes room ahead of demand instead of this evictor.
-    node_evictor: OnceLock<NodeEvictor>,
+    by_worth: OnceLock<NodeEvictor>,
     /// True if a block timed out waiting for the evictor, until there is enough room again.
     node_evictor_is_late: AtomicBool,
 }
@@ -40,14 +40,14 @@ impl Evictor {
             ledger: Arc::clone(ledger),
             removal: Arc::clone(removal),
             maintenance: Arc::clone(maintenance),
-            node_evictor: OnceLock::new(),
+            by_worth: OnceLock::new(),
             node_evictor_is_late: AtomicBool::new(false),
         }
     }
 
     /// Delegates eviction ahead of demand to `evictor`. Later calls have no effect.
     pub(super) fn delegate_to(&self, evictor: NodeEvictor) {
-        let _ = self.node_evictor.set(evictor);
+        let _ = self.by_worth.set(evictor);
     }
 
     /// Reserves room, evicting blocks if there is none: the watermarks keep some room free, but a burst may
@@ -79,7 +79,7 @@ impl Evictor {
     /// Waits for the evictor, if there is one, and returns true if it made room by `until`. After a timeout
     /// no block waits until there is enough room again, so that a stuck evictor does not stop all writes.
     fn node_evictor_makes_room(&self, bytes: u64, until: Instant) -> bool {
-        if self.node_evictor.get().is_none() || self.node_evictor_is_late.load(Ordering::Relaxed) {
+        if self.by_worth.get().is_none() || self.node_evictor_is_late.load(Ordering::Relaxed) {
             return false;
         }
         let in_time = self.ledger.await_room(bytes, until);
@@ -91,7 +91,7 @@ impl Evictor {
 
     /// Evicts ahead of demand, through the node's evictor if there is one.
     pub(super) fn make_room_ahead(&self) {
-        match self.node_evictor.get() {
+        match self.by_worth.get() {
             None => self.evict_ahead(),
             Some(evictor) if self.ledger.is_crowded() => evictor(),
             Some(_) => self.node_evictor_is_late.store(false, Ordering::Relaxed),

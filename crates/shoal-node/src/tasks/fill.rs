@@ -49,8 +49,8 @@ impl Filler {
         }
     }
 
-    /// Brings a block here in this way. Returns when it is on disk, with the source from which it came; `None`: it
-    /// was there.
+    /// Brings a block here in this way. Returns when it is on disk, with the source from which it came;
+    /// `None`: it was there.
     ///
     /// # Errors
     ///

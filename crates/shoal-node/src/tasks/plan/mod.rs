@@ -2,8 +2,8 @@
 //!
 //! A plan is a task whose order comes with a document. Its runner is its coordinator.
 //!
-//! [`shoal_plan::execution`] decides what is due, at which rate, what is behind and when a new plan is needed;
-//! this module carries that out: nodes are asked to fetch blocks and to pin them.
+//! [`shoal_plan::execution`] decides what is due, at which rate, what is behind and when a new plan is
+//! needed; this module carries that out: nodes are asked to fetch blocks and to pin them.
 
 mod config;
 mod document;
