@@ -1,7 +1,8 @@
 """Checks the order of the node's modules: each imports only modules below it.
 
-The order is the table under "Layers" in ARCHITECTURE.md, from top to bottom. Modules of one row do not import each
-other. The script reads only product code: a test may import any module.
+The order is the table under "Layers" in ARCHITECTURE.md, from top to bottom: each row names a crate and modules of
+it. Cargo holds the order of the crates, this script the order of the modules in each. Modules of one row do not import
+each other. The script reads only product code: a test may import any module of its crate.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "crates/shoal-node/src"
 # The list of modules.
 OUTSIDE = {"lib"}
 
@@ -24,27 +24,41 @@ PATH = re.compile(rf"\bcrate::({NESTED}|\w+)")
 
 def main() -> int:
     """Prints the imports that break the order."""
-    rows = layers((ROOT / "ARCHITECTURE.md").read_text())
+    problems = []
+    for crate, rows in layers((ROOT / "ARCHITECTURE.md").read_text()).items():
+        problems += check(ROOT / "crates" / crate / "src", rows)
+    print("\n".join(problems), end="\n" if problems else "")
+    return 1 if problems else 0
+
+
+def check(source: Path, rows: list[list[str]]) -> list[str]:
+    """Returns the problems of one crate, whose modules are in `rows` from top to bottom."""
     row_of = {module: number for number, row in enumerate(rows) for module in row}
-    found = {path.stem if path.parent == SOURCE else path.name for path in SOURCE.iterdir()} - OUTSIDE
-    problems = [f"ARCHITECTURE.md: the table of layers lacks {module}" for module in sorted(found - set(row_of))]
-    problems += [f"ARCHITECTURE.md: {module} in the table of layers is no module" for module in set(row_of) - found]
-    for path in sorted(SOURCE.rglob("*.rs")):
-        importer, parts = path.relative_to(SOURCE).parts[0].removesuffix(".rs"), path.relative_to(SOURCE).parts
+    found = {path.stem if path.parent == source else path.name for path in source.iterdir()} - OUTSIDE
+    crate = source.parent.name
+    missing, unknown = sorted(found - set(row_of)), sorted(set(row_of) - found)
+    problems = [f"ARCHITECTURE.md: the table of layers lacks {module} of {crate}" for module in missing]
+    problems += [f"ARCHITECTURE.md: {module} in the table of layers is no module of {crate}" for module in unknown]
+    for path in sorted(source.rglob("*.rs")):
+        importer, parts = path.relative_to(source).parts[0].removesuffix(".rs"), path.relative_to(source).parts
         if importer in OUTSIDE or "tests" in parts or path.name == "tests.rs":
             continue
         for imported in sorted(set(imports(path.read_text())) - {importer}):
             if imported in row_of and row_of.get(importer, len(rows)) >= row_of[imported]:
                 problems.append(f"{path.relative_to(ROOT)}: imports {imported}, which does not stand below {importer}")
-    print("\n".join(problems), end="\n" if problems else "")
-    return 1 if problems else 0
+    return problems
 
 
-def layers(page: str) -> list[list[str]]:
-    """Returns the modules of each row, from top to bottom."""
+def layers(page: str) -> dict[str, list[list[str]]]:
+    """Returns the rows of modules of each crate, from top to bottom."""
     section = page.split("\n## Layers\n")[1].split("\n## ", maxsplit=1)[0]
-    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
-    return [re.findall(r"`(\w+)`", row) for row in rows if "`" in row]
+    rows: dict[str, list[list[str]]] = {}
+    for line in section.splitlines():
+        if not line.startswith("| `shoal-"):
+            continue
+        crate, _, modules = line.strip("| ").split(" | ")
+        rows.setdefault(crate.strip("`"), []).append(re.findall(r"`(\w+)`", modules))
+    return rows
 
 
 def imports(text: str) -> Iterator[str]:

@@ -1,6 +1,6 @@
 //! Promises about the message by which one node asks another for a block, for any bytes.
 
-use shoal_node::BlockRequest;
+use shoal_cache::BlockRequest;
 
 /// Panics when a promise is broken.
 pub(crate) fn check(data: &[u8]) {

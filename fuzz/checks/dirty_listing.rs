@@ -5,8 +5,8 @@
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
-use shoal_node::{Listing, UploadListing};
 use shoal_s3::operation::{Query, classify};
+use shoal_writeback::{Listing, UploadListing};
 
 /// Panics when a promise is broken.
 pub(crate) fn check(data: &[u8]) {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use http::{Method, Request, StatusCode};
 use hyper::service::Service;
+use shoal_net::http::connection::ClientBody;
+use shoal_net::http::listener;
+use shoal_net::http::pages::{self, LIMITS, Page, page, text};
+use shoal_net::metrics::{self, ConnectionMetrics};
+use shoal_net::shutdown::Shutdown;
 use shoal_node::admin::allowed_hosts::AllowedHosts;
-use shoal_node::http::connection::ClientBody;
-use shoal_node::http::listener;
-use shoal_node::http::pages::{self, LIMITS, Page, page, text};
-use shoal_node::metrics::{self, ConnectionMetrics};
-use shoal_node::shutdown::Shutdown;
 use tokio::net::TcpListener;
 
 use super::Shared;

@@ -152,8 +152,8 @@ fn by_distance(client: &Client, location: Location<'_>, live: &[&Arc<LiveNode>])
 mod tests {
     use std::sync::Arc;
 
+    use shoal_net::clock;
     use shoal_node::admin::members::{Member, MemberState, Members};
-    use shoal_node::clock;
 
     use super::super::live_nodes::tests::member;
     use super::{Choice, Eligibility, Family, choose, reachable_by};

@@ -33,15 +33,15 @@ use futures_util::future::join_all;
 use hickory_proto::ProtoError;
 use ipnet::IpNet;
 use parking_lot::Mutex;
+use shoal_net::clock;
+use shoal_net::http::listener::{ListenError, listen};
+use shoal_net::shutdown::{self, Shutdown, Trigger};
 use shoal_node::admin::allowed_hosts::AllowedHosts;
 use shoal_node::admin::client::{
     AccessError, AdminAccess, AdminErrorKind, AdminResponse, AdminUrl, InvalidAdminUrl,
 };
 use shoal_node::admin::members::Members;
-use shoal_node::clock;
 use shoal_node::config;
-use shoal_node::http::listener::{ListenError, listen};
-use shoal_node::shutdown::{self, Shutdown, Trigger};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use shoal_net::node_id;
 use shoal_node::admin::members::{Member, Members};
-use shoal_node::node_id;
 use shoal_policy::NodeId;
 
 /// A node that no answer has listed for this time counts as gone. At one poll per second that is three missed
@@ -97,9 +97,9 @@ pub(crate) mod tests {
     use std::net::IpAddr;
     use std::time::{Duration, Instant};
 
+    use shoal_net::clock;
+    use shoal_net::node_id;
     use shoal_node::admin::members::{Member, MemberState, Members};
-    use shoal_node::clock;
-    use shoal_node::node_id;
 
     use super::{LiveNodes, SEEN_WINDOW, client_address};
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hickory_proto::op::ResponseCode;
+use shoal_net::metrics::{Tally, each, render};
+use shoal_net::observed;
 use shoal_node::admin::members::MemberState;
-use shoal_node::metrics::{Tally, each, render};
-use shoal_node::observed;
 
 use super::poll_status::PollState;
 use super::rate_limit::Allowance;
@@ -146,7 +146,7 @@ mod tests {
             .lines()
             .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
             .collect();
-        let known: Vec<_> = TABLE.iter().map(shoal_node::metrics::Observed::series).collect();
+        let known: Vec<_> = TABLE.iter().map(shoal_net::metrics::Observed::series).collect();
         assert_eq!(listed, known);
     }
 }

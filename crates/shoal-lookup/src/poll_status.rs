@@ -66,7 +66,7 @@ impl PollStatus {
 mod tests {
     use std::time::Duration;
 
-    use shoal_node::clock;
+    use shoal_net::clock;
 
     use super::PollStatus;
 

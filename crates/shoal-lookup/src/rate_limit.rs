@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_network_that_asks_too_much_is_sent_to_tcp_and_then_not_answered() {
-        let (mut sources, now) = (RateLimiter::new(100), shoal_node::clock::instant());
+        let (mut sources, now) = (RateLimiter::new(100), shoal_net::clock::instant());
         assert_eq!(allowed(&mut sources, "192.0.2.1", now, 1000), [200, 500, 300]);
         assert_eq!(
             allowed(&mut sources, "192.0.2.200", now, 10),
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_whatever_the_forged_addresses() {
-        let (mut sources, now) = (RateLimiter::new(100), shoal_node::clock::instant());
+        let (mut sources, now) = (RateLimiter::new(100), shoal_net::clock::instant());
         for number in 0..100_000_u32 {
             sources.allow(IpAddr::V4((number << 8).into()), now);
         }

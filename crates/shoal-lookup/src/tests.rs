@@ -12,8 +12,8 @@ use hickory_proto::rr::rdata::opt::{ClientSubnet, EdnsCode, EdnsOption};
 use hickory_proto::rr::{DNSClass, Name, RData, RecordType};
 use proptest::prelude::{Just, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::Strategy;
+use shoal_net::clock;
 use shoal_node::admin::members::{Member, MemberState, Members};
-use shoal_node::clock;
 use shoal_node::config::{Lookup, LookupPlace};
 
 use super::live_nodes::tests::member;

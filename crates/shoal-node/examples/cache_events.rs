@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use shoal_base::clock::utc_now;
-use shoal_node::{Channel, Peer, PeerConnector, node_id};
+use shoal_cache::{Peer, PeerConnector};
+use shoal_net::{Channel, node_id};
 use shoal_policy::eviction::c2p::{C2p, Completeness, Event};
 use shoal_policy::eviction::{Eviction, Lru};
 use shoal_policy::outbox::{Limits, Outbox, Outgoing};

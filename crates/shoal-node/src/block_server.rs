@@ -7,27 +7,26 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Collected, Limited};
+use shoal_cache::blocks::{BlockReader, BlockStream, ReadAheadWindow};
+use shoal_cache::exchange::ResponseBody;
+use shoal_cache::fetch::Fetcher;
+use shoal_cache::messages::{self, Messages};
+use shoal_cache::obtain::Obtain;
+use shoal_cache::peer::{
+    ALIVE, BLOCKS, BlockRequest, CLASS, CallerName, FETCHING, MESSAGES, PAGE_PATH_BYTES_MAX, PAGES,
+    REQUEST_BYTES_MAX,
+};
+use shoal_cache::read_context::ReadContext;
+use shoal_net::endpoint::Endpoint;
+use shoal_net::fair::in_flight::InFlight;
+use shoal_net::http::connection::ClientBody;
+use shoal_net::link::Purpose;
+use shoal_orders::bulletin::{BULLETIN, Bulletin, MESSAGE_BYTES_MAX};
+use shoal_orders::tasks::{QUESTION_BYTES_MAX, Question, TASKS, TaskHelper};
 use shoal_policy::BlockId;
 use shoal_s3::identity::{Caller, Identities};
 use shoal_s3::range::ByteRange;
 use shoal_store::Store;
-
-use crate::blocks::{BlockReader, BlockStream, ReadAheadWindow};
-use crate::bulletin::{BULLETIN, Bulletin, MESSAGE_BYTES_MAX};
-use crate::endpoint::Endpoint;
-use crate::exchange::ResponseBody;
-use crate::fair::in_flight::InFlight;
-use crate::fetch::Fetcher;
-use crate::http::connection::ClientBody;
-use crate::link::Purpose;
-use crate::messages::{self, Messages};
-use crate::obtain::Obtain;
-use crate::peer::{
-    ALIVE, BLOCKS, BlockRequest, CLASS, CallerName, FETCHING, MESSAGES, PAGE_PATH_BYTES_MAX, PAGES,
-    REQUEST_BYTES_MAX,
-};
-use crate::read_context::ReadContext;
-use crate::tasks::{QUESTION_BYTES_MAX, Question, TASKS, TaskHelper};
 
 /// Returns a page of this node for operators, given its path and query; `None` if there is no such page.
 pub type PageSource = Arc<dyn Fn(String) -> BoxFuture<'static, Option<String>> + Send + Sync>;

@@ -8,21 +8,21 @@ use std::time::SystemTime;
 
 use http::Request;
 use hyper::service::service_fn;
+use shoal_cache::cooperation::{Cooperation, CooperationMode};
+use shoal_net::channel::Channel;
+use shoal_net::clock;
+use shoal_net::http::connection::ClientBody;
+use shoal_net::http::listener::{self, ConnectionLimits, Handshake};
+use shoal_net::link::{Link, Sharing};
+use shoal_net::membership::{ClusterKey, Member, Membership, State, generation};
+use shoal_net::metrics::ConnectionMetrics;
+use shoal_net::shutdown::Shutdown;
 use shoal_store::Store;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::block_server::BlockServer;
-use crate::channel::Channel;
-use crate::clock;
 use crate::config::Config;
-use crate::cooperation::{Cooperation, CooperationMode};
-use crate::http::connection::ClientBody;
-use crate::http::listener::{self, ConnectionLimits, Handshake};
-use crate::link::{Link, Sharing};
-use crate::membership::{ClusterKey, Member, Membership, State, generation};
-use crate::metrics::ConnectionMetrics;
-use crate::shutdown::Shutdown;
 
 /// The tasks and the membership of a node in its cluster.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::{Addresses, Config, introduction};
-    use crate::clock;
+    use shoal_net::clock;
 
     #[test]
     fn a_listener_on_every_address_is_told_by_the_advertised_one() {

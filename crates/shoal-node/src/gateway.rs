@@ -9,10 +9,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shoal_cache::cooperation::CooperationMode;
+use shoal_cache::directory::{BlockDirectory, Reports};
 use shoal_directory::redis::SettingsError;
+use shoal_net::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
+use shoal_net::http::listener::{self, ListenError};
+use shoal_net::http::tls::{TlsError, TlsReloader};
+use shoal_net::membership;
+use shoal_net::shutdown::{self, Trigger};
+use shoal_orders::bulletin::Bulletin;
+use shoal_orders::tasks::Manifests;
 use shoal_policy::eviction::PolicyName;
 use shoal_store::journal::JournalError;
 use shoal_store::{Recovery, Store, StoreError};
+use shoal_writeback::dirty::{DirtyObjects, TierError};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -20,19 +30,9 @@ use self::core::{Core, Opened};
 use self::parts::Parts;
 use crate::admin::auth::{AdminAuth, TokenError};
 use crate::admin::server::Readiness;
-use crate::bulletin::Bulletin;
 use crate::cluster::{Addresses, Cluster};
 use crate::config::{Config, ConfigError};
-use crate::cooperation::CooperationMode;
-use crate::directory::{BlockDirectory, Reports};
-use crate::dirty::{DirtyObjects, TierError};
-use crate::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
-use crate::http::listener::{self, ListenError};
-use crate::http::tls::{TlsError, TlsReloader};
-use crate::membership;
 use crate::reload::{ReloadError, Reloader};
-use crate::shutdown::{self, Trigger};
-use crate::tasks::Manifests;
 
 /// The parts that `/readyz` waits for.
 const STORE: &str = "store";

@@ -14,17 +14,16 @@ use futures_util::StreamExt;
 use http::StatusCode;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use shoal_cache::cooperation::Cooperation;
+use shoal_cache::lake::Lake;
+use shoal_cache::peer::{BlockRequest, PeerError};
+use shoal_net::membership::{Announcer, State};
+use shoal_net::pauses::Pauses;
+use shoal_net::shutdown::Shutdown;
 use shoal_policy::BlockId;
 use shoal_policy::route::Hierarchy;
 use shoal_s3::object::Version;
 use shoal_store::Store;
-
-use crate::cooperation::Cooperation;
-use crate::lake::Lake;
-use crate::membership::{Announcer, State};
-use crate::pauses::Pauses;
-use crate::peer::{BlockRequest, PeerError};
-use crate::shutdown::Shutdown;
 
 /// Number of blocks handed over concurrently.
 const PARALLEL: usize = 4;

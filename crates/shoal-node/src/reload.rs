@@ -3,19 +3,19 @@
 
 use std::sync::Arc;
 
+use shoal_cache::cooperation::Cooperation;
+use shoal_cache::freshness::FreshnessRules;
+use shoal_cache::write::{WriteConfig, WriteMode, WriteRules};
+use shoal_net::clock;
+use shoal_net::http::tls::{TlsError, TlsReloader};
+use shoal_net::link::Link;
 use shoal_s3::identity::{Account, Identities, Identity};
 use tokio::task::spawn_blocking;
 
 use crate::admin::auth::{AdminAuth, TokenError};
 use crate::admin::reloads::Reloads;
-use crate::clock;
 use crate::config::{self, Config, ConfigError, IdentityConfig};
-use crate::cooperation::Cooperation;
-use crate::freshness::FreshnessRules;
 use crate::front::serve::Front;
-use crate::http::tls::{TlsError, TlsReloader};
-use crate::link::Link;
-use crate::write::{WriteConfig, WriteMode, WriteRules};
 
 /// Why a new configuration was rejected.
 #[derive(Debug, thiserror::Error)]

@@ -7,8 +7,7 @@
 
 use http::header::HOST;
 use http::{Request, StatusCode};
-
-use crate::http::pages::{Page, text};
+use shoal_net::http::pages::{Page, text};
 
 /// Top-level names that no registry assigns (RFC 6761, RFC 6762, and ICANN's decision about `internal`).
 const PRIVATE: [&str; 4] = ["localhost", "local", "internal", "test"];

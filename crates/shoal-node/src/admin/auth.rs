@@ -18,9 +18,8 @@ use http::StatusCode;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use sha2::{Digest as _, Sha256};
 use shoal_base::small_file;
+use shoal_net::http::pages::{Page, text};
 use subtle::ConstantTimeEq as _;
-
-use crate::http::pages::{Page, text};
 
 /// Minimum length of a token: shorter ones can be guessed.
 const TOKEN_CHARS_MIN: usize = 16;

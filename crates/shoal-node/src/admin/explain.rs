@@ -8,22 +8,21 @@ use std::sync::Arc;
 use futures_util::stream::{self, StreamExt};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
+use shoal_cache::cooperation::Cooperation;
+use shoal_cache::directory::BlockDirectory;
+use shoal_cache::grants::Grants;
+use shoal_cache::gwf::{Decision, Keeper};
+use shoal_cache::single_flight::SingleFlight;
 use shoal_directory::Group;
 use shoal_directory::extensions::Extension;
+use shoal_net::endpoint::Endpoint;
+use shoal_orders::tasks::Moment;
 use shoal_policy::eviction::c2p::{DIRECTORY, GROUP_BLOCKS};
 use shoal_policy::{BlockId, Layer, NodeId, ObjectId, VersionId};
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::uri::S3Uri;
 use shoal_store::{Absence, GroupKnowledge, Store};
 use ulid::Ulid;
-
-use crate::cooperation::Cooperation;
-use crate::directory::BlockDirectory;
-use crate::endpoint::Endpoint;
-use crate::grants::Grants;
-use crate::gwf::{Decision, Keeper};
-use crate::single_flight::SingleFlight;
-use crate::tasks::Moment;
 
 /// Maximum number of blocks in one answer.
 pub const BLOCKS_MAX: u32 = 4_096;

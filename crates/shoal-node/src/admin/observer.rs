@@ -8,8 +8,25 @@ mod table;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use shoal_cache::cache_events::EventExchange;
+use shoal_cache::coherence::Coherence;
+use shoal_cache::cooperation::{Cooperation, CooperationConfig};
+use shoal_cache::directory::BlockDirectory;
+use shoal_cache::fetch::Fetcher;
+use shoal_cache::gwf::Keeper;
+use shoal_cache::messages::Messages;
+use shoal_cache::single_flight::SingleFlight;
+use shoal_cache::split::Split;
+use shoal_cache::write::WriteThrough;
+use shoal_net::endpoint::Endpoint;
+use shoal_net::fair::in_flight::InFlight;
+use shoal_net::limits::Limits;
+use shoal_net::membership::{self, NodeConfig, SharedSetting};
+use shoal_net::metrics::{Metrics, render};
+use shoal_orders::tasks::Tasks;
 use shoal_s3::identity::Identities;
 use shoal_store::{Store, StoreConfig};
+use shoal_writeback::dirty::{DirtyObjects, FlushOrders};
 
 use self::snapshot::Snapshot;
 use self::table::TABLE;
@@ -17,24 +34,7 @@ use crate::admin::members::{Member, MemberState, Members};
 use crate::admin::reloads::Reloads;
 use crate::admin::status::Status;
 use crate::block_server::BlockServer;
-use crate::cache_events::EventExchange;
-use crate::coherence::Coherence;
-use crate::cooperation::{Cooperation, CooperationConfig};
-use crate::directory::BlockDirectory;
-use crate::dirty::{DirtyObjects, FlushOrders};
-use crate::endpoint::Endpoint;
-use crate::fair::in_flight::InFlight;
-use crate::fetch::Fetcher;
-use crate::gwf::Keeper;
 use crate::handoff::HandoffProgress;
-use crate::limits::Limits;
-use crate::membership::{self, NodeConfig, SharedSetting};
-use crate::messages::Messages;
-use crate::metrics::{Metrics, render};
-use crate::single_flight::SingleFlight;
-use crate::split::Split;
-use crate::tasks::Tasks;
-use crate::write::WriteThrough;
 
 /// Reads the state of a node's parts.
 pub struct Observer {

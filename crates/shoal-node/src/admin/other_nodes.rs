@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use http::StatusCode;
 use percent_encoding::percent_decode_str;
-
-use crate::cooperation::Cooperation;
-use crate::http::pages::{Page, page, text};
-use crate::metrics;
-use crate::peer::{PAGE_BYTES_MAX, PAGES};
+use shoal_cache::cooperation::Cooperation;
+use shoal_cache::peer::{PAGE_BYTES_MAX, PAGES};
+use shoal_net::http::pages::{Page, page, text};
+use shoal_net::metrics;
 
 /// Path prefix of other nodes' pages.
 const NODES: &str = "/nodes/";
@@ -83,7 +82,7 @@ impl OtherPage {
     }
 }
 
-async fn ask(peer: &Arc<crate::peer::Peer>, asked: String) -> Result<String, String> {
+async fn ask(peer: &Arc<shoal_cache::peer::Peer>, asked: String) -> Result<String, String> {
     let answer = peer.ask(PAGES, asked.into_bytes(), PAGE_BYTES_MAX, SILENCE).await;
     let answer = answer.map_err(|error| error.to_string())?;
     String::from_utf8(answer.into()).map_err(|_| format!("{} sent a page that is no text", peer.name()))

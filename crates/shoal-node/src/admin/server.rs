@@ -16,8 +16,16 @@ use http::{Method, Request, StatusCode};
 use hyper::service::Service;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use shoal_net::conditions::Condition;
+use shoal_net::http::connection::ClientBody;
+use shoal_net::http::listener::{RemoteEnd, serve};
+use shoal_net::http::pages::{self, LIMITS, Page, not_allowed, page, text};
+use shoal_net::http::tls::TlsReloader;
+use shoal_net::metrics::{self, ConnectionMetrics};
+use shoal_net::shutdown::Shutdown;
 use shoal_s3::operation::Query;
 use shoal_s3::uri::S3Uri;
+use shoal_writeback::dirty::FlushOrders;
 use tokio::net::TcpListener;
 
 use super::allowed_hosts::AllowedHosts;
@@ -26,18 +34,10 @@ use super::explain::{ExplainQuery, Explanation};
 use super::members::Members;
 use super::other_nodes::OtherPage;
 use super::task_pages::TaskPage;
-use crate::conditions::Condition;
-use crate::dirty::FlushOrders;
 use crate::handoff::Handoff;
-use crate::http::connection::ClientBody;
-use crate::http::listener::{RemoteEnd, serve};
-use crate::http::pages::{self, LIMITS, Page, not_allowed, page, text};
-use crate::http::tls::TlsReloader;
-use crate::metrics::{self, ConnectionMetrics};
-use crate::shutdown::Shutdown;
 
 /// The parts of this node that must be running before it is ready. External conditions are checked in
-/// addition ([`crate::conditions`]).
+/// addition ([`shoal_net::conditions`]).
 #[derive(Debug)]
 pub struct Readiness {
     missing: Mutex<Vec<&'static str>>,

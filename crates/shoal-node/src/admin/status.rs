@@ -7,19 +7,19 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use shoal_net::conditions::Condition;
+use shoal_orders::tasks::TaskState;
 pub use shoal_store::{Counters, PinCounts};
+use shoal_writeback::dirty::FlushProgress;
 
 pub use super::reloads::ReloadHistory;
-pub use crate::cache_events::EventFigures;
-pub use crate::coherence::CoherenceFigures;
-use crate::conditions::Condition;
-use crate::dirty::FlushProgress;
-pub use crate::gwf::GwfFigures;
 use crate::handoff::HandoffProgress;
-pub use crate::link::{BandwidthScope, ClassFigures, LaneFigures, LinkFigures};
-pub use crate::messages::MessageFigures;
-pub use crate::metrics::WordCounts;
-use crate::tasks::TaskState;
+pub use shoal_cache::cache_events::EventFigures;
+pub use shoal_cache::coherence::CoherenceFigures;
+pub use shoal_cache::gwf::GwfFigures;
+pub use shoal_cache::messages::MessageFigures;
+pub use shoal_net::link::{BandwidthScope, ClassFigures, LaneFigures, LinkFigures};
+pub use shoal_net::metrics::WordCounts;
 
 /// The state of a node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

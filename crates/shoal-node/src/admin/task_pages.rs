@@ -4,13 +4,12 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use serde::Serialize;
 use serde_json::json;
-use shoal_s3::operation::Query;
-
-use crate::http::connection::ClientBody;
-use crate::http::pages::{Page, not_allowed, only_read, page, text};
-use crate::tasks::{
+use shoal_net::http::connection::ClientBody;
+use shoal_net::http::pages::{Page, not_allowed, only_read, page, text};
+use shoal_orders::tasks::{
     OrderError, PlanError, Task, TaskListPart, TaskRefusal, TaskRequest, TaskState, Tasks, is_notification,
 };
+use shoal_s3::operation::Query;
 
 /// The path of all tasks, and that of the plan in force.
 const TASKS: &str = "/tasks";

@@ -34,20 +34,20 @@ use shoal_store::StoreConfig;
 pub use shoal_registry::Lifetime;
 
 pub use crate::admin::AdminConfig;
-pub use crate::cooperation::{CooperationConfig, CooperationMode};
-pub use crate::directory::DirectoryConfig;
-pub use crate::endpoint::LakeConfig;
-pub use crate::freshness::{FreshnessConfig, FreshnessMode, FreshnessRule};
 pub use crate::front::{Anonymous, S3Config};
-pub use crate::limits::Limits;
-pub use crate::link::{Bandwidth, BandwidthScope};
-pub use crate::membership::NodeConfig;
-pub use crate::split::SplitRule;
-pub use crate::tasks::PlanConfig;
-pub use crate::tier::{
+pub use shoal_cache::cooperation::{CooperationConfig, CooperationMode};
+pub use shoal_cache::directory::DirectoryConfig;
+pub use shoal_cache::freshness::{FreshnessConfig, FreshnessMode, FreshnessRule};
+pub use shoal_cache::split::SplitRule;
+pub use shoal_cache::tier::{
     EtcdConfig, EtcdUser, PasswordError, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig,
 };
-pub use crate::write::{Fallback, WriteConfig, WriteMode, WriteRule};
+pub use shoal_cache::write::{Fallback, WriteConfig, WriteMode, WriteRule};
+pub use shoal_net::endpoint::LakeConfig;
+pub use shoal_net::limits::Limits;
+pub use shoal_net::link::{Bandwidth, BandwidthScope};
+pub use shoal_net::membership::NodeConfig;
+pub use shoal_orders::tasks::PlanConfig;
 
 /// All settings of a node, and of the name server that directs clients to nodes.
 #[derive(Clone, Debug, Default, PartialEq)]

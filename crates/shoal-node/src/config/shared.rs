@@ -1,13 +1,13 @@
 //! Digests of the settings that must be the same on every node.
 
 use shoal_base::secret::Secret;
+use shoal_net::membership::{SettingDigest, SettingsDigests, SharedSetting};
 
 use super::value::lifetime_word;
 use super::{
     BandwidthScope, Config, CooperationMode, IdentityConfig, RegistryConfig, TierConfig, TierStoreConfig,
     WriteMode, WriteRule,
 };
-use crate::membership::{SettingDigest, SettingsDigests, SharedSetting};
 
 impl Config {
     /// Returns the digests that this node broadcasts, under each secret of its cluster.

@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::Request;
+use shoal_cache::exchange::record::{Record, Subject};
+use shoal_cache::exchange::{Admitted, host};
+use shoal_net::clock;
+use shoal_net::fair::in_flight::{InFlight, Overloaded};
+use shoal_net::http::connection::ClientBody;
+use shoal_net::http::listener::RemoteEnd;
+use shoal_net::metrics::Metrics;
 use shoal_s3::auth::Gate;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::operation::classify;
-
-use crate::clock;
-use crate::exchange::record::{Record, Subject};
-use crate::exchange::{Admitted, host};
-use crate::fair::in_flight::{InFlight, Overloaded};
-use crate::http::connection::ClientBody;
-use crate::http::listener::RemoteEnd;
-use crate::metrics::Metrics;
 
 /// Admits requests.
 pub(super) struct Admission {

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::{HeaderValue, Response};
+use shoal_cache::exchange::record::Record;
+use shoal_cache::exchange::respond::{CacheStatus, X_CACHE_REASON, relay};
+use shoal_cache::exchange::{Admitted, ResponseBody};
+use shoal_cache::freshness::FreshnessRules;
+use shoal_cache::lake::{Asked, Lake, ReadError, errors};
+use shoal_cache::read::{GetAnswer, HeadAnswer, ObjectReader};
+use shoal_cache::write::WriteThrough;
+use shoal_net::endpoint::Endpoint;
 use shoal_s3::error::S3Error;
 use shoal_s3::object::{ObjectName, Uncacheable};
 
-use crate::endpoint::Endpoint;
-use crate::exchange::record::Record;
-use crate::exchange::respond::{CacheStatus, X_CACHE_REASON, relay};
-use crate::exchange::{Admitted, ResponseBody};
-use crate::freshness::FreshnessRules;
 use crate::front::wanted::Wanted;
-use crate::lake::{Asked, Lake, ReadError, errors};
-use crate::read::{GetAnswer, HeadAnswer, ObjectReader};
-use crate::write::WriteThrough;
 
 /// Number of attempts if an object changes while a read of it is forwarded.
 const ATTEMPTS: usize = 4;

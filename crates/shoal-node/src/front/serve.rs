@@ -6,28 +6,28 @@ use arc_swap::ArcSwap;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, header};
 use shoal_base::chance;
+use shoal_cache::coherence::Coherence;
+use shoal_cache::exchange::record::Record;
+use shoal_cache::exchange::{Admitted, ResponseBody, respond};
+use shoal_cache::freshness::FreshnessRules;
+use shoal_cache::lake::{Lake, Verdict, Write, judged};
+use shoal_cache::read::ObjectReader;
+use shoal_cache::write::{WriteRules, WriteThrough, lifetime_in};
+use shoal_net::clock;
+use shoal_net::endpoint::Endpoint;
+use shoal_net::fair::in_flight::InFlight;
+use shoal_net::http::connection::ClientBody;
+use shoal_net::http::expectation::expects_continue;
+use shoal_net::http::listener::RemoteEnd;
+use shoal_net::metrics::Metrics;
 use shoal_s3::auth::Gate;
 use shoal_s3::error::S3Error;
 use shoal_s3::error_xml::RequestId;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{Effect, Operation};
 
-use crate::clock;
-use crate::coherence::Coherence;
-use crate::endpoint::Endpoint;
-use crate::exchange::record::Record;
-use crate::exchange::{Admitted, ResponseBody, respond};
-use crate::fair::in_flight::InFlight;
-use crate::freshness::FreshnessRules;
 use crate::front::admission::Admission;
 use crate::front::reads::Reads;
-use crate::http::connection::ClientBody;
-use crate::http::expectation::expects_continue;
-use crate::http::listener::RemoteEnd;
-use crate::lake::{Lake, Verdict, Write, judged};
-use crate::metrics::Metrics;
-use crate::read::ObjectReader;
-use crate::write::{WriteRules, WriteThrough, lifetime_in};
 
 /// Serves S3 requests: dispatches each to its handler.
 pub struct Front {

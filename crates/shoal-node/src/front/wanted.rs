@@ -3,21 +3,20 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
+use shoal_cache::exchange::record::Record;
+use shoal_cache::exchange::respond::{self, CacheStatus, CallerHeaders, Wishes};
+use shoal_cache::exchange::{Admitted, ResponseBody};
+use shoal_cache::freshness::Reuse;
+use shoal_cache::lake::{ReadRequest, errors};
+use shoal_cache::read::{HeadAnswer, KnownAnswer};
+use shoal_cache::read_context::ReadContext;
+use shoal_net::clock;
+use shoal_net::endpoint::Endpoint;
 use shoal_s3::auth::Credentials;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::object::{ObjectName, Uncacheable};
 use shoal_s3::range::RangeRequest;
 use shoal_s3::read_head::{Question, ReadHead};
-
-use crate::clock;
-use crate::endpoint::Endpoint;
-use crate::exchange::record::Record;
-use crate::exchange::respond::{self, CacheStatus, CallerHeaders, Wishes};
-use crate::exchange::{Admitted, ResponseBody};
-use crate::freshness::Reuse;
-use crate::lake::{ReadRequest, errors};
-use crate::read::{HeadAnswer, KnownAnswer};
-use crate::read_context::ReadContext;
 
 /// A parsed read.
 pub(super) struct Wanted {

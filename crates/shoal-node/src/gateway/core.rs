@@ -3,32 +3,32 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use shoal_cache::cache_events::EventExchange;
+use shoal_cache::coherence::Coherence;
+use shoal_cache::cooperation::{Cooperation, CooperationMode};
+use shoal_cache::directory::BlockDirectory;
+use shoal_cache::fetch::{Fetcher, FetcherParts};
+use shoal_cache::grants::Grants;
+use shoal_cache::gwf::Keeper;
+use shoal_cache::messages::Messages;
+use shoal_cache::peer::PeerConnector;
+use shoal_cache::single_flight::SingleFlight;
+use shoal_cache::split::{Split, SplitConfig};
+use shoal_cache::write::{WriteRules, WriteThrough, WriteThroughSizes};
+use shoal_net::channel::Channel;
+use shoal_net::clock;
+use shoal_net::endpoint::Endpoint;
+use shoal_net::fair::in_flight::InFlight;
+use shoal_net::metrics::Metrics;
+use shoal_orders::bulletin::Bulletin;
+use shoal_orders::tasks::Manifests;
 use shoal_s3::identity::Identities;
 use shoal_store::Store;
 
 use crate::admin::auth::AdminAuth;
 use crate::admin::reloads::Reloads;
-use crate::bulletin::Bulletin;
-use crate::cache_events::EventExchange;
-use crate::channel::Channel;
-use crate::clock;
-use crate::coherence::Coherence;
 use crate::config::Config;
-use crate::cooperation::{Cooperation, CooperationMode};
-use crate::directory::BlockDirectory;
-use crate::endpoint::Endpoint;
-use crate::fair::in_flight::InFlight;
-use crate::fetch::{Fetcher, FetcherParts};
-use crate::grants::Grants;
-use crate::gwf::Keeper;
-use crate::messages::Messages;
-use crate::metrics::Metrics;
-use crate::peer::PeerConnector;
 use crate::reload;
-use crate::single_flight::SingleFlight;
-use crate::split::{Split, SplitConfig};
-use crate::tasks::Manifests;
-use crate::write::{WriteRules, WriteThrough, WriteThroughSizes};
 
 /// The parts that several other parts of a node share.
 pub(super) struct Core {

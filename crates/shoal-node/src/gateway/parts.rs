@@ -6,7 +6,19 @@ use std::sync::{Arc, Weak};
 use futures_util::future::FutureExt;
 use hyper::service::service_fn;
 use serde_json::json;
+use shoal_cache::exchange::location;
+use shoal_cache::freshness::FreshnessRules;
+use shoal_cache::lake::{Lake, PlainLake, PlainLakeParts};
+use shoal_cache::lake_health::LakeHealthCheck;
+use shoal_cache::read::ObjectReader;
+use shoal_net::http::connection::ClientBody;
+use shoal_net::http::listener::{self, ConnectionLimits, RemoteEnd};
+use shoal_net::http::tls::TlsReloader;
+use shoal_net::shutdown::Shutdown;
+use shoal_orders::tasks::{Nodes, TaskHelper, TaskParts, Tasks};
 use shoal_s3::auth::Gate;
+use shoal_writeback::dirty::{self, DirtyObjects, FlushOrders, TierError};
+use shoal_writeback::tiered::{TieredLake, TieredLakeParts};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -19,22 +31,10 @@ use crate::admin::server::{Admin, Readiness};
 use crate::block_server::{BlockServer, BlockServerParts, PageSource};
 use crate::cluster::{Addresses, Cluster};
 use crate::config::Config;
-use crate::dirty::{self, DirtyObjects, FlushOrders, TierError};
-use crate::exchange::location;
-use crate::freshness::FreshnessRules;
 use crate::front::Anonymous;
 use crate::front::serve::{Front, FrontParts};
 use crate::handoff::Handoff;
-use crate::http::connection::ClientBody;
-use crate::http::listener::{self, ConnectionLimits, RemoteEnd};
-use crate::http::tls::TlsReloader;
-use crate::lake::{Lake, PlainLake, PlainLakeParts};
-use crate::lake_health::LakeHealthCheck;
-use crate::read::ObjectReader;
 use crate::reload::Reloader;
-use crate::shutdown::Shutdown;
-use crate::tasks::{Nodes, TaskHelper, TaskParts, Tasks};
-use crate::tiered::{TieredLake, TieredLakeParts};
 
 /// Everything that answers requests, and the shared parts.
 pub(super) struct Parts {

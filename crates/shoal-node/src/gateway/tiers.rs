@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_policy::cleaning::FLUSHES_MAX;
-use shoal_registry::worker::Pace;
-
-use crate::config::Config;
-use crate::dirty::{TierError, TierSettings};
-use crate::endpoint::{Endpoint, LakeConfig, NodeCredentials, causes};
-use crate::tier::{
+use shoal_cache::tier::{
     ByteStore, FolderStore, S3Store, S3StoreConfig, StorageClasses, TierConfig, TierStoreConfig,
 };
+use shoal_net::endpoint::{Endpoint, LakeConfig, NodeCredentials, causes};
+use shoal_policy::cleaning::FLUSHES_MAX;
+use shoal_registry::worker::Pace;
+use shoal_writeback::dirty::{TierError, TierSettings};
+
+use crate::config::Config;
 
 /// A tier's store is close to the node: beyond these limits it counts as down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

@@ -26,7 +26,7 @@ use super::{block_on, descriptors, logging};
 
 /// The log filter of an interactive session. The lake's library logs every client mistake as an error, and at
 /// exit the nodes of this process report each other as gone.
-const QUIET: &str = "warn,s3s=off,s3s_fs=off,shoal_node::membership=error";
+const QUIET: &str = "warn,s3s=off,s3s_fs=off,shoal_net::membership=error";
 
 /// Capacity of the tier in bytes.
 const TIER_BYTES: u64 = 1 << 30;

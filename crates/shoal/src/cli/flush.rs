@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
-use shoal_node::FlushProgress;
 use shoal_node::admin::status::Status;
 use shoal_s3::uri::S3Uri;
+use shoal_writeback::FlushProgress;
 
 use super::admin::AdminPort;
 use super::block_on;

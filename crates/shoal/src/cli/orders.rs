@@ -13,9 +13,10 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, StreamBody};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
+use shoal_net::clock;
 use shoal_node::admin::client::AdminClient;
 use shoal_node::config::{parse_size, parse_time};
-use shoal_node::{Moment, Task, TaskKind, TaskRequest, clock};
+use shoal_orders::{Moment, Task, TaskKind, TaskRequest};
 use tokio::io::AsyncReadExt as _;
 
 use super::admin::AdminPort;

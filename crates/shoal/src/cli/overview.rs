@@ -5,12 +5,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
+use shoal_net::Condition;
+use shoal_node::HandoffProgress;
 use shoal_node::admin::client::{AdminClient, AdminError, AdminUrl};
 use shoal_node::admin::members::Members;
 use shoal_node::admin::status::{
     DirectoryPage, LakePage, LayerPage, LinkFigures, Status, StorePage, TasksPage, TierPage,
 };
-use shoal_node::{Condition, HandoffProgress, JobCounts, JobNote, Progress, Task, TaskList, TaskState};
+use shoal_orders::{JobCounts, JobNote, Progress, Task, TaskList, TaskState};
 use shoal_policy::Source;
 
 use super::plan::PATH as PLAN;

@@ -4,7 +4,8 @@ use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::termios::tcgetwinsize;
-use shoal_node::{Task, TaskState, clock};
+use shoal_net::clock;
+use shoal_orders::{Task, TaskState};
 
 use super::output::{bytes, counted, overwrite, talk};
 use super::plan::job_counts;
@@ -149,7 +150,7 @@ fn duration(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use shoal_node::Task;
+    use shoal_orders::Task;
 
     use super::{duration, line, time_left};
     use std::time::Duration;
@@ -212,7 +213,7 @@ mod tests {
             "objects": { "done": 1, "unchanged": 0, "skipped": 1, "failed": 0, "total": 8 },
         });
         let now = "2026-11-24T00:00:10Z"
-            .parse::<shoal_node::Moment>()
+            .parse::<shoal_orders::Moment>()
             .unwrap()
             .time();
         assert_eq!(time_left(&task(&listed), now), Some(Duration::from_secs(30)));

@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use clap::Args;
 use serde_json::json;
 use shoal_base::terminal;
+use shoal_net::{Condition, ConditionName};
+use shoal_node::HandoffPhase;
 use shoal_node::admin::status::{CoherenceFigures, DirectoryPage, GwfFigures, TierPage};
-use shoal_node::{Condition, ConditionName, HandoffPhase, JobStatus, TaskState};
+use shoal_orders::{JobStatus, TaskState};
 
 use super::admin::AdminPort;
 use super::block_on;
@@ -381,7 +383,8 @@ pub(super) mod tests {
         CoherenceFigures, Counters, DirectoryPage, DirectoryRequests, GwfFigures, LayerPage, LinkFigures,
         PinCounts, StorePage, TasksPage, TierPage,
     };
-    use shoal_node::{HandoffPhase, HandoffProgress, JobCounts, Task};
+    use shoal_node::{HandoffPhase, HandoffProgress};
+    use shoal_orders::{JobCounts, Task};
 
     use super::super::overview::{LakeHealth, Numbers, PlanSummary, TasksView};
     use super::{Answer, Condition, ConditionName, NodeView, Overview, Traffic, to_text};

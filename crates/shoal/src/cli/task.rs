@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use shoal_base::terminal;
 use shoal_node::admin::client::{AdminClient, AdminUrl};
-use shoal_node::{Task, TaskKind, TaskList, TaskState};
+use shoal_orders::{Task, TaskKind, TaskList, TaskState};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::admin::AdminPort;

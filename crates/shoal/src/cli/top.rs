@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use shoal_base::terminal;
-use shoal_node::clock;
+use shoal_net::clock;
 use tokio::sync::mpsc;
 
 use super::admin::AdminPort;
@@ -181,7 +181,7 @@ fn keys() -> mpsc::Receiver<u8> {
 mod tests {
     use std::time::Duration;
 
-    use shoal_node::clock;
+    use shoal_net::clock;
 
     use super::super::status::tests::overview;
     use super::{Before, Traffic, fit, frame};

@@ -104,7 +104,7 @@ fn said(log: &mut BufReader<ChildStderr>, message: &str) -> serde_json::Value {
 
 fn data(name: &str) -> String {
     format!(
-        "{}/../shoal-node/tests/data/tls/{name}",
+        "{}/../shoal-net/tests/data/tls/{name}",
         env!("CARGO_MANIFEST_DIR")
     )
 }

@@ -15,11 +15,11 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use http_body_util::{BodyExt, Collected, Full};
 use shoal_base::secret::Secret;
-use shoal_node::config;
-use shoal_node::endpoint::{
+use shoal_net::endpoint::{
     Endpoint, EndpointError, EndpointRequest, Failure, LakeAccount, LakeBody, NodeCredentials, RequestBody,
     RequestStream,
 };
+use shoal_node::config;
 use shoal_s3::identity::{Account, NODE};
 use shoal_s3::sigv4::PayloadHash;
 

@@ -17,7 +17,7 @@ mod xml;
 use std::fs;
 use std::path::Path;
 
-use shoal_node::BlockRequest;
+use shoal_cache::BlockRequest;
 
 const MUTATIONS_PER_SEED: usize = 300;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode};
 use shoal_base::secret::Secret;
-use shoal_node::clock;
+use shoal_net::clock;
 use shoal_node::config::Anonymous;
 
 use crate::chunks::Checksum;

@@ -5,7 +5,7 @@ mod misbehaving;
 use std::time::{Duration, SystemTime};
 
 use http::{Method, StatusCode};
-use shoal_node::clock;
+use shoal_net::clock;
 
 use crate::back::texts;
 use crate::chunks::Checksum;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::Value;
-use shoal_node::clock;
+use shoal_net::clock;
 use shoal_node::config::{Bandwidth, BandwidthScope, Config};
 
 use crate::back::{back, bytes, flush, until, write_back};

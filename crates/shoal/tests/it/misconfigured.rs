@@ -15,7 +15,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use shoal_node::clock;
+use shoal_net::clock;
 use tempfile::TempDir;
 
 use crate::client::Client;

@@ -9,7 +9,8 @@ use std::path::Path;
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use shoal_node::{Moment, TaskKind, TaskState, clock};
+use shoal_net::clock;
+use shoal_orders::{Moment, TaskKind, TaskState};
 use shoal_policy::eviction::PolicyName;
 
 use self::schema::Document;
@@ -361,6 +362,6 @@ async fn every_path_and_field_is_described() {
     );
     // The description of a task that was carried out is the same on the command line.
     let task = carry_out(&node, &order("cached", "s3://b/p")).await;
-    assert!(serde_json::from_value::<shoal_node::Task>(task).is_ok());
+    assert!(serde_json::from_value::<shoal_orders::Task>(task).is_ok());
     node.stop().await;
 }

@@ -1,13 +1,13 @@
 //! The conditions that currently hold on this node.
 
 use shoal_base::amount::{counted, human_bytes};
+use shoal_cache::cooperation::CooperationMode;
+use shoal_net::clock;
+use shoal_net::conditions::{Condition, ConditionName};
 use shoal_store::Health;
+use shoal_writeback::dirty::TierStatus;
 
 use super::{Observer, name_of};
-use crate::clock;
-use crate::conditions::{Condition, ConditionName};
-use crate::cooperation::CooperationMode;
-use crate::dirty::TierStatus;
 use crate::handoff::{HandoffPhase, HandoffProgress};
 
 impl Observer {

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
+use shoal_cache::directory::EMBEDDED;
 use shoal_directory::guard::Counts;
+use shoal_net::metrics::{WordCounts, by_word};
+use shoal_orders::tasks::TaskState;
 use shoal_plan::execution::JobStatus;
 use shoal_policy::Found;
 use shoal_store::Health;
+use shoal_writeback::dirty::{TierStatus, UploadEnd, WriteBackOutcome};
 
 use super::name_of;
 use super::snapshot::Snapshot;
@@ -17,10 +21,6 @@ use crate::admin::status::{
     WritesPage,
 };
 use crate::block_server::ServeOutcome;
-use crate::directory::EMBEDDED;
-use crate::dirty::{TierStatus, UploadEnd, WriteBackOutcome};
-use crate::metrics::{WordCounts, by_word};
-use crate::tasks::TaskState;
 
 /// Maximum number of objects listed by name in `/status`.
 const TROUBLES_SHOWN: usize = 100;

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
+use shoal_cache::coherence::CoherenceFigures;
+use shoal_cache::cooperation::CooperationMode;
+use shoal_cache::gwf::GwfFigures;
+use shoal_cache::messages::MessageFigures;
+use shoal_cache::peer::Peer;
 use shoal_directory::guard::{Counts, Kind};
+use shoal_net::conditions::Condition;
+use shoal_net::endpoint::EndpointCounts;
+use shoal_net::link::LinkFigures;
+use shoal_orders::tasks::{PlanFigures, TaskFigures};
 use shoal_store::Counters;
+use shoal_writeback::dirty::{Figures, TierStatus};
 
 use super::Observer;
-use crate::coherence::CoherenceFigures;
-use crate::conditions::Condition;
-use crate::cooperation::CooperationMode;
-use crate::dirty::{Figures, TierStatus};
-use crate::endpoint::EndpointCounts;
-use crate::gwf::GwfFigures;
 use crate::handoff::HandoffProgress;
-use crate::link::LinkFigures;
-use crate::messages::MessageFigures;
-use crate::peer::Peer;
-use crate::tasks::{PlanFigures, TaskFigures};
 
 /// The figures of a node at one moment. Figures that only one line needs are read from the parts themselves.
 pub(super) struct Snapshot {

@@ -3,25 +3,25 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use shoal_cache::fetch::HopOutcome;
+use shoal_cache::peer::PeerTraffic;
 use shoal_directory::guard::{Counts, Kind};
+use shoal_net::channel::AuthFailure;
+use shoal_net::conditions::ConditionName;
+use shoal_net::endpoint::AccountRefusal;
+use shoal_net::fair::in_flight::PayerUsage;
+use shoal_net::link::{ClassFigures, LaneFigures};
+use shoal_net::membership::RejectReason;
+use shoal_net::metrics::{Sample, Value, WordCounts, by_word, each, one};
+use shoal_net::observed;
+use shoal_orders::tasks::{KindTotals, ObjectOutcome, TaskBytes, TaskKind, TaskState};
 use shoal_plan::execution::JobStatus;
 use shoal_policy::Found;
 use shoal_store::Health;
+use shoal_writeback::dirty::{TierStatus, UploadEnd, WriteBackOutcome};
 
 use super::snapshot::Snapshot;
 use crate::block_server::ServeOutcome;
-use crate::channel::AuthFailure;
-use crate::conditions::ConditionName;
-use crate::dirty::{TierStatus, UploadEnd, WriteBackOutcome};
-use crate::endpoint::AccountRefusal;
-use crate::fair::in_flight::PayerUsage;
-use crate::fetch::HopOutcome;
-use crate::link::{ClassFigures, LaneFigures};
-use crate::membership::RejectReason;
-use crate::metrics::{Sample, Value, WordCounts, by_word, each, one};
-use crate::observed;
-use crate::peer::PeerTraffic;
-use crate::tasks::{KindTotals, ObjectOutcome, TaskBytes, TaskKind, TaskState};
 
 observed! {
     /// Every metric of a node.
@@ -371,7 +371,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::TABLE;
-    use crate::metrics::Observed;
+    use shoal_net::metrics::Observed;
 
     const REFERENCE: &str = include_str!(concat!(
         env!("CARGO_MANIFEST_DIR"),

@@ -7,6 +7,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use http::StatusCode;
 use serde_json::{Value, json};
+use shoal_net::http::listener::listen;
+use shoal_net::http::pages;
+use shoal_net::shutdown::{self, Trigger};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -15,9 +18,6 @@ use super::{Admin, Readiness};
 use crate::admin::allowed_hosts::AllowedHosts;
 use crate::admin::explain::Explanation;
 use crate::admin::members::Members;
-use crate::http::listener::listen;
-use crate::http::pages;
-use crate::shutdown::{self, Trigger};
 
 struct Running {
     address: SocketAddr,

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use rustix::fs::statvfs;
 use shoal_base::amount::human_bytes;
+use shoal_cache::tier::{TierStoreConfig, is_in_memory};
 
 use super::Check;
 use crate::config::problem::Provenance;
-use crate::tier::{TierStoreConfig, is_in_memory};
 
 impl Check<'_> {
     pub(super) fn advise_on_disks(&mut self) {

@@ -1,12 +1,12 @@
 //! Which differences between the configurations of two nodes are found.
 
 use shoal_base::secret::Secret;
+use shoal_net::membership::{SettingsDigests, SharedSetting};
 use shoal_registry::Lifetime;
 
 use crate::config::{
     Config, EtcdConfig, IdentityConfig, RegistryConfig, TierConfig, TierStoreConfig, WriteMode, WriteRule,
 };
-use crate::membership::{SettingsDigests, SharedSetting};
 
 fn identity(access_key: &str, secret: &str) -> IdentityConfig {
     IdentityConfig {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
-use shoal_node::{JobCounts, Task};
+use shoal_orders::{JobCounts, Task};
 
 use crate::cli::admin::AdminPort;
 use crate::cli::block_on;
@@ -219,7 +219,7 @@ pub(in crate::cli) fn summary(task: &Task) -> String {
 
 #[cfg(test)]
 mod tests {
-    use shoal_node::{JobCounts, Task};
+    use shoal_orders::{JobCounts, Task};
 
     use super::{job_counts, summary};
 

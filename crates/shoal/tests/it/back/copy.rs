@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use http::StatusCode;
-use shoal_node::clock;
+use shoal_net::clock;
 
 use super::multipart::{cluster, etag, parts, upload};
 use super::{assert_back, back, bytes, flush, reads, texts, write_back};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use shoal_node::{Moment, clock};
+use shoal_net::clock;
+use shoal_orders::Moment;
 
 use super::{back, bytes, flush, reads, texts, write_back};
 use crate::client::Client;

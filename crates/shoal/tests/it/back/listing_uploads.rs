@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
-use shoal_node::clock;
+use shoal_net::clock;
 
 use super::cluster::cluster;
 use super::multipart::{begin, complete, list, parts, put};

@@ -176,7 +176,7 @@ async fn a_node_says_at_start_that_the_store_of_its_tier_does_not_copy_and_what_
 #[tokio::test]
 async fn metrics_count_the_pieces_that_a_node_sweeps() {
     let beside = Beside::start().await;
-    let now = shoal_node::clock::utc_now();
+    let now = shoal_net::clock::utc_now();
     let id = |ago: Duration| {
         let since_epoch = (now - ago).duration_since(UNIX_EPOCH).unwrap();
         Ulid::from_parts(since_epoch.as_millis() as u64, 1).to_string()

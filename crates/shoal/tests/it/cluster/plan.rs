@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use futures_util::future::join_all;
 use http::StatusCode;
 use serde_json::Value;
-use shoal_node::clock;
+use shoal_net::clock;
 use shoal_plan::document::{DeadlineRule, Document, ExpectedFile, ExpectedJob, Extent};
 use shoal_plan::model::{Cache, File, Job, Link, Options, Promise, Request as PlanRequest, VERSION, Window};
 use shoal_plan::small::SmallSolver;

@@ -5,8 +5,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::StatusCode;
 use serde_json::{Value, json};
+use shoal_net::clock;
 use shoal_node::config::CooperationMode;
-use shoal_node::{Moment, clock};
+use shoal_orders::Moment;
 
 use super::Cluster;
 use crate::lake::ACCESS_KEY;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
+use shoal_net::endpoint::{Endpoint, Failure, NodeCredentials};
 use shoal_node::config;
-use shoal_node::endpoint::{Endpoint, Failure, NodeCredentials};
 
 use super::{endpoint, failure, get, patient_endpoint, read, read_text, request};
 use crate::lake::{Content, Lake, Request};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
-use shoal_node::endpoint::{Failure, RequestBody};
+use shoal_net::endpoint::{Failure, RequestBody};
 
 use super::{STALL_TIMEOUT, endpoint, failure, get, put, read, read_text, request};
 use crate::lake::{Content, Cut, Fault, Lake, Request};

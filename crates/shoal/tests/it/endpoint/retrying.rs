@@ -1,8 +1,8 @@
 //! Stories of retries: the requests that the endpoint sends again, and those that it does not.
 
 use http::{Method, StatusCode};
+use shoal_net::endpoint::{Failure, RequestBody};
 use shoal_node::config;
-use shoal_node::endpoint::{Failure, RequestBody};
 
 use super::{
     PATIENCE, STALL_TIMEOUT, endpoint, endpoint_with, failure, get, patient_endpoint, put, read_text,

@@ -7,10 +7,10 @@ use futures_util::stream;
 use http::{HeaderValue, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use shoal_node::config;
-use shoal_node::endpoint::{
+use shoal_net::endpoint::{
     BoxError, Endpoint, EndpointRequest, Failure, LakeAccount, NodeCredentials, RequestBody, RequestStream,
 };
+use shoal_node::config;
 use shoal_s3::identity::{Account, NODE};
 use shoal_s3::sigv4::{PayloadHash, SeedSignature};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
+use shoal_net::endpoint::{Endpoint, EndpointRequest, Failure, LakeAccount, NodeCredentials, RequestBody};
 use shoal_node::config;
-use shoal_node::endpoint::{Endpoint, EndpointRequest, Failure, LakeAccount, NodeCredentials, RequestBody};
 use shoal_registry::Name;
 use shoal_registry::changes::{ChangedObject, Changes, LakeChange};
 use shoal_registry::engine::Engine;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use md5::{Digest, Md5};
-use shoal_node::clock;
+use shoal_net::clock;
 
 /// Bytes of an object.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use md5::{Digest, Md5};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
-use shoal_node::clock;
+use shoal_net::clock;
 
 use super::answer::{Answer, escape};
 use super::object::{Object, hex};

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::Value;
 use sha2::Sha256;
-use shoal_node::clock;
+use shoal_net::clock;
 
 use super::Process;
 use crate::cluster::free_address;

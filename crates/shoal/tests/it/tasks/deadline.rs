@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use shoal_node::{Moment, clock};
+use shoal_net::clock;
+use shoal_orders::Moment;
 
 use super::{begin, is_over, manifest, order, put_objects, until};
 use crate::lake::{ACCESS_KEY, Request};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::{Value, json};
-use shoal_node::Moment;
-use shoal_node::clock;
+use shoal_net::clock;
+use shoal_orders::Moment;
 use shoal_policy::eviction::PolicyName;
 use shoal_store::Share;
 

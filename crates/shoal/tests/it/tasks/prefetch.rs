@@ -299,7 +299,7 @@ async fn a_task_is_not_faster_than_its_rate() {
     let bytes = put_objects(&node, (0..4).map(|number| format!("p/{number}")));
     let mut slow = order("prefetch", "s3://b/p/");
     slow["rate_bytes_per_second"] = bytes.into();
-    let begun = shoal_node::clock::instant();
+    let begun = shoal_net::clock::instant();
     carry_out(&node, &slow).await;
     assert!(
         begun.elapsed().as_millis() > 700,

@@ -1,0 +1,338 @@
+//! This node's client of the block directory: locates blocks that the node misses, and reports those it
+//! holds.
+//!
+//! The directory is optional. If it does not answer, a node looks for a block at its homes.
+
+mod config;
+
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, StreamExt};
+use parking_lot::Mutex;
+use shoal_directory::embedded::Embedded;
+use shoal_directory::extensions::{Extension, SHORT};
+use shoal_directory::guard::{Counts, Guard, Kind};
+use shoal_directory::redis::{Redis, SettingsError};
+use shoal_directory::reporter::{Change, Inventory, Reporter, Reporting};
+use shoal_directory::{CLAIM_LIFE, Directory, Entry, GROUP_BLOCKS, Group, Left, Located, NodeState};
+use shoal_policy::{BlockId, NodeId};
+use shoal_s3::object::Version;
+use shoal_store::{BlockEvent, Store};
+
+pub use self::config::{DirectoryConfig, EMBEDDED};
+use shoal_net::shutdown::Shutdown;
+
+/// Smaller blocks have no entries, because an entry would cost more than the block (dissertation 4.6.1). They
+/// are located by their homes.
+const ENTERED_BYTES_MIN: u64 = 64 << 10;
+
+/// Interval at which a claim is renewed while its block is being fetched.
+const RENEWAL: Duration = Duration::from_secs(4);
+const _: () = assert!(RENEWAL.as_secs() * 2 < CLAIM_LIFE.as_secs());
+
+/// Concurrent requests while the groups of one object are marked.
+const MARKS_AT_ONCE: usize = 4;
+
+/// This node's handle of the block directory.
+#[derive(Debug)]
+pub struct BlockDirectory {
+    me: NodeId,
+    guard: Arc<Guard>,
+    reporter: Reporter,
+    claims: Arc<Claims>,
+}
+
+/// The task that reports to the directory.
+#[derive(Debug)]
+pub struct Reports {
+    reporting: Reporting,
+    claims: Arc<Claims>,
+}
+
+/// Blocks that this node has claimed.
+type Claims = Mutex<HashSet<BlockId>>;
+
+/// The obligation to fetch a block from the lake while other nodes wait for this one. Released on drop,
+/// unless the block has been stored by then.
+#[derive(Debug)]
+pub struct Claim {
+    me: NodeId,
+    guard: Arc<Guard>,
+    reporter: Reporter,
+    claims: Arc<Claims>,
+    block: BlockId,
+    is_stored: bool,
+}
+
+/// The blocks that this node holds or has claimed, used to rebuild a directory that has lost its state.
+struct Here {
+    store: Arc<Store>,
+    claims: Arc<Claims>,
+}
+
+impl BlockDirectory {
+    /// Opens the directory of `config` for a node whose lake is at `lake`, and returns the task that reports
+    /// to it. An embedded directory is shared by the nodes of this process with the same lake.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the settings are invalid. The directory need not be reachable yet.
+    pub fn open(
+        config: &DirectoryConfig,
+        me: NodeId,
+        lake: &str,
+    ) -> Result<(Arc<Self>, Reports), SettingsError> {
+        let directory: Arc<dyn Directory> = match config.redis() {
+            None => embedded(lake),
+            Some(settings) => Arc::new(Redis::new(&settings)?),
+        };
+        let guard = Arc::new(Guard::new(directory, config.timeout));
+        let (reporter, reporting) = Reporter::new(me, &guard);
+        let claims = Arc::<Claims>::default();
+        let reports = Reports {
+            reporting,
+            claims: Arc::clone(&claims),
+        };
+        let opened = Self {
+            me,
+            guard,
+            reporter,
+            claims,
+        };
+        Ok((Arc::new(opened), reports))
+    }
+
+    /// Returns true if blocks of this length have entries.
+    pub const fn enters(block_bytes: u64) -> bool {
+        block_bytes >= ENTERED_BYTES_MIN
+    }
+
+    /// Locates a block that this node lacks, ignoring the nodes in `without`, which failed to send it.
+    /// Returns `None` if the directory does not answer.
+    pub async fn locate(&self, block: BlockId, without: &[NodeId]) -> Option<Located> {
+        self.guard.locate(self.me, block, without).await.ok()
+    }
+
+    /// Returns the claim of a block that [`locate`](Self::locate) assigned to this node.
+    pub fn claim(&self, block: BlockId) -> Claim {
+        self.claims.lock().insert(block);
+        Claim {
+            me: self.me,
+            guard: Arc::clone(&self.guard),
+            reporter: self.reporter.clone(),
+            claims: Arc::clone(&self.claims),
+            block,
+            is_stored: false,
+        }
+    }
+
+    /// Removes `node` from the entry of a block that it does not hold.
+    pub async fn correct(&self, block: BlockId, node: NodeId) {
+        // If the directory does not answer, the next node that finds the stale entry removes it.
+        let _ = self
+            .guard
+            .dropped(node, Group::containing(block), &[block.index])
+            .await;
+    }
+
+    /// Reports that a peer's cache served this node a block, which adds `weight` to the block's global
+    /// weight.
+    pub fn used(&self, block: BlockId, weight: u64) {
+        self.reporter.used(block, weight);
+    }
+
+    /// Reports that this node keeps a block of this length, after it had announced to evict it.
+    pub fn holds(&self, block: BlockId, block_bytes: u64) {
+        if Self::enters(block_bytes) {
+            self.reporter.report(block, Change::Held);
+        }
+    }
+
+    /// Returns what may happen to copies that this node is about to evict, see [`Directory::leave`]. `None`
+    /// if the directory does not answer.
+    pub async fn leave(&self, group: Group, copies: &[(u32, u64)]) -> Option<Vec<Left>> {
+        self.guard.leave(self.me, group, copies).await.ok()
+    }
+
+    /// Takes global weights out of entries, see [`Directory::take`]. If the directory does not answer, they
+    /// may be counted twice.
+    pub async fn take(&self, group: Group, weights: &[(u32, u64)]) {
+        let _ = self.guard.take(group, weights).await;
+    }
+
+    /// Publishes the state of this node and returns those of all nodes. `None` if the directory does not
+    /// answer.
+    pub async fn exchange(&self, mine: NodeState) -> Option<Vec<NodeState>> {
+        self.guard.exchange(mine).await.ok()
+    }
+
+    /// Returns the entry of a block. `None` if the directory does not answer.
+    pub async fn entry(&self, block: BlockId) -> Option<Entry> {
+        self.guard.entry(block).await.ok()
+    }
+
+    /// Marks the blocks of an object as short-lived for `life`, in a separate task. If the directory does not
+    /// answer, nodes treat them like all others.
+    pub fn mark_short(&self, version: &Version, life: Duration) {
+        let last = version.block_count().saturating_sub(1);
+        if !Self::enters(version.block_len(0)) {
+            return;
+        }
+        let (guard, version) = (Arc::clone(&self.guard), version.id);
+        tokio::spawn(async move {
+            let short = Extension::new(SHORT, b"").expect("the name is one that directories keep");
+            let groups = (0..=last / GROUP_BLOCKS).map(|number| Group { version, number });
+            stream::iter(groups)
+                .for_each_concurrent(MARKS_AT_ONCE, |group| {
+                    let (guard, short) = (Arc::clone(&guard), short.clone());
+                    async move { drop(guard.extend(group, &short, life).await) }
+                })
+                .await;
+        });
+    }
+
+    /// Returns true if a block is known to be short-lived.
+    pub async fn is_short(&self, block: BlockId) -> bool {
+        let noted = self.extensions(Group::containing(block)).await;
+        noted.iter().any(|extension| extension.name() == SHORT)
+    }
+
+    /// Returns the extensions of a group of blocks; none if the directory does not answer.
+    pub async fn extensions(&self, group: Group) -> Vec<Extension> {
+        self.guard.extensions(group).await.unwrap_or_default()
+    }
+
+    /// Returns the directory itself, with a time limit on every request.
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Returns true if the directory answered the most recent request.
+    pub fn answers(&self) -> bool {
+        self.guard.answers()
+    }
+
+    /// Returns the number of requests to it, by kind.
+    pub fn counts(&self) -> [(Kind, Counts); Kind::ALL.len()] {
+        self.guard.counts()
+    }
+
+    /// Reports every change of the store's blocks from now on. A store that keeps objects complete learns
+    /// from the responses which blocks other nodes hold.
+    pub fn follow(&self, store: &Arc<Store>) {
+        if store.cache_events().are_of_use() {
+            // Weak, because the store keeps the directory alive through its watcher, below.
+            let learning = Arc::downgrade(store);
+            self.guard.listen(move |group, elsewhere| {
+                let first = BlockId {
+                    version: group.version,
+                    index: group.number * GROUP_BLOCKS,
+                };
+                if let Some(store) = learning.upgrade() {
+                    store.cache_events().learn(first, elsewhere);
+                }
+            });
+        }
+        let reporter = self.reporter.clone();
+        store.watch(move |block, block_bytes, event| {
+            if !Self::enters(block_bytes) {
+                return;
+            }
+            let change = match event {
+                BlockEvent::Stored => Change::Held,
+                BlockEvent::Removed => Change::Dropped,
+            };
+            reporter.report(block, change);
+        });
+    }
+}
+
+impl Reports {
+    /// Sends this node's reports until it stops.
+    pub async fn run(self, store: Arc<Store>, stopping: Shutdown) {
+        let Self { reporting, claims } = self;
+        reporting.run(Here { store, claims }, stopping.begun()).await;
+    }
+}
+
+/// Returns the in-process directory shared by all nodes with this lake.
+fn embedded(lake: &str) -> Arc<dyn Directory> {
+    static SHARED: LazyLock<Mutex<HashMap<String, Weak<Embedded>>>> = LazyLock::new(Mutex::default);
+    let mut shared = SHARED.lock();
+    shared.retain(|_, directory| directory.strong_count() > 0);
+    if let Some(directory) = shared.get(lake).and_then(Weak::upgrade) {
+        return directory;
+    }
+    let directory = Arc::<Embedded>::default();
+    shared.insert(lake.into(), Arc::downgrade(&directory));
+    directory
+}
+
+impl Claim {
+    /// Renews the claim periodically: a lake may take longer for a block than a claim lasts.
+    pub async fn keep_renewing(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(RENEWAL).await;
+            // If another node holds or claims the block by now, it is fetched twice.
+            let _ = self.guard.locate(self.me, self.block, &[]).await;
+        }
+    }
+
+    /// Records that the store has the block: the report of it ends the claim.
+    pub fn stored(mut self) {
+        self.is_stored = true;
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.claims.lock().remove(&self.block);
+        if !self.is_stored {
+            self.reporter.report(self.block, Change::Dropped);
+        }
+    }
+}
+
+impl Inventory for Here {
+    fn claims(&self) -> Vec<BlockId> {
+        self.claims.lock().iter().copied().collect()
+    }
+
+    fn blocks(&self) -> BoxFuture<'_, Vec<BlockId>> {
+        self.store.blocks_by_use(ENTERED_BYTES_MIN).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_policy::VersionId;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_forgets_is_told_the_claims_that_last() {
+        let (directory, reports) = BlockDirectory::open(&DirectoryConfig::default(), NodeId(1), "c").unwrap();
+        let [fetched, given_back, stored] = [0, 1, 2].map(|index| BlockId {
+            version: VersionId([7; 16]),
+            index,
+        });
+        let claim = directory.claim(fetched);
+        drop(directory.claim(given_back));
+        directory.claim(stored).stored();
+        assert_eq!(*reports.claims.lock(), HashSet::from([fetched]));
+        drop(claim);
+        assert_eq!(*reports.claims.lock(), HashSet::new());
+    }
+
+    #[test]
+    fn nodes_of_one_process_share_a_directory_if_they_have_the_same_lake() {
+        let (one, other) = (embedded("http://a"), embedded("http://a"));
+        assert!(Arc::ptr_eq(&one, &other));
+        assert!(!Arc::ptr_eq(&one, &embedded("http://b")));
+    }
+}

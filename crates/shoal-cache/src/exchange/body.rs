@@ -1,0 +1,173 @@
+//! The body of a response: empty, bytes in memory, blocks of a version, or the lake's bytes.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use shoal_net::endpoint::LakeBody;
+use shoal_net::fair::in_flight::InFlightPermit;
+
+use super::location::AddressedDocument;
+use super::record::Record;
+use crate::blocks::{BlockStream, ReadTally};
+
+/// The body of a response. Dropping it ends the request and records it, even if it was not sent completely.
+pub struct ResponseBody {
+    content: Content,
+    record: Option<Box<Record>>,
+    /// Released at the end of the body.
+    permit: Option<InFlightPermit>,
+}
+
+enum Content {
+    Empty,
+    /// The body of a response to a HEAD: has a length, but no bytes.
+    Head(u64),
+    Full(Bytes),
+    Blocks {
+        stream: Box<BlockStream>,
+        remaining: u64,
+    },
+    Lake(Box<LakeBody>),
+    Document(Box<AddressedDocument>),
+}
+
+/// The reason why a body ends early. The connection is then aborted, so that the client cannot mistake the
+/// part for the whole.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+impl ResponseBody {
+    /// An empty body.
+    pub fn empty() -> Self {
+        Content::Empty.into()
+    }
+
+    /// A body with the length of an object, but no bytes.
+    pub fn head(len: u64) -> Self {
+        Content::Head(len).into()
+    }
+
+    /// A body of bytes in memory.
+    pub fn full(bytes: Bytes) -> Self {
+        Content::Full(bytes).into()
+    }
+
+    /// A body of blocks of a version, `len` bytes in total.
+    pub fn blocks(stream: Box<BlockStream>, len: u64) -> Self {
+        Content::Blocks {
+            stream,
+            remaining: len,
+        }
+        .into()
+    }
+
+    /// A body of the lake's bytes, passed on as they arrive.
+    pub fn lake(body: LakeBody) -> Self {
+        Content::Lake(Box::new(body)).into()
+    }
+
+    /// A document of the lake, rewritten to contain the address that the client uses.
+    pub(super) fn document(document: AddressedDocument) -> Self {
+        Content::Document(Box::new(document)).into()
+    }
+
+    /// Writes the record of the request when this body ends.
+    #[must_use]
+    pub fn recorded(mut self, record: Box<Record>) -> Self {
+        self.record = Some(record);
+        self
+    }
+
+    /// Holds the permit of a request in flight until this body ends.
+    #[must_use]
+    pub fn holding(mut self, permit: InFlightPermit) -> Self {
+        self.permit = Some(permit);
+        self
+    }
+
+    /// Drops the content, to turn a response into that of a HEAD.
+    pub fn without_content(&mut self) {
+        self.content = Content::Empty;
+    }
+}
+
+impl From<Content> for ResponseBody {
+    fn from(content: Content) -> Self {
+        Self {
+            content,
+            record: None,
+            permit: None,
+        }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        let frame = match &mut this.content {
+            Content::Empty | Content::Head(_) => Poll::Ready(None),
+            Content::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                this.content = Content::Empty;
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            Content::Blocks { stream, remaining } => stream.poll_next(cx).map(|piece| {
+                let piece = piece?;
+                Some(piece.map_err(BodyError::from).map(|piece| {
+                    let left = remaining.checked_sub(piece.len() as u64);
+                    *remaining = left.expect("a body has the bytes that its length announces");
+                    Frame::data(piece)
+                }))
+            }),
+            Content::Lake(body) => Pin::new(body.as_mut()).poll_frame(cx).map_err(Into::into),
+            Content::Document(document) => Pin::new(document.as_mut()).poll_frame(cx),
+        };
+        if let (Poll::Ready(Some(frame)), Some(record)) = (&frame, &mut this.record) {
+            match frame {
+                Ok(frame) => record.sent(frame.data_ref().map_or(0, Bytes::len)),
+                Err(error) => record.broke_off(error.as_ref()),
+            }
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Empty | Content::Head(_) => true,
+            Content::Full(bytes) => bytes.is_empty(),
+            Content::Blocks { remaining, .. } => *remaining == 0,
+            Content::Lake(body) => body.is_end_stream(),
+            Content::Document(document) => document.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Empty => SizeHint::with_exact(0),
+            Content::Head(len) => SizeHint::with_exact(*len),
+            Content::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Blocks { remaining, .. } => SizeHint::with_exact(*remaining),
+            Content::Lake(body) => body.size_hint(),
+            Content::Document(document) => document.size_hint(),
+        }
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        let tally = match &self.content {
+            Content::Blocks { stream, .. } => stream.tally(),
+            _ => ReadTally::default(),
+        };
+        if let Some(record) = &self.record {
+            record.end(tally);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The record of one request and its response, from the head to the last byte.
+//!
+//! Outcomes become metrics and log lines here, at the edge; the read and write paths do not deal with either.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, USER_AGENT};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, StatusCode};
+use shoal_net::clock;
+use shoal_net::endpoint::causes;
+use shoal_net::fair::in_flight::InFlightPermit;
+use shoal_net::log_throttle::LogThrottle;
+use shoal_net::metrics::{GaugeGuard, Metrics};
+use shoal_policy::Source;
+use shoal_s3::error_xml::RequestId;
+use shoal_s3::hop_by_hop::JOB_HEADER;
+use shoal_s3::identity::Caller;
+use shoal_s3::object::Uncacheable;
+use shoal_s3::operation::{Classified, Operation};
+
+use super::access_log::{AccessRecord, Part, access_line};
+use super::respond::CacheStatus;
+use crate::blocks::ReadTally;
+
+/// The record of a request, written to the metrics and the log when the response's body ends.
+#[derive(Debug)]
+pub struct Record {
+    metrics: Arc<Metrics>,
+    started: Instant,
+    _in_flight: GaugeGuard,
+    /// `x-amz-request-id` of the response.
+    pub request_id: RequestId,
+    /// The operation that the client requested.
+    pub operation: Operation,
+    /// The status of the response.
+    pub status: StatusCode,
+    /// The part of an object that the response carries, for the access log.
+    pub part: Option<Part>,
+    /// How much of the response this node had.
+    pub cache: Option<CacheStatus>,
+    /// The reason why the response was not cached.
+    pub reason: Option<Uncacheable>,
+    /// Present if the access log is enabled.
+    pub subject: Option<Box<Subject>>,
+    /// Held until the request ends.
+    pub permit: Option<InFlightPermit>,
+    sent_bytes: u64,
+}
+
+/// The caller and its request, for the access log.
+#[derive(Debug)]
+pub struct Subject {
+    at: SystemTime,
+    peer: SocketAddr,
+    caller: Caller,
+    classified: Classified,
+    client: Arc<Parts>,
+}
+
+impl Subject {
+    /// Creates the access log's fields for a request that arrived at `at`.
+    pub fn new(
+        at: SystemTime,
+        peer: SocketAddr,
+        client: &Arc<Parts>,
+        classified: &Classified,
+        caller: &Caller,
+    ) -> Self {
+        Self {
+            at,
+            peer,
+            caller: caller.clone(),
+            classified: classified.clone(),
+            client: Arc::clone(client),
+        }
+    }
+}
+
+impl Record {
+    /// Begins the record of a request that arrives now.
+    pub fn begin(metrics: Arc<Metrics>, request_id: RequestId) -> Self {
+        Self {
+            _in_flight: metrics.request_began(),
+            metrics,
+            started: clock::instant(),
+            request_id,
+            operation: Operation::OtherRead,
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            part: None,
+            cache: None,
+            reason: None,
+            subject: None,
+            permit: None,
+            sent_bytes: 0,
+        }
+    }
+
+    /// Returns the time when the request began.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Records the status of the response and, for the access log, the part of an object that it carries.
+    pub fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
+        self.status = status;
+        if self.subject.is_some() && self.operation == Operation::GetObject {
+            self.part = part(status, headers);
+        }
+    }
+
+    /// Counts bytes of the body that were handed to the connection.
+    pub fn sent(&mut self, bytes: usize) {
+        self.sent_bytes += bytes as u64;
+    }
+
+    /// Logs why the body ended early; the connection is aborted.
+    pub fn broke_off(&mut self, error: &(dyn std::error::Error + 'static)) {
+        static LINES: LogThrottle = LogThrottle::new();
+        if let Some(unsaid) = LINES.admit(clock::instant()) {
+            let (request_id, operation) = (self.request_id.as_str(), self.operation.as_str());
+            tracing::warn!(
+                request_id,
+                operation,
+                error = causes(error),
+                unsaid,
+                "response broken off"
+            );
+        }
+    }
+
+    /// Writes the metrics and the log line when the body has ended, sent or not. `tally` counts the sources
+    /// of its blocks.
+    pub fn end(&self, tally: ReadTally) {
+        let duration = clock::instant().saturating_duration_since(self.started);
+        self.metrics
+            .request(self.operation, self.status.as_u16(), duration);
+        for source in [Source::Local, Source::Peer, Source::Tier, Source::Lake] {
+            let bytes = tally.bytes(source);
+            if bytes > 0 {
+                self.metrics.read(source, bytes);
+            }
+        }
+        if let Some((found, are_several)) = tally.found() {
+            self.metrics.object_read(found, are_several);
+        }
+        if let Some(reason) = self.reason {
+            self.metrics.uncached.count(reason.as_str());
+        }
+        let Some(subject) = &self.subject else { return };
+        access_line(&AccessRecord {
+            at: subject.at,
+            request_id: self.request_id.as_str(),
+            peer: subject.peer,
+            access_key: match &subject.caller {
+                Caller::Anonymous => None,
+                Caller::Identity(identity) => Some(&identity.access_key),
+            },
+            operation: self.operation.as_str(),
+            method: subject.client.method.as_str(),
+            bucket: subject.classified.bucket.as_deref(),
+            key: subject.classified.object.as_ref().map(|name| &*name.key),
+            query: subject.client.uri.query(),
+            status: self.status.as_u16(),
+            body_bytes: self.sent_bytes,
+            part: self.part,
+            job: header(&subject.client, &JOB_HEADER),
+            user_agent: header(&subject.client, &USER_AGENT),
+            duration,
+            x_cache: self.cache.map(CacheStatus::as_str),
+            local_bytes: tally.bytes(Source::Local),
+            peer_bytes: tally.bytes(Source::Peer),
+            tier_bytes: tally.bytes(Source::Tier),
+            lake_bytes: tally.bytes(Source::Lake),
+        });
+    }
+}
+
+/// Returns the part of an object that a response with this status and these headers carries.
+fn part(status: StatusCode, headers: &HeaderMap) -> Option<Part> {
+    let text = |name| headers.get(name)?.to_str().ok();
+    match status {
+        StatusCode::OK => Some(Part {
+            offset_bytes: 0,
+            object_bytes: text(CONTENT_LENGTH)?.parse().ok()?,
+        }),
+        StatusCode::PARTIAL_CONTENT => {
+            // A lake's `Content-Range` is not validated here and may have any form.
+            let (range, length) = text(CONTENT_RANGE)?.strip_prefix("bytes ")?.split_once('/')?;
+            Some(Part {
+                offset_bytes: range.split_once('-')?.0.parse().ok()?,
+                object_bytes: length.parse().ok()?,
+            })
+        }
+        _ => None,
+    }
+}
+
+fn header<'request>(client: &'request Parts, name: &HeaderName) -> Option<&'request [u8]> {
+    client.headers.get(name).map(http::HeaderValue::as_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::{CONTENT_LENGTH, CONTENT_RANGE};
+    use http::{HeaderMap, StatusCode};
+
+    use super::part;
+
+    #[test]
+    fn an_answer_tells_which_part_of_its_object_it_is() {
+        let told = |status: StatusCode, range: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_LENGTH, "5".parse().unwrap());
+            headers.insert(CONTENT_RANGE, range.parse().unwrap());
+            part(status, &headers).map(|part| (part.offset_bytes, part.object_bytes))
+        };
+        assert_eq!(told(StatusCode::OK, "x"), Some((0, 5)));
+        assert_eq!(told(StatusCode::PARTIAL_CONTENT, "bytes 7-11/20"), Some((7, 20)));
+        for range in ["bytes 7-11/*", "bytes */20", "7-11/20", "bytes x-1/20"] {
+            assert_eq!(told(StatusCode::PARTIAL_CONTENT, range), None, "{range}");
+        }
+        assert_eq!(told(StatusCode::NOT_FOUND, "bytes 7-11/20"), None);
+    }
+}

@@ -1,0 +1,436 @@
+//! Fetches blocks to this node: one block from the best source, or a run of blocks from one response of the
+//! lake.
+
+mod block_fetch;
+mod body_reader;
+mod hops;
+mod integrity;
+mod response_stream;
+mod window;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use shoal_policy::admission::Refusal;
+use shoal_policy::eviction::gwf::Worth;
+use shoal_policy::link::Class;
+use shoal_policy::{BlockId, Layer, Source};
+use shoal_s3::object::Version;
+use shoal_s3::range::ByteRange;
+use shoal_store::{Ranks, Store, Urgency};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+
+pub use self::body_reader::{content_range, range_header, whole_range};
+pub use self::hops::HopOutcome;
+pub use self::response_stream::StreamHandle;
+pub use self::window::MemoryWindow;
+use shoal_net::endpoint::{Endpoint, LakeBody, RetryBudget};
+
+use self::block_fetch::BlockFetch;
+use self::hops::HopCounters;
+use self::integrity::IntegrityChecks;
+use self::response_stream::ResponseStream;
+use crate::cooperation::Cooperation;
+use crate::directory::{BlockDirectory, Claim};
+use crate::grants::Grants;
+use crate::obtain::Obtain;
+use crate::read_context::{Purpose, ReadContext};
+use crate::single_flight::{Awaited, BlockSpan, Join, Leader, SingleFlight, Waiter};
+use crate::split::{MissTimer, Split};
+
+/// Hedging budget: the percentage of requests to peers that may be abandoned for the lake because the peer is
+/// alive but sends nothing.
+const HEDGES_PERCENT: u32 = 10;
+
+/// Fetches blocks from peers and from the lake for waiting readers and for the store.
+pub struct Fetcher {
+    lake: Arc<Endpoint>,
+    grants: Arc<Grants>,
+    cooperation: Arc<Cooperation>,
+    directory: Option<Arc<BlockDirectory>>,
+    split: Arc<Split>,
+    store: Arc<Store>,
+    single_flight: Arc<SingleFlight>,
+    memory: MemoryWindow,
+    hedges: RetryBudget,
+    hops: HopCounters,
+    integrity: IntegrityChecks,
+    /// True if the store evicts by GWF.
+    has_gwf: bool,
+    /// Number of blocks announced ahead of the one that a response is filling.
+    ahead: u32,
+}
+
+/// The parts of a node that a [`Fetcher`] uses.
+pub struct FetcherParts {
+    /// The lake behind this node.
+    pub lake: Arc<Endpoint>,
+    /// Grants, which an answer of the lake may revoke.
+    pub grants: Arc<Grants>,
+    /// The homes of blocks.
+    pub cooperation: Arc<Cooperation>,
+    /// The block directory, if configured.
+    pub directory: Option<Arc<BlockDirectory>>,
+    /// Counts hits and misses of each layer.
+    pub split: Arc<Split>,
+    /// Blocks on disk.
+    pub store: Arc<Store>,
+    /// Blocks in flight.
+    pub single_flight: Arc<SingleFlight>,
+}
+
+/// Returns when a block obtained in this way is written to disk. A node that hands a block over waits for
+/// that.
+const fn urgency(obtain: &Obtain) -> Urgency {
+    match obtain {
+        Obtain::Handover(_) | Obtain::Push(..) => Urgency::Now,
+        _ => Urgency::Late,
+    }
+}
+
+/// Initial weight of a block that has arrived, if the store evicts by GWF.
+#[derive(Clone, Copy, Debug)]
+enum Arrival {
+    /// The weight of a first use.
+    Used,
+    /// Zero until it is used: the node that served it keeps the block's weight (Algorithm 3, lines 9-24).
+    Copy,
+    /// The worth stated by the node that evicted the block.
+    Pushed(Worth),
+    /// The weight of a first use, although no reader asked for it here.
+    Given,
+}
+
+/// A reader's handle of a fetch that it joined or started.
+#[derive(Debug)]
+pub struct JoinedFetch {
+    /// Reads the block.
+    pub waiter: Waiter,
+    /// True if this reader started the fetch. A failure of the fetch is then final for the reader.
+    pub led: bool,
+}
+
+impl JoinedFetch {
+    const fn of_another(waiter: Waiter) -> Self {
+        Self { waiter, led: false }
+    }
+}
+
+impl Fetcher {
+    /// Creates a fetcher that keeps at most `window_bytes` in flight; `ahead` is a reader's read-ahead in
+    /// blocks.
+    pub fn new(parts: FetcherParts, window_bytes: u64, ahead: usize) -> Self {
+        let FetcherParts {
+            lake,
+            grants,
+            cooperation,
+            directory,
+            split,
+            store,
+            single_flight,
+        } = parts;
+        Self {
+            lake,
+            grants,
+            cooperation,
+            directory,
+            split,
+            has_gwf: store.ranks().is_some(),
+            store,
+            single_flight,
+            memory: MemoryWindow::new(window_bytes),
+            hedges: RetryBudget::new(HEDGES_PERCENT),
+            hops: HopCounters::default(),
+            integrity: IntegrityChecks::default(),
+            ahead: ahead as u32,
+        }
+    }
+
+    /// Returns the memory for bytes that are not on disk yet.
+    pub fn memory(&self) -> &MemoryWindow {
+        &self.memory
+    }
+
+    /// Returns the number of block requests to peers since the node started, by outcome.
+    pub fn hops(&self) -> [(HopOutcome, u64); HopOutcome::ALL.len()] {
+        self.hops.counts()
+    }
+
+    /// Returns true if this node has every byte of the block, even if it is not on disk yet.
+    pub fn holds(&self, block: BlockId) -> bool {
+        self.store.contains(block) || self.single_flight.holds(block, || self.store.contains(block))
+    }
+
+    /// Returns true if a block in flight waits for its home in `layer` or a narrower one, or for the node
+    /// that claims it. A peer that asks this node as the home in `layer` may be the very node that the block
+    /// waits for.
+    pub fn waits_for_home(&self, block: BlockId, layer: Layer) -> bool {
+        match self.single_flight.awaited(block) {
+            Some(Awaited::Home(awaited)) => awaited <= layer,
+            Some(Awaited::Claimant) => true,
+            None => false,
+        }
+    }
+
+    /// Returns true if a read of a block of this length for a peer is counted by that peer, in the directory
+    /// entry of the block, and not here.
+    pub fn counts_uses_by_reader(&self, block_bytes: u64) -> bool {
+        self.has_gwf && BlockDirectory::enters(block_bytes)
+    }
+
+    /// Returns true if this node accepts a pushed block of this worth: memory is not busy, and the block is
+    /// worth more than the average block here.
+    pub fn takes_push(&self, worth: Worth) -> bool {
+        let is_worth_it = |ranks: Ranks| worth.rank() > ranks.average;
+        !self.memory.is_busy() && self.store.ranks().is_some_and(is_worth_it)
+    }
+
+    /// Returns true if blocks of this length are located by their homes and not by the directory.
+    pub fn uses_homes(&self, block_bytes: u64) -> bool {
+        let directory = self.directory.as_deref();
+        let directory = directory.filter(|_| BlockDirectory::enters(block_bytes));
+        directory.is_none_or(|directory| !directory.answers())
+    }
+
+    /// Returns true if the block is in flight or waits to be written to disk.
+    pub fn is_in_flight(&self, block: BlockId) -> bool {
+        self.single_flight.contains(block)
+    }
+
+    /// Returns true if a block in flight waits for another node.
+    pub fn waits_for_a_node(&self, block: BlockId) -> bool {
+        self.single_flight.awaited(block).is_some()
+    }
+
+    /// Joins the fetch of a block, or starts one in a separate task. Returns `None` if the block is in the
+    /// store by now.
+    pub fn join(
+        self: &Arc<Self>,
+        version: &Arc<Version>,
+        index: u32,
+        context: &Arc<ReadContext>,
+        obtain: Obtain,
+    ) -> Option<JoinedFetch> {
+        let waiters_changed = Arc::new(Notify::new());
+        match self.join_or_lead(span_of(version, index, 0), &waiters_changed) {
+            Join::Stored => None,
+            Join::Joined(waiter) => Some(JoinedFetch::of_another(hurried(waiter, context))),
+            Join::Lead(leader, waiter) => {
+                let transfer = context.purpose().transfer();
+                if let Some(transfer) = &transfer {
+                    leader.carried_by(transfer.clone());
+                }
+                let fetch = BlockFetch {
+                    transfer,
+                    version: Arc::clone(version),
+                    index,
+                    context: Arc::clone(context),
+                    obtain,
+                };
+                let is_read = matches!(fetch.context.purpose(), Purpose::Client);
+                let missed = is_read.then(|| self.missed(version, index)).flatten();
+                let this = Arc::clone(self);
+                tokio::spawn(async move { this.run(fetch, missed, leader, waiters_changed).await });
+                Some(JoinedFetch { waiter, led: true })
+            }
+        }
+    }
+
+    /// Joins the fetch of a block that has arrived completely and waits to be written to disk.
+    pub fn join_whole(&self, block: BlockId) -> Option<JoinedFetch> {
+        let waiter = self.single_flight.join_whole(block)?;
+        Some(JoinedFetch::of_another(waiter))
+    }
+
+    /// Joins the fetch of a block that is in flight or waits to be written to disk, for a read in `context`.
+    pub fn join_running(&self, block: BlockId, context: &ReadContext) -> Option<JoinedFetch> {
+        let waiter = self.single_flight.join_running(block)?;
+        Some(JoinedFetch::of_another(hurried(waiter, context)))
+    }
+
+    /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`.
+    /// If it starts inside a block, the bytes before it are requested later, in `context`, because the
+    /// reader's bytes come first.
+    /// Announces the first blocks before returning, so that their readers join instead of asking the lake
+    /// again. Returns `None` and drops the response if these blocks are in flight already.
+    pub fn stream(
+        self: &Arc<Self>,
+        version: &Arc<Version>,
+        range: ByteRange,
+        body: LakeBody,
+        context: &Arc<ReadContext>,
+    ) -> Option<StreamHandle> {
+        ResponseStream::begin(self, version, range, body, context)
+    }
+
+    /// Takes a complete block that was written here: readers find it immediately, and it is on disk when the
+    /// returned future completes. Returns `None` if the block is already cached or in flight.
+    ///
+    /// A late block is written after the writes in progress, just as a block that was read is written after
+    /// its readers are served, unless much data is waiting.
+    pub fn insert_written(
+        self: &Arc<Self>,
+        version: &Arc<Version>,
+        index: u32,
+        (pieces, memory): (Vec<Bytes>, OwnedSemaphorePermit),
+        urgency: Urgency,
+    ) -> Option<impl Future<Output = ()> + use<>> {
+        let leader = match self.join_or_lead(span_of(version, index, 0), &Arc::default()) {
+            Join::Lead(leader, _no_reader_yet) => leader,
+            Join::Joined(_) | Join::Stored => return None,
+        };
+        leader.hold_memory(memory);
+        for piece in pieces {
+            leader.push(piece);
+        }
+        let urgency = if self.memory.is_filling(0) {
+            Urgency::Now
+        } else {
+            urgency
+        };
+        let (store, version) = (Arc::clone(&self.store), Arc::clone(version));
+        Some(async move {
+            let block = version.block(index);
+            let stored = store.put(block, version, leader.pieces(), urgency).await;
+            store.cache_events().added(block);
+            complete(leader, stored);
+        })
+    }
+
+    /// Counts a reader's request for a block that this node holds.
+    pub fn hit(&self, version: &Version, index: u32) {
+        self.requested(version, index, true);
+    }
+
+    /// Counts a reader's request for a block that must be fetched; returns a timer if this miss is to be
+    /// measured.
+    fn missed(&self, version: &Version, index: u32) -> Option<MissTimer> {
+        self.requested(version, index, false)
+    }
+
+    fn requested(&self, version: &Version, index: u32, held: bool) -> Option<MissTimer> {
+        let block = version.block(index);
+        let layer = self.store.layer_of(block);
+        self.split.requested(layer, block, version.block_len(index), held)
+    }
+
+    /// Runs the fetch of one block from start to end.
+    async fn run(
+        self: Arc<Self>,
+        fetch: BlockFetch,
+        missed: Option<MissTimer>,
+        leader: Leader,
+        waiters_changed: Arc<Notify>,
+    ) {
+        let mut claim = None;
+        let fetched = tokio::select! {
+            fetched = self.fetch_block(&fetch, &leader, &mut claim) => fetched,
+            // Dropping the response closes its connection.
+            () = abandoned(&leader, &waiters_changed) => return,
+        };
+        match fetched {
+            Ok(()) => {
+                let len = fetch.version.block_len(fetch.index);
+                assert_eq!(leader.received(), len, "a block that was fetched is whole");
+                if let Some(missed) = missed {
+                    missed.answered();
+                }
+                let arrival = self.arrival(&fetch, &leader);
+                self.write_to_store(fetch.version, leader, (urgency(&fetch.obtain), arrival), claim);
+            }
+            Err(error) => leader.fail(error),
+        }
+    }
+
+    /// Returns the initial weight of a block that has arrived. Reports the use of a peer's copy to the
+    /// directory.
+    fn arrival(&self, fetch: &BlockFetch, leader: &Leader) -> Arrival {
+        match fetch.obtain {
+            Obtain::Push(_, worth) => Arrival::Pushed(worth),
+            // An operator wants the block here, whatever its source, and no client has used it.
+            Obtain::FromHomes(_)
+                if matches!(fetch.context.purpose(), Purpose::Prefetch | Purpose::Planned(_)) =>
+            {
+                Arrival::Used
+            }
+            Obtain::FromHomes(_) if self.has_gwf && leader.source() == Source::Peer => {
+                let (block, len) = (leader.span().id, fetch.version.block_len(fetch.index));
+                if let Some(directory) = self.directory.as_deref().filter(|_| BlockDirectory::enters(len)) {
+                    // With additive ageing, every use has the same weight.
+                    directory.used(block, 1);
+                }
+                Arrival::Copy
+            }
+            Obtain::Handover(_) => Arrival::Given,
+            _ => Arrival::Used,
+        }
+    }
+
+    fn join_or_lead(&self, span: BlockSpan, waiters_changed: &Arc<Notify>) -> Join {
+        let is_stored = || self.store.contains(span.id);
+        self.single_flight.join(span, waiters_changed, is_stored)
+    }
+
+    /// Starts writing a complete block to disk while its readers are still being served. Its claim ends when
+    /// the write does.
+    fn write_to_store(
+        &self,
+        version: Arc<Version>,
+        leader: Leader,
+        (urgency, arrival): (Urgency, Arrival),
+        claim: Option<Claim>,
+    ) {
+        let (block, pieces) = (leader.span().id, leader.pieces());
+        let store = Arc::clone(&self.store);
+        self.store
+            .put_then(block, version, pieces, urgency, move |stored| {
+                match arrival {
+                    Arrival::Used => {}
+                    Arrival::Copy => store.weigh_as_copy(block),
+                    Arrival::Pushed(worth) => store.weigh(block, worth),
+                    Arrival::Given => store.cache_events().added(block),
+                }
+                if let Some(claim) = claim
+                    && stored.is_ok()
+                {
+                    claim.stored();
+                }
+                complete(leader, stored);
+            });
+    }
+}
+
+/// Returns the waiter of a read that joined a fetch. If a client reads, the fetch continues in the client's
+/// class.
+fn hurried(waiter: Waiter, context: &ReadContext) -> Waiter {
+    if context.purpose().class() == Class::Client {
+        waiter.hurry();
+    }
+    waiter
+}
+
+/// Completes the fetch of a block, stored or not.
+fn complete(leader: Leader, stored: Result<Bytes, Refusal>) {
+    match stored {
+        Ok(mapped) => leader.complete(mapped),
+        // A block that was not stored costs time but fails no read; the store has counted the reason.
+        Err(_refused) => leader.complete_unstored(),
+    }
+}
+
+/// Resolves once the last reader has left before the first byte arrived. After the first byte the fetch runs
+/// to its end: most of its cost is paid, and a reader of a few bytes leaves long before the block is
+/// complete.
+async fn abandoned(leader: &Leader, waiters_changed: &Notify) {
+    while leader.has_waiters() || leader.received() > 0 {
+        waiters_changed.notified().await;
+    }
+}
+
+fn span_of(version: &Version, index: u32, first: u64) -> BlockSpan {
+    BlockSpan {
+        id: version.block(index),
+        len: version.block_len(index),
+        first,
+    }
+}

@@ -1,0 +1,259 @@
+//! Fills a run of blocks from one response. A node that caches alone opens objects in this way.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use futures_util::FutureExt as _;
+use http::Method;
+use shoal_net::endpoint::{LakeBody, RepeatableGet};
+use shoal_policy::BlockId;
+use shoal_s3::object::Version;
+use shoal_s3::range::ByteRange;
+use shoal_store::Urgency;
+use tokio::sync::Notify;
+
+use super::body_reader::{BodyReader, resumption};
+use super::{Arrival, Fetcher, JoinedFetch, span_of};
+use crate::read_context::ReadContext;
+use crate::single_flight::{BlockSpan, FetchError, Join, Leader};
+
+/// A response of the lake that fills a run of blocks.
+pub(super) struct ResponseStream {
+    fetcher: Arc<Fetcher>,
+    version: Arc<Version>,
+    context: Arc<ReadContext>,
+    /// Leaders of the announced blocks, in order.
+    announced: VecDeque<Leader>,
+    /// The first block, if the response began inside it: everything but its head has arrived.
+    headless: Option<Leader>,
+    /// Index of the first block that is not announced yet.
+    next: u32,
+    /// First byte of that block that the response carries.
+    first: u64,
+    /// One past the index of the last block of the response.
+    end: u32,
+    owner: Weak<()>,
+    waiters_changed: Arc<Notify>,
+    body: BodyReader,
+}
+
+/// Keeps a response running while its reader exists, however slow the reader is.
+#[derive(Debug)]
+pub struct StreamHandle {
+    /// The reader's handle of the first block of the response.
+    first: Option<JoinedFetch>,
+    _owner: Arc<()>,
+    waiters_changed: Arc<Notify>,
+}
+
+impl StreamHandle {
+    /// Returns the kept handle if it belongs to `block`. It is offered only for the first block that the
+    /// reader asks for.
+    pub fn take_first(&mut self, block: BlockId) -> Option<JoinedFetch> {
+        let first = self.first.take()?;
+        (first.waiter.block() == block).then_some(first)
+    }
+}
+
+impl Drop for StreamHandle {
+    fn drop(&mut self) {
+        self.waiters_changed.notify_one();
+    }
+}
+
+impl ResponseStream {
+    /// See [`Fetcher::stream`].
+    pub(super) fn begin(
+        fetcher: &Arc<Fetcher>,
+        version: &Arc<Version>,
+        range: ByteRange,
+        body: LakeBody,
+        context: &Arc<ReadContext>,
+    ) -> Option<StreamHandle> {
+        let whole_blocks_end = if range.end == version.size_bytes {
+            u64::from(version.block_count())
+        } else {
+            range.end / version.block_bytes
+        };
+        let question = RepeatableGet::of(&fetcher.lake, &context.request(Method::GET));
+        let part = range.start..range.end;
+        let contradicted = fetcher.grants.revoker(context.caller().id(), version.object);
+        let resumption = resumption(question, version, part, contradicted);
+        let owner = Arc::new(());
+        let mut stream = Self {
+            fetcher: Arc::clone(fetcher),
+            version: Arc::clone(version),
+            context: Arc::clone(context),
+            announced: VecDeque::new(),
+            headless: None,
+            next: (range.start / version.block_bytes) as u32,
+            first: range.start % version.block_bytes,
+            end: whole_blocks_end as u32,
+            owner: Arc::downgrade(&owner),
+            waiters_changed: Arc::new(Notify::new()),
+            body: BodyReader::new(body.resumed_by(resumption)),
+        };
+        let handle = StreamHandle {
+            first: Some(stream.announce()?),
+            _owner: owner,
+            waiters_changed: Arc::clone(&stream.waiters_changed),
+        };
+        let mut run = Box::pin(stream.run());
+        // A small object arrives with the head of the response: a run that does not wait needs no task.
+        if run.as_mut().now_or_never().is_none() {
+            tokio::spawn(run);
+        }
+        Some(handle)
+    }
+
+    /// Announces blocks until the window is full. The stream ends before a block that is cached or in flight
+    /// already, so that the lake does not send blocks that this node has.
+    ///
+    /// Returns the handle of the first block. The handles of the others are dropped at once, because a block
+    /// is fetched for its readers and not for the stream itself.
+    fn announce(&mut self) -> Option<JoinedFetch> {
+        let mut first = None;
+        while self.next < self.end && self.announced.len() <= self.fetcher.ahead as usize {
+            let first_byte = std::mem::take(&mut self.first);
+            match self.fetcher.join_or_lead(
+                span_of(&self.version, self.next, first_byte),
+                &self.waiters_changed,
+            ) {
+                Join::Lead(leader, waiter) => {
+                    // A node without peers has no capacity to split between layers: misses are counted but
+                    // not timed.
+                    self.fetcher.missed(&self.version, self.next);
+                    self.announced.push_back(leader);
+                    first.get_or_insert(JoinedFetch::of_another(waiter));
+                }
+                Join::Joined(_) | Join::Stored => self.end = self.next,
+            }
+            self.next += 1;
+        }
+        first
+    }
+
+    async fn run(mut self) {
+        while self.wait_for_demand().await {
+            // Another reader wants the first block from its start.
+            if self.headless.as_ref().is_some_and(Leader::has_waiters) {
+                self.complete_first();
+            }
+            let Some(leader) = self.announced.pop_front() else {
+                break;
+            };
+            // Announce the next block before this one is complete, so that a reader that takes its last byte
+            // finds the next one in flight.
+            self.announce();
+            if let Err(error) = self.bring(&leader).await {
+                self.announced
+                    .drain(..)
+                    .for_each(|leader| leader.fail(error.clone()));
+                leader.fail(error);
+                break;
+            }
+            if leader.span().first > 0 {
+                self.headless = Some(leader);
+            } else {
+                self.fetcher.write_to_store(
+                    Arc::clone(&self.version),
+                    leader,
+                    (Urgency::Late, Arrival::Used),
+                    None,
+                );
+            }
+        }
+        self.complete_first();
+    }
+
+    async fn bring(&mut self, leader: &Leader) -> Result<(), FetchError> {
+        let BlockSpan { len, first, .. } = leader.span();
+        let payer = self.context.caller().payer();
+        leader.hold_memory(self.fetcher.memory.reserve(payer, len).await?);
+        let check = self.fetcher.integrity.of(&self.version, &self.context)?;
+        self.body.fill(leader, len - first, check.as_ref()).await
+    }
+
+    /// Requests the head of the first block in a separate task, because the rest of the block has already
+    /// been paid for.
+    fn complete_first(&mut self) {
+        let Some(leader) = self.headless.take() else {
+            return;
+        };
+        let (fetcher, version) = (Arc::clone(&self.fetcher), Arc::clone(&self.version));
+        let context = Arc::clone(&self.context);
+        tokio::spawn(async move {
+            let BlockSpan { id, first, .. } = leader.span();
+            let head = ByteRange { start: 0, end: first };
+            let brought = async {
+                let check = fetcher.integrity.of(&version, &context)?;
+                fetcher
+                    .ask_lake(&version, id.index, head, (&context, None))
+                    .await?
+                    .fill(&leader, first, check.as_ref())
+                    .await
+            };
+            match brought.await {
+                Ok(()) => fetcher.write_to_store(version, leader, (Urgency::Late, Arrival::Used), None),
+                Err(error) => leader.fail(error),
+            }
+        });
+    }
+
+    /// Returns true once a reader waits for an announced block, or false if no reader will come.
+    async fn wait_for_demand(&mut self) -> bool {
+        loop {
+            if self.announced.iter().any(Leader::has_waiters) {
+                return true;
+            }
+            if self.announced.is_empty() || self.owner.strong_count() == 0 {
+                return false;
+            }
+            self.waiters_changed.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_policy::VersionId;
+
+    use super::*;
+    use crate::single_flight::SingleFlight;
+
+    fn block(index: u32) -> BlockId {
+        let version = VersionId([7; 16]);
+        BlockId { version, index }
+    }
+
+    fn handle() -> StreamHandle {
+        let span = BlockSpan {
+            id: block(3),
+            len: 6,
+            first: 0,
+        };
+        let Join::Lead(_leader, waiter) =
+            Arc::<SingleFlight>::default().join(span, &Arc::default(), || false)
+        else {
+            panic!("no other fetch is in flight");
+        };
+        StreamHandle {
+            first: Some(JoinedFetch::of_another(waiter)),
+            _owner: Arc::default(),
+            waiters_changed: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn the_first_block_is_kept_for_a_reader_that_begins_with_it() {
+        let mut wanted = handle();
+        assert!(wanted.take_first(block(3)).is_some());
+        assert!(wanted.take_first(block(3)).is_none(), "it is given once");
+        let mut another = handle();
+        assert!(another.take_first(block(4)).is_none());
+        assert!(
+            another.take_first(block(3)).is_none(),
+            "a reader does not go back"
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! What tasks and plans ask of the lake in the name of an identity: which objects there are, and which
+//! versions.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Method, StatusCode};
+use shoal_net::clock;
+use shoal_net::endpoint::causes;
+use shoal_net::endpoint::s3::{CallError, Refusal, S3Client};
+use shoal_s3::identity::Caller;
+use shoal_s3::object::{ObjectName, Uncacheable, Version};
+use shoal_s3::target;
+use shoal_s3::xml::{ListedObject, Listing};
+
+use super::PlainLake;
+use crate::fetch::whole_range;
+use crate::grants::{Checksums, is_refusal};
+use crate::read_context::{Purpose, ReadContext};
+pub use shoal_net::endpoint::s3::{PAGE_KEYS, PageRequest};
+
+/// Why the lake does not say what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LakeRefusal {
+    /// It refuses the identity, or has no such bucket or object.
+    #[error("the lake answered {0}")]
+    Refused(String),
+    /// It does not answer, or with an error of its own.
+    #[error("{0}")]
+    Trouble(String),
+    /// The object cannot be cached.
+    #[error("the object cannot be cached ({})", .0.as_str())]
+    Uncacheable(Uncacheable),
+}
+
+impl PlainLake {
+    pub(super) async fn list_for(
+        &self,
+        caller: &Caller,
+        page: PageRequest<'_>,
+    ) -> Result<Vec<ListedObject>, LakeRefusal> {
+        let client = S3Client::of_caller(&self.parts.endpoint, caller);
+        let (_, Listing { objects, .. }) = client.list(page).await?;
+        if objects.iter().any(|object| !object.key.starts_with(page.prefix)) {
+            return Err(LakeRefusal::Trouble(
+                "the lake sent keys that were not asked for".into(),
+            ));
+        }
+        Ok(objects)
+    }
+
+    pub(super) async fn version_for(
+        &self,
+        caller: &Caller,
+        name: &ObjectName,
+    ) -> Result<Arc<Version>, LakeRefusal> {
+        if !target::fits(name) {
+            return Err(LakeRefusal::Trouble("its name is too long".into()));
+        }
+        let lake = &self.parts.endpoint;
+        let context = ReadContext::of_peer(
+            lake.account_for(caller),
+            caller.clone(),
+            Some(name.clone()),
+            HeaderMap::new(),
+        );
+        let request = context.with_purpose(Purpose::Prefetch).request(Method::HEAD);
+        let (caller, object) = (caller.id(), name.id(lake.url()));
+        let stamp = self.parts.grants.stamp(caller, name, object, clock::instant());
+        let answer = lake.send(request).await;
+        let head = answer
+            .map_err(|error| LakeRefusal::Trouble(causes(&error)))?
+            .into_parts()
+            .0;
+        if head.status != StatusCode::OK {
+            if is_refusal(head.status) {
+                self.parts.grants.revoke(caller, object);
+            }
+            return Err(Refusal {
+                status: head.status,
+                error: None,
+            }
+            .into());
+        }
+        let size_bytes = whole_range(&head.headers).map(|(_, size_bytes)| size_bytes);
+        let size_bytes = size_bytes.ok_or(LakeRefusal::Uncacheable(Uncacheable::NoLength))?;
+        let version = Version::from_response(object, &head.headers, size_bytes, self.parts.block_bytes);
+        let version = Arc::new(version.map_err(LakeRefusal::Uncacheable)?);
+        self.parts
+            .grants
+            .learn(caller, name, &version, Checksums::NotRequested, stamp, true);
+        Ok(version)
+    }
+}
+
+impl From<CallError> for LakeRefusal {
+    fn from(error: CallError) -> Self {
+        Self::Trouble(match error {
+            CallError::Refused(refusal) => return refusal.into(),
+            CallError::Unanswered(error) => causes(&error),
+            CallError::TooLong(error) => error.to_string(),
+            CallError::BrokenOff(error) => format!("its listing broke off: {error}"),
+            CallError::Misunderstood(problem) => format!("the lake sent a listing that {problem}"),
+        })
+    }
+}
+
+impl From<Refusal> for LakeRefusal {
+    fn from(Refusal { status, error }: Refusal) -> Self {
+        let said = match error {
+            Some(error) => format!("{} {}", status.as_u16(), error.code.escape_debug()),
+            None => status.to_string(),
+        };
+        if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS {
+            Self::Refused(said)
+        } else {
+            Self::Trouble(format!("the lake answered {said}"))
+        }
+    }
+}

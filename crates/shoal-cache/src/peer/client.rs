@@ -1,0 +1,334 @@
+//! Sends requests to other nodes.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use parking_lot::Mutex;
+use shoal_net::channel::Channel;
+use shoal_net::clock;
+use shoal_net::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody};
+use shoal_net::link::{Flow, Transfer};
+use shoal_policy::NodeId;
+use shoal_policy::circuit_breaker::CircuitBreaker;
+use shoal_s3::identity::NODE;
+
+use super::request::{BLOCKS, BlockRequest};
+use super::{ALIVE, CLASS, FETCHING, MESSAGES};
+
+/// Time within which a healthy peer answers whether it will send a block. After it, the request has failed.
+const HEAD_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Time within which an offered block must arrive.
+const OFFER_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Longest pause between probes of an unresponsive peer.
+const PROBE_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Creates peers that share a channel.
+#[derive(Debug)]
+pub struct PeerConnector {
+    channel: Arc<Channel>,
+}
+
+/// Another node that can be asked for blocks.
+pub struct Peer {
+    id: NodeId,
+    name: String,
+    address: SocketAddr,
+    endpoint: Endpoint,
+    breaker: Mutex<CircuitBreaker>,
+    sent: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// A block, or a part of one, that a peer has begun to send.
+pub struct SentBlock {
+    /// Yields exactly the requested part, unless it breaks off.
+    pub body: LakeBody,
+    /// True if the peer had the block and did not have to fetch it.
+    pub was_held: bool,
+}
+
+/// Why a request to a peer failed.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    /// The peer could not be reached, or broke off.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// The peer did not answer in time.
+    #[error("{0} did not answer in time")]
+    Silent(String),
+    /// The peer does not have the block, or refuses to fetch it.
+    #[error("{name} answered {status}")]
+    Refused {
+        /// The name of the peer.
+        name: String,
+        /// The status of its answer.
+        status: StatusCode,
+    },
+    /// The peer's response broke off, or exceeds its limit.
+    #[error("{0} broke off")]
+    BrokenOff(String),
+    /// The version has more headers than a request between nodes can carry.
+    #[error("the description of the block does not fit in a request")]
+    TooLong,
+}
+
+impl PeerConnector {
+    /// Creates a connector for peers reached through `channel`.
+    pub fn new(channel: Arc<Channel>) -> Self {
+        Self { channel }
+    }
+
+    /// Returns the channel on which nodes authenticate each other.
+    pub fn channel(&self) -> &Arc<Channel> {
+        &self.channel
+    }
+
+    /// Returns the peer at `address`; reuses the known peer if its address is unchanged.
+    pub fn at(
+        &self,
+        id: NodeId,
+        name: &str,
+        address: SocketAddr,
+        known: &HashMap<NodeId, Arc<Peer>>,
+    ) -> Arc<Peer> {
+        if let Some(peer) = known.get(&id).filter(|peer| peer.address == address) {
+            return Arc::clone(peer);
+        }
+        Arc::new(Peer {
+            id,
+            name: name.into(),
+            address,
+            endpoint: Endpoint::to_node(self.channel.to(name, address)),
+            breaker: Mutex::new(CircuitBreaker::new(PROBE_PAUSE_MAX)),
+            sent: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        })
+    }
+}
+
+/// Requests to one peer, and bytes received from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerTraffic {
+    /// Requests sent to it.
+    pub requests: u64,
+    /// Requests without a complete answer.
+    pub failures: u64,
+    /// Bytes of the bodies received from it.
+    pub bytes: u64,
+}
+
+impl PeerTraffic {
+    /// Adds other traffic.
+    pub fn add(&mut self, more: Self) {
+        self.requests += more.requests;
+        self.failures += more.failures;
+        self.bytes += more.bytes;
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peer")
+            .field("name", &self.name)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Peer {
+    /// The digest of the peer's name.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// The peer's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns true unless the circuit breaker advises against a request now.
+    pub fn is_reachable(&self) -> bool {
+        self.breaker.lock().is_reachable(clock::instant())
+    }
+
+    /// Returns the requests sent to the peer, and the bytes received from it.
+    pub fn traffic(&self) -> PeerTraffic {
+        PeerTraffic {
+            requests: self.sent.load(Ordering::Relaxed),
+            failures: self.failed.load(Ordering::Relaxed),
+            bytes: self.endpoint.counters().bytes_received,
+        }
+    }
+
+    /// Requests a part of a block.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the peer refuses, cannot be reached, or does not answer in time.
+    pub async fn get_block(&self, request: &BlockRequest) -> Result<SentBlock, PeerError> {
+        self.get_block_for(request, None).await
+    }
+
+    /// Requests a part of a block for `transfer`. If the peer fetches it from the lake, it does so in the
+    /// class of the transfer.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`get_block`](Self::get_block) does.
+    pub async fn get_block_for(
+        &self,
+        request: &BlockRequest,
+        transfer: Option<&Transfer>,
+    ) -> Result<SentBlock, PeerError> {
+        let body = request.to_bytes().ok_or(PeerError::TooLong)?;
+        let class = transfer.map(|transfer| (CLASS, HeaderValue::from_static(transfer.class().as_str())));
+        let request = EndpointRequest {
+            headers: class.into_iter().collect(),
+            body: RequestBody::Whole(body.into()),
+            // Safe to repeat if the peer has closed an idle connection: a request for a block has no side
+            // effect.
+            ..request_to(Method::QUERY, "get_block", PathAndQuery::from_static(BLOCKS))
+        };
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        self.breaker.lock().sending(clock::instant());
+        let response = match tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await {
+            Ok(response) => response.map_err(PeerError::from),
+            Err(_) => Err(PeerError::Silent(self.name.clone())),
+        };
+        match response.map(Response::into_parts) {
+            Ok((head, body)) if head.status == StatusCode::OK => {
+                self.breaker.lock().succeeded();
+                let was_held = !head.headers.contains_key(FETCHING);
+                // A planned rate applies to every source.
+                let flow = Flow::unmetered(transfer, NODE);
+                let body = body.paced_by(flow.map(Box::new));
+                Ok(SentBlock { body, was_held })
+            }
+            // The peer is alive: it answers that it is busy or does not have the block.
+            Ok((head, _)) => {
+                self.breaker.lock().succeeded();
+                let name = self.name.clone();
+                Err(PeerError::Refused {
+                    name,
+                    status: head.status,
+                })
+            }
+            Err(error) => {
+                self.note_failure();
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks the peer to take a block over, and waits until the peer has all of it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the peer refuses the block or does not have all of it in time.
+    pub async fn offer(&self, request: &BlockRequest) -> Result<(), PeerError> {
+        let mut body = self.get_block(request).await?.body;
+        let arrives = async {
+            while body.frame().await.transpose()?.is_some() {}
+            Ok::<_, EndpointError>(())
+        };
+        let arrived = match tokio::time::timeout(OFFER_PATIENCE, arrives).await {
+            Ok(arrived) => arrived.map_err(PeerError::from),
+            Err(_) => Err(PeerError::Silent(self.name.clone())),
+        };
+        arrived.inspect_err(|_| self.note_failure())
+    }
+
+    /// Sends a batch of messages; returns once the peer has accepted it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the peer refuses the batch, cannot be reached, or does not answer in time. The circuit
+    /// breaker for blocks ignores such failures.
+    pub async fn send_messages(&self, batch: Bytes) -> Result<(), PeerError> {
+        let request = EndpointRequest {
+            body: RequestBody::Whole(batch),
+            ..request_to(Method::POST, "send messages", PathAndQuery::from_static(MESSAGES))
+        };
+        let answered = tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await;
+        let answer = answered.map_err(|_| PeerError::Silent(self.name.clone()))??;
+        let status = answer.status();
+        // The connection becomes reusable once the body has ended.
+        drop(answer);
+        if status.is_success() {
+            Ok(())
+        } else {
+            let name = self.name.clone();
+            Err(PeerError::Refused { name, status })
+        }
+    }
+
+    /// Sends a message to `path` and returns the response, of at most `bytes_max`. The message may be
+    /// delivered more than once.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the peer refuses, cannot be reached, or does not answer in time.
+    pub async fn ask(
+        &self,
+        path: &'static str,
+        message: Vec<u8>,
+        bytes_max: usize,
+        patience: Duration,
+    ) -> Result<Bytes, PeerError> {
+        let request = EndpointRequest {
+            body: RequestBody::Whole(message.into()),
+            ..request_to(Method::QUERY, "message", PathAndQuery::from_static(path))
+        };
+        let answering = async {
+            let (head, body) = self.endpoint.send(request).await?.into_parts();
+            if head.status != StatusCode::OK {
+                let (name, status) = (self.name.clone(), head.status);
+                return Err(PeerError::Refused { name, status });
+            }
+            let body = Limited::new(body, bytes_max).collect().await;
+            body.map_or_else(
+                |_| Err(PeerError::BrokenOff(self.name.clone())),
+                |body| Ok(body.to_bytes()),
+            )
+        };
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        self.breaker.lock().sending(clock::instant());
+        let answered = match tokio::time::timeout(patience, answering).await {
+            Ok(answered) => answered,
+            Err(_) => Err(PeerError::Silent(self.name.clone())),
+        };
+        match &answered {
+            Ok(_) | Err(PeerError::Refused { .. }) => self.breaker.lock().succeeded(),
+            Err(_) => self.note_failure(),
+        }
+        answered
+    }
+
+    /// Returns true if the peer answers at all.
+    pub async fn is_alive(&self) -> bool {
+        let request = request_to(Method::GET, "alive", PathAndQuery::from_static(ALIVE));
+        let answer = tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await;
+        matches!(answer, Ok(Ok(_)))
+    }
+
+    /// Records that the peer started to send a block and did not finish.
+    pub fn note_failure(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        self.breaker.lock().failed(clock::instant());
+    }
+}
+
+/// Builds a request without a body. The channel authenticates both nodes.
+fn request_to(method: Method, operation: &'static str, target: PathAndQuery) -> EndpointRequest {
+    EndpointRequest::new(operation, method, target, LakeAccount::Anonymous, NODE)
+}

@@ -1,0 +1,289 @@
+//! The bytes of one dirty object: pieces in a tier's store, in order.
+//!
+//! All bytes are verified against the acknowledged digests before they are returned. If bytes are wrong or
+//! missing, they are read once more, because the error may have occurred in transit.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
+use shoal_net::endpoint::BoxError;
+use shoal_s3::range::ByteRange;
+
+use super::damage::{Damages, MEND_TIER};
+use super::digests::{ChunkDigests, ChunkProof};
+use super::{ByteStore, ByteStream, PieceMd5, PieceSum, StoreError};
+use crate::obtain::KeptBytes;
+
+/// Bytes under one key of a tier's store: a whole object, or a part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The key.
+    pub key: Arc<str>,
+    /// The number of bytes.
+    pub size_bytes: u64,
+    /// The MD5 of the bytes, if the entry has it.
+    pub md5: Option<PieceMd5>,
+    /// The digests of the bytes; `None` for a piece written by an earlier build.
+    pub digests: Option<ChunkDigests>,
+}
+
+impl Piece {
+    /// Returns the length and MD5 that a copy must have.
+    pub fn sum(&self) -> PieceSum {
+        PieceSum {
+            size_bytes: self.size_bytes,
+            md5: self.md5,
+        }
+    }
+}
+
+/// Reads the bytes of one object.
+#[derive(Clone)]
+pub struct TierBytes {
+    /// The name of the object, for messages to operators.
+    object: Arc<str>,
+    store: Arc<dyn ByteStore>,
+    pieces: Arc<[Piece]>,
+    damages: Arc<Damages>,
+}
+
+impl TierBytes {
+    /// Creates a reader of the concatenation of `pieces`. Bytes that differ from the acknowledged ones are
+    /// reported to `damages`.
+    pub fn new(
+        object: impl Into<Arc<str>>,
+        store: Arc<dyn ByteStore>,
+        pieces: impl Into<Arc<[Piece]>>,
+        damages: Arc<Damages>,
+    ) -> Self {
+        Self {
+            object: object.into(),
+            store,
+            pieces: pieces.into(),
+            damages,
+        }
+    }
+}
+
+impl KeptBytes for TierBytes {
+    /// The key of the first piece, which is used once; empty if there are no bytes.
+    fn id(&self) -> &str {
+        self.pieces.first().map_or("", |piece| &piece.key)
+    }
+
+    fn read(&self, range: ByteRange) -> ByteStream {
+        let reading = Reading {
+            of: self.clone(),
+            wanted: wanted(&self.pieces, range),
+            current: None,
+        };
+        stream::try_unfold(reading, |mut reading| async move {
+            let bytes = reading.next().await?;
+            Ok(bytes.map(|bytes| (bytes, reading)))
+        })
+        .boxed()
+    }
+}
+
+impl fmt::Debug for TierBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TierBytes").field(&self.pieces).finish()
+    }
+}
+
+/// An ongoing read of a range of an object.
+struct Reading {
+    of: TierBytes,
+    /// The pieces still to be read, each with the range to read of it.
+    wanted: VecDeque<(Piece, ByteRange)>,
+    current: Option<PieceReading>,
+}
+
+impl Reading {
+    async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
+        loop {
+            if let Some(current) = &mut self.current {
+                match current.next(&*self.of.store).await {
+                    Ok(Some(bytes)) => return Ok(Some(bytes)),
+                    Ok(None) => self.current = None,
+                    Err(error) => {
+                        if let Some(StoreError::Damaged(why)) = error.downcast_ref() {
+                            let why = format!("piece {} in its tier is damaged: {why}", current.piece.key);
+                            self.of.damages.note(&self.of.object, why, MEND_TIER);
+                        }
+                        return Err(error);
+                    }
+                }
+            }
+            let Some((piece, range)) = self.wanted.pop_front() else {
+                return Ok(None);
+            };
+            self.current = Some(PieceReading::new(piece, range));
+        }
+    }
+}
+
+/// An ongoing read of a range of a piece.
+struct PieceReading {
+    piece: Piece,
+    /// The range that has not been returned yet.
+    rest: ByteRange,
+    /// The end of the range to request: that of `rest`, rounded up to whole chunks.
+    asked_end: u64,
+    /// `None` for a piece without digests.
+    proof: Option<ChunkProof>,
+    /// The store's response; `None` before the request.
+    bytes: Option<ByteStream>,
+    /// Verified bytes that have not been returned yet.
+    proven: VecDeque<Bytes>,
+    /// The position of the first of those bytes.
+    proven_start: u64,
+    may_ask_again: bool,
+}
+
+impl PieceReading {
+    fn new(piece: Piece, range: ByteRange) -> Self {
+        let asked = piece
+            .digests
+            .as_ref()
+            .map_or(range, |digests| digests.whole_chunks(range));
+        Self {
+            proof: piece.digests.as_ref().map(|digests| digests.proof(asked.start)),
+            piece,
+            rest: range,
+            asked_end: asked.end,
+            bytes: None,
+            proven: VecDeque::new(),
+            proven_start: asked.start,
+            may_ask_again: true,
+        }
+    }
+
+    async fn next(&mut self, store: &dyn ByteStore) -> Result<Option<Bytes>, BoxError> {
+        while !self.rest.is_empty() {
+            if let Some(bytes) = self.give() {
+                return Ok(Some(bytes));
+            }
+            if let Err(error) = self.receive(store).await {
+                self.ask_again(error)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the next verified bytes of the range.
+    fn give(&mut self) -> Option<Bytes> {
+        while let Some(mut bytes) = self.proven.pop_front() {
+            let end = self.proven_start + bytes.len() as u64;
+            bytes.truncate((self.rest.end.min(end) - self.proven_start) as usize);
+            let before = self.rest.start.saturating_sub(self.proven_start);
+            let bytes = bytes.split_off((before as usize).min(bytes.len()));
+            self.proven_start = end;
+            if !bytes.is_empty() {
+                self.rest.start += bytes.len() as u64;
+                return Some(bytes);
+            }
+        }
+        None
+    }
+
+    /// Receives the next bytes of the store's response.
+    async fn receive(&mut self, store: &dyn ByteStore) -> Result<(), BoxError> {
+        if self.bytes.is_none() {
+            let range = ByteRange {
+                start: self
+                    .proof
+                    .as_ref()
+                    .map_or(self.rest.start, ChunkProof::proven_end),
+                end: self.asked_end,
+            };
+            self.bytes = Some(store.get(&self.piece.key, range).await?);
+        }
+        let answer = self.bytes.as_mut().expect("the store was just asked");
+        let bytes = answer.next().await.unwrap_or_else(|| {
+            let missing = "the tier holds fewer bytes than the object has";
+            Err(StoreError::Damaged(missing.into()).into())
+        })?;
+        let Some(proof) = &mut self.proof else {
+            self.proven.push_back(bytes);
+            return Ok(());
+        };
+        let taken = proof.take(bytes, &mut self.proven);
+        taken.map_err(|wrong| StoreError::Damaged(wrong.to_string()).into())
+    }
+
+    /// Requests the remaining range once more if the store returned wrong bytes.
+    fn ask_again(&mut self, error: BoxError) -> Result<(), BoxError> {
+        let is_damaged = matches!(error.downcast_ref(), Some(StoreError::Damaged(_)));
+        let proof = self.proof.as_ref().zip(self.piece.digests.as_ref());
+        let Some((proof, digests)) = proof.filter(|_| is_damaged && self.may_ask_again) else {
+            return Err(error);
+        };
+        tracing::warn!(piece = &*self.piece.key, %error, "a tier returned wrong bytes, which are read again");
+        self.may_ask_again = false;
+        self.proof = Some(digests.proof(proof.proven_end()));
+        self.bytes = None;
+        Ok(())
+    }
+}
+
+/// Returns the pieces that overlap a range, each with the range to read of it.
+fn wanted(pieces: &[Piece], range: ByteRange) -> VecDeque<(Piece, ByteRange)> {
+    let mut start = 0;
+    let mut wanted = VecDeque::new();
+    for piece in pieces {
+        let end = start + piece.size_bytes;
+        let part = ByteRange {
+            start: range.start.max(start),
+            end: range.end.min(end),
+        };
+        if part.start < part.end {
+            let part = ByteRange {
+                start: part.start - start,
+                end: part.end - start,
+            };
+            wanted.push_back((piece.clone(), part));
+        }
+        start = end;
+    }
+    wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_s3::range::ByteRange;
+
+    use super::{Piece, wanted};
+
+    #[test]
+    fn a_range_is_read_from_the_pieces_that_hold_it() {
+        let pieces = [("a", 3), ("b", 0), ("c", 4), ("d", 2)];
+        let pieces = pieces.map(|(key, size_bytes)| Piece {
+            key: key.into(),
+            size_bytes,
+            md5: None,
+            digests: None,
+        });
+        let of = |start, end| {
+            let wanted = wanted(&pieces, ByteRange { start, end });
+            let wanted = wanted
+                .iter()
+                .map(|(piece, part)| (piece.key.to_string(), part.start, part.end));
+            wanted.collect::<Vec<_>>()
+        };
+        assert_eq!(of(0, 3), [("a".to_owned(), 0, 3)]);
+        assert_eq!(
+            of(2, 8),
+            [
+                ("a".to_owned(), 2, 3),
+                ("c".to_owned(), 0, 4),
+                ("d".to_owned(), 0, 1)
+            ]
+        );
+        assert_eq!(of(7, 9), [("d".to_owned(), 0, 2)]);
+        assert!(of(3, 3).is_empty());
+    }
+}

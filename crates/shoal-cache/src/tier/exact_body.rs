@@ -1,0 +1,112 @@
+//! A body that has exactly the announced length.
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream, Fuse};
+use shoal_net::endpoint::BoxError;
+
+use super::store::{ByteStream, WrongLength};
+
+/// Passes a body of `size_bytes` through. Withholds the last bytes until the body has ended, so that a store
+/// never receives all bytes of a body that fails at its end.
+///
+/// The stream fails with the body's error, or with [`WrongLength`].
+pub(super) fn exactly(size_bytes: u64, body: ByteStream) -> ByteStream {
+    let exact = ExactBody {
+        body: body.fuse(),
+        size_bytes,
+        got_bytes: 0,
+        held: None,
+    };
+    stream::try_unfold(exact, |mut exact| async move {
+        let bytes = exact.next().await?;
+        Ok(bytes.map(|bytes| (bytes, exact)))
+    })
+    .boxed()
+}
+
+struct ExactBody {
+    body: Fuse<BoxStream<'static, Result<Bytes, BoxError>>>,
+    size_bytes: u64,
+    got_bytes: u64,
+    /// The last bytes, while the body may still fail.
+    held: Option<Bytes>,
+}
+
+impl ExactBody {
+    async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
+        let size_bytes = self.size_bytes;
+        while let Some(bytes) = self.body.next().await {
+            let bytes = bytes?;
+            self.got_bytes += bytes.len() as u64;
+            match self.got_bytes {
+                _ if bytes.is_empty() => {}
+                got_bytes if got_bytes < size_bytes => return Ok(Some(bytes)),
+                got_bytes if got_bytes == size_bytes => self.held = Some(bytes),
+                _ => return Err(WrongLength::Long { size_bytes }.into()),
+            }
+        }
+        if self.got_bytes < size_bytes {
+            let got_bytes = self.got_bytes;
+            return Err(WrongLength::Short {
+                got_bytes,
+                size_bytes,
+            }
+            .into());
+        }
+        Ok(self.held.take())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures_util::{StreamExt, TryStreamExt, stream};
+
+    use super::{BoxError, exactly};
+
+    /// Returns the bytes that were passed through, and the error.
+    async fn pass(size_bytes: u64, body: &[Result<&'static str, &'static str>]) -> (String, Option<String>) {
+        let body: Vec<Result<Bytes, BoxError>> = body
+            .iter()
+            .map(|item| (*item).map(Bytes::from).map_err(Into::into))
+            .collect();
+        let mut passed = exactly(size_bytes, stream::iter(body).boxed());
+        let mut seen = Vec::new();
+        loop {
+            match passed.try_next().await {
+                Ok(Some(bytes)) => seen.extend_from_slice(&bytes),
+                Ok(None) => return (String::from_utf8(seen).unwrap(), None),
+                Err(error) => return (String::from_utf8(seen).unwrap(), Some(error.to_string())),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_of_the_right_length_passes() {
+        assert_eq!(pass(0, &[]).await, (String::new(), None));
+        assert_eq!(pass(0, &[Ok("")]).await, (String::new(), None));
+        assert_eq!(
+            pass(4, &[Ok("ab"), Ok(""), Ok("cd"), Ok("")]).await,
+            ("abcd".into(), None)
+        );
+    }
+
+    #[tokio::test]
+    async fn a_store_never_receives_all_of_a_body_that_fails() {
+        let short = pass(4, &[Ok("ab")]).await;
+        assert_eq!(
+            short,
+            ("ab".into(), Some("the body ended after 2 of 4 bytes".into()))
+        );
+        let long = "the body has more than the announced 4 bytes".to_owned();
+        assert_eq!(
+            pass(4, &[Ok("ab"), Ok("cd"), Ok("e")]).await,
+            ("ab".into(), Some(long))
+        );
+        let failed = pass(4, &[Ok("ab"), Ok("cd"), Err("bad checksum")]).await;
+        assert_eq!(failed, ("ab".into(), Some("bad checksum".into())));
+        let (seen, error) = pass(0, &[Ok("a")]).await;
+        assert!(seen.is_empty() && error.is_some());
+    }
+}

@@ -1,0 +1,183 @@
+//! Probes of a store. One writes, reads, lists and removes a piece; a second one copies a piece.
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use shoal_base::chance;
+use shoal_net::clock;
+use shoal_net::endpoint::BoxError;
+use shoal_s3::range::ByteRange;
+use ulid::Ulid;
+
+use super::store::{ByteStore, ByteStream, PieceSum, ProbeError, PutError, StoreError};
+
+/// Length of the probe piece, and the range of it that is read back.
+const PIECE_BYTES: u64 = 8192;
+const RANGE: ByteRange = ByteRange {
+    start: 1000,
+    end: 5096,
+};
+
+/// The remedy to show to operators of a store that does not copy.
+const HINT_ON_COPIES: &str = "copies and renames below the rules of this tier wait for the lake, which gets their sources \
+     first; let the node's account copy within the bucket, or use a store that has CopyObject, and restart the node";
+
+/// A piece that was just written must not appear older than this.
+const AGE_MAX: Duration = Duration::from_mins(10);
+
+/// Writes a piece, reads a range of it, lists it and removes it. `place` names the store in messages.
+pub(super) async fn probe_piece(store: &dyn ByteStore, place: &str) -> Result<(), ProbeError> {
+    let key: Arc<str> = new_key().into();
+    let bytes = new_bytes();
+    let tried = async {
+        let written = store.put(&key, PIECE_BYTES, body(&bytes)).await;
+        written.map_err(|error| not_written(place, "does not take a piece", error))?;
+        check_read(store, place, &key, &bytes).await?;
+        check_listed(store, place, &key).await
+    };
+    let tried = tried.await;
+    let removed = store.remove(&[Arc::clone(&key)]).await;
+    tried?;
+    removed.map_err(|error| unusable(place, "does not remove a piece", &error))?;
+    match store.get(&key, RANGE).await {
+        Err(StoreError::Missing) => Ok(()),
+        Err(error) => Err(unusable(place, "does not answer about a removed piece", &error)),
+        Ok(_) => Err(broken(place, "still has a piece that it has removed")),
+    }
+}
+
+/// Writes a piece, copies it, removes the original, and reads the copy.
+pub(super) async fn probe_copy(store: &dyn ByteStore, place: &str) -> Result<(), ProbeError> {
+    let [from, to] = [(); 2].map(|()| Arc::<str>::from(new_key()));
+    let bytes = new_bytes();
+    let tried = async {
+        let written = store.put(&from, PIECE_BYTES, body(&bytes)).await;
+        written.map_err(|error| not_written(place, "does not take a piece", error))?;
+        let sum = PieceSum {
+            size_bytes: PIECE_BYTES,
+            md5: None,
+        };
+        let copied = store.copy(&from, &to, sum).await;
+        copied.map_err(|error| uncopied(unusable(place, "does not copy a piece", &error)))?;
+        // A rename removes its source. A copy that is only a link to it would be lost.
+        let removed = store.remove(std::slice::from_ref(&from)).await;
+        removed.map_err(|error| unusable(place, "does not remove a piece", &error))?;
+        let place = format!("{place} says that it has copied a piece, and then");
+        check_read(store, &place, &to, &bytes).await.map_err(uncopied)
+    };
+    let tried = tried.await;
+    let removed = store.remove(&[from, to]).await;
+    tried?;
+    removed.map_err(|error| unusable(place, "does not remove a piece", &error))
+}
+
+/// Adds to an error of a copy what it means to the operator.
+fn uncopied(error: ProbeError) -> ProbeError {
+    if error.is_outage {
+        return error;
+    }
+    ProbeError {
+        hint: HINT_ON_COPIES.into(),
+        ..error
+    }
+}
+
+async fn check_read(store: &dyn ByteStore, place: &str, key: &str, bytes: &Bytes) -> Result<(), ProbeError> {
+    let stream = store.get(key, RANGE).await;
+    let stream = stream.map_err(|error| unusable(place, "does not return a piece", &error))?;
+    let read: Result<BytesMut, BoxError> = stream
+        .try_fold(BytesMut::new(), |mut all, bytes| async move {
+            all.extend_from_slice(&bytes);
+            Ok(all)
+        })
+        .await;
+    match read {
+        Ok(read) if read == bytes[RANGE.start as usize..RANGE.end as usize] => Ok(()),
+        Ok(_) => Err(broken(place, "returns other bytes than it was given")),
+        Err(error) => Err(broken(place, &format!("does not return a piece: {error}"))),
+    }
+}
+
+async fn check_listed(store: &dyn ByteStore, place: &str, key: &str) -> Result<(), ProbeError> {
+    let before = &key[..key.len() - 1];
+    let page = store.list(Some(before), 1).await;
+    let page = page.map_err(|error| unusable(place, "does not list its pieces", &error))?;
+    match page.pieces.first() {
+        Some(piece) if *piece.key != *key => Err(broken(place, "does not list a piece that it has")),
+        None => Err(broken(place, "does not list a piece that it has")),
+        Some(piece) if piece.size_bytes != PIECE_BYTES => {
+            Err(broken(place, "lists a piece with another length than it has"))
+        }
+        Some(piece) if piece.age > AGE_MAX => Err(broken(
+            place,
+            "lists a new piece as an old one, so sweeping would remove pieces in use",
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Returns a key that no other piece has.
+pub(super) fn new_key() -> String {
+    let since_epoch = clock::utc_now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let random = u128::from(chance::bits()) << 64 | u128::from(chance::bits());
+    format!(
+        "probe/{}",
+        Ulid::from_parts(since_epoch.as_millis() as u64, random)
+    )
+}
+
+/// Returns random bytes, which no earlier probe has written.
+pub(super) fn new_bytes() -> Bytes {
+    let words = (0..PIECE_BYTES / 8).flat_map(|_| chance::bits().to_le_bytes());
+    words.collect()
+}
+
+/// Returns the bytes as the body of a piece.
+pub(super) fn body(bytes: &Bytes) -> ByteStream {
+    stream::iter([Ok(bytes.clone())]).boxed()
+}
+
+/// Returns the error for a store that failed an operation, with a hint for the operator.
+pub(super) fn unusable(place: &str, problem: &str, error: &StoreError) -> ProbeError {
+    let hint = match error {
+        StoreError::Full(_) => "make room, or raise the quota",
+        StoreError::Unavailable(_) => "check that the store runs, and that this machine reaches it",
+        StoreError::Refused(_) => {
+            "check its name and its settings, and that the node may read, write, list and remove there"
+        }
+        StoreError::Missing | StoreError::Damaged(_) => {
+            "do not use this store: it does not keep what it acknowledges"
+        }
+    };
+    ProbeError {
+        is_outage: matches!(error, StoreError::Unavailable(_) | StoreError::Full(_)),
+        problem: format!("{place} {problem}: {error}"),
+        hint: hint.into(),
+    }
+}
+
+/// Returns the error for a probe whose piece was not written.
+pub(super) fn not_written(place: &str, problem: &str, error: PutError) -> ProbeError {
+    match error {
+        PutError::Store(error) => unusable(place, problem, &error),
+        PutError::Body(error) => broken(place, &format!("{problem}: {error}")),
+    }
+}
+
+fn broken(place: &str, problem: &str) -> ProbeError {
+    ProbeError {
+        is_outage: false,
+        problem: format!("{place} {problem}"),
+        hint: "do not use this store as a tier".into(),
+    }
+}
+
+/// Returns the error for a read beyond the end of a piece: the piece is shorter than its entry says.
+pub(super) fn beyond_the_piece(range: ByteRange, size_bytes: u64) -> StoreError {
+    StoreError::Damaged(format!(
+        "it has {size_bytes} bytes, and bytes {} to {} were asked for",
+        range.start, range.end
+    ))
+}

@@ -1,0 +1,263 @@
+//! The contract of a store of bytes: pieces that are written once, read by range, listed and removed.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use shoal_net::endpoint::BoxError;
+use shoal_s3::range::ByteRange;
+
+/// The largest piece, which is the largest object that S3 accepts in one PUT.
+pub const PIECE_BYTES_MAX: u64 = 5 << 30;
+
+/// Maximum number of characters in a key, so that it fits in a file name.
+pub const KEY_CHARS_MAX: usize = 200;
+
+/// The bytes of a piece that is written or read. An error ends the stream; when reading, the box holds a
+/// [`StoreError`].
+pub type ByteStream = BoxStream<'static, Result<Bytes, BoxError>>;
+
+/// The MD5 of a piece.
+pub type PieceMd5 = [u8; 16];
+
+/// The known properties of a piece to copy.
+#[derive(Clone, Copy, Debug)]
+pub struct PieceSum {
+    /// The length in bytes.
+    pub size_bytes: u64,
+    /// The MD5, if it is known. A store whose ETags are MD5s must then report this one.
+    pub md5: Option<PieceMd5>,
+}
+
+/// Stores the bytes of dirty objects.
+///
+/// Each key is written once: it ends in a ULID and is never reused, not even after a failed
+/// [`put`](Self::put).
+pub trait ByteStore: fmt::Debug + Send + Sync {
+    /// Stores `size_bytes` bytes under a new key. Once this returns `Ok`, they survive a crash and a power
+    /// failure, as far as the store guarantees that. Returns their MD5, which the object's ETag needs: an S3
+    /// store has to compute it in any case.
+    ///
+    /// # Errors
+    ///
+    /// The body fails, is shorter or longer than `size_bytes`, or the store does not store it. No reader then
+    /// finds an incomplete piece under the key. If the store fails after it has received the whole body, or
+    /// the caller drops the future at that point, a complete piece may remain; [`list`](Self::list) finds it.
+    fn put<'a>(
+        &'a self,
+        key: &'a str,
+        size_bytes: u64,
+        body: ByteStream,
+    ) -> BoxFuture<'a, Result<PieceMd5, PutError>>;
+
+    /// Returns a range of the piece under a key. Dropping the stream cancels the read.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreError::Missing`] if there is no such piece, and fails if the range does not lie
+    /// within it. The stream ends with an error instead of wrong or missing bytes.
+    fn get<'a>(&'a self, key: &'a str, range: ByteRange) -> BoxFuture<'a, Result<ByteStream, StoreError>>;
+
+    /// Copies a piece with the properties `expected` to a new key. Once this returns `Ok`, the copy has the
+    /// bytes that were written and is as durable as after a [`put`](Self::put).
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreError::Missing`] if there is no such piece, with [`StoreError::Damaged`] if its
+    /// length or bytes differ, and if the store does not store the copy. No reader then finds an incomplete
+    /// piece under the new key. A complete one may remain, also if the caller drops the future;
+    /// [`list`](Self::list) finds it.
+    fn copy<'a>(
+        &'a self,
+        from: &'a str,
+        to: &'a str,
+        expected: PieceSum,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Removes pieces. A key that does not exist counts as removed.
+    ///
+    /// # Errors
+    ///
+    /// Some of the pieces may remain. The others are removed all the same, unless the store does not answer.
+    fn remove<'a>(&'a self, keys: &'a [Arc<str>]) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Lists at most `limit` pieces with keys greater than `after`, in ascending byte order of the keys.
+    fn list<'a>(&'a self, after: Option<&'a str>, limit: usize)
+    -> BoxFuture<'a, Result<KeyPage, StoreError>>;
+
+    /// Checks that the store supports what a tier needs: writes a piece, reads a range of it, lists and
+    /// removes it.
+    ///
+    /// # Errors
+    ///
+    /// The store fails one of these, or has settings with which it would lose pieces or keep removed ones.
+    fn probe(&self) -> BoxFuture<'_, Result<(), ProbeError>>;
+
+    /// Checks that the store can [copy](Self::copy) a piece, and that the copy outlives its source. A store
+    /// that cannot is still usable as a tier; the lake then makes all copies.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot copy, or does not answer.
+    fn probe_copy(&self) -> BoxFuture<'_, Result<(), ProbeError>>;
+
+    /// Checks that a store that has passed [`probe`](Self::probe) still writes, reads, lists and removes
+    /// pieces. Does not check its settings and storage classes.
+    ///
+    /// # Errors
+    ///
+    /// The store fails one of these.
+    fn check(&self) -> BoxFuture<'_, Result<(), ProbeError>>;
+}
+
+/// One page of a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyPage {
+    /// The pieces, ascending by key.
+    pub pieces: Vec<ListedPiece>,
+    /// True if no piece has a greater key than those of this page. The last page may be empty.
+    pub is_last: bool,
+}
+
+/// A piece in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedPiece {
+    /// The key of the piece.
+    pub key: Arc<str>,
+    /// The length in bytes.
+    pub size_bytes: u64,
+    /// The time since it was written, by the store's own clock.
+    pub age: Duration,
+}
+
+/// The reason why a piece was not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum PutError {
+    /// The body failed, or has the wrong length.
+    #[error("the body of the piece failed: {0}")]
+    Body(#[source] BoxError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The length of a body differs from the announced one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WrongLength {
+    /// The body ended early.
+    #[error("the body ended after {got_bytes} of {size_bytes} bytes")]
+    Short {
+        /// The number of bytes received.
+        got_bytes: u64,
+        /// The announced number.
+        size_bytes: u64,
+    },
+    /// The body did not end at the announced length.
+    #[error("the body has more than the announced {size_bytes} bytes")]
+    Long {
+        /// The announced number.
+        size_bytes: u64,
+    },
+}
+
+/// The reason why a store did not carry an operation out. No message contains a credential.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// There is no piece under this key.
+    #[error("the store has no such piece")]
+    Missing,
+    /// The piece exists, but its bytes differ from those that were written.
+    #[error("the piece is damaged: {0}")]
+    Damaged(String),
+    /// The store has no room left.
+    #[error("the store is full: {0}")]
+    Full(String),
+    /// The store does not answer, or has a transient failure.
+    #[error("the store is not available: {0}")]
+    Unavailable(String),
+    /// The store refuses the operation, and would refuse it again.
+    #[error("the store refuses: {0}")]
+    Refused(String),
+}
+
+/// The reason why a store cannot be a tier, or cannot copy, for operators.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}\nhint: {hint}")]
+pub struct ProbeError {
+    /// True if the store may pass later without changes: it does not answer, or has no room.
+    pub is_outage: bool,
+    /// The problem, as a sentence.
+    pub problem: String,
+    /// The remedy to show to operators.
+    pub hint: String,
+}
+
+/// Checks that a key is valid: `/`-separated words of letters, digits and `-`.
+pub(super) fn check_key(key: &str) -> Result<(), StoreError> {
+    let is_word = |word: &str| {
+        !word.is_empty()
+            && word
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    if key.len() <= KEY_CHARS_MAX && key.split('/').all(is_word) {
+        Ok(())
+    } else {
+        Err(StoreError::Refused(format!("{key:?} is not the key of a piece")))
+    }
+}
+
+/// Checks the length of a piece to be written.
+pub(super) fn check_size(size_bytes: u64) -> Result<(), StoreError> {
+    if size_bytes <= PIECE_BYTES_MAX {
+        Ok(())
+    } else {
+        Err(StoreError::Refused(format!(
+            "a piece has at most {PIECE_BYTES_MAX} bytes, and this one {size_bytes}"
+        )))
+    }
+}
+
+/// Checks the keys and the length of a piece to be copied.
+pub(super) fn check_copy(from: &str, to: &str, size_bytes: u64) -> Result<(), StoreError> {
+    check_key(from)?;
+    check_key(to)?;
+    check_size(size_bytes)?;
+    if from == to {
+        return Err(StoreError::Refused(format!("{from} is no new key")));
+    }
+    Ok(())
+}
+
+/// Returns the error for a piece whose length differs from the one that was written.
+pub(super) fn other_length(size_bytes: u64, got_bytes: u64) -> StoreError {
+    StoreError::Damaged(format!("it has {got_bytes} bytes, and not {size_bytes}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KEY_CHARS_MAX, PIECE_BYTES_MAX, check_key, check_size};
+
+    #[test]
+    fn keys_are_words_between_slashes() {
+        for key in ["01JAZ", "node-1/01JAZ", "a/b/c", &"k".repeat(KEY_CHARS_MAX)] {
+            assert!(check_key(key).is_ok(), "{key}");
+        }
+        let long = "k".repeat(KEY_CHARS_MAX + 1);
+        for key in [
+            "", "/", "/a", "a/", "a//b", "..", "a/../b", "a.b", "a_b", "a b", "é", "a\0", &long,
+        ] {
+            assert!(check_key(key).is_err(), "{key:?}");
+        }
+    }
+
+    #[test]
+    fn a_piece_fits_into_one_put() {
+        assert!(check_size(0).is_ok());
+        assert!(check_size(PIECE_BYTES_MAX).is_ok());
+        assert!(check_size(PIECE_BYTES_MAX + 1).is_err());
+    }
+}

@@ -1,0 +1,345 @@
+//! Multipart uploads through the cache: the bytes of parts are kept, and cut into blocks when the lake has
+//! completed the object.
+//!
+//! A part that the lake has accepted is stored as a version of its own, in blocks like any other: they can be
+//! evicted, and so leave the disk in time if the upload is never completed. On completion they become blocks
+//! of the version that the lake has made of exactly these parts in this order, which its ETag proves.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, header};
+use parking_lot::Mutex;
+use shoal_base::chance;
+use shoal_net::clock;
+use shoal_policy::ObjectId;
+use shoal_s3::etag;
+use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::operation::Classified;
+use shoal_s3::range::ByteRange;
+use shoal_store::Urgency;
+use tokio::task::JoinHandle;
+
+use super::Uncached;
+use super::body_copy::{BodyCopy, CopiedBody};
+use super::through::{WriteThrough, size_of_body};
+
+/// Maximum number of uploads whose parts are kept. When it is exceeded, the upload that has been idle longest
+/// is forgotten.
+const UPLOADS_MAX: usize = 1024;
+
+/// How long an upload is remembered without new parts.
+const IDLE_MAX: Duration = Duration::from_hours(1);
+
+/// A part of an upload at the lake.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct UploadPart {
+    upload: Upload,
+    number: u16,
+}
+
+/// An upload at the lake.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Upload {
+    object: ObjectId,
+    id: Arc<str>,
+}
+
+/// The kept parts of all uploads.
+#[derive(Default)]
+pub(super) struct PartTable(Mutex<HashMap<Upload, UploadedParts>>);
+
+struct UploadedParts {
+    by_number: BTreeMap<u16, Part>,
+    touched: Instant,
+}
+
+/// A part whose bytes are on this node.
+struct Part {
+    md5: [u8; 16],
+    version: Arc<Version>,
+    /// Ends when the part's blocks are on disk.
+    landed: JoinHandle<()>,
+}
+
+impl Upload {
+    /// Returns the upload that a request names.
+    pub fn named(object: ObjectId, classified: &Classified) -> Option<Self> {
+        let id = classified.query.get("uploadId")?.into();
+        Some(Self { object, id })
+    }
+}
+
+impl WriteThrough {
+    /// Prepares to copy the bytes of a part.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the part is not cached. The write itself continues.
+    pub fn gather_part(
+        &self,
+        object: ObjectId,
+        classified: &Classified,
+        headers: &HeaderMap,
+    ) -> Result<(UploadPart, BodyCopy), Uncached> {
+        let upload = Upload::named(object, classified).ok_or(Uncached::Dialect)?;
+        let number = classified
+            .query
+            .get("partNumber")
+            .and_then(|number| number.parse().ok());
+        let number = number.ok_or(Uncached::Dialect)?;
+        let size_bytes = size_of_body(headers)?;
+        Ok((UploadPart { upload, number }, self.copy(size_bytes)?))
+    }
+
+    /// Keeps the bytes of a part that the lake has accepted.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the part is not cached. The lake has it all the same.
+    pub fn keep_part(
+        self: &Arc<Self>,
+        part: UploadPart,
+        copy: &BodyCopy,
+        etag: Option<&HeaderValue>,
+    ) -> Result<(), Uncached> {
+        let copied = copy.finish()?;
+        let (etag, md5) = etag.and_then(digest_in).ok_or(Uncached::NoEtag)?;
+        let version = Arc::new(self.version_of_part(&part, etag, copied.size_bytes)?);
+        let landed = tokio::spawn(Arc::clone(self).land_part(copied, Arc::clone(&version)));
+        let kept = Part { md5, version, landed };
+        let forgotten = self
+            .aside
+            .keep(part, kept, self.object_bytes_max, clock::instant());
+        self.forget_parts(forgotten);
+        Ok(())
+    }
+
+    /// Returns a unique version: if the same part is sent again, it gets another one.
+    fn version_of_part(
+        &self,
+        part: &UploadPart,
+        etag: HeaderValue,
+        size_bytes: u64,
+    ) -> Result<Version, Uncached> {
+        let object = URL_SAFE_NO_PAD.encode(part.upload.object.0);
+        let name = ObjectName {
+            bucket: "part".into(),
+            key: format!(
+                "{object}/{}/{}/{:016x}",
+                part.upload.id,
+                part.number,
+                chance::bits()
+            )
+            .into_bytes()
+            .into(),
+            version: None,
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ETAG, etag);
+        let version = Version::from_response(name.id(""), &headers, size_bytes, self.block_bytes);
+        version.map_err(|_| Uncached::TooLarge)
+    }
+
+    async fn land_part(self: Arc<Self>, copied: CopiedBody, version: Arc<Version>) {
+        // On completion, blocks of the object are cut from the bytes on disk.
+        let landing = self.finish(copied, &version, Urgency::Now).await;
+        landing.await;
+    }
+
+    /// Forgets an upload that was completed or aborted.
+    pub fn forget_upload(self: &Arc<Self>, upload: &Upload) {
+        if let Some(parts) = self.aside.0.lock().remove(upload) {
+            self.forget_parts(parts.by_number.into_values().collect());
+        }
+    }
+
+    fn forget_parts(self: &Arc<Self>, parts: Vec<Part>) {
+        if parts.is_empty() {
+            return;
+        }
+        let this = Arc::clone(self);
+        tokio::spawn(async move {
+            for part in parts {
+                // Blocks of a part that are still being written would arrive after the removal.
+                let _ = part.landed.await;
+                this.store.remove_version(part.version.id);
+            }
+        });
+    }
+
+    /// Starts a task that caches the object of an upload that the lake has completed. If the lake used other
+    /// parts, the object has another ETag, and no read finds these blocks.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the object is not cached. The lake has it all the same.
+    pub fn commit_upload(self: &Arc<Self>, upload: &Upload) -> Result<(), Uncached> {
+        let parts = self.aside.0.lock().remove(upload).ok_or(Uncached::Multipart)?;
+        let parts: Vec<Part> = parts.by_number.into_values().collect();
+        let size_bytes = parts.iter().map(|part| part.version.size_bytes).sum();
+        let mut named = HeaderMap::new();
+        named.insert(header::ETAG, etag_of(&parts));
+        let version = Version::from_write(upload.object, &named, size_bytes, self.block_bytes);
+        let version = Arc::new(version.map_err(|_| Uncached::TooLarge)?);
+        let pending = self.pending_commits.begin(upload.object);
+        let (this, underway) = (Arc::clone(self), Arc::clone(&self.underway));
+        tokio::spawn(async move {
+            this.join_parts(parts, &version).await;
+            drop(pending);
+            this.hand_over(&version).await;
+            drop(underway);
+        });
+        Ok(())
+    }
+
+    async fn join_parts(&self, mut parts: Vec<Part>, version: &Arc<Version>) {
+        for part in &mut parts {
+            // A block that failed to reach the disk is not found below.
+            let _ = (&mut part.landed).await;
+        }
+        let parts: Vec<Arc<Version>> = parts.into_iter().map(|part| part.version).collect();
+        for index in 0..version.block_count() {
+            if let Some(pieces) = self.cut(&parts, version, index).await {
+                let block = version.block(index);
+                // A missing block costs a request to the lake; the store has counted the reason.
+                let _refused = self
+                    .store
+                    .put(block, Arc::clone(version), pieces, Urgency::Now)
+                    .await;
+            }
+        }
+        for part in parts {
+            self.store.remove_version(part.id);
+        }
+    }
+
+    /// Cuts a block of the object out of its parts' blocks. Returns `None` if some of those were evicted.
+    async fn cut(&self, parts: &[Arc<Version>], version: &Version, index: u32) -> Option<Vec<Bytes>> {
+        let start = u64::from(index) * version.block_bytes;
+        let range = ByteRange {
+            start,
+            end: start + version.block_len(index),
+        };
+        let sizes: Vec<u64> = parts.iter().map(|part| part.size_bytes).collect();
+        let mut pieces = Vec::new();
+        for (at, within) in overlaps(&sizes, range) {
+            let part = &parts[at];
+            let blocks = vec![part.block_bytes; part.block_count() as usize];
+            for (block, inner) in overlaps(&blocks, within) {
+                let bytes = self.store.load(part.block(block as u32)).await?;
+                pieces.push(bytes.slice(inner.start as usize..inner.end as usize));
+            }
+        }
+        Some(pieces)
+    }
+}
+
+impl PartTable {
+    /// Keeps a part. Returns the parts that are forgotten instead: the one with the same number, and those of
+    /// uploads that are too large or idle.
+    fn keep(&self, part: UploadPart, kept: Part, object_bytes_max: u64, now: Instant) -> Vec<Part> {
+        let UploadPart { upload, number } = part;
+        let mut uploads = self.0.lock();
+        let idle = uploads.extract_if(|_, parts| now.saturating_duration_since(parts.touched) > IDLE_MAX);
+        let mut forgotten: Vec<Part> = idle
+            .flat_map(|(_, parts)| parts.by_number.into_values())
+            .collect();
+        if uploads.len() >= UPLOADS_MAX && !uploads.contains_key(&upload) {
+            let oldest = uploads.iter().min_by_key(|(_, parts)| parts.touched);
+            let oldest = oldest.map(|(upload, _)| upload.clone());
+            let parts = oldest.and_then(|oldest| uploads.remove(&oldest));
+            forgotten.extend(parts.into_iter().flat_map(|parts| parts.by_number.into_values()));
+        }
+        let parts = uploads.entry(upload.clone()).or_insert_with(|| UploadedParts {
+            by_number: BTreeMap::new(),
+            touched: now,
+        });
+        parts.touched = now;
+        forgotten.extend(parts.by_number.insert(number, kept));
+        let bytes: u64 = parts.by_number.values().map(|part| part.version.size_bytes).sum();
+        if bytes > object_bytes_max {
+            let parts = uploads.remove(&upload).expect("a part was just put there");
+            forgotten.extend(parts.by_number.into_values());
+        }
+        forgotten
+    }
+}
+
+/// Returns the pieces of a concatenation that overlap a range, each with the overlap within it.
+fn overlaps(sizes: &[u64], range: ByteRange) -> Vec<(usize, ByteRange)> {
+    let mut met = Vec::new();
+    let mut start = 0;
+    for (at, size) in sizes.iter().enumerate() {
+        let end = start + size;
+        let (first, behind) = (range.start.max(start), range.end.min(end));
+        if first < behind {
+            let within = ByteRange {
+                start: first - start,
+                end: behind - start,
+            };
+            met.push((at, within));
+        }
+        start = end;
+    }
+    met
+}
+
+/// Returns the ETag and its MD5, if the ETag is one.
+fn digest_in(etag: &HeaderValue) -> Option<(HeaderValue, [u8; 16])> {
+    let digits = etag.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?;
+    let mut md5 = [0; 16];
+    if digits.len() != 2 * md5.len() {
+        return None;
+    }
+    for (at, byte) in md5.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some((etag.clone(), md5))
+}
+
+/// Returns the ETag that a lake gives an object of these parts: the MD5 of their MD5s, and the number of
+/// parts.
+fn etag_of(parts: &[Part]) -> HeaderValue {
+    let etag = etag::of_parts(parts.iter().map(|part| part.md5));
+    HeaderValue::try_from(etag).expect("an ETag is a header value")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::{ByteRange, digest_in, overlaps};
+
+    #[test]
+    fn a_block_is_cut_out_of_the_parts_that_it_meets() {
+        let met = |start, end| {
+            let met = overlaps(&[100, 0, 30, 100], ByteRange { start, end });
+            met.into_iter()
+                .map(|(at, range)| (at, range.start, range.end))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(met(0, 64), [(0, 0, 64)]);
+        assert_eq!(met(64, 128), [(0, 64, 100), (2, 0, 28)]);
+        assert_eq!(met(99, 131), [(0, 99, 100), (2, 0, 30), (3, 0, 1)]);
+        assert_eq!(met(192, 230), [(3, 62, 100)]);
+    }
+
+    #[test]
+    fn only_an_etag_that_is_a_digest_says_what_a_part_is() {
+        let is_one = |text: &'static str| digest_in(&HeaderValue::from_static(text)).is_some();
+        assert!(is_one("\"d41d8cd98f00b204e9800998ecf8427e\""));
+        for text in [
+            "d41d8cd98f00b204e9800998ecf8427e",
+            "\"d41d8cd98f00b204e9800998ecf8427e-1\"",
+            "\"zz\"",
+            "",
+        ] {
+            assert!(!is_one(text), "{text}");
+        }
+    }
+}

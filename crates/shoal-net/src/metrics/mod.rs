@@ -1,0 +1,162 @@
+//! The metrics: what clients' requests come to is counted here, and [`table`] reads all that is counted.
+//! Logic returns outcomes; its callers record them here.
+
+pub mod histogram;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use shoal_policy::{Found, Source};
+use shoal_s3::operation::Operation;
+
+use self::histogram::{DurationHistogram, HistogramSnapshot};
+pub use self::table::{
+    LabelValues, MetricType, Observed, Sample, Tally, Value, WordCounts, by_word, each, one, render,
+};
+
+/// The media type of [`render`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The sources of bytes.
+const SOURCES: [Source; 4] = [Source::Local, Source::Peer, Source::Tier, Source::Lake];
+
+/// Counts of clients' requests.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    operations: [OperationCounters; Operation::ALL.len()],
+    in_flight: Arc<AtomicU64>,
+    /// Reads of one block, and of several.
+    object_reads: [[AtomicU64; Found::ALL.len()]; 2],
+    read_bytes: [AtomicU64; SOURCES.len()],
+    /// Reads served without the cache, by reason.
+    pub uncached: Tally<&'static str>,
+    connections: ConnectionMetrics,
+}
+
+impl Metrics {
+    /// Counts a completed response.
+    pub fn request(&self, operation: Operation, status: u16, duration: Duration) {
+        let counters = &self.operations[operation as usize];
+        counters.durations.observe(duration);
+        match USUAL_STATUSES.iter().position(|usual| *usual == status) {
+            Some(place) => _ = counters.usual[place].fetch_add(1, Ordering::Relaxed),
+            None => counters.unusual.count(status),
+        }
+    }
+
+    /// Counts a request as in flight until the returned guard is dropped.
+    pub fn request_began(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.in_flight)
+    }
+
+    /// Counts bytes of an object sent to a client.
+    pub fn read(&self, source: Source, bytes: u64) {
+        let known = SOURCES.iter().position(|known| *known == source);
+        self.read_bytes[known.expect("no node reads from elsewhere")].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a read by how many of its blocks were near. `are_several` is true if it wanted more than one
+    /// block.
+    pub fn object_read(&self, found: Found, are_several: bool) {
+        self.object_reads[usize::from(are_several)][found as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts of the S3 listener.
+    pub fn connections(&self) -> &ConnectionMetrics {
+        &self.connections
+    }
+
+    /// Returns the completed responses by operation and status, without pairs that never occurred.
+    pub fn requests(&self) -> Vec<([String; 2], u64)> {
+        let mut requests = Vec::new();
+        for (operation, counters) in Operation::ALL.into_iter().zip(&self.operations) {
+            let usual = counters
+                .usual
+                .each_ref()
+                .map(|count| count.load(Ordering::Relaxed));
+            let usual = USUAL_STATUSES
+                .into_iter()
+                .zip(usual)
+                .filter(|(_, count)| *count > 0);
+            for (status, count) in usual.chain(counters.unusual.counts()) {
+                requests.push(([operation.as_str().to_owned(), status.to_string()], count));
+            }
+        }
+        requests
+    }
+
+    /// Returns the durations of requests by operation.
+    pub fn durations(&self) -> impl Iterator<Item = (&'static str, HistogramSnapshot)> {
+        let operations = Operation::ALL.into_iter().zip(&self.operations);
+        operations.map(|(operation, counters)| (operation.as_str(), counters.durations.distribution()))
+    }
+
+    /// Returns the number of requests being answered.
+    pub fn requests_in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes of objects sent to clients, by source.
+    pub fn read_bytes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let bytes = SOURCES.into_iter().zip(&self.read_bytes);
+        bytes.map(|(source, bytes)| (source.as_str(), bytes.load(Ordering::Relaxed)))
+    }
+
+    /// Returns the reads of one block, or else of several, by how many of the blocks were near.
+    pub fn reads(&self, of_several: bool) -> [(Found, u64); Found::ALL.len()] {
+        let reads = &self.object_reads[usize::from(of_several)];
+        Found::ALL.map(|found| (found, reads[found as usize].load(Ordering::Relaxed)))
+    }
+}
+
+/// Counters of a listener, shared by its clones.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionMetrics {
+    open: Arc<AtomicU64>,
+    /// Connections and requests that were rejected, by reason.
+    pub refusals: Arc<Tally<&'static str>>,
+}
+
+impl ConnectionMetrics {
+    /// Counts a connection as open until the returned guard is dropped.
+    pub fn opened(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.open)
+    }
+
+    /// Returns the number of open connections.
+    pub fn open(&self) -> u64 {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+/// Increments a gauge until dropped.
+#[derive(Debug)]
+pub struct GaugeGuard(Arc<AtomicU64>);
+
+impl GaugeGuard {
+    fn new(gauge: &Arc<AtomicU64>) -> Self {
+        gauge.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(gauge))
+    }
+}
+
+impl Drop for GaugeGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The most common statuses; they are counted without a lock.
+const USUAL_STATUSES: [u16; 10] = [200, 206, 304, 204, 404, 403, 412, 416, 400, 503];
+
+/// Counts of one operation.
+#[derive(Debug, Default)]
+struct OperationCounters {
+    durations: DurationHistogram,
+    usual: [AtomicU64; USUAL_STATUSES.len()],
+    unusual: Tally<u16>,
+}

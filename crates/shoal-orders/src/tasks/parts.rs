@@ -1,0 +1,89 @@
+//! The parts of a node that tasks work with.
+
+use std::sync::Arc;
+
+use shoal_cache::cooperation::Cooperation;
+use shoal_cache::lake::Lake;
+use shoal_net::endpoint::Endpoint;
+use shoal_s3::identity::{Caller, Identities};
+use shoal_store::Store;
+
+use super::manifests::Manifests;
+use super::messages::{Answer, Question};
+use super::nodes::Nodes;
+use super::refusal::TaskRefusal;
+
+/// The parts of a node that tasks work with.
+pub struct TaskParts {
+    /// The name of this node.
+    pub name: String,
+    /// The lake, and what stands before it.
+    pub lake: Arc<dyn Lake>,
+    /// Sends requests to the lake.
+    pub endpoint: Arc<Endpoint>,
+    /// Identities in whose names tasks run.
+    pub identities: Arc<Identities>,
+    /// Blocks on disk.
+    pub store: Arc<Store>,
+    /// The other nodes.
+    pub cooperation: Arc<Cooperation>,
+    /// All nodes, to be asked.
+    pub nodes: Nodes,
+    /// Lists of objects and documents on disk.
+    pub manifests: Arc<Manifests>,
+    /// Size of a block.
+    pub block_bytes: u64,
+}
+
+impl TaskParts {
+    /// The access key of the identity that an order means.
+    pub(super) fn identity(&self, given: Option<&str>) -> Result<Option<String>, TaskRefusal> {
+        let known = &self.identities;
+        match given {
+            Some(given) if known.get(given).is_some() => Ok(Some(given.into())),
+            Some(given) => Err(TaskRefusal::UnknownIdentity(given.into())),
+            None => match &known.all()[..] {
+                [] => Ok(None),
+                [only] => Ok(Some(only.access_key.clone())),
+                several => Err(TaskRefusal::WhichIdentity(several.len())),
+            },
+        }
+    }
+
+    /// The caller in whose name an order is carried out.
+    pub(super) fn caller(&self, access_key: Option<&str>) -> Result<Caller, String> {
+        let Some(access_key) = access_key else {
+            return Ok(Caller::Anonymous);
+        };
+        let identity = self.identities.get(access_key);
+        let identity = identity
+            .ok_or_else(|| format!("this node has no [[identity]] with the access key {access_key:?}"))?;
+        Ok(Caller::Identity(identity))
+    }
+
+    /// Makes sure that the file of an order is on this disk: another node may have it.
+    pub(super) async fn file(&self, id: u128, bytes: u64) -> Result<(), String> {
+        if self.manifests.size(id) == Some(bytes) {
+            return Ok(());
+        }
+        let mut last = "no other node is there".to_owned();
+        for (node, name) in self.nodes.all() {
+            if node == self.cooperation.me() {
+                continue;
+            }
+            let part = |offset| async move {
+                match self.nodes.ask(node, Question::Manifest(id, offset)).await {
+                    Ok(Answer::Manifest(part)) => Some(part),
+                    _ => None,
+                }
+            };
+            match self.manifests.copy(id, bytes, part).await {
+                Ok(()) => return Ok(()),
+                Err(error) => last = format!("{name}: {error}"),
+            }
+        }
+        Err(format!(
+            "no node has its list of objects or its document ({last})"
+        ))
+    }
+}

@@ -1,0 +1,166 @@
+//! Carries out what is due: fetches a transfer block by block at its rate, keeps files, removes them.
+
+use std::collections::{BTreeMap, HashSet};
+use std::future::ready;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use parking_lot::Mutex;
+use shoal_net::clock;
+use shoal_policy::{NodeId, ObjectId};
+use shoal_s3::object::Version;
+use shoal_store::PinOrder;
+
+use super::document::moment;
+use super::executor::Executor;
+use super::objects::{self, NoFile, Part};
+use crate::tasks::messages::{Answer, Pin, PlannedFill, Question};
+use crate::tasks::placer::{Block, Holdings};
+
+/// The number of blocks of a transfer that are on their way at a time.
+const BLOCKS_AT_ONCE: usize = 8;
+
+/// The number of versions or objects in one question.
+const NAMES_AT_ONCE: usize = 1024;
+
+/// The longest turn of a block at the rate of its transfer.
+const TURN_MAX: Duration = Duration::from_secs(5);
+
+impl Executor {
+    /// Fetches a transfer of the plan of this generation.
+    pub(super) async fn fetch(&self, generation: u64, transfer: usize) -> Result<(), NoFile> {
+        let Some(file) = self.on(generation, |execution| execution.transfers()[transfer].file) else {
+            return Ok(());
+        };
+        let parts = objects::parts(&self.lake, &self.expected[file]).await?;
+        let bytes = parts.iter().map(|part| part.bytes).sum();
+        let wanted = self.on(generation, |execution| {
+            execution.has_size(file, bytes);
+            execution.transfers()[transfer].clone()
+        });
+        let Some(wanted) = wanted else { return Ok(()) };
+        let range = (wanted.first_byte, wanted.bytes);
+        let blocks = objects::blocks(&self.lake, &parts, range).await?;
+        let pin = self.pin(wanted.keep_until_s);
+        let objects: HashSet<ObjectId> = blocks.iter().map(|block| block.version.object).collect();
+        self.pin_objects(pin, objects.into_iter().collect()).await?;
+        let held = self.held(&blocks).await;
+        #[expect(clippy::cast_sign_loss, reason = "a rate is positive")]
+        let planned = PlannedFill {
+            plan: self.id,
+            transfer: transfer as u64,
+            rate: wanted.bytes_per_second.ceil() as u64,
+        };
+        let next = Mutex::new(clock::runtime_instant());
+        let bring = stream::iter(blocks).map(|block| {
+            let (held, next) = (&held, &next);
+            async move {
+                let bytes = block.bytes();
+                let source = if self.placer.is_placed(&block.version, block.index, held) {
+                    None
+                } else {
+                    self.wait_turn(generation, transfer, bytes, next).await;
+                    let begin = || ready(Ok(()));
+                    self.placer.bring(&block, Some(pin), Some(planned), begin).await?
+                };
+                self.count(bytes, source);
+                self.on(generation, |execution| execution.moved(transfer, bytes));
+                Ok(())
+            }
+        });
+        bring.buffered(BLOCKS_AT_ONCE).try_collect::<()>().await
+    }
+
+    /// Waits for the turn of a block at the rate that its transfer has now.
+    async fn wait_turn(
+        &self,
+        generation: u64,
+        transfer: usize,
+        bytes: u64,
+        next: &Mutex<tokio::time::Instant>,
+    ) {
+        let (now_s, link) = (self.now_s(), self.link_bytes_per_second());
+        let rate = self.on(generation, |execution| execution.rate(transfer, now_s, link));
+        let lasts = Duration::try_from_secs_f64(bytes as f64 / rate.unwrap_or(f64::INFINITY).max(1.0));
+        let turn = {
+            let mut next = next.lock();
+            let turn = (*next).max(clock::runtime_instant());
+            *next = turn + lasts.unwrap_or(TURN_MAX);
+            turn
+        };
+        tokio::time::sleep_until(turn).await;
+    }
+
+    /// The pins of this plan that end at a time of its clock.
+    fn pin(&self, until_s: f64) -> Pin {
+        // Those of one second end together.
+        let until = moment(self.epoch_ms, until_s.ceil()).time();
+        Pin {
+            order: PinOrder(self.id),
+            until,
+        }
+    }
+
+    /// Pins objects on all nodes that are to hold them. Returns what of them each node has pinned.
+    async fn pin_objects(&self, pin: Pin, objects: Vec<ObjectId>) -> Result<BTreeMap<NodeId, u64>, NoFile> {
+        let mut kept_at = BTreeMap::new();
+        for part in objects.chunks(NAMES_AT_ONCE) {
+            let nodes = self.placer.targets.nodes();
+            let question = || Question::Pin(pin, part.to_vec());
+            for (node, answer) in self.parts.nodes.ask_each(nodes, question).await {
+                match answer {
+                    Ok(Answer::Kept(kept)) => {
+                        *kept_at.entry(node).or_default() += kept.iter().map(|kept| kept.bytes).sum::<u64>();
+                    }
+                    Ok(_) => return Err(NoFile::Failed("a node answered something else".to_owned())),
+                    // The blocks that are to be there say so, too.
+                    Err(error) => tracing::debug!(%error, "a node does not pin for a plan"),
+                }
+            }
+        }
+        Ok(kept_at)
+    }
+
+    /// The blocks of some versions that the nodes hold that are to hold them.
+    async fn held(&self, blocks: &[Block]) -> Holdings {
+        let mut versions: Vec<&Version> = blocks.iter().map(|block| &*block.version).collect();
+        versions.dedup_by_key(|version| version.id);
+        self.placer
+            .holdings(&self.placer.targets.nodes(), &versions)
+            .await
+    }
+
+    /// The size of a file that the lake has now.
+    pub(super) async fn size(&self, file: usize) -> Result<u64, NoFile> {
+        let parts = objects::parts(&self.lake, &self.expected[file]).await?;
+        Ok(parts.iter().map(|part| part.bytes).sum())
+    }
+
+    /// Keeps a file that the cache is said to hold. Returns how much of it there is.
+    pub(super) async fn keep(&self, file: usize, until_s: f64) -> Result<u64, NoFile> {
+        let parts = objects::parts(&self.lake, &self.expected[file]).await?;
+        let kept = self.pin_objects(self.pin(until_s), self.ids(&parts)).await?;
+        Ok(kept.values().sum())
+    }
+
+    /// Removes a file from all nodes. Objects that are pinned for others stay.
+    pub(super) async fn evict(&self, file: usize) -> Result<(), NoFile> {
+        let parts = objects::parts(&self.lake, &self.expected[file]).await?;
+        let objects = self.ids(&parts);
+        for part in objects.chunks(NAMES_AT_ONCE) {
+            let nodes = self.parts.nodes.all().into_iter().map(|(node, _)| node);
+            let question = || Question::Evict(part.to_vec());
+            for (_, answer) in self.parts.nodes.ask_each(nodes, question).await {
+                if let Err(error) = answer {
+                    tracing::debug!(%error, "a node does not remove what a plan no longer needs");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn ids(&self, parts: &[Part]) -> Vec<ObjectId> {
+        let lake = self.parts.endpoint.url();
+        parts.iter().map(|part| part.name.id(lake)).collect()
+    }
+}

@@ -1,0 +1,61 @@
+//! The rates of planned transfers at the nodes that fetch for them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use shoal_net::link::{Link, PlannedRate};
+
+use super::messages::PlannedFill;
+
+/// The number of transfers after which those that are over are forgotten.
+const SWEEP: usize = 256;
+
+/// A transfer goes at most so many times as fast as planned: its coordinator has it catch up.
+const CATCH_UP: u64 = 2;
+
+/// The rates of the transfers that have blocks on their way to this node.
+#[derive(Debug, Default)]
+pub(super) struct PlannedRates(Mutex<HashMap<PlannedKey, Weak<PlannedRate>>>);
+
+/// The plan, the number of the transfer, and its rate.
+type PlannedKey = (u128, u64, u64);
+
+impl PlannedRates {
+    /// The rate of a transfer, which all of its blocks here share. The planned rate goes before clients.
+    pub(super) fn of(&self, planned: PlannedFill, link: Option<&Arc<Link>>) -> Arc<PlannedRate> {
+        let mut rates = self.0.lock();
+        let key = (planned.plan, planned.transfer, planned.rate);
+        if let Some(rate) = rates.get(&key).and_then(Weak::upgrade) {
+            return rate;
+        }
+        if rates.len() >= SWEEP {
+            rates.retain(|_, rate| rate.strong_count() > 0);
+        }
+        let rate = PlannedRate::new(link, planned.rate.saturating_mul(CATCH_UP), planned.rate);
+        rates.insert(key, Arc::downgrade(&rate));
+        rate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{PlannedFill, PlannedRates, SWEEP};
+
+    #[test]
+    fn the_blocks_of_a_transfer_share_its_rate_and_those_that_are_over_are_forgotten() {
+        let rates = PlannedRates::default();
+        let of = |transfer| {
+            let (plan, rate) = (1, 7);
+            rates.of(PlannedFill { plan, transfer, rate }, None)
+        };
+        let first = of(1);
+        assert!(Arc::ptr_eq(&first, &of(1)));
+        assert!(!Arc::ptr_eq(&first, &of(2)));
+        (3..3 * SWEEP as u64).for_each(|transfer| drop(of(transfer)));
+        assert!(rates.0.lock().len() <= SWEEP);
+        assert!(Arc::ptr_eq(&first, &of(1)), "one that goes on is kept");
+    }
+}

@@ -1,0 +1,328 @@
+//! The tasks of the cluster, as the records of all nodes have them. Each record is read once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use shoal_cache::cooperation::Cooperation;
+use tokio::sync::watch;
+use ulid::Ulid;
+
+use super::homes::Homes;
+use super::order::Order;
+use super::progress::Progress;
+use super::runner::now;
+use crate::bulletin::{Bulletin, Key, Kind, NotTaken};
+
+/// A task as the records have it.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// Its id.
+    pub(super) id: u128,
+    /// The order, as a node accepted it.
+    pub(super) order: Arc<Order>,
+    /// How far it is. One that was ended early is over, whatever has been written since.
+    pub(super) progress: Arc<Progress>,
+}
+
+/// The tasks that the nodes know, and which of them are to be carried out here.
+pub(super) struct Records {
+    bulletin: Arc<Bulletin>,
+    cooperation: Arc<Cooperation>,
+    homes: Mutex<Homes>,
+    orders: Mutex<Read<Order>>,
+    progress: Mutex<Read<Progress>>,
+}
+
+/// Records of one kind that have been read, by the bodies that were read.
+type Read<T> = BTreeMap<u128, (Arc<[u8]>, Option<Arc<T>>)>;
+
+impl Records {
+    /// The orders that `bulletin` knows, which the nodes of `cooperation` carry out.
+    pub(super) fn new(bulletin: &Arc<Bulletin>, cooperation: &Arc<Cooperation>) -> Self {
+        Self {
+            bulletin: Arc::clone(bulletin),
+            cooperation: Arc::clone(cooperation),
+            homes: Mutex::default(),
+            orders: Mutex::default(),
+            progress: Mutex::default(),
+        }
+    }
+
+    /// All orders, by their ids. One that this build cannot read is left out.
+    pub(super) fn all(&self) -> Vec<Entry> {
+        let orders = read(&mut self.orders.lock(), self.bulletin.all(Kind::Order, |_| true));
+        let progress = self.bulletin.all(Kind::Progress, |id| orders.contains_key(&id));
+        let mut progress = read(&mut self.progress.lock(), progress);
+        let ended: BTreeSet<u128> = self.bulletin.ids(Kind::Cancel);
+        let entries = orders.into_iter().map(|(id, order)| {
+            let progress = progress.remove(&id).unwrap_or_default();
+            let progress = if ended.contains(&id) {
+                self.ended_early(id, &order, progress)
+            } else {
+                progress
+            };
+            Entry { id, order, progress }
+        });
+        entries.collect()
+    }
+
+    /// The order with this id.
+    pub(super) fn get(&self, id: u128) -> Option<Entry> {
+        let order: Arc<Order> = Arc::new(serde_json::from_slice(&self.body(id, Kind::Order)?).ok()?);
+        let progress = self.body(id, Kind::Progress);
+        let progress = progress.and_then(|body| serde_json::from_slice(&body).ok());
+        let progress = self.ended_early(id, &order, Arc::new(progress.unwrap_or_default()));
+        Some(Entry { id, order, progress })
+    }
+
+    /// Whether an operator has ended an order.
+    pub(super) fn is_cancelled(&self, id: u128) -> bool {
+        self.body(id, Kind::Cancel).is_some()
+    }
+
+    /// Notes changes of the records from now on.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.bulletin.changes()
+    }
+
+    /// The bulletin that has the records.
+    pub(super) fn bulletin(&self) -> &Bulletin {
+        &self.bulletin
+    }
+
+    /// The id of an order that comes now. No node forgets it as one of those that are forgotten, whatever the
+    /// clocks of nodes say.
+    pub(super) fn next_id(&self, now: SystemTime) -> u128 {
+        new_id(now).max(self.bulletin.floor().below.saturating_add(1))
+    }
+
+    /// Writes an order for all nodes.
+    pub(super) fn write(&self, id: u128, order: &Order) -> Result<(), NotTaken> {
+        let body = serde_json::to_vec(order).expect("an order is JSON");
+        self.put(
+            Key {
+                id,
+                kind: Kind::Order,
+            },
+            order,
+            body,
+        )
+    }
+
+    /// Writes for all nodes how far an order is. A failure is in the log.
+    pub(super) fn report(&self, id: u128, order: &Order, progress: Vec<u8>) -> Result<(), NotTaken> {
+        let written = self.put(
+            Key {
+                id,
+                kind: Kind::Progress,
+            },
+            order,
+            progress,
+        );
+        written.inspect_err(|error| {
+            tracing::warn!(id = %Ulid(id), %error, "the progress of an order is not known to other nodes");
+        })
+    }
+
+    /// Ends an order, and its pins.
+    pub(super) fn end_early(&self, id: u128, order: &Order) -> Result<(), NotTaken> {
+        let body = serde_json::to_vec(&now()).expect("a time is JSON");
+        self.put(
+            Key {
+                id,
+                kind: Kind::Cancel,
+            },
+            order,
+            body,
+        )
+    }
+
+    /// Whether this node is to carry an order out.
+    pub(super) fn is_mine(&self, id: u128) -> bool {
+        self.homes.lock().of(&self.cooperation, id) == self.cooperation.me()
+    }
+
+    /// Whether this node is to carry an order out, or would be if the one that is was gone.
+    pub(super) fn may_run(&self, id: u128) -> bool {
+        self.homes.lock().may_run(&self.cooperation, id)
+    }
+
+    /// Whether this node may know the other nodes.
+    pub(super) fn may_know_all(&self) -> bool {
+        self.homes.lock().may_know_all(&self.cooperation)
+    }
+
+    /// A digest of the nodes that are there, and how long they have been the same.
+    pub(super) fn members(&self) -> (u64, Duration) {
+        self.homes.lock().members(&self.cooperation)
+    }
+
+    fn body(&self, id: u128, kind: Kind) -> Option<Arc<[u8]>> {
+        self.bulletin.get(Key { id, kind })
+    }
+
+    fn put(&self, key: Key, order: &Order, body: Vec<u8>) -> Result<(), NotTaken> {
+        let forgotten = order.forgotten.time();
+        self.bulletin.put(key, body, forgotten)
+    }
+
+    /// The progress of an order, with its early end if it has one.
+    fn ended_early(&self, id: u128, order: &Order, progress: Arc<Progress>) -> Arc<Progress> {
+        let Some(ended) = self.body(id, Kind::Cancel) else {
+            return progress;
+        };
+        let ended = serde_json::from_slice(&ended).unwrap_or_else(|_| now());
+        let mut progress = Arc::unwrap_or_clone(progress);
+        order.end_early(&mut progress, ended);
+        Arc::new(progress)
+    }
+}
+
+/// The records of one kind, read. Only those that are not among the `known` ones are read now.
+fn read<T: DeserializeOwned>(known: &mut Read<T>, bodies: Vec<(u128, Arc<[u8]>)>) -> BTreeMap<u128, Arc<T>> {
+    let mut before = std::mem::take(known);
+    let mut all = BTreeMap::new();
+    for (id, body) in bodies {
+        let same = before.remove(&id).filter(|(read, _)| Arc::ptr_eq(read, &body));
+        let (body, value) = same.unwrap_or_else(|| {
+            let value = serde_json::from_slice(&body).inspect_err(|error| {
+                let id = Ulid(id);
+                tracing::warn!(%id, %error, "a record of an order is of another build and is ignored");
+            });
+            (body, value.ok().map(Arc::new))
+        });
+        if let Some(value) = &value {
+            all.insert(id, Arc::clone(value));
+        }
+        known.insert(id, (body, value));
+    }
+    all
+}
+
+/// A new id; later ones are greater.
+pub(super) fn new_id(now: SystemTime) -> u128 {
+    let millis = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let random = u128::from(shoal_base::chance::bits()) << 64 | u128::from(shoal_base::chance::bits());
+    Ulid::from_parts(millis.as_millis() as u64, random).0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io::Write;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use parking_lot::Mutex;
+    use serde_json::json;
+
+    use super::{Bulletin, Key, Kind, Records, new_id};
+    use crate::tasks::{TaskKind, TaskState};
+    use shoal_cache::cooperation::Cooperation;
+    use shoal_cache::peer::PeerConnector;
+    use shoal_net::channel::Channel;
+    use shoal_net::clock;
+
+    /// Takes a log.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn cooperation() -> Arc<Cooperation> {
+        let channel = Channel::new("n0", [""], 8);
+        let peers = PeerConnector::new(Arc::new(channel));
+        Arc::new(Cooperation::new("n0", "dc1/a", 1, peers))
+    }
+
+    fn put(bulletin: &Bulletin, body: &serde_json::Value) -> u128 {
+        let now = clock::utc_now();
+        let (id, body) = (new_id(now), serde_json::to_vec(body).unwrap());
+        let expires = now + Duration::from_hours(1);
+        let kind = Kind::Order;
+        bulletin.put(Key { id, kind }, body, expires).unwrap();
+        id
+    }
+
+    fn task() -> serde_json::Value {
+        json!({
+            "kind": "prefetch", "uri": "s3://b/p", "created": "2026-11-24T00:00:00Z", "accepted_by": "n0",
+            "forgotten": "2026-12-02T00:00:00Z",
+        })
+    }
+
+    fn plan() -> serde_json::Value {
+        json!({
+            "kind": "plan", "created": "2026-11-24T00:00:00Z", "accepted_by": "n0",
+            "document": {
+                "bytes": 1, "starts": "2026-11-24T00:00:00Z", "ends": "2026-11-24T01:00:00Z", "jobs": 1,
+                "planned_jobs": 1, "transfers": 1, "succession": 3,
+            },
+            "forgotten": "2026-12-02T00:00:00Z",
+        })
+    }
+
+    #[test]
+    fn a_plan_is_a_task_among_others() {
+        let bulletin = Bulletin::in_memory(1);
+        let tasks = Records::new(&bulletin, &cooperation());
+        let task = put(&bulletin, &task());
+        let plan = put(&bulletin, &plan());
+        let kinds: BTreeMap<u128, TaskKind> = tasks
+            .all()
+            .iter()
+            .map(|entry| (entry.id, entry.order.request.kind))
+            .collect();
+        assert_eq!(kinds, [(task, TaskKind::Prefetch), (plan, TaskKind::Plan)].into());
+        let entry = tasks.get(plan).unwrap();
+        assert_eq!(entry.order.document.as_ref().unwrap().succession, 3);
+        tasks.end_early(plan, &entry.order).unwrap();
+        assert_eq!(tasks.get(plan).unwrap().progress.state, TaskState::Cancelled);
+        assert!(tasks.is_cancelled(plan) && !tasks.is_cancelled(task));
+    }
+
+    #[test]
+    fn records_of_another_build_are_ignored_and_named_once_in_the_log() {
+        let bulletin = Bulletin::in_memory(1);
+        let tasks = Records::new(&bulletin, &cooperation());
+        let later = put(
+            &bulletin,
+            &json!({ "kind": "defragment", "created": "2026-11-24T00:00:00Z" }),
+        );
+        let damaged = put(&bulletin, &json!({ "created": 7 }));
+        let known = put(&bulletin, &task());
+
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            for _ in 0..3 {
+                let all = tasks.all();
+                assert_eq!(all.iter().map(|entry| entry.id).collect::<Vec<_>>(), [known]);
+            }
+        });
+        assert!(tasks.get(later).is_none() && tasks.get(damaged).is_none());
+        let log = String::from_utf8(log.0.lock().clone()).unwrap();
+        assert_eq!(
+            log.matches("is of another build and is ignored").count(),
+            2,
+            "{log}"
+        );
+        for id in [later, damaged] {
+            assert!(log.contains(&ulid::Ulid(id).to_string()), "{log}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! One run of a task on this node: from where it was until it is over, or is no longer this node's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use shoal_net::clock;
+use shoal_net::shutdown::Shutdown;
+use ulid::Ulid;
+
+use super::figures::Counted;
+use super::meter::Meter;
+use super::order::{Order, Selection, TaskKind};
+use super::progress::{Progress, TaskState};
+use super::records::Entry;
+use super::runner::{Runner, now};
+use super::service::Tasks;
+use super::unpinned::Unpinned;
+use crate::bulletin::NotTaken;
+
+/// How often a node writes how far its tasks are.
+const REPORT: Duration = Duration::from_secs(1);
+
+/// The pause before a task is begun for whose progress there was no room.
+const FULL_PAUSE: Duration = Duration::from_secs(30);
+
+/// A task that this node runs.
+pub(super) struct Run<'a> {
+    tasks: &'a Tasks,
+    id: u128,
+    order: Arc<Order>,
+    progress: Arc<Mutex<Progress>>,
+    /// Counts of the task that the totals include already, and the last record.
+    reported: Mutex<(Counted, Vec<u8>)>,
+}
+
+/// The work of a run.
+enum Work<'a> {
+    Objects(Box<Runner<'a>>),
+    Plan(&'a Run<'a>),
+}
+
+impl Work<'_> {
+    /// Does it. Returns how the task ended; its progress has the rest.
+    async fn run(&self) -> (TaskState, Option<String>) {
+        match self {
+            Self::Objects(runner) => Box::pin(runner.run()).await,
+            Self::Plan(run) => run.tasks.plans.run(run.id, &run.order, &run.progress).await,
+        }
+    }
+
+    /// Whether the task, which is not over, may miss its deadline at this speed in bytes a second, or a job
+    /// of the plan its own.
+    fn is_at_risk(&self, speed: Option<u64>) -> bool {
+        match self {
+            Self::Objects(runner) => runner.is_at_risk(speed),
+            Self::Plan(run) => {
+                let progress = run.progress.lock();
+                progress.plan.as_ref().is_some_and(|plan| plan.jobs.at_risk > 0)
+            }
+        }
+    }
+}
+
+impl<'a> Run<'a> {
+    /// Begins a task, or goes on with it.
+    pub(super) fn new(tasks: &'a Tasks, entry: Entry) -> Self {
+        let mut progress = if entry.progress.state.is_over() {
+            Progress::default()
+        } else {
+            Arc::unwrap_or_clone(entry.progress)
+        };
+        progress.state = TaskState::Running;
+        progress.runner = Some(tasks.parts.name.clone());
+        progress.started.get_or_insert_with(now);
+        progress.go_back();
+        progress.members = Some(tasks.records.members().0);
+        Self {
+            tasks,
+            id: entry.id,
+            order: entry.order,
+            reported: Mutex::new((Counted::new(&progress), Vec::new())),
+            progress: Arc::new(Mutex::new(progress)),
+        }
+    }
+
+    /// Runs one task until it is over, or is no longer this node's.
+    pub(super) async fn to_the_end(&self, stopping: Shutdown) {
+        let (id, order, records) = (self.id, &self.order, &self.tasks.records);
+        let started = self.progress.lock().started.unwrap_or_else(now);
+        if self.report() == Err(NotTaken::Full) {
+            // Nothing would remember how far it is, and it would begin anew again and again.
+            tokio::select! {
+                () = tokio::time::sleep(FULL_PAUSE) => return,
+                () = stopping.begun() => return,
+            }
+        }
+        let work = match self.work() {
+            Ok(work) => work,
+            Err(why) => return self.end(TaskState::Failed, Some(&why)),
+        };
+        let mut changes = records.changes();
+        let mut meter = Meter::new(&self.progress);
+        let mut working = std::pin::pin!(work.run());
+        let (state, why) = loop {
+            tokio::select! {
+                ended = &mut working => break ended,
+                _ = changes.changed() => {}
+                () = tokio::time::sleep(REPORT) => {
+                    meter.measure(&self.progress, |speed| work.is_at_risk(speed));
+                    let _ = self.report();
+                }
+                () = stopping.begun() => {
+                    let _ = self.report();
+                    return;
+                }
+            }
+            if records.is_cancelled(id) {
+                break (TaskState::Cancelled, None);
+            }
+            if !records.is_mine(id) {
+                return;
+            }
+            let now = clock::utc_now();
+            if order.ends(started).after(now).is_zero() {
+                let is_unpinned = order.request.kind == TaskKind::Pin && !order.pins(now);
+                let why = if is_unpinned {
+                    "its pins ended before all objects were there"
+                } else {
+                    "it took too long and was given up"
+                };
+                break (TaskState::Failed, Some(why.into()));
+            }
+        };
+        self.end(state, why.as_deref());
+    }
+
+    /// The work of a run.
+    fn work(&self) -> Result<Work<'_>, String> {
+        let (tasks, id, order) = (self.tasks, self.id, &self.order);
+        if order.request.kind == TaskKind::Plan {
+            return Ok(Work::Plan(self));
+        }
+        let caller = tasks.parts.caller(order.request.identity.as_deref())?;
+        if order.request.kind == TaskKind::Unpin {
+            self.end_covered_pins().map_err(|error| error.to_string())?;
+        }
+        let runner = Runner::new(&tasks.parts, (id, Arc::clone(order)), caller, &self.progress);
+        let unpinned = Unpinned::since(&tasks.records, &tasks.parts, id);
+        Ok(Work::Objects(Box::new(runner.leaving_out(unpinned))))
+    }
+
+    /// Cancels the pin orders all of whose objects this order unpins.
+    fn end_covered_pins(&self) -> Result<(), NotTaken> {
+        let order = &self.order;
+        let Some(unpinned) = order.selection() else {
+            return Ok(());
+        };
+        let (now, records) = (clock::utc_now(), &self.tasks.records);
+        for entry in records.all() {
+            let (pinning, is_covered) = (&entry.order, |pinned: Selection| unpinned.covers(&pinned));
+            if pinning.pins(now)
+                && pinning.created <= order.created
+                && pinning.selection().is_some_and(is_covered)
+                && entry.progress.state != TaskState::Cancelled
+            {
+                records.end_early(entry.id, &entry.order)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&self, state: TaskState, why: Option<&str>) {
+        self.progress.lock().end(state, why, now());
+        let _ = self.report();
+        let (id, kind) = (Ulid(self.id), self.order.request.kind);
+        let place = TaskState::ALL.iter().position(|known| *known == state);
+        self.tasks.totals.lock().0[place_of(kind)].ended[place.expect("it is a state")] += 1;
+        tracing::info!(%id, kind = kind.as_str(), state = state.as_str(), why, "a task has ended");
+    }
+
+    /// Writes how far a task is if that is news, and counts what has been done since the last time. A failure
+    /// is in the log.
+    fn report(&self) -> Result<(), NotTaken> {
+        let (now, body) = {
+            let progress = self.progress.lock();
+            (Counted::new(&progress), progress.to_body())
+        };
+        let mut reported = self.reported.lock();
+        {
+            let mut totals = self.tasks.totals.lock();
+            totals.0[place_of(self.order.request.kind)].add(&now, &reported.0);
+            totals.1.add(&now, &reported.0);
+        }
+        reported.0 = now;
+        if reported.1 != body {
+            self.tasks.records.report(self.id, &self.order, body.clone())?;
+            reported.1 = body;
+        }
+        Ok(())
+    }
+}
+
+fn place_of(kind: TaskKind) -> usize {
+    let place = TaskKind::ALL.iter().position(|known| *known == kind);
+    place.expect("it is a kind")
+}

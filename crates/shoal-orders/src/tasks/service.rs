@@ -1,0 +1,507 @@
+//! The tasks of a cluster, as one of its nodes knows them: it accepts orders, answers for all tasks, and runs
+//! those whose home it is.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use shoal_net::clock;
+use shoal_net::http::connection::ClientBody;
+use shoal_net::shutdown::Shutdown;
+use tokio::task::JoinSet;
+use ulid::Ulid;
+
+use super::entry::{first_pin, oldest_ended};
+use super::figures::{PlanFigures, PlanTotals, TaskFigures, Totals};
+use super::gathering::Gatherings;
+use super::manifest;
+use super::order::{ManifestFacts, Order, TaskKind, TaskRequest};
+use super::parts::TaskParts;
+use super::plan::{PlanConfig, Plans};
+use super::progress::{Progress, TaskState};
+use super::records::{Entry, Records, new_id};
+use super::refusal::TaskRefusal;
+use super::run::Run;
+use crate::bulletin::{Bulletin, Kind, NotTaken};
+
+/// The number of tasks that a node runs at a time; others are queued.
+const RUN_AT_ONCE: usize = 4;
+
+/// The number of orders that are remembered. Each may come to have three records. Where room is needed, the
+/// oldest that have ended are forgotten, this many at once; while none has, orders are refused.
+const ORDERS_MAX: usize = 10_000;
+const FORGOTTEN_AT_ONCE: usize = 500;
+
+/// The number of orders up to which announcements become tasks. People have the rest.
+const ANNOUNCED_MAX: usize = 8_000;
+
+/// How often a node looks whether it has something to do for a task.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A list without an order is kept for this time: a node may still be accepting the order.
+const ORDER_PATIENCE: Duration = Duration::from_mins(10);
+
+/// The tasks of the cluster.
+pub struct Tasks {
+    pub(super) parts: Arc<TaskParts>,
+    pub(super) records: Records,
+    /// The tasks that this node runs.
+    running: Mutex<BTreeMap<u128, TaskKind>>,
+    gatherings: tokio::sync::Mutex<Gatherings>,
+    pub(super) plans: Plans,
+    /// Plans are accepted one at a time, so that each knows the one before.
+    succession: Mutex<()>,
+    pub(super) totals: Mutex<(Totals, PlanTotals)>,
+}
+
+/// The tasks that an operator asks about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskListPart {
+    /// Only those in this state.
+    pub state: Option<TaskState>,
+    /// Only those before the one with this id.
+    pub before: Option<String>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// A part of the tasks, the latest first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TaskList {
+    /// The tasks.
+    pub tasks: Vec<Task>,
+    /// The id before which the next part begins; `None`: this one is the last.
+    #[serde(default)]
+    pub next: Option<String>,
+}
+
+/// A task as operators see it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// Names it.
+    pub id: String,
+    /// The order, as a node accepted it.
+    #[serde(flatten)]
+    pub order: Order,
+    /// How far it is.
+    #[serde(flatten)]
+    pub progress: Progress,
+}
+
+impl Tasks {
+    /// The tasks that `bulletin` knows.
+    pub fn new(parts: &Arc<TaskParts>, bulletin: &Arc<Bulletin>, config: &PlanConfig) -> Arc<Self> {
+        Arc::new(Self {
+            parts: Arc::clone(parts),
+            records: Records::new(bulletin, &parts.cooperation),
+            running: Mutex::default(),
+            gatherings: tokio::sync::Mutex::default(),
+            plans: Plans::new(parts, config),
+            succession: Mutex::default(),
+            totals: Mutex::default(),
+        })
+    }
+
+    /// Takes an order about the objects of its URI.
+    ///
+    /// # Errors
+    ///
+    /// Says why it is not taken.
+    pub fn post(&self, request: TaskRequest) -> Result<Task, TaskRefusal> {
+        let now = clock::utc_now();
+        let request = self.checked(request, false, now)?;
+        let (id, order) = (self.records.next_id(now), self.order_of(request, None, now));
+        self.accept(id, &order, ORDERS_MAX)
+    }
+
+    /// Takes an order about the objects of a list that an operator sends, one URI a line.
+    ///
+    /// # Errors
+    ///
+    /// Says why it is not taken.
+    pub async fn post_list(&self, request: TaskRequest, list: ClientBody) -> Result<Task, TaskRefusal> {
+        let now = clock::utc_now();
+        let request = self.checked(request, true, now)?;
+        let id = self.records.next_id(now);
+        let (objects, bytes) = self.parts.manifests.receive(id, list).await?;
+        let order = self.order_of(request, Some(ManifestFacts { objects, bytes }), now);
+        self.accept(id, &order, ORDERS_MAX)
+    }
+
+    /// Takes an order about the objects that a document of S3 announces. The announcements of a moment become
+    /// one task. There is none if all objects were removed.
+    ///
+    /// # Errors
+    ///
+    /// Says why it is not taken.
+    pub async fn post_notification(
+        &self,
+        request: TaskRequest,
+        document: &[u8],
+    ) -> Result<Option<Task>, TaskRefusal> {
+        let now = clock::utc_now();
+        let request = self.checked(request, true, now)?;
+        let (lines, objects) = manifest::of_notification(document)?;
+        if objects == 0 {
+            return Ok(None);
+        }
+        let mut gatherings = self.gatherings.lock().await;
+        self.end_gatherings(&mut gatherings);
+        if let Some(open) = gatherings.of(&request) {
+            let bytes = self.parts.manifests.append(open.id, &lines).await?;
+            let objects = open.objects() + objects;
+            open.note(ManifestFacts { objects, bytes });
+            self.records.write(open.id, &open.order)?;
+            return Ok(Some(self.entry(open.id)?.to_task(now)));
+        }
+        self.make_room(ANNOUNCED_MAX)?;
+        let id = self.records.next_id(now);
+        let bytes = self.parts.manifests.take(id, lines).await?;
+        let facts = ManifestFacts { objects, bytes };
+        let order = Order {
+            gathers: true,
+            ..self.order_of(request, Some(facts), now)
+        };
+        let task = self.accept(id, &order, ANNOUNCED_MAX)?;
+        gatherings.begin(id, order, clock::instant());
+        Ok(Some(task))
+    }
+
+    /// Takes a plan in the name of an identity, in place of the plan in force if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Says why it is not taken.
+    pub async fn post_plan(&self, document: ClientBody, identity: Option<&str>) -> Result<Task, TaskRefusal> {
+        let identity = self.parts.identity(identity)?;
+        let now = clock::utc_now();
+        let (spooled, mut facts) = self.plans.receive(document, now).await?;
+        self.make_room(ORDERS_MAX)?;
+        let id = self.records.next_id(now);
+        self.plans.keep(id, spooled).await?;
+        let _turn = self.succession.lock();
+        let former = self.latest_plan();
+        let succession = former.as_ref().and_then(Entry::succession);
+        facts.succession = succession.map_or(0, |former| former.saturating_add(1));
+        let replaced = former.filter(|former| !former.progress.state.is_over());
+        facts.replaces = replaced.map(|former| Ulid(former.id).to_string());
+        let order = Order::of_plan(identity, facts, (now.into(), &self.parts.name));
+        let plan = self.accept(id, &order, ORDERS_MAX)?;
+        self.end_replaced_plans();
+        Ok(plan)
+    }
+
+    /// Begins the tasks whose announcements were gathered for long enough.
+    fn end_gatherings(&self, gatherings: &mut Gatherings) {
+        for (id, order) in gatherings.end(clock::instant(), |id| self.records.is_cancelled(id)) {
+            // Otherwise all nodes take the list for complete some time later.
+            let _ = self.records.write(id, &order);
+        }
+    }
+
+    /// Begins what this node gathered before it began again: each list is as long as it became.
+    fn begin_gathered_before(&self) {
+        for entry in self.records.all() {
+            if !entry.order.gathers || entry.order.accepted_by != self.parts.name {
+                continue;
+            }
+            let mut order = Order::clone(&entry.order);
+            order.gathers = false;
+            if let (Some(facts), Some(bytes)) = (&mut order.manifest, self.parts.manifests.size(entry.id)) {
+                facts.bytes = bytes;
+            }
+            let _ = self.records.write(entry.id, &order);
+        }
+    }
+
+    /// Checks a request, and names its identity.
+    fn checked(
+        &self,
+        mut request: TaskRequest,
+        has_manifest: bool,
+        now: SystemTime,
+    ) -> Result<TaskRequest, TaskRefusal> {
+        request.check(has_manifest, now)?;
+        request.identity = self.parts.identity(request.identity.as_deref())?;
+        if let Some(place) = &request.to
+            && self.parts.cooperation.ring_at(Some(place)).is_none()
+        {
+            return Err(TaskRefusal::NoNode(place.clone()));
+        }
+        Ok(request)
+    }
+
+    /// The order that this node gives for a request.
+    fn order_of(&self, request: TaskRequest, manifest: Option<ManifestFacts>, created: SystemTime) -> Order {
+        let created_here = (created.into(), &*self.parts.name);
+        if request.kind != TaskKind::Unpin {
+            return Order::accepted(request, manifest, created_here, None);
+        }
+        // Pins that were ended do not come back before the end of the order that set them.
+        let entries = self.records.all();
+        let pins = entries.iter().filter(|entry| entry.order.pins(created));
+        let last_end = pins.filter_map(|entry| entry.order.request.until).max();
+        Order::accepted(request, manifest, created_here, last_end)
+    }
+
+    /// Takes an order, if there is room for another among `orders_max`.
+    fn accept(&self, id: u128, order: &Order, orders_max: usize) -> Result<Task, TaskRefusal> {
+        self.make_room(orders_max)?;
+        self.records.write(id, order)?;
+        self.entry(id).map(|entry| entry.to_task(order.created.time()))
+    }
+
+    /// Makes room for another order among `orders_max`: the oldest that have ended are forgotten.
+    fn make_room(&self, orders_max: usize) -> Result<(), NotTaken> {
+        let bulletin = self.records.bulletin();
+        while !bulletin.has_room(orders_max) {
+            let (ids, entries) = (bulletin.ids(Kind::Order), self.records.all());
+            let (before, now) = (bulletin.floor(), clock::utc_now());
+            let floor = oldest_ended((&entries, &ids), &before, FORGOTTEN_AT_ONCE, now);
+            bulletin.forget(&floor.ok_or(NotTaken::Full)?)?;
+        }
+        Ok(())
+    }
+
+    /// A part of the tasks, the latest first.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `before` is no id.
+    pub fn list(&self, part: &TaskListPart) -> Result<TaskList, TaskRefusal> {
+        let before = match &part.before {
+            Some(id) => Some(number(id)?),
+            None => None,
+        };
+        let is_wanted = |entry: &Entry| {
+            before.is_none_or(|before| entry.id < before)
+                && part.state.is_none_or(|state| state == entry.progress.state)
+        };
+        let (now, mut entries) = (clock::utc_now(), self.records.all());
+        entries.retain(is_wanted);
+        let left = entries.len().saturating_sub(part.limit);
+        let shown = entries[left..].iter().rev();
+        let tasks: Vec<_> = shown.map(|entry| entry.to_task(now)).collect();
+        let next = tasks.last().filter(|_| left > 0).map(|task| task.id.clone());
+        Ok(TaskList { tasks, next })
+    }
+
+    /// The task with this id.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none.
+    pub fn get(&self, id: &str) -> Result<Task, TaskRefusal> {
+        Ok(self.entry(number(id)?)?.to_task(clock::utc_now()))
+    }
+
+    fn entry(&self, id: u128) -> Result<Entry, TaskRefusal> {
+        self.records.get(id).ok_or(TaskRefusal::NoTask)
+    }
+
+    /// Ends a task before its end.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such task, or if it is over.
+    pub fn cancel(&self, id: &str) -> Result<Task, TaskRefusal> {
+        let entry = self.entry(number(id)?)?;
+        if !entry.is_live(clock::utc_now()) {
+            return Err(TaskRefusal::Over);
+        }
+        self.records.end_early(entry.id, &entry.order)?;
+        self.get(id)
+    }
+
+    /// The plan in force, or the last one that was.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none.
+    pub fn plan(&self) -> Result<Task, TaskRefusal> {
+        let entry = self.latest_plan().ok_or(TaskRefusal::NoPlan)?;
+        Ok(entry.to_task(clock::utc_now()))
+    }
+
+    /// Ends the plan in force, and its pins.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none, or if it is over.
+    pub fn stop_plan(&self) -> Result<Task, TaskRefusal> {
+        let plan = self.plan()?;
+        self.cancel(&plan.id)
+    }
+
+    /// The latest plan that is remembered.
+    fn latest_plan(&self) -> Option<Entry> {
+        let plans = self.records.all().into_iter();
+        let plans = plans.filter(|entry| entry.succession().is_some());
+        plans.max_by_key(|entry| (entry.succession(), entry.id))
+    }
+
+    /// Ends the plans that a later one has replaced, and their pins. Each node does: the one that took the
+    /// later plan may not have known them.
+    fn end_replaced_plans(&self) {
+        let Some(latest) = self.latest_plan() else { return };
+        for entry in self.records.all() {
+            let is_plan = entry.succession().is_some();
+            if is_plan && entry.id != latest.id && !entry.progress.state.is_over() {
+                // Otherwise it is tried again soon.
+                let _ = self.records.end_early(entry.id, &entry.order);
+            }
+        }
+    }
+
+    /// Runs the tasks whose home this node is, until the node stops.
+    pub async fn run(self: Arc<Self>, stopping: Shutdown) {
+        self.begin_gathered_before();
+        let mut changes = self.records.changes();
+        let mut runs = JoinSet::new();
+        loop {
+            self.end_replaced_plans();
+            self.end_cancelled_pins().await;
+            self.end_gatherings(&mut *self.gatherings.lock().await);
+            self.keep_files().await;
+            self.begin_due(&mut runs, &stopping);
+            tokio::select! {
+                _ = changes.changed() => {}
+                Some(_) = runs.join_next(), if !runs.is_empty() => {}
+                () = tokio::time::sleep(LOOK) => {}
+                () = stopping.begun() => break,
+            }
+        }
+        // Each of them has written how far it is.
+        while runs.join_next().await.is_some() {}
+    }
+
+    /// Begins the tasks that this node is to run and does not run yet, the oldest first. Plans run beside the
+    /// others, one at a time: one that was replaced ends first.
+    fn begin_due(self: &Arc<Self>, runs: &mut JoinSet<()>, stopping: &Shutdown) {
+        if !self.records.may_know_all() {
+            return;
+        }
+        let (now, members) = (clock::utc_now(), self.records.members());
+        for entry in self.records.all() {
+            let (id, kind) = (entry.id, entry.order.request.kind);
+            let is_plan = |kind: TaskKind| kind == TaskKind::Plan;
+            let mut running = self.running.lock();
+            let beside = running
+                .values()
+                .filter(|other| is_plan(**other) == is_plan(kind))
+                .count();
+            let has_place = beside < if is_plan(kind) { 1 } else { RUN_AT_ONCE };
+            if !has_place
+                || running.contains_key(&id)
+                || !entry.is_due(now, members)
+                || !self.records.is_mine(id)
+            {
+                continue;
+            }
+            // It may have run to its end since the tasks were listed. A run that is no longer among these has
+            // written how it ended.
+            let Some(entry) = self.records.get(id).filter(|entry| entry.is_due(now, members)) else {
+                continue;
+            };
+            running.insert(id, kind);
+            let (this, stopping) = (Arc::clone(self), stopping.clone());
+            runs.spawn(async move {
+                Box::pin(Run::new(&this, entry).to_the_end(stopping)).await;
+                this.running.lock().remove(&id);
+            });
+        }
+    }
+
+    /// Copies the lists and documents of tasks that this node may have to run, and removes those of tasks
+    /// that are over.
+    async fn keep_files(&self) {
+        let here = self.parts.manifests.ids();
+        let (now, entries) = (clock::utc_now(), self.records.all());
+        let receiving = new_id(now - ORDER_PATIENCE);
+        let first_pin = first_pin(&entries, now);
+        for id in &here {
+            let entry = entries.binary_search_by_key(id, |entry| entry.id);
+            if !entry.map_or(*id > receiving, |place| entries[place].is_wanted(now, first_pin)) {
+                self.parts.manifests.remove(*id).await;
+            }
+        }
+        for entry in &entries {
+            let Some(bytes) = entry.order.file_bytes() else {
+                continue;
+            };
+            if !here.contains(&entry.id)
+                && !entry.gathers(now)
+                && entry.is_wanted(now, first_pin)
+                && self.records.may_run(entry.id)
+                && let Err(why) = self.parts.file(entry.id, bytes).await
+            {
+                tracing::debug!(id = %Ulid(entry.id), why, "the file of a task was not copied");
+            }
+        }
+    }
+
+    /// Ends the pins here of orders that were cancelled.
+    async fn end_cancelled_pins(&self) {
+        for order in self.parts.store.pin_orders() {
+            if self.records.is_cancelled(order.0) {
+                self.parts.store.end_pins(order).await;
+            }
+        }
+    }
+
+    /// State of the plan in force, and the counters of this node.
+    pub fn plan_figures(&self) -> PlanFigures {
+        let totals = self.totals.lock().1;
+        let in_force = self.latest_plan().filter(|entry| !entry.progress.state.is_over());
+        let Some(entry) = in_force else {
+            return PlanFigures {
+                totals,
+                ..PlanFigures::default()
+            };
+        };
+        let (bytes, plan) = (entry.progress.tally.bytes, entry.plan_progress());
+        PlanFigures {
+            in_force: true,
+            carried_here: self.running.lock().contains_key(&entry.id),
+            jobs: plan.jobs.by_status(),
+            bytes: [bytes.total.unwrap_or_default(), plan.planned_bytes, bytes.done],
+            totals,
+        }
+    }
+
+    /// States of the cluster's tasks, and the counters of this node.
+    pub fn figures(&self) -> TaskFigures {
+        let (records, record_bytes) = self.records.bulletin().size();
+        let entries = self.records.all();
+        let in_state = |state| {
+            entries
+                .iter()
+                .filter(|entry| entry.progress.state == state)
+                .count() as u64
+        };
+        let now = clock::utc_now();
+        let at_risk = entries.iter().filter(|entry| entry.is_at_risk(now));
+        TaskFigures {
+            states: TaskState::ALL.map(in_state),
+            at_risk: at_risk.count() as u64,
+            running_here: self.running.lock().len() as u64,
+            totals: self.totals.lock().0,
+            records: records as u64,
+            record_bytes: record_bytes as u64,
+        }
+    }
+}
+
+impl std::fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tasks").finish_non_exhaustive()
+    }
+}
+
+/// The number that an id stands for.
+fn number(id: &str) -> Result<u128, TaskRefusal> {
+    Ulid::from_str(id).map(|id| id.0).map_err(|_| TaskRefusal::NoTask)
+}

@@ -1,0 +1,171 @@
+//! Flushes the dirty objects of a tier, and removes bytes that are no longer needed (dissertation 4.5.2,
+//! "Cleaning Dirty Objects"). The registry's worker decides which objects are flushed, and when.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use http::HeaderMap;
+use shoal_cache::grants::Grants;
+use shoal_cache::tier::{ByteStore, Damages};
+use shoal_cache::write::WriteThrough;
+use shoal_net::clock;
+use shoal_net::log_throttle::LogThrottle;
+use shoal_registry::changes::LakeChange;
+use shoal_registry::worker::{FlushEnd, Lake};
+use shoal_registry::{DirtyVersion, Name};
+use shoal_s3::identity::{Caller, Identities};
+use shoal_s3::object::ObjectName;
+
+use super::flush_transfers::FlushTransfers;
+use super::lake_writer::{LakeWrite, LakeWriteError, LakeWriter, Uploaded};
+use super::manifest::{Manifest, Naming};
+use super::outcomes::Outcomes;
+use super::pacing::Pacing;
+use super::permission::Permissions;
+use super::status::WriteBackOutcome;
+use super::tier_store::StoredBytes;
+use super::tiers::{object_name, size_in};
+
+/// The parts of a node that all cleaners share.
+#[derive(Clone)]
+pub(super) struct CleanerParts {
+    pub(super) lake_writer: Arc<LakeWriter>,
+    pub(super) through: Arc<WriteThrough>,
+    pub(super) grants: Arc<Grants>,
+    pub(super) permissions: Arc<Permissions>,
+    /// The identities of the objects' writers.
+    pub(super) identities: Arc<Identities>,
+    pub(super) outcomes: Arc<Outcomes>,
+    pub(super) damages: Arc<Damages>,
+    pub(super) naming: Naming,
+}
+
+/// Cleans one tier.
+pub(super) struct Cleaner {
+    store: Arc<dyn ByteStore>,
+    stored: Arc<StoredBytes>,
+    pacing: Arc<Pacing>,
+    flushes: Arc<FlushTransfers>,
+    parts: CleanerParts,
+}
+
+impl Cleaner {
+    /// Reports the lake's responses to `pacing`, removed bytes to `stored`, and flushes under way to
+    /// `flushes`.
+    pub(super) fn new(
+        store: Arc<dyn ByteStore>,
+        (stored, pacing, flushes): (Arc<StoredBytes>, Arc<Pacing>, Arc<FlushTransfers>),
+        parts: CleanerParts,
+    ) -> Self {
+        Self {
+            store,
+            stored,
+            pacing,
+            flushes,
+            parts,
+        }
+    }
+
+    async fn write(&self, name: &Name, version: &DirtyVersion, change: &LakeChange) -> FlushEnd {
+        let manifest = object_name(name).map(|name| Manifest::of(&name, version, &self.parts.naming));
+        let Some(Ok(manifest)) = manifest else {
+            return FlushEnd::NotWritten("this build cannot read the record of the object".into());
+        };
+        let bytes = manifest.bytes(Arc::clone(&self.store), &self.parts.damages);
+        let under_way = self.flushes.begin(name);
+        let write = LakeWrite {
+            manifest: &manifest,
+            bytes: &bytes,
+            conditions: &HeaderMap::new(),
+            permit: &change.permit(),
+            transfer: Some(&under_way.transfer),
+        };
+        let began = clock::instant();
+        let written = self.parts.lake_writer.write(write).await;
+        drop(under_way);
+        let size_bytes = version.size_bytes;
+        self.pacing.flushed(written.as_ref(), size_bytes, began);
+        self.parts.grants.invalidate_object(&manifest.name);
+        let outcomes = &self.parts.outcomes;
+        match written {
+            Ok(uploaded) => {
+                if let Uploaded::OtherEtag(named) = uploaded {
+                    outcomes.count(WriteBackOutcome::Renamed);
+                    tracing::warn!(
+                        object = ?manifest.name, acknowledged = %manifest.version.etag, ?named,
+                        "the lake has the acknowledged bytes of an object, under a different ETag"
+                    );
+                }
+                self.parts.damages.forget(&manifest.location());
+                outcomes.count(WriteBackOutcome::Flushed);
+                self.parts.through.spread(&manifest.version);
+                FlushEnd::Written
+            }
+            Err(failure) => {
+                outcomes.count(WriteBackOutcome::Failed);
+                self.forget_permission(&manifest, &failure.error);
+                if let Some(hint) = failure.error.hint_about_bytes() {
+                    let object = manifest.location().into();
+                    self.parts.damages.note(&object, failure.to_string(), hint);
+                }
+                let why = failure.to_string();
+                match failure.error.remedy() {
+                    _ if failure.may_exist => FlushEnd::Unknown(why.into()),
+                    None => FlushEnd::NotWritten(why.into()),
+                    Some(remedy) => {
+                        tell_refused(&manifest.name, &why, remedy);
+                        FlushEnd::Refused(format!("{why}; {remedy}").into())
+                    }
+                }
+            }
+        }
+    }
+
+    /// Forgets the remembered permission of the writer if the lake refuses the object for lack of one.
+    fn forget_permission(&self, manifest: &Manifest, error: &LakeWriteError) {
+        let is_refusal =
+            matches!(error, LakeWriteError::Refused(status) if matches!(status.as_u16(), 401 | 403));
+        if is_refusal && let Some(writer) = self.parts.identities.get(&manifest.writer) {
+            let writer = Caller::Identity(writer).id();
+            self.parts.permissions.forget(writer, &manifest.name.bucket);
+        }
+    }
+}
+
+/// Logs that the lake refuses an object, at most once a second.
+fn tell_refused(name: &ObjectName, why: &str, remedy: &str) {
+    static LINES: LogThrottle = LogThrottle::new();
+    if let Some(unsaid) = LINES.admit(clock::instant()) {
+        tracing::warn!(
+            object = ?name, why, remedy, unsaid,
+            "the lake refuses a dirty object, which stays in the tier"
+        );
+    }
+}
+
+impl Lake for Cleaner {
+    fn flush<'a>(
+        &'a self,
+        name: &'a Name,
+        version: &'a DirtyVersion,
+        change: &'a LakeChange,
+    ) -> BoxFuture<'a, FlushEnd> {
+        self.write(name, version, change).boxed()
+    }
+
+    fn discard<'a>(&'a self, key: &'a str) -> BoxFuture<'a, bool> {
+        async move {
+            match self.store.remove(&[Arc::from(key)]).await {
+                Ok(()) => {
+                    self.stored.remove(size_in(key));
+                    true
+                }
+                Err(error) => {
+                    tracing::debug!(%error, key, "obsolete bytes could not be removed from a tier");
+                    false
+                }
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,214 @@
+//! Decides if a tier may acknowledge a write, from remembered answers of the lake or by asking it.
+
+use std::sync::Arc;
+
+use http::request::Parts as RequestHead;
+use http::{HeaderMap, Method};
+use shoal_cache::lake::is_known;
+use shoal_cache::read_context::ReadContext;
+use shoal_cache::write::{Uncached, size_to_copy};
+use shoal_net::endpoint::EndpointError;
+use shoal_registry::Lifetime;
+use shoal_s3::error::S3Error;
+use shoal_s3::identity::{Caller, CallerId};
+use shoal_s3::object::ObjectName;
+use shoal_s3::operation::Classified;
+
+use super::checksums::creation_headers;
+use super::objects::DirtyObjects;
+use super::permission::{
+    Action, Permission, PermissionError, Question, SILENCE_MAX, is_versioned, of_permission,
+};
+use super::writing::PendingWrite;
+
+/// The decision on a write for which a tier has room.
+#[derive(Clone, Debug)]
+pub enum Clearance {
+    /// The tier may acknowledge the write before the lake has the object.
+    Granted,
+    /// The write must go to the lake at once.
+    Through(Uncached),
+    /// The lake would refuse the write; its error.
+    Refused(S3Error),
+}
+
+impl DirtyObjects {
+    /// Accepts a write if its tier has room. A lifetime named by the writer overrides the rule's.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the write must go to the lake at once.
+    pub fn accept(
+        &self,
+        name: &ObjectName,
+        classified: &Classified,
+        (parts, lifetime): (&RequestHead, Option<Lifetime>),
+        caller: &Caller,
+    ) -> Result<PendingWrite, Uncached> {
+        let size_bytes = size_to_copy(classified, parts)?;
+        let write = PendingWrite::of(name, size_bytes, (parts, lifetime), caller)?;
+        self.check_room(&write)?;
+        Ok(write)
+    }
+
+    fn check_room(&self, write: &PendingWrite) -> Result<(), Uncached> {
+        let (_, tier) = self.rule(&write.name).ok_or(Uncached::TierUnavailable)?;
+        tier.check_writable()?;
+        if write.size_bytes > tier.store.object_bytes_max() {
+            return Err(Uncached::TooLarge);
+        }
+        let has_room = tier.store.has_room(write.size_bytes);
+        has_room.then_some(()).ok_or(Uncached::TooDirty)
+    }
+
+    /// Decides on an accepted write from remembered answers, or returns `None` if the lake must be asked.
+    pub fn known_clearance(&self, write: &PendingWrite, caller: &Caller) -> Option<Clearance> {
+        let is_versioned = self.known_versioning(&bucket_of(write, caller));
+        if is_versioned == Some(true) {
+            return Some(Clearance::Through(Uncached::Versioned));
+        }
+        match self.permissions.known(&self.question(write, caller)?)? {
+            Permission::Denied(error) => Some(Clearance::Refused(error)),
+            _ => is_versioned.map(|_| Clearance::Granted),
+        }
+    }
+
+    /// Asks the lake if it would accept a write, and if the bucket keeps versions.
+    ///
+    /// # Errors
+    ///
+    /// The lake does not answer, so there is no permission.
+    pub async fn clear(&self, write: &PendingWrite, caller: &Caller) -> Result<Clearance, PermissionError> {
+        let Some(question) = self.question(write, caller) else {
+            return Ok(Clearance::Through(Uncached::TierUnavailable));
+        };
+        let (is_versioned, permission) =
+            tokio::join!(self.is_versioned(write, caller), self.permissions.ask(question));
+        Ok(match permission? {
+            Permission::Denied(error) => Clearance::Refused(error),
+            Permission::Undecided => Clearance::Through(Uncached::NotPermitted),
+            Permission::OtherEtag => Clearance::Through(Uncached::OtherEtag),
+            Permission::Granted if is_versioned => Clearance::Through(Uncached::Versioned),
+            Permission::Granted => Clearance::Granted,
+        })
+    }
+
+    /// Checks that there is room for a write and that the lake would accept it from the caller.
+    pub(super) async fn permit(&self, write: &PendingWrite, caller: &Caller) -> Result<(), Uncached> {
+        self.check_room(write)?;
+        let known = self.known_clearance(write, caller).map(Ok);
+        let clearance = match known {
+            Some(known) => known,
+            None => self.clear(write, caller).await,
+        };
+        match clearance {
+            Ok(Clearance::Granted) => Ok(()),
+            Ok(Clearance::Through(why)) => Err(why),
+            // The request is sent to the lake, which words its own refusal.
+            Ok(Clearance::Refused(_)) | Err(_) => Err(Uncached::NotPermitted),
+        }
+    }
+
+    /// Asks the lake if a caller may do something with a name that may be dirty, unless the answer is
+    /// remembered. `headers` are those of the request that the answer may depend on.
+    ///
+    /// # Errors
+    ///
+    /// The lake does not answer, so there is no permission.
+    pub async fn may(
+        &self,
+        (action, name): (Action, &ObjectName),
+        headers: HeaderMap,
+        caller: &Caller,
+    ) -> Result<Permission, PermissionError> {
+        let Some((rule, _)) = self.rule(name) else {
+            return Ok(Permission::Undecided);
+        };
+        let question = Question {
+            action,
+            name: name.clone(),
+            rule: rule.number,
+            headers,
+            caller: caller.clone(),
+        };
+        self.permissions.ask(question).await
+    }
+
+    /// Returns the number of the rule that covers a name.
+    pub fn rule_number(&self, name: &ObjectName) -> Option<usize> {
+        self.rule(name).map(|(rule, _)| rule.number)
+    }
+
+    /// Forgets a caller's permissions in a bucket, because the lake has refused the caller something there.
+    pub fn refused(&self, caller: &Caller, bucket: &str) {
+        self.permissions.forget(caller.id(), bucket);
+    }
+
+    fn question(&self, write: &PendingWrite, caller: &Caller) -> Option<Question> {
+        let (rule, _) = self.rule(&write.name)?;
+        Some(Question {
+            action: Action::Back,
+            name: write.name.clone(),
+            rule: rule.number,
+            headers: creation_headers(&write.headers),
+            caller: caller.clone(),
+        })
+    }
+
+    /// Returns true if the bucket of a write keeps versions, from memory or by asking the lake. If the lake
+    /// does not answer, the last answer counts for up to [`SILENCE_MAX`], and then false.
+    async fn is_versioned(&self, write: &PendingWrite, caller: &Caller) -> bool {
+        let key = bucket_of(write, caller);
+        if let Some(is_versioned) = self.known_versioning(&key) {
+            return is_versioned;
+        }
+        let account = self.lake.account_for(caller);
+        let Some(is_versioned) = is_versioned(&self.lake, &write.name.bucket, account).await else {
+            return self.versioned.get_within(&key, SILENCE_MAX).unwrap_or_default();
+        };
+        self.versioned.learn(key, is_versioned);
+        is_versioned
+    }
+
+    /// Returns the remembered answer on a bucket's versioning. Answers are valid longer while the lake is
+    /// silent.
+    fn known_versioning(&self, bucket: &(CallerId, Arc<str>)) -> Option<bool> {
+        let latest = || self.versioned.get_within(bucket, SILENCE_MAX);
+        let known = self.versioned.get(bucket);
+        known.or_else(|| self.lake.health().is_silent().then(latest).flatten())
+    }
+}
+
+fn bucket_of(write: &PendingWrite, caller: &Caller) -> (CallerId, Arc<str>) {
+    (caller.id(), Arc::clone(&write.name.bucket))
+}
+
+impl DirtyObjects {
+    /// Returns true if the lake lets a caller know about an object. The node sends a HEAD on the caller's
+    /// behalf; success and 404 both count as permission, because S3 returns neither to a caller that may not
+    /// read the object or list its bucket. `headers` are those of the caller's request.
+    ///
+    /// # Errors
+    ///
+    /// The lake does not answer.
+    pub async fn may_know(
+        &self,
+        caller: &Caller,
+        headers: &HeaderMap,
+        name: &ObjectName,
+    ) -> Result<bool, EndpointError> {
+        let account = self.lake.account_for(caller);
+        let headers = of_permission(headers);
+        let context = ReadContext::of_peer(account, caller.clone(), Some(unversioned(name)), headers);
+        let answer = self.lake.send(context.request(Method::HEAD)).await?;
+        Ok(is_known(answer.status()))
+    }
+}
+
+/// Returns the name without its version, which is the name under which an object may be dirty.
+pub fn unversioned(name: &ObjectName) -> ObjectName {
+    ObjectName {
+        version: None,
+        ..name.clone()
+    }
+}

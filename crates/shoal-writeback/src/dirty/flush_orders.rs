@@ -1,0 +1,176 @@
+//! Operators' orders to flush all dirty objects, or those below a prefix.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use shoal_cache::tier::TierUnavailable;
+use shoal_s3::object::ObjectName;
+use shoal_s3::uri::S3Uri;
+
+use super::DirtyObjects;
+
+/// Number of objects that an order flushes in parallel.
+const PARALLEL: usize = 8;
+
+/// Attempts to list the dirty objects, with a pause between them.
+const LOOKS: u32 = 10;
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Executes flush orders. A new order replaces the current one.
+#[derive(Default)]
+pub struct FlushOrders {
+    dirty: Option<Arc<DirtyObjects>>,
+    now: Arc<Mutex<Now>>,
+}
+
+#[derive(Default)]
+struct Now {
+    order: u64,
+    progress: FlushProgress,
+}
+
+/// The progress of the latest order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlushProgress {
+    /// The number of the order, counted from the start of the node.
+    pub order: u64,
+    /// True while the order is being executed.
+    pub running: bool,
+    /// The prefix below which objects are flushed; `None` for all objects.
+    pub below: Option<String>,
+    /// Objects that are still to be flushed.
+    pub left: u64,
+    /// Objects that are now at the lake, by this order or otherwise.
+    pub flushed: u64,
+    /// Objects that could not be flushed. They stay dirty and are retried.
+    pub failed: u64,
+    /// The error, if the dirty objects could not be listed.
+    pub error: Option<String>,
+}
+
+impl FlushOrders {
+    /// Creates the executor of orders on these dirty objects.
+    pub fn of(dirty: &Arc<DirtyObjects>) -> Self {
+        Self {
+            dirty: Some(Arc::clone(dirty)),
+            now: Arc::default(),
+        }
+    }
+
+    /// Returns the progress of the latest order.
+    pub fn progress(&self) -> FlushProgress {
+        self.now.lock().progress.clone()
+    }
+
+    /// Starts a task that flushes what is dirty on any node. The progress of an earlier order is discarded.
+    pub fn begin(&self, below: Option<S3Uri>) -> FlushProgress {
+        let mut now = self.now.lock();
+        now.order += 1;
+        now.progress = FlushProgress {
+            order: now.order,
+            running: true,
+            below: below.as_ref().map(ToString::to_string),
+            ..FlushProgress::default()
+        };
+        if let Some(dirty) = &self.dirty {
+            let (dirty, now, order) = (Arc::clone(dirty), Arc::clone(&self.now), now.order);
+            tokio::spawn(async move { carry_out(&dirty, &now, order, below.as_ref()).await });
+        } else {
+            now.progress.running = false;
+        }
+        now.progress.clone()
+    }
+}
+
+async fn carry_out(dirty: &DirtyObjects, now: &Mutex<Now>, order: u64, below: Option<&S3Uri>) {
+    let note = |change: &dyn Fn(&mut FlushProgress)| {
+        let mut now = now.lock();
+        if now.order == order {
+            change(&mut now.progress);
+        }
+    };
+    match all_below_patiently(dirty, below).await {
+        Ok(names) => {
+            note(&|progress| progress.left = names.len() as u64);
+            stream::iter(names)
+                .for_each_concurrent(PARALLEL, |name| async move {
+                    let flushed = dirty.flush_in_background(&name).await.is_ok();
+                    note(&|progress| {
+                        progress.left -= 1;
+                        progress.flushed += u64::from(flushed);
+                        progress.failed += u64::from(!flushed);
+                    });
+                })
+                .await;
+        }
+        Err(error) => note(&|progress| progress.error = Some(error.to_string())),
+    }
+    note(&|progress| progress.running = false);
+}
+
+/// As [`all_below`], but retries while a registry does not answer: an order has no client that would time
+/// out.
+async fn all_below_patiently(
+    dirty: &DirtyObjects,
+    below: Option<&S3Uri>,
+) -> Result<Vec<ObjectName>, TierUnavailable> {
+    for _ in 1..LOOKS {
+        if let Ok(names) = all_below(dirty, below).await {
+            return Ok(names);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    all_below(dirty, below).await
+}
+
+/// Returns the names of the objects that are dirty on any node, all or those below a prefix.
+async fn all_below(dirty: &DirtyObjects, below: Option<&S3Uri>) -> Result<Vec<ObjectName>, TierUnavailable> {
+    let mut names = BTreeMap::new();
+    for (bucket, prefix) in dirty.prefixes() {
+        let Some(prefix) = narrowed((&bucket, &prefix), below) else {
+            continue;
+        };
+        for manifest in dirty.list(&bucket, prefix, b"").await? {
+            let name = manifest.name.clone();
+            names.insert((Arc::clone(&name.bucket), Arc::clone(&name.key)), name);
+        }
+    }
+    Ok(names.into_values().collect())
+}
+
+/// Returns the longer of two prefixes if one contains the other, or `None` if no key has both.
+fn narrowed<'a>((bucket, prefix): (&str, &'a [u8]), below: Option<&'a S3Uri>) -> Option<&'a [u8]> {
+    let Some(below) = below else {
+        return Some(prefix);
+    };
+    let wanted = below.key.as_bytes();
+    if below.bucket != bucket {
+        None
+    } else if wanted.starts_with(prefix) {
+        Some(wanted)
+    } else if prefix.starts_with(wanted) {
+        Some(prefix)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::narrowed;
+
+    #[test]
+    fn an_order_is_for_what_is_below_both_it_and_a_rule() {
+        let below = |text: &str| narrowed(("b", b"tmp/"), Some(&text.parse().unwrap())).map(<[u8]>::to_vec);
+        assert_eq!(narrowed(("b", b"tmp/"), None), Some(&b"tmp/"[..]));
+        assert_eq!(below("s3://b"), Some(b"tmp/".to_vec()));
+        assert_eq!(below("s3://b/tmp/x"), Some(b"tmp/x".to_vec()));
+        assert_eq!(below("s3://b/t"), Some(b"tmp/".to_vec()));
+        assert_eq!(below("s3://b/x"), None);
+        assert_eq!(below("s3://c/tmp/"), None);
+    }
+}

@@ -1,0 +1,145 @@
+//! The flushes in flight on the link, and the clients that wait for them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use shoal_net::link::{Purpose, Transfer};
+use shoal_registry::Name;
+
+/// The flushes of one tier.
+#[derive(Debug, Default)]
+pub(super) struct FlushTransfers(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    under_way: HashMap<Name, Transfer>,
+    /// The number of requests that wait for the flush of each name.
+    awaited: HashMap<Name, usize>,
+    /// True if the tier is nearly full, so that clients will soon wait for every flush.
+    are_urgent: bool,
+}
+
+/// A flush in flight, which ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct UnderWay<'a> {
+    flushes: &'a FlushTransfers,
+    name: &'a Name,
+    pub(super) transfer: Transfer,
+}
+
+/// Registers a request as waiting for a flush, until dropped.
+#[derive(Debug)]
+pub(super) struct Awaiting {
+    flushes: Arc<FlushTransfers>,
+    name: Name,
+}
+
+impl FlushTransfers {
+    /// Begins a flush, at the priority of a client's transfer if a client waits for it.
+    pub(super) fn begin<'a>(&'a self, name: &'a Name) -> UnderWay<'a> {
+        let transfer = Purpose::Cleaning
+            .transfer()
+            .expect("only a client's purpose has no transfer");
+        let mut state = self.0.lock();
+        if state.are_urgent || state.awaited.contains_key(name) {
+            transfer.hurry();
+        }
+        state.under_way.insert(name.clone(), transfer.clone());
+        drop(state);
+        UnderWay {
+            flushes: self,
+            name,
+            transfer,
+        }
+    }
+
+    /// Registers a request that waits for the flush of `name`, and raises the priority of one in flight.
+    pub(super) fn await_flush(self: &Arc<Self>, name: &Name) -> Awaiting {
+        let mut state = self.0.lock();
+        *state.awaited.entry(name.clone()).or_default() += 1;
+        if let Some(transfer) = state.under_way.get(name) {
+            transfer.hurry();
+        }
+        drop(state);
+        Awaiting {
+            flushes: Arc::clone(self),
+            name: name.clone(),
+        }
+    }
+
+    /// Sets whether every flush gets the priority of a client's transfer.
+    pub(super) fn set_urgent(&self, are_urgent: bool) {
+        let mut state = self.0.lock();
+        if are_urgent && !state.are_urgent {
+            state.under_way.values().for_each(Transfer::hurry);
+        }
+        state.are_urgent = are_urgent;
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.flushes.0.lock().under_way.remove(self.name);
+    }
+}
+
+impl Drop for Awaiting {
+    fn drop(&mut self) {
+        let mut state = self.flushes.0.lock();
+        if let Some(requests) = state.awaited.get_mut(&self.name) {
+            *requests -= 1;
+            if *requests == 0 {
+                state.awaited.remove(&self.name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use shoal_policy::link::Class;
+    use shoal_registry::Name;
+
+    use super::FlushTransfers;
+
+    fn name(key: &str) -> Name {
+        Name::new("bucket", key.as_bytes())
+    }
+
+    #[test]
+    fn a_flush_that_a_client_waits_for_goes_as_the_clients() {
+        let flushes = Arc::<FlushTransfers>::default();
+        let (a, b) = (name("a"), name("b"));
+        let (early, other) = (flushes.begin(&a), flushes.begin(&b));
+        assert_eq!(early.transfer.class(), Class::Cleaning);
+        let waits = [flushes.await_flush(&a), flushes.await_flush(&a)];
+        assert_eq!(early.transfer.class(), Class::Client);
+        assert_eq!(other.transfer.class(), Class::Cleaning);
+        drop(early);
+        let [first, second] = waits;
+        drop(first);
+        assert_eq!(flushes.begin(&a).transfer.class(), Class::Client);
+        drop(second);
+        assert_eq!(flushes.begin(&a).transfer.class(), Class::Cleaning);
+    }
+
+    #[test]
+    fn the_flushes_of_a_tier_that_is_nearly_full_go_as_those_of_clients() {
+        let flushes = FlushTransfers::default();
+        let (a, b) = (name("a"), name("b"));
+        let early = flushes.begin(&a);
+        flushes.set_urgent(true);
+        let late = flushes.begin(&b);
+        for flush in [&early, &late] {
+            assert_eq!(flush.transfer.class(), Class::Client);
+        }
+        drop(late);
+        flushes.set_urgent(false);
+        assert_eq!(flushes.begin(&b).transfer.class(), Class::Cleaning);
+        drop(early);
+        assert!(flushes.0.lock().under_way.is_empty());
+    }
+}

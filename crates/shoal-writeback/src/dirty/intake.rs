@@ -1,0 +1,114 @@
+//! Streams the bytes of a write into a tier's store.
+
+use std::pin::Pin;
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
+use http_body::Body;
+use http_body_util::BodyExt;
+use shoal_cache::tier::{
+    ByteStore, ChunkDigester, ChunkDigests, PieceMd5, PutError, StoreError, TierUnavailable,
+};
+use shoal_net::endpoint::BoxError;
+use shoal_s3::error::S3Error;
+use shoal_s3::payload::PayloadError;
+use tokio::sync::mpsc;
+
+use super::writing::ReceiveError;
+
+/// Number of frames of a body that may be queued for the store.
+const WAITING: usize = 4;
+
+/// Bytes that the store has written, with their digests.
+pub(super) struct Received {
+    pub(super) md5: PieceMd5,
+    pub(super) digests: ChunkDigests,
+}
+
+/// Writes a body under a new key. `each` is called with every frame.
+///
+/// # Errors
+///
+/// The store keeps nothing that could be read as the whole body.
+pub(super) async fn receive<B>(
+    store: &dyn ByteStore,
+    (key, size_bytes): (&str, u64),
+    mut body: Pin<&mut B>,
+    mut each: impl FnMut(&Bytes),
+) -> Result<Received, ReceiveError>
+where
+    B: Body<Data = Bytes, Error = S3Error>,
+{
+    let (sender, receiver) = mpsc::channel::<Result<Bytes, BoxError>>(WAITING);
+    let pieces = stream::unfold(receiver, |mut receiver| async move {
+        let piece = receiver.recv().await?;
+        Some((piece, receiver))
+    });
+    let stored = store.put(key, size_bytes, pieces.boxed());
+    let passed = async move {
+        let (mut passed_bytes, mut digester) = (0, ChunkDigester::default());
+        while let Some(frame) = body.frame().await {
+            let data = match frame.map(http_body::Frame::into_data) {
+                Ok(Ok(data)) => data,
+                Ok(Err(_trailers)) => continue,
+                Err(error) => return broken_off(&sender, error).await,
+            };
+            passed_bytes += data.len() as u64;
+            if passed_bytes > size_bytes {
+                return broken_off(&sender, wrong_length()).await;
+            }
+            digester.update(&data);
+            each(&data);
+            // The store has failed and returns its own error below.
+            if sender.send(Ok(data)).await.is_err() {
+                break;
+            }
+        }
+        if passed_bytes < size_bytes && !sender.is_closed() {
+            return broken_off(&sender, wrong_length()).await;
+        }
+        Ok(digester.finish())
+    };
+    let (stored, passed) = tokio::join!(stored, passed);
+    let digests = passed?;
+    let md5 = stored.map_err(|error| match error {
+        PutError::Store(StoreError::Full(why)) => {
+            tracing::warn!(%why, "a tier has no room");
+            ReceiveError::Full
+        }
+        error => ReceiveError::Unavailable(TierUnavailable::because(&error)),
+    })?;
+    Ok(Received { md5, digests })
+}
+
+/// Reads a body that must be empty.
+///
+/// # Errors
+///
+/// The body is not empty, or does not match the request's headers.
+pub(super) async fn receive_nothing<B>(mut body: Pin<&mut B>) -> Result<(), ReceiveError>
+where
+    B: Body<Data = Bytes, Error = S3Error>,
+{
+    while let Some(frame) = body.frame().await {
+        let is_data = frame?.into_data().is_ok_and(|data| !data.is_empty());
+        if is_data {
+            return Err(wrong_length().into());
+        }
+    }
+    Ok(())
+}
+
+/// Aborts the store's write, so that it keeps nothing of an incomplete body.
+async fn broken_off(
+    sender: &mpsc::Sender<Result<Bytes, BoxError>>,
+    error: S3Error,
+) -> Result<ChunkDigests, ReceiveError> {
+    let _ = sender.send(Err("the body of the request broke off".into())).await;
+    Err(error.into())
+}
+
+/// Returns the error for a body whose length differs from the one announced.
+fn wrong_length() -> S3Error {
+    S3Error::from(PayloadError::WrongLength).closing()
+}

@@ -1,0 +1,328 @@
+//! The record of a dirty object: all that the lake will be sent, and the location of its bytes until then.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use http::uri::PathAndQuery;
+use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
+use shoal_cache::tier::{ByteStore, Damages, Piece, TierBytes};
+use shoal_registry::DirtyVersion;
+use shoal_s3::identity::Caller;
+use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::range::ByteRange;
+use shoal_s3::target;
+use ulid::Ulid;
+
+use super::acknowledged::{Acknowledged, PartDigest, md5_in};
+use super::part_layout::PartLayout;
+use super::writing::version_of;
+
+/// The time from 1970 to the year 10,000.
+const YEAR_10000: Duration = Duration::from_hours(70_389_528);
+
+/// One dirty object.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    /// Identifies the write; unique.
+    pub id: Ulid,
+    /// The name of the object, without a `versionId`.
+    pub name: ObjectName,
+    /// The access key of the identity that wrote the object. Only this identity may read it.
+    pub writer: Arc<str>,
+    /// The version that reads return. Its ETag, size and headers are those that the lake will return.
+    pub version: Arc<Version>,
+    /// The path of the object at the lake.
+    pub target: PathAndQuery,
+    /// The headers to send to the lake with the bytes.
+    pub headers: HeaderMap,
+    /// The parts in which the object was uploaded.
+    pub part_layout: PartLayout,
+    /// The digests of the parts, in order. Empty if there are no parts, or an earlier build wrote the object.
+    pub(super) part_digests: Vec<PartDigest>,
+    /// The locations of the bytes in the tier's store.
+    pub pieces: Vec<Piece>,
+}
+
+/// The part of a manifest that the registry stores as opaque bytes. The registry keeps the name, the size and
+/// the keys of the bytes itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) writer: Arc<str>,
+    pub(super) etag: Arc<str>,
+    pub(super) modified: SystemTime,
+    pub(super) headers: HeaderMap,
+    /// Headers that a read returns although the writer did not send them.
+    pub(super) of_reads: HeaderMap,
+    pub(super) part_layout: PartLayout,
+    /// The digests of the bytes. Records of earlier builds end before this field.
+    pub(super) acknowledged: Acknowledged,
+}
+
+/// The lake and the block size of this node, which versions and blocks are named by.
+#[derive(Clone, Debug)]
+pub(super) struct Naming {
+    pub(super) lake: Arc<str>,
+    pub(super) block_bytes: u64,
+}
+
+impl Record {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256);
+        write_bytes(&mut out, self.writer.as_bytes());
+        write_bytes(&mut out, self.etag.as_bytes());
+        write_time(&mut out, Some(self.modified));
+        write_headers(&mut out, &self.headers);
+        write_headers(&mut out, &self.of_reads);
+        self.part_layout.write(&mut out);
+        self.acknowledged.write(&mut out);
+        out
+    }
+
+    /// Inverse of [`Record::to_bytes`].
+    pub(super) fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let mut record = Self {
+            writer: reader.text()?.into(),
+            etag: reader.text()?.into(),
+            modified: reader.time()?.ok_or(Malformed)?,
+            headers: reader.headers()?,
+            of_reads: reader.headers()?,
+            part_layout: PartLayout::read(&mut reader)?,
+            acknowledged: Acknowledged::default(),
+        };
+        if !reader.rest().is_empty() {
+            record.acknowledged = Acknowledged::read(&mut reader)?;
+        }
+        // HTTP cannot express a later date.
+        let is_dated = record.modified < SystemTime::UNIX_EPOCH + YEAR_10000;
+        let is_whole = reader.rest().is_empty() && is_dated;
+        is_whole.then_some(record).ok_or(Malformed)
+    }
+}
+
+impl Manifest {
+    /// Builds the manifest of the dirty object `name` from its registry entry.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if the record is inconsistent, or was written by a build that this one cannot
+    /// read.
+    pub(super) fn of(name: &ObjectName, dirty: &DirtyVersion, naming: &Naming) -> Result<Self, Malformed> {
+        let record = Record::of_bytes(&dirty.record)?;
+        if !record.part_layout.fits(dirty.size_bytes) {
+            return Err(Malformed);
+        }
+        let version = version_of(name, &record, dirty.size_bytes, naming).ok_or(Malformed)?;
+        Ok(Self {
+            id: dirty.id,
+            name: name.clone(),
+            version: Arc::new(version),
+            target: target::of_object(name).map_err(|_| Malformed)?,
+            pieces: pieces(&record, dirty)?,
+            part_digests: part_digests(&record)?,
+            writer: record.writer,
+            headers: record.headers,
+            part_layout: record.part_layout,
+        })
+    }
+
+    /// Returns the piece that covers exactly `range`. An empty range may have none.
+    pub(super) fn piece_at(&self, range: ByteRange) -> Option<&Piece> {
+        let mut start = 0;
+        self.pieces.iter().find(|piece| {
+            let is_piece = start == range.start && piece.size_bytes == range.len();
+            start += piece.size_bytes;
+            is_piece
+        })
+    }
+
+    /// Returns a reader of the object's bytes in the store of its tier.
+    pub(super) fn bytes(&self, store: Arc<dyn ByteStore>, damages: &Arc<Damages>) -> TierBytes {
+        TierBytes::new(self.location(), store, self.pieces.clone(), Arc::clone(damages))
+    }
+
+    /// Returns the name of the object, for messages to operators.
+    pub(super) fn location(&self) -> String {
+        let key = self.name.key.escape_ascii();
+        format!("s3://{}/{key}", self.name.bucket)
+    }
+}
+
+/// Returns true if the caller is the identity whose access key is `writer`.
+pub fn is_writer(caller: &Caller, writer: &str) -> bool {
+    matches!(caller, Caller::Identity(identity) if *identity.access_key == *writer)
+}
+
+fn part_digests(record: &Record) -> Result<Vec<PartDigest>, Malformed> {
+    let digests = record.acknowledged.parts();
+    let fits = digests.is_empty() || digests.len() == record.part_layout.count();
+    fits.then(|| digests.to_vec()).ok_or(Malformed)
+}
+
+/// Returns the pieces of an object: one, or one for each part that is not empty.
+fn pieces(record: &Record, dirty: &DirtyVersion) -> Result<Vec<Piece>, Malformed> {
+    let part_layout = &record.part_layout;
+    let sizes: Vec<u64> = if part_layout.is_whole() {
+        vec![dirty.size_bytes]
+    } else {
+        part_layout.parts().map(|part| part.range.len()).collect()
+    };
+    let sizes: Vec<u64> = sizes.into_iter().filter(|size_bytes| *size_bytes > 0).collect();
+    if sizes.len() != dirty.data.len() {
+        return Err(Malformed);
+    }
+    let digests = record.acknowledged.of_pieces(&sizes)?;
+    let whole = part_layout.is_whole().then(|| md5_in(&record.etag)).flatten();
+    let with_bytes = part_layout.parts().map(|part| !part.range.is_empty());
+    let parts = record.acknowledged.parts().iter().zip(with_bytes);
+    let of_parts = parts.filter_map(|(part, has_bytes)| has_bytes.then_some(part.md5));
+    let md5s = whole.into_iter().chain(of_parts).map(Some);
+    let pieces = dirty.data.iter().zip(sizes).zip(digests);
+    let pieces = pieces.zip(md5s.chain(std::iter::repeat(None)));
+    let piece = |(((key, size_bytes), digests), md5): (((&Arc<str>, u64), _), _)| Piece {
+        key: Arc::clone(key),
+        size_bytes,
+        md5,
+        digests,
+    };
+    Ok(pieces.map(piece).collect())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use http::{HeaderMap, HeaderValue};
+    use proptest::collection::vec;
+    use proptest::prelude::{any, proptest};
+    use shoal_registry::{DirtyVersion, Lifetime};
+    use shoal_s3::object::ObjectName;
+    use ulid::Ulid;
+
+    use super::{Acknowledged, Manifest, Naming, PartDigest, PartLayout, Record};
+    use shoal_cache::tier::ChunkDigester;
+
+    pub(in crate::dirty) fn naming() -> Naming {
+        Naming {
+            lake: "lake".into(),
+            block_bytes: 100,
+        }
+    }
+
+    fn record() -> Record {
+        let mut headers = HeaderMap::new();
+        headers.append("x-amz-meta-raw", HeaderValue::from_bytes(b"caf\xe9").unwrap());
+        Record {
+            writer: "AK".into(),
+            etag: "\"etag\"".into(),
+            modified: SystemTime::UNIX_EPOCH,
+            headers,
+            of_reads: HeaderMap::new(),
+            part_layout: PartLayout::of([(1, 200), (2, 0), (3, 50)]),
+            acknowledged: acknowledged(&[200, 50]),
+        }
+    }
+
+    /// The digests of pieces of zeros, in three parts.
+    fn acknowledged(sizes: &[usize]) -> Acknowledged {
+        let pieces = sizes.iter().map(|size| {
+            let mut digester = ChunkDigester::default();
+            digester.update(&vec![0; *size]);
+            digester.finish()
+        });
+        let part = PartDigest {
+            md5: [7; 16],
+            checksum: Vec::new(),
+        };
+        Acknowledged::new(Some(pieces.collect()), vec![part; 3])
+    }
+
+    fn dirty(record: &Record, keys: &[&str]) -> DirtyVersion {
+        DirtyVersion {
+            id: Ulid(7),
+            node: 1,
+            size_bytes: 250,
+            lifetime: Lifetime::Normal,
+            data: keys.iter().map(|key| Arc::from(*key)).collect(),
+            record: record.to_bytes().into(),
+        }
+    }
+
+    fn name(key: &str) -> ObjectName {
+        ObjectName {
+            bucket: "b".into(),
+            key: key.as_bytes().into(),
+            version: None,
+        }
+    }
+
+    /// An object of three blocks of 100 bytes, the last one short, in three parts, one of them empty.
+    pub(in crate::dirty) fn manifest(key: &str) -> Manifest {
+        Manifest::of(&name(key), &dirty(&record(), &["p1", "p3"]), &naming()).unwrap()
+    }
+
+    #[test]
+    fn a_record_reads_back_unchanged() {
+        assert_eq!(Record::of_bytes(&record().to_bytes()), Ok(record()));
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_build_has_no_digests() {
+        let earlier = Record {
+            acknowledged: Acknowledged::default(),
+            ..record()
+        };
+        let bytes = earlier.to_bytes();
+        let mut digests = Vec::new();
+        Acknowledged::default().write(&mut digests);
+        let cut = bytes.strip_suffix(&digests[..]).unwrap();
+        assert_eq!(Record::of_bytes(cut), Ok(earlier));
+    }
+
+    #[test]
+    fn a_manifest_knows_what_a_read_returns_and_where_the_bytes_are() {
+        let manifest = manifest("a b");
+        assert_eq!(manifest.target.as_str(), "/b/a%20b");
+        assert_eq!(
+            (&*manifest.version.etag, manifest.version.size_bytes),
+            ("\"etag\"", 250)
+        );
+        assert!(manifest.version.headers.contains_key("x-amz-meta-raw"));
+        let pieces = manifest
+            .pieces
+            .iter()
+            .map(|piece| (&*piece.key, piece.size_bytes));
+        assert_eq!(pieces.collect::<Vec<_>>(), [("p1", 200), ("p3", 50)]);
+    }
+
+    #[test]
+    fn an_object_whose_parts_or_pieces_do_not_add_up_is_refused() {
+        let of = |record: &Record, keys: &[&str]| Manifest::of(&name("k"), &dirty(record, keys), &naming());
+        assert!(of(&record(), &["p1"]).is_err());
+        assert!(of(&record(), &["p1", "p3", "p4"]).is_err());
+        let longer = Record {
+            part_layout: PartLayout::of([(1, 200), (2, 51)]),
+            ..record()
+        };
+        assert!(of(&longer, &["p1", "p2"]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_record_or_refused(bytes in vec(any::<u8>(), 0..300)) {
+            let _ = Record::of_bytes(&bytes);
+        }
+
+        #[test]
+        fn a_record_with_flipped_bits_is_another_one_or_refused(at in any::<proptest::sample::Index>(), bit in 0..8_u8) {
+            let mut bytes = record().to_bytes();
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            let mut version = dirty(&record(), &["p1", "p3"]);
+            version.record = bytes.into();
+            let _ = Manifest::of(&name("k"), &version, &naming());
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Removes the pieces of a tier that nothing references.
+//!
+//! A piece is written before the registry names it, and loses its name only when it is about to be removed.
+//! So a crash may leave unreferenced pieces, but never a name without its piece. Every node of a tier sweeps
+//! once an hour, each at a time of its own; it is harmless if two nodes remove the same piece.
+//!
+//! **No piece is removed that is or will be needed:**
+//!
+//! - *Names are read after the pieces are listed*, and nothing is removed unless all names were read: so a
+//!   piece that got a name between the two stays. Names that move during the scan are not missed
+//!   (`shoal_registry::references`).
+//! - *A piece that is not named yet is younger than a day.* A write names its piece, and an upload its part,
+//!   as soon as the store has confirmed it. Two clocks must agree that a piece is old: the store's, for the
+//!   time when it was written, and this node's, by the ULID in its key, for the time when the write began.
+//!   One clock that jumps ahead removes nothing. (A folder has the clock of its node. If that clock jumps by
+//!   a day, a write is lost only if the sweep runs between its last byte and the commit.)
+//! - *A piece that is older than the registry belongs to another registry*, which may have been lost or be
+//!   misconfigured. It stays for an operator to inspect; so does a piece whose key does not end in a ULID.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use shoal_base::{chance, clock};
+use shoal_cache::tier::{ByteStore, ListedPiece, StoreError};
+use shoal_registry::engine::EngineError;
+use shoal_registry::names::Names;
+use ulid::{ULID_LEN, Ulid};
+
+use super::tier_store::StoredBytes;
+
+/// Pause between two sweeps.
+const PAUSE: Duration = Duration::from_hours(1);
+
+/// Minimum age of a piece that may be removed.
+const AGE: Duration = Duration::from_hours(24);
+
+/// Limits on the memory and the requests of a sweep.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    /// Number of pieces on a page of the store's listing, and of keys on a page of the registry's.
+    page: usize,
+    /// Number of old pieces to collect before the names are read. Most old pieces are named if the lake was
+    /// away for a day.
+    old: usize,
+    /// Number of pieces that one request removes.
+    batch: usize,
+}
+
+const SIZES: Sizes = Sizes {
+    page: 1000,
+    old: 100_000,
+    batch: 500,
+};
+
+/// Sweeps one tier.
+pub(super) struct Sweeper {
+    /// The name of the tier.
+    tier: Arc<str>,
+    store: Arc<dyn ByteStore>,
+    names: Names,
+    stored: Arc<StoredBytes>,
+    /// The pieces that this node has removed since it started.
+    total: Mutex<Swept>,
+    /// True once the log has named a piece that is left alone: one line is enough.
+    has_told: AtomicBool,
+}
+
+/// Counts of removed pieces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// The number of pieces.
+    pub pieces: u64,
+    /// The bytes in those pieces.
+    pub bytes: u64,
+}
+
+impl Swept {
+    fn add(&mut self, more: Self) {
+        self.pieces += more.pieces;
+        self.bytes += more.bytes;
+    }
+}
+
+/// A sweep failed. The next one starts over.
+#[derive(Debug, thiserror::Error)]
+enum SweepError {
+    #[error(transparent)]
+    Registry(#[from] EngineError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The verdict on a piece, from its key and its age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It may still get a name.
+    Young,
+    /// It is removed unless it is named.
+    Old,
+    /// It is older than the registry.
+    OfAnotherRegistry,
+    /// Its key does not end in a ULID.
+    Unknown,
+}
+
+/// The times that pieces are judged by.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    now: SystemTime,
+    /// The time when the registry was created.
+    began: SystemTime,
+    /// Minimum age of a piece that may be removed.
+    age: Duration,
+}
+
+impl Times {
+    fn judge(&self, piece: &ListedPiece) -> Verdict {
+        let Some(written) = written(&piece.key) else {
+            return Verdict::Unknown;
+        };
+        let is_old = self.now.duration_since(written).unwrap_or_default() > self.age;
+        if !is_old || piece.age <= self.age {
+            Verdict::Young
+        } else if written < self.began {
+            Verdict::OfAnotherRegistry
+        } else {
+            Verdict::Old
+        }
+    }
+}
+
+impl Sweeper {
+    pub(super) fn new(
+        tier: Arc<str>,
+        store: Arc<dyn ByteStore>,
+        names: Names,
+        stored: Arc<StoredBytes>,
+    ) -> Self {
+        Self {
+            tier,
+            store,
+            names,
+            stored,
+            total: Mutex::default(),
+            has_told: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the pieces that this node has removed since it started, including those of failed sweeps.
+    pub(super) fn total(&self) -> Swept {
+        *self.total.lock()
+    }
+
+    /// Sweeps once an hour.
+    pub(super) async fn run(&self) -> Infallible {
+        // Records the creation time of a new registry as early as possible.
+        if let Err(error) = self.names.began().await {
+            tracing::debug!(%error, tier = %self.tier, "the registry's creation time is unknown");
+        }
+        tokio::time::sleep(PAUSE.mul_f64(chance::unit())).await;
+        loop {
+            match self.sweep(clock::utc_now(), AGE, SIZES).await {
+                Ok(Swept { pieces: 0, .. }) => {}
+                Ok(Swept { pieces, bytes }) => {
+                    tracing::info!(tier = %self.tier, pieces, bytes, "unreferenced pieces were removed");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, tier = %self.tier, "a sweep failed; unreferenced pieces stay for now");
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn sweep(&self, now: SystemTime, age: Duration, sizes: Sizes) -> Result<Swept, SweepError> {
+        let began = time_of(self.names.began().await?);
+        let times = Times { now, began, age };
+        let (mut swept, mut after) = (Swept::default(), None);
+        loop {
+            let (mut old, next) = self.old_pieces(after, times, sizes).await?;
+            if !old.is_empty() {
+                self.spare_named(&mut old, sizes).await?;
+                self.remove(old, sizes, &mut swept).await?;
+            }
+            match next {
+                Some(next) => after = Some(next),
+                None => return Ok(swept),
+            }
+        }
+    }
+
+    /// Lists old pieces with their sizes, starting after the key `after`. Returns them, and the key to
+    /// continue from if there may be more.
+    async fn old_pieces(
+        &self,
+        mut after: Option<Arc<str>>,
+        times: Times,
+        sizes: Sizes,
+    ) -> Result<(HashMap<Arc<str>, u64>, Option<Arc<str>>), StoreError> {
+        let mut old = HashMap::new();
+        loop {
+            let page = self.store.list(after.as_deref(), sizes.page).await?;
+            let last = page.pieces.last().map(|piece| Arc::clone(&piece.key));
+            for piece in page.pieces {
+                match times.judge(&piece) {
+                    Verdict::Young => {}
+                    Verdict::Old => drop(old.insert(piece.key, piece.size_bytes)),
+                    verdict @ (Verdict::OfAnotherRegistry | Verdict::Unknown) => self.tell(&piece, verdict),
+                }
+            }
+            match last {
+                Some(last) if !page.is_last => after = Some(last),
+                _ => return Ok((old, None)),
+            }
+            if old.len() >= sizes.old {
+                return Ok((old, after));
+            }
+        }
+    }
+
+    /// Removes the pieces that the registry names from `old`.
+    async fn spare_named(&self, old: &mut HashMap<Arc<str>, u64>, sizes: Sizes) -> Result<(), EngineError> {
+        let mut from = None;
+        loop {
+            let page = self.names.references(from, sizes.page).await?;
+            for key in &page.keys {
+                old.remove(key);
+            }
+            from = page.next;
+            if from.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn remove(
+        &self,
+        pieces: HashMap<Arc<str>, u64>,
+        sizes: Sizes,
+        swept: &mut Swept,
+    ) -> Result<(), StoreError> {
+        let (keys, sizes_bytes): (Vec<_>, Vec<_>) = pieces.into_iter().unzip();
+        for (keys, sizes_bytes) in keys.chunks(sizes.batch).zip(sizes_bytes.chunks(sizes.batch)) {
+            self.store.remove(keys).await?;
+            let removed = Swept {
+                pieces: keys.len() as u64,
+                bytes: sizes_bytes.iter().sum(),
+            };
+            self.stored.remove(removed.bytes);
+            self.total.lock().add(removed);
+            swept.add(removed);
+        }
+        Ok(())
+    }
+
+    fn tell(&self, piece: &ListedPiece, why: Verdict) {
+        if !self.has_told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                tier = %self.tier, key = %piece.key, ?why,
+                hint = "the store of a tier must belong to one registry alone; remove what is not needed",
+                "a tier's store has a piece of unknown origin, which is left alone"
+            );
+        }
+    }
+}
+
+/// Returns the time when the write of a piece began, by the clock of its node.
+fn written(key: &str) -> Option<SystemTime> {
+    let id = key.get(key.len().checked_sub(ULID_LEN)?..)?;
+    Ulid::from_string(id).ok().map(time_of)
+}
+
+fn time_of(id: Ulid) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(id.timestamp_ms())
+}
+
+#[cfg(test)]
+mod tests;

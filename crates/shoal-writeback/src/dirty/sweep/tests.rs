@@ -1,0 +1,263 @@
+//! Sweeps of a store whose pieces have the ages that a test gives them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _};
+use parking_lot::Mutex;
+use shoal_base::clock;
+use shoal_cache::tier::{
+    ByteStore, ByteStream, KeyPage, ListedPiece, PieceMd5, PieceSum, ProbeError, PutError, StoreError,
+};
+use shoal_registry::engine::embedded::Embedded;
+use shoal_registry::engine::{Change, Transaction};
+use shoal_registry::names::Names;
+use shoal_registry::session::new_id;
+use shoal_registry::uploads::{UploadPart, Uploads};
+use shoal_registry::{DirtyVersion, Lifetime, Name};
+use shoal_s3::range::ByteRange;
+use ulid::Ulid;
+
+use super::{Sizes, SweepError, Sweeper, Swept};
+
+const NODE: u64 = 7;
+const HOUR: Duration = Duration::from_hours(1);
+const DAY: Duration = Duration::from_hours(24);
+const PIECE_BYTES: u64 = 100;
+
+/// Keys whose ages are set by a test. A full page is always followed by another one, even if that is empty.
+#[derive(Debug, Default)]
+struct Shelf {
+    ages: Mutex<BTreeMap<Arc<str>, Duration>>,
+    /// An object that another node writes during the listing of pieces.
+    writes: Mutex<Option<(Names, DirtyVersion)>>,
+    /// The number of removals before the store fails, if it does.
+    removals_left: Mutex<Option<u32>>,
+}
+
+impl ByteStore for Shelf {
+    fn put<'a>(&'a self, _: &'a str, _: u64, _: ByteStream) -> BoxFuture<'a, Result<PieceMd5, PutError>> {
+        unreachable!("a sweep writes no piece")
+    }
+
+    fn get<'a>(&'a self, _: &'a str, _: ByteRange) -> BoxFuture<'a, Result<ByteStream, StoreError>> {
+        unreachable!("a sweep reads no piece")
+    }
+
+    fn copy<'a>(&'a self, _: &'a str, _: &'a str, _: PieceSum) -> BoxFuture<'a, Result<(), StoreError>> {
+        unreachable!("a sweep copies no piece")
+    }
+
+    fn remove<'a>(&'a self, keys: &'a [Arc<str>]) -> BoxFuture<'a, Result<(), StoreError>> {
+        if let Some(left) = &mut *self.removals_left.lock() {
+            let Some(less) = left.checked_sub(1) else {
+                let error = StoreError::Unavailable("it is away".into());
+                return std::future::ready(Err(error)).boxed();
+            };
+            *left = less;
+        }
+        self.ages.lock().retain(|key, _| !keys.contains(key));
+        std::future::ready(Ok(())).boxed()
+    }
+
+    fn list<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<KeyPage, StoreError>> {
+        async move {
+            let pieces: Vec<_> = {
+                let ages = self.ages.lock();
+                let behind = ages
+                    .iter()
+                    .filter(|(key, _)| after.is_none_or(|after| ***key > *after));
+                let pieces = behind.take(limit).map(|(key, age)| ListedPiece {
+                    key: Arc::clone(key),
+                    size_bytes: PIECE_BYTES,
+                    age: *age,
+                });
+                pieces.collect()
+            };
+            let writes = self.writes.lock().take();
+            if let Some((names, version)) = writes {
+                names.write(&Name::new("b", b"late"), version).await.unwrap();
+            }
+            let is_last = pieces.len() < limit;
+            Ok(KeyPage { pieces, is_last })
+        }
+        .boxed()
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
+        unreachable!("a sweep does not probe")
+    }
+
+    fn probe_copy(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
+        unreachable!("a sweep does not probe")
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
+        unreachable!("a sweep does not probe")
+    }
+}
+
+/// A registry that was created a week ago, and a store.
+struct Bed {
+    names: Names,
+    shelf: Arc<Shelf>,
+    sweeper: Sweeper,
+    _folder: tempfile::TempDir,
+}
+
+async fn bed() -> Bed {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = Arc::new(Embedded::open(folder.path()).unwrap());
+    let began = Change::put("r".into(), id(7 * DAY).to_string().into());
+    let names = Names::new(engine, NODE, Duration::from_secs(40));
+    names.engine().commit(Transaction::from(began)).await.unwrap();
+    let shelf = Arc::<Shelf>::default();
+    let store = Arc::clone(&shelf) as Arc<dyn ByteStore>;
+    Bed {
+        sweeper: Sweeper::new("t".into(), store, names.clone(), Arc::default()),
+        names,
+        shelf,
+        _folder: folder,
+    }
+}
+
+/// Returns a new id with a creation time `ago`.
+fn id(ago: Duration) -> Ulid {
+    let now = new_id();
+    Ulid::from_parts(now.timestamp_ms() - ago.as_millis() as u64, now.random())
+}
+
+impl Bed {
+    /// Puts a piece into the store whose write began `ago`, and whose age in the store is `age`.
+    fn piece(&self, ago: Duration, age: Duration) -> Arc<str> {
+        let key: Arc<str> = format!("{PIECE_BYTES:x}-{}", id(ago)).into();
+        self.shelf.ages.lock().insert(Arc::clone(&key), age);
+        key
+    }
+
+    fn old_piece(&self) -> Arc<str> {
+        self.piece(25 * HOUR, 25 * HOUR)
+    }
+
+    fn here(&self, key: &str) -> bool {
+        self.shelf.ages.lock().contains_key(key)
+    }
+
+    async fn write(&self, key: &str, data: &Arc<str>) {
+        let name = Name::new("b", key.as_bytes());
+        self.names.write(&name, object(data)).await.unwrap();
+    }
+
+    async fn sweep(&self) -> Result<Swept, SweepError> {
+        let sizes = Sizes {
+            page: 2,
+            old: 3,
+            batch: 2,
+        };
+        self.sweeper.sweep(clock::utc_now(), DAY, sizes).await
+    }
+}
+
+fn object(data: &Arc<str>) -> DirtyVersion {
+    DirtyVersion {
+        id: new_id(),
+        node: NODE,
+        size_bytes: PIECE_BYTES,
+        lifetime: Lifetime::Normal,
+        data: vec![Arc::clone(data)],
+        record: Bytes::new(),
+    }
+}
+
+#[tokio::test]
+async fn old_pieces_that_nothing_names_are_removed_and_all_others_stay() {
+    let bed = bed().await;
+    let (of_object, of_part, replaced) = (bed.old_piece(), bed.old_piece(), bed.old_piece());
+    bed.write("replaced", &replaced).await;
+    bed.write("replaced", &of_object).await;
+    let (uploads, upload) = (Uploads::new(bed.names.clone()), new_id());
+    let name = Name::new("b", b"upload");
+    uploads.begin(&name, upload, Bytes::new()).await.unwrap();
+    let found = uploads.find(&name, upload).await.unwrap().unwrap();
+    let part = UploadPart {
+        data: Arc::clone(&of_part),
+        record: Bytes::new(),
+    };
+    uploads.put_part((&name, upload), &found, 1, &part).await.unwrap();
+    let kept = [
+        of_object,
+        of_part,
+        replaced,
+        bed.piece(25 * HOUR, 23 * HOUR),
+        bed.piece(23 * HOUR, 25 * HOUR),
+        bed.piece(8 * DAY, 8 * DAY),
+    ];
+    let strange: Arc<str> = "strange".into();
+    bed.shelf.ages.lock().insert(Arc::clone(&strange), 25 * HOUR);
+    let orphans: Vec<_> = (0..7).map(|_| bed.old_piece()).collect();
+    let swept = bed.sweep().await.unwrap();
+    let expected = Swept {
+        pieces: 7,
+        bytes: 7 * PIECE_BYTES,
+    };
+    assert_eq!(swept, expected);
+    assert_eq!(bed.sweeper.total(), expected);
+    assert!(orphans.iter().all(|key| !bed.here(key)));
+    for (number, key) in kept.iter().chain([&strange]).enumerate() {
+        assert!(bed.here(key), "piece {number}");
+    }
+    assert_eq!(bed.sweep().await.unwrap(), Swept::default());
+    assert_eq!(bed.sweeper.total(), expected, "the total stays");
+}
+
+#[tokio::test]
+async fn the_total_counts_what_a_sweep_removed_before_it_broke_off() {
+    let bed = bed().await;
+    for _ in 0..3 {
+        bed.old_piece();
+    }
+    // A batch has two pieces.
+    *bed.shelf.removals_left.lock() = Some(1);
+    assert!(matches!(bed.sweep().await, Err(SweepError::Store(_))));
+    let of_a_batch = Swept {
+        pieces: 2,
+        bytes: 2 * PIECE_BYTES,
+    };
+    assert_eq!(bed.sweeper.total(), of_a_batch);
+    *bed.shelf.removals_left.lock() = None;
+    assert_eq!(bed.sweep().await.unwrap().pieces, 1);
+    let of_both = Swept {
+        pieces: 3,
+        bytes: 3 * PIECE_BYTES,
+    };
+    assert_eq!(bed.sweeper.total(), of_both);
+}
+
+#[tokio::test]
+async fn a_piece_that_gets_its_name_after_it_was_listed_stays() {
+    let bed = bed().await;
+    let (late, orphan) = (bed.old_piece(), bed.old_piece());
+    *bed.shelf.writes.lock() = Some((bed.names.clone(), object(&late)));
+    assert_eq!(bed.sweep().await.unwrap().pieces, 1);
+    assert!(bed.here(&late) && !bed.here(&orphan));
+}
+
+#[tokio::test]
+async fn nothing_is_removed_unless_all_names_were_read() {
+    let bed = bed().await;
+    let orphan = bed.old_piece();
+    let unreadable = Change::put("d/b/unreadable".into(), "\u{9}".into());
+    bed.names
+        .engine()
+        .commit(Transaction::from(unreadable))
+        .await
+        .unwrap();
+    assert!(matches!(bed.sweep().await, Err(SweepError::Registry(_))));
+    assert!(bed.here(&orphan));
+}

@@ -1,0 +1,347 @@
+//! The store of a tier, as one node sees it: if it accepts pieces, and how full it is.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http_body::Body;
+use parking_lot::Mutex;
+use shoal_cache::tier::{ByteStore, PIECE_BYTES_MAX, Piece, ProbeError, StoreError, TierUnavailable};
+use shoal_cache::write::Uncached;
+use shoal_policy::cleaning::Fill;
+use shoal_s3::error::S3Error;
+use tokio::sync::Notify;
+
+use super::intake::{Received, receive};
+use super::tiers::size_in;
+use super::writing::ReceiveError;
+
+/// Pause between two probes of a store that failed its last probe.
+const PROBE_PAUSE: Duration = Duration::from_secs(5);
+
+/// Pause between two checks of a store that passed its last probe.
+const CHECK_PAUSE: Duration = Duration::from_secs(10);
+
+/// Time limit of a probe. A slower store fails it, because writes would time out.
+const PROBE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Pause between two measurements of how full the store is.
+const FILL_PAUSE: Duration = Duration::from_mins(5);
+
+/// The same after a write has found the store full.
+const FULL_PAUSE: Duration = Duration::from_secs(2);
+
+/// Number of pieces on a page of the store's listing.
+const LIST_PAGE: usize = 1000;
+
+/// The store of a tier.
+pub(super) struct TierStore {
+    /// The name of the tier.
+    tier: Arc<str>,
+    bytes: Arc<dyn ByteStore>,
+    stored: Arc<StoredBytes>,
+    capacity_bytes: u64,
+    /// The reason why the store accepts no pieces at present. `None` if it has passed its last probe and has
+    /// not reported being full since.
+    trouble: Mutex<Option<Uncached>>,
+    /// True if the store copies pieces. Assumed until the store has answered: if a copy fails, the lake makes
+    /// it.
+    copies: AtomicBool,
+    /// Notified when a write fails.
+    failed: Notify,
+    /// Notified when a write finds no room.
+    full: Notify,
+    /// True if a write has found no room since the store was last measured.
+    was_full: AtomicBool,
+}
+
+/// The bytes in a tier's store, as far as this node knows: those of the last measurement, and this node's own
+/// writes and removals since.
+#[derive(Debug, Default)]
+pub(super) struct StoredBytes(AtomicU64);
+
+impl StoredBytes {
+    pub(super) fn add(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn remove(&self, bytes: u64) {
+        let less = |stored: u64| Some(stored.saturating_sub(bytes));
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    fn set(&self, bytes: u64) {
+        self.0.store(bytes, Ordering::Relaxed);
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl TierStore {
+    /// Wraps the store of `tier`. It accepts no pieces until it has passed a probe.
+    pub(super) fn new(
+        tier: Arc<str>,
+        bytes: Arc<dyn ByteStore>,
+        stored: Arc<StoredBytes>,
+        capacity_bytes: u64,
+    ) -> Self {
+        Self {
+            tier,
+            bytes,
+            stored,
+            capacity_bytes,
+            trouble: Mutex::new(Some(Uncached::TierUnavailable)),
+            copies: AtomicBool::new(true),
+            failed: Notify::new(),
+            full: Notify::new(),
+            was_full: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the store itself.
+    pub(super) fn bytes(&self) -> &Arc<dyn ByteStore> {
+        &self.bytes
+    }
+
+    /// Returns how full the store is.
+    pub(super) fn fill(&self) -> Fill {
+        Fill {
+            stored_bytes: self.stored.bytes(),
+            capacity_bytes: self.capacity_bytes,
+        }
+    }
+
+    /// Returns the size limit of an object.
+    pub(super) fn object_bytes_max(&self) -> u64 {
+        self.capacity_bytes.min(PIECE_BYTES_MAX)
+    }
+
+    /// Checks that the store accepts pieces.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it does not.
+    pub(super) fn check(&self) -> Result<(), Uncached> {
+        (*self.trouble.lock()).map_or(Ok(()), Err)
+    }
+
+    /// Returns true if the store copies pieces, as far as this node knows.
+    pub(super) fn copies(&self) -> bool {
+        self.copies.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if there is room for `bytes` more.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        let is_fit = self.stored.bytes().saturating_add(bytes) <= self.capacity_bytes;
+        if !is_fit {
+            self.was_full.store(true, Ordering::Relaxed);
+            self.full.notify_one();
+        }
+        is_fit
+    }
+
+    /// Returns true if the store has reported being full or has reached its capacity, or if a write has found
+    /// no room since the last measurement.
+    pub(super) fn is_full(&self) -> bool {
+        let fill = self.fill();
+        self.check() == Err(Uncached::TooDirty)
+            || self.was_full.load(Ordering::Relaxed)
+            || fill.stored_bytes >= fill.capacity_bytes
+    }
+
+    /// Writes a body under a new key. `each` is called with every frame.
+    ///
+    /// # Errors
+    ///
+    /// The store keeps nothing that could be read as the whole body.
+    pub(super) async fn receive<B>(
+        &self,
+        (key, size_bytes): (&str, u64),
+        body: Pin<&mut B>,
+        each: impl FnMut(&Bytes),
+    ) -> Result<Received, ReceiveError>
+    where
+        B: Body<Data = Bytes, Error = S3Error>,
+    {
+        let received = receive(&*self.bytes, (key, size_bytes), body, each).await;
+        match &received {
+            Ok(_) => self.stored.add(size_bytes),
+            Err(ReceiveError::Full) => self.note_full(),
+            Err(ReceiveError::Unavailable(_)) => self.failed.notify_one(),
+            Err(ReceiveError::Body(_)) => {}
+        }
+        received
+    }
+
+    /// Copies a piece to a new key. The caller must [discard](Self::discard) a copy that fails.
+    ///
+    /// # Errors
+    ///
+    /// As [`ByteStore::copy`].
+    pub(super) async fn copy(&self, from: &Piece, to: &str) -> Result<(), StoreError> {
+        self.stored.add(from.size_bytes);
+        let copied = self.bytes.copy(&from.key, to, from.sum()).await;
+        match &copied {
+            Ok(()) | Err(StoreError::Missing | StoreError::Damaged(_)) => {}
+            Err(StoreError::Full(_)) => self.note_full(),
+            Err(error) => {
+                TierUnavailable::because(error);
+                self.failed.notify_one();
+            }
+        }
+        copied
+    }
+
+    /// Removes bytes that no entry names. If that fails, a sweep removes them later.
+    pub(super) async fn discard(&self, keys: &[Arc<str>]) {
+        match self.bytes.remove(keys).await {
+            Ok(()) => self.stored.remove(keys.iter().map(|key| size_in(key)).sum()),
+            Err(error) => tracing::debug!(%error, ?keys, "unreferenced bytes were not removed"),
+        }
+    }
+
+    /// Stops writes to the store until it has passed another probe.
+    fn note_full(&self) {
+        *self.trouble.lock() = Some(Uncached::TooDirty);
+        self.full.notify_one();
+    }
+
+    /// Probes the store: writes, reads, lists, removes and copies a piece. There is no time limit.
+    ///
+    /// # Errors
+    ///
+    /// The store is unsuitable as a tier, or unavailable. A store that only cannot copy passes.
+    pub(super) async fn probe(&self) -> Result<(), ProbeError> {
+        let probed = self.bytes.probe().await;
+        if probed.is_ok() {
+            self.note_copy(self.bytes.probe_copy().await.err().as_ref());
+        }
+        self.note_probe(probed.as_ref().err());
+        probed
+    }
+
+    fn note_probe(&self, failed: Option<&ProbeError>) {
+        if let Some(error) = failed {
+            tracing::warn!(tier = %self.tier, %error, "a tier takes no writes");
+        }
+        *self.trouble.lock() = failed.map(|_| Uncached::TierUnavailable);
+    }
+
+    fn note_copy(&self, failed: Option<&ProbeError>) {
+        if let Some(error) = failed {
+            tracing::warn!(tier = %self.tier, %error, "a tier makes no copies");
+        }
+        // An outage does not show whether the store supports copies.
+        if failed.is_none_or(|error| !error.is_outage) {
+            self.copies.store(failed.is_none(), Ordering::Relaxed);
+        }
+    }
+
+    /// Checks the store periodically, and probes it at once after a failed write. A failed write alone proves
+    /// nothing, because its client may have been too slow for the store.
+    pub(super) async fn keep_probing(&self) -> Infallible {
+        loop {
+            let is_well = self.check().is_ok();
+            let has_failed = tokio::select! {
+                () = tokio::time::sleep(if is_well { CHECK_PAUSE } else { PROBE_PAUSE }) => false,
+                () = self.failed.notified() => true,
+            };
+            let mut is_probed = !is_well || has_failed;
+            let mut found = if is_probed {
+                in_time(self.bytes.probe()).await
+            } else {
+                in_time(self.bytes.check()).await
+            };
+            if found.is_err() && is_well {
+                // A single failure may be spurious: versitygw refuses a piece while it removes an empty
+                // folder.
+                is_probed = true;
+                found = in_time(self.bytes.probe()).await;
+            }
+            if is_probed && found.is_ok() {
+                let copied = in_time(self.bytes.probe_copy()).await;
+                self.note_copy(copied.err().as_ref());
+            }
+            self.note_probe(found.as_ref().err());
+        }
+    }
+
+    /// Measures the bytes in the store periodically, which is how the pieces of other nodes are counted.
+    /// Calls `make_room` when a write finds no room.
+    pub(super) async fn keep_measuring(&self, make_room: impl Fn()) -> Infallible {
+        loop {
+            match self.measure().await {
+                Ok(bytes) => {
+                    self.stored.set(bytes);
+                    self.was_full.store(false, Ordering::Relaxed);
+                }
+                Err(error) => tracing::debug!(%error, tier = %self.tier, "the tier was not measured"),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(FILL_PAUSE) => {}
+                () = self.full.notified() => {
+                    make_room();
+                    tokio::time::sleep(FULL_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn measure(&self) -> Result<u64, StoreError> {
+        let (mut bytes, mut after) = (0, None::<Arc<str>>);
+        loop {
+            let page = self.bytes.list(after.as_deref(), LIST_PAGE).await?;
+            bytes += page.pieces.iter().map(|piece| piece.size_bytes).sum::<u64>();
+            match page.pieces.last() {
+                Some(last) if !page.is_last => after = Some(Arc::clone(&last.key)),
+                _ => return Ok(bytes),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for TierStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TierStore")
+            .field("tier", &self.tier)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Limits the time of a probe.
+async fn in_time(probe: BoxFuture<'_, Result<(), ProbeError>>) -> Result<(), ProbeError> {
+    let probed = tokio::time::timeout(PROBE_PATIENCE, probe).await;
+    probed.unwrap_or_else(|_| Err(silent()))
+}
+
+/// Returns the outcome of a probe that has timed out.
+fn silent() -> ProbeError {
+    ProbeError {
+        is_outage: true,
+        problem: format!(
+            "the store has not answered a probe within {} s",
+            PROBE_PATIENCE.as_secs()
+        ),
+        hint: "check that the store runs, and that this machine reaches it".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::StoredBytes;
+
+    #[test]
+    fn no_more_bytes_are_removed_than_are_known() {
+        let stored = StoredBytes::default();
+        stored.add(5);
+        stored.remove(7);
+        assert_eq!(stored.bytes(), 0);
+    }
+}

@@ -1,0 +1,505 @@
+//! The tiers of a node: for each, its registry, its store of bytes, and this node's tasks.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use shoal_cache::tier::{ByteStore, PasswordError, RegistryConfig, TierConfig, TierUnavailable};
+use shoal_cache::write::Uncached;
+use shoal_net::endpoint::Endpoint;
+use shoal_net::shutdown::Shutdown;
+use shoal_policy::cleaning::Load;
+use shoal_registry::changes::Changes;
+use shoal_registry::engine::embedded::{Embedded, OpenError};
+use shoal_registry::engine::etcd::{Etcd, SettingsError};
+use shoal_registry::engine::{Engine, EngineError, Room};
+use shoal_registry::names::Names;
+use shoal_registry::session::{Session, new_id};
+use shoal_registry::uploads::Uploads;
+use shoal_registry::worker::{Pace, Worker, age_of};
+use shoal_registry::{Name, NodeList};
+use shoal_s3::identity::NODE;
+use shoal_s3::object::ObjectName;
+use tokio::sync::Notify;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::cleaner::{Cleaner, CleanerParts};
+use super::flush_transfers::FlushTransfers;
+use super::pacing::Pacing;
+use super::registry_room::{RegistryNearlyFull, RegistryRoom};
+use super::status::TierFigures;
+use super::survey::Survey;
+use super::sweep::{Sweeper, Swept};
+use super::tier_store::{StoredBytes, TierStore};
+
+/// Other nodes consider this node dead if its session has not been renewed for this time.
+const SESSION: Duration = Duration::from_secs(10);
+
+/// Pause between two renewals of the session.
+const RENEWAL: Duration = Duration::from_secs(2);
+
+/// Pause between two counts of dirty objects.
+const COUNT_PAUSE: Duration = Duration::from_secs(2);
+
+/// Pause between two surveys of the whole registry.
+const SURVEY_PAUSE: Duration = Duration::from_mins(5);
+
+/// The same while writes find no room.
+const SURVEY_PAUSE_MIN: Duration = Duration::from_secs(5);
+
+/// Pause between two updates of the cleaner's pace.
+const PACE_PAUSE: Duration = Duration::from_secs(1);
+
+/// The load of a lake whose requests are not limited.
+const UNBOUNDED: Load = Load {
+    requests_max: usize::MAX,
+    clients_wait: false,
+};
+
+/// A tier, as one node uses it.
+pub(super) struct Tier {
+    /// The name in the configuration.
+    pub(super) name: Arc<str>,
+    pub(super) store: TierStore,
+    pub(super) names: Names,
+    pub(super) uploads: Uploads,
+    pub(super) changes: Arc<Changes>,
+    pub(super) worker: Arc<Worker<Cleaner>>,
+    session: Arc<Session>,
+    /// The id of this node.
+    pub(super) node: u64,
+    pacing: Arc<Pacing>,
+    /// The flushes in flight.
+    pub(super) flushes: Arc<FlushTransfers>,
+    lake: Arc<Endpoint>,
+    sweeper: Sweeper,
+    room: RegistryRoom,
+    survey: Mutex<Survey>,
+    /// Notified when a write has found no room.
+    was_full: Notify,
+    figures: Mutex<TierFigures>,
+}
+
+/// The settings that apply to each tier of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct TierSettings {
+    /// The latest time at which objects are flushed, and the largest number of parallel flushes.
+    pub pace: Pace,
+    /// The time after which the lake can no longer carry out a request that its sender has abandoned.
+    pub fence: Duration,
+    /// How long the lake's permission to write below a rule is remembered.
+    pub permission: Duration,
+}
+
+/// The reason why a tier cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TierError {
+    /// The embedded registry.
+    #[error("tier {tier}: {error}")]
+    Embedded {
+        /// The name of the tier.
+        tier: Arc<str>,
+        /// The reason.
+        error: OpenError,
+    },
+    /// The settings of etcd.
+    #[error("tier {tier}: {error}")]
+    Etcd {
+        /// The name of the tier.
+        tier: Arc<str>,
+        /// The reason.
+        error: SettingsError,
+    },
+    /// The password for etcd.
+    #[error("tier {tier}: {error}")]
+    Password {
+        /// The name of the tier.
+        tier: Arc<str>,
+        /// The reason.
+        error: PasswordError,
+    },
+    /// The store of bytes.
+    #[error("tier {tier}: {problem}")]
+    Store {
+        /// The name of the tier.
+        tier: Arc<str>,
+        /// The reason.
+        problem: String,
+    },
+}
+
+impl Tier {
+    /// Opens a tier for a node that has the folder `folder`. The registry need not be reachable yet.
+    ///
+    /// # Errors
+    ///
+    /// The settings are invalid, or the registry's folder is damaged or in use.
+    pub(super) async fn open(
+        config: &TierConfig,
+        store: Arc<dyn ByteStore>,
+        (node, folder): (u64, &Path),
+        TierSettings { pace, fence, .. }: TierSettings,
+        cleaner: CleanerParts,
+    ) -> Result<Self, TierError> {
+        let name: Arc<str> = config.name.as_str().into();
+        let engine = open_registry(&name, &config.registry).await?;
+        let names = Names::new(Arc::clone(&engine), node, fence);
+        // The lock on the block store ensures that no other process uses the folder.
+        let session = Session::new(engine, node, SESSION).kept_in(folder.join(format!("life-{name}")));
+        let session = Arc::new(session);
+        let changes = Arc::new(Changes::new(names.clone(), Arc::clone(&session)));
+        let stored = Arc::<StoredBytes>::default();
+        let pacing = Arc::new(Pacing::new(pace));
+        let lake = Arc::clone(cleaner.lake_writer.lake());
+        let flushes = Arc::<FlushTransfers>::default();
+        let learns = (Arc::clone(&stored), Arc::clone(&pacing), Arc::clone(&flushes));
+        let cleaner = Cleaner::new(Arc::clone(&store), learns, cleaner);
+        let worker = Worker::new(
+            names.clone(),
+            (Arc::clone(&session), Arc::clone(&changes)),
+            cleaner,
+            node,
+            pace,
+        );
+        let sweeper = Sweeper::new(
+            Arc::clone(&name),
+            Arc::clone(&store),
+            names.clone(),
+            Arc::clone(&stored),
+        );
+        let store = TierStore::new(Arc::clone(&name), store, stored, config.capacity_bytes);
+        Ok(Self {
+            uploads: Uploads::new(names.clone()),
+            store,
+            names,
+            changes,
+            worker,
+            session,
+            node,
+            pacing,
+            flushes,
+            lake,
+            sweeper,
+            room: RegistryRoom::new(Arc::clone(&name), remedy(&config.registry)),
+            survey: Mutex::default(),
+            was_full: Notify::new(),
+            figures: Mutex::default(),
+            name,
+        })
+    }
+
+    /// Keeps this node's session and runs the tier's tasks until the node stops. `covers` returns true if a
+    /// rule lets an object of a name be dirty in this tier.
+    pub(super) async fn run(&self, stopping: Shutdown, covers: impl Fn(&ObjectName) -> bool) {
+        let trouble = |error: &EngineError| {
+            TierUnavailable::because(error);
+        };
+        tokio::select! {
+            () = self.keep_session() => {}
+            probed = self.store.keep_probing() => match probed {},
+            () = Arc::clone(&self.worker).run(trouble) => {}
+            () = self.keep_counting() => {}
+            surveyed = self.keep_surveying(covers) => match surveyed {},
+            measured = self.store.keep_measuring(|| self.make_room()) => match measured {},
+            () = self.keep_pacing() => {}
+            swept = self.sweeper.run() => match swept {},
+            () = stopping.begun() => {}
+        }
+        // Otherwise the other nodes must wait for the session to expire.
+        if let Err(error) = self.session.close().await {
+            tracing::debug!(%error, tier = %self.name, "the session with the registry was not closed");
+        }
+    }
+
+    async fn keep_session(&self) {
+        let mut ticks = interval(RENEWAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Err(error) = self.session.keep().await {
+                TierUnavailable::because(&error);
+            }
+        }
+    }
+
+    /// Begins the session and probes the store, so that the node can write from its first request on. Neither
+    /// need be available yet.
+    ///
+    /// # Errors
+    ///
+    /// The store would lose pieces, or would keep removed ones.
+    pub(super) async fn begin(&self) -> Result<(), TierError> {
+        if let Err(error) = self.session.keep().await {
+            TierUnavailable::because(&error);
+        }
+        match self.store.probe().await {
+            Err(error) if !error.is_outage => Err(TierError::Store {
+                tier: Arc::clone(&self.name),
+                problem: error.to_string(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    async fn keep_counting(&self) {
+        loop {
+            self.refresh().await;
+            tokio::time::sleep(COUNT_PAUSE).await;
+        }
+    }
+
+    /// Surveys the whole registry periodically. Logs once if there are objects that no rule covers.
+    async fn keep_surveying(&self, covers: impl Fn(&ObjectName) -> bool) -> Infallible {
+        loop {
+            // In a full tier, every write that finds no room requests a survey.
+            tokio::time::sleep(SURVEY_PAUSE_MIN).await;
+            let pause = match Survey::of(&self.names, &covers).await {
+                Ok(survey) => {
+                    self.note(&survey);
+                    SURVEY_PAUSE
+                }
+                Err(error) => {
+                    tracing::debug!(%error, tier = %self.name, "the registry was not surveyed");
+                    COUNT_PAUSE
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.was_full.notified() => {}
+            }
+        }
+    }
+
+    /// Speeds up flushes and requests a survey, after a write has found no room.
+    fn make_room(&self) {
+        self.worker.hurry();
+        self.was_full.notify_one();
+    }
+
+    fn note(&self, survey: &Survey) {
+        let before = std::mem::replace(&mut *self.survey.lock(), survey.clone());
+        if survey.uncovered > 0 && before.uncovered == 0 {
+            tracing::warn!(
+                tier = %self.name, objects = survey.uncovered, example = ?survey.example,
+                "dirty objects are in a tier that no rule names for them: reads do not find them before they are flushed"
+            );
+        }
+    }
+
+    /// Counts the dirty objects, and queries how full the registry is.
+    pub(super) async fn refresh(&self) {
+        if let Err(error) = self.room.look(&**self.names.engine()).await {
+            tracing::debug!(%error, tier = %self.name, "the registry's fill level is unknown");
+        }
+        if let Ok(figures) = self.count().await {
+            *self.figures.lock() = figures;
+        }
+    }
+
+    async fn count(&self) -> Result<TierFigures, EngineError> {
+        let count = |list| self.names.count(list, self.node);
+        // The list is ordered by id, and ids begin with the time of the write.
+        let oldest = self.names.listed(NodeList::Dirty, self.node, None, 1).await?;
+        Ok(TierFigures {
+            objects: count(NodeList::Dirty).await? + count(NodeList::Short).await?,
+            uploads: count(NodeList::Uploads).await?,
+            oldest: oldest.names.first().map(|(id, _)| age_of(*id)),
+        })
+    }
+
+    /// Updates the cleaner's pace once a second.
+    async fn keep_pacing(&self) {
+        let mut last = None;
+        loop {
+            self.pacing.died(self.names.take_deaths());
+            self.flushes.set_urgent(self.store.fill().is_urgent());
+            let pace = self.pace();
+            if last != Some(pace) {
+                self.worker.set_pace(pace);
+                last = Some(pace);
+            }
+            tokio::time::sleep(PACE_PAUSE).await;
+        }
+    }
+
+    /// Returns the current schedule of flushes.
+    pub(super) fn pace(&self) -> Pace {
+        self.pacing.pace(self.store.fill(), self.load())
+    }
+
+    /// Returns the load of the lake.
+    fn load(&self) -> Load {
+        let turns = self.lake.turns();
+        turns.map_or(UNBOUNDED, |turns| Load {
+            requests_max: turns.limit(),
+            clients_wait: turns.waiting_beside(NODE.id) > 0,
+        })
+    }
+
+    /// Returns true if this node's session with the registry is current.
+    pub(super) fn is_reachable(&self) -> bool {
+        self.session.owner().is_some()
+    }
+
+    /// Checks that this node may write into the tier: the registry is reachable and the store accepts pieces.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it may not.
+    pub(super) fn check_writable(&self) -> Result<(), Uncached> {
+        if !self.is_reachable() {
+            return Err(Uncached::TierUnavailable);
+        }
+        self.check_room().map_err(|_| Uncached::RegistryFull)?;
+        self.store.check()
+    }
+
+    /// Checks that the registry has room for a new change or upload.
+    ///
+    /// # Errors
+    ///
+    /// The remaining room is reserved for what makes room.
+    pub(super) fn check_room(&self) -> Result<(), RegistryNearlyFull> {
+        self.room.check()
+    }
+
+    /// Returns how full the registry is, if it reports that.
+    pub(super) fn registry_room(&self) -> Option<Room> {
+        self.room.room()
+    }
+
+    /// Returns the last survey of the registry.
+    pub(super) fn survey(&self) -> Survey {
+        self.survey.lock().clone()
+    }
+
+    /// Counts the dirty objects that this node wrote.
+    pub(super) async fn dirty_objects(&self) -> Result<u64, EngineError> {
+        Ok(self.count().await?.objects)
+    }
+
+    pub(super) fn figures(&self) -> TierFigures {
+        *self.figures.lock()
+    }
+
+    /// Returns the pieces that this node's sweeps have removed.
+    pub(super) fn swept(&self) -> Swept {
+        self.sweeper.total()
+    }
+}
+
+impl fmt::Debug for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tier")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the name of an object in the form of registries.
+pub(super) fn registry_name(name: &ObjectName) -> Name {
+    Name::new(&name.bucket, &name.key)
+}
+
+/// Inverse of [`registry_name`]. `None` if the name is not a valid object name.
+pub(super) fn object_name(name: &Name) -> Option<ObjectName> {
+    let (bucket, key) = name.parts();
+    Some(ObjectName {
+        bucket: std::str::from_utf8(bucket).ok()?.into(),
+        key: key.into(),
+        version: None,
+    })
+}
+
+/// Returns a new key for bytes. It encodes their number and the time when the write began.
+pub(super) fn new_key(size_bytes: u64) -> Arc<str> {
+    format!("{size_bytes:x}-{}", new_id()).into()
+}
+
+/// Returns the number of bytes that a key encodes.
+pub(super) fn size_in(key: &str) -> u64 {
+    let digits = key.split('-').next().unwrap_or_default();
+    u64::from_str_radix(digits, 16).unwrap_or_default()
+}
+
+/// Returns the remedy to show to operators of a full registry.
+const fn remedy(registry: &RegistryConfig) -> &'static str {
+    match registry {
+        RegistryConfig::Embedded(_) => "make room on the disk of its folder",
+        RegistryConfig::Etcd(_) => {
+            "see that etcd compacts (--auto-compaction-retention), or raise --quota-backend-bytes, and \
+             registry_quota with it"
+        }
+    }
+}
+
+async fn open_registry(tier: &Arc<str>, config: &RegistryConfig) -> Result<Arc<dyn Engine>, TierError> {
+    match config {
+        RegistryConfig::Embedded(folder) => {
+            let folder = folder.clone();
+            let opening = tokio::task::spawn_blocking(move || open_embedded(&folder));
+            let opened = opening.await.expect("opening a registry does not panic");
+            opened
+                .map(|embedded| embedded as Arc<dyn Engine>)
+                .map_err(|error| {
+                    let tier = Arc::clone(tier);
+                    TierError::Embedded { tier, error }
+                })
+        }
+        RegistryConfig::Etcd(etcd) => {
+            let settings = etcd.settings(tier).map_err(|error| TierError::Password {
+                tier: Arc::clone(tier),
+                error,
+            })?;
+            let etcd = Etcd::new(&settings).map_err(|error| TierError::Etcd {
+                tier: Arc::clone(tier),
+                error,
+            })?;
+            Ok(Arc::new(etcd))
+        }
+    }
+}
+
+/// Opens a registry in a folder. All nodes of one process share it.
+fn open_embedded(folder: &Path) -> Result<Arc<Embedded>, OpenError> {
+    static OPEN: Mutex<Option<HashMap<PathBuf, Weak<Embedded>>>> = Mutex::new(None);
+    let mut open = OPEN.lock();
+    let open = open.get_or_insert_default();
+    open.retain(|_, engine| engine.strong_count() > 0);
+    if let Some(engine) = open.get(folder).and_then(Weak::upgrade) {
+        return Ok(engine);
+    }
+    let engine = Arc::new(Embedded::open(folder)?);
+    open.insert(folder.into(), Arc::downgrade(&engine));
+    Ok(engine)
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_s3::object::ObjectName;
+
+    use super::{new_key, object_name, registry_name, size_in};
+
+    #[test]
+    fn a_key_tells_how_many_bytes_are_under_it() {
+        for size_bytes in [0, 1, 4096, 5 << 30] {
+            assert_eq!(size_in(&new_key(size_bytes)), size_bytes);
+        }
+        assert_eq!(size_in("no key"), 0);
+        assert_ne!(new_key(1), new_key(1));
+    }
+
+    #[test]
+    fn a_name_in_a_registry_is_that_of_its_object() {
+        let name = ObjectName {
+            bucket: "b".into(),
+            key: b"x//\xff".as_slice().into(),
+            version: None,
+        };
+        assert_eq!(object_name(&registry_name(&name)), Some(name));
+    }
+}

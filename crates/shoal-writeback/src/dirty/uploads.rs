@@ -1,0 +1,439 @@
+//! Multipart uploads whose objects may be dirty. Parts are pieces in a tier's store, so an object is
+//! assembled without moving any bytes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::request::Parts as RequestHead;
+use http_body::Body;
+use shoal_cache::tier::TierUnavailable;
+use shoal_cache::write::Uncached;
+use shoal_net::clock;
+use shoal_registry::Lifetime;
+use shoal_registry::changes::LakeChange;
+use shoal_registry::engine::EngineError;
+use shoal_registry::names::ChangeError;
+use shoal_registry::session::new_id;
+use shoal_registry::uploads::{UploadError, UploadPart, UploadState};
+use shoal_s3::error::S3Error;
+use shoal_s3::identity::Caller;
+use shoal_s3::object::ObjectName;
+use shoal_s3::payload::Digests;
+use ulid::Ulid;
+
+use super::checksums::{Checksum, ChecksumSpec, creation_headers, is_named};
+use super::lake_writer::{LakeWrite, LakeWriteError};
+use super::manifest::{Manifest, Record};
+use super::multipart::{
+    self, Completed, CompletionError, KeptUpload, Part, PartError, Upload, UploadEnd, UploadId, UploadQuery,
+    UploadUnavailable,
+};
+use super::objects::DirtyObjects;
+use super::status::WriteBackOutcome;
+use super::tiers::{Tier, new_key, object_name, registry_name};
+use super::writing::{PendingWrite, ReceiveError};
+
+/// Number of parts or uploads on a page of the registry.
+const PAGE: usize = 256;
+
+impl DirtyObjects {
+    /// Begins an upload whose object may become dirty. A lifetime named by the writer overrides the rule's.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the object cannot be written back.
+    pub async fn begin_upload(
+        &self,
+        name: &ObjectName,
+        (parts, lifetime): (&RequestHead, Option<Lifetime>),
+        caller: &Caller,
+    ) -> Result<UploadId, Uncached> {
+        let mut write = PendingWrite::of(name, 0, (parts, lifetime), caller)?;
+        write.headers = creation_headers(&write.headers);
+        ChecksumSpec::of(&write.headers)?;
+        self.permit(&write, caller).await?;
+        let (_, tier) = self.rule(name).ok_or(Uncached::TierUnavailable)?;
+        let upload = Upload {
+            id: UploadId(new_id()),
+            name: write.name,
+            writer: write.writer,
+            target: write.target,
+            headers: write.headers,
+            lifetime: write.lifetime,
+            begun: clock::utc_now(),
+        };
+        let record = upload.to_bytes().into();
+        let begun = tier
+            .uploads
+            .begin(&registry_name(name), upload.id.0, record)
+            .await;
+        begun.map_err(|error| {
+            TierUnavailable::because(&error);
+            Uncached::TierUnavailable
+        })?;
+        Ok(upload.id)
+    }
+
+    /// Finds an open or completed upload.
+    ///
+    /// # Errors
+    ///
+    /// There is no such upload, or the registry does not answer.
+    pub async fn find_upload(
+        &self,
+        name: &ObjectName,
+        id: UploadId,
+    ) -> Result<KeptUpload, UploadUnavailable> {
+        let tier = self.tier_of_upload(name)?;
+        let found = tier.uploads.find(&registry_name(name), id.0).await;
+        let found = found
+            .map_err(TierUnavailable::from)?
+            .ok_or(UploadUnavailable::NotFound)?;
+        let kept = match &found.state {
+            UploadState::Open(record) => Upload::of_bytes(name, id, record).map(|upload| (upload, None)),
+            UploadState::Complete { record, .. } => Completed::of_record(name, id, record)
+                .map(|(upload, completed)| (upload, Some(Arc::new(completed)))),
+        };
+        let (upload, completed) = kept.map_err(|error| TierUnavailable::because(&error))?;
+        Ok(KeptUpload {
+            upload,
+            completed,
+            found,
+        })
+    }
+
+    fn tier_of_upload(&self, name: &ObjectName) -> Result<&Tier, UploadUnavailable> {
+        let (_, tier) = self.rule(name).ok_or(UploadUnavailable::NotFound)?;
+        Ok(tier)
+    }
+
+    /// Receives the bytes of a part and adds it to the upload. `size_bytes` is the size that its headers
+    /// announce.
+    ///
+    /// # Errors
+    ///
+    /// The body is invalid, the upload has ended, or the tier cannot store the bytes.
+    pub async fn put_part<B>(
+        &self,
+        KeptUpload { upload, found, .. }: &KeptUpload,
+        (number, size_bytes): (u16, u64),
+        body: B,
+    ) -> Result<Part, PartError>
+    where
+        B: Body<Data = Bytes, Error = S3Error>,
+    {
+        let tier = self.tier_of_upload(&upload.name)?;
+        if size_bytes > tier.store.object_bytes_max() {
+            return Err(PartError::TooLarge);
+        }
+        tier.check_writable().map_err(ReceiveError::from)?;
+        if !tier.store.has_room(size_bytes) {
+            return Err(ReceiveError::Full.into());
+        }
+        let checksum_spec = ChecksumSpec::of(&upload.headers).ok().flatten();
+        let mut digests = Digests::default();
+        if let Some(ChecksumSpec { algorithm, .. }) = checksum_spec {
+            digests.add(algorithm);
+        }
+        let key = new_key(size_bytes);
+        let body = std::pin::pin!(body);
+        let received = tier
+            .store
+            .receive((&key, size_bytes), body, |data| digests.update(data));
+        let received = received.await?;
+        let part = Part {
+            number,
+            size_bytes,
+            md5: received.md5,
+            checksum: checksum_spec.map(|ChecksumSpec { algorithm, .. }| Checksum {
+                algorithm,
+                digest: digests.digest(algorithm),
+            }),
+            modified: clock::utc_now(),
+            digests: Some(received.digests),
+            data: key,
+        };
+        let kept = UploadPart {
+            data: Arc::clone(&part.data),
+            record: part.to_bytes().into(),
+        };
+        let upload_key = (&registry_name(&upload.name), upload.id.0);
+        match tier.uploads.put_part(upload_key, found, number, &kept).await {
+            Ok(()) => Ok(part),
+            Err(error) => {
+                if error.is_certain() {
+                    tier.store.discard(std::slice::from_ref(&part.data)).await;
+                }
+                Err(unusable(error).into())
+            }
+        }
+    }
+
+    /// Returns the parts of an open upload, ordered by number.
+    ///
+    /// # Errors
+    ///
+    /// The registry does not answer.
+    pub async fn parts(&self, kept: &KeptUpload) -> Result<Vec<Arc<Part>>, UploadUnavailable> {
+        let tier = self.tier_of_upload(&kept.upload.name)?;
+        let (mut parts, mut after) = (Vec::new(), None);
+        loop {
+            let page = tier.uploads.parts(kept.upload.id.0, after, PAGE).await;
+            let page = page.map_err(TierUnavailable::from)?;
+            let Some((last, _)) = page.last() else {
+                return Ok(parts);
+            };
+            after = Some(*last);
+            for (number, part) in page {
+                let part = Part::of_bytes(number, part.data, &part.record);
+                parts.push(Arc::new(part.map_err(|error| TierUnavailable::because(&error))?));
+            }
+        }
+    }
+
+    /// Completes an upload with `parts`. `asked` holds conditions on the existing object and checksums that
+    /// the new one must have. Only the lake can evaluate conditions, so an object with conditions is written
+    /// there at once.
+    ///
+    /// # Errors
+    ///
+    /// No object was made and the upload stays open, or the outcome is unknown.
+    pub async fn complete_upload(
+        &self,
+        kept: &KeptUpload,
+        parts: &[Arc<Part>],
+        asked: &HeaderMap,
+    ) -> Result<Arc<Completed>, CompletionError> {
+        let upload = &kept.upload;
+        let tier = self.tier_of_upload(&upload.name)?;
+        let checksums = checksums_of_object(upload, parts);
+        let differs = |(name, value): (&http::HeaderName, _)| {
+            let computed = checksums.get(name);
+            computed.is_some_and(|computed| !is_named(computed, value))
+        };
+        if asked.iter().any(differs) {
+            return Err(CompletionError::Checksum);
+        }
+        let conditions = conditions_in(asked);
+        let mut completed = Completed {
+            etag: multipart::etag(parts).into(),
+            checksums: checksums.clone(),
+            through: "".into(),
+        };
+        let record = Record {
+            writer: Arc::clone(&upload.writer),
+            etag: Arc::clone(&completed.etag),
+            modified: clock::utc_now(),
+            headers: upload.headers.clone(),
+            of_reads: checksums,
+            part_layout: multipart::part_layout(parts),
+            acknowledged: multipart::acknowledged(parts),
+        };
+        let with_bytes = parts.iter().filter(|part| part.size_bytes > 0);
+        let data = with_bytes.map(|part| Arc::clone(&part.data)).collect();
+        let size_bytes = parts.iter().map(|part| part.size_bytes).sum();
+        let dirty = self.describe(&upload.name, (size_bytes, upload.lifetime), (&record, data));
+        let key = (&registry_name(&upload.name), upload.id.0);
+        if conditions.is_empty() {
+            let record = completed.to_record(upload).into();
+            let done = tier
+                .uploads
+                .complete(key, &kept.found, &dirty, kept_parts(parts), &record)
+                .await;
+            self.invalidate(&upload.name);
+            let record = done.map_err(incomplete)?;
+            self.outcomes.count(WriteBackOutcome::Committed);
+            self.outcomes.count_upload(UploadEnd::Completed);
+            let of_record = Completed::of_record(&upload.name, upload.id, &record);
+            let (_, completed) = of_record.map_err(|error| TierUnavailable::because(&error))?;
+            return Ok(Arc::new(completed));
+        }
+        completed.through = Uncached::Condition.as_str().into();
+        let manifest = Manifest::of(&upload.name, &dirty, &self.naming);
+        let manifest = manifest.map_err(|error| TierUnavailable::because(&error))?;
+        let change = self.begin_at_lake(&upload.name).await;
+        let change = change.map_err(|error| {
+            tracing::debug!(%error, "an upload could not begin its change at the lake");
+            CompletionError::Later
+        })?;
+        self.write_at_lake(tier, &manifest, &conditions, change).await?;
+        let record = completed.to_record(upload).into();
+        let ended = tier
+            .uploads
+            .completed_at_lake(key, &kept.found, dirty.id, record)
+            .await;
+        if let Err(error) = ended {
+            tracing::warn!(%error, object = ?upload.name, "the completion of an upload could not be recorded");
+        }
+        self.outcomes.count_upload(UploadEnd::Completed);
+        Ok(Arc::new(completed))
+    }
+
+    /// Writes an object to the lake under conditions, within a change that has begun.
+    async fn write_at_lake(
+        &self,
+        tier: &Tier,
+        manifest: &Manifest,
+        conditions: &HeaderMap,
+        change: LakeChange,
+    ) -> Result<(), CompletionError> {
+        let bytes = self.bytes_in(tier, manifest);
+        let permit = change.permit();
+        let write = LakeWrite {
+            manifest,
+            bytes: &bytes,
+            conditions,
+            permit: &permit,
+            transfer: None,
+        };
+        let written = self.lake_writer.write(write).await;
+        self.invalidate(&manifest.name);
+        match written {
+            Ok(_uploaded) => {
+                // The lake has the object, even if the registry cannot record it.
+                let _ = change.done().await;
+                Ok(())
+            }
+            Err(failure) => {
+                tracing::debug!(%failure, object = ?manifest.name, "the object of an upload could not be written");
+                if !failure.may_exist {
+                    let _ = change.refused().await;
+                }
+                Err(match failure.error {
+                    LakeWriteError::Refused(status) if status.is_client_error() => {
+                        CompletionError::Refused(status)
+                    }
+                    _ => CompletionError::Later,
+                })
+            }
+        }
+    }
+
+    /// Ends an upload without an object.
+    ///
+    /// # Errors
+    ///
+    /// The upload has already ended, or the registry does not answer.
+    pub async fn abort_upload(&self, kept: &KeptUpload) -> Result<(), UploadUnavailable> {
+        let upload = &kept.upload;
+        let tier = self.tier_of_upload(&upload.name)?;
+        let key = (&registry_name(&upload.name), upload.id.0);
+        tier.uploads.abort(key, &kept.found).await.map_err(unusable)?;
+        self.outcomes.count_upload(UploadEnd::Aborted);
+        Ok(())
+    }
+
+    /// Returns the open uploads that the query selects, in the order of listings.
+    ///
+    /// # Errors
+    ///
+    /// A registry does not answer.
+    pub async fn list_uploads(&self, query: &UploadQuery) -> Result<Vec<Arc<Upload>>, TierUnavailable> {
+        let mut uploads = Vec::new();
+        for tier in self.tiers_below(&query.bucket, &query.prefix) {
+            let mut after: Option<(shoal_registry::Name, Ulid)> = None;
+            loop {
+                let behind = after.as_ref().map(|(name, id)| (name, *id));
+                let page = tier
+                    .uploads
+                    .list(&query.bucket, &query.prefix, behind, PAGE)
+                    .await;
+                let page = page.map_err(TierUnavailable::from)?;
+                for (name, id, record) in page.uploads {
+                    let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) else {
+                        continue;
+                    };
+                    let upload = Upload::of_bytes(&name, UploadId(id), &record);
+                    let upload = upload.map_err(|error| TierUnavailable::because(&error))?;
+                    if query.is_about(&upload) {
+                        uploads.push(Arc::new(upload));
+                    }
+                }
+                match page.next {
+                    Some(next) => after = Some(next),
+                    None => break,
+                }
+            }
+        }
+        multipart::sort(&mut uploads);
+        Ok(uploads)
+    }
+}
+
+fn checksums_of_object(upload: &Upload, parts: &[Arc<Part>]) -> HeaderMap {
+    let checksum_spec = ChecksumSpec::of(&upload.headers).ok().flatten();
+    let digests = parts.iter().map(|part| {
+        let checksum = part.checksum.as_ref()?;
+        Some((&checksum.digest[..], part.size_bytes))
+    });
+    let digests: Option<Vec<_>> = digests.collect();
+    let headers = checksum_spec.zip(digests);
+    let headers = headers.map(|(of, digests)| of.headers_of_object(&digests));
+    headers.unwrap_or_default()
+}
+
+/// Returns the numbers of the parts that the object keeps, as runs of first and last number.
+fn kept_parts(parts: &[Arc<Part>]) -> Vec<(u16, u16)> {
+    let mut runs: Vec<(u16, u16)> = Vec::new();
+    for part in parts.iter().filter(|part| part.size_bytes > 0) {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == part.number => *last = part.number,
+            _ => runs.push((part.number, part.number)),
+        }
+    }
+    runs
+}
+
+/// Returns the headers of a completion that are conditions on the existing object.
+fn conditions_in(asked: &HeaderMap) -> HeaderMap {
+    let conditions = asked.iter().filter(|(name, _)| name.as_str().starts_with("if-"));
+    conditions
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+fn unusable(error: UploadError) -> UploadUnavailable {
+    match error {
+        UploadError::Ended => UploadUnavailable::NotFound,
+        UploadError::Changed => UploadUnavailable::PartsChanged,
+        UploadError::Change(error) => TierUnavailable::because(&error).into(),
+    }
+}
+
+fn incomplete(error: UploadError) -> CompletionError {
+    match error {
+        UploadError::Change(ChangeError::Engine(EngineError::Full(why))) => {
+            tracing::warn!(%why, "a registry is full");
+            CompletionError::Later
+        }
+        error => unusable(error).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::{HeaderMap, HeaderValue};
+
+    use super::{conditions_in, kept_parts};
+    use crate::dirty::multipart::tests::part;
+
+    #[test]
+    fn the_parts_of_an_object_are_told_by_runs_without_the_empty_ones() {
+        let parts = [(1, 5), (2, 5), (3, 0), (4, 5), (7, 5), (8, 1)];
+        let parts = parts.map(|(number, size_bytes)| Arc::new(part(number, 1, size_bytes)));
+        assert_eq!(kept_parts(&parts), [(1, 2), (4, 4), (7, 8)]);
+        assert!(kept_parts(&[]).is_empty());
+    }
+
+    #[test]
+    fn the_lake_hears_the_conditions_of_a_completion_and_nothing_else() {
+        let mut asked = HeaderMap::new();
+        asked.insert("if-none-match", HeaderValue::from_static("*"));
+        asked.insert("x-amz-checksum-crc32", HeaderValue::from_static("AAAAAA=="));
+        let conditions = conditions_in(&asked);
+        assert!(conditions.len() == 1 && conditions.contains_key("if-none-match"));
+    }
+}

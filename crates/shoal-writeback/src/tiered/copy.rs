@@ -1,0 +1,161 @@
+//! Copies a dirty object to another name in the same tier. The store copies the bytes itself, and the lake is
+//! only asked for permission. Tools that write under temporary names use such a copy to rename on commit.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, Response, header};
+use http_body::Body as _;
+use shoal_cache::exchange::{Admitted, ResponseBody};
+use shoal_cache::lake::errors::precondition_failed;
+use shoal_net::clock;
+use shoal_registry::Lifetime;
+use shoal_s3::conditions::{Conditions, Evaluation};
+use shoal_s3::error::S3Error;
+use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::operation::{CopySource, Operation};
+use shoal_s3::time::rfc3339;
+use shoal_s3::xml::Element;
+
+use super::multipart::{answered, checksum_elements};
+use super::writes::not_written;
+use super::{Shared, is_writer, try_again};
+use crate::dirty::{CopyRequest, DirtyObjects, NotCopied};
+
+/// Number of attempts if the source changes while it is copied.
+const ATTEMPTS: usize = 4;
+
+/// The conditions on the source of a copy, and the read header that each corresponds to.
+const CONDITIONS: [(&str, HeaderName); 4] = [
+    ("x-amz-copy-source-if-match", header::IF_MATCH),
+    ("x-amz-copy-source-if-none-match", header::IF_NONE_MATCH),
+    ("x-amz-copy-source-if-modified-since", header::IF_MODIFIED_SINCE),
+    (
+        "x-amz-copy-source-if-unmodified-since",
+        header::IF_UNMODIFIED_SINCE,
+    ),
+];
+
+/// Copies dirty objects within their tiers.
+pub(super) struct Copies {
+    dirty: Arc<DirtyObjects>,
+}
+
+/// A copy that the node can make itself if its source is dirty.
+struct Order<'a> {
+    source: &'a ObjectName,
+    request: CopyRequest,
+    conditions: Conditions,
+}
+
+impl Copies {
+    pub(super) fn new(shared: &Shared) -> Self {
+        Self {
+            dirty: Arc::clone(&shared.dirty),
+        }
+    }
+
+    /// Copies an object to `name` if the request is a copy of a dirty object. Returns `None` if the request
+    /// must be sent to the lake.
+    pub(super) async fn copy(
+        &self,
+        admitted: &Admitted,
+        (name, lifetime): (&ObjectName, Option<Lifetime>),
+    ) -> Result<Option<Response<ResponseBody>>, S3Error> {
+        let Some(order) = Order::of(admitted, name) else {
+            return Ok(None);
+        };
+        if !self.dirty.may_be_dirty(order.source) {
+            return Ok(None);
+        }
+        let caller = &admitted.verified.caller;
+        for _ in 0..ATTEMPTS {
+            let source = self.dirty.find(order.source).await.map_err(try_again)?;
+            let Some(manifest) = &source.manifest else {
+                return Ok(None);
+            };
+            // Only the writer is certain to have permission to read the object.
+            if !is_writer(caller, &manifest.writer) {
+                return Ok(None);
+            }
+            check_body(admitted).await?;
+            order.check(&manifest.version)?;
+            let copied = self
+                .dirty
+                .copy((&source, &order.request), (name, lifetime), caller)
+                .await;
+            match copied {
+                Ok(version) => return Ok(Some(answered(&described(&version)))),
+                Err(why @ NotCopied::AtLake(_)) => {
+                    tracing::debug!(%why, ?name, "a dirty object is flushed, so that the lake can copy it");
+                    return Ok(None);
+                }
+                Err(NotCopied::SourceGone) => {}
+                Err(NotCopied::Write(error)) => return Err(not_written(error)),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl<'a> Order<'a> {
+    /// Parses a request. Returns `None` if only the lake can carry it out.
+    fn of(admitted: &'a Admitted, name: &ObjectName) -> Option<Self> {
+        let Admitted {
+            parts, classified, ..
+        } = admitted;
+        let Some(CopySource::Object(source)) = &classified.copy_source else {
+            return None;
+        };
+        let is_plain = classified.operation == Operation::PutObject
+            && source.version.is_none()
+            && name.version.is_none()
+            && admitted.body.size_hint().exact() == Some(0);
+        if !is_plain {
+            return None;
+        }
+        let request = CopyRequest::parse(&parts.headers).ok()?;
+        // S3 refuses a copy onto itself that changes nothing; the lake words that refusal.
+        if source == name && !request.replaces_metadata {
+            return None;
+        }
+        let conditions = Conditions::parse(&conditions_of_source(&parts.headers));
+        (!conditions.is_dialect(clock::utc_now())).then_some(Self {
+            source,
+            request,
+            conditions,
+        })
+    }
+
+    /// Checks that the source meets the conditions.
+    fn check(&self, source: &Version) -> Result<(), S3Error> {
+        match self.conditions.evaluate(&source.etag, source.last_modified) {
+            Evaluation::Proceed => Ok(()),
+            Evaluation::NotModified | Evaluation::Failed(_) => Err(precondition_failed()),
+        }
+    }
+}
+
+/// Verifies that the body is empty and matches the request's headers.
+async fn check_body(admitted: &Admitted) -> Result<(), S3Error> {
+    let (_, body) = admitted.without_body().open()?;
+    body.collect_at_most(0, "A copy has no body.").await.map(drop)
+}
+
+/// Returns the conditions on the source as the headers of a read.
+pub(super) fn conditions_of_source(sent: &HeaderMap) -> HeaderMap {
+    let mut conditions = HeaderMap::new();
+    for (name, of_read) in CONDITIONS {
+        for value in sent.get_all(name) {
+            conditions.append(of_read.clone(), value.clone());
+        }
+    }
+    conditions
+}
+
+fn described(copy: &Version) -> Element {
+    let modified = copy.last_modified.unwrap_or_else(clock::utc_now);
+    Element::root("CopyObjectResult")
+        .with_leaf("LastModified", rfc3339(modified))
+        .with_leaf("ETag", &*copy.etag)
+        .with_all(checksum_elements(&copy.headers))
+}

@@ -1,0 +1,297 @@
+//! Flushes dirty objects before a request that needs them at the lake.
+
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use http::{HeaderValue, Method, header};
+use http_body_util::BodyExt;
+use shoal_cache::exchange::Admitted;
+use shoal_cache::grants::Grants;
+use shoal_net::endpoint::AccountRefusal;
+use shoal_net::http::connection::ClientBody;
+use shoal_registry::changes::LakeChange;
+use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::object::ObjectName;
+use shoal_s3::operation::{CopySource, Effect, Operation};
+
+use super::permission::{Permissions, action_of};
+use super::{PARALLEL, is_writer, not_begun, not_flushed, try_again, unversioned};
+use crate::dirty::{DirtyObjects, FlushFailed, Manifest};
+
+/// Flushes the objects that a request needs at the lake, if the caller may cause that.
+pub(super) struct Flusher {
+    dirty: Arc<DirtyObjects>,
+    grants: Arc<Grants>,
+    permissions: Arc<Permissions>,
+}
+
+impl Flusher {
+    /// Flushes `dirty` objects, and invalidates what `grants` remembers of them.
+    pub(super) fn new(dirty: Arc<DirtyObjects>, grants: Arc<Grants>, permissions: Arc<Permissions>) -> Self {
+        Self {
+            dirty,
+            grants,
+            permissions,
+        }
+    }
+
+    /// Flushes the objects that a request about one object needs at the lake, if the caller may read or write
+    /// them there. Otherwise nothing is flushed, and the lake refuses the request.
+    pub(super) async fn flush_for_read(&self, admitted: &Admitted, name: &ObjectName) -> Result<(), S3Error> {
+        self.flush_related(admitted).await?;
+        let operation = admitted.classified.operation;
+        // An upload is no read of the object, and reads have asked for it.
+        let needs_none = matches!(
+            operation,
+            Operation::CreateMultipartUpload
+                | Operation::UploadPart
+                | Operation::AbortMultipartUpload
+                | Operation::GetObject
+                | Operation::HeadObject
+        );
+        if !needs_none && self.dirty.may_be_dirty(name) {
+            self.flush_if_allowed(admitted, name).await?;
+        }
+        Ok(())
+    }
+
+    /// Begins a change of the object that a request names, after flushing the objects that the request needs
+    /// at the lake. The caller must have the lake's permission for the change, or have written the dirty
+    /// object. Otherwise returns `None`: the request is to be sent without a change. `denied` is the error of
+    /// a question that the lake has denied already.
+    pub(super) async fn begin_change(
+        &self,
+        admitted: &Admitted,
+        name: &ObjectName,
+        denied: Option<S3Error>,
+    ) -> Result<Option<LakeChange>, S3Error> {
+        let current = &unversioned(name);
+        let lookup = self.dirty.find(current).await.map_err(try_again)?;
+        let manifest = lookup.manifest.as_ref();
+        if !manifest.is_some_and(|manifest| is_writer(&admitted.verified.caller, &manifest.writer)) {
+            let denied = if denied.is_some() {
+                denied
+            } else {
+                let action = action_of(admitted)?;
+                self.permissions.denial(admitted.into(), (action, name)).await?
+            };
+            if let Some(denied) = denied {
+                self.prepare_denied(admitted, manifest.is_some(), denied).await?;
+                return Ok(None);
+            }
+        }
+        self.flush_related(admitted).await?;
+        if manifest.is_some() {
+            self.flush(current).await?;
+        }
+        let change = self.dirty.begin_at_lake(current).await;
+        change.map(Some).map_err(not_begun)
+    }
+
+    /// Prepares a request that the lake would refuse, judging by a similar question. The lake gets the
+    /// request itself and decides, but without a change: a caller whom it refuses leaves nothing in the
+    /// registry, and keeps no one from the name.
+    ///
+    /// If the lake carries the request out, the request is concurrent with every change of the name that
+    /// began meanwhile, and may take effect before or after it, as at the lake alone.
+    ///
+    /// # Errors
+    ///
+    /// The denial, if the lake rejects the caller's account, or if the name has a dirty object: the lake
+    /// could decide only after a flush, and a caller whom it refuses must not cause one.
+    pub(super) async fn prepare_denied(
+        &self,
+        admitted: &Admitted,
+        is_dirty: bool,
+        denied: S3Error,
+    ) -> Result<(), S3Error> {
+        if is_dirty || AccountRefusal::of_code(denied.code.as_str()).is_some() {
+            return Err(denied);
+        }
+        self.flush_related(admitted).await
+    }
+
+    /// Flushes the other objects that a request needs: the source of a copy, or the whole bucket if a header
+    /// extends the request's effect beyond the object that it names.
+    async fn flush_related(&self, admitted: &Admitted) -> Result<(), S3Error> {
+        let classified = &admitted.classified;
+        let copied = classified.copy_source.iter();
+        for source in copied.flat_map(CopySource::objects) {
+            if self.dirty.may_be_dirty(source) {
+                self.flush_if_allowed(admitted, source).await?;
+            }
+        }
+        if let (Effect::Bucket, Some(bucket)) = (classified.effect(), &classified.bucket) {
+            for manifest in self.dirty_below(bucket, b"").await? {
+                self.flush_if_allowed(admitted, &manifest.name).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Flushes an object if it is dirty and the caller may cause that. Otherwise the lake refuses the
+    /// request.
+    async fn flush_if_allowed(&self, admitted: &Admitted, name: &ObjectName) -> Result<(), S3Error> {
+        let name = &unversioned(name);
+        let lookup = self.dirty.find(name).await.map_err(try_again)?;
+        if let Some(manifest) = lookup.manifest
+            && self.permissions.may_flush(admitted.into(), &manifest).await?
+        {
+            self.flush(name).await?;
+        }
+        Ok(())
+    }
+
+    /// Flushes an object if it is dirty.
+    pub(super) async fn flush(&self, name: &ObjectName) -> Result<(), S3Error> {
+        self.dirty
+            .flush(name)
+            .await
+            .map_err(|error| not_flushed(&error))?;
+        self.grants.invalidate_object(name);
+        Ok(())
+    }
+
+    /// Returns the dirty objects of `bucket` whose keys begin with `prefix`.
+    pub(super) async fn dirty_below(
+        &self,
+        bucket: &str,
+        prefix: &[u8],
+    ) -> Result<Vec<Arc<Manifest>>, S3Error> {
+        if !self.dirty.may_be_dirty_below(bucket, prefix) {
+            return Ok(Vec::new());
+        }
+        let listed = self.dirty.list(bucket, prefix, b"").await;
+        listed.map_err(try_again)
+    }
+
+    /// Flushes objects in parallel. Fails if the lake refuses one of them.
+    pub(super) async fn flush_all(&self, manifests: Vec<Arc<Manifest>>) -> Result<(), S3Error> {
+        match self.flush_those_taken(manifests).await?.first() {
+            Some((_, error)) => Err(not_flushed(error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Flushes objects in parallel. Returns those that the lake refuses until an operator or a client
+    /// intervenes; they must not block requests about other objects.
+    async fn flush_those_taken(&self, manifests: Vec<Arc<Manifest>>) -> Result<Vec<Refused>, S3Error> {
+        let flushed = manifests.into_iter().map(|manifest| async move {
+            let flushed = self.dirty.flush(&manifest.name).await;
+            self.grants.invalidate_object(&manifest.name);
+            match flushed {
+                Ok(()) => Ok(None),
+                Err(error @ FlushFailed::Refused(_)) => Ok(Some((manifest, error))),
+                Err(error) => Err(not_flushed(&error)),
+            }
+        });
+        let flushed = stream::iter(flushed).buffer_unordered(PARALLEL);
+        flushed
+            .try_filter_map(async |refused| Ok(refused))
+            .try_collect()
+            .await
+    }
+
+    /// Flushes the bucket's dirty objects before a request that changes the bucket or lists its versions, if
+    /// the lake shows the caller the subject of the request. Acknowledged writes must reach the lake before a
+    /// change of the bucket: under another policy they would produce a different object, or their writer
+    /// might no longer be allowed to write. Objects that the lake refuses stay dirty, because it may accept
+    /// them after the change.
+    pub(super) async fn flush_for_bucket(&self, admitted: &mut Admitted) -> Result<(), S3Error> {
+        let classified = &admitted.classified;
+        let Some(bucket) = classified.bucket.as_deref() else {
+            return Ok(());
+        };
+        let needs_all = match classified.operation {
+            Operation::OtherWrite => true,
+            Operation::OtherRead => classified.query.has("versions"),
+            _ => false,
+        };
+        if !needs_all {
+            return Ok(());
+        }
+        let dirty = self.dirty_below(bucket, b"").await?;
+        // The credentials of a form are in its body, which only the lake parses.
+        if dirty.is_empty() || !(is_form(admitted) || self.permissions.may_see((&*admitted).into()).await?) {
+            return Ok(());
+        }
+        let refused = self.flush_those_taken(dirty).await?;
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let concerned = if is_form(admitted) {
+            let start = start_of_body(&mut admitted.body).await?;
+            refused
+                .iter()
+                .find(|(manifest, _)| may_name(&start, &manifest.name.key))
+        } else {
+            refused.first().filter(|_| removes_bucket(admitted))
+        };
+        concerned.map_or(Ok(()), |(_, error)| Err(not_flushed(error)))
+    }
+}
+
+/// A dirty object that the lake refuses, and its error.
+type Refused = (Arc<Manifest>, FlushFailed);
+
+/// Limit on the fields of a form before its file. S3 allows 20 KB of them.
+const FORM_BYTES_MAX: usize = 64 << 10;
+
+/// Reads the beginning of a body and puts it back, so that it is sent with the rest.
+async fn start_of_body(body: &mut ClientBody) -> Result<Vec<u8>, S3Error> {
+    let (mut start, mut read) = (Vec::new(), Vec::new());
+    while start.len() < FORM_BYTES_MAX
+        && let Some(frame) = body.frame().await
+    {
+        let broken = |_| S3Error::new(ErrorCode::IncompleteBody, "The body broke off.");
+        let Ok(data) = frame.map_err(broken)?.into_data() else {
+            break;
+        };
+        start.extend_from_slice(&data);
+        read.push(data);
+    }
+    body.read_again(read);
+    Ok(start)
+}
+
+/// Returns true if a form that begins with `form` may name the object `key`. The node does not parse forms:
+/// it matches the bytes of the key anywhere, and every form whose key may be written otherwise.
+fn may_name(form: &[u8], key: &[u8]) -> bool {
+    let has = |text: &[u8]| form.windows(text.len().max(1)).any(|window| window == text);
+    let lower = form.to_ascii_lowercase();
+    let is_coded = lower.windows(CODED.len()).any(|window| window == CODED);
+    has(key) || has(b"${") || is_coded
+}
+
+const CODED: &[u8] = b"content-transfer-encoding";
+
+/// Returns true if a request removes the bucket itself.
+fn removes_bucket(admitted: &Admitted) -> bool {
+    let target = admitted.classified.target();
+    admitted.parts.method == Method::DELETE && target.is_ok_and(|target| target.query().is_none())
+}
+
+/// Returns true if a request is a browser's upload by HTML form.
+pub(super) fn is_form(admitted: &Admitted) -> bool {
+    let headers = &admitted.parts.headers;
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let form = b"multipart/form-data";
+    admitted.parts.method == Method::POST
+        && kind.is_some_and(|kind| kind.len() >= form.len() && kind[..form.len()].eq_ignore_ascii_case(form))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_name;
+
+    #[test]
+    fn a_form_is_for_no_object_whose_key_it_does_not_contain() {
+        let form = b"--x\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\ntmp/form\r\n--x--";
+        assert!(may_name(form, b"tmp/form") && !may_name(form, b"tmp/t"));
+        let others: [&[u8]; 2] = [
+            b"name=\"key\"\r\n\r\ntmp/${filename}",
+            b"Content-Transfer-Encoding: base64",
+        ];
+        assert!(others.into_iter().all(|form| may_name(form, b"tmp/t")));
+    }
+}

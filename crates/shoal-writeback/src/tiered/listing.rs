@@ -1,0 +1,171 @@
+//! Listings: merges the lake's page with the objects and uploads that only the tier has.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode, header, response};
+use http_body::Body;
+use http_body_util::{BodyExt, Limited};
+use shoal_cache::exchange::respond::relay;
+use shoal_cache::exchange::{Admitted, ResponseBody};
+use shoal_cache::lake::Lake;
+use shoal_net::endpoint::BoxError;
+use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::hop_by_hop::end_to_end_of_response;
+use shoal_s3::identity::Caller;
+use shoal_s3::operation::Query;
+
+use super::flush::Flusher;
+use super::permission::{Permissions, without_body};
+use super::{Shared, try_again};
+use crate::dirty::{DirtyObjects, Listing, Manifest, Upload, UploadListing, UploadQuery, in_order};
+
+/// Limit on a page: a thousand keys of 1,000 bytes, each byte escaped to up to six.
+const PAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Lists objects and uploads.
+pub(super) struct Listings {
+    dirty: Arc<DirtyObjects>,
+    permissions: Arc<Permissions>,
+    flusher: Arc<Flusher>,
+    within: Arc<dyn Lake>,
+}
+
+impl Listings {
+    pub(super) fn new(shared: &Shared) -> Self {
+        Self {
+            dirty: Arc::clone(&shared.dirty),
+            permissions: Arc::clone(&shared.permissions),
+            flusher: Arc::clone(&shared.flusher),
+            within: Arc::clone(&shared.within),
+        }
+    }
+
+    /// Returns the lake's listing, merged with the dirty objects. A caller that may list a bucket may see all
+    /// names in it.
+    pub(super) async fn list(
+        &self,
+        mut admitted: Box<Admitted>,
+        bucket: &str,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        admitted.classified = admitted
+            .classified
+            .with_query(in_order(&admitted.classified.query));
+        let classified = &admitted.classified;
+        let listing = Listing::parse(&classified.query).filter(|listing| !listing.is_empty());
+        let Some(listing) = listing else {
+            return self.within.forward(admitted).await;
+        };
+        let mut dirty = self.dirty_of(bucket, &listing).await?;
+        let query = listing.query(&classified.query);
+        if listing.shows_owners && !dirty.is_empty() {
+            // Only the lake knows which owner it will report for an object, so the dirty objects are flushed;
+            // before that, the lake must permit the caller to list.
+            let target = classified.with_query(query.clone()).target()?;
+            let asked = ("list_objects", Method::GET);
+            let headers = without_body(&admitted.parts.headers);
+            let answer = self
+                .permissions
+                .ask_lake((&*admitted).into(), asked, target, headers)
+                .await?;
+            if answer.status() != StatusCode::OK {
+                return Ok(relay(answer));
+            }
+            self.flusher.flush_all(dirty).await?;
+            dirty = self.dirty_of(bucket, &listing).await?;
+        }
+        if dirty.is_empty() && !listing.goes_on() {
+            return self.within.forward(admitted).await;
+        }
+        let merge = |page: &[u8]| listing.merge(page, &dirty);
+        self.pass_on_merged(admitted, query, merge).await
+    }
+
+    /// Returns the dirty objects that may appear on a page.
+    async fn dirty_of(&self, bucket: &str, listing: &Listing) -> Result<Vec<Arc<Manifest>>, S3Error> {
+        let names = (&*listing.after, listing.names_max());
+        let listed = self.dirty.list_page(bucket, &listing.scope, names).await;
+        listed.map_err(try_again)
+    }
+
+    /// Returns the lake's listing of uploads, merged with those of the caller that a tier keeps.
+    pub(super) async fn list_uploads(
+        &self,
+        admitted: Box<Admitted>,
+        bucket: Arc<str>,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let classified = &admitted.classified;
+        let listing = UploadListing::parse(&classified.query);
+        if listing.is_empty() {
+            return self.within.forward(admitted).await;
+        }
+        let kept = self
+            .kept_uploads(bucket, &listing, &admitted.verified.caller)
+            .await?;
+        if kept.is_empty() && !listing.goes_on() {
+            return self.within.forward(admitted).await;
+        }
+        let query = listing.query(&classified.query);
+        let merge = |page: &[u8]| listing.merge(page, &kept);
+        self.pass_on_merged(admitted, query, merge).await
+    }
+
+    /// Returns a caller's uploads that a tier keeps. An anonymous caller has none.
+    async fn kept_uploads(
+        &self,
+        bucket: Arc<str>,
+        listing: &UploadListing,
+        caller: &Caller,
+    ) -> Result<Vec<Arc<Upload>>, S3Error> {
+        let Caller::Identity(identity) = caller else {
+            return Ok(Vec::new());
+        };
+        let inquiry = UploadQuery {
+            bucket,
+            prefix: listing.scope.prefix.clone(),
+            writer: identity.access_key.as_str().into(),
+            behind: listing.behind().cloned(),
+        };
+        self.dirty.list_uploads(&inquiry).await.map_err(try_again)
+    }
+
+    /// Sends the listing to the lake with `query` and merges its page by `merge`. A refusal is passed on
+    /// unchanged.
+    async fn pass_on_merged(
+        &self,
+        mut admitted: Box<Admitted>,
+        query: Query,
+        merge: impl FnOnce(&[u8]) -> Option<String>,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        admitted.classified.query = query;
+        admitted.is_answer_read = true;
+        let (head, body) = self.within.forward(admitted).await?.into_parts();
+        let body = read(body).await?;
+        let merged = match head.status {
+            StatusCode::OK => merge(&body).ok_or_else(unreadable)?.into(),
+            _ => body,
+        };
+        Ok(answered_with(&head, merged))
+    }
+}
+
+pub(super) async fn read<B>(body: B) -> Result<Bytes, S3Error>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let body = Limited::new(body, PAGE_BYTES_MAX).collect().await;
+    Ok(body.map_err(|_| unreadable())?.to_bytes())
+}
+
+pub(super) fn answered_with(head: &response::Parts, body: Bytes) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::full(body));
+    *response.status_mut() = head.status;
+    *response.headers_mut() = end_to_end_of_response(&head.headers);
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    response
+}
+
+pub(super) fn unreadable() -> S3Error {
+    S3Error::new(ErrorCode::BadGateway, "The lake's answer cannot be read.")
+}

@@ -1,0 +1,364 @@
+//! Requests about uploads that a tier keeps. Their objects reach the lake when they are flushed.
+
+mod copy;
+mod xml;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use shoal_cache::exchange::location::Addresses;
+use shoal_cache::exchange::respond::{self, X_CACHE_REASON};
+use shoal_cache::exchange::{Admitted, Opened, ResponseBody};
+use shoal_cache::grants::Grants;
+use shoal_cache::lake::errors::precondition_failed;
+use shoal_net::endpoint::Endpoint;
+use shoal_registry::Lifetime;
+use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::hop_by_hop::MODE_HEADER;
+use shoal_s3::object::ObjectName;
+use shoal_s3::operation::{Classified, Operation};
+use shoal_s3::payload::Algorithm;
+use shoal_s3::target;
+use shoal_s3::xml::Element;
+
+use self::xml::PartPage;
+pub(super) use self::xml::checksum_elements;
+use super::flush::Flusher;
+use super::permission::{Asker, Permissions};
+use super::writes::DirtyWrites;
+use super::{Shared, access_denied, is_writer, try_again, unversioned};
+use crate::dirty::{
+    Action, Checksum, Completed, CompletionError, DirtyObjects, KeptUpload, ListError, PartError,
+    ReceiveError, UploadId, UploadUnavailable, select,
+};
+
+/// Limit on the list of parts in a completion: ten thousand parts with their checksums.
+const LIST_BYTES_MAX: usize = 4 << 20;
+
+/// Number of times that a completion restarts because a part was uploaded again.
+const COMPLETIONS: usize = 3;
+
+/// The part numbers that S3 allows.
+const NUMBERS: std::ops::RangeInclusive<u16> = 1..=10_000;
+
+const OBJECT_SIZE: HeaderName = HeaderName::from_static("x-amz-mp-object-size");
+
+/// Returns the id of the upload that a request names, if a node of this cluster created it. The ids of lakes
+/// have another form.
+pub(super) fn upload_named(classified: &Classified) -> Option<UploadId> {
+    classified.query.get("uploadId")?.parse().ok()
+}
+
+/// Answers requests about uploads whose objects may be dirty.
+pub(super) struct Uploads {
+    dirty: Arc<DirtyObjects>,
+    grants: Arc<Grants>,
+    lake: Arc<Endpoint>,
+    flusher: Arc<Flusher>,
+    permissions: Arc<Permissions>,
+    writes: Arc<DirtyWrites>,
+    addresses: Arc<Addresses>,
+}
+
+impl Uploads {
+    /// Begins uploads that cannot be written back by `writes`.
+    pub(super) fn new(shared: &Shared, writes: Arc<DirtyWrites>) -> Self {
+        Self {
+            dirty: Arc::clone(&shared.dirty),
+            grants: Arc::clone(&shared.grants),
+            lake: Arc::clone(&shared.lake),
+            flusher: Arc::clone(&shared.flusher),
+            permissions: Arc::clone(&shared.permissions),
+            writes,
+            addresses: Arc::clone(&shared.addresses),
+        }
+    }
+
+    /// Begins an upload in the tier, or at the lake, and then reports why.
+    pub(super) async fn begin(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+        lifetime: Option<Lifetime>,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let Admitted { parts, verified, .. } = &*admitted;
+        let order = (&**parts, lifetime);
+        let begun = self.dirty.begin_upload(name, order, &verified.caller).await;
+        match begun {
+            Ok(id) => Ok(answered(&xml::begun(name, id))),
+            Err(why) => self.writes.write_through_instead(admitted, name, why).await,
+        }
+    }
+
+    /// Answers a request about an upload that a tier keeps.
+    pub(super) async fn answer(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+        id: UploadId,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let kept = self
+            .dirty
+            .find_upload(&unversioned(name), id)
+            .await
+            .map_err(lost)?;
+        if !is_writer(&admitted.verified.caller, &kept.upload.writer) {
+            return Err(access_denied());
+        }
+        let operation = admitted.classified.operation;
+        if kept.completed.is_some() && operation != Operation::CompleteMultipartUpload {
+            return Err(no_such_upload());
+        }
+        match operation {
+            Operation::UploadPart if admitted.classified.copy_source.is_some() => {
+                self.copy_part(&admitted, &kept).await
+            }
+            Operation::UploadPart => self.take_part(admitted, &kept).await,
+            Operation::CompleteMultipartUpload => Box::pin(self.complete_upload(admitted, kept)).await,
+            Operation::AbortMultipartUpload => {
+                self.dirty.abort_upload(&kept).await.map_err(lost)?;
+                Ok(respond::empty(StatusCode::NO_CONTENT))
+            }
+            _ if admitted.parts.method == Method::GET => self.list_parts(&admitted, &kept).await,
+            _ => Err(not_done("This is not done with an upload that is written back.")),
+        }
+    }
+
+    async fn take_part(
+        &self,
+        admitted: Box<Admitted>,
+        kept: &KeptUpload,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let (
+            Opened {
+                parts, classified, ..
+            },
+            body,
+        ) = admitted.open()?;
+        let number = number_in(&classified)?;
+        if parts
+            .headers
+            .contains_key("x-amz-server-side-encryption-customer-algorithm")
+        {
+            return Err(S3Error::new(
+                ErrorCode::InvalidRequest,
+                "The upload was not begun with a key of the client.",
+            ));
+        }
+        let size_bytes = size_in(&parts.headers)?;
+        let taken = self.dirty.put_part(kept, (number, size_bytes), body).await;
+        let part = taken.map_err(untaken)?;
+        let mut response = respond::empty(StatusCode::OK);
+        let headers = response.headers_mut();
+        let etag = HeaderValue::try_from(part.etag()).expect("an MD5 in quotes is a header value");
+        headers.insert(header::ETAG, etag);
+        headers.extend(part.checksum.as_ref().map(Checksum::header));
+        headers.insert(MODE_HEADER, HeaderValue::from_static("back"));
+        Ok(response)
+    }
+
+    async fn complete_upload(
+        &self,
+        admitted: Box<Admitted>,
+        mut kept: KeptUpload,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let (opened, body) = admitted.open()?;
+        let parts = &opened.parts;
+        let list = body
+            .collect_at_most(LIST_BYTES_MAX, "The list of parts is too long.")
+            .await?;
+        let listed = xml::listed(&list).map_err(|_| malformed())?;
+        let asked = asked_of_object(&parts.headers);
+        let is_for_lake = asked.keys().any(|name| name.as_str().starts_with("if-"));
+        if is_for_lake && kept.completed.is_none() {
+            let write = (Action::Write, &kept.upload.name);
+            if let Some(denied) = self.permissions.denial(Asker::from(&opened), write).await? {
+                return Err(denied);
+            }
+        }
+        let mut attempts = 0..COMPLETIONS;
+        let completed = loop {
+            if let Some(completed) = kept.completed {
+                break completed;
+            }
+            let uploaded = self.dirty.parts(&kept).await.map_err(lost)?;
+            let selected = select(&listed, &uploaded).map_err(unlisted)?;
+            check_size(&parts.headers, selected.iter().map(|part| part.size_bytes).sum())?;
+            match self.dirty.complete_upload(&kept, &selected, &asked).await {
+                Ok(completed) => break completed,
+                Err(CompletionError::Upload(UploadUnavailable::PartsChanged))
+                    if attempts.next().is_some() =>
+                {
+                    let (name, id) = (&kept.upload.name, kept.upload.id);
+                    kept = self.dirty.find_upload(name, id).await.map_err(lost)?;
+                }
+                Err(error) => {
+                    if error.status() == Some(StatusCode::FORBIDDEN) {
+                        self.dirty.refused(&opened.caller, &kept.upload.name.bucket);
+                    }
+                    return Err(incomplete(error));
+                }
+            }
+        };
+        let upload = kept.upload;
+        self.grants.invalidate_object(&upload.name);
+        let address = self.addresses.as_used_by(parts);
+        let location = address
+            .map(|address| address.of_object(&upload.name.bucket, &target::key(&upload.name.key)))
+            .unwrap_or_default();
+        let mut response = answered(&xml::completed(&upload.name, &location, &completed));
+        tell_if_through(response.headers_mut(), &completed);
+        Ok(response)
+    }
+
+    async fn list_parts(
+        &self,
+        admitted: &Admitted,
+        kept: &KeptUpload,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let uploaded = self.dirty.parts(kept).await.map_err(lost)?;
+        let page = PartPage::parse(&admitted.classified.query).ok_or_else(|| {
+            let message = "max-parts and part-number-marker must be numbers.";
+            S3Error::new(ErrorCode::InvalidArgument, message)
+        })?;
+        Ok(answered(&page.write(&kept.upload, &uploaded)))
+    }
+}
+
+/// Returns the part number in the query.
+fn number_in(classified: &Classified) -> Result<u16, S3Error> {
+    let number = classified.query.get("partNumber");
+    let number = number.and_then(|number| number.parse().ok());
+    number.filter(|number| NUMBERS.contains(number)).ok_or_else(|| {
+        let message = "Part number must be an integer between 1 and 10000, inclusive";
+        S3Error::new(ErrorCode::InvalidArgument, message)
+    })
+}
+
+/// Returns the length of a part as the headers announce it.
+fn size_in(headers: &HeaderMap) -> Result<u64, S3Error> {
+    let number = |name: &HeaderName| headers.get(name)?.to_str().ok()?.parse().ok();
+    number(&HeaderName::from_static("x-amz-decoded-content-length"))
+        .or_else(|| number(&header::CONTENT_LENGTH))
+        .ok_or_else(|| {
+            let message = "You must provide the Content-Length HTTP header.";
+            S3Error::new(ErrorCode::MissingContentLength, message)
+        })
+}
+
+/// Returns the headers of a completion that are conditions on the existing object or checksums of the new
+/// one.
+fn asked_of_object(headers: &HeaderMap) -> HeaderMap {
+    let is_asked = |name: &HeaderName| {
+        [header::IF_MATCH, header::IF_NONE_MATCH].contains(name)
+            || Algorithm::of_header(name.as_str()).is_some()
+    };
+    let asked = headers.iter().filter(|(name, _)| is_asked(name));
+    asked.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+fn check_size(headers: &HeaderMap, size_bytes: u64) -> Result<(), S3Error> {
+    let said = headers.get(&OBJECT_SIZE).map(HeaderValue::as_bytes);
+    let is_so = said.is_none_or(|said| said == size_bytes.to_string().as_bytes());
+    is_so.then_some(()).ok_or_else(|| {
+        let message = "The parts together have another size than x-amz-mp-object-size says.";
+        S3Error::new(ErrorCode::InvalidRequest, message)
+    })
+}
+
+/// Returns the response to a request that was written back.
+pub(super) fn answered(root: &Element) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::full(Bytes::from(root.to_document())));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    headers.insert(MODE_HEADER, HeaderValue::from_static("back"));
+    response
+}
+
+/// Adds headers that report that an object was written through the cache, and why, if it was.
+fn tell_if_through(headers: &mut HeaderMap, completed: &Arc<Completed>) {
+    if completed.through.is_empty() {
+        return;
+    }
+    headers.insert(MODE_HEADER, HeaderValue::from_static("through"));
+    headers.extend(HeaderValue::from_str(&completed.through).map(|reason| (X_CACHE_REASON, reason)));
+}
+
+fn lost(error: UploadUnavailable) -> S3Error {
+    match error {
+        UploadUnavailable::NotFound => no_such_upload(),
+        UploadUnavailable::PartsChanged => S3Error::new(
+            ErrorCode::InvalidPart,
+            "The parts of the upload have changed while it was to be completed.",
+        ),
+        UploadUnavailable::Unavailable(error) => try_again(error),
+    }
+}
+
+fn untaken(error: PartError) -> S3Error {
+    match error {
+        PartError::Receive(ReceiveError::Body(error)) => error,
+        PartError::Upload(error) => lost(error),
+        PartError::TooLarge => S3Error::new(
+            ErrorCode::EntityTooLarge,
+            "The part is larger than one that is written back may be; begin the upload with x-shoal-write: around.",
+        ),
+        error @ PartError::Receive(_) => {
+            tracing::warn!(%error, "a part could not be stored");
+            S3Error::new(
+                ErrorCode::SlowDown,
+                "The part could not be taken; please try again.",
+            )
+        }
+    }
+}
+
+fn unlisted(error: ListError) -> S3Error {
+    let code = match error {
+        ListError::Empty => ErrorCode::MalformedXml,
+        ListError::Order => ErrorCode::InvalidPartOrder,
+        ListError::Part(_) => ErrorCode::InvalidPart,
+        ListError::Small(_) => ErrorCode::EntityTooSmall,
+    };
+    S3Error::new(code, error.to_string())
+}
+
+fn incomplete(error: CompletionError) -> S3Error {
+    match (error, error.status()) {
+        (_, Some(StatusCode::PRECONDITION_FAILED)) => precondition_failed(),
+        // `If-Match` names an object that does not exist.
+        (_, Some(StatusCode::NOT_FOUND)) => {
+            S3Error::new(ErrorCode::NoSuchKey, "The specified key does not exist.")
+        }
+        (_, Some(StatusCode::CONFLICT)) => S3Error::new(
+            ErrorCode::ConditionalRequestConflict,
+            "The object was written in the meantime; please try again.",
+        ),
+        (_, Some(StatusCode::FORBIDDEN)) => S3Error::new(ErrorCode::AccessDenied, "Access Denied"),
+        (CompletionError::Upload(error), _) => lost(error),
+        (CompletionError::Checksum, _) => S3Error::new(
+            ErrorCode::BadDigest,
+            "The checksum of the object is not the one that the request names.",
+        ),
+        _ => S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again.")),
+    }
+}
+
+fn not_done(message: &'static str) -> S3Error {
+    S3Error::new(ErrorCode::NotImplemented, message)
+}
+
+pub(super) fn malformed() -> S3Error {
+    S3Error::new(
+        ErrorCode::MalformedXml,
+        "The XML you provided was not well-formed or did not validate against our published schema.",
+    )
+}
+
+fn no_such_upload() -> S3Error {
+    S3Error::new(
+        ErrorCode::NoSuchUpload,
+        "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed.",
+    )
+}

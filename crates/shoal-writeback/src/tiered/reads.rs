@@ -1,0 +1,247 @@
+//! Reads of names that may be dirty: versions for clients, tasks and plans, and pages of names.
+//!
+//! The registry entry of a name is read first, then the lake. If the lake reports that there is no object,
+//! the entry is checked again: an object may have been written and flushed in between. If the entry changed,
+//! the question starts over.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use http::HeaderMap;
+use shoal_cache::lake::{
+    Asked, LakeRefusal, PageRequest, PinOutcome, Pinned, ReadError, ReadRequest, Unchanged, says_absent,
+};
+use shoal_cache::obtain::KeptBytes;
+use shoal_net::endpoint::EndpointError;
+use shoal_s3::identity::Caller;
+use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::xml::ListedObject;
+
+use super::TieredLake;
+use crate::dirty::{Lookup, Manifest, Scope, not_flushed, try_again, unversioned};
+
+/// Number of attempts if a name changes while it is read.
+const ATTEMPTS: usize = 4;
+
+/// A caller that asks for a name.
+#[derive(Clone, Copy)]
+struct Asker<'a> {
+    caller: &'a Caller,
+    /// The headers of its request.
+    headers: &'a HeaderMap,
+    /// The name, without a version.
+    name: &'a ObjectName,
+}
+
+impl TieredLake {
+    pub(super) async fn pin_by_entry(&self, request: &ReadRequest) -> Result<PinOutcome, ReadError> {
+        let name = &unversioned(&request.name);
+        let asker = Asker::of(request, name);
+        for _ in 0..ATTEMPTS {
+            let lookup = self.look(asker).await?;
+            if let Some(manifest) = lookup.written_by(asker.caller) {
+                if request.is_understood() && request.follows_from(&manifest.version) {
+                    return Ok(PinOutcome::Version(Pinned {
+                        kept: Some(self.bytes(&lookup, manifest)),
+                        ..Pinned::granted(Arc::clone(&manifest.version))
+                    }));
+                }
+                self.flush(name).await?;
+                continue;
+            }
+            let outcome = self.within.pin(request).await?;
+            let is_absence =
+                matches!(&outcome, PinOutcome::Relay(response) if says_absent(response.status()));
+            if !is_absence || self.is_as_found(&lookup).await? {
+                return Ok(outcome);
+            }
+        }
+        Err(ReadError::ChangesTooOften)
+    }
+
+    pub(super) async fn ask_by_entry(
+        &self,
+        request: &ReadRequest,
+        is_answerable: bool,
+    ) -> Result<Asked, ReadError> {
+        let name = &unversioned(&request.name);
+        let asker = Asker::of(request, name);
+        for _ in 0..ATTEMPTS {
+            let lookup = self.look(asker).await?;
+            if let Some(manifest) = lookup.written_by(asker.caller) {
+                let is_answerable = is_answerable && request.is_understood();
+                if is_answerable && request.follows_from(&manifest.version) {
+                    return Ok(Asked::Known(Arc::clone(&manifest.version)));
+                }
+                self.flush(name).await?;
+                continue;
+            }
+            return Ok(match self.within.ask(request, is_answerable).await? {
+                Asked::AtLake(question) => Asked::AtLake(question.unless_changed(self.unchanged(lookup))),
+                known @ Asked::Known(_) => known,
+            });
+        }
+        Err(ReadError::ChangesTooOften)
+    }
+
+    pub(super) async fn version_by_entry(
+        &self,
+        caller: &Caller,
+        name: &ObjectName,
+    ) -> Result<Arc<Version>, LakeRefusal> {
+        let (name, headers) = (&unversioned(name), &HeaderMap::new());
+        let asker = Asker {
+            caller,
+            headers,
+            name,
+        };
+        let trouble = |error: ReadError| LakeRefusal::Trouble(error.to_string());
+        for _ in 0..ATTEMPTS {
+            let lookup = self.look(asker).await.map_err(trouble)?;
+            if let Some(manifest) = lookup.written_by(caller) {
+                return Ok(Arc::clone(&manifest.version));
+            }
+            match self.within.version(caller, name).await {
+                Err(LakeRefusal::Refused(_)) if !self.is_as_found(&lookup).await.map_err(trouble)? => {}
+                answer => return answer,
+            }
+        }
+        Err(trouble(ReadError::ChangesTooOften))
+    }
+
+    /// Returns a page of the lake with the dirty objects between its own. A caller that may list a bucket may
+    /// see all names in it.
+    pub(super) async fn list_with_entries(
+        &self,
+        caller: &Caller,
+        page: PageRequest<'_>,
+    ) -> Result<Vec<ListedObject>, LakeRefusal> {
+        let scope = Scope::all(page.prefix);
+        // The entries first: an object that is flushed meanwhile is on the lake's page.
+        let dirty = self
+            .dirty
+            .list_page(
+                page.bucket,
+                &scope,
+                (page.after.unwrap_or_default(), page.keys_max),
+            )
+            .await;
+        let dirty = dirty.map_err(|error| LakeRefusal::Trouble(error.to_string()))?;
+        let listed = self.within.list(caller, page).await?;
+        let dirty = dirty.into_iter().map(|manifest| ListedObject {
+            key: manifest.name.key.to_vec(),
+            etag: manifest.version.etag.to_string(),
+            size_bytes: manifest.version.size_bytes,
+            last_modified: None,
+        });
+        Ok(merged(listed, dirty.collect(), page.keys_max))
+    }
+
+    /// Looks a name up in the registry. A dirty object of another writer is flushed if the lake lets the
+    /// caller know about it; the lake then decides the read.
+    async fn look(&self, asker: Asker<'_>) -> Result<Lookup, ReadError> {
+        let name = asker.name;
+        let lookup = self.dirty.find(name).await.map_err(try_again)?;
+        if lookup.manifest.is_some() {
+            // Remembered answers of the lake about this name are out of date, even once the object is
+            // flushed.
+            self.dirty.invalidate(name);
+            if lookup.written_by(asker.caller).is_none() && self.may_know(asker).await? {
+                self.flush(name).await?;
+            }
+        }
+        Ok(lookup)
+    }
+
+    /// Returns true if the lake lets the caller know about an object.
+    async fn may_know(&self, asker: Asker<'_>) -> Result<bool, EndpointError> {
+        self.dirty.may_know(asker.caller, asker.headers, asker.name).await
+    }
+
+    async fn flush(&self, name: &ObjectName) -> Result<(), ReadError> {
+        let flushed = self.dirty.flush(name).await;
+        flushed.map_err(|error| not_flushed(&error))?;
+        self.dirty.invalidate(name);
+        Ok(())
+    }
+
+    async fn is_as_found(&self, lookup: &Lookup) -> Result<bool, ReadError> {
+        Ok(self.dirty.is_as_found(lookup).await.map_err(try_again)?)
+    }
+
+    fn unchanged(&self, lookup: Lookup) -> Unchanged {
+        let (dirty, lookup) = (Arc::clone(&self.dirty), Arc::new(lookup));
+        Box::new(move || {
+            let (dirty, lookup) = (Arc::clone(&dirty), Arc::clone(&lookup));
+            async move { Ok(dirty.is_as_found(&lookup).await.map_err(try_again)?) }.boxed()
+        })
+    }
+
+    pub(super) fn bytes(&self, lookup: &Lookup, manifest: &Manifest) -> Arc<dyn KeptBytes> {
+        Arc::new(self.dirty.bytes(lookup, manifest))
+    }
+}
+
+impl<'a> Asker<'a> {
+    fn of(request: &'a ReadRequest, name: &'a ObjectName) -> Self {
+        Self {
+            caller: request.context.caller(),
+            headers: request.context.headers(),
+            name,
+        }
+    }
+}
+
+/// Merges a page of the lake with the dirty objects that follow the page before. Dirty objects are newer. As
+/// the lake may have more keys behind its page, the merged page ends with it.
+fn merged(listed: Vec<ListedObject>, dirty: Vec<ListedObject>, keys_max: usize) -> Vec<ListedObject> {
+    let end = listed.last().map(|last| last.key.clone());
+    let mut merged = listed;
+    merged.retain(|object| {
+        dirty
+            .binary_search_by(|newer| newer.key.cmp(&object.key))
+            .is_err()
+    });
+    let is_on_page = |object: &ListedObject| end.as_ref().is_none_or(|end| object.key <= *end);
+    merged.extend(dirty.into_iter().filter(is_on_page));
+    merged.sort_by(|one, other| one.key.cmp(&other.key));
+    merged.truncate(keys_max);
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_s3::xml::ListedObject;
+
+    use super::merged;
+
+    fn objects(keys: &str, etag: &str) -> Vec<ListedObject> {
+        let object = |key| ListedObject {
+            key: vec![key],
+            etag: etag.into(),
+            size_bytes: 1,
+            last_modified: None,
+        };
+        keys.bytes().map(object).collect()
+    }
+
+    #[test]
+    fn a_merged_page_leaves_out_no_key_that_the_lake_has_behind_its_page() {
+        for (listed, dirty, keys_max, expected) in [
+            ("", "", 9, ""),
+            ("bd", "", 9, "bd"),
+            ("", "ac", 9, "ac"),
+            ("bd", "ace", 9, "abcd"),
+            ("bd", "ace", 3, "abc"),
+            ("bd", "bd", 9, "BD"),
+            ("", "ace", 2, "ac"),
+        ] {
+            let page = merged(objects(listed, "lake"), objects(dirty, "tier"), keys_max);
+            let keys: Vec<u8> = page.iter().map(|object| object.key[0]).collect();
+            assert_eq!(keys, expected.to_lowercase().as_bytes(), "{listed} {dirty}");
+            let newer = |object: &ListedObject| dirty.as_bytes().contains(&object.key[0]);
+            let is_right = |object: &ListedObject| (object.etag == "tier") == newer(object);
+            assert!(page.iter().all(is_right), "what is dirty is newer");
+        }
+    }
+}
