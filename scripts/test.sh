@@ -25,7 +25,7 @@ TESTS_GIB=12
 # One way to fail of each kind: reads, a tier, a directory, its order.
 SOME_STORIES=(
   a_node_that_is_killed_costs_at_most_a_retry
-  no_write_that_was_acknowledged_is_lost_whatever_fails
+  nodes_that_are_killed_one_after_the_other_lose_nothing
   a_node_may_freeze_at_any_stage_of_a_change
   a_directory_that_fails_costs_no_byte
   coherent_reads_fit_one_order_of_all_writes

@@ -173,6 +173,9 @@ def _await_lake(cluster: Cluster, living: Sequence[int], history: History) -> No
         await_that("the lake has everything", has_all, _AT_LAKE_S)
     except TimeoutError as error:
         shown = [(said[key], _at_lake(cluster, key)) for key in sorted(missing)[:3]]
+        first = min(missing)
+        done = sorted((each for each in history.operations if each.key == first), key=lambda each: each.began_s)
+        print(f"what happened to {first}:", *done, sep="\n  ", flush=True)
         status = [json.loads(cluster.nodes[rack].ask("/status"))["write_back"] for rack in living]
         raise Broken(f"the lake does not have {len(missing)} names as they are: {shown}, {status}") from error
 
