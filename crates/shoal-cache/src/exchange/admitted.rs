@@ -18,7 +18,7 @@ pub struct Admitted {
     pub parts: Arc<Parts>,
     /// Its body, not read yet.
     pub body: ClientBody,
-    /// What the request asks for.
+    /// The operation, the names and the query, parsed.
     pub classified: Classified,
     /// The proof of its signature.
     pub verified: Verified,
@@ -32,7 +32,7 @@ pub struct Admitted {
 pub struct Opened {
     /// Head of the request.
     pub parts: Arc<Parts>,
-    /// What the request asks for.
+    /// The operation, the names and the query, parsed.
     pub classified: Classified,
     /// The identity that signed it.
     pub caller: Caller,

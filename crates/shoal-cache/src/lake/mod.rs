@@ -152,7 +152,7 @@ pub enum ReadError {
     /// The version changed during every attempt.
     #[error("the object changes faster than it can be read")]
     ChangesTooOften,
-    /// What stands before the lake answers with this error.
+    /// A decorator of the lake, such as the tier, answers with this error.
     #[error("{}", .0.message)]
     Refused(S3Error),
 }
@@ -197,7 +197,7 @@ pub trait Lake: Send + Sync {
     ///
     /// # Errors
     ///
-    /// What the read needs cannot be brought to the lake.
+    /// A dirty object that the read needs cannot be flushed.
     fn ask<'a>(
         &'a self,
         request: &'a ReadRequest,
@@ -206,7 +206,13 @@ pub trait Lake: Send + Sync {
 
     /// Remembers what an unconditional HEAD of the lake returned. A response without a usable version is
     /// ignored.
-    fn learn_from_head(&self, request: &ReadRequest, head: (StatusCode, &HeaderMap), stamp: QuestionStamp);
+    fn learn_from_head(
+        &self,
+        request: &ReadRequest,
+        status: StatusCode,
+        headers: &HeaderMap,
+        stamp: QuestionStamp,
+    );
 
     /// Returns the current version of an object that no client reads, if `caller` may read it.
     ///
@@ -273,8 +279,8 @@ pub trait Lake: Send + Sync {
     /// Lists the uploads of a bucket for a client.
     fn list_uploads<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult>;
 
-    /// Passes on any other request with its meaning, and a read after [`ask`](Self::ask). What the request
-    /// needs at the lake is brought there first.
+    /// Passes on any other request with its meaning, and a read after [`ask`](Self::ask). Dirty objects that
+    /// the request needs are flushed first.
     fn forward(&self, admitted: Box<Admitted>) -> BoxFuture<'_, ResponseResult>;
 
     /// Brings to the lake what this node has acknowledged and the lake does not have, once, so that the node

@@ -99,8 +99,13 @@ impl Lake for PlainLake {
         asked.boxed()
     }
 
-    fn learn_from_head(&self, request: &ReadRequest, head: (StatusCode, &HeaderMap), stamp: QuestionStamp) {
-        let (status, headers) = head;
+    fn learn_from_head(
+        &self,
+        request: &ReadRequest,
+        status: StatusCode,
+        headers: &HeaderMap,
+        stamp: QuestionStamp,
+    ) {
         if status == StatusCode::OK {
             self.learn(request, status, headers, stamp).ok();
         }

@@ -1,5 +1,4 @@
-//! What tasks and plans ask of the lake in the name of an identity: which objects there are, and which
-//! versions.
+//! Listings and versions for tasks and plans, in the name of an identity.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the lake did with a request.
+//! The outcome of a request at the lake.
 
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
@@ -12,7 +12,7 @@ use crate::exchange::{ResponseBody, ResponseResult};
 /// Limit on the responses to writes, which are short.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// What the lake did with a request.
+/// The outcome of a request at the lake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The lake carried the request out.

@@ -115,8 +115,9 @@ impl Reads {
             }
             let response = self.lake.forward(admitted).await?;
             if is_plain {
-                let head = (response.status(), response.headers());
-                self.lake.learn_from_head(request, head, question.stamp);
+                let (status, headers) = (response.status(), response.headers());
+                self.lake
+                    .learn_from_head(request, status, headers, question.stamp);
             }
             let is_final = question.is_final(response.status()).await;
             if is_final.map_err(|error| errors::unread(&error))? {

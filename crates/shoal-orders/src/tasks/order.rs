@@ -296,12 +296,13 @@ impl TaskRequest {
 }
 
 impl Order {
-    /// The order that a node has accepted at `created`. It is remembered until its pins have ended, and at
-    /// least until `remembered`.
+    /// The order that the node `accepted_by` has accepted at `created`. It is remembered until its pins have
+    /// ended, and at least until `remembered`.
     pub fn accepted(
         request: TaskRequest,
         manifest: Option<ManifestFacts>,
-        (created, accepted_by): (Moment, &str),
+        created: Moment,
+        accepted_by: &str,
         remembered: Option<Moment>,
     ) -> Self {
         let ends = given_up(&request, created);
@@ -321,7 +322,12 @@ impl Order {
     }
 
     /// The order to carry out the plan of a document, in the name of an identity.
-    pub fn of_plan(identity: Option<String>, document: DocumentFacts, created: (Moment, &str)) -> Self {
+    pub fn of_plan(
+        identity: Option<String>,
+        document: DocumentFacts,
+        created: Moment,
+        accepted_by: &str,
+    ) -> Self {
         let request = TaskRequest {
             identity,
             ..TaskRequest::new(TaskKind::Plan, None)
@@ -329,7 +335,7 @@ impl Order {
         let remembered = Some(document.ends);
         Self {
             document: Some(document),
-            ..Self::accepted(request, None, created, remembered)
+            ..Self::accepted(request, None, created, accepted_by, remembered)
         }
     }
 
@@ -427,7 +433,7 @@ mod tests {
     #[test]
     fn each_run_of_a_pin_has_a_week_and_ends_with_the_pins() {
         let days = |days: u64| at(days * 86_400);
-        let order = |request| Order::accepted(request, None, (at(0), "n0"), None);
+        let order = |request| Order::accepted(request, None, at(0), "n0", None);
         let pin = TaskRequest {
             until: Some(days(30)),
             ..request(TaskKind::Pin)

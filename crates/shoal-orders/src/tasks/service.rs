@@ -188,7 +188,7 @@ impl Tasks {
         facts.succession = succession.map_or(0, |former| former.saturating_add(1));
         let replaced = former.filter(|former| !former.progress.state.is_over());
         facts.replaces = replaced.map(|former| Ulid(former.id).to_string());
-        let order = Order::of_plan(identity, facts, (now.into(), &self.parts.name));
+        let order = Order::of_plan(identity, facts, now.into(), &self.parts.name);
         let plan = self.accept(id, &order, ORDERS_MAX)?;
         self.end_replaced_plans();
         Ok(plan)
@@ -236,15 +236,15 @@ impl Tasks {
 
     /// The order that this node gives for a request.
     fn order_of(&self, request: TaskRequest, manifest: Option<ManifestFacts>, created: SystemTime) -> Order {
-        let created_here = (created.into(), &*self.parts.name);
+        let node = &*self.parts.name;
         if request.kind != TaskKind::Unpin {
-            return Order::accepted(request, manifest, created_here, None);
+            return Order::accepted(request, manifest, created.into(), node, None);
         }
         // Pins that were ended do not come back before the end of the order that set them.
         let entries = self.records.all();
         let pins = entries.iter().filter(|entry| entry.order.pins(created));
         let last_end = pins.filter_map(|entry| entry.order.request.until).max();
-        Order::accepted(request, manifest, created_here, last_end)
+        Order::accepted(request, manifest, created.into(), node, last_end)
     }
 
     /// Takes an order, if there is room for another among `orders_max`.

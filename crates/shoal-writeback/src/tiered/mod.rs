@@ -125,8 +125,14 @@ impl Lake for TieredLake {
         }
     }
 
-    fn learn_from_head(&self, request: &ReadRequest, head: (StatusCode, &HeaderMap), stamp: QuestionStamp) {
-        self.within.learn_from_head(request, head, stamp);
+    fn learn_from_head(
+        &self,
+        request: &ReadRequest,
+        status: StatusCode,
+        headers: &HeaderMap,
+        stamp: QuestionStamp,
+    ) {
+        self.within.learn_from_head(request, status, headers, stamp);
     }
 
     fn version<'a>(
