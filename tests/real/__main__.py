@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from . import back, etcd, readiness
+from . import back, etcd, half_bodies, readiness
 from .clients import CLIENTS
 from .comparison import Comparison
 from .lakes import LAKES, Lake, LakeUnavailable
@@ -73,6 +73,7 @@ def prove(report: Report, lake: Lake, folder: Path, arguments: argparse.Namespac
         compare(report, lake, lake.url, lambda: None, folder, arguments)
         return
     readiness.prove(report, lake, arguments.shoal.resolve(), folder)
+    half_bodies.prove(report, lake, arguments.shoal.resolve(), folder)
     with Node(arguments.shoal.resolve(), folder / f"{lake.name}-node", lake.url, [lake.account]) as node:
         compare(report, lake, node.url, node.restart_cold, folder, arguments)
         with report.check(lake.name, "node", "logs no error"):

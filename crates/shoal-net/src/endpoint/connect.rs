@@ -99,7 +99,7 @@ impl Connector {
 
 impl StoreConnector {
     async fn connect(&self) -> Result<Connected, BoxError> {
-        let socket = Socket::new(self.tcp.call(self.address.clone()).await?, self.undelivered_max);
+        let socket = Socket::new(self.tcp.call(self.address.clone()).await?, self.undelivered_max)?;
         let permit = socket.permit();
         let stream: Stream = match &self.tls {
             None => Box::new(socket),

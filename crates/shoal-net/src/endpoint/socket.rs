@@ -2,8 +2,11 @@
 //!
 //! A node may send a change only while its session with the registry lasts. A check above a buffer does not
 //! cover the moment when the bytes leave: a node that was suspended in between would overwrite what other
-//! nodes have written since. So the socket checks before each of its system calls, and a connection that is
-//! dropped during a change is reset, so that nothing leaves the kernel's buffer either.
+//! nodes have written since. So the socket checks before each of its system calls.
+//!
+//! A socket is reset however it closes, also by the kernel when the process is killed, so that nothing more
+//! leaves the kernel's buffer. After an orderly end in the middle of a body, a lake may store a part as the
+//! whole object.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -58,13 +61,16 @@ impl CurrentPermit {
 }
 
 impl Socket {
-    pub(super) fn new(tcp: TokioIo<TcpStream>, undelivered_max: Duration) -> Self {
-        Self {
+    /// Takes over a connection. `undelivered_max` limits how long the kernel keeps unacknowledged bytes of a
+    /// change.
+    pub(super) fn new(tcp: TokioIo<TcpStream>, undelivered_max: Duration) -> io::Result<Self> {
+        tcp.inner().set_zero_linger()?;
+        Ok(Self {
             tcp,
             permit: CurrentPermit::default(),
             undelivered_max,
             is_bounded: false,
-        }
+        })
     }
 
     /// Returns the permission under which the socket sends.
@@ -98,17 +104,6 @@ impl Socket {
         socket.set_tcp_notsent_lowat(bytes)?;
         self.is_bounded = is_bounded;
         Ok(())
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        // The change is unanswered or was not sent completely: the kernel must not send the rest.
-        if self.permit.is_needed()
-            && let Err(error) = self.tcp.inner().set_zero_linger()
-        {
-            tracing::debug!(%error, "a connection was closed, because it could not be reset");
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod broken;
 mod descriptors;
+mod half_bodies;
 mod measured;
 mod named;
 mod silent;
