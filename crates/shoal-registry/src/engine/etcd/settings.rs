@@ -9,6 +9,7 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use shoal_base::secret::Secret;
+use shoal_base::small_file;
 
 /// The addresses of etcd, and how a node authenticates to it.
 #[derive(Clone, Debug)]
@@ -106,10 +107,7 @@ pub(super) fn tls(settings: &Settings) -> Result<ClientConfig, SettingsError> {
     match &settings.client_certificate {
         Some((certificate, key)) => {
             let chain = certificates(certificate)?;
-            let key = PrivateKeyDer::from_pem_file(key).map_err(|error| SettingsError::File {
-                file: key.clone(),
-                error,
-            })?;
+            let key = parsed(key, PrivateKeyDer::from_pem_slice)?;
             Ok(builder.with_client_auth_cert(chain, key)?)
         }
         None => Ok(builder.with_no_client_auth()),
@@ -125,15 +123,23 @@ fn roots(file: &Path) -> Result<RootCertStore, SettingsError> {
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, SettingsError> {
-    let failed = |error| SettingsError::File {
-        file: file.to_owned(),
-        error,
-    };
-    let read: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).map_err(failed)?.collect();
-    match read.map_err(failed)? {
-        none if none.is_empty() => Err(failed(pem::Error::NoItemsFound)),
-        some => Ok(some),
-    }
+    parsed(file, |pem| {
+        let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>()?;
+        let is_empty = certificates.is_empty();
+        (!is_empty)
+            .then_some(certificates)
+            .ok_or(pem::Error::NoItemsFound)
+    })
+}
+
+/// Reads and parses a file in PEM.
+fn parsed<T>(file: &Path, parse: impl FnOnce(&[u8]) -> Result<T, pem::Error>) -> Result<T, SettingsError> {
+    let read = small_file::read(file).map_err(pem::Error::Io);
+    read.and_then(|pem| parse(&pem))
+        .map_err(|error| SettingsError::File {
+            file: file.to_owned(),
+            error,
+        })
 }
 
 #[cfg(test)]
@@ -154,6 +160,19 @@ mod tests {
         ] {
             assert!(endpoints(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_certificate_without_an_end_is_refused() {
+        let settings = Settings {
+            ca_file: Some("/dev/zero".into()),
+            ..Settings::at("https://etcd-1")
+        };
+        let refused = tls(&settings).unwrap_err().to_string();
+        assert!(
+            refused.contains("/dev/zero") && refused.contains("no end"),
+            "{refused}"
+        );
     }
 
     #[test]
