@@ -1,26 +1,21 @@
 //! The cache of one node and of nodes together: reads, blocks, fetches, writes through.
 
 pub mod blocks;
-pub mod cache_events;
-pub mod coherence;
-pub mod cooperation;
-pub mod directory;
 pub mod exchange;
 pub mod fetch;
-pub mod freshness;
 pub mod grants;
 pub mod gwf;
 pub mod lake;
-pub mod lake_health;
-pub mod messages;
-pub mod obtain;
-pub mod peer;
+pub mod nodes;
 pub mod read;
-pub mod read_context;
 pub mod single_flight;
 pub mod split;
 pub mod tier;
 pub mod write;
 
-pub use obtain::Obtain;
-pub use peer::{BlockRequest, CallerName, Peer, PeerConnector};
+pub use fetch::read_context;
+pub use grants::freshness;
+pub use lake::health as lake_health;
+pub use nodes::obtain::Obtain;
+pub use nodes::peer::{BlockRequest, CallerName, Peer, PeerConnector};
+pub use nodes::{cache_events, coherence, cooperation, directory, messages, obtain, peer};

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use http::header::{CONTENT_LENGTH, CONTENT_RANGE, USER_AGENT};
+use http::header::USER_AGENT;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, StatusCode};
 use shoal_net::clock;
@@ -24,6 +24,7 @@ use shoal_s3::operation::{Classified, Operation};
 use super::access_log::{AccessRecord, Part, access_line};
 use super::respond::CacheStatus;
 use crate::blocks::ReadTally;
+use crate::fetch::{content_range, whole_range};
 
 /// The record of a request, written to the metrics and the log when the response's body ends.
 #[derive(Debug)]
@@ -180,22 +181,15 @@ impl Record {
 
 /// Returns the part of an object that a response with this status and these headers carries.
 fn part(status: StatusCode, headers: &HeaderMap) -> Option<Part> {
-    let text = |name| headers.get(name)?.to_str().ok();
-    match status {
-        StatusCode::OK => Some(Part {
-            offset_bytes: 0,
-            object_bytes: text(CONTENT_LENGTH)?.parse().ok()?,
-        }),
-        StatusCode::PARTIAL_CONTENT => {
-            // A lake's `Content-Range` is not validated here and may have any form.
-            let (range, length) = text(CONTENT_RANGE)?.strip_prefix("bytes ")?.split_once('/')?;
-            Some(Part {
-                offset_bytes: range.split_once('-')?.0.parse().ok()?,
-                object_bytes: length.parse().ok()?,
-            })
-        }
+    let (range, object_bytes) = match status {
+        StatusCode::OK => whole_range(headers),
+        StatusCode::PARTIAL_CONTENT => content_range(headers),
         _ => None,
-    }
+    }?;
+    Some(Part {
+        offset_bytes: range.start,
+        object_bytes,
+    })
 }
 
 fn header<'request>(client: &'request Parts, name: &HeaderName) -> Option<&'request [u8]> {

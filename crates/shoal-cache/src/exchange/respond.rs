@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use shoal_net::endpoint::LakeBody;
+use shoal_net::words;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::error_xml::{RequestId, error_xml};
 use shoal_s3::hop_by_hop::{MODE_HEADER, end_to_end_of_response};
@@ -31,33 +32,23 @@ const EXTENDED_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 /// `Server-Timing`
 pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// How much of a response this node had, by the values of `X-Cache`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CacheStatus {
-    /// All of it, without asking the lake.
-    Hit,
-    /// None of it.
-    Miss,
-    /// Some of its blocks.
-    Partial,
-    /// All of it; the lake confirmed permission and freshness.
-    Revalidated,
-    /// Not cached. For a read, `X-Cache-Reason` has the reason.
-    Bypass,
+words! {
+    /// How much of a response this node had, by the values of `X-Cache`.
+    pub enum CacheStatus {
+        /// All of it, without asking the lake.
+        Hit = "HIT",
+        /// None of it.
+        Miss = "MISS",
+        /// Some of its blocks.
+        Partial = "PARTIAL",
+        /// All of it; the lake confirmed permission and freshness.
+        Revalidated = "REVALIDATED",
+        /// Not cached. For a read, `X-Cache-Reason` has the reason.
+        Bypass = "BYPASS",
+    }
 }
 
 impl CacheStatus {
-    /// Returns the label in the header and the log.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hit => "HIT",
-            Self::Miss => "MISS",
-            Self::Partial => "PARTIAL",
-            Self::Revalidated => "REVALIDATED",
-            Self::Bypass => "BYPASS",
-        }
-    }
-
     /// Returns the status of a reading. `asked` is true if the node has asked the lake for this reading.
     pub fn of(reading: &Reading, asked: bool) -> Self {
         match (reading.residency, asked) {
@@ -129,17 +120,9 @@ pub fn object(
         blocks,
         ..
     } = reading;
-    let mut response = Response::new(ResponseBody::blocks(blocks, range.len()));
     let caller_headers = caller_headers.map_or_else(HeaderMap::new, |caller_headers| *caller_headers);
-    *response.status_mut() = describe(
-        response.headers_mut(),
-        &version,
-        caller_headers,
-        range,
-        asked,
-        wishes,
-    );
-    response
+    let body = ResponseBody::blocks(blocks, range.len());
+    described(body, &version, caller_headers, range, asked, wishes)
 }
 
 /// Returns the response to a HEAD of a version that this node knows, with the headers of a GET of `range`.
@@ -149,16 +132,8 @@ pub fn head(
     asked: RangeRequest,
     wishes: &Wishes,
 ) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::head(range.len()));
-    *response.status_mut() = describe(
-        response.headers_mut(),
-        version,
-        HeaderMap::new(),
-        range,
-        asked,
-        wishes,
-    );
-    response
+    let body = ResponseBody::head(range.len());
+    described(body, version, HeaderMap::new(), range, asked, wishes)
 }
 
 /// Returns `304` with the headers that RFC 9110 requires.
@@ -273,21 +248,24 @@ fn server_timing(head_time: Duration) -> HeaderValue {
     HeaderValue::from_maybe_shared(Bytes::from(text)).expect("digits are a header value")
 }
 
-/// Writes the headers for a range of a version. Returns `206` if the client asked for a part, else `200`.
-fn describe(
-    headers: &mut HeaderMap,
+/// Returns a response with the headers for a range of a version: `206` if the client asked for a part, else
+/// `200`.
+fn described(
+    body: ResponseBody,
     version: &Version,
     caller_headers: HeaderMap,
     range: ByteRange,
     asked: RangeRequest,
     wishes: &Wishes,
-) -> StatusCode {
+) -> Response<ResponseBody> {
     /// The number of headers that this function and [`stamp`] add. Growing the map later would cost a hit
     /// more than filling it.
     const ADDED: usize = 7;
     let is_part = asked != RangeRequest::Whole;
     // The checksums cover the whole object; a client would verify the part against them.
     let checksums = wishes.checksum_mode && !is_part;
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
     headers.reserve(version.headers.len() + caller_headers.len() + wishes.overrides.len() + ADDED);
     for (name, value) in &version.headers {
         if checksums || !name.as_str().starts_with("x-amz-checksum-") {
@@ -304,16 +282,15 @@ fn describe(
     let mut digits = itoa::Buffer::new();
     let length = HeaderValue::from_str(digits.format(range.len())).expect("digits are a header value");
     headers.insert(header::CONTENT_LENGTH, length);
-    if !is_part {
-        return StatusCode::OK;
+    if is_part {
+        let content_range = format!("bytes {}-{}/{}", range.start, range.end - 1, version.size_bytes);
+        let content_range = HeaderValue::try_from(content_range).expect("digits are a header value");
+        headers.insert(header::CONTENT_RANGE, content_range);
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
-    let content_range = format!("bytes {}-{}/{}", range.start, range.end - 1, version.size_bytes);
-    headers.insert(
-        header::CONTENT_RANGE,
-        HeaderValue::try_from(content_range).expect("digits are a header value"),
-    );
-    StatusCode::PARTIAL_CONTENT
+    response
 }
+
 /// Converts the lake's response to one for the client.
 pub fn relay(response: Response<LakeBody>) -> Response<ResponseBody> {
     let (head, body) = response.into_parts();

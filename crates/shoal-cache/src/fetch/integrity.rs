@@ -16,7 +16,7 @@ use shoal_s3::object::Version;
 use shoal_s3::payload::{Algorithm, Digests};
 use shoal_s3::sigv4::hex;
 
-use crate::read_context::ReadContext;
+use crate::fetch::read_context::ReadContext;
 use crate::single_flight::FetchError;
 
 /// Capacity of the list of mismatched versions; the oldest entry is dropped first.

@@ -5,6 +5,8 @@ mod block_fetch;
 mod body_reader;
 mod hops;
 mod integrity;
+mod peers;
+pub mod read_context;
 mod response_stream;
 mod window;
 
@@ -24,37 +26,25 @@ pub use self::body_reader::{content_range, range_header, whole_range};
 pub use self::hops::HopOutcome;
 pub use self::response_stream::StreamHandle;
 pub use self::window::MemoryWindow;
-use shoal_net::endpoint::{Endpoint, LakeBody, RetryBudget};
+use shoal_net::endpoint::{Endpoint, LakeBody};
+use shoal_net::metrics::WordCounts;
 
 use self::block_fetch::BlockFetch;
-use self::hops::HopCounters;
-use self::integrity::IntegrityChecks;
+use self::peers::PeerSource;
 use self::response_stream::ResponseStream;
-use crate::cooperation::Cooperation;
-use crate::directory::{BlockDirectory, Claim};
+use crate::fetch::read_context::{Purpose, ReadContext};
 use crate::grants::Grants;
-use crate::obtain::Obtain;
-use crate::read_context::{Purpose, ReadContext};
-use crate::single_flight::{Awaited, BlockSpan, Join, Leader, SingleFlight, Waiter};
+use crate::nodes::cooperation::Cooperation;
+use crate::nodes::directory::{BlockDirectory, Claim};
+use crate::nodes::obtain::Obtain;
+use crate::single_flight::{Awaited, BlockSpan, Join, Leader, Sender, SingleFlight, Waiter};
 use crate::split::{MissTimer, Split};
-
-/// Hedging budget: the percentage of requests to peers that may be abandoned for the lake because the peer is
-/// alive but sends nothing.
-const HEDGES_PERCENT: u32 = 10;
 
 /// Fetches blocks from peers and from the lake for waiting readers and for the store.
 pub struct Fetcher {
-    lake: Arc<Endpoint>,
-    grants: Arc<Grants>,
-    cooperation: Arc<Cooperation>,
-    directory: Option<Arc<BlockDirectory>>,
-    split: Arc<Split>,
-    store: Arc<Store>,
-    single_flight: Arc<SingleFlight>,
+    parts: FetcherParts,
+    peers: PeerSource,
     memory: MemoryWindow,
-    hedges: RetryBudget,
-    hops: HopCounters,
-    integrity: IntegrityChecks,
     /// True if the store evicts by GWF.
     has_gwf: bool,
     /// Number of blocks announced ahead of the one that a response is filling.
@@ -120,29 +110,12 @@ impl Fetcher {
     /// Creates a fetcher that keeps at most `window_bytes` in flight; `ahead` is a reader's read-ahead in
     /// blocks.
     pub fn new(parts: FetcherParts, window_bytes: u64, ahead: usize) -> Self {
-        let FetcherParts {
-            lake,
-            grants,
-            cooperation,
-            directory,
-            split,
-            store,
-            single_flight,
-        } = parts;
         Self {
-            lake,
-            grants,
-            cooperation,
-            directory,
-            split,
-            has_gwf: store.ranks().is_some(),
-            store,
-            single_flight,
+            peers: PeerSource::new(Arc::clone(&parts.cooperation), parts.directory.clone()),
             memory: MemoryWindow::new(window_bytes),
-            hedges: RetryBudget::new(HEDGES_PERCENT),
-            hops: HopCounters::default(),
-            integrity: IntegrityChecks::default(),
+            has_gwf: parts.store.ranks().is_some(),
             ahead: ahead as u32,
+            parts,
         }
     }
 
@@ -152,20 +125,24 @@ impl Fetcher {
     }
 
     /// Returns the number of block requests to peers since the node started, by outcome.
-    pub fn hops(&self) -> [(HopOutcome, u64); HopOutcome::ALL.len()] {
-        self.hops.counts()
+    pub fn hops(&self) -> WordCounts {
+        self.peers.hops.by_word()
     }
 
     /// Returns true if this node has every byte of the block, even if it is not on disk yet.
     pub fn holds(&self, block: BlockId) -> bool {
-        self.store.contains(block) || self.single_flight.holds(block, || self.store.contains(block))
+        self.parts.store.contains(block)
+            || self
+                .parts
+                .single_flight
+                .holds(block, || self.parts.store.contains(block))
     }
 
     /// Returns true if a block in flight waits for its home in `layer` or a narrower one, or for the node
     /// that claims it. A peer that asks this node as the home in `layer` may be the very node that the block
     /// waits for.
     pub fn waits_for_home(&self, block: BlockId, layer: Layer) -> bool {
-        match self.single_flight.awaited(block) {
+        match self.parts.single_flight.awaited(block) {
             Some(Awaited::Home(awaited)) => awaited <= layer,
             Some(Awaited::Claimant) => true,
             None => false,
@@ -182,24 +159,29 @@ impl Fetcher {
     /// worth more than the average block here.
     pub fn takes_push(&self, worth: Worth) -> bool {
         let is_worth_it = |ranks: Ranks| worth.rank() > ranks.average;
-        !self.memory.is_busy() && self.store.ranks().is_some_and(is_worth_it)
+        !self.memory.is_busy() && self.parts.store.ranks().is_some_and(is_worth_it)
     }
 
     /// Returns true if blocks of this length are located by their homes and not by the directory.
     pub fn uses_homes(&self, block_bytes: u64) -> bool {
-        let directory = self.directory.as_deref();
-        let directory = directory.filter(|_| BlockDirectory::enters(block_bytes));
+        let directory = self.peers.directory_for(block_bytes);
         directory.is_none_or(|directory| !directory.answers())
+    }
+
+    /// Returns the node that a fetch of a missing block asks first; `None` if only the directory knows, which
+    /// is queried during the fetch.
+    pub fn first_sender(&self, version: &Version, index: u32, obtain: &Obtain) -> Option<Sender> {
+        self.peers.first_sender(version, index, obtain)
     }
 
     /// Returns true if the block is in flight or waits to be written to disk.
     pub fn is_in_flight(&self, block: BlockId) -> bool {
-        self.single_flight.contains(block)
+        self.parts.single_flight.contains(block)
     }
 
     /// Returns true if a block in flight waits for another node.
     pub fn waits_for_a_node(&self, block: BlockId) -> bool {
-        self.single_flight.awaited(block).is_some()
+        self.parts.single_flight.awaited(block).is_some()
     }
 
     /// Joins the fetch of a block, or starts one in a separate task. Returns `None` if the block is in the
@@ -228,7 +210,7 @@ impl Fetcher {
                     obtain,
                 };
                 let is_read = matches!(fetch.context.purpose(), Purpose::Client);
-                let missed = is_read.then(|| self.missed(version, index)).flatten();
+                let missed = is_read.then(|| self.requested(version, index, false)).flatten();
                 let this = Arc::clone(self);
                 tokio::spawn(async move { this.run(fetch, missed, leader, waiters_changed).await });
                 Some(JoinedFetch { waiter, led: true })
@@ -238,13 +220,13 @@ impl Fetcher {
 
     /// Joins the fetch of a block that has arrived completely and waits to be written to disk.
     pub fn join_whole(&self, block: BlockId) -> Option<JoinedFetch> {
-        let waiter = self.single_flight.join_whole(block)?;
+        let waiter = self.parts.single_flight.join_whole(block)?;
         Some(JoinedFetch::of_another(waiter))
     }
 
     /// Joins the fetch of a block that is in flight or waits to be written to disk, for a read in `context`.
     pub fn join_running(&self, block: BlockId, context: &ReadContext) -> Option<JoinedFetch> {
-        let waiter = self.single_flight.join_running(block)?;
+        let waiter = self.parts.single_flight.join_running(block)?;
         Some(JoinedFetch::of_another(hurried(waiter, context)))
     }
 
@@ -288,7 +270,7 @@ impl Fetcher {
         } else {
             urgency
         };
-        let (store, version) = (Arc::clone(&self.store), Arc::clone(version));
+        let (store, version) = (Arc::clone(&self.parts.store), Arc::clone(version));
         Some(async move {
             let block = version.block(index);
             let stored = store.put(block, version, leader.pieces(), urgency).await;
@@ -302,16 +284,14 @@ impl Fetcher {
         self.requested(version, index, true);
     }
 
-    /// Counts a reader's request for a block that must be fetched; returns a timer if this miss is to be
-    /// measured.
-    fn missed(&self, version: &Version, index: u32) -> Option<MissTimer> {
-        self.requested(version, index, false)
-    }
-
+    /// Counts a reader's request for a block, which this node holds or must fetch. Returns a timer if it is a
+    /// miss that is to be measured.
     fn requested(&self, version: &Version, index: u32, held: bool) -> Option<MissTimer> {
         let block = version.block(index);
-        let layer = self.store.layer_of(block);
-        self.split.requested(layer, block, version.block_len(index), held)
+        let layer = self.parts.store.layer_of(block);
+        self.parts
+            .split
+            .requested(layer, block, version.block_len(index), held)
     }
 
     /// Runs the fetch of one block from start to end.
@@ -355,7 +335,7 @@ impl Fetcher {
             }
             Obtain::FromHomes(_) if self.has_gwf && leader.source() == Source::Peer => {
                 let (block, len) = (leader.span().id, fetch.version.block_len(fetch.index));
-                if let Some(directory) = self.directory.as_deref().filter(|_| BlockDirectory::enters(len)) {
+                if let Some(directory) = self.peers.directory_for(len) {
                     // With additive ageing, every use has the same weight.
                     directory.used(block, 1);
                 }
@@ -367,8 +347,8 @@ impl Fetcher {
     }
 
     fn join_or_lead(&self, span: BlockSpan, waiters_changed: &Arc<Notify>) -> Join {
-        let is_stored = || self.store.contains(span.id);
-        self.single_flight.join(span, waiters_changed, is_stored)
+        let is_stored = || self.parts.store.contains(span.id);
+        self.parts.single_flight.join(span, waiters_changed, is_stored)
     }
 
     /// Starts writing a complete block to disk while its readers are still being served. Its claim ends when
@@ -381,8 +361,9 @@ impl Fetcher {
         claim: Option<Claim>,
     ) {
         let (block, pieces) = (leader.span().id, leader.pieces());
-        let store = Arc::clone(&self.store);
-        self.store
+        let store = Arc::clone(&self.parts.store);
+        self.parts
+            .store
             .put_then(block, version, pieces, urgency, move |stored| {
                 match arrival {
                     Arrival::Used => {}

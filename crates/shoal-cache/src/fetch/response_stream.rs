@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::body_reader::{BodyReader, resumption};
 use super::{Arrival, Fetcher, JoinedFetch, span_of};
-use crate::read_context::ReadContext;
+use crate::fetch::read_context::ReadContext;
 use crate::single_flight::{BlockSpan, FetchError, Join, Leader};
 
 /// A response of the lake that fills a run of blocks.
@@ -75,9 +75,12 @@ impl ResponseStream {
         } else {
             range.end / version.block_bytes
         };
-        let question = RepeatableGet::of(&fetcher.lake, &context.request(Method::GET));
+        let question = RepeatableGet::of(&fetcher.parts.lake, &context.request(Method::GET));
         let part = range.start..range.end;
-        let contradicted = fetcher.grants.revoker(context.caller().id(), version.object);
+        let contradicted = fetcher
+            .parts
+            .grants
+            .revoker(context.caller().id(), version.object);
         let resumption = resumption(question, version, part, contradicted);
         let owner = Arc::new(());
         let mut stream = Self {
@@ -122,7 +125,7 @@ impl ResponseStream {
                 Join::Lead(leader, waiter) => {
                     // A node without peers has no capacity to split between layers: misses are counted but
                     // not timed.
-                    self.fetcher.missed(&self.version, self.next);
+                    self.fetcher.requested(&self.version, self.next, false);
                     self.announced.push_back(leader);
                     first.get_or_insert(JoinedFetch::of_another(waiter));
                 }
@@ -170,7 +173,7 @@ impl ResponseStream {
         let BlockSpan { len, first, .. } = leader.span();
         let payer = self.context.caller().payer();
         leader.hold_memory(self.fetcher.memory.reserve(payer, len).await?);
-        let check = self.fetcher.integrity.of(&self.version, &self.context)?;
+        let check = self.fetcher.peers.integrity.of(&self.version, &self.context)?;
         self.body.fill(leader, len - first, check.as_ref()).await
     }
 
@@ -186,7 +189,7 @@ impl ResponseStream {
             let BlockSpan { id, first, .. } = leader.span();
             let head = ByteRange { start: 0, end: first };
             let brought = async {
-                let check = fetcher.integrity.of(&version, &context)?;
+                let check = fetcher.peers.integrity.of(&version, &context)?;
                 fetcher
                     .ask_lake(&version, id.index, head, (&context, None))
                     .await?

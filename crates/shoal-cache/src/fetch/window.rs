@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use shoal_net::fair::Turns;
 use shoal_policy::fair::Payer;
-use shoal_s3::identity::NODE;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::single_flight::{BlockMemory, FetchError};
@@ -23,17 +22,8 @@ pub struct MemoryWindow {
     size_kib: usize,
     /// Fair order in which payers wait for memory.
     turns: Arc<Turns>,
-    /// Free permits of the half that writers may use.
-    free_for_writers: Arc<Semaphore>,
     /// Free permits of the quarter that background blocks may use.
     free_for_background: Arc<Semaphore>,
-}
-
-/// A share of the window for bytes that arrive at a client's pace.
-#[derive(Debug)]
-pub struct WriterMemory {
-    _of_writers: OwnedSemaphorePermit,
-    _of_window: OwnedSemaphorePermit,
 }
 
 impl MemoryWindow {
@@ -44,7 +34,6 @@ impl MemoryWindow {
             free: Arc::new(Semaphore::new(size_kib)),
             size_kib,
             turns: Turns::one_at_a_time(),
-            free_for_writers: Arc::new(Semaphore::new(size_kib / 2)),
             free_for_background: Arc::new(Semaphore::new(size_kib / 4)),
         }
     }
@@ -60,7 +49,11 @@ impl MemoryWindow {
             .turn(payer, bytes.div_ceil(1024))
             .await
             .map_err(|_| FetchError::Busy)?;
-        acquire(&self.free, bytes, self.size_kib).await
+        let share = Arc::clone(&self.free).acquire_many_owned(kib(bytes, self.size_kib));
+        match tokio::time::timeout(PATIENCE, share).await {
+            Ok(permit) => Ok(permit.expect("the window is never closed")),
+            Err(_) => Err(FetchError::Busy),
+        }
     }
 
     /// Waits for memory for a background block. All background blocks share a quarter of the window, for
@@ -76,21 +69,6 @@ impl MemoryWindow {
         Ok(BlockMemory {
             of_background: Some(quarter),
             of_window: self.reserve(payer, bytes).await?,
-        })
-    }
-
-    /// Waits for memory for bytes that a client sends. All writers share half of the window, because a client
-    /// may be slow and must not block reads.
-    ///
-    /// While a caller waits, it must not hold another share that only its client can release.
-    ///
-    /// # Errors
-    ///
-    /// Fails with `Busy` if the window stays full.
-    pub async fn reserve_for_writer(&self, bytes: u64) -> Result<WriterMemory, FetchError> {
-        Ok(WriterMemory {
-            _of_writers: acquire(&self.free_for_writers, bytes, self.size_kib / 2).await?,
-            _of_window: self.reserve(NODE, bytes).await?,
         })
     }
 
@@ -131,21 +109,10 @@ fn kib(bytes: u64, size_kib: usize) -> u32 {
     bytes.div_ceil(1024).min(size_kib as u64) as u32
 }
 
-/// Waits for permits of `free`, at most all `size_kib` of them.
-async fn acquire(
-    free: &Arc<Semaphore>,
-    bytes: u64,
-    size_kib: usize,
-) -> Result<OwnedSemaphorePermit, FetchError> {
-    let share = Arc::clone(free).acquire_many_owned(kib(bytes, size_kib));
-    match tokio::time::timeout(PATIENCE, share).await {
-        Ok(permit) => Ok(permit.expect("the window is never closed")),
-        Err(_) => Err(FetchError::Busy),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use shoal_s3::identity::NODE;
+
     use super::*;
 
     const KIB: u64 = 1 << 10;
@@ -164,11 +131,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn writers_leave_half_of_the_window_to_readers() {
         let window = MemoryWindow::new(8 * KIB);
-        let _writer = window.reserve_for_writer(4 * KIB).await.unwrap();
-        assert!(matches!(
-            window.reserve_for_writer(1).await,
-            Err(FetchError::Busy)
-        ));
+        let _writer = window.try_reserve_spare(4 * KIB).unwrap();
         assert!(window.try_reserve_spare(1).is_none());
         assert!(!window.is_busy(), "half is free");
         assert!(window.is_filling(0));

@@ -1,9 +1,10 @@
 //! Blocks being pushed to other nodes.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use shoal_net::metrics::Counts;
+use shoal_net::words;
 use shoal_policy::{BlockId, NodeId};
 
 /// Maximum number of blocks being pushed to one node. Without a limit, a node with a saturated link keeps the
@@ -11,40 +12,19 @@ use shoal_policy::{BlockId, NodeId};
 /// (`docs/explanation/gwf.md`).
 const TO_ONE_NODE: usize = 8;
 
-/// How a push ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PushOutcome {
-    /// The other node has stored the block.
-    Taken,
-    /// The other node is busy, or its blocks are worth more now.
-    Refused,
-    /// The other node did not answer, or not completely.
-    Failed,
-    /// The block was evicted before it was sent, because room was needed at once.
-    Gone,
-    /// Not sent: its object is marked as short-lived, and its bytes are in a tier.
-    ShortLived,
-}
-
-impl PushOutcome {
-    /// Every outcome.
-    pub const ALL: [Self; 5] = [
-        Self::Taken,
-        Self::Refused,
-        Self::Failed,
-        Self::Gone,
-        Self::ShortLived,
-    ];
-
-    /// Label in metrics and `/status`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Taken => "taken",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-            Self::Gone => "gone",
-            Self::ShortLived => "short-lived",
-        }
+words! {
+    /// How a push ended.
+    pub enum PushOutcome {
+        /// The other node has stored the block.
+        Taken = "taken",
+        /// The other node is busy, or its blocks are worth more now.
+        Refused = "refused",
+        /// The other node did not answer, or not completely.
+        Failed = "failed",
+        /// The block was evicted before it was sent, because room was needed at once.
+        Gone = "gone",
+        /// Not sent: its object is marked as short-lived, and its bytes are in a tier.
+        ShortLived = "short-lived",
     }
 }
 
@@ -52,7 +32,8 @@ impl PushOutcome {
 #[derive(Debug, Default)]
 pub(super) struct Pushes {
     under_way: Mutex<UnderWay>,
-    counts: [AtomicU64; PushOutcome::ALL.len()],
+    /// The outcomes of pushes since the node started.
+    pub(super) counts: Counts<PushOutcome>,
 }
 
 #[derive(Debug, Default)]
@@ -88,7 +69,7 @@ impl Pushes {
     }
 
     pub(super) fn end(&self, block: BlockId, to: NodeId, outcome: PushOutcome) {
-        self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        self.counts.count(outcome);
         let mut under_way = self.under_way.lock();
         under_way.blocks.remove(&block);
         if let Some(blocks) = under_way.by_node.get_mut(&to) {
@@ -97,11 +78,6 @@ impl Pushes {
                 under_way.by_node.remove(&to);
             }
         }
-    }
-
-    /// Returns the outcomes of pushes since the node started.
-    pub(super) fn counts(&self) -> [(PushOutcome, u64); PushOutcome::ALL.len()] {
-        PushOutcome::ALL.map(|outcome| (outcome, self.counts[outcome as usize].load(Ordering::Relaxed)))
     }
 }
 
@@ -127,6 +103,6 @@ mod tests {
         assert_eq!((pushes.under_way(), pushes.blocks()[&block(0)]), (TO_ONE_NODE, 4));
         pushes.end(block(3), one, PushOutcome::Refused);
         assert!(pushes.has_room_to(one) && !pushes.blocks().contains_key(&block(3)));
-        assert_eq!(pushes.counts()[1], (PushOutcome::Refused, 1));
+        assert_eq!(pushes.counts.get(PushOutcome::Refused), 1);
     }
 }

@@ -85,66 +85,7 @@ fn failed(failure: Failure, causes: &str) -> S3Error {
             "the lake gave no answer"
         );
     }
-    let (code, message) = told(failure);
-    S3Error::new(code, message)
-}
-
-fn told(failure: Failure) -> (ErrorCode, &'static str) {
-    use ErrorCode as E;
-    match failure {
-        Failure::Exhausted => (
-            E::SlowDown,
-            "This node has no descriptors, ports or memory left to ask the lake; please reduce your rate.",
-        ),
-        Failure::ConnectTimedOut => (E::GatewayTimeout, "The lake took no connection in time."),
-        Failure::TimedOut => (E::GatewayTimeout, "The lake gave no answer in time."),
-        Failure::Stalled => (
-            E::GatewayTimeout,
-            "The lake gave no answer in time: it stopped before the first byte.",
-        ),
-        Failure::Unreachable => (E::BadGateway, "The lake cannot be reached."),
-        Failure::NoTls => (
-            E::BadGateway,
-            "The lake does not speak TLS, and this node expects it to.",
-        ),
-        Failure::Untrusted => (
-            E::BadGateway,
-            "The lake's certificate is not trusted by this node.",
-        ),
-        Failure::Tls => (E::BadGateway, "This node and the lake cannot agree on TLS."),
-        Failure::Unintelligible => (
-            E::BadGateway,
-            "The lake's answer does not fit the request; perhaps it expects TLS.",
-        ),
-        Failure::BrokenOff | Failure::Truncated | Failure::Reset => {
-            (E::BadGateway, "The lake broke off before the first byte.")
-        }
-        Failure::Changed => (
-            E::ServiceUnavailable,
-            "The object changes faster than it can be read.",
-        ),
-        Failure::RequestBody => (
-            E::BadGateway,
-            "The body of the request could not be sent to the lake.",
-        ),
-        Failure::SessionOver => (
-            E::ServiceUnavailable,
-            "It is not known whether the request was carried out; please look, and try again.",
-        ),
-        Failure::Crowded => (
-            E::SlowDown,
-            "Too many requests wait for the lake; please reduce your rate.",
-        ),
-        Failure::Unsignable => (
-            E::InvalidRequest,
-            "A header of the request cannot be signed for the lake.",
-        ),
-        Failure::AccountRefused => (
-            E::BadGateway,
-            "The lake does not accept the account of this node. Your own key is not at fault; ask the operator.",
-        ),
-        Failure::Misconfigured => (E::InternalError, "This node has no usable lake."),
-    }
+    failure.answer()
 }
 
 /// Returns the error for a status of the lake that says nothing about the request.

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use shoal_net::endpoint::{
     Endpoint, EndpointRequest, LakeAccount, LakeBody, OnContradiction, RepeatableGet, RequestBody,
+    SendOptions,
 };
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::expectation::expects_continue;
@@ -117,7 +118,8 @@ impl Forwarder {
             payer,
         };
         let question = is_resumable(&classified).then(|| RepeatableGet::of(&self.lake, &request));
-        let answered = self.lake.send_change(request, permit.as_ref(), None).await;
+        let options = SendOptions::permitted_by(permit.as_ref());
+        let answered = self.lake.send_with(request, options).await;
         let contradicted = classified
             .object
             .as_ref()

@@ -7,7 +7,7 @@
 
 pub mod errors;
 mod forward;
-mod open_lock;
+pub mod health;
 mod plain;
 mod request;
 mod survey;
@@ -34,9 +34,9 @@ use shoal_net::endpoint::{EndpointError, LakeBody};
 use crate::exchange::respond::CallerHeaders;
 use crate::exchange::{Admitted, ResponseResult};
 use crate::fetch::StreamHandle;
-use crate::freshness::Reuse;
 use crate::grants::QuestionStamp;
-use crate::obtain::KeptBytes;
+use crate::grants::freshness::Reuse;
+use crate::nodes::obtain::KeptBytes;
 use crate::single_flight::FetchError;
 use crate::write::WriteMode;
 

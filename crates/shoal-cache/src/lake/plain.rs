@@ -16,19 +16,19 @@ use shoal_s3::xml::ListedObject;
 use shoal_store::Store;
 
 use super::forward::Forwarder;
-use super::open_lock::{OpenLock, OpenRole};
 use super::through::Writes;
 use super::{
     Asked, Lake, LakeQuestion, LakeRefusal, PageRequest, PinOutcome, Pinned, ReadError, ReadRequest, Write,
 };
-use crate::coherence::Coherence;
-use crate::cooperation::Cooperation;
 use crate::exchange::location::Addresses;
 use crate::exchange::{Admitted, ResponseResult};
 use crate::fetch::{Fetcher, content_range, range_header, whole_range};
-use crate::freshness::Reuse;
+use crate::grants::freshness::Reuse;
 use crate::grants::{Checksums, Grants, QuestionStamp, is_refusal};
-use crate::obtain::KeptBytes;
+use crate::nodes::coherence::Coherence;
+use crate::nodes::cooperation::Cooperation;
+use crate::nodes::obtain::KeptBytes;
+use crate::single_flight::Underway;
 use crate::write::{WriteMode, WriteThrough};
 
 /// The parts of a node that [`PlainLake`] uses.
@@ -58,8 +58,9 @@ pub struct PlainLakeParts {
 /// The lake, asked in the name of each caller.
 pub struct PlainLake {
     pub(super) parts: PlainLakeParts,
-    /// Serializes the first opening of an object.
-    open_lock: OpenLock,
+    /// Objects that are opened for the first time, each by one read. Like nginx's `proxy_cache_lock`, other
+    /// reads wait until it finishes.
+    opening: Underway,
     forwarder: Arc<Forwarder>,
     through: Writes,
 }
@@ -190,7 +191,7 @@ impl PlainLake {
             through: Writes::new(endpoint, Arc::clone(&parts.through), Arc::clone(&forwarder)),
             forwarder,
             parts,
-            open_lock: OpenLock::default(),
+            opening: Underway::default(),
         }
     }
 
@@ -231,11 +232,11 @@ impl PlainLake {
             }
             // Concurrent readers of one object share its bytes but not the permission: a reader that waited
             // still asks the lake itself.
-            match self.open_lock.acquire(request.object) {
-                OpenRole::Lead(_guard) => return self.open(request, stamp).await,
-                OpenRole::Wait(_) if waited => return self.open(request, stamp).await,
-                OpenRole::Wait(ended) => {
-                    ended.await;
+            match self.opening.begin_alone(request.object) {
+                Ok(_opening) => return self.open(request, stamp).await,
+                Err(_) if waited => return self.open(request, stamp).await,
+                Err(ended) => {
+                    ended.wait().await;
                     waited = true;
                 }
             }
@@ -287,11 +288,8 @@ impl PlainLake {
             StatusCode::OK | StatusCode::PARTIAL_CONTENT => {
                 match self.learn(request, head.status, &head.headers, stamp) {
                     Ok((version, _)) => Ok(PinOutcome::Version(Pinned {
-                        version,
                         caller_headers: Some(Box::new(of_caller(&head.headers))),
-                        kept: None,
-                        stream_handle: None,
-                        opened: false,
+                        ..Pinned::granted(version)
                     })),
                     Err(reason) => Ok(PinOutcome::Bypass(reason)),
                 }
@@ -339,11 +337,10 @@ impl PlainLake {
                         .fetcher
                         .stream(&version, range, response.into_body(), &request.context);
                 Ok(PinOutcome::Version(Pinned {
-                    version,
                     caller_headers,
-                    kept: None,
                     stream_handle,
                     opened: true,
+                    ..Pinned::granted(version)
                 }))
             }
             Err(reason) => Ok(PinOutcome::Bypass(reason)),

@@ -9,8 +9,8 @@ use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::range::{ByteRange, RangeRequest};
 use shoal_s3::read_head::Question;
 
-use crate::freshness::Reuse;
-use crate::read_context::ReadContext;
+use crate::fetch::read_context::ReadContext;
+use crate::grants::freshness::Reuse;
 
 /// A parsed GET.
 #[derive(Debug)]

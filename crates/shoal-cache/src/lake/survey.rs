@@ -12,9 +12,9 @@ use shoal_s3::target;
 use shoal_s3::xml::{ListedObject, Listing};
 
 use super::PlainLake;
+use crate::fetch::read_context::{Purpose, ReadContext};
 use crate::fetch::whole_range;
 use crate::grants::{Checksums, is_refusal};
-use crate::read_context::{Purpose, ReadContext};
 pub use shoal_net::endpoint::s3::{PAGE_KEYS, PageRequest};
 
 /// Why the lake does not say what it was asked.

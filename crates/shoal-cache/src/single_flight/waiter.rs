@@ -102,9 +102,7 @@ impl Waiter {
             self.offset += piece.len() as u64;
             return Poll::Ready(Some(Ok(piece)));
         }
-        if !state.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
-            state.wakers.push(cx.waker().clone());
-        }
+        state.wake_later(cx);
         Poll::Pending
     }
 
@@ -122,9 +120,7 @@ impl Waiter {
                 FetchPhase::Received if state.is_over => return Poll::Ready(Ok(false)),
                 FetchPhase::Receiving | FetchPhase::Received => {}
             }
-            if !state.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
-                state.wakers.push(cx.waker().clone());
-            }
+            state.wake_later(cx);
             Poll::Pending
         })
         .await

@@ -11,7 +11,7 @@ use shoal_store::{Store, StoreConfig};
 use tempfile::TempDir;
 
 use super::{LayerRequests, MissTimer, Split, SplitConfig, SplitRule};
-use crate::cooperation::CooperationConfig;
+use crate::nodes::cooperation::CooperationConfig;
 
 const BLOCK_BYTES: u64 = 64 << 10;
 const PERIOD: Duration = Duration::from_secs(90);

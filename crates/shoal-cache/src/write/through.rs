@@ -1,6 +1,7 @@
 //! Writes through the cache: caches an object that the lake has committed where a read would have cached it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
@@ -15,15 +16,17 @@ use shoal_store::{Store, StoreConfig, Urgency};
 use super::Uncached;
 use super::body_copy::{BodyCopy, CopiedBody};
 use super::multipart::PartTable;
-use super::pending_commits::PendingCommits;
-
-use crate::cooperation::Cooperation;
 use crate::fetch::Fetcher;
 use crate::grants::Grants;
+use crate::nodes::cooperation::Cooperation;
+use crate::single_flight::Underway;
 
 /// Divisor of the disk's capacity that limits the size of one object: the blocks of an object cannot evict
 /// each other before they have names.
 pub const OBJECT_PART_OF_CAPACITY: u64 = 4;
+
+/// Longest time that a read waits for a commit before it asks the lake like any other read.
+const PENDING_MAX: Duration = Duration::from_secs(1);
 
 /// Number of blocks of one object that are offered to their homes in parallel.
 const OFFERS: usize = 4;
@@ -36,7 +39,8 @@ pub struct WriteThrough {
     grants: Arc<Grants>,
     pub(super) block_bytes: u64,
     pub(super) object_bytes_max: u64,
-    pub(super) pending_commits: PendingCommits,
+    /// Objects that the lake has committed but whose blocks cannot be found yet.
+    pub(super) pending_commits: Underway,
     /// Cloned by every task that still works on a write.
     pub(super) underway: Arc<()>,
     /// The parts of open uploads.
@@ -87,7 +91,7 @@ impl WriteThrough {
             grants,
             block_bytes: sizes.block_bytes,
             object_bytes_max: sizes.capacity_bytes / OBJECT_PART_OF_CAPACITY,
-            pending_commits: PendingCommits::default(),
+            pending_commits: Underway::default(),
             underway: Arc::default(),
             aside: PartTable::default(),
         }
@@ -159,7 +163,11 @@ impl WriteThrough {
 
     /// Returns the future that a read of the object should wait for, if any. It ends within a second.
     pub fn pending_commit(&self, object: ObjectId) -> Option<impl Future<Output = ()> + use<>> {
-        self.pending_commits.ended(object)
+        let ended = self.pending_commits.ended(object)?;
+        Some(async move {
+            // After the timeout, the lake serves the read faster.
+            let _ = tokio::time::timeout(PENDING_MAX, ended.wait()).await;
+        })
     }
 
     /// Returns the number of objects that are being finished or offered to other nodes.

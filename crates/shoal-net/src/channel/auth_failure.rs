@@ -3,32 +3,34 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use rustls::AlertDescription;
 
-use crate::clock;
+use crate::metrics::Counts;
+use crate::time::clock;
+use crate::time::log_throttle::LogThrottle;
+use crate::words;
 
 /// Each reason is logged at most once in this time.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Why this node does not trust the other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuthFailure {
-    /// It does not speak TLS.
-    NotTls,
-    /// It speaks TLS, but not as nodes do.
-    NotOurs,
-    /// It knows another secret.
-    OtherSecret,
-    /// It cannot prove that it is the expected node, or that it is a node.
-    HandshakeLimit,
-    /// It did not prove itself in time, or hung up before.
-    Unfinished,
-    /// Received bytes were altered on their way.
-    Altered,
+words! {
+    /// Why this node does not trust the other end of a connection.
+    pub enum AuthFailure {
+        /// It does not speak TLS.
+        NotTls = "not-tls",
+        /// It speaks TLS, but not as nodes do.
+        NotOurs = "not-ours",
+        /// It knows another secret.
+        OtherSecret = "other-secret",
+        /// It cannot prove that it is the expected node, or that it is a node.
+        HandshakeLimit = "unproven",
+        /// It did not prove itself in time, or hung up before.
+        Unfinished = "unfinished",
+        /// Received bytes were altered on their way.
+        Altered = "altered",
+    }
 }
 
 /// The other end, as the log names it.
@@ -39,35 +41,23 @@ pub(super) struct RemoteNode {
 }
 
 /// Counts of connections that failed because one end did not trust the other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct AuthFailures {
-    counts: [AtomicU64; AuthFailure::ALL.len()],
-    complained: Mutex<[Option<Instant>; AuthFailure::ALL.len()]>,
+    /// How often each reason occurred.
+    pub counts: Counts<AuthFailure>,
+    lines: [LogThrottle; AuthFailure::ALL.len()],
+}
+
+impl Default for AuthFailures {
+    fn default() -> Self {
+        Self {
+            counts: Counts::default(),
+            lines: [const { LogThrottle::every(LOG_INTERVAL) }; AuthFailure::ALL.len()],
+        }
+    }
 }
 
 impl AuthFailure {
-    /// Every reason.
-    pub const ALL: [Self; 6] = [
-        Self::NotTls,
-        Self::NotOurs,
-        Self::OtherSecret,
-        Self::HandshakeLimit,
-        Self::Unfinished,
-        Self::Altered,
-    ];
-
-    /// The word in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotTls => "not-tls",
-            Self::NotOurs => "not-ours",
-            Self::OtherSecret => "other-secret",
-            Self::HandshakeLimit => "unproven",
-            Self::Unfinished => "unfinished",
-            Self::Altered => "altered",
-        }
-    }
-
     /// Returns the reason for an error that occurs while the ends prove themselves.
     pub(super) fn of(error: &io::Error) -> Self {
         use rustls::Error;
@@ -152,32 +142,17 @@ impl RemoteNode {
 }
 
 impl AuthFailures {
-    /// Returns how often each reason occurred.
-    pub fn counts(&self) -> [(AuthFailure, u64); AuthFailure::ALL.len()] {
-        AuthFailure::ALL.map(|failure| (failure, self.counts[failure as usize].load(Ordering::Relaxed)))
-    }
-
     /// Counts one failure, and tells the operator at most once a minute. Returns the error that states the
     /// reason.
     pub(super) fn note(&self, failure: AuthFailure, other: &RemoteNode) -> io::Error {
-        self.counts[failure as usize].fetch_add(1, Ordering::Relaxed);
+        self.counts.count(failure);
         let node = other.name.as_deref().unwrap_or("unknown");
         let (address, hint) = (other.address, failure.hint());
-        if self.may_log(failure, clock::instant()) {
+        if self.lines[failure as usize].admit(clock::instant()).is_some() {
             tracing::warn!(%address, node, "another node failed authentication: {failure}\nhint: {hint}");
         } else {
             tracing::debug!(%address, node, %failure, "another node failed authentication");
         }
         io::Error::new(io::ErrorKind::InvalidData, failure)
-    }
-
-    fn may_log(&self, failure: AuthFailure, now: Instant) -> bool {
-        let mut complained = self.complained.lock();
-        let last = &mut complained[failure as usize];
-        let may = last.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL);
-        if may {
-            *last = Some(now);
-        }
-        may
     }
 }

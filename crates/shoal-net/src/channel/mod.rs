@@ -44,7 +44,7 @@ use self::keys::Keys;
 use self::read_ahead::ReadAhead;
 use self::stream::Stream;
 use self::trusted_keys::{ClientKeys, TrustedKeys};
-use crate::sigbus_guard::SigbusGuard;
+use crate::sockets::sigbus_guard::SigbusGuard;
 
 /// Time within which the other end must have proven itself.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -12,7 +12,7 @@ use tokio_rustls::TlsStream;
 
 use super::auth_failure::{AuthFailure, AuthFailures, RemoteNode};
 use super::read_ahead::ReadAhead;
-use crate::sigbus_guard::SigbusGuard;
+use crate::sockets::sigbus_guard::SigbusGuard;
 
 /// A connection to another node, or from one. An altered byte ends it.
 pub struct NodeStream {

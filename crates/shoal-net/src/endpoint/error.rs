@@ -7,28 +7,29 @@ use std::io;
 use std::sync::Arc;
 
 use http::uri::PathAndQuery;
+use shoal_s3::error::{ErrorCode, S3Error};
+
+use crate::words;
 
 /// Any error of a body or a connection.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 macro_rules! failures {
-    ($($(#[$doc:meta])* $name:ident = $word:literal, $says:literal;)*) => {
-        /// Kinds of failure. Each states the status that a client should get.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Failure { $($(#[$doc])* $name,)* }
+    ($($(#[$doc:meta])* $name:ident = $word:literal, $says:literal => $code:ident, $message:literal;)*) => {
+        words! {
+            /// Kinds of failure, with the answer that a client should get if the endpoint is the lake.
+            pub enum Failure { $($(#[$doc])* $name = $word,)* }
+        }
 
         impl Failure {
-            /// All variants, in order of declaration.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// Returns the label in metrics and `/status`.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => $word,)* }
-            }
-
             /// Returns what the endpoint did, for the log.
             const fn says(self) -> &'static str {
                 match self { $(Self::$name => $says,)* }
+            }
+
+            /// Returns the error for a client of the lake.
+            pub fn answer(self) -> S3Error {
+                match self { $(Self::$name => S3Error::new(ErrorCode::$code, $message),)* }
             }
         }
     };
@@ -36,43 +37,62 @@ macro_rules! failures {
 
 failures! {
     /// 502: the connection failed (refused, unresolvable, no route).
-    Unreachable = "unreachable", "cannot be reached";
+    Unreachable = "unreachable", "cannot be reached"
+        => BadGateway, "The lake cannot be reached.";
     /// 503: this node has no descriptor, port or memory for a connection.
-    Exhausted = "exhausted", "was not asked, as this node has no descriptors, ports or memory left";
+    Exhausted = "exhausted", "was not asked, as this node has no descriptors, ports or memory left"
+        => SlowDown, "This node has no descriptors, ports or memory left to ask the lake; please reduce your rate.";
     /// 502: the URL is `https://`, but the endpoint does not speak TLS.
-    NoTls = "no-tls", "does not speak TLS there, though its URL begins with https://";
+    NoTls = "no-tls", "does not speak TLS there, though its URL begins with https://"
+        => BadGateway, "The lake does not speak TLS, and this node expects it to.";
     /// 502: its certificate is not trusted, or belongs to another host.
-    Untrusted = "untrusted", "has a certificate that this node does not trust";
+    Untrusted = "untrusted", "has a certificate that this node does not trust"
+        => BadGateway, "The lake's certificate is not trusted by this node.";
     /// 502: the TLS handshake failed for another reason.
-    Tls = "tls", "and this node cannot agree on TLS";
+    Tls = "tls", "and this node cannot agree on TLS"
+        => BadGateway, "This node and the lake cannot agree on TLS.";
     /// 504: no connection within the time limit.
-    ConnectTimedOut = "connect-timeout", "took no connection in time";
+    ConnectTimedOut = "connect-timeout", "took no connection in time"
+        => GatewayTimeout, "The lake took no connection in time.";
     /// 504: no response head within the time limit.
-    TimedOut = "timeout", "gave no answer in time";
+    TimedOut = "timeout", "gave no answer in time"
+        => GatewayTimeout, "The lake gave no answer in time.";
     /// 502: the connection ended before a response head arrived.
-    BrokenOff = "broken-off", "closed the connection before it answered";
+    BrokenOff = "broken-off", "closed the connection before it answered"
+        => BadGateway, "The lake broke off before the first byte.";
     /// 502: the response is not HTTP, or its head is too large.
-    Unintelligible = "unintelligible", "answered with something that is not HTTP (does it speak TLS? then its URL begins with https://)";
+    Unintelligible = "unintelligible", "answered with something that is not HTTP (does it speak TLS? then its URL begins with https://)"
+        => BadGateway, "The lake's answer does not fit the request; perhaps it expects TLS.";
     /// 504, or a broken-off response: the body made no progress within the stall timeout.
-    Stalled = "stalled", "stopped sending in the middle of the body";
+    Stalled = "stalled", "stopped sending in the middle of the body"
+        => GatewayTimeout, "The lake gave no answer in time: it stopped before the first byte.";
     /// 502, or a broken-off response: the body ended before its announced length.
-    Truncated = "truncated", "ended the body before its announced length";
+    Truncated = "truncated", "ended the body before its announced length"
+        => BadGateway, "The lake broke off before the first byte.";
     /// 502, or a broken-off response: the connection was reset in the middle of the body.
-    Reset = "reset", "reset the connection in the middle of the body";
+    Reset = "reset", "reset the connection in the middle of the body"
+        => BadGateway, "The lake broke off before the first byte.";
     /// A broken-off response: the rest of the body belongs to another version of the object.
-    Changed = "changed", "has another version of the object whose body broke off";
+    Changed = "changed", "has another version of the object whose body broke off"
+        => ServiceUnavailable, "The object changes faster than it can be read.";
     /// The request's own body failed while it was sent; the status is that of the underlying error.
-    RequestBody = "request-body", "was sent a body that failed on our side";
+    RequestBody = "request-body", "was sent a body that failed on our side"
+        => BadGateway, "The body of the request could not be sent to the lake.";
     /// 503: this node's session with the registry ended before the request was sent and answered.
-    SessionOver = "session-over", "was sent no more, as another node may now act for this one";
+    SessionOver = "session-over", "was sent no more, as another node may now act for this one"
+        => ServiceUnavailable, "It is not known whether the request was carried out; please look, and try again.";
     /// 500: the request cannot be signed (a header that is not text).
-    Unsignable = "unsignable", "cannot be sent a request with headers that no signature covers";
+    Unsignable = "unsignable", "cannot be sent a request with headers that no signature covers"
+        => InvalidRequest, "A header of the request cannot be signed for the lake.";
     /// 502: the endpoint rejects the account that this node signs with.
-    AccountRefused = "account-refused", "does not accept the account of this node";
+    AccountRefused = "account-refused", "does not accept the account of this node"
+        => BadGateway, "The lake does not accept the account of this node. Your own key is not at fault; ask the operator.";
     /// 503: too many requests wait for the endpoint.
-    Crowded = "crowded", "is asked too much";
+    Crowded = "crowded", "is asked too much"
+        => SlowDown, "Too many requests wait for the lake; please reduce your rate.";
     /// At start only: the configured endpoint is invalid.
-    Misconfigured = "misconfigured", "is not configured right";
+    Misconfigured = "misconfigured", "is not configured right"
+        => InternalError, "This node has no usable lake.";
 }
 
 impl Failure {

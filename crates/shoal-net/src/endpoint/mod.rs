@@ -3,100 +3,80 @@
 //! [`Endpoint::send`] takes a request that is independent of any client connection: operation, target bytes,
 //! end-to-end headers, body, and the account to sign with. It signs and sends the request, retries it where
 //! that is allowed, and returns the store's response unchanged, with its body still streaming.
+//!
+//! [`transport`] brings a signed request to the store and its response back, [`account`] has the accounts
+//! that sign and what the store says of them, and [`s3`] are the requests that the node makes itself.
 
 mod account;
-mod account_check;
-mod account_refusal;
 mod config;
-mod connect;
-mod counters;
-mod credential_chain;
 mod error;
 mod expectation;
-mod health;
-mod metering;
-mod outcome;
-mod permitted;
-mod pool;
 mod probe;
 mod request;
 mod request_body;
-mod response_body;
 mod resume;
 mod retry;
 pub mod s3;
-mod socket;
-mod stall;
-mod timeouts;
-mod turn;
-mod url;
-mod wake_filter;
+mod transport;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
-use http_body_util::BodyExt;
+use http::{HeaderValue, Method, Response};
 use shoal_base::chance;
 use shoal_base::send_permit::SendPermit;
-use shoal_policy::fair::Payer;
 use shoal_s3::identity::Caller;
-use shoal_s3::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 
-pub use self::account::{LakeAccount, NodeCredentials};
-pub use self::account_refusal::AccountRefusal;
+pub use self::account::{AccountRefusal, CredentialsError, EndpointHealth, LakeAccount, NodeCredentials};
 pub use self::config::LakeConfig;
-pub use self::counters::EndpointCounts;
-pub use self::credential_chain::CredentialsError;
 pub use self::error::{BoxError, EndpointError, Failure};
 pub use self::error::{SharedError, causes};
-pub use self::health::EndpointHealth;
-pub use self::outcome::{is_undecided, is_undecided_code};
 pub use self::probe::ProbeError;
-pub use self::request::EndpointRequest;
+pub use self::request::{EndpointRequest, SendOptions};
 pub use self::request_body::{RequestBody, RequestStream};
-pub use self::response_body::LakeBody;
 pub use self::resume::{OnContradiction, RepeatableGet, Resumption};
 pub use self::retry::RetryBudget;
+pub use self::s3::{is_undecided, is_undecided_code};
+pub use self::transport::{EndpointCounts, LakeBody};
 
-use self::connect::{ConnectError, Connector};
-use self::counters::Counters;
 use self::error::RequestContext;
 use self::expectation::Expectation;
-use self::metering::Metered;
-use self::pool::{ExchangeError, Pool, PooledConnection};
+use self::request::{Head, Signing};
 use self::request_body::OutgoingBody;
 use self::retry::AttemptOutcome;
-use self::socket::PermitOver;
-use self::timeouts::{RequestClass, RequestTimeouts, Timeouts};
-use self::url::{address, host};
+use self::transport::{
+    ConnectionChoice, FailedAttempt, PermitOver, RequestClass, Transport, WITH_BODY_MAX, WITHOUT_BODY_MAX,
+    expected_bytes,
+};
 use crate::channel::Dialer;
-use crate::clock;
 use crate::fair::Turns;
 use crate::limits::Limits;
-use crate::link::{Link, Transfer};
+use crate::link::{Flow, Link, Promises};
+use crate::time::clock;
+
+/// Pause between two checks that the node may still send.
+const PERMIT_PAUSE: Duration = Duration::from_millis(100);
 
 /// An S3 store that the node calls.
 pub struct Endpoint {
     url: Arc<str>,
     host: HeaderValue,
-    region: String,
-    keys: KeyCache,
+    signing: Signing,
     credentials: NodeCredentials,
-    timeouts: Timeouts,
-    pool: Arc<Pool>,
-    /// The connections of background transfers, if the link is metered.
-    background: Option<Arc<Pool>>,
-    /// The link for requests, if it is metered.
-    metered: Option<Metered>,
+    transport: Transport,
     budget: RetryBudget,
-    counters: Arc<Counters>,
     health: EndpointHealth,
-    /// Makes requests take turns, if enabled.
-    turns: Option<Arc<Turns>>,
+}
+
+/// A request that the link has permitted to begin.
+struct PermittedRequest {
+    head: Head,
+    body: RequestBody,
+    expectation: Option<Expectation>,
+    /// Paces the body of the response.
+    answer: Option<Box<Flow>>,
 }
 
 impl Endpoint {
@@ -118,38 +98,15 @@ impl Endpoint {
             target: PathAndQuery::from_static("/"),
         };
         let misconfigured = |source: BoxError| context.failed(Failure::Misconfigured, source);
-        let address = address(&config.endpoint).map_err(misconfigured)?;
-        let host = host(&address);
-        let timeouts = Timeouts::new(config);
-        let ca_file = config.ca_file.as_deref();
-        let counters = Arc::new(Counters::default());
-        let pool = |window_bytes| {
-            // The fence is twice this time; the other half is for the store to carry out what it has
-            // received.
-            let connector = Connector::new(address.clone(), ca_file, window_bytes, config.stall_timeout());
-            let connector = connector.map_err(misconfigured)?;
-            Ok(Arc::new(Pool::new(
-                connector,
-                window_bytes,
-                Arc::clone(&counters),
-            )))
-        };
-        let link = config.bandwidth.map(Link::new);
-        let window_bytes = link.as_ref().map(|link| link.window_bytes());
+        let (transport, host) = Transport::to_store(config).map_err(misconfigured)?;
         Ok(Self {
             url,
             host,
-            region: config.region.clone(),
-            keys: KeyCache::default(),
+            signing: Signing::new(config.region.clone()),
             credentials,
-            timeouts,
-            pool: pool(None)?,
-            background: window_bytes.map(|bytes| pool(Some(bytes))).transpose()?,
-            metered: link.map(Metered::of),
+            transport,
             budget: RetryBudget::new(limits.retry_budget_percent),
-            counters,
             health: EndpointHealth::default(),
-            turns: None,
         })
     }
 
@@ -157,23 +114,27 @@ impl Endpoint {
     /// when they connect, and not retried, because another source can be asked instead.
     pub fn to_node(dialer: Dialer) -> Self {
         let authority = dialer.address().to_string();
-        let counters = Arc::new(Counters::default());
-        let connector = Connector::Node(dialer);
         Self {
             url: format!("node://{authority}").into(),
             host: HeaderValue::try_from(authority).expect("an address is made of visible characters"),
-            region: String::new(),
-            keys: KeyCache::default(),
+            signing: Signing::new(String::new()),
             credentials: NodeCredentials::default(),
-            timeouts: Timeouts::with_a_node(),
-            pool: Arc::new(Pool::new(connector, None, Arc::clone(&counters))),
-            background: None,
-            metered: None,
+            transport: Transport::to_node(dialer),
             budget: RetryBudget::new(0),
-            counters,
             health: EndpointHealth::default(),
-            turns: None,
         }
+    }
+
+    /// Makes payers take turns, with at most `requests_max` requests at a time.
+    #[must_use]
+    pub fn in_turns(mut self, requests_max: usize) -> Self {
+        self.transport.turns = Some(Turns::new(requests_max));
+        self
+    }
+
+    /// Returns the turns that requests take, if enabled.
+    pub fn turns(&self) -> Option<&Arc<Turns>> {
+        self.transport.turns.as_ref()
     }
 
     /// Returns the URL, which identifies the endpoint, for instance in the digests of its objects.
@@ -188,7 +149,7 @@ impl Endpoint {
 
     /// Returns the counters of requests and responses since the node started.
     pub fn counters(&self) -> EndpointCounts {
-        self.counters.snapshot()
+        self.transport.counters.snapshot()
     }
 
     /// Returns the accounts that this node provides.
@@ -201,7 +162,18 @@ impl Endpoint {
         &self.health
     }
 
-    /// Signs and sends a request. Returns the response head, with the body still to come.
+    /// Returns the link for requests, if it is metered.
+    pub fn link(&self) -> Option<&Arc<Link>> {
+        self.promises().map(|(link, _)| link)
+    }
+
+    /// Returns the link if it is metered, and the promises of plans to reads over it.
+    pub fn promises(&self) -> Option<(&Arc<Link>, &Promises)> {
+        let metered = self.transport.metered.as_ref()?;
+        Some((&metered.link, &metered.promises))
+    }
+
+    /// Signs and sends a request of a waiting client. Returns the response head, with the body still to come.
     ///
     /// Reads (a GET or HEAD without a body, a QUERY with a whole one) are retried, within a budget, if no
     /// part of a response has arrived or it is a transient error (500, 502, 503, 504), as long as the client
@@ -214,91 +186,120 @@ impl Endpoint {
         &self,
         request: EndpointRequest,
     ) -> impl Future<Output = Result<Response<LakeBody>, EndpointError>> {
-        self.send_for(request, None)
+        self.send_with(request, SendOptions::default())
     }
 
-    /// Sends a request that belongs to `transfer`, or for a waiting client if there is none.
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`send`](Self::send) does.
-    pub async fn send_for(
-        &self,
-        request: EndpointRequest,
-        transfer: Option<&Transfer>,
-    ) -> Result<Response<LakeBody>, EndpointError> {
-        let permitted = self.permitted(request, transfer).await;
-        self.send_permitted(permitted).await
-    }
-
-    /// Sends a request that changes an object, while `permit` allows the node to. The permit is checked for
-    /// every byte that is passed to the kernel. Without a `permit`, the request needs none.
+    /// Sends a request that belongs to a transfer, or needs a permit, which is checked for every byte that is
+    /// passed to the kernel.
     ///
     /// # Errors
     ///
     /// Fails as [`send`](Self::send) does, or with [`Failure::SessionOver`].
-    pub async fn send_change(
+    pub async fn send_with(
         &self,
         request: EndpointRequest,
-        permit: Option<&SendPermit>,
-        transfer: Option<&Transfer>,
+        options: SendOptions<'_>,
     ) -> Result<Response<LakeBody>, EndpointError> {
-        let mut permitted = self.permitted(request, transfer).await;
-        permitted.needs(permit);
+        let permitted = self.permitted(request, options).await;
         self.send_permitted(permitted).await
     }
 
-    async fn read(&self, head: Head, body: Bytes) -> Result<Response<LakeBody>, EndpointError> {
+    /// Waits until the link and the transfer's plan permit a read to begin. A client's read and all writes
+    /// begin at once.
+    async fn permitted(&self, request: EndpointRequest, options: SendOptions<'_>) -> Box<PermittedRequest> {
+        let expectation = request.expects_continue.then(Expectation::default);
+        let (head, body) = request.split(&self.url, &self.host, options);
+        let mut answer = self.transport.down(&head);
+        if let Some(flow) = answer.as_mut().filter(|_| head.class == RequestClass::Read) {
+            flow.begins(expected_bytes(&head.headers)).await;
+        }
+        Box::new(PermittedRequest {
+            head,
+            body,
+            expectation,
+            answer,
+        })
+    }
+
+    /// Sends the request. Fails as [`send_with`](Self::send_with) does.
+    async fn send_permitted(
+        &self,
+        request: Box<PermittedRequest>,
+    ) -> Result<Response<LakeBody>, EndpointError> {
+        let PermittedRequest {
+            head,
+            body,
+            expectation,
+            answer,
+        } = *request;
+        let outcome = match body {
+            RequestBody::Empty if head.method == Method::GET || head.method == Method::HEAD => {
+                self.read(&head, Bytes::new()).await
+            }
+            RequestBody::Whole(body) if head.method == Method::QUERY => self.read(&head, body).await,
+            body => {
+                let writing = Box::pin(self.write(&head, body, expectation));
+                within(&head, writing).await
+            }
+        };
+        let outcome = match answer {
+            None => outcome,
+            flow => outcome.map(|response| response.map(|body| body.paced_by(flow))),
+        };
+        self.health.check(outcome, &head.account, &head.context).await
+    }
+
+    async fn read(&self, head: &Head, body: Bytes) -> Result<Response<LakeBody>, EndpointError> {
         self.budget.earn();
         let began = clock::instant();
         let mut tries = 1;
         let mut connection = ConnectionChoice::Any;
         loop {
-            let request = head
-                .clone()
-                .sign(&self.region, &self.keys, clock::utc_now())?
-                .with(OutgoingBody::whole(body.clone()));
-            let outcome = match self.exchange_in_turn(&head, request, connection).await {
+            let request = self.signing.sign(head)?.with(OutgoingBody::whole(body.clone()));
+            let exchange = self
+                .transport
+                .exchange(head, request, connection, WITHOUT_BODY_MAX);
+            let outcome = match exchange.await {
                 Err(FailedAttempt { stale: true, .. }) if connection == ConnectionChoice::Any => {
                     connection = ConnectionChoice::New;
                     continue;
                 }
-                outcome => outcome.map_err(|failed| self.failed(failed)),
+                outcome => outcome.map_err(|failed| self.transport.failed(failed)),
             };
-            let ending = attempt_outcome(&outcome, clock::utc_now());
+            let ending = AttemptOutcome::new(&outcome, clock::utc_now());
             let Some(pause) = retry::pause(ending, tries, chance::unit()) else {
                 return outcome;
             };
             let elapsed = clock::instant().saturating_duration_since(began);
-            if !self.timeouts.leaves_time_for_another_try(elapsed) || !self.budget.spend() {
+            let is_in_time = self.transport.timeouts.leaves_time_for_another_try(elapsed);
+            if !is_in_time || !self.budget.spend() {
                 return outcome;
             }
             if let Ok(response) = outcome {
-                drain(response.into_body()).await;
+                response.into_body().drain().await;
             }
             tokio::time::sleep(pause).await;
-            self.counters.retry();
+            self.transport.counters.retry();
             tries += 1;
         }
     }
 
     async fn write(
         &self,
-        head: Head,
+        head: &Head,
         body: RequestBody,
         expectation: Option<Expectation>,
     ) -> Result<Response<LakeBody>, EndpointError> {
-        let (context, class, payer) = (head.context.clone(), head.class, head.payer);
-        let upload = self.up(&head);
-        let pool = Arc::clone(self.pool_for(head.transfer.as_ref()));
-        let signed = head.sign(&self.region, &self.keys, clock::utc_now())?;
+        let upload = self.transport.up(head);
+        let signed = self.signing.sign(head)?;
         let body = match body {
             RequestBody::Empty => OutgoingBody::EMPTY,
             RequestBody::Whole(bytes) => OutgoingBody::whole(bytes),
             RequestBody::Stream { body, .. } => OutgoingBody::stream(body),
             RequestBody::Seeded { body, .. } => {
                 let seed = signed.seed.clone().ok_or_else(|| {
-                    context.failed(Failure::Unsignable, "signed chunks need a signed request")
+                    let reason = "signed chunks need a signed request";
+                    head.context.failed(Failure::Unsignable, reason)
                 })?;
                 OutgoingBody::stream(body(seed))
             }
@@ -307,257 +308,34 @@ impl Endpoint {
         if let Some(upload) = upload {
             request.body_mut().paced_by(upload);
         }
-        let turn = self.turn(&context, payer).await?;
         if let Some(expectation) = expectation {
             expectation.listen(&mut request);
             request.body_mut().held_for(expectation);
         }
-        let exchange = self.exchange(&context, class, request, (&pool, ConnectionChoice::Any));
-        let exchanged = self.within_turn(turn, turn::WITH_BODY_MAX, exchange).await;
-        exchanged.map_err(|failed| self.failed(failed))
-    }
-
-    /// Sends a signed request and counts its response.
-    async fn exchange(
-        &self,
-        context: &RequestContext,
-        class: RequestClass,
-        request: Request<OutgoingBody>,
-        connection: (&Arc<Pool>, ConnectionChoice),
-    ) -> Result<Response<LakeBody>, FailedAttempt> {
-        self.counters.request(context.operation);
-        let began = clock::instant();
-        let outcome = self
-            .exchange_over(context, self.timeouts.of_request(class), request, connection)
-            .await;
-        if let Ok(response) = &outcome {
-            let elapsed = clock::instant().saturating_duration_since(began);
-            self.counters
-                .answer(context.operation, class, response.status(), elapsed);
-            if let Some(link) = self.link().filter(|_| context.operation == "get_object") {
-                link.answered(elapsed);
-            }
-        }
-        outcome
-    }
-
-    /// Counts a request that got no response and is not retried at once.
-    fn failed(&self, failed: FailedAttempt) -> EndpointError {
-        self.counters.failure(failed.error.kind());
-        failed.error
-    }
-
-    /// Sends a signed request over a connection of the pool. If that connection was closed in the meantime
-    /// and nothing was sent, the request is sent on a new one.
-    async fn exchange_over(
-        &self,
-        context: &RequestContext,
-        timeouts: RequestTimeouts,
-        mut request: Request<OutgoingBody>,
-        (pool, choice): (&Arc<Pool>, ConnectionChoice),
-    ) -> Result<Response<LakeBody>, FailedAttempt> {
-        let connected = match choice {
-            ConnectionChoice::Any => pool.checkout(timeouts).await,
-            ConnectionChoice::New => pool.open(timeouts).await,
-        };
-        let mut connection = connected.map_err(|error| unconnected(context, error))?;
-        let expectation = request.body().expectation().cloned();
-        loop {
-            request.body_mut().watched_by(&connection.upload);
-            match connection.exchange(request, timeouts).await {
-                Ok(response) => {
-                    if let Some(expectation) = expectation {
-                        expectation.answered();
-                    }
-                    return Ok(self.response(context, response, (pool, connection)));
-                }
-                Err(ExchangeError::Unsent(unsent)) if connection.reused => {
-                    request = *unsent;
-                    connection = pool
-                        .open(timeouts)
-                        .await
-                        .map_err(|error| unconnected(context, error))?;
-                }
-                Err(error) => {
-                    let error = unanswered(context, error);
-                    return Err(FailedAttempt {
-                        stale: connection.reused && error.kind() == Failure::BrokenOff,
-                        error,
-                    });
-                }
-            }
-        }
-    }
-
-    fn response(
-        &self,
-        context: &RequestContext,
-        response: Response<hyper::body::Incoming>,
-        (pool, connection): (&Arc<Pool>, Box<PooledConnection>),
-    ) -> Response<LakeBody> {
-        response.map(|incoming| {
-            let (pool, counters) = (Arc::clone(pool), Arc::clone(&self.counters));
-            LakeBody::new(incoming, connection, pool, counters, context.clone())
-        })
+        let any = ConnectionChoice::Any;
+        let exchange = self.transport.exchange(head, request, any, WITH_BODY_MAX);
+        exchange.await.map_err(|failed| self.transport.failed(failed))
     }
 }
 
-/// All of a request except its body.
-#[derive(Clone)]
-struct Head {
-    context: RequestContext,
-    class: RequestClass,
-    method: Method,
-    headers: HeaderMap,
-    payload: PayloadHash,
-    account: LakeAccount,
-    payer: Payer,
-    transfer: Option<Transfer>,
-    permit: Option<SendPermit>,
-}
-
-struct SignedHead {
-    request: Request<()>,
-    seed: Option<SeedSignature>,
-}
-
-impl Head {
-    fn sign(mut self, region: &str, keys: &KeyCache, now: SystemTime) -> Result<SignedHead, EndpointError> {
-        let target = &self.context.target;
-        let seed = match self.account.signer() {
-            None => None,
-            Some((account, _)) => {
-                let signer = Signer {
-                    account,
-                    region,
-                    keys,
-                };
-                let seed = signer
-                    .sign(&self.method, target, &mut self.headers, self.payload, now)
-                    .map_err(|error| self.context.failed(Failure::Unsignable, error))?;
-                Some(seed)
-            }
-        };
-        let mut request = Request::new(());
-        *request.method_mut() = self.method;
-        *request.uri_mut() = Uri::from(target.clone());
-        *request.headers_mut() = self.headers;
-        // The permit stays with the request until a connection takes it.
-        if let Some(permit) = self.permit {
-            request.extensions_mut().insert(permit);
-        }
-        Ok(SignedHead { request, seed })
-    }
-}
-
-impl SignedHead {
-    fn with(self, body: OutgoingBody) -> Request<OutgoingBody> {
-        self.request.map(|()| body)
-    }
-}
-
-/// The connection that a request may use: any from the pool, or a new one.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ConnectionChoice {
-    Any,
-    New,
-}
-
-/// An attempt without a response.
-struct FailedAttempt {
-    error: EndpointError,
-    /// True if the connection was kept open after an earlier request and closed before the response. Stores
-    /// close idle connections, so this is no evidence about their health.
-    stale: bool,
-}
-
-impl From<EndpointError> for FailedAttempt {
-    fn from(error: EndpointError) -> Self {
-        Self { error, stale: false }
-    }
-}
-
-fn unconnected(context: &RequestContext, error: ConnectError) -> EndpointError {
-    match error {
-        ConnectError::TimedOut => context.timed_out(Failure::ConnectTimedOut),
-        ConnectError::Failed(source) => context.failed(Failure::of_connecting(&*source), source),
-    }
-}
-
-fn unanswered(context: &RequestContext, error: ExchangeError) -> EndpointError {
-    match error {
-        ExchangeError::Stalled => context.timed_out(Failure::TimedOut),
-        ExchangeError::Unsent(_) => context.failed(Failure::BrokenOff, "closed before the request was sent"),
-        ExchangeError::Broken(error) if error::find::<PermitOver>(&error).is_some() => {
-            context.failed(Failure::SessionOver, error)
-        }
-        ExchangeError::Broken(error) if error.is_user() => context.failed(Failure::RequestBody, error),
-        ExchangeError::Broken(error) if is_closed(&error) => context.failed(Failure::BrokenOff, error),
-        ExchangeError::Broken(error) => context.failed(Failure::Unintelligible, error),
-    }
-}
-
-fn is_closed(error: &hyper::Error) -> bool {
-    error.is_incomplete_message()
-        || error.is_closed()
-        || error.is_canceled()
-        || error::find::<std::io::Error>(error).is_some()
-}
-
-fn attempt_outcome(outcome: &Result<Response<LakeBody>, EndpointError>, now: SystemTime) -> AttemptOutcome {
-    match outcome {
-        Ok(response) => AttemptOutcome::Answered {
-            status: response.status(),
-            retry_after: retry_after(response.headers(), now),
-        },
-        Err(error) => AttemptOutcome::Failed(error.kind()),
-    }
-}
-
-/// Parses `Retry-After`, in seconds or as a date.
-fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    match value.parse() {
-        Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => httpdate::parse_http_date(value)
-            .ok()
-            .map(|date| date.duration_since(now).unwrap_or_default()),
-    }
-}
-
-/// Reads an error body that no client will see, so that its connection can be reused. Gives up on a long or
-/// slow body.
-async fn drain(mut body: LakeBody) {
-    const BYTES_MAX: usize = 64 << 10;
-    const TIME_MAX: Duration = Duration::from_millis(200);
-    let reading = async {
-        let mut seen = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            seen += frame.data_ref().map_or(0, bytes::Bytes::len);
-            if seen > BYTES_MAX {
-                return;
-            }
-        }
+/// Cancels a request when the node may no longer send it, which resets its connection.
+async fn within(
+    head: &Head,
+    writing: impl Future<Output = Result<Response<LakeBody>, EndpointError>> + Unpin,
+) -> Result<Response<LakeBody>, EndpointError> {
+    let Some(permit) = &head.permit else {
+        return writing.await;
     };
-    // Read to the end or given up: nothing is left to do.
-    drop(tokio::time::timeout(TIME_MAX, reading).await);
+    tokio::select! {
+        biased;
+        outcome = writing => outcome,
+        () = over(permit) => Err(head.context.failed(Failure::SessionOver, PermitOver)),
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::{Duration, HeaderMap, HeaderValue, RETRY_AFTER, clock, retry_after};
-
-    #[test]
-    fn retry_after_is_read_as_seconds_and_as_a_date() {
-        let now = clock::utc_now();
-        let read = |value: &str| {
-            let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_str(value).unwrap())]);
-            retry_after(&headers, now)
-        };
-        assert_eq!(read("2"), Some(Duration::from_secs(2)));
-        let in_a_minute = read(&httpdate::fmt_http_date(now + Duration::from_mins(1))).unwrap();
-        assert!((59..=60).contains(&in_a_minute.as_secs()), "{in_a_minute:?}");
-        assert_eq!(read("Thu, 01 Jan 1970 00:00:00 GMT"), Some(Duration::ZERO));
-        assert_eq!(read("soon"), None);
+/// Waits until the node may no longer send.
+async fn over(permit: &SendPermit) {
+    while permit.may_send() {
+        tokio::time::sleep(PERMIT_PAUSE).await;
     }
 }

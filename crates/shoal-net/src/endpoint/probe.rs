@@ -1,24 +1,20 @@
 //! The node's own request to the endpoint: checks that it answers, and that it accepts an account.
 
-use std::error::Error;
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::header::{HOST, HeaderValue, USER_AGENT};
+use http::header::{HeaderValue, USER_AGENT};
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, Method, Response, StatusCode};
 use shoal_s3::identity::NODE;
-use shoal_s3::sigv4::PayloadHash;
 
-use super::account_check::Verdict;
-use super::connect::{ConnectError, Connector};
-use super::error::{EndpointError, Failure, RequestContext};
+use super::account::Verdict;
+use super::error::{EndpointError, Failure, find};
+use super::request::Head;
 use super::request_body::OutgoingBody;
-use super::timeouts::RequestClass;
-use super::{ConnectionChoice, Endpoint, Head, LakeAccount, LakeBody};
-use crate::clock;
+use super::transport::{ConnectError, Connector};
+use super::{Endpoint, EndpointRequest, LakeAccount, LakeBody, SendOptions};
 
 /// The operation's name in metrics and errors.
 const OPERATION: &str = "ask_lake";
@@ -70,22 +66,25 @@ impl Endpoint {
     pub async fn probe(&self, account: &LakeAccount) -> Result<(), ProbeError> {
         let asked = async {
             if account.signer().is_some() {
-                let in_a_bucket = self.context_of(IN_A_BUCKET);
-                let (response, verdict) = Verdict::of(self.ask(account, &in_a_bucket).await?).await?;
+                let in_a_bucket = self.question(account, IN_A_BUCKET);
+                let (response, verdict) = Verdict::of(self.ask(&in_a_bucket).await?).await?;
                 if matches!(verdict, Verdict::Refused(..)) {
                     self.health.answered();
-                    return self
-                        .check_refusal(response, verdict, account, &in_a_bucket)
-                        .map(drop);
+                    let checked = self
+                        .health
+                        .check_refusal(response, verdict, account, &in_a_bucket.context);
+                    return checked.map(drop);
                 }
             }
-            let list = self.context_of("/");
-            let outcome = self.ask(account, &list).await;
-            let response = self.check_account(outcome, account, &list).await?;
+            let list = self.question(account, "/");
+            let outcome = self.ask(&list).await;
+            let response = self.health.check(outcome, account, &list.context).await?;
             // The list of buckets may be long and is not read, so its connection is closed.
             if response.status() == StatusCode::BAD_REQUEST {
                 // A TLS server may respond with 400 to a request that is not encrypted.
-                return Err(list.failed(Failure::Unintelligible, "it answered 400 Bad Request"));
+                return Err(list
+                    .context
+                    .failed(Failure::Unintelligible, "it answered 400 Bad Request"));
             }
             Ok(())
         };
@@ -105,41 +104,16 @@ impl Endpoint {
         Err(ProbeError { error, speaks })
     }
 
-    fn context_of(&self, target: &'static str) -> RequestContext {
-        RequestContext {
-            operation: OPERATION,
-            endpoint: self.url.clone(),
-            target: PathAndQuery::from_static(target),
-        }
+    fn question(&self, account: &LakeAccount, target: &'static str) -> Head {
+        let target = PathAndQuery::from_static(target);
+        let request = EndpointRequest::new(OPERATION, Method::GET, target, account.clone(), NODE);
+        let request = request.with_headers(HeaderMap::from_iter([(USER_AGENT, OWN_NAME)]));
+        request.split(&self.url, &self.host, SendOptions::default()).0
     }
 
-    async fn ask(
-        &self,
-        account: &LakeAccount,
-        context: &RequestContext,
-    ) -> Result<Response<LakeBody>, EndpointError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(HOST, self.host.clone());
-        headers.insert(USER_AGENT, OWN_NAME);
-        let head = Head {
-            context: context.clone(),
-            class: RequestClass::Read,
-            method: Method::GET,
-            headers,
-            payload: PayloadHash::empty(),
-            account: account.clone(),
-            payer: NODE,
-            transfer: None,
-            permit: None,
-        };
-        let request = head
-            .sign(&self.region, &self.keys, clock::utc_now())?
-            .with(OutgoingBody::EMPTY);
-        // An idle connection of the pool would show nothing about the endpoint's present state.
-        let choice = (&self.pool, ConnectionChoice::New);
-        self.exchange(context, RequestClass::Read, request, choice)
-            .await
-            .map_err(|failed| self.failed(failed))
+    async fn ask(&self, question: &Head) -> Result<Response<LakeBody>, EndpointError> {
+        let request = self.signing.sign(question)?.with(OutgoingBody::EMPTY);
+        self.transport.exchange_now(question, request).await
     }
 
     /// Returns the other scheme, if it explains the failure of the request and the endpoint does speak it.
@@ -157,7 +131,9 @@ impl Endpoint {
         match self.url.strip_prefix("http://") {
             Some(address) => speaks_tls(address).await.then_some("https"),
             // The first bytes from a server without TLS are not a TLS record.
-            None => tls_error(error).is_some_and(is_garbage).then_some("http"),
+            None => find::<rustls::Error>(error)
+                .is_some_and(is_garbage)
+                .then_some("http"),
         }
     }
 }
@@ -178,22 +154,10 @@ async fn speaks_tls(address: &str) -> bool {
     match connector.connect(TIMEOUT).await {
         Ok(_) => true,
         // An untrusted certificate still proves TLS.
-        Err(ConnectError::Failed(error)) => tls_error(&*error).is_some_and(|error| !is_garbage(error)),
-        Err(ConnectError::TimedOut) => false,
-    }
-}
-
-/// Returns the TLS error in a chain of causes. An I/O error hides the error that it wraps from the chain.
-fn tls_error<'a>(mut error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
-    loop {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
+        Err(ConnectError::Failed(error)) => {
+            find::<rustls::Error>(&*error).is_some_and(|error| !is_garbage(error))
         }
-        let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        error = match held {
-            Some(held) => held,
-            None => error.source()?,
-        };
+        Err(ConnectError::TimedOut) => false,
     }
 }
 

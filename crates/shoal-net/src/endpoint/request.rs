@@ -1,13 +1,21 @@
 //! Requests to an endpoint.
 
+use std::sync::Arc;
+
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, EXPECT, HOST};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use sha2::{Digest as _, Sha256};
+use shoal_base::send_permit::SendPermit;
 use shoal_policy::fair::Payer;
-use shoal_s3::sigv4::PayloadHash;
+use shoal_s3::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 
 use super::account::LakeAccount;
-use super::request_body::RequestBody;
+use super::error::{EndpointError, Failure, RequestContext};
+use super::request_body::{OutgoingBody, RequestBody};
+use super::transport::RequestClass;
+use crate::link::Transfer;
+use crate::time::clock;
 
 /// A request to an endpoint.
 pub struct EndpointRequest {
@@ -76,5 +84,141 @@ impl EndpointRequest {
             payload,
             ..self
         }
+    }
+
+    /// Splits the request into all but its body, completed for the endpoint at `url`, and the body.
+    pub(super) fn split(
+        self,
+        url: &Arc<str>,
+        host: &HeaderValue,
+        options: SendOptions<'_>,
+    ) -> (Head, RequestBody) {
+        let EndpointRequest {
+            operation,
+            method,
+            target,
+            mut headers,
+            body,
+            expects_continue,
+            payload,
+            account,
+            payer,
+        } = self;
+        headers.insert(HOST, host.clone());
+        // The node reads most responses itself and supports no encoding. Some lakes encode unless told
+        // otherwise.
+        headers
+            .entry(ACCEPT_ENCODING)
+            .or_insert(HeaderValue::from_static("identity"));
+        headers.remove(CONTENT_LENGTH);
+        if let Some(length) = body.content_length(&method) {
+            headers.insert(CONTENT_LENGTH, length.into());
+        }
+        if expects_continue {
+            headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
+        }
+        let context = RequestContext {
+            operation,
+            endpoint: Arc::clone(url),
+            target,
+        };
+        let head = Head {
+            context,
+            class: RequestClass::of(&method, operation, &headers),
+            method,
+            headers,
+            payload,
+            account,
+            payer,
+            transfer: options.transfer.cloned(),
+            permit: options.permit.cloned(),
+        };
+        (head, body)
+    }
+}
+
+/// The circumstances in which a request is sent; by default, it needs no permit and belongs to no transfer.
+#[derive(Clone, Copy, Default)]
+pub struct SendOptions<'a> {
+    /// The right to send a change, which is checked for every byte.
+    pub permit: Option<&'a SendPermit>,
+    /// The background transfer that is charged for the bytes; `None` if a client waits for them.
+    pub transfer: Option<&'a Transfer>,
+}
+
+impl<'a> SendOptions<'a> {
+    /// The right to send a change is needed, if it is given.
+    pub fn permitted_by(permit: Option<&'a SendPermit>) -> Self {
+        let transfer = None;
+        Self { permit, transfer }
+    }
+
+    /// The request belongs to this transfer, if it is given.
+    pub fn within(transfer: Option<&'a Transfer>) -> Self {
+        let permit = None;
+        Self { permit, transfer }
+    }
+}
+
+/// All of a request except its body.
+pub(super) struct Head {
+    pub(super) context: RequestContext,
+    pub(super) class: RequestClass,
+    pub(super) method: Method,
+    pub(super) headers: HeaderMap,
+    payload: PayloadHash,
+    pub(super) account: LakeAccount,
+    pub(super) payer: Payer,
+    pub(super) transfer: Option<Transfer>,
+    pub(super) permit: Option<SendPermit>,
+}
+
+/// A head with its signature.
+pub(super) struct SignedHead {
+    request: Request<()>,
+    pub(super) seed: Option<SeedSignature>,
+}
+
+impl SignedHead {
+    pub(super) fn with(self, body: OutgoingBody) -> Request<OutgoingBody> {
+        self.request.map(|()| body)
+    }
+}
+
+/// Signs requests for one region.
+pub(super) struct Signing {
+    region: String,
+    keys: KeyCache,
+}
+
+impl Signing {
+    pub(super) fn new(region: String) -> Self {
+        let keys = KeyCache::default();
+        Self { region, keys }
+    }
+
+    /// Signs a request at the current time.
+    pub(super) fn sign(&self, head: &Head) -> Result<SignedHead, EndpointError> {
+        let (target, mut headers) = (&head.context.target, head.headers.clone());
+        let signed = head.account.signer().map(|(account, _)| {
+            let signer = Signer {
+                account,
+                region: &self.region,
+                keys: &self.keys,
+            };
+            signer.sign(&head.method, target, &mut headers, head.payload, clock::utc_now())
+        });
+        let seed = signed
+            .transpose()
+            .map_err(|error| head.context.failed(Failure::Unsignable, error))?;
+        let mut request = Request::new(());
+        *request.method_mut() = head.method.clone();
+        *request.uri_mut() = Uri::from(target.clone());
+        *request.headers_mut() = headers;
+        // The permit stays with the request until a connection takes it.
+        if let Some(permit) = &head.permit {
+            request.extensions_mut().insert(permit.clone());
+        }
+        Ok(SignedHead { request, seed })
     }
 }

@@ -7,14 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_ENCODING, CONTENT_RANGE, ETAG, IF_MATCH, RANGE};
-use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use shoal_base::chance;
-use shoal_policy::fair::Payer;
 use shoal_s3::conditions::CONDITIONAL_HEADERS;
 
 use super::error::{EndpointError, Failure};
-use super::{Endpoint, EndpointRequest, LakeAccount, LakeBody, retry};
+use super::{Endpoint, EndpointRequest, LakeBody, SendOptions, retry};
 use crate::link::Transfer;
 
 /// Number of breaks allowed within [`PROGRESS_BYTES`]. A stall uses up all of them, because the client has
@@ -30,11 +28,7 @@ pub(super) type Reopening = Pin<Box<dyn Future<Output = Result<LakeBody, Endpoin
 /// A GET of an object that can be repeated.
 pub struct RepeatableGet {
     endpoint: Arc<Endpoint>,
-    operation: &'static str,
-    target: PathAndQuery,
-    headers: HeaderMap,
-    account: LakeAccount,
-    payer: Payer,
+    request: EndpointRequest,
     transfer: Option<Transfer>,
 }
 
@@ -89,11 +83,7 @@ impl RepeatableGet {
     pub fn of(endpoint: &Arc<Endpoint>, request: &EndpointRequest) -> Self {
         Self {
             endpoint: Arc::clone(endpoint),
-            operation: request.operation,
-            target: request.target.clone(),
-            headers: request.headers.clone(),
-            account: request.account.clone(),
-            payer: request.payer,
+            request: again(request, request.headers.clone()),
             transfer: None,
         }
     }
@@ -126,18 +116,13 @@ impl RepeatableGet {
             breaks: Breaks::default(),
         }
     }
+}
 
-    fn rest(&self, range: HeaderValue, etag: HeaderValue) -> EndpointRequest {
-        let mut headers = self.headers.clone();
-        for condition in CONDITIONAL_HEADERS {
-            headers.remove(condition);
-        }
-        headers.insert(RANGE, range);
-        headers.insert(IF_MATCH, etag);
-        let (target, account) = (self.target.clone(), self.account.clone());
-        let request = EndpointRequest::new(self.operation, Method::GET, target, account, self.payer);
-        request.with_headers(headers)
-    }
+/// Returns a GET of the same target with these headers.
+fn again(request: &EndpointRequest, headers: HeaderMap) -> EndpointRequest {
+    let (target, account) = (request.target.clone(), request.account.clone());
+    let again = EndpointRequest::new(request.operation, Method::GET, target, account, request.payer);
+    again.with_headers(headers)
 }
 
 impl Resumption {
@@ -155,24 +140,28 @@ impl Resumption {
         if !is_worth_it || !endpoint.budget.spend() {
             return Err(error);
         }
-        endpoint.counters.resume();
+        endpoint.transport.counters.resume();
         let pause = retry::backoff(self.breaks.count, chance::unit());
-        let reopening = reopen(
-            Arc::clone(endpoint),
-            (self.request(), self.get.transfer.clone()),
-            self.expected(),
-            Arc::clone(&self.on_contradiction),
-            pause,
-            error,
-        );
-        Ok(Box::pin(reopening))
+        let reopening = Reopen {
+            endpoint: Arc::clone(endpoint),
+            request: self.request(),
+            transfer: self.get.transfer.clone(),
+            expected: self.expected(),
+            on_contradiction: Arc::clone(&self.on_contradiction),
+        };
+        Ok(Box::pin(reopening.run(pause, error)))
     }
 
     fn request(&self) -> EndpointRequest {
         let Range { start, end } = self.missing;
         let range = HeaderValue::try_from(format!("bytes={start}-{}", end - 1));
-        let range = range.expect("digits are a header value");
-        self.get.rest(range, self.etag.clone())
+        let mut headers = self.get.request.headers.clone();
+        for condition in CONDITIONAL_HEADERS {
+            headers.remove(condition);
+        }
+        headers.insert(RANGE, range.expect("digits are a header value"));
+        headers.insert(IF_MATCH, self.etag.clone());
+        again(&self.get.request, headers)
     }
 
     fn expected(&self) -> Expected {
@@ -223,34 +212,38 @@ impl Expected {
     }
 }
 
-async fn reopen(
+/// A request for the rest of a body.
+struct Reopen {
     endpoint: Arc<Endpoint>,
-    (request, transfer): (EndpointRequest, Option<Transfer>),
+    request: EndpointRequest,
+    transfer: Option<Transfer>,
     expected: Expected,
     on_contradiction: OnContradiction,
-    pause: Duration,
-    broken: EndpointError,
-) -> Result<LakeBody, EndpointError> {
-    tokio::time::sleep(pause).await;
-    // The time limit excludes the wait for the link, which clients may occupy for long.
-    let permitted = endpoint.permitted(request, transfer.as_ref()).await;
-    let sending = endpoint.send_permitted(permitted);
-    let answer = tokio::time::timeout(endpoint.timeouts.resume(), sending).await;
-    // The error that broke the body is more informative than that of the failed attempt to resume.
-    let Ok(Ok(response)) = answer else {
-        return Err(broken);
-    };
-    match expected.check(&response) {
-        RestCheck::Rest => Ok(response.into_body()),
-        RestCheck::Changed => {
-            on_contradiction();
-            Err(broken.of_another_version())
+}
+
+impl Reopen {
+    /// Returns the rest after a `pause`. Without it, returns the error that broke the body, which is more
+    /// informative than that of the failed attempt to resume.
+    async fn run(self, pause: Duration, broken: EndpointError) -> Result<LakeBody, EndpointError> {
+        tokio::time::sleep(pause).await;
+        let endpoint = self.endpoint;
+        let options = SendOptions::within(self.transfer.as_ref());
+        // The time limit excludes the wait for the link, which clients may occupy for long.
+        let permitted = endpoint.permitted(self.request, options).await;
+        let sending = endpoint.send_permitted(permitted);
+        let answer = tokio::time::timeout(endpoint.transport.timeouts.resume(), sending).await;
+        let Ok(Ok(response)) = answer else {
+            return Err(broken);
+        };
+        let check = self.expected.check(&response);
+        if matches!(check, RestCheck::Changed | RestCheck::Refused) {
+            (self.on_contradiction)();
         }
-        RestCheck::Refused => {
-            on_contradiction();
-            Err(broken)
+        match check {
+            RestCheck::Rest => Ok(response.into_body()),
+            RestCheck::Changed => Err(broken.of_another_version()),
+            RestCheck::Refused | RestCheck::NoAnswer => Err(broken),
         }
-        RestCheck::NoAnswer => Err(broken),
     }
 }
 

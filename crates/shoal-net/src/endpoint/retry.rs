@@ -1,11 +1,12 @@
 //! Decides if a failed request is retried, and after which pause. Pure: no clock, no randomness.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use http::StatusCode;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, Response, StatusCode};
 
-use super::error::Failure;
+use super::error::{EndpointError, Failure};
 
 /// Maximum number of attempts, including the first.
 pub(super) const TRIES_MAX: u32 = 3;
@@ -29,6 +30,29 @@ pub(super) enum AttemptOutcome {
         retry_after: Option<Duration>,
     },
     Failed(Failure),
+}
+
+impl AttemptOutcome {
+    pub(super) fn new<B>(outcome: &Result<Response<B>, EndpointError>, now: SystemTime) -> Self {
+        match outcome {
+            Ok(response) => Self::Answered {
+                status: response.status(),
+                retry_after: retry_after(response.headers(), now),
+            },
+            Err(error) => Self::Failed(error.kind()),
+        }
+    }
+}
+
+/// Parses `Retry-After`, in seconds or as a date.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    match value.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => httpdate::parse_http_date(value)
+            .ok()
+            .map(|date| date.duration_since(now).unwrap_or_default()),
+    }
 }
 
 /// Returns the pause before the next attempt, or `None` if this outcome is final. `chance` is uniform in `[0,
@@ -91,7 +115,13 @@ impl RetryBudget {
 
 #[cfg(test)]
 mod tests {
-    use super::{AttemptOutcome, Duration, Failure, RETRY_AFTER_MAX, RetryBudget, StatusCode, pause};
+    use http::HeaderValue;
+
+    use super::{
+        AttemptOutcome, Duration, Failure, HeaderMap, RETRY_AFTER, RETRY_AFTER_MAX, RetryBudget, StatusCode,
+        pause, retry_after,
+    };
+    use crate::time::clock;
 
     fn answered(status: u16) -> AttemptOutcome {
         AttemptOutcome::Answered {
@@ -157,5 +187,19 @@ mod tests {
         let budget = RetryBudget::new(0);
         budget.earn();
         assert!(!budget.spend());
+    }
+
+    #[test]
+    fn retry_after_is_read_as_seconds_and_as_a_date() {
+        let now = clock::utc_now();
+        let read = |value: &str| {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_str(value).unwrap())]);
+            retry_after(&headers, now)
+        };
+        assert_eq!(read("2"), Some(Duration::from_secs(2)));
+        let in_a_minute = read(&httpdate::fmt_http_date(now + Duration::from_mins(1))).unwrap();
+        assert!((59..=60).contains(&in_a_minute.as_secs()), "{in_a_minute:?}");
+        assert_eq!(read("Thu, 01 Jan 1970 00:00:00 GMT"), Some(Duration::ZERO));
+        assert_eq!(read("soon"), None);
     }
 }

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::fair::WaitQueue;
+use crate::words;
 
 /// A request waits this long for a permit before it is refused. The wait slows down clients that ignore
 /// refusals: they would otherwise retry at once, and a refusal costs the node as much as a response.
@@ -80,22 +81,13 @@ struct Waiting<'a> {
     usage: &'a Usage,
 }
 
-/// The reason why there is no permit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overloaded {
-    /// The node has too many requests to accept another one from this payer.
-    Node,
-    /// The payer has reached the limit per payer.
-    Payer,
-}
-
-impl Overloaded {
-    /// Returns the label of the refusal in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Node => "requests",
-            Self::Payer => "requests-per-identity",
-        }
+words! {
+    /// The reason why there is no permit.
+    pub enum Overloaded {
+        /// The node has too many requests to accept another one from this payer.
+        Node = "requests",
+        /// The payer has reached the limit per payer.
+        Payer = "requests-per-identity",
     }
 }
 

@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use shoal_policy::fair::{FairQueue, Payer};
 
-use crate::clock;
+use crate::time::clock;
 
 /// Shares the processors of one runtime.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use shoal_policy::fair::{ConcurrencyLimit, Payer};
 
 use super::WaitQueue;
-use crate::clock;
+use crate::time::clock;
 
 /// Initial limit of concurrent requests; [`ConcurrencyLimit`] adapts it to the lake. Fewer requests already
 /// keep a nearby lake busy, and the limit for a distant one grows within a second.

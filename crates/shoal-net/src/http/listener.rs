@@ -6,10 +6,10 @@ mod connection_table;
 mod tests;
 
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -18,10 +18,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::identity::NEWCOMERS;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -37,9 +37,9 @@ use crate::http::connection::{BufferBudget, ClientBody, Exchange, GuardedIo, Res
 use crate::http::tls::TlsReloader;
 use crate::limits::Limits;
 use crate::metrics::ConnectionMetrics;
-use crate::sendfile::SendfileStream;
-use crate::shutdown::Shutdown;
-use crate::sigbus_guard::SigbusGuard;
+use crate::sockets::SendfileStream;
+use crate::sockets::sigbus_guard::SigbusGuard;
+use crate::time::shutdown::Shutdown;
 
 use accept::Acceptor;
 use connection_table::ConnectionTable;
@@ -206,7 +206,7 @@ pub async fn serve<M, S, B>(
     });
     let rooms = Arc::new(Semaphore::new(state.limits.connections));
     let porch = Arc::new(Semaphore::new(TURNED_AWAY_AT_A_TIME));
-    let mut acceptor = Acceptor::new(listener);
+    let acceptor = Acceptor::new(listener);
     let mut connections = JoinSet::new();
     let mut table = ConnectionTable::default();
     loop {
@@ -388,7 +388,7 @@ where
         exchange: &Arc<Exchange>,
     ) -> Result<(), hyper::Error>
     where
-        T: AsyncRead + AsyncWrite + Unpin,
+        T: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let io = GuardedIo::http1(stream, Arc::clone(exchange), self.limits.timeouts).within(&self.budget);
         let connection = http1::Builder::new()
@@ -433,7 +433,7 @@ where
 
     /// Drives a connection to its end. Asks it to close when the node stops, or when the connection itself
     /// requests that.
-    async fn drive_to_end<C: Closable>(
+    async fn drive_to_end<C: GracefulConnection<Error = hyper::Error>>(
         &self,
         connection: C,
         exchange: &Exchange,
@@ -456,7 +456,7 @@ where
             if !asked {
                 return Poll::Pending;
             }
-            connection.as_mut().finish();
+            connection.as_mut().graceful_shutdown();
             connection.as_mut().poll(cx)
         })
         .await
@@ -470,36 +470,5 @@ fn refusal_reason(code: ErrorCode) -> &'static str {
         ErrorCode::SlowDown => "heads",
         ErrorCode::RequestHeaderSectionTooLarge => "head-too-large",
         _ => "framing",
-    }
-}
-
-/// A connection that can be told to accept no further request.
-trait Closable: Future<Output = Result<(), hyper::Error>> {
-    fn finish(self: Pin<&mut Self>);
-}
-
-impl<I, S, B> Closable for http1::Connection<I, S>
-where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin,
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
-    B: Body + 'static,
-    B::Error: Into<BoxError>,
-{
-    fn finish(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
-    }
-}
-
-impl<I, S, B, E> Closable for http2::Connection<I, S, E>
-where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin,
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
-    S::Future: 'static,
-    B: Body + 'static,
-    B::Error: Into<BoxError>,
-    E: hyper::rt::bounds::Http2ServerConnExec<S::Future, B>,
-{
-    fn finish(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
     }
 }

@@ -9,9 +9,9 @@ use http::{Method, Response, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-use crate::conditions::Condition;
 use crate::http::connection::Timeouts;
 use crate::http::listener::ConnectionLimits;
+use crate::metrics::conditions::Condition;
 
 /// Limits of a listener for pages. Operators, scrapers and probes are few and fast; slow clients must not
 /// crowd them out.

@@ -22,7 +22,7 @@ use tokio::time::interval;
 use tokio_rustls::TlsAcceptor;
 use tracing::{error, info};
 
-use crate::shutdown::Shutdown;
+use crate::time::shutdown::Shutdown;
 
 /// How often the node checks the files for changes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::words;
+
 /// A rate, the same in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bandwidth {
@@ -11,23 +13,15 @@ pub struct Bandwidth {
     pub scope: BandwidthScope,
 }
 
-/// The scope of a bandwidth.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BandwidthScope {
-    /// Each node has that bandwidth.
-    #[default]
-    Node,
-    /// All nodes of the cluster share it.
-    Cluster,
-}
-
-impl BandwidthScope {
-    /// Returns the word on pages.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Node => "node",
-            Self::Cluster => "cluster",
-        }
+words! {
+    /// The scope of a bandwidth.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum BandwidthScope {
+        /// Each node has that bandwidth.
+        #[default]
+        Node = "node",
+        /// All nodes of the cluster share it.
+        Cluster = "cluster",
     }
 }

@@ -32,7 +32,7 @@ pub use self::sharing::{LOOK_EVERY, Sharing};
 pub use self::transfer::{Purpose, Transfer};
 
 use self::lane::Lane;
-use crate::clock;
+use crate::time::clock;
 
 /// The receive window of a background transfer, as a time at the link's bandwidth. It limits the bytes that
 /// the kernel has received and the node has not read, which precede a client's bytes. A larger window would

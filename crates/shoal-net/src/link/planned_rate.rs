@@ -8,7 +8,7 @@ use shoal_policy::link::Bucket;
 use tokio::time::Instant;
 
 use super::{Link, since};
-use crate::clock;
+use crate::time::clock;
 
 /// Burst of a planned rate, as a time at that rate.
 const BURST_TIME: Duration = Duration::from_millis(10);

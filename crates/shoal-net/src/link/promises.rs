@@ -10,7 +10,7 @@ use shoal_policy::ObjectId;
 use tokio::time::Instant;
 
 use super::{Link, PlannedRate};
-use crate::clock;
+use crate::time::clock;
 
 /// Maximum number of promises.
 const PROMISES_MAX: usize = 1024;

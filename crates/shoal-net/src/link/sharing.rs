@@ -17,7 +17,7 @@ use shoal_policy::link::{Demand, DemandExchange, ReceivedDemand};
 use tokio::time::Instant;
 
 use super::{BandwidthScope, Link, since};
-use crate::clock;
+use crate::time::clock;
 
 /// No gossip message and no digest of settings begins with this byte.
 const MARK: u8 = 0xA6;

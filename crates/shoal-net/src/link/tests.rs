@@ -11,7 +11,7 @@ use shoal_policy::link::{Ask, Class, Direction};
 use tokio::sync::Semaphore;
 
 use super::{Bandwidth, BandwidthScope, Flow, Link, PlannedRate, Purpose};
-use crate::clock;
+use crate::time::clock;
 
 const MB: u64 = 1_000_000;
 const SOMEONE: Payer = Payer { id: 1, share: 1 };

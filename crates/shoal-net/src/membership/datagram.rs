@@ -17,6 +17,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
+use crate::words;
+
 const MAGIC: [u8; 4] = *b"shg2";
 const PROOF_BYTES: usize = 16;
 /// One proof with the current secret, and one with the previous secret during a rotation.
@@ -33,42 +35,26 @@ const SKEW_MAX: Duration = Duration::from_mins(15);
 #[derive(Clone)]
 pub struct ClusterKey(Vec<Hmac<Sha256>>);
 
-/// Why a datagram is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RejectReason {
-    /// It is not a Shoal datagram.
-    #[error("it is not a message of a Shoal node")]
-    NotOurs,
-    /// Its proof does not match.
-    #[error("it was sent with another cluster secret")]
-    OtherSecret,
-    /// It is too old, or the clocks differ.
-    #[error("its time is more than 15 minutes from ours")]
-    OutOfTime,
-    /// Its proof is valid, but its message cannot be parsed.
-    #[error("it says nothing that this version understands")]
-    Unintelligible,
+words! {
+    /// Why a datagram is rejected.
+    #[derive(thiserror::Error)]
+    pub enum RejectReason {
+        /// It is not a Shoal datagram.
+        #[error("it is not a message of a Shoal node")]
+        NotOurs = "not-ours",
+        /// Its proof does not match.
+        #[error("it was sent with another cluster secret")]
+        OtherSecret = "other-secret",
+        /// It is too old, or the clocks differ.
+        #[error("its time is more than 15 minutes from ours")]
+        OutOfTime = "out-of-time",
+        /// Its proof is valid, but its message cannot be parsed.
+        #[error("it says nothing that this version understands")]
+        Unintelligible = "unintelligible",
+    }
 }
 
 impl RejectReason {
-    /// Every reason.
-    pub const ALL: [Self; 4] = [
-        Self::NotOurs,
-        Self::OtherSecret,
-        Self::OutOfTime,
-        Self::Unintelligible,
-    ];
-
-    /// Label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotOurs => "not-ours",
-            Self::OtherSecret => "other-secret",
-            Self::OutOfTime => "out-of-time",
-            Self::Unintelligible => "unintelligible",
-        }
-    }
-
     /// Returns advice for an operator.
     pub const fn hint(self) -> &'static str {
         match self {

@@ -14,8 +14,8 @@ use super::datagram::{ClusterKey, RejectReason, seconds_ahead};
 use super::gossip::Gossip;
 use super::notices::{ClockDifference, Notices, SettingsDigests};
 use super::{Command, Member, Members, node_id};
-use crate::clock;
 use crate::link::{LOOK_EVERY, Sharing};
+use crate::time::clock;
 
 /// Interval at which a node broadcasts the digests of its settings, and the delay after a change of members.
 const DIGESTS: Duration = Duration::from_secs(15);

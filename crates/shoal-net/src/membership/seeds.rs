@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::Members;
 use super::notices::Notices;
-use crate::clock;
+use crate::time::clock;
 
 /// Interval at which a node contacts the seeds, while it knows no other node and once it knows one. The
 /// latter joins two halves of a cluster that were started separately.

@@ -1,10 +1,12 @@
 //! The metrics: what clients' requests come to is counted here, and [`table`] reads all that is counted.
 //! Logic returns outcomes; its callers record them here.
 
+pub mod conditions;
 pub mod histogram;
 mod table;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,9 +16,8 @@ use shoal_policy::{Found, Source};
 use shoal_s3::operation::Operation;
 
 use self::histogram::{DurationHistogram, HistogramSnapshot};
-pub use self::table::{
-    LabelValues, MetricType, Observed, Sample, Tally, Value, WordCounts, by_word, each, one, render,
-};
+pub use self::table::{LabelValues, MetricType, Observed, Sample, Tally, Value, by_word, each, one, render};
+pub use self::words::{Counts, Word, WordCounts};
 
 /// The media type of [`render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -30,7 +31,7 @@ pub struct Metrics {
     operations: [OperationCounters; Operation::ALL.len()],
     in_flight: Arc<AtomicU64>,
     /// Reads of one block, and of several.
-    object_reads: [[AtomicU64; Found::ALL.len()]; 2],
+    object_reads: [Counts<Found>; 2],
     read_bytes: [AtomicU64; SOURCES.len()],
     /// Reads served without the cache, by reason.
     pub uncached: Tally<&'static str>,
@@ -62,7 +63,7 @@ impl Metrics {
     /// Counts a read by how many of its blocks were near. `are_several` is true if it wanted more than one
     /// block.
     pub fn object_read(&self, found: Found, are_several: bool) {
-        self.object_reads[usize::from(are_several)][found as usize].fetch_add(1, Ordering::Relaxed);
+        self.object_reads[usize::from(are_several)].count(found);
     }
 
     /// Counts of the S3 listener.
@@ -107,9 +108,8 @@ impl Metrics {
     }
 
     /// Returns the reads of one block, or else of several, by how many of the blocks were near.
-    pub fn reads(&self, of_several: bool) -> [(Found, u64); Found::ALL.len()] {
-        let reads = &self.object_reads[usize::from(of_several)];
-        Found::ALL.map(|found| (found, reads[found as usize].load(Ordering::Relaxed)))
+    pub fn reads(&self, of_several: bool) -> WordCounts {
+        self.object_reads[usize::from(of_several)].by_word()
     }
 }
 

@@ -14,6 +14,7 @@ pub use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use super::WordCounts;
 use super::histogram::HistogramSnapshot;
 
 /// A metric that is read from an `S`.
@@ -220,9 +221,6 @@ impl<S: Send + Sync + 'static> Collector for Scrape<S> {
         Ok(())
     }
 }
-
-/// Counts by the word for what is counted, as pages show them.
-pub type WordCounts = BTreeMap<String, u64>;
 
 /// Returns counts by word.
 pub fn by_word<W: Copy>(counts: &[(W, u64)], word: impl Fn(W) -> &'static str) -> WordCounts {

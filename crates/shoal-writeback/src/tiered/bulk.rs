@@ -22,7 +22,7 @@ use shoal_cache::grants::Grants;
 use shoal_cache::lake::errors;
 use shoal_cache::lake::unknown;
 use shoal_net::endpoint::{
-    AccountRefusal, Endpoint, EndpointRequest, RequestBody, is_undecided, is_undecided_code,
+    AccountRefusal, Endpoint, EndpointRequest, RequestBody, SendOptions, is_undecided, is_undecided_code,
 };
 use shoal_registry::changes::LakeChange;
 use shoal_s3::error::S3Error;
@@ -377,7 +377,8 @@ impl BulkDeletions {
             payer: asker.caller.payer(),
         };
         self.grants.invalidate_bucket(bucket);
-        let answered = self.lake.send_change(request, permit.as_ref(), None).await;
+        let options = SendOptions::permitted_by(permit.as_ref());
+        let answered = self.lake.send_with(request, options).await;
         self.grants.invalidate_bucket(bucket);
         let (head, body) = answered.map_err(|error| errors::unanswered(&error))?.into_parts();
         let body = read(body).await?;

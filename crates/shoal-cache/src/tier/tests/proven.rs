@@ -8,7 +8,7 @@ use shoal_s3::range::ByteRange;
 use tempfile::TempDir;
 
 use super::{collect, data, new_key, put};
-use crate::obtain::KeptBytes as _;
+use crate::nodes::obtain::KeptBytes as _;
 use crate::tier::{
     ByteStore, ChunkDigester, ChunkDigests, Damages, FolderStore, Piece, StoreError, TierBytes,
 };

@@ -93,10 +93,7 @@ impl Multipart {
         let request = request
             .with_headers(headers)
             .with_body(RequestBody::Whole(list.into()));
-        let options = SendOptions {
-            permit: Some(permit),
-            transfer: None,
-        };
+        let options = SendOptions::permitted_by(Some(permit));
         let answer = self.client.send(request, options).await?.ok()?.settled()?;
         let etag = xml::completed_etag(&answer).map_err(|_| NO_UPLOAD)?;
         let etag = HeaderValue::from_str(etag.trim()).map_err(|_| NO_UPLOAD)?;

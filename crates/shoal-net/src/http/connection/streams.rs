@@ -19,9 +19,9 @@ use tokio::time::Instant;
 
 use super::Exchange;
 use super::unread::BodyEnd;
-use crate::clock;
 use crate::http::deadline::Deadline;
 use crate::http::expectation::Continued;
+use crate::time::clock;
 
 /// The body of an incoming request.
 #[derive(Debug)]

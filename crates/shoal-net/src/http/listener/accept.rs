@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tracing::{debug, error};
 
-use crate::clock;
 use crate::metrics::ConnectionMetrics;
+use crate::time::clock;
+use crate::time::log_throttle::LogThrottle;
 
 /// Pause when the kernel has no descriptor or memory for another connection. The connection stays in the
 /// kernel's queue and keeps the socket readable, so an immediate retry would spin.
@@ -21,19 +22,19 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(30);
 /// A listening socket that continues after errors of `accept`.
 pub(super) struct Acceptor {
     listener: TcpListener,
-    complained_at: Option<Instant>,
+    complaints: LogThrottle,
 }
 
 impl Acceptor {
     pub(super) fn new(listener: TcpListener) -> Self {
         Self {
             listener,
-            complained_at: None,
+            complaints: LogThrottle::every(COMPLAINT_INTERVAL),
         }
     }
 
     /// Returns the next connection. Cancel-safe: no connection is lost.
-    pub(super) async fn next(&mut self, metrics: &ConnectionMetrics) -> (TcpStream, SocketAddr) {
+    pub(super) async fn next(&self, metrics: &ConnectionMetrics) -> (TcpStream, SocketAddr) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
@@ -56,20 +57,14 @@ impl Acceptor {
         }
     }
 
-    fn complain(&mut self, error: &io::Error) {
-        let now = clock::runtime_instant();
-        if self
-            .complained_at
-            .is_some_and(|then| now.duration_since(then) < COMPLAINT_INTERVAL)
-        {
-            return;
+    fn complain(&self, error: &io::Error) {
+        if self.complaints.admit(clock::instant()).is_some() {
+            error!(
+                %error,
+                "cannot accept connections\nhint: raise the limit of open files (LimitNOFILE, ulimit -n) above \
+                 limits.connections, or lower limits.connections"
+            );
         }
-        self.complained_at = Some(now);
-        error!(
-            %error,
-            "cannot accept connections\nhint: raise the limit of open files (LimitNOFILE, ulimit -n) above \
-             limits.connections, or lower limits.connections"
-        );
     }
 }
 

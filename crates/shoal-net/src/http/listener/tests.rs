@@ -24,7 +24,7 @@ use super::{ConnectionLimits, listen, serve};
 use crate::http::connection::{ClientBody, Timeouts};
 use crate::http::tls::TlsReloader;
 use crate::metrics::ConnectionMetrics;
-use crate::shutdown::{self, Trigger};
+use crate::time::shutdown::{self, Trigger};
 
 const GET: &str = "GET /1 HTTP/1.1\r\nHost: h\r\n\r\n";
 

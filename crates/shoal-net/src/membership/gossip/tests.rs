@@ -45,7 +45,7 @@ fn member(node: usize) -> Member {
 impl Cluster {
     /// Nodes that have all greeted the first one.
     fn start(nodes: usize, loss: f64, seed: u64) -> Self {
-        let now = crate::clock::runtime_instant();
+        let now = crate::time::clock::runtime_instant();
         let mut cluster = Self {
             now,
             start: now,

@@ -15,56 +15,35 @@ use hmac::{Hmac, KeyInit, Mac};
 use parking_lot::Mutex;
 use sha2::Sha256;
 
+use crate::words;
+
 /// Distinguishes digests from gossip, which begins with the kind of an address, 0 or 1.
 const MARK: u8 = 0xA5;
 const VERSION: u8 = 1;
 const KEY_BYTES: usize = 4;
 const DIGEST_BYTES: usize = 8;
 
-/// A part of the configuration that must be the same on every node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SharedSetting {
-    /// `[store] block_size`
-    BlockSize,
-    /// `[lake] endpoint`
-    Lake,
-    /// `[cooperation] layers`
-    Layers,
-    /// `[write] default` and `[[write.rule]]`
-    WriteRules,
-    /// `[[identity]]`
-    Identities,
-    /// `[[tier]]`
-    Tiers,
-    /// `[lake] bandwidth`, if it is shared by the cluster
-    Bandwidth,
+words! {
+    /// A part of the configuration that must be the same on every node.
+    pub enum SharedSetting {
+        /// `[store] block_size`
+        BlockSize = "block-size",
+        /// `[lake] endpoint`
+        Lake = "lake",
+        /// `[cooperation] layers`
+        Layers = "layers",
+        /// `[write] default` and `[[write.rule]]`
+        WriteRules = "write-rules",
+        /// `[[identity]]`
+        Identities = "identities",
+        /// `[[tier]]`
+        Tiers = "tiers",
+        /// `[lake] bandwidth`, if it is shared by the cluster
+        Bandwidth = "bandwidth",
+    }
 }
 
 impl SharedSetting {
-    /// Every part, in wire order. Later releases append.
-    pub const ALL: [Self; 7] = [
-        Self::BlockSize,
-        Self::Lake,
-        Self::Layers,
-        Self::WriteRules,
-        Self::Identities,
-        Self::Tiers,
-        Self::Bandwidth,
-    ];
-
-    /// Label on pages.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::BlockSize => "block-size",
-            Self::Lake => "lake",
-            Self::Layers => "layers",
-            Self::WriteRules => "write-rules",
-            Self::Identities => "identities",
-            Self::Tiers => "tiers",
-            Self::Bandwidth => "bandwidth",
-        }
-    }
-
     /// Returns the name of the setting.
     pub const fn setting(self) -> &'static str {
         match self {

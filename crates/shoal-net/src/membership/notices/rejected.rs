@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::membership::RejectReason;
+use crate::metrics::Counts;
+use crate::time::log_throttle::LogThrottle;
 
 /// Minimum time between log lines for one reason, whatever the number of senders.
 const TELL_AGAIN: Duration = Duration::from_mins(1);
@@ -20,19 +22,25 @@ const FORGET: Duration = Duration::from_mins(2);
 /// Senders of rejected datagrams. Their addresses can be forged: they are shown to operators and used for
 /// nothing else.
 #[derive(Debug, Default)]
-pub struct RejectedSenders(Mutex<Inner>);
+pub struct RejectedSenders {
+    /// The number of rejected datagrams.
+    pub counts: Counts<RejectReason>,
+    inner: Mutex<Inner>,
+}
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
-    counts: [u64; RejectReason::ALL.len()],
-    last_logged: [Option<LastLogged>; RejectReason::ALL.len()],
+    lines: [LogThrottle; RejectReason::ALL.len()],
     seen: Vec<RejectedSender>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct LastLogged {
-    at: Instant,
-    count: u64,
+impl Default for Inner {
+    fn default() -> Self {
+        Self {
+            lines: [const { LogThrottle::every(TELL_AGAIN) }; RejectReason::ALL.len()],
+            seen: Vec::new(),
+        }
+    }
 }
 
 /// A sender of rejected datagrams.
@@ -80,7 +88,8 @@ impl fmt::Display for RejectedSender {
 impl RejectedSenders {
     /// Records that a datagram from `from` was rejected at `now`. Logs a warning if one is due.
     pub fn note(&self, from: SocketAddr, why: RejectReason, clock: Option<ClockDifference>, now: Instant) {
-        if let Some((seen, since)) = self.0.lock().note(from, why, clock, now) {
+        self.counts.count(why);
+        if let Some((seen, since)) = self.inner.lock().note(from, why, clock, now) {
             tracing::warn!(
                 %from,
                 datagrams = since,
@@ -90,16 +99,10 @@ impl RejectedSenders {
         }
     }
 
-    /// Returns the number of rejected datagrams by reason.
-    pub fn counts(&self) -> [(RejectReason, u64); RejectReason::ALL.len()] {
-        let counts = self.0.lock().counts;
-        RejectReason::ALL.map(|why| (why, counts[why as usize]))
-    }
-
     /// Returns the senders rejected recently. Includes nodes of other clusters and versions, but not senders
     /// that are not Shoal nodes.
     pub fn recent(&self, now: Instant) -> Vec<RejectedSender> {
-        let inner = self.0.lock();
+        let inner = self.inner.lock();
         let recent = inner.seen.iter().filter(|seen| {
             seen.why != RejectReason::NotOurs && now.saturating_duration_since(seen.last) < FORGET
         });
@@ -117,7 +120,6 @@ impl Inner {
         clock: Option<ClockDifference>,
         now: Instant,
     ) -> Option<(RejectedSender, u64)> {
-        self.counts[why as usize] += 1;
         let seen = self.sender(from, why, now);
         (seen.clock, seen.last) = (clock, now);
         seen.count += 1;
@@ -126,14 +128,8 @@ impl Inner {
         if why == RejectReason::NotOurs {
             return None;
         }
-        let (last_logged, count) = (&mut self.last_logged[why as usize], self.counts[why as usize]);
-        let is_due =
-            last_logged.is_none_or(|last_logged| now.saturating_duration_since(last_logged.at) >= TELL_AGAIN);
-        is_due.then(|| {
-            let since = count - last_logged.map_or(0, |last_logged| last_logged.count);
-            *last_logged = Some(LastLogged { at: now, count });
-            (seen, since)
-        })
+        let suppressed = self.lines[why as usize].admit(now)?;
+        Some((seen, suppressed + 1))
     }
 
     fn sender(&mut self, from: SocketAddr, why: RejectReason, now: Instant) -> &mut RejectedSender {
@@ -165,8 +161,8 @@ mod tests {
     use std::time::Duration;
 
     use super::{ClockDifference, Inner, RejectedSenders, SENDERS_MAX};
-    use crate::clock;
     use crate::membership::RejectReason;
+    use crate::time::clock;
 
     fn from(host: u8) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, host], 9200))
@@ -214,7 +210,10 @@ mod tests {
             ]
         );
         assert!(rejected.recent(start + Duration::from_mins(3)).is_empty());
-        assert_eq!(rejected.counts().map(|(_, count)| count), [1, 1, 1, 0]);
+        assert_eq!(
+            RejectReason::ALL.map(|why| rejected.counts.get(why)),
+            [1, 1, 1, 0]
+        );
     }
 
     #[test]

@@ -112,7 +112,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{Inner, SeedContact};
-    use crate::clock;
+    use crate::time::clock;
 
     #[test]
     fn a_node_without_company_is_told_after_ten_seconds_and_then_each_minute() {

@@ -9,7 +9,6 @@ use shoal_directory::guard::Counts;
 use shoal_net::metrics::{WordCounts, by_word};
 use shoal_orders::tasks::TaskState;
 use shoal_plan::execution::JobStatus;
-use shoal_policy::Found;
 use shoal_store::Health;
 use shoal_writeback::dirty::{TierStatus, UploadEnd, WriteBackOutcome};
 
@@ -46,7 +45,7 @@ impl Snapshot {
                 coalesced_requests: node.single_flight.coalesced(),
                 fill_bytes: node.fetcher.memory().used_bytes(),
                 fill_capacity_bytes: node.config.limits.fill_bytes,
-                of_several_blocks: by_word(&node.metrics.reads(true), Found::as_str),
+                of_several_blocks: node.metrics.reads(true),
             },
             writes: WritesPage {
                 underway: node.through.underway(),

@@ -3,20 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use shoal_cache::fetch::HopOutcome;
 use shoal_cache::peer::PeerTraffic;
 use shoal_directory::guard::{Counts, Kind};
-use shoal_net::channel::AuthFailure;
 use shoal_net::conditions::ConditionName;
-use shoal_net::endpoint::AccountRefusal;
 use shoal_net::fair::in_flight::PayerUsage;
 use shoal_net::link::{ClassFigures, LaneFigures};
-use shoal_net::membership::RejectReason;
 use shoal_net::metrics::{Sample, Value, WordCounts, by_word, each, one};
 use shoal_net::observed;
 use shoal_orders::tasks::{KindTotals, ObjectOutcome, TaskBytes, TaskKind, TaskState};
 use shoal_plan::execution::JobStatus;
-use shoal_policy::Found;
 use shoal_store::Health;
 use shoal_writeback::dirty::{TierStatus, UploadEnd, WriteBackOutcome};
 
@@ -74,7 +69,7 @@ observed! {
     Counter lake_bytes{} "Bytes of objects received from the lake." => |s| one(s.lake.bytes_received);
     Counter lake_account_refusals{reason}
         "Requests that the lake refused because of the account that signed them."
-        => |s| each(by_word(&s.node.lake.health().refusals(), AccountRefusal::as_str));
+        => |s| each(s.node.lake.health().refusals.by_word());
 
     // The link.
     Counter link_bytes{direction, class}
@@ -119,7 +114,7 @@ observed! {
 
     // Other nodes.
     Counter hops{result} "Requests for blocks to other nodes, by outcome."
-        => |s| in_cluster(s, by_word(&s.node.fetcher.hops(), HopOutcome::as_str));
+        => |s| in_cluster(s, s.node.fetcher.hops());
     Counter peer_requests{peer} "Requests to another node." => |s| peers(s, |peer| peer.requests);
     Counter peer_failures{peer} "Requests to another node without a complete answer."
         => |s| peers(s, |peer| peer.failures);
@@ -132,7 +127,7 @@ observed! {
     Counter peer_mistrusted{reason} "Connections from and to other nodes that failed authentication."
         => |s| in_cluster(s, mistrusted(s));
     Counter gossip_rejected{reason} "Datagrams of other nodes that this node rejected, by reason."
-        => |s| each(by_word(&s.node.cooperation.notices().rejected.counts(), RejectReason::as_str));
+        => |s| each(s.node.cooperation.notices().rejected.counts.by_word());
     Counter messages{kind, outcome}
         "Messages between nodes, by kind and outcome: sent, overflowed (too many events at once), dropped (the queue of a node was full), lost (the peer did not accept them), received, or malformed."
         => |s| each(messages(s));
@@ -254,7 +249,7 @@ fn object_reads(s: &Snapshot) -> impl Iterator<Item = ([String; 2], u64)> {
     [("one", false), ("several", true)]
         .into_iter()
         .flat_map(|(blocks, are_several)| {
-            let reads = by_word(&s.node.metrics.reads(are_several), Found::as_str);
+            let reads = s.node.metrics.reads(are_several);
             reads
                 .into_iter()
                 .map(move |(found, count)| ([blocks.to_owned(), found], count))
@@ -305,8 +300,7 @@ fn in_cluster(s: &Snapshot, counts: WordCounts) -> Vec<Sample> {
 }
 
 fn mistrusted(s: &Snapshot) -> WordCounts {
-    let failures = s.node.cooperation.channel().auth_failures();
-    by_word(&failures.counts(), AuthFailure::as_str)
+    s.node.cooperation.channel().auth_failures().counts.by_word()
 }
 
 fn micros(time: Duration) -> u64 {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use shoal_net::endpoint::{Endpoint, EndpointRequest, Failure, LakeAccount, NodeCredentials, RequestBody};
+use shoal_net::endpoint::{
+    Endpoint, EndpointRequest, Failure, LakeAccount, NodeCredentials, RequestBody, SendOptions,
+};
 use shoal_node::config;
 use shoal_registry::Name;
 use shoal_registry::changes::{ChangedObject, Changes, LakeChange};
@@ -126,8 +128,11 @@ async fn a_body_that_waits_in_any_buffer_when_the_session_ends_does_not_reach_th
         let (listener, endpoint) = store().await;
         let begun = Begun::new().await;
         let permit = begun.change.permit();
-        let sending =
-            tokio::spawn(async move { endpoint.send_change(put_of(size), Some(&permit), None).await });
+        let sending = tokio::spawn(async move {
+            endpoint
+                .send_with(put_of(size), SendOptions::permitted_by(Some(&permit)))
+                .await
+        });
         let (mut store, _) = listener.accept().await.unwrap();
         // As much as the buffers take is in them.
         tokio::time::sleep(STALL_TIMEOUT).await;
@@ -153,7 +158,9 @@ async fn the_same_bodies_reach_the_store_while_the_session_lasts() {
     };
     let client = async {
         for size in SIZES {
-            let answer = endpoint.send_change(put_of(size), Some(&permit), None).await;
+            let answer = endpoint
+                .send_with(put_of(size), SendOptions::permitted_by(Some(&permit)))
+                .await;
             assert_eq!(answer.unwrap().status(), StatusCode::OK);
         }
     };
@@ -170,7 +177,11 @@ async fn a_request_that_waits_for_its_connection_when_the_session_ends_is_not_se
     let endpoint = endpoint(url, Some(Path::new(tls::CERTIFICATE)));
     let begun = Begun::new().await;
     let permit = begun.change.permit();
-    let sending = tokio::spawn(async move { endpoint.send_change(put_of(1), Some(&permit), None).await });
+    let sending = tokio::spawn(async move {
+        endpoint
+            .send_with(put_of(1), SendOptions::permitted_by(Some(&permit)))
+            .await
+    });
     let (mut outside, _) = listener.accept().await.unwrap();
     begun.session_ends().await;
     let mut inside = TcpStream::connect(front).await.unwrap();
@@ -197,7 +208,10 @@ async fn a_change_over_tls_is_sent_while_the_session_lasts() {
         answer(&mut store).await;
         store
     };
-    let (sent, _open) = tokio::join!(endpoint.send_change(put_of(size), Some(&permit), None), store);
+    let (sent, _open) = tokio::join!(
+        endpoint.send_with(put_of(size), SendOptions::permitted_by(Some(&permit))),
+        store
+    );
     assert_eq!(sent.unwrap().status(), StatusCode::OK);
 }
 
@@ -207,12 +221,15 @@ async fn nothing_is_sent_on_a_connection_at_rest_after_the_session_but_what_need
     let begun = Begun::new().await;
     let permit = begun.change.permit();
     let removal = || anonymous(request(Method::DELETE, "/bucket/key"));
-    let (sent, mut at_rest) = tokio::join!(endpoint.send_change(removal(), Some(&permit), None), async {
-        let (mut store, _) = listener.accept().await.unwrap();
-        read_request(&mut store, 0).await;
-        answer(&mut store).await;
-        store
-    });
+    let (sent, mut at_rest) = tokio::join!(
+        endpoint.send_with(removal(), SendOptions::permitted_by(Some(&permit))),
+        async {
+            let (mut store, _) = listener.accept().await.unwrap();
+            read_request(&mut store, 0).await;
+            answer(&mut store).await;
+            store
+        }
+    );
     assert_eq!(sent.unwrap().status(), StatusCode::OK);
     begun.session_ends().await;
     let (read, ()) = tokio::join!(read_text(&endpoint, anonymous(get("/bucket/key"))), async {
@@ -221,7 +238,9 @@ async fn nothing_is_sent_on_a_connection_at_rest_after_the_session_but_what_need
     });
     assert_eq!(read.0, StatusCode::OK);
     assert_eq!(endpoint.counters().connections, 1);
-    let refused = endpoint.send_change(removal(), Some(&permit), None).await;
+    let refused = endpoint
+        .send_with(removal(), SendOptions::permitted_by(Some(&permit)))
+        .await;
     assert_eq!(failure(refused), Failure::SessionOver);
     assert_eq!(drain(&mut at_rest).await, 0);
 }
@@ -231,7 +250,11 @@ async fn a_change_that_waits_for_its_answer_when_the_session_ends_is_given_up() 
     let (listener, endpoint) = store().await;
     let begun = Begun::new().await;
     let permit = begun.change.permit();
-    let sending = tokio::spawn(async move { endpoint.send_change(put_of(9), Some(&permit), None).await });
+    let sending = tokio::spawn(async move {
+        endpoint
+            .send_with(put_of(9), SendOptions::permitted_by(Some(&permit)))
+            .await
+    });
     let (mut store, _) = listener.accept().await.unwrap();
     read_request(&mut store, 9).await;
     begun.session_ends().await;

@@ -1,0 +1,463 @@
+//! Streams the bytes of one response, block by block and in order, with a bounded read-ahead.
+
+mod reading;
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use shoal_policy::{BlockId, Found, Source};
+use shoal_s3::object::Version;
+use shoal_s3::range::ByteRange;
+use shoal_store::Store;
+
+pub use self::reading::{Reading, Residency};
+
+use crate::fetch::read_context::ReadContext;
+use crate::fetch::{Fetcher, JoinedFetch, StreamHandle};
+use crate::nodes::obtain::Obtain;
+use crate::single_flight::{FetchError, Sender, Waiter};
+
+/// Retries of a block whose fetch, started by another reader, failed or was abandoned.
+const TRIES: u8 = 3;
+
+/// Blocks that one peer sends to one reader at a time: one being read and one arriving. With more, the blocks
+/// would share the peer's link and all arrive late: the reader would wait for every one of them and then
+/// leave that link idle.
+const FROM_ONE_PEER: usize = 2;
+
+/// Streams a range of one version; every byte comes from that version or the stream ends in an error.
+pub struct BlockStream {
+    reader: Arc<BlockReader>,
+    /// The end of the range, for which no slot is open yet.
+    planned: ByteRange,
+    slots: VecDeque<BlockSlot>,
+    window: ReadAheadWindow,
+    first: Option<Bytes>,
+    sent: ReadTally,
+    /// Keeps the response that opened the object running while this stream exists.
+    stream_handle: Option<StreamHandle>,
+}
+
+/// Number of blocks requested ahead. It doubles with each block read, up to `max`, so that an open-ended read
+/// that stops after a few KiB (as S3A's do) costs one block.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadAheadWindow {
+    /// Current maximum of open slots.
+    pub now: usize,
+    /// Upper bound of `now`.
+    pub max: usize,
+}
+
+/// Bytes sent by one response so far, by source, and its blocks that were near or far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadTally {
+    bytes: [u64; 4],
+    near: u32,
+    far: u32,
+}
+
+impl ReadTally {
+    /// Returns the bytes sent so far that came from `source`.
+    pub fn bytes(self, source: Source) -> u64 {
+        self.bytes[source as usize]
+    }
+
+    /// Returns how many of the blocks sent were near (all, some or none), and true if there were several
+    /// blocks. Returns `None` if no block was sent.
+    pub fn found(self) -> Option<(Found, bool)> {
+        let found = match (self.near, self.far) {
+            (0, 0) => return None,
+            (_, 0) => Found::Complete,
+            (0, _) => Found::Nothing,
+            (_, _) => Found::Partial,
+        };
+        Some((found, self.near + self.far > 1))
+    }
+
+    fn add(&mut self, source: Source, bytes: usize) {
+        self.bytes[source as usize] += bytes as u64;
+    }
+
+    fn count(&mut self, was_near: bool) {
+        if was_near {
+            self.near += 1;
+        } else {
+            self.far += 1;
+        }
+    }
+}
+
+/// Opens blocks of one version on behalf of one caller.
+pub struct BlockReader {
+    /// Blocks on this node's disk.
+    pub store: Arc<Store>,
+    /// Fetches blocks that are not on disk.
+    pub fetcher: Arc<Fetcher>,
+    /// The pinned version.
+    pub version: Arc<Version>,
+    /// The context of the read, for requests to the lake.
+    pub context: Arc<ReadContext>,
+    /// How missing blocks are obtained.
+    pub obtain: Obtain,
+}
+
+/// One block's share of the response.
+struct BlockSlot {
+    index: u32,
+    /// Bytes of the block that remain to be sent, relative to the start of the block.
+    wanted: ByteRange,
+    tries: u8,
+    state: BlockState,
+    /// Node that the fetch asks first, if known before the fetch begins.
+    sender: Option<Sender>,
+    /// True once the block has been counted as near or far.
+    is_counted: bool,
+}
+
+enum BlockState {
+    Resident(Bytes),
+    Opening(Pin<Box<dyn Future<Output = OpenedBlock> + Send>>),
+    Fetching(JoinedFetch),
+    /// The block was cached when its slot was planned, and has been evicted since.
+    NotHeld,
+}
+
+impl BlockState {
+    fn fetching(mut joined: JoinedFetch, wanted: ByteRange) -> Self {
+        joined.waiter.seek(wanted.start);
+        Self::Fetching(joined)
+    }
+}
+
+enum OpenedBlock {
+    Resident(Bytes),
+    Fetching(JoinedFetch),
+    NotHeld,
+}
+
+impl BlockReader {
+    /// Returns true if this read serves another node, which counts the use itself.
+    fn is_used_elsewhere(&self, id: BlockId) -> bool {
+        let block_bytes = self.version.block_len(id.index);
+        self.obtain.is_passive() && self.fetcher.counts_uses_by_reader(block_bytes)
+    }
+
+    /// Returns the block if its bytes are available without disk I/O.
+    fn resident(&self, id: BlockId) -> Option<Bytes> {
+        if self.is_used_elsewhere(id) {
+            self.store.peek_resident(id)
+        } else {
+            self.store.get_resident(id)
+        }
+    }
+
+    /// Reads the block from disk.
+    async fn load(&self, id: BlockId) -> Option<Bytes> {
+        if self.is_used_elsewhere(id) {
+            self.store.peek(id).await
+        } else {
+            self.store.load(id).await
+        }
+    }
+
+    /// Opens the block on this node's disk, or joins its fetch.
+    async fn open(self: Arc<Self>, index: u32) -> OpenedBlock {
+        let id = self.version.block(index);
+        loop {
+            // Checked before the store: a block that leaves the in-flight table is on disk by then.
+            let running = match self.obtain {
+                Obtain::Locally => self.fetcher.join_whole(id),
+                Obtain::Join => self.fetcher.join_running(id, &self.context),
+                _ => None,
+            };
+            if let Some(running) = running {
+                return OpenedBlock::Fetching(running);
+            }
+            if self.store.contains(id)
+                && let Some(block) = self.load(id).await
+            {
+                self.fetcher.hit(&self.version, index);
+                return OpenedBlock::Resident(block);
+            }
+            if self.obtain.is_passive() {
+                return OpenedBlock::NotHeld;
+            }
+            let obtain = self.obtain.clone();
+            if let Some(joined) = self.fetcher.join(&self.version, index, &self.context, obtain) {
+                return OpenedBlock::Fetching(joined);
+            }
+        }
+    }
+}
+
+impl BlockStream {
+    /// Creates the stream of `range`. Nothing is fetched before the first poll.
+    pub fn new(
+        reader: Arc<BlockReader>,
+        range: ByteRange,
+        window: ReadAheadWindow,
+        stream_handle: Option<StreamHandle>,
+    ) -> Self {
+        Self {
+            reader,
+            planned: range,
+            slots: VecDeque::new(),
+            window,
+            first: None,
+            sent: ReadTally::default(),
+            stream_handle,
+        }
+    }
+
+    /// Waits for the first bytes, so that an earlier error can still set the response status.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the block with the first bytes cannot be read.
+    pub async fn first_piece(&mut self) -> Result<(), FetchError> {
+        self.first = poll_fn(|cx| self.poll_piece(cx)).await.transpose()?;
+        Ok(())
+    }
+
+    /// Returns the bytes and blocks sent so far.
+    pub fn tally(&self) -> ReadTally {
+        self.sent
+    }
+
+    /// Returns the next bytes; `None` at the end of the range.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a block cannot be read.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FetchError>>> {
+        match self.first.take() {
+            Some(piece) => Poll::Ready(Some(Ok(piece))),
+            None => self.poll_piece(cx),
+        }
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FetchError>>> {
+        loop {
+            self.fill_window(cx);
+            let Some(slot) = self.slots.front_mut() else {
+                return Poll::Ready(None);
+            };
+            let (piece, source) = match ready!(slot.poll_piece(cx, &self.reader)) {
+                Ok(piece) => piece,
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            };
+            if !slot.is_counted && !piece.is_empty() {
+                slot.is_counted = true;
+                self.sent.count(slot.was_near());
+            }
+            assert!(
+                piece.len() as u64 <= slot.wanted.len(),
+                "a response has no bytes past its range"
+            );
+            slot.wanted.start += piece.len() as u64;
+            if slot.wanted.is_empty() {
+                self.slots.pop_front();
+                self.window.now = (self.window.now * 2).min(self.window.max);
+            }
+            self.sent.add(source, piece.len());
+            if !piece.is_empty() {
+                return Poll::Ready(Some(Ok(piece)));
+            }
+        }
+    }
+
+    /// Opens slots up to the window, and polls all but the first, so that their fetches start.
+    fn fill_window(&mut self, cx: &mut Context<'_>) {
+        while self.slots.len() < self.window.now
+            && !self.planned.is_empty()
+            && let Some(slot) = self.plan_slot()
+        {
+            self.slots.push_back(slot);
+        }
+        for slot in &mut self.slots {
+            slot.advance(cx);
+        }
+    }
+
+    /// Opens a slot for the next block, unless its sender already sends the maximum.
+    fn plan_slot(&mut self) -> Option<BlockSlot> {
+        let version = &self.reader.version;
+        let index = (self.planned.start / version.block_bytes) as u32;
+        let block_start = u64::from(index) * version.block_bytes;
+        let end = self.planned.end.min(block_start + version.block_bytes);
+        let wanted = ByteRange {
+            start: self.planned.start - block_start,
+            end: end - block_start,
+        };
+        let block = version.block(index);
+        let first = self
+            .stream_handle
+            .as_mut()
+            .and_then(|stream_handle| stream_handle.take_first(block));
+        let (state, sender) = if let Some(joined) = first {
+            (BlockState::fetching(joined, wanted), Some(Sender::Other))
+        } else if let Some(block) = self.reader.resident(block) {
+            self.reader.fetcher.hit(version, index);
+            (BlockState::Resident(block), Some(Sender::Other))
+        } else {
+            let sender = self
+                .reader
+                .fetcher
+                .first_sender(version, index, &self.reader.obtain);
+            if is_busy(
+                sender,
+                self.slots
+                    .iter()
+                    .filter(|slot| slot.is_fetched())
+                    .map(BlockSlot::sender),
+            ) {
+                return None;
+            }
+            let opening = Arc::clone(&self.reader).open(index);
+            (BlockState::Opening(Box::pin(opening)), sender)
+        };
+        self.planned.start = end;
+        Some(BlockSlot {
+            index,
+            wanted,
+            tries: TRIES,
+            state,
+            sender,
+            is_counted: false,
+        })
+    }
+}
+
+impl BlockSlot {
+    const fn is_fetched(&self) -> bool {
+        matches!(self.state, BlockState::Fetching(_) | BlockState::Opening(_))
+    }
+
+    /// Returns true if the block was near, as far as is known when its first byte is sent.
+    fn was_near(&self) -> bool {
+        match &self.state {
+            BlockState::Fetching(joined) => joined.waiter.was_near(),
+            BlockState::Resident(_) | BlockState::Opening(_) | BlockState::NotHeld => true,
+        }
+    }
+
+    /// Returns the sender of the block, if known.
+    fn sender(&self) -> Option<Sender> {
+        match &self.state {
+            BlockState::Fetching(joined) => joined.waiter.sender().or(self.sender),
+            BlockState::Opening(_) | BlockState::Resident(_) | BlockState::NotHeld => self.sender,
+        }
+    }
+
+    /// Takes the result of an `Opening` that has finished.
+    fn advance(&mut self, cx: &mut Context<'_>) {
+        let BlockState::Opening(opening) = &mut self.state else {
+            return;
+        };
+        if let Poll::Ready(opened) = opening.as_mut().poll(cx) {
+            self.state = match opened {
+                OpenedBlock::Resident(block) => BlockState::Resident(block),
+                OpenedBlock::Fetching(joined) => BlockState::fetching(joined, self.wanted),
+                OpenedBlock::NotHeld => BlockState::NotHeld,
+            };
+        }
+    }
+
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+        reader: &Arc<BlockReader>,
+    ) -> Poll<Result<(Bytes, Source), FetchError>> {
+        loop {
+            self.advance(cx);
+            match &mut self.state {
+                BlockState::Resident(block) => {
+                    let piece = block.slice(self.wanted.start as usize..self.wanted.end as usize);
+                    return Poll::Ready(Ok((piece, Source::Local)));
+                }
+                BlockState::Opening(_) => return Poll::Pending,
+                BlockState::NotHeld => return Poll::Ready(Err(FetchError::NotHeld)),
+                BlockState::Fetching(joined) => {
+                    let (own, source) = (joined.led, joined.waiter.source());
+                    match ready!(poll_waiter(&mut joined.waiter, cx)) {
+                        Ok(mut piece) => {
+                            piece.truncate(piece.len().min(self.wanted.len() as usize));
+                            return Poll::Ready(Ok((piece, source)));
+                        }
+                        Err(error) if self.tries > 0 && is_anothers(&error, own) => {
+                            self.tries -= 1;
+                            self.state = BlockState::Opening(Box::pin(Arc::clone(reader).open(self.index)));
+                        }
+                        Err(error) => return Poll::Ready(Err(error)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns true if a peer already sends its maximum for one response. `asked` lists the senders of the
+/// preceding blocks, where known. An unknown `sender` is assumed to be the last known one, because usually
+/// one node holds all blocks of an object.
+fn is_busy(sender: Option<Sender>, asked: impl DoubleEndedIterator<Item = Option<Sender>> + Clone) -> bool {
+    let likely = sender.or_else(|| asked.clone().rev().flatten().next());
+    if likely == Some(Sender::Other) {
+        return false;
+    }
+    let counts = |asked: &Option<Sender>| *asked == likely || (sender.is_none() && asked.is_none());
+    asked.filter(counts).count() >= FROM_ONE_PEER
+}
+
+fn poll_waiter(waiter: &mut Waiter, cx: &mut Context<'_>) -> Poll<Result<Bytes, FetchError>> {
+    waiter
+        .poll_piece(cx)
+        .map(|piece| piece.expect("a slot wants no byte past its block"))
+}
+
+/// Returns true if the fetch failed for another reader and a retry may succeed for this one.
+fn is_anothers(error: &FetchError, own: bool) -> bool {
+    match error {
+        FetchError::Abandoned => true,
+        FetchError::Changed | FetchError::Busy | FetchError::Mismatch => false,
+        // A lake that timed out for one reader times out for all, and this reader has waited as long.
+        FetchError::Lake(trouble) if trouble.kind().is_timeout() => false,
+        // The node that offered the block no longer has it; a reader can fetch it from elsewhere.
+        FetchError::NotHeld | FetchError::Status(_) | FetchError::Lake(_) | FetchError::Kept(_) => !own,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_policy::NodeId;
+
+    use super::{Sender, is_busy};
+
+    #[test]
+    fn a_node_brings_two_blocks_of_a_response_at_a_time_and_the_lake_any_number() {
+        let (this, other) = (Some(Sender::Node(NodeId(1))), Some(Sender::Node(NodeId(2))));
+        let lake = Some(Sender::Other);
+        let asked = [this, lake, other, lake, lake];
+        assert!(!is_busy(this, asked.into_iter()));
+        assert!(!is_busy(lake, asked.into_iter()));
+        assert!(is_busy(this, asked.into_iter().chain([this])));
+        assert!(!is_busy(other, asked.into_iter().chain([this])));
+    }
+
+    #[test]
+    fn a_block_whose_sender_is_to_be_found_out_is_taken_for_one_of_the_same_node() {
+        let (this, other) = (Some(Sender::Node(NodeId(1))), Some(Sender::Node(NodeId(2))));
+        let (lake, unknown) = (Some(Sender::Other), None);
+        let is_busy = |asked: &[Option<Sender>]| is_busy(unknown, asked.iter().copied());
+        assert!(!is_busy(&[]) && !is_busy(&[unknown]) && !is_busy(&[this]));
+        assert!(is_busy(&[unknown, unknown]) && is_busy(&[this, unknown]) && is_busy(&[this, this]));
+        assert!(
+            !is_busy(&[this, this, other]),
+            "the last block came from elsewhere"
+        );
+        assert!(!is_busy(&[lake, unknown, unknown]) && !is_busy(&[this, this, lake]));
+    }
+}

@@ -1,0 +1,371 @@
+//! Fetches blocks from other nodes: from their homes, from the nodes that the directory lists, or from the
+//! node that hands one over.
+//!
+//! Each node is asked only for the bytes that are still missing, so one that fails in the middle of a block
+//! costs one hop, and no byte is transferred twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use shoal_directory::Located;
+use shoal_net::endpoint::RetryBudget;
+use shoal_net::metrics::Counts;
+use shoal_policy::route::Stop;
+use shoal_policy::{BlockId, Layer, NodeId, Source};
+use shoal_s3::object::Version;
+use shoal_s3::range::ByteRange;
+
+use super::block_fetch::BlockFetch;
+use super::body_reader::BodyReader;
+use super::hops::HopOutcome;
+use super::integrity::IntegrityChecks;
+use crate::nodes::cooperation::Cooperation;
+use crate::nodes::directory::{BlockDirectory, Claim};
+use crate::nodes::obtain::Obtain;
+use crate::nodes::peer::{BlockRequest, Peer, PeerError};
+use crate::single_flight::{Awaited, FetchError, Leader, Sender};
+
+/// How long a peer may send nothing before it is probed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A live peer may send nothing because it waits for a slow lake or a broken disk. After this many times
+/// [`PATIENCE`] it is abandoned for the lake, within the hedging budget. Without a budget, a slow lake would
+/// receive every request twice.
+const SILENCES_MAX: u32 = 5;
+
+/// Peers asked for one block before the lake.
+const HOPS_MAX: usize = 4;
+
+/// Hedging budget: the percentage of requests to peers that may be abandoned for the lake because the peer is
+/// alive but sends nothing.
+const HEDGES_PERCENT: u32 = 10;
+
+/// The other nodes, as sources of blocks.
+pub(super) struct PeerSource {
+    cooperation: Arc<Cooperation>,
+    directory: Option<Arc<BlockDirectory>>,
+    /// The checks of bytes from any source.
+    pub(super) integrity: IntegrityChecks,
+    hedges: RetryBudget,
+    /// Requests for blocks to peers, except those of abandoned fetches.
+    pub(super) hops: Counts<HopOutcome>,
+}
+
+/// One request to a node for the missing rest of a block.
+#[derive(Clone, Copy)]
+struct Hop<'a> {
+    node: NodeId,
+    /// How the node may obtain the block.
+    obtain: &'a Obtain,
+    fetch: &'a BlockFetch,
+    leader: &'a Leader,
+}
+
+impl<'a> Hop<'a> {
+    fn new(node: NodeId, obtain: &'a Obtain, fetch: &'a BlockFetch, leader: &'a Leader) -> Self {
+        Self {
+            node,
+            obtain,
+            fetch,
+            leader,
+        }
+    }
+}
+
+/// Why a peer did not send all of a block. The next stop of the route is asked for the rest.
+#[derive(Debug, thiserror::Error)]
+enum HopError {
+    #[error("the node has left")]
+    Gone,
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    #[error("{0}")]
+    BrokeOff(FetchError),
+    #[error("the node is no longer alive")]
+    Dead,
+    #[error("the node sends nothing")]
+    Stuck,
+}
+
+impl HopError {
+    /// Returns true if the node answered that it does not hold the block.
+    fn says_not_held(&self) -> bool {
+        matches!(self, Self::Peer(PeerError::Refused { status, .. }) if *status == StatusCode::NOT_FOUND)
+    }
+}
+
+impl HopOutcome {
+    fn of(hop: &Result<(), HopError>) -> Self {
+        match hop {
+            Ok(()) => Self::Brought,
+            Err(HopError::Gone) => Self::Gone,
+            Err(HopError::Peer(PeerError::Refused { .. } | PeerError::TooLong)) => Self::Refused,
+            Err(HopError::Peer(PeerError::Endpoint(_))) => Self::Unreachable,
+            Err(HopError::Peer(PeerError::Silent(_))) => Self::Silent,
+            Err(HopError::BrokeOff(_) | HopError::Peer(PeerError::BrokenOff(_))) => Self::BrokeOff,
+            Err(HopError::Dead) => Self::Dead,
+            Err(HopError::Stuck) => Self::Stuck,
+        }
+    }
+}
+
+/// Result of fetching a block through the directory.
+enum Led {
+    /// A node sent the block.
+    ToTheBlock,
+    /// The lake must be asked: no node holds the block, or none that can be reached.
+    ToTheLake,
+    /// The directory does not answer.
+    Nowhere,
+}
+
+impl PeerSource {
+    pub(super) fn new(cooperation: Arc<Cooperation>, directory: Option<Arc<BlockDirectory>>) -> Self {
+        Self {
+            cooperation,
+            directory,
+            integrity: IntegrityChecks::default(),
+            hedges: RetryBudget::new(HEDGES_PERCENT),
+            hops: Counts::default(),
+        }
+    }
+
+    /// Fetches the block by the directory, or from its homes while that does not answer. Returns true if a
+    /// node sent it. Sets `claim` if the directory assigned the fetch from the lake to this node.
+    pub(super) async fn fetch(
+        &self,
+        layer: Layer,
+        fetch: &BlockFetch,
+        leader: &Leader,
+        claim: &mut Option<Claim>,
+    ) -> bool {
+        let len = fetch.version.block_len(fetch.index);
+        let led = match self.directory_for(len) {
+            Some(directory) => self.fetch_as_located(directory, fetch, leader, claim).await,
+            None => Led::Nowhere,
+        };
+        match led {
+            Led::ToTheBlock => true,
+            Led::ToTheLake => false,
+            Led::Nowhere => self.fetch_by_route(layer, fetch, leader).await,
+        }
+    }
+
+    /// Asks the homes of a block for it. Returns true if one of them sent it.
+    async fn fetch_by_route(&self, layer: Layer, fetch: &BlockFetch, leader: &Leader) -> bool {
+        let block = fetch.version.block(fetch.index);
+        let mut tried = Vec::new();
+        while tried.len() < HOPS_MAX
+            && let Some((node, obtain)) = self.next_peer(block, layer, &tried)
+        {
+            leader.set_source(Source::Peer);
+            let Err(error) = self.ask(Hop::new(node, &obtain, fetch, leader)).await else {
+                return true;
+            };
+            tracing::debug!(?node, ?obtain, %error, "a node broke off while it sent a block");
+            tried.push(node);
+        }
+        false
+    }
+
+    /// Asks the nodes that the directory lists as holders of a block (dissertation 4.5.1). A stale entry is
+    /// corrected, and the directory is queried again.
+    async fn fetch_as_located(
+        &self,
+        directory: &BlockDirectory,
+        fetch: &BlockFetch,
+        leader: &Leader,
+        claim: &mut Option<Claim>,
+    ) -> Led {
+        let block = fetch.version.block(fetch.index);
+        let mut tried = Vec::new();
+        for _ in 0..HOPS_MAX {
+            let Some(located) = directory.locate(block, &tried).await else {
+                return Led::Nowhere;
+            };
+            let (node, obtain) = match located {
+                Located::Yours => {
+                    *claim = Some(directory.claim(block));
+                    return Led::ToTheLake;
+                }
+                Located::Claimed(node) => (node, Obtain::Join),
+                Located::Held(holders) => {
+                    for gone in self.cooperation.non_members(&holders) {
+                        directory.correct(block, gone).await;
+                    }
+                    let Some(node) = self.cooperation.nearest(&holders, &tried) else {
+                        // Only one of the nodes that discover the stale entry obtains the claim.
+                        tried.extend(holders);
+                        continue;
+                    };
+                    (node, Obtain::Locally)
+                }
+            };
+            leader.set_source(Source::Peer);
+            leader.set_sender(Sender::Node(node));
+            let Err(error) = self.ask(Hop::new(node, &obtain, fetch, leader)).await else {
+                return Led::ToTheBlock;
+            };
+            tracing::debug!(?node, ?obtain, %error, "a holder listed in the directory did not send a block");
+            tried.push(node);
+            if matches!(obtain, Obtain::Locally) && error.says_not_held() {
+                directory.correct(block, node).await;
+            }
+        }
+        Led::ToTheLake
+    }
+
+    /// Returns the directory, if it has entries for blocks of this length.
+    pub(super) fn directory_for(&self, block_bytes: u64) -> Option<&BlockDirectory> {
+        let directory = self.directory.as_deref()?;
+        BlockDirectory::enters(block_bytes).then_some(directory)
+    }
+
+    /// Fetches the block from the node that hands it over. The block has no reader, so no other node is asked
+    /// for it on any caller's behalf.
+    pub(super) async fn take_over(
+        &self,
+        giver: NodeId,
+        fetch: &BlockFetch,
+        leader: &Leader,
+    ) -> Result<(), FetchError> {
+        leader.set_source(Source::Peer);
+        let taken = self.ask(Hop::new(giver, &Obtain::Locally, fetch, leader)).await;
+        taken.map_err(|error| {
+            tracing::debug!(?giver, %error, "a block was not handed over");
+            FetchError::NotHeld
+        })
+    }
+
+    /// Returns the next node to ask, skipping those in `tried`.
+    fn next_peer(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Option<(NodeId, Obtain)> {
+        let route = self.cooperation.route(block, asked, tried);
+        route.into_iter().find_map(|stop| match stop {
+            Stop::Home(node, layer) => Some((node, Obtain::FromHomes(layer))),
+            Stop::FormerHome(node) => Some((node, Obtain::Locally)),
+            Stop::Local | Stop::Lake => None,
+        })
+    }
+
+    /// Returns the node that a fetch of a missing block asks first; `None` if only the directory knows, which
+    /// is queried during the fetch.
+    pub(super) fn first_sender(&self, version: &Version, index: u32, obtain: &Obtain) -> Option<Sender> {
+        match obtain {
+            Obtain::FromHomes(_) if self.directory_for(version.block_len(index)).is_some() => None,
+            Obtain::FromHomes(layer) => {
+                let peer = self.next_peer(version.block(index), *layer, &[]);
+                Some(peer.map_or(Sender::Other, |(node, _)| Sender::Node(node)))
+            }
+            Obtain::Handover(giver) | Obtain::Push(giver, _) => Some(Sender::Node(*giver)),
+            Obtain::Locally | Obtain::Join | Obtain::Kept(_) => Some(Sender::Other),
+        }
+    }
+
+    /// Asks one node for the missing rest of a block, and counts the outcome.
+    async fn ask(&self, hop: Hop<'_>) -> Result<(), HopError> {
+        let asked = self.ask_uncounted(hop).await;
+        self.hops.count(HopOutcome::of(&asked));
+        asked
+    }
+
+    async fn ask_uncounted(&self, hop: Hop<'_>) -> Result<(), HopError> {
+        let Hop {
+            node,
+            obtain,
+            fetch,
+            leader,
+        } = hop;
+        assert!(
+            !matches!(fetch.obtain, Obtain::Kept(_)),
+            "no peer takes part in bytes that the lake does not have"
+        );
+        let peer = self.cooperation.peer(node).ok_or(HopError::Gone)?;
+        let _wait = match obtain {
+            Obtain::FromHomes(layer) => Some(leader.awaits(Awaited::Home(*layer))),
+            Obtain::Join => Some(leader.awaits(Awaited::Claimant)),
+            _ => None,
+        };
+        let mut request = BlockRequest {
+            version: Version::clone(&fetch.version),
+            index: fetch.index,
+            part: missing_part(fetch, leader),
+            obtain: obtain.clone(),
+            caller: fetch.context.caller().into(),
+            name: fetch.context.name().cloned(),
+            headers: fetch.context.headers().clone(),
+        };
+        let check = self.integrity.of(&fetch.version, &fetch.context);
+        let check = check.map_err(HopError::BrokeOff)?;
+        self.hedges.earn();
+        let mut transfer = fetch.unhurried();
+        let sent = peer.get_block_for(&request, transfer).await?;
+        if !sent.was_held {
+            leader.set_far();
+        }
+        let mut body = BodyReader::new(sent.body);
+        let brought = loop {
+            let filling = body.fill(leader, request.part.len(), check.as_ref());
+            let hurried = async {
+                match transfer {
+                    Some(transfer) => transfer.hurried().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                brought = self.unless_silent(&peer, hop, filling) => break brought,
+                () = hurried => {}
+            }
+            // A client now waits. Ask for the rest without a class, so that the peer stops holding back,
+            // before dropping the first request.
+            transfer = None;
+            request.part = missing_part(fetch, leader);
+            body = BodyReader::new(peer.get_block_for(&request, None).await?.body);
+        };
+        if matches!(brought, Err(HopError::BrokeOff(_) | HopError::Dead)) {
+            peer.note_failure();
+        }
+        brought
+    }
+
+    /// Runs `filling` while the peer makes progress, or at least is alive.
+    async fn unless_silent(
+        &self,
+        peer: &Peer,
+        Hop { fetch, leader, .. }: Hop<'_>,
+        filling: impl Future<Output = Result<(), FetchError>>,
+    ) -> Result<(), HopError> {
+        let mut filling = std::pin::pin!(filling);
+        let (mut received, mut silences) = (leader.received(), 0);
+        loop {
+            tokio::select! {
+                filled = &mut filling => return filled.map_err(HopError::BrokeOff),
+                () = tokio::time::sleep(PATIENCE) => {}
+            }
+            if leader.received() > received {
+                (received, silences) = (leader.received(), 0);
+                continue;
+            }
+            silences += 1;
+            tokio::select! {
+                filled = &mut filling => return filled.map_err(HopError::BrokeOff),
+                is_alive = peer.is_alive() => if !is_alive {
+                    return Err(HopError::Dead);
+                },
+            }
+            // A background transfer may wait: the peer holds it back for clients, and so would the lake.
+            let may_wait = fetch.unhurried().is_some();
+            if silences >= SILENCES_MAX && !may_wait && self.hedges.spend() {
+                return Err(HopError::Stuck);
+            }
+        }
+    }
+}
+
+/// Returns the bytes of a block that have not arrived.
+fn missing_part(fetch: &BlockFetch, leader: &Leader) -> ByteRange {
+    ByteRange {
+        start: leader.received(),
+        end: fetch.version.block_len(fetch.index),
+    }
+}

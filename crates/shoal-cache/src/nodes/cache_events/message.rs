@@ -1,0 +1,129 @@
+//! A cache event, as sent between nodes.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use shoal_policy::eviction::c2p::{Event, EventKind};
+use shoal_policy::{BlockId, Layer, VersionId};
+use shoal_store::CacheEvent;
+
+use crate::nodes::messages::{Kind, Message};
+
+/// Maximum lead of another node's clock. An event further in the future is rejected, because it would make
+/// later events of its node look old.
+const AHEAD_MAX: Duration = Duration::from_mins(1);
+
+/// An encoded [`CacheEvent`]: 28 to 52 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct CacheEventMessage {
+    kind: u8,
+    layer: u8,
+    version: [u8; 16],
+    index: u32,
+    /// Milliseconds since 1970.
+    at_ms: u64,
+    held: u64,
+    read: u64,
+}
+
+impl Message for CacheEventMessage {
+    const KIND: Kind = Kind::CacheEvent;
+
+    fn importance(&self) -> usize {
+        usize::from(self.kind)
+    }
+}
+
+impl From<&CacheEvent> for CacheEventMessage {
+    fn from(CacheEvent { layer, event, .. }: &CacheEvent) -> Self {
+        Self {
+            kind: event.kind as u8,
+            layer: layer.0,
+            version: event.key.version.0,
+            index: event.key.index,
+            at_ms: u64::try_from(event.at.as_millis()).unwrap_or(u64::MAX),
+            held: event.held,
+            read: event.read,
+        }
+    }
+}
+
+impl CacheEventMessage {
+    /// Returns the event; `None` if it is impossible at `now`.
+    pub(super) fn into_event(self, now: Duration) -> Option<CacheEvent> {
+        let kind = EventKind::ALL.into_iter().find(|kind| *kind as u8 == self.kind)?;
+        let at = Duration::from_millis(self.at_ms);
+        // L1 is private to each node.
+        let is_possible = self.layer > Layer::L1.0 && at <= now + AHEAD_MAX;
+        is_possible.then_some(CacheEvent {
+            layer: Layer(self.layer),
+            event: Event {
+                at,
+                key: BlockId {
+                    version: VersionId(self.version),
+                    index: self.index,
+                },
+                kind,
+                held: self.held,
+                read: self.read,
+            },
+            group_blocks: 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use shoal_policy::eviction::c2p::{Event, EventKind};
+    use shoal_policy::{BlockId, Layer, VersionId};
+    use shoal_store::CacheEvent;
+
+    use super::{AHEAD_MAX, CacheEventMessage};
+
+    const NOW: Duration = Duration::from_hours(500_000);
+
+    fn event(kind: EventKind) -> CacheEvent {
+        CacheEvent {
+            layer: Layer::L2,
+            event: Event {
+                at: NOW,
+                key: BlockId {
+                    version: VersionId([0xff; 16]),
+                    index: u32::MAX,
+                },
+                kind,
+                held: u64::MAX >> 1,
+                read: u64::MAX,
+            },
+            group_blocks: 0,
+        }
+    }
+
+    #[test]
+    fn every_event_is_read_as_it_was_written_and_is_short() {
+        for kind in EventKind::ALL {
+            let message = CacheEventMessage::from(&event(kind));
+            let bytes = postcard::to_stdvec(&message).unwrap();
+            assert!(bytes.len() <= 52, "{} bytes", bytes.len());
+            let read: CacheEventMessage = postcard::from_bytes(&bytes).unwrap();
+            assert_eq!(read.into_event(NOW), Some(event(kind)));
+        }
+    }
+
+    #[test]
+    fn what_cannot_have_happened_is_not_taken_in() {
+        let lies: [fn(&mut CacheEventMessage); 4] = [
+            |message| message.kind = 5,
+            |message| message.layer = 1,
+            |message| message.layer = 0,
+            |message| message.at_ms += AHEAD_MAX.as_millis() as u64 + 1,
+        ];
+        for (number, lie) in lies.iter().enumerate() {
+            let mut message = CacheEventMessage::from(&event(EventKind::Hit));
+            lie(&mut message);
+            assert_eq!(message.into_event(NOW), None, "lie {number}");
+        }
+    }
+}

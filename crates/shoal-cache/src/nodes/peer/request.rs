@@ -1,0 +1,478 @@
+//! The request by which one node asks another for a block.
+//!
+//! It is the body of a `QUERY` to [`BLOCKS`]: a read that has a body and may be repeated. The body is a
+//! [`Message`], serialized with `postcard`.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
+use shoal_base::encoding::Malformed;
+use shoal_policy::eviction::gwf::{Weight, Worth};
+use shoal_policy::{Layer, NodeId, ObjectId, VersionId};
+use shoal_s3::identity::Caller;
+use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::range::ByteRange;
+use shoal_s3::target;
+
+use crate::nodes::obtain::Obtain;
+
+/// Path at which a node serves blocks.
+pub const BLOCKS: &str = "/blocks";
+
+/// The size limit of a request in bytes: room for a long key and all headers that S3 keeps for an object.
+pub const REQUEST_BYTES_MAX: usize = 64 << 10;
+
+/// A request to another node for a part of a block.
+#[derive(Clone, Debug)]
+pub struct BlockRequest {
+    /// The pinned version.
+    pub version: Version,
+    /// The index of the block in the version.
+    pub index: u32,
+    /// The requested bytes, relative to the start of the block.
+    pub part: ByteRange,
+    /// How the receiving node may obtain the block.
+    pub obtain: Obtain,
+    /// The caller on whose behalf the lake is asked.
+    pub caller: CallerName,
+    /// The object that the version belongs to; `None` if the lake must not be asked.
+    pub name: Option<ObjectName>,
+    /// Further headers for the lake.
+    pub headers: HeaderMap,
+}
+
+/// The caller as nodes identify it to each other: without a secret key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallerName {
+    /// An anonymous caller.
+    Anonymous,
+    /// The identity that signs with this access key.
+    AccessKey(Arc<str>),
+}
+
+impl From<&Caller> for CallerName {
+    fn from(caller: &Caller) -> Self {
+        match caller {
+            Caller::Anonymous => Self::Anonymous,
+            Caller::Identity(identity) => Self::AccessKey(identity.access_key.as_str().into()),
+        }
+    }
+}
+
+impl BlockRequest {
+    /// Offers a block that `giver` holds to a node that takes it over. The request asks for the last byte
+    /// back, which arrives once the other node has the whole block.
+    pub fn offer(version: &Version, index: u32, giver: NodeId) -> Self {
+        let end = version.block_len(index);
+        Self {
+            version: version.clone(),
+            index,
+            part: ByteRange { start: end - 1, end },
+            obtain: Obtain::Handover(giver),
+            caller: CallerName::Anonymous,
+            // The block has no reader, so the lake must not be asked for it.
+            name: None,
+            headers: HeaderMap::new(),
+        }
+    }
+
+    /// Offers a block that `giver` evicts to a node where it has this worth. The response is that of
+    /// [`BlockRequest::offer`].
+    pub fn push(version: &Version, index: u32, giver: NodeId, worth: Worth) -> Self {
+        Self {
+            obtain: Obtain::Push(giver, worth),
+            ..Self::offer(version, index, giver)
+        }
+    }
+
+    /// Serializes the request; returns `None` if it would be too long, or if no other node can obtain the
+    /// block in this way.
+    pub fn to_bytes(&self) -> Option<Vec<u8>> {
+        let bytes = postcard::to_stdvec(&Message::of(self)?).expect("memory takes every message");
+        (bytes.len() <= REQUEST_BYTES_MAX).then_some(bytes)
+    }
+
+    /// Parses a request serialized by [`BlockRequest::to_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the bytes are malformed, or name a version, block, part or object that cannot exist.
+    pub fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+        if bytes.len() > REQUEST_BYTES_MAX {
+            return Err(Malformed);
+        }
+        match postcard::take_from_bytes::<Message<'_>>(bytes) {
+            Ok((message, [])) => message.into_request(),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+/// The serialized form of a [`BlockRequest`]. Fields are identified only by their order, which must not
+/// change.
+#[derive(Serialize, Deserialize)]
+struct Message<'a> {
+    role: RoleMessage,
+    /// Access key of the caller; `None` if anonymous.
+    caller: Option<&'a str>,
+    #[serde(borrow)]
+    name: Option<NameMessage<'a>>,
+    #[serde(borrow)]
+    headers: HeadersMessage<'a>,
+    #[serde(borrow)]
+    version: VersionMessage<'a>,
+    index: u32,
+    /// First byte of the part, and one past its last.
+    part: (u64, u64),
+}
+
+#[derive(Serialize, Deserialize)]
+enum RoleMessage {
+    Home { layer: u8 },
+    Holder,
+    Successor { giver: u64 },
+    Claimant,
+    Pushed { giver: u64, weight: u64, since: u64 },
+}
+
+#[derive(Serialize, Deserialize)]
+struct NameMessage<'a> {
+    bucket: &'a str,
+    key: &'a [u8],
+    version: Option<&'a str>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct VersionMessage<'a> {
+    object: [u8; 16],
+    id: [u8; 16],
+    size_bytes: u64,
+    block_bytes: u64,
+    last_modified: Option<TimeMessage>,
+    etag: &'a str,
+    #[serde(borrow)]
+    headers: HeadersMessage<'a>,
+}
+
+/// A time as its distance from the Unix epoch.
+#[derive(Serialize, Deserialize)]
+enum TimeMessage {
+    Since(Duration),
+    Before(Duration),
+}
+
+/// Header names and values, in order.
+#[derive(Serialize, Deserialize)]
+struct HeadersMessage<'a>(#[serde(borrow)] Vec<(&'a str, &'a [u8])>);
+
+impl<'a> Message<'a> {
+    fn of(request: &'a BlockRequest) -> Option<Self> {
+        let BlockRequest {
+            version,
+            index,
+            part,
+            obtain,
+            caller,
+            name,
+            headers,
+        } = request;
+        Some(Self {
+            role: match obtain {
+                Obtain::FromHomes(layer) => RoleMessage::Home { layer: layer.0 },
+                Obtain::Locally => RoleMessage::Holder,
+                Obtain::Join => RoleMessage::Claimant,
+                Obtain::Handover(giver) => RoleMessage::Successor { giver: giver.0 },
+                Obtain::Push(giver, worth) => RoleMessage::Pushed {
+                    giver: giver.0,
+                    weight: worth.weight.to_u64_saturating(),
+                    since: worth.since.to_u64_saturating(),
+                },
+                Obtain::Kept(_) => return None,
+            },
+            caller: match caller {
+                CallerName::Anonymous => None,
+                CallerName::AccessKey(key) => Some(key),
+            },
+            name: name.as_ref().map(|name| NameMessage {
+                bucket: &name.bucket,
+                key: &name.key,
+                version: name.version.as_deref(),
+            }),
+            headers: HeadersMessage::of(headers),
+            version: VersionMessage::of(version),
+            index: *index,
+            part: (part.start, part.end),
+        })
+    }
+
+    fn into_request(self) -> Result<BlockRequest, Malformed> {
+        let request = BlockRequest {
+            obtain: match self.role {
+                // L1 is the requesting node itself.
+                RoleMessage::Home { layer } if layer <= Layer::L1.0 => return Err(Malformed),
+                RoleMessage::Home { layer } => Obtain::FromHomes(Layer(layer)),
+                RoleMessage::Holder => Obtain::Locally,
+                RoleMessage::Claimant => Obtain::Join,
+                RoleMessage::Successor { giver } => Obtain::Handover(NodeId(giver)),
+                RoleMessage::Pushed { giver, weight, since } => {
+                    let [weight, since] = [weight, since].map(Weight::from);
+                    Obtain::Push(NodeId(giver), Worth { weight, since })
+                }
+            },
+            caller: match self.caller {
+                None => CallerName::Anonymous,
+                Some(key) => CallerName::AccessKey(key.into()),
+            },
+            name: self.name.map(NameMessage::into_name).transpose()?,
+            headers: self.headers.into_headers()?,
+            version: self.version.into_version()?,
+            index: self.index,
+            part: ByteRange {
+                start: self.part.0,
+                end: self.part.1,
+            },
+        };
+        let is_consistent = request.index < request.version.block_count()
+            && request.part.start < request.part.end
+            && request.part.end <= request.version.block_len(request.index);
+        is_consistent.then_some(request).ok_or(Malformed)
+    }
+}
+
+impl NameMessage<'_> {
+    fn into_name(self) -> Result<ObjectName, Malformed> {
+        let name = ObjectName {
+            bucket: self.bucket.into(),
+            key: self.key.into(),
+            version: self.version.map(Arc::from),
+        };
+        // The lake would be asked for the name in this spelling, so it must parse back to the same name.
+        let target = target::of_object(&name).map_err(|_| Malformed)?;
+        (target::object(&target).as_ref() == Some(&name))
+            .then_some(name)
+            .ok_or(Malformed)
+    }
+}
+
+impl<'a> VersionMessage<'a> {
+    fn of(version: &'a Version) -> Self {
+        Self {
+            object: version.object.0,
+            id: version.id.0,
+            size_bytes: version.size_bytes,
+            block_bytes: version.block_bytes,
+            last_modified: version.last_modified.map(TimeMessage::of),
+            etag: &version.etag,
+            headers: HeadersMessage::of(&version.headers),
+        }
+    }
+
+    fn into_version(self) -> Result<Version, Malformed> {
+        Version {
+            object: ObjectId(self.object),
+            id: VersionId(self.id),
+            size_bytes: self.size_bytes,
+            block_bytes: self.block_bytes,
+            last_modified: self.last_modified.map(TimeMessage::into_time).transpose()?,
+            etag: self.etag.into(),
+            headers: self.headers.into_headers()?,
+        }
+        .verified()
+    }
+}
+
+impl TimeMessage {
+    fn of(time: SystemTime) -> Self {
+        match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(since) => Self::Since(since),
+            Err(before) => Self::Before(before.duration()),
+        }
+    }
+
+    fn into_time(self) -> Result<SystemTime, Malformed> {
+        let time = match self {
+            Self::Since(since) => SystemTime::UNIX_EPOCH.checked_add(since),
+            Self::Before(before) => SystemTime::UNIX_EPOCH.checked_sub(before),
+        };
+        time.ok_or(Malformed)
+    }
+}
+
+impl<'a> HeadersMessage<'a> {
+    fn of(headers: &'a HeaderMap) -> Self {
+        let fields = headers.iter();
+        Self(
+            fields
+                .map(|(name, value)| (name.as_str(), value.as_bytes()))
+                .collect(),
+        )
+    }
+
+    fn into_headers(self) -> Result<HeaderMap, Malformed> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in self.0 {
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Malformed)?;
+            let value = HeaderValue::from_bytes(value).map_err(|_| Malformed)?;
+            headers.try_append(name, value).map_err(|_| Malformed)?;
+        }
+        Ok(headers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use http::{HeaderMap, HeaderValue};
+    use proptest::collection::vec;
+    use proptest::prelude::{any, proptest};
+    use shoal_policy::eviction::gwf::{Weight, Worth};
+    use shoal_policy::{Layer, NodeId, ObjectId, VersionId};
+    use shoal_s3::object::{ObjectName, Version};
+    use shoal_s3::range::ByteRange;
+
+    use super::{BlockRequest, CallerName, Message, Obtain, REQUEST_BYTES_MAX};
+
+    fn request() -> BlockRequest {
+        let object = ObjectId([7; 16]);
+        let mut of_version = HeaderMap::new();
+        of_version.append("x-amz-meta-raw", HeaderValue::from_bytes(b"caf\xe9").unwrap());
+        let mut headers = of_version.clone();
+        headers.append("x-amz-request-payer", HeaderValue::from_static("requester"));
+        BlockRequest {
+            version: Version {
+                id: Version::id_of(object, "\"etag\"", 250),
+                object,
+                etag: "\"etag\"".into(),
+                size_bytes: 250,
+                block_bytes: 100,
+                last_modified: None,
+                headers: of_version,
+            },
+            index: 2,
+            part: ByteRange { start: 10, end: 50 },
+            obtain: Obtain::FromHomes(Layer::L2),
+            caller: CallerName::AccessKey("AK".into()),
+            name: Some(ObjectName {
+                bucket: "b".into(),
+                key: b"k/\xff?".as_slice().into(),
+                version: Some("3".into()),
+            }),
+            headers,
+        }
+    }
+
+    #[test]
+    fn a_request_is_read_as_it_was_written() {
+        for (obtain, caller, name) in [
+            (Obtain::FromHomes(Layer(3)), CallerName::Anonymous, None),
+            (
+                Obtain::Locally,
+                CallerName::AccessKey("AK".into()),
+                request().name,
+            ),
+            (Obtain::Handover(NodeId(u64::MAX)), CallerName::Anonymous, None),
+            (Obtain::Join, CallerName::Anonymous, None),
+            (
+                Obtain::Push(
+                    NodeId(7),
+                    Worth {
+                        weight: Weight::from(3),
+                        since: Weight::from(u64::MAX),
+                    },
+                ),
+                CallerName::Anonymous,
+                None,
+            ),
+        ] {
+            let sent = BlockRequest {
+                obtain,
+                caller,
+                name,
+                ..request()
+            };
+            let received = BlockRequest::of_bytes(&sent.to_bytes().unwrap()).unwrap();
+            assert_eq!(format!("{received:?}"), format!("{sent:?}"));
+        }
+    }
+
+    #[test]
+    fn times_before_the_epoch_survive() {
+        for distance_s in [0, 1, 1_700_000_000] {
+            let distance = Duration::from_secs(distance_s);
+            for time in [
+                SystemTime::UNIX_EPOCH + distance,
+                SystemTime::UNIX_EPOCH - distance,
+            ] {
+                let mut sent = request();
+                sent.version.last_modified = Some(time);
+                let received = BlockRequest::of_bytes(&sent.to_bytes().unwrap()).unwrap();
+                assert_eq!(received.version.last_modified, Some(time));
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_that_contradicts_itself_is_refused() {
+        let lies: [fn(&mut BlockRequest); 9] = [
+            |request| request.index = 3,
+            |request| request.part = ByteRange { start: 0, end: 51 },
+            |request| request.part = ByteRange { start: 10, end: 10 },
+            |request| request.obtain = Obtain::FromHomes(Layer::L1),
+            |request| request.obtain = Obtain::FromHomes(Layer(0)),
+            |request| request.version.size_bytes = 251,
+            |request| request.version.block_bytes = 0,
+            |request| request.version.etag = "\"a\nb\"".into(),
+            |request| request.version.id = VersionId([0; 16]),
+        ];
+        for (number, lie) in lies.iter().enumerate() {
+            let mut lying = request();
+            lie(&mut lying);
+            let bytes = lying.to_bytes().unwrap();
+            assert!(BlockRequest::of_bytes(&bytes).is_err(), "lie {number}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_exactly_one_request_are_refused() {
+        let whole = request().to_bytes().unwrap();
+        for end in 0..whole.len() {
+            assert!(
+                BlockRequest::of_bytes(&whole[..end]).is_err(),
+                "the first {end} bytes"
+            );
+        }
+        let more = [&whole[..], b"x"].concat();
+        assert!(BlockRequest::of_bytes(&more).is_err());
+    }
+
+    #[test]
+    fn a_request_that_is_too_long_is_neither_sent_nor_read() {
+        let mut long = request();
+        let value = HeaderValue::try_from("x".repeat(REQUEST_BYTES_MAX)).unwrap();
+        long.headers.insert("x-amz-meta-long", value);
+        assert!(long.to_bytes().is_none());
+        let bytes = postcard::to_stdvec(&Message::of(&long).unwrap()).unwrap();
+        assert!(BlockRequest::of_bytes(&bytes).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_request_or_refused(bytes in vec(any::<u8>(), 0..300)) {
+            let _ = BlockRequest::of_bytes(&bytes);
+        }
+
+        #[test]
+        fn a_request_with_flipped_bits_is_another_one_or_refused(at in any::<proptest::sample::Index>(), bit in 0..8_u8) {
+            let mut bytes = request().to_bytes().unwrap();
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            if let Ok(read) = BlockRequest::of_bytes(&bytes) {
+                let again = BlockRequest::of_bytes(&read.to_bytes().unwrap()).unwrap();
+                assert_eq!(format!("{again:?}"), format!("{read:?}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Serves a GET: pins the current version, resolves the requested range, and opens a stream of its blocks.
+//!
+//! This module does no counting or logging: the answer carries the outcome, and the caller records it.
+
+mod answer;
+
+use std::sync::Arc;
+
+use shoal_policy::{BlockId, Layer};
+use shoal_s3::object::Uncacheable;
+use shoal_s3::range::RangeRequest;
+use shoal_store::Store;
+
+pub use self::answer::{GetAnswer, HeadAnswer, KnownAnswer};
+
+use crate::blocks::{BlockReader, BlockStream, ReadAheadWindow, Reading, Residency};
+use crate::fetch::Fetcher;
+use crate::grants::Grants;
+use crate::lake::{Lake, PinOutcome, Pinned, ReadError, ReadRequest};
+use crate::nodes::obtain::{KeptBytes, Obtain};
+use crate::single_flight::FetchError;
+
+/// Attempts to open an object that changes while it is being opened.
+const RESTARTS: usize = 4;
+
+/// Reads objects for clients.
+pub struct ObjectReader {
+    /// The lake that this node caches.
+    pub lake: Arc<dyn Lake>,
+    /// Blocks on this node's disk.
+    pub store: Arc<Store>,
+    /// Known versions, which a contradicting answer voids.
+    pub grants: Arc<Grants>,
+    /// Fetches blocks from peers and from the lake.
+    pub fetcher: Arc<Fetcher>,
+    /// Maximum read-ahead of one reader, in blocks.
+    pub ahead: usize,
+}
+
+impl ObjectReader {
+    /// Answers a GET. Pins a version before the first byte is sent; if the version changes before that byte,
+    /// the read starts over.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the lake or an uncached block cannot be reached, or if the object changes too often.
+    pub async fn read(&self, request: &ReadRequest) -> Result<GetAnswer, ReadError> {
+        let mut attempts = RESTARTS;
+        if let Some(version) = self.lake.granted(request) {
+            match self.start(request, Pinned::granted(version)).await {
+                Err(FetchError::Changed) => self.grants.invalidate_object(&request.name),
+                started => return answered(started),
+            }
+            attempts -= 1;
+        }
+        // Boxed, so that a hit does not pay for the size of this future.
+        Box::pin(self.pin_and_read(request, attempts)).await
+    }
+
+    async fn pin_and_read(&self, request: &ReadRequest, attempts: usize) -> Result<GetAnswer, ReadError> {
+        let mut unread: Option<(Arc<dyn KeptBytes>, FetchError)> = None;
+        for _ in 0..attempts {
+            let pinned = match self.lake.pin(request).await? {
+                PinOutcome::Version(pinned) => pinned,
+                PinOutcome::Relay(response) => return Ok(GetAnswer::Relay(response)),
+                PinOutcome::Bypass(reason) => return Ok(GetAnswer::Bypass(reason)),
+            };
+            let kept = pinned.kept.clone();
+            // Bytes that cannot be read although the name still means them stay unread.
+            if let (Some(kept), Some((same, _))) = (&kept, &unread)
+                && kept.id() == same.id()
+            {
+                break;
+            }
+            match (self.start(request, pinned).await, kept) {
+                (Err(error @ FetchError::Kept(_)), Some(kept)) => unread = Some((kept, error)),
+                (Err(FetchError::Changed), _) => self.grants.invalidate_object(&request.name),
+                (started, _) => return answered(started),
+            }
+        }
+        Err(unread.map_or(ReadError::ChangesTooOften, |(_, error)| ReadError::Fetch(error)))
+    }
+
+    /// Evaluates the conditions, resolves the range, and waits for the first bytes.
+    async fn start(&self, request: &ReadRequest, pinned: Pinned) -> Result<GetAnswer, FetchError> {
+        let Pinned {
+            version,
+            kept,
+            caller_headers,
+            stream_handle,
+            opened,
+        } = pinned;
+        let range = match request.locate(&version) {
+            Ok(range) => range,
+            Err(why) => {
+                return Ok(GetAnswer::without_bytes(why, &version).with_caller_headers(caller_headers));
+            }
+        };
+        assert!(range.end <= version.size_bytes, "a range lies within its version");
+        assert!(
+            kept.is_some() || version.object == request.object,
+            "the lake pins a version of the object that was asked for"
+        );
+        let residency = if opened {
+            Residency::None
+        } else {
+            Residency::of(&version, range, |block| self.holds(block))
+        };
+        if request.only_if_cached && residency != Residency::All {
+            return Ok(GetAnswer::Known(KnownAnswer::NotCached, caller_headers));
+        }
+        let reader = BlockReader {
+            store: Arc::clone(&self.store),
+            fetcher: Arc::clone(&self.fetcher),
+            version: Arc::clone(&version),
+            context: Arc::clone(&request.context),
+            obtain: kept.map_or(Obtain::FromHomes(Layer::L1), Obtain::Kept),
+        };
+        let window = window(request, self.ahead);
+        let mut blocks = Box::new(BlockStream::new(Arc::new(reader), range, window, stream_handle));
+        blocks.first_piece().await?;
+        let reading = Reading {
+            version,
+            range,
+            blocks,
+            residency,
+        };
+        Ok(GetAnswer::Known(KnownAnswer::Object(reading), caller_headers))
+    }
+
+    /// Returns true if the block is on disk or about to be written there. Checks the mapped blocks first,
+    /// because a lookup in the store's index takes a lock that all readers share.
+    fn holds(&self, block: BlockId) -> bool {
+        self.store.is_mapped(block) || self.fetcher.holds(block)
+    }
+}
+
+fn answered(started: Result<GetAnswer, FetchError>) -> Result<GetAnswer, ReadError> {
+    match started {
+        Err(FetchError::Mismatch) => Ok(GetAnswer::Bypass(Uncacheable::Mismatch)),
+        started => started.map_err(ReadError::Fetch),
+    }
+}
+
+/// Returns the read-ahead window of a reader that may read up to `ahead` blocks ahead. An open-ended range
+/// starts with one block, because such readers often stop early.
+fn window(request: &ReadRequest, ahead: usize) -> ReadAheadWindow {
+    let open_ended = matches!(request.range, RangeRequest::From(_));
+    let now = if open_ended { 1 } else { ahead };
+    ReadAheadWindow { now, max: ahead }
+}

@@ -1,0 +1,155 @@
+//! Connects to an endpoint: name resolution, TCP, and TLS if the URL requires it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use hyper::service::Service;
+use hyper_rustls::ConfigBuilderExt;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use shoal_base::small_file;
+use tokio_rustls::TlsConnector;
+
+use super::socket::{CurrentPermit, Socket};
+use crate::channel::Dialer;
+use crate::endpoint::BoxError;
+
+/// A connection, encrypted or not.
+pub(in crate::endpoint) type Stream = Box<dyn Wire>;
+
+/// A connection, and the permission under which its socket sends. Requests to other nodes need no permission.
+pub(in crate::endpoint) struct Connected {
+    pub(in crate::endpoint) stream: Stream,
+    pub(in crate::endpoint) permit: CurrentPermit,
+}
+
+pub(in crate::endpoint) trait Wire:
+    hyper::rt::Read + hyper::rt::Write + Send + Unpin
+{
+}
+
+impl<W: hyper::rt::Read + hyper::rt::Write + Send + Unpin> Wire for W {}
+
+pub(in crate::endpoint) enum Connector {
+    /// To a store.
+    Store(Box<StoreConnector>),
+    /// To another node.
+    Node(Dialer),
+}
+
+pub(in crate::endpoint) struct StoreConnector {
+    address: Uri,
+    tcp: TowerToHyperService<HttpConnector>,
+    /// The TLS configuration and the name expected in the store's certificate; `None` for plain HTTP.
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    undelivered_max: Duration,
+}
+
+pub(in crate::endpoint) enum ConnectError {
+    TimedOut,
+    Failed(BoxError),
+}
+
+impl ConnectError {
+    pub(in crate::endpoint) fn broken(error: hyper::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl Connector {
+    /// Creates a connector to a store. For `https`, it trusts the certificates in `ca_file`, or else the
+    /// system's roots (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured). `window_bytes` limits the bytes that
+    /// the kernel receives ahead of the node; `undelivered_max` is how long the kernel keeps unacknowledged
+    /// bytes of a change.
+    pub(in crate::endpoint) fn new(
+        address: Uri,
+        ca_file: Option<&Path>,
+        window_bytes: Option<u64>,
+        undelivered_max: Duration,
+    ) -> Result<Self, BoxError> {
+        let is_tls = address.scheme_str() == Some("https");
+        Ok(Self::Store(Box::new(StoreConnector {
+            tls: is_tls.then(|| tls(&address, ca_file)).transpose()?,
+            address,
+            tcp: TowerToHyperService::new(tcp(window_bytes)),
+            undelivered_max,
+        })))
+    }
+
+    /// Connects. Name resolution, TCP and TLS together take no longer than `timeout`.
+    pub(in crate::endpoint) async fn connect(&self, timeout: Duration) -> Result<Connected, ConnectError> {
+        let connecting = async {
+            match self {
+                Self::Store(store) => store.connect().await,
+                Self::Node(dialer) => Ok(Connected {
+                    stream: Box::new(TokioIo::new(dialer.dial().await?)),
+                    permit: CurrentPermit::default(),
+                }),
+            }
+        };
+        match tokio::time::timeout(timeout, connecting).await {
+            Ok(connected) => connected.map_err(ConnectError::Failed),
+            Err(_elapsed) => Err(ConnectError::TimedOut),
+        }
+    }
+}
+
+impl StoreConnector {
+    async fn connect(&self) -> Result<Connected, BoxError> {
+        let socket = Socket::new(self.tcp.call(self.address.clone()).await?, self.undelivered_max)?;
+        let permit = socket.permit();
+        let stream: Stream = match &self.tls {
+            None => Box::new(socket),
+            Some((tls, name)) => {
+                // The socket is below TLS, which has a buffer of its own.
+                let socket = TokioIo::new(socket);
+                Box::new(TokioIo::new(tls.connect(name.clone(), socket).await?))
+            }
+        };
+        Ok(Connected { stream, permit })
+    }
+}
+
+fn tls(address: &Uri, ca_file: Option<&Path>) -> Result<(TlsConnector, ServerName<'static>), BoxError> {
+    let provider = rustls::crypto::ring::default_provider();
+    let config =
+        ClientConfig::builder_with_provider(provider.into()).with_safe_default_protocol_versions()?;
+    let config = match ca_file {
+        Some(ca_file) => config.with_root_certificates(roots_in(ca_file)?),
+        None => config.with_native_roots()?,
+    };
+    let host = address.host().unwrap_or_default();
+    let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
+    Ok((TlsConnector::from(Arc::new(config.with_no_client_auth())), name))
+}
+
+/// Parses the certificates in a PEM file.
+fn roots_in(ca_file: &Path) -> Result<RootCertStore, BoxError> {
+    let mut roots = RootCertStore::empty();
+    let unread = |error: &dyn std::fmt::Display| format!("{}: {error}", ca_file.display());
+    let pem = small_file::read(ca_file).map_err(|error| unread(&error))?;
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        roots.add(certificate.map_err(|error| unread(&error))?)?;
+    }
+    if roots.is_empty() {
+        return Err(format!("{} holds no certificate", ca_file.display()).into());
+    }
+    Ok(roots)
+}
+
+fn tcp(window_bytes: Option<u64>) -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    // Linux doubles the size for its own use, and may offer nearly all of that to the sender.
+    tcp.set_recv_buffer_size(window_bytes.map(|bytes| (bytes / 2) as usize));
+    tcp.enforce_http(false);
+    // Otherwise a request in two segments waits 40 ms for the peer's delayed acknowledgement.
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(Duration::from_secs(30)));
+    tcp
+}

@@ -1,0 +1,231 @@
+//! Connections to one endpoint, kept open between requests.
+//!
+//! A connection has no task of its own: the task that waits for a response head or reads a body drives it.
+//! That saves a task switch for every frame, and if a reader stops reading, TCP's flow control stops the
+//! sender.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, Connection, SendRequest};
+use parking_lot::Mutex;
+use shoal_base::send_permit::SendPermit;
+
+use super::connect::{ConnectError, Connected, Connector, Stream};
+use super::counters::Counters;
+use super::socket::CurrentPermit;
+use super::stall::StallWatch;
+use super::timeouts::RequestTimeouts;
+use super::wake_filter::WakeFilter;
+use crate::endpoint::request_body::{OutgoingBody, UploadProgress};
+use crate::time::clock;
+
+/// Maximum number of idle connections. More may be open while requests are in flight, which the front limits.
+const IDLE_MAX: usize = 256;
+
+/// Most stores close an idle connection after a minute; the node closes it earlier.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
+
+/// Maximum size of a response head in bytes. S3 allows 2 KiB of user metadata, other stores allow more.
+const HEAD_BYTES_MAX: usize = 32 << 10;
+const HEAD_COUNT_MAX: usize = 256;
+
+/// Maximum size of a read from the socket: hyper starts with 8 KiB and doubles while reads fill the buffer.
+/// The bytes are written to disk and to clients at once, so they should still be in the CPU's cache: reads of
+/// 512 KiB cost a third more CPU per byte than these.
+const READ_BYTES_MAX: usize = 64 << 10;
+
+/// The same for connections with a small receive window. After a read, the sender sends as many bytes in one
+/// burst, and a client's bytes queue behind them. A response head must fit.
+const SMALL_READ_BYTES_MAX: usize = HEAD_BYTES_MAX;
+
+pub(super) struct Pool {
+    connector: Connector,
+    http: http1::Builder,
+    idle: Mutex<VecDeque<Box<PooledConnection>>>,
+    counters: Arc<Counters>,
+}
+
+impl Pool {
+    /// Creates a pool of connections that `connector` makes, with a receive window of `window_bytes` if it is
+    /// given.
+    pub(super) fn new(connector: Connector, window_bytes: Option<u64>, counters: Arc<Counters>) -> Self {
+        let read_bytes_max = window_bytes.map_or(READ_BYTES_MAX, |_| SMALL_READ_BYTES_MAX);
+        let mut http = http1::Builder::new();
+        http.max_buf_size(read_bytes_max)
+            .max_header_size(HEAD_BYTES_MAX)
+            .max_headers(HEAD_COUNT_MAX);
+        Self {
+            connector,
+            http,
+            idle: Mutex::default(),
+            counters,
+        }
+    }
+
+    /// Returns a connection for a request: the most recently used one, or a new one. If the endpoint has
+    /// closed the connection in the meantime, it returns the request unsent.
+    pub(super) async fn checkout(
+        &self,
+        timeouts: RequestTimeouts,
+    ) -> Result<Box<PooledConnection>, ConnectError> {
+        match self.pop() {
+            Some(connection) => Ok(connection),
+            None => self.open(timeouts).await,
+        }
+    }
+
+    /// Opens a new connection, even if others are idle.
+    pub(super) async fn open(
+        &self,
+        timeouts: RequestTimeouts,
+    ) -> Result<Box<PooledConnection>, ConnectError> {
+        let Connected { stream, permit } = self.connector.connect(timeouts.connect).await?;
+        let (sender, driver) = self.http.handshake(stream).await.map_err(ConnectError::broken)?;
+        self.counters.connection();
+        let idle_since = clock::instant();
+        Ok(Box::new(PooledConnection {
+            sender,
+            driver: Some(driver),
+            permit,
+            reused: false,
+            wakes: WakeFilter::new(),
+            upload: UploadProgress::default(),
+            watch: StallWatch::new(timeouts.head),
+            idle_since,
+        }))
+    }
+
+    /// Returns the connection to the pool, if it is idle.
+    pub(super) fn checkin(&self, mut connection: Box<PooledConnection>) {
+        if !connection.is_ready() {
+            return;
+        }
+        let now = clock::instant();
+        connection.permit.set(None);
+        connection.reused = true;
+        connection.idle_since = now;
+        let mut idle = self.idle.lock();
+        idle.push_back(connection);
+        while idle
+            .front()
+            .is_some_and(|oldest| idle.len() > IDLE_MAX || oldest.is_stale(now))
+        {
+            idle.pop_front();
+        }
+    }
+
+    fn pop(&self) -> Option<Box<PooledConnection>> {
+        let mut idle = self.idle.lock();
+        let newest = idle.pop_back()?;
+        if newest.is_stale(clock::instant()) {
+            idle.clear();
+            return None;
+        }
+        Some(newest)
+    }
+}
+
+/// One connection and its driver.
+pub(super) struct PooledConnection {
+    sender: SendRequest<OutgoingBody>,
+    /// `None` once the connection has ended. Dropping the driver returns a request that it has not taken.
+    driver: Option<Connection<Stream, OutgoingBody>>,
+    /// The permission to send the current request, until the connection is idle again.
+    permit: CurrentPermit,
+    /// True if it has carried a request before: the endpoint may be closing it at the same time.
+    pub(super) reused: bool,
+    wakes: WakeFilter,
+    pub(super) upload: UploadProgress,
+    watch: StallWatch,
+    idle_since: Instant,
+}
+
+/// The reason why there is no response head.
+pub(super) enum ExchangeError {
+    /// The connection was closed before the first byte was sent; the request can be sent on another one.
+    Unsent(Box<Request<OutgoingBody>>),
+    Stalled,
+    Broken(hyper::Error),
+}
+
+/// The endpoint neither sent nor accepted anything within the time limit.
+pub(super) struct Stalled;
+
+impl PooledConnection {
+    /// Sends the request and drives the connection until the response head arrives.
+    pub(super) async fn exchange(
+        &mut self,
+        request: Request<OutgoingBody>,
+        timeouts: RequestTimeouts,
+    ) -> Result<Response<Incoming>, ExchangeError> {
+        self.permit.set(request.extensions().get::<SendPermit>().cloned());
+        self.watch.allow(timeouts.head);
+        let mut response = pin!(self.sender.try_send_request(request));
+        let answered = poll_fn(
+            |cx| match self.poll_driving(cx, |cx| response.as_mut().poll(cx)) {
+                Poll::Ready(Ok(Ok(response))) => Poll::Ready(Ok(response)),
+                Poll::Ready(Ok(Err(mut refused))) => Poll::Ready(Err(match refused.take_message() {
+                    Some(request) => ExchangeError::Unsent(Box::new(request)),
+                    None => ExchangeError::Broken(refused.into_error()),
+                })),
+                Poll::Ready(Err(Stalled)) => Poll::Ready(Err(ExchangeError::Stalled)),
+                Poll::Pending => Poll::Pending,
+            },
+        )
+        .await;
+        self.watch.allow(timeouts.body);
+        answered
+    }
+
+    /// Drives the connection and polls its user alternately, until the user has a result or both wait for the
+    /// endpoint.
+    pub(super) fn poll_driving<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<Result<T, Stalled>> {
+        let Self { driver, wakes, .. } = self;
+        let polled = wakes.poll(cx, |cx| {
+            drive(driver, cx);
+            poll(cx)
+        });
+        match polled {
+            Poll::Ready(made) => {
+                self.watch.progress();
+                Poll::Ready(Ok(made))
+            }
+            Poll::Pending => self
+                .watch
+                .poll_stalled(cx, || self.upload.is_moving())
+                .map(|()| Err(Stalled)),
+        }
+    }
+
+    /// Returns true if the connection is open and idle. Registers no waker: a change is noticed at the next
+    /// check.
+    fn is_ready(&mut self) -> bool {
+        drive(&mut self.driver, &mut Context::from_waker(Waker::noop()));
+        self.driver.is_some() && self.sender.is_ready()
+    }
+
+    fn is_stale(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.idle_since) > IDLE_TIMEOUT
+    }
+}
+
+/// Lets a connection read and write as much as it can.
+fn drive(driver: &mut Option<Connection<Stream, OutgoingBody>>, cx: &mut Context<'_>) {
+    if driver
+        .as_mut()
+        .is_some_and(|driver| Pin::new(driver).poll(cx).is_ready())
+    {
+        *driver = None;
+    }
+}

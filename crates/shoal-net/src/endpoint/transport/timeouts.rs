@@ -1,0 +1,177 @@
+//! Time limits of an endpoint: to connect, to respond, and between two frames of a body. Pure.
+
+use std::time::Duration;
+
+use http::{HeaderMap, Method};
+
+use crate::endpoint::LakeConfig;
+use crate::limits::STALL_TIMEOUT;
+use crate::words;
+
+const NODE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The timeouts of one endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::endpoint) struct Timeouts {
+    connect: Duration,
+    answer: Duration,
+    write: Duration,
+    long: Duration,
+    stall: Duration,
+}
+
+/// The timeouts of one request. They restart when the endpoint accepts bytes of the request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::endpoint) struct RequestTimeouts {
+    /// To connect: name resolution, TCP and TLS together.
+    pub(in crate::endpoint) connect: Duration,
+    /// To the response head.
+    pub(in crate::endpoint) head: Duration,
+    /// To the next bytes of the response body.
+    pub(in crate::endpoint) body: Duration,
+}
+
+words! {
+    /// The kind of work that a request causes at an endpoint.
+    pub(in crate::endpoint) enum RequestClass {
+        /// A read, answered at once.
+        Read = "read",
+        /// A write, answered once the bytes are durable.
+        Write = "write",
+        /// The endpoint moves data itself before it answers (copies, completed uploads), possibly for
+        /// minutes.
+        Long = "long-write",
+    }
+}
+
+impl RequestClass {
+    pub(in crate::endpoint) fn of(method: &Method, operation: &str, headers: &HeaderMap) -> Self {
+        if method.is_safe() {
+            Self::Read
+        } else if headers.contains_key("x-amz-copy-source")
+            || (*method == Method::POST && operation != "create_multipart_upload")
+        {
+            Self::Long
+        } else {
+            Self::Write
+        }
+    }
+}
+
+impl Timeouts {
+    pub(in crate::endpoint) fn new(config: &LakeConfig) -> Self {
+        Self {
+            connect: config.connect_timeout,
+            answer: config.answer_timeout,
+            write: config.write_timeout,
+            long: config.long_write_timeout,
+            stall: config.stall_timeout(),
+        }
+    }
+
+    /// Returns the timeouts towards another node, which has its own timeouts towards the lake. The peer
+    /// client gives up earlier than this.
+    pub(in crate::endpoint) const fn with_a_node() -> Self {
+        Self {
+            connect: NODE_CONNECT_TIMEOUT,
+            answer: STALL_TIMEOUT,
+            write: STALL_TIMEOUT,
+            long: STALL_TIMEOUT,
+            stall: STALL_TIMEOUT,
+        }
+    }
+
+    pub(in crate::endpoint) fn of_request(&self, class: RequestClass) -> RequestTimeouts {
+        let (head, body) = match class {
+            RequestClass::Read => (self.answer, self.stall),
+            RequestClass::Write => (self.write, self.stall),
+            // S3 responds with 200 at once and sends whitespace while it works; other stores are silent until
+            // they are done.
+            RequestClass::Long => (self.long, self.long),
+        };
+        let connect = self.connect;
+        RequestTimeouts { connect, head, body }
+    }
+
+    /// Returns true if a read that began `elapsed` ago may be retried. Its last attempt ends within the
+    /// answer timeout, so that all attempts together take little more than twice that time: less than an SDK
+    /// waits.
+    pub(in crate::endpoint) fn leaves_time_for_another_try(&self, elapsed: Duration) -> bool {
+        elapsed < self.answer
+    }
+
+    /// Returns the time limit to resume a body that broke off.
+    pub(in crate::endpoint) fn resume(&self) -> Duration {
+        self.answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::{HeaderMap, HeaderValue, Method};
+    use shoal_s3::operation::Operation;
+
+    use super::{LakeConfig, RequestClass, Timeouts};
+
+    /// How long SDKs wait for a byte of a response by default (boto3's `read_timeout`).
+    const SDK_TIMEOUT: Duration = Duration::from_mins(1);
+
+    #[test]
+    fn only_what_makes_the_lake_work_may_take_long() {
+        let plain = HeaderMap::new();
+        let mut copy = HeaderMap::new();
+        copy.insert("x-amz-copy-source", HeaderValue::from_static("/b/k"));
+        let class =
+            |method, operation: Operation, headers| RequestClass::of(&method, operation.as_str(), headers);
+        let table = [
+            (Method::GET, Operation::GetObject, &plain, RequestClass::Read),
+            (Method::HEAD, Operation::HeadObject, &plain, RequestClass::Read),
+            (Method::GET, Operation::ListObjects, &plain, RequestClass::Read),
+            (Method::OPTIONS, Operation::OtherRead, &plain, RequestClass::Read),
+            (Method::PUT, Operation::PutObject, &plain, RequestClass::Write),
+            (Method::PUT, Operation::UploadPart, &plain, RequestClass::Write),
+            (Method::PUT, Operation::OtherWrite, &plain, RequestClass::Write),
+            (
+                Method::DELETE,
+                Operation::DeleteObject,
+                &plain,
+                RequestClass::Write,
+            ),
+            (
+                Method::POST,
+                Operation::CreateMultipartUpload,
+                &plain,
+                RequestClass::Write,
+            ),
+            (Method::PUT, Operation::PutObject, &copy, RequestClass::Long),
+            (Method::PUT, Operation::UploadPart, &copy, RequestClass::Long),
+            (
+                Method::POST,
+                Operation::CompleteMultipartUpload,
+                &plain,
+                RequestClass::Long,
+            ),
+            (Method::POST, Operation::DeleteObjects, &plain, RequestClass::Long),
+            (Method::POST, Operation::OtherRead, &plain, RequestClass::Long),
+        ];
+        for (method, operation, headers, expected) in table {
+            assert_eq!(class(method, operation, headers), expected, "{operation:?}");
+        }
+    }
+
+    /// SDKs give up on a silent server after a minute. A stall is detected after up to five quarters of its
+    /// timeout.
+    #[test]
+    fn every_answer_that_is_not_long_comes_before_an_sdk_gives_up() {
+        let lake = LakeConfig::default();
+        let timeouts = Timeouts::new(&lake);
+        let noticed = |timeout| timeout * 5 / 4;
+        assert!(lake.connect_timeout + noticed(lake.write_timeout) < SDK_TIMEOUT);
+        let last_try = lake.connect_timeout + noticed(timeouts.of_request(RequestClass::Read).head);
+        assert!(lake.answer_timeout + crate::endpoint::retry::RETRY_AFTER_MAX + last_try < SDK_TIMEOUT);
+        assert!(noticed(lake.stall_timeout()) + timeouts.resume() < SDK_TIMEOUT);
+        assert!(!timeouts.leaves_time_for_another_try(lake.answer_timeout));
+    }
+}

@@ -1,0 +1,128 @@
+//! Closed sets of words, such as the outcomes of a request, and counts of them.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use shoal_policy::Found;
+use shoal_policy::eviction::c2p::EventKind;
+
+/// Declares an enum whose values are words in metrics, in headers or on pages. `ALL` has every value in the
+/// order of declaration, and `as_str` returns the word.
+#[macro_export]
+macro_rules! words {
+    ($(#[$of_enum:meta])* $visible:vis enum $name:ident {
+        $($(#[$of_value:meta])* $value:ident = $word:literal,)+
+    }) => {
+        $(#[$of_enum])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        $visible enum $name { $($(#[$of_value])* $value,)+ }
+
+        impl $name {
+            /// Every value, in the order of declaration.
+            $visible const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
+
+            /// Returns the word.
+            $visible const fn as_str(self) -> &'static str {
+                match self { $(Self::$value => $word),+ }
+            }
+        }
+
+        $crate::word!($name);
+    };
+}
+
+/// Makes an enum with `ALL` and `as_str` a [`Word`].
+#[macro_export]
+macro_rules! word {
+    ($name:ident) => {
+        impl $crate::metrics::Word for $name {
+            const WORDS: &'static [&'static str] = &{
+                let (mut words, mut at) = ([""; $name::ALL.len()], 0);
+                while at < words.len() {
+                    words[at] = $name::ALL[at].as_str();
+                    at += 1;
+                }
+                words
+            };
+
+            fn place(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+
+/// A value of an enum that [`words!`](crate::words) declares.
+pub trait Word: Copy {
+    /// The word of each value, in the order of declaration.
+    const WORDS: &'static [&'static str];
+
+    /// Returns the place of the value in that order.
+    fn place(self) -> usize;
+}
+
+word!(Found);
+word!(EventKind);
+
+/// Counts by the word for what is counted, as pages show them.
+pub type WordCounts = BTreeMap<String, u64>;
+
+/// Counts of events since the start, by word. Counting takes no lock.
+#[derive(Debug)]
+pub struct Counts<W>(Box<[AtomicU64]>, PhantomData<W>);
+
+impl<W: Word> Default for Counts<W> {
+    fn default() -> Self {
+        let zeros = W::WORDS.iter().map(|_| AtomicU64::new(0));
+        Self(zeros.collect(), PhantomData)
+    }
+}
+
+impl<W: Word> Counts<W> {
+    /// Counts an event.
+    pub fn count(&self, word: W) {
+        self.add(word, 1);
+    }
+
+    /// Counts this number of events.
+    pub fn add(&self, word: W, events: u64) {
+        self.0[word.place()].fetch_add(events, Ordering::Relaxed);
+    }
+
+    /// Returns the number of events with this word.
+    pub fn get(&self, word: W) -> u64 {
+        self.0[word.place()].load(Ordering::Relaxed)
+    }
+
+    /// Returns the counts of all words, zeros included.
+    pub fn by_word(&self) -> WordCounts {
+        let counts = W::WORDS.iter().zip(&self.0);
+        counts
+            .map(|(word, count)| ((*word).to_owned(), count.load(Ordering::Relaxed)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Counts;
+
+    words! {
+        enum Colour {
+            Red = "red",
+            Green = "light-green",
+        }
+    }
+
+    #[test]
+    fn every_word_has_a_count() {
+        let counts = Counts::default();
+        counts.count(Colour::Green);
+        counts.add(Colour::Green, 2);
+        assert_eq!((counts.get(Colour::Red), counts.get(Colour::Green)), (0, 3));
+        let by_word = counts.by_word().into_iter().collect::<Vec<_>>();
+        assert_eq!(by_word, [("light-green".to_owned(), 3), ("red".to_owned(), 0)]);
+        assert_eq!(Colour::ALL.map(Colour::as_str), ["red", "light-green"]);
+    }
+}

@@ -1,0 +1,6 @@
+//! When things happen: the clocks, pauses between attempts, the times of log lines, and the end of the node.
+
+pub mod clock;
+pub mod log_throttle;
+pub mod pauses;
+pub mod shutdown;
