@@ -19,7 +19,7 @@ pub use self::reading::{Reading, Residency};
 use crate::fetch::read_context::ReadContext;
 use crate::fetch::{Fetcher, JoinedFetch, StreamHandle};
 use crate::nodes::obtain::Obtain;
-use crate::single_flight::{FetchError, Sender, Waiter};
+use crate::single_flight::{FetchError, Sender};
 
 /// Retries of a block whose fetch, started by another reader, failed or was abandoned.
 const TRIES: u8 = 3;
@@ -120,23 +120,21 @@ struct BlockSlot {
 
 enum BlockState {
     Resident(Bytes),
-    Opening(Pin<Box<dyn Future<Output = OpenedBlock> + Send>>),
+    /// Being opened; the future returns another state.
+    Opening(Pin<Box<dyn Future<Output = Self> + Send>>),
     Fetching(JoinedFetch),
     /// The block was cached when its slot was planned, and has been evicted since.
     NotHeld,
 }
 
 impl BlockState {
-    fn fetching(mut joined: JoinedFetch, wanted: ByteRange) -> Self {
-        joined.waiter.seek(wanted.start);
-        Self::Fetching(joined)
+    /// Returns the same state, in which bytes are read from the beginning of `wanted`.
+    fn at(mut self, wanted: ByteRange) -> Self {
+        if let Self::Fetching(joined) = &mut self {
+            joined.waiter.seek(wanted.start);
+        }
+        self
     }
-}
-
-enum OpenedBlock {
-    Resident(Bytes),
-    Fetching(JoinedFetch),
-    NotHeld,
 }
 
 impl BlockReader {
@@ -165,7 +163,7 @@ impl BlockReader {
     }
 
     /// Opens the block on this node's disk, or joins its fetch.
-    async fn open(self: Arc<Self>, index: u32) -> OpenedBlock {
+    async fn open(self: Arc<Self>, index: u32) -> BlockState {
         let id = self.version.block(index);
         loop {
             // Checked before the store: a block that leaves the in-flight table is on disk by then.
@@ -175,20 +173,20 @@ impl BlockReader {
                 _ => None,
             };
             if let Some(running) = running {
-                return OpenedBlock::Fetching(running);
+                return BlockState::Fetching(running);
             }
             if self.store.contains(id)
                 && let Some(block) = self.load(id).await
             {
                 self.fetcher.hit(&self.version, index);
-                return OpenedBlock::Resident(block);
+                return BlockState::Resident(block);
             }
             if self.obtain.is_passive() {
-                return OpenedBlock::NotHeld;
+                return BlockState::NotHeld;
             }
             let obtain = self.obtain.clone();
             if let Some(joined) = self.fetcher.join(&self.version, index, &self.context, obtain) {
-                return OpenedBlock::Fetching(joined);
+                return BlockState::Fetching(joined);
             }
         }
     }
@@ -299,7 +297,7 @@ impl BlockStream {
             .as_mut()
             .and_then(|stream_handle| stream_handle.take_first(block));
         let (state, sender) = if let Some(joined) = first {
-            (BlockState::fetching(joined, wanted), Some(Sender::Other))
+            (BlockState::Fetching(joined).at(wanted), Some(Sender::Other))
         } else if let Some(block) = self.reader.resident(block) {
             self.reader.fetcher.hit(version, index);
             (BlockState::Resident(block), Some(Sender::Other))
@@ -359,11 +357,7 @@ impl BlockSlot {
             return;
         };
         if let Poll::Ready(opened) = opening.as_mut().poll(cx) {
-            self.state = match opened {
-                OpenedBlock::Resident(block) => BlockState::Resident(block),
-                OpenedBlock::Fetching(joined) => BlockState::fetching(joined, self.wanted),
-                OpenedBlock::NotHeld => BlockState::NotHeld,
-            };
+            self.state = opened.at(self.wanted);
         }
     }
 
@@ -383,7 +377,8 @@ impl BlockSlot {
                 BlockState::NotHeld => return Poll::Ready(Err(FetchError::NotHeld)),
                 BlockState::Fetching(joined) => {
                     let (own, source) = (joined.led, joined.waiter.source());
-                    match ready!(poll_waiter(&mut joined.waiter, cx)) {
+                    let piece = ready!(joined.waiter.poll_piece(cx));
+                    match piece.expect("a slot wants no byte past its block") {
                         Ok(mut piece) => {
                             piece.truncate(piece.len().min(self.wanted.len() as usize));
                             return Poll::Ready(Ok((piece, source)));
@@ -410,12 +405,6 @@ fn is_busy(sender: Option<Sender>, asked: impl DoubleEndedIterator<Item = Option
     }
     let counts = |asked: &Option<Sender>| *asked == likely || (sender.is_none() && asked.is_none());
     asked.filter(counts).count() >= FROM_ONE_PEER
-}
-
-fn poll_waiter(waiter: &mut Waiter, cx: &mut Context<'_>) -> Poll<Result<Bytes, FetchError>> {
-    waiter
-        .poll_piece(cx)
-        .map(|piece| piece.expect("a slot wants no byte past its block"))
 }
 
 /// Returns true if the fetch failed for another reader and a retry may succeed for this one.

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use shoal_net::endpoint::LakeBody;
+use shoal_net::endpoint::{BoxError, LakeBody};
 use shoal_net::fair::in_flight::InFlightPermit;
 
 use super::location::AddressedDocument;
@@ -32,10 +32,6 @@ enum Content {
     Lake(Box<LakeBody>),
     Document(Box<AddressedDocument>),
 }
-
-/// The reason why a body ends early. The connection is then aborted, so that the client cannot mistake the
-/// part for the whole.
-pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 impl ResponseBody {
     /// An empty body.
@@ -104,12 +100,14 @@ impl From<Content> for ResponseBody {
 
 impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = BodyError;
+    /// Why the body ends early. The connection is then aborted, so that the client cannot mistake the part
+    /// for the whole.
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         let frame = match &mut this.content {
             Content::Empty | Content::Head(_) => Poll::Ready(None),
@@ -120,14 +118,14 @@ impl Body for ResponseBody {
             }
             Content::Blocks { stream, remaining } => stream.poll_next(cx).map(|piece| {
                 let piece = piece?;
-                Some(piece.map_err(BodyError::from).map(|piece| {
+                Some(piece.map_err(BoxError::from).map(|piece| {
                     let left = remaining.checked_sub(piece.len() as u64);
                     *remaining = left.expect("a body has the bytes that its length announces");
                     Frame::data(piece)
                 }))
             }),
             Content::Lake(body) => Pin::new(body.as_mut()).poll_frame(cx).map_err(Into::into),
-            Content::Document(document) => Pin::new(document.as_mut()).poll_frame(cx),
+            Content::Document(document) => document.poll_next(cx).map_ok(Frame::data),
         };
         if let (Poll::Ready(Some(frame)), Some(record)) = (&frame, &mut this.record) {
             match frame {
@@ -144,7 +142,7 @@ impl Body for ResponseBody {
             Content::Full(bytes) => bytes.is_empty(),
             Content::Blocks { remaining, .. } => *remaining == 0,
             Content::Lake(body) => body.is_end_stream(),
-            Content::Document(document) => document.is_end_stream(),
+            Content::Document(document) => document.is_at_end(),
         }
     }
 
@@ -155,7 +153,7 @@ impl Body for ResponseBody {
             Content::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Content::Blocks { remaining, .. } => SizeHint::with_exact(*remaining),
             Content::Lake(body) => body.size_hint(),
-            Content::Document(document) => document.size_hint(),
+            Content::Document(_) => SizeHint::default(),
         }
     }
 }

@@ -7,15 +7,13 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::uri::Authority;
-use http::{HeaderValue, Method, Response, StatusCode, Uri, header};
-use http_body::{Body, Frame};
-use shoal_net::endpoint::LakeBody;
+use http::{Method, Uri, header};
+use http_body::Body as _;
+use shoal_net::endpoint::{BoxError, LakeBody};
 use shoal_s3::operation::{Operation, is_in_host};
 use shoal_s3::xml::Element;
 
 use super::admitted::{Admitted, host};
-use super::body::{BodyError, ResponseBody};
-use super::respond::relay_with;
 
 /// Limit on the documents that name an object.
 const DOCUMENT_BYTES_MAX: usize = 64 << 10;
@@ -103,33 +101,8 @@ fn is_form(parts: &Parts, operation: Operation) -> bool {
 }
 
 impl Relocation {
-    /// Relays the lake's response, with the client's address in its header and its document.
-    pub fn relay(self, response: Response<LakeBody>) -> Response<ResponseBody> {
-        let (head, body) = response.into_parts();
-        let location = head
-            .headers
-            .get(header::LOCATION)
-            .and_then(|value| value.to_str().ok());
-        let location = location.and_then(|location| HeaderValue::try_from(self.of(location)?).ok());
-        let has_document = matches!(head.status, StatusCode::OK | StatusCode::CREATED);
-        let body = if has_document {
-            ResponseBody::document(AddressedDocument::new(body, self))
-        } else {
-            ResponseBody::lake(body)
-        };
-        let mut relayed = relay_with(&head, body);
-        let headers = relayed.headers_mut();
-        if has_document {
-            headers.remove(header::CONTENT_LENGTH);
-        }
-        if let Some(location) = location {
-            headers.insert(header::LOCATION, location);
-        }
-        relayed
-    }
-
     /// Returns `location` with the client's address, or `None` if it is not in this bucket of the lake.
-    fn of(&self, location: &str) -> Option<String> {
+    pub(super) fn of(&self, location: &str) -> Option<String> {
         let uri: Uri = location.parse().ok()?;
         let host = uri.authority()?.as_str();
         let bucket_and_key = if host == self.lake.as_str() {
@@ -167,7 +140,7 @@ pub struct AddressedDocument {
 }
 
 impl AddressedDocument {
-    fn new(body: LakeBody, relocation: Relocation) -> Self {
+    pub(super) fn new(body: LakeBody, relocation: Relocation) -> Self {
         Self {
             body,
             held: BytesMut::new(),
@@ -175,39 +148,32 @@ impl AddressedDocument {
         }
     }
 
-    fn take_held(&mut self) -> Bytes {
-        std::mem::take(&mut self.held).freeze()
-    }
-}
-
-impl Body for AddressedDocument {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = &mut *self;
+    /// Returns the next bytes of the document; `None` at its end.
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BoxError>>> {
         loop {
-            let Some(frame) = ready!(Pin::new(&mut this.body).poll_frame(cx)).transpose()? else {
-                let held = this.take_held();
-                let sent = this.relocation.rewrite(&held).unwrap_or(held);
-                return Poll::Ready((!sent.is_empty()).then(|| Ok(Frame::data(sent))));
+            let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)).transpose()? else {
+                let held = self.take_held();
+                let sent = self.relocation.rewrite(&held).unwrap_or(held);
+                return Poll::Ready((!sent.is_empty()).then_some(Ok(sent)));
             };
             let data = frame.into_data().unwrap_or_default();
-            if this.held.is_empty() && is_ahead(&data) && !data.is_empty() {
-                return Poll::Ready(Some(Ok(Frame::data(data))));
+            if self.held.is_empty() && is_ahead(&data) && !data.is_empty() {
+                return Poll::Ready(Some(Ok(data)));
             }
-            this.held.extend_from_slice(&data);
-            if this.held.len() > DOCUMENT_BYTES_MAX {
-                return Poll::Ready(Some(Ok(Frame::data(this.take_held()))));
+            self.held.extend_from_slice(&data);
+            if self.held.len() > DOCUMENT_BYTES_MAX {
+                return Poll::Ready(Some(Ok(self.take_held())));
             }
         }
     }
 
-    fn is_end_stream(&self) -> bool {
+    /// Returns true if no byte is left.
+    pub(super) fn is_at_end(&self) -> bool {
         self.held.is_empty() && self.body.is_end_stream()
+    }
+
+    fn take_held(&mut self) -> Bytes {
+        std::mem::take(&mut self.held).freeze()
     }
 }
 

@@ -14,6 +14,7 @@ use shoal_net::endpoint::causes;
 use shoal_net::fair::in_flight::InFlightPermit;
 use shoal_net::log_throttle::LogThrottle;
 use shoal_net::metrics::{GaugeGuard, Metrics};
+use shoal_net::words;
 use shoal_policy::Source;
 use shoal_s3::error_xml::RequestId;
 use shoal_s3::hop_by_hop::JOB_HEADER;
@@ -22,9 +23,36 @@ use shoal_s3::object::Uncacheable;
 use shoal_s3::operation::{Classified, Operation};
 
 use super::access_log::{AccessRecord, Part, access_line};
-use super::respond::CacheStatus;
-use crate::blocks::ReadTally;
+use crate::blocks::{ReadTally, Reading, Residency};
 use crate::fetch::{content_range, whole_range};
+
+words! {
+    /// How much of a response this node had, by the values of `X-Cache`.
+    pub enum CacheStatus {
+        /// All of it, without asking the lake.
+        Hit = "HIT",
+        /// None of it.
+        Miss = "MISS",
+        /// Some of its blocks.
+        Partial = "PARTIAL",
+        /// All of it; the lake confirmed permission and freshness.
+        Revalidated = "REVALIDATED",
+        /// Not cached. For a read, `X-Cache-Reason` has the reason.
+        Bypass = "BYPASS",
+    }
+}
+
+impl CacheStatus {
+    /// Returns the status of a reading. `asked` is true if the node has asked the lake for this reading.
+    pub fn of(reading: &Reading, asked: bool) -> Self {
+        match (reading.residency, asked) {
+            (Residency::All, false) => Self::Hit,
+            (Residency::All, true) => Self::Revalidated,
+            (Residency::Some, _) => Self::Partial,
+            (Residency::None, _) => Self::Miss,
+        }
+    }
+}
 
 /// The record of a request, written to the metrics and the log when the response's body ends.
 #[derive(Debug)]

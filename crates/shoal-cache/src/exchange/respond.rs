@@ -6,7 +6,6 @@ use bytes::Bytes;
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use shoal_net::endpoint::LakeBody;
-use shoal_net::words;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::error_xml::{RequestId, error_xml};
 use shoal_s3::hop_by_hop::{MODE_HEADER, end_to_end_of_response};
@@ -15,7 +14,9 @@ use shoal_s3::operation::{Query, response_override};
 use shoal_s3::range::{ByteRange, RangeRequest};
 
 use super::body::ResponseBody;
-use crate::blocks::{Reading, Residency};
+use super::location::{AddressedDocument, Relocation};
+pub use super::record::CacheStatus;
+use crate::blocks::Reading;
 use crate::write::{Uncached, WriteMode};
 
 /// Headers that apply to this caller only; `None` if the lake was not asked for this read.
@@ -31,34 +32,6 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 const EXTENDED_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 /// `Server-Timing`
 pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-
-words! {
-    /// How much of a response this node had, by the values of `X-Cache`.
-    pub enum CacheStatus {
-        /// All of it, without asking the lake.
-        Hit = "HIT",
-        /// None of it.
-        Miss = "MISS",
-        /// Some of its blocks.
-        Partial = "PARTIAL",
-        /// All of it; the lake confirmed permission and freshness.
-        Revalidated = "REVALIDATED",
-        /// Not cached. For a read, `X-Cache-Reason` has the reason.
-        Bypass = "BYPASS",
-    }
-}
-
-impl CacheStatus {
-    /// Returns the status of a reading. `asked` is true if the node has asked the lake for this reading.
-    pub fn of(reading: &Reading, asked: bool) -> Self {
-        match (reading.residency, asked) {
-            (Residency::All, false) => Self::Hit,
-            (Residency::All, true) => Self::Revalidated,
-            (Residency::Some, _) => Self::Partial,
-            (Residency::None, _) => Self::Miss,
-        }
-    }
-}
 
 /// The client's options for the form of the response.
 #[derive(Clone, Debug, Default)]
@@ -297,8 +270,33 @@ pub fn relay(response: Response<LakeBody>) -> Response<ResponseBody> {
     relay_with(&head, ResponseBody::lake(body))
 }
 
+/// Relays the lake's response, with the client's address in its header and its document.
+pub fn relay_addressed(response: Response<LakeBody>, relocation: Relocation) -> Response<ResponseBody> {
+    let (head, body) = response.into_parts();
+    let location = head
+        .headers
+        .get(header::LOCATION)
+        .and_then(|value| value.to_str().ok());
+    let location = location.and_then(|location| HeaderValue::try_from(relocation.of(location)?).ok());
+    let has_document = matches!(head.status, StatusCode::OK | StatusCode::CREATED);
+    let body = if has_document {
+        ResponseBody::document(AddressedDocument::new(body, relocation))
+    } else {
+        ResponseBody::lake(body)
+    };
+    let mut relayed = relay_with(&head, body);
+    let headers = relayed.headers_mut();
+    if has_document {
+        headers.remove(header::CONTENT_LENGTH);
+    }
+    if let Some(location) = location {
+        headers.insert(header::LOCATION, location);
+    }
+    relayed
+}
+
 /// Converts the lake's response to one with another body.
-pub fn relay_with(head: &http::response::Parts, body: ResponseBody) -> Response<ResponseBody> {
+fn relay_with(head: &http::response::Parts, body: ResponseBody) -> Response<ResponseBody> {
     let mut relayed = Response::new(body);
     *relayed.status_mut() = head.status;
     *relayed.headers_mut() = end_to_end_of_response(&head.headers);

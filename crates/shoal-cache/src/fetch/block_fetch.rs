@@ -105,6 +105,10 @@ impl Fetcher {
         part: ByteRange,
         (context, transfer): (&ReadContext, Option<&Transfer>),
     ) -> Result<BodyReader, FetchError> {
+        debug_assert!(
+            part.end <= version.block_len(index),
+            "a part lies within its block"
+        );
         let block_start = u64::from(index) * version.block_bytes;
         let wanted = ByteRange {
             start: block_start + part.start,

@@ -139,14 +139,10 @@ impl ExpectedDigest {
             return None;
         }
         let text = etag.strip_prefix('"')?.strip_suffix('"')?;
-        let digits: Option<Vec<u8>> = text.bytes().map(hex::digit).collect();
-        let digits = digits.filter(|digits| digits.len() == 32)?;
+        let md5: [u8; 16] = hex::decode(text.as_bytes())?;
         Some(Self {
             algorithm: Algorithm::Md5,
-            digest: digits
-                .chunks_exact(2)
-                .map(|pair| pair[0] << 4 | pair[1])
-                .collect(),
+            digest: md5.into(),
         })
     }
 

@@ -100,6 +100,10 @@ impl MemoryWindow {
     }
 
     fn used_kib(&self) -> u64 {
+        debug_assert!(
+            self.free.available_permits() <= self.size_kib,
+            "shares are returned once"
+        );
         self.size_kib.saturating_sub(self.free.available_permits()) as u64
     }
 }

@@ -215,6 +215,7 @@ impl Grants {
             if known.grants.len() == GRANTS_PER_OBJECT {
                 known.grants.remove(0);
             }
+            debug_assert!(known.grants.len() < GRANTS_PER_OBJECT, "grants are bounded");
             known.grants.push(Grant {
                 caller,
                 at: stamp.at,

@@ -22,7 +22,7 @@ use shoal_s3::payload::{CheckedBody, Outcome};
 
 use super::errors;
 use crate::exchange::location::Addresses;
-use crate::exchange::respond::relay;
+use crate::exchange::respond::{relay, relay_addressed};
 use crate::exchange::{Admitted, ResponseBody};
 use crate::fetch::{content_range, whole_range};
 use crate::grants::{Grants, is_refusal};
@@ -61,7 +61,7 @@ impl Forwarder {
         let encodings = encodings.filter(|_| is_unread).cloned();
         let response = self.exchange(admitted, None, encodings).await?;
         Ok(match relocation {
-            Some(relocation) => relocation.relay(response),
+            Some(relocation) => relay_addressed(response, relocation),
             None => relay(response),
         })
     }

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use shoal_net::clock;
 use shoal_net::endpoint::{Endpoint, LakeAccount, ProbeError, causes};
+use shoal_net::log_throttle::LogThrottle;
+use shoal_net::pauses::Pauses;
 use shoal_net::shutdown::Shutdown;
 use shoal_s3::identity::{Caller, Identities};
-use tokio::time::Instant;
 
 /// Maximum number of accounts checked; any other invalid account shows with the first request that it signs.
 const ACCOUNTS_MAX: usize = 64;
@@ -35,12 +36,20 @@ pub struct LakeHealthCheck {
     outage: Option<Outage>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Outage {
-    /// Pause before the next request.
-    pause: Duration,
-    /// When the outage was last logged.
-    logged: Instant,
+    /// Pauses before the next requests.
+    pauses: Pauses,
+    lines: LogThrottle,
+}
+
+impl Default for Outage {
+    fn default() -> Self {
+        Self {
+            pauses: Pauses::new(PAUSE_MIN, PAUSE_MAX),
+            lines: LogThrottle::every(LOG_AGAIN),
+        }
+    }
 }
 
 impl LakeHealthCheck {
@@ -106,11 +115,8 @@ impl LakeHealthCheck {
     }
 
     fn probe_failed(&mut self, failure: &ProbeError) {
-        let now = clock::runtime_instant();
-        let is_due = self
-            .outage
-            .is_none_or(|outage| now.saturating_duration_since(outage.logged) >= LOG_AGAIN);
-        if is_due {
+        let outage = self.outage.get_or_insert_default();
+        if outage.lines.admit(clock::instant()).is_some() {
             tracing::warn!(
                 endpoint = self.lake.url(),
                 error = causes(&failure.error),
@@ -118,21 +124,11 @@ impl LakeHealthCheck {
                 "the lake does not answer this node",
             );
         }
-        self.outage = Some(match self.outage {
-            None => Outage {
-                pause: PAUSE_MIN,
-                logged: now,
-            },
-            Some(outage) => Outage {
-                pause: (outage.pause * 2).min(PAUSE_MAX),
-                logged: if is_due { now } else { outage.logged },
-            },
-        });
     }
 
-    async fn wait_for_doubt(&self) {
-        if let Some(outage) = self.outage {
-            return tokio::time::sleep(outage.pause).await;
+    async fn wait_for_doubt(&mut self) {
+        if let Some(outage) = &mut self.outage {
+            return outage.pauses.wait().await;
         }
         let asked = clock::runtime_instant();
         let health = self.lake.health();

@@ -9,12 +9,13 @@ mod body_copy;
 mod config;
 mod mode;
 mod multipart;
+mod parts;
 mod through;
 
 pub use self::body_copy::BodyCopy;
 pub use self::config::{Fallback, WriteConfig, WriteMode, WriteRule};
 pub use self::mode::{BackRule, WriteRules, lifetime_in};
-pub use self::multipart::Upload;
+pub use self::parts::Upload;
 pub use self::through::{Spread, WriteThrough, WriteThroughSizes, size_to_copy};
 
 use shoal_net::words;

@@ -5,15 +5,12 @@
 //! evicted, and so leave the disk in time if the upload is never completed. On completion they become blocks
 //! of the version that the lake has made of exactly these parts in this order, which its ETag proves.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header};
-use parking_lot::Mutex;
 use shoal_base::chance;
 use shoal_net::clock;
 use shoal_policy::ObjectId;
@@ -21,58 +18,13 @@ use shoal_s3::etag;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::operation::Classified;
 use shoal_s3::range::ByteRange;
+use shoal_s3::sigv4::hex;
 use shoal_store::Urgency;
-use tokio::task::JoinHandle;
 
 use super::Uncached;
 use super::body_copy::{BodyCopy, CopiedBody};
+use super::parts::{Part, Upload, UploadPart};
 use super::through::{WriteThrough, size_of_body};
-
-/// Maximum number of uploads whose parts are kept. When it is exceeded, the upload that has been idle longest
-/// is forgotten.
-const UPLOADS_MAX: usize = 1024;
-
-/// How long an upload is remembered without new parts.
-const IDLE_MAX: Duration = Duration::from_hours(1);
-
-/// A part of an upload at the lake.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct UploadPart {
-    upload: Upload,
-    number: u16,
-}
-
-/// An upload at the lake.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Upload {
-    object: ObjectId,
-    id: Arc<str>,
-}
-
-/// The kept parts of all uploads.
-#[derive(Default)]
-pub(super) struct PartTable(Mutex<HashMap<Upload, UploadedParts>>);
-
-struct UploadedParts {
-    by_number: BTreeMap<u16, Part>,
-    touched: Instant,
-}
-
-/// A part whose bytes are on this node.
-struct Part {
-    md5: [u8; 16],
-    version: Arc<Version>,
-    /// Ends when the part's blocks are on disk.
-    landed: JoinHandle<()>,
-}
-
-impl Upload {
-    /// Returns the upload that a request names.
-    pub fn named(object: ObjectId, classified: &Classified) -> Option<Self> {
-        let id = classified.query.get("uploadId")?.into();
-        Some(Self { object, id })
-    }
-}
 
 impl WriteThrough {
     /// Prepares to copy the bytes of a part.
@@ -153,9 +105,7 @@ impl WriteThrough {
 
     /// Forgets an upload that was completed or aborted.
     pub fn forget_upload(self: &Arc<Self>, upload: &Upload) {
-        if let Some(parts) = self.aside.0.lock().remove(upload) {
-            self.forget_parts(parts.by_number.into_values().collect());
-        }
+        self.forget_parts(self.aside.remove(upload).unwrap_or_default());
     }
 
     fn forget_parts(self: &Arc<Self>, parts: Vec<Part>) {
@@ -179,8 +129,7 @@ impl WriteThrough {
     ///
     /// The reason why the object is not cached. The lake has it all the same.
     pub fn commit_upload(self: &Arc<Self>, upload: &Upload) -> Result<(), Uncached> {
-        let parts = self.aside.0.lock().remove(upload).ok_or(Uncached::Multipart)?;
-        let parts: Vec<Part> = parts.by_number.into_values().collect();
+        let parts = self.aside.remove(upload).ok_or(Uncached::Multipart)?;
         let size_bytes = parts.iter().map(|part| part.version.size_bytes).sum();
         let mut named = HeaderMap::new();
         named.insert(header::ETAG, etag_of(&parts));
@@ -239,37 +188,6 @@ impl WriteThrough {
     }
 }
 
-impl PartTable {
-    /// Keeps a part. Returns the parts that are forgotten instead: the one with the same number, and those of
-    /// uploads that are too large or idle.
-    fn keep(&self, part: UploadPart, kept: Part, object_bytes_max: u64, now: Instant) -> Vec<Part> {
-        let UploadPart { upload, number } = part;
-        let mut uploads = self.0.lock();
-        let idle = uploads.extract_if(|_, parts| now.saturating_duration_since(parts.touched) > IDLE_MAX);
-        let mut forgotten: Vec<Part> = idle
-            .flat_map(|(_, parts)| parts.by_number.into_values())
-            .collect();
-        if uploads.len() >= UPLOADS_MAX && !uploads.contains_key(&upload) {
-            let oldest = uploads.iter().min_by_key(|(_, parts)| parts.touched);
-            let oldest = oldest.map(|(upload, _)| upload.clone());
-            let parts = oldest.and_then(|oldest| uploads.remove(&oldest));
-            forgotten.extend(parts.into_iter().flat_map(|parts| parts.by_number.into_values()));
-        }
-        let parts = uploads.entry(upload.clone()).or_insert_with(|| UploadedParts {
-            by_number: BTreeMap::new(),
-            touched: now,
-        });
-        parts.touched = now;
-        forgotten.extend(parts.by_number.insert(number, kept));
-        let bytes: u64 = parts.by_number.values().map(|part| part.version.size_bytes).sum();
-        if bytes > object_bytes_max {
-            let parts = uploads.remove(&upload).expect("a part was just put there");
-            forgotten.extend(parts.by_number.into_values());
-        }
-        forgotten
-    }
-}
-
 /// Returns the pieces of a concatenation that overlap a range, each with the overlap within it.
 fn overlaps(sizes: &[u64], range: ByteRange) -> Vec<(usize, ByteRange)> {
     let mut met = Vec::new();
@@ -292,14 +210,7 @@ fn overlaps(sizes: &[u64], range: ByteRange) -> Vec<(usize, ByteRange)> {
 /// Returns the ETag and its MD5, if the ETag is one.
 fn digest_in(etag: &HeaderValue) -> Option<(HeaderValue, [u8; 16])> {
     let digits = etag.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?;
-    let mut md5 = [0; 16];
-    if digits.len() != 2 * md5.len() {
-        return None;
-    }
-    for (at, byte) in md5.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    Some((etag.clone(), md5))
+    Some((etag.clone(), hex::decode(digits.as_bytes())?))
 }
 
 /// Returns the ETag that a lake gives an object of these parts: the MD5 of their MD5s, and the number of

@@ -15,7 +15,7 @@ use shoal_store::{Store, StoreConfig, Urgency};
 
 use super::Uncached;
 use super::body_copy::{BodyCopy, CopiedBody};
-use super::multipart::PartTable;
+use super::parts::PartTable;
 use crate::fetch::Fetcher;
 use crate::grants::Grants;
 use crate::nodes::cooperation::Cooperation;

@@ -43,12 +43,11 @@ pub use self::transport::{EndpointCounts, LakeBody};
 
 use self::error::RequestContext;
 use self::expectation::Expectation;
-use self::request::{Head, Signing};
+use self::request::{Head, RequestClass, Signing};
 use self::request_body::OutgoingBody;
 use self::retry::AttemptOutcome;
 use self::transport::{
-    ConnectionChoice, FailedAttempt, PermitOver, RequestClass, Transport, WITH_BODY_MAX, WITHOUT_BODY_MAX,
-    expected_bytes,
+    ConnectionChoice, FailedAttempt, PermitOver, Transport, WITH_BODY_MAX, WITHOUT_BODY_MAX, expected_bytes,
 };
 use crate::channel::Dialer;
 use crate::fair::Turns;

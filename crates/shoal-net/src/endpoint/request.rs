@@ -13,9 +13,9 @@ use shoal_s3::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 use super::account::LakeAccount;
 use super::error::{EndpointError, Failure, RequestContext};
 use super::request_body::{OutgoingBody, RequestBody};
-use super::transport::RequestClass;
 use crate::link::Transfer;
 use crate::time::clock;
+use crate::words;
 
 /// A request to an endpoint.
 pub struct EndpointRequest {
@@ -157,6 +157,33 @@ impl<'a> SendOptions<'a> {
     pub fn within(transfer: Option<&'a Transfer>) -> Self {
         let permit = None;
         Self { permit, transfer }
+    }
+}
+
+words! {
+    /// The kind of work that a request causes at an endpoint.
+    pub(super) enum RequestClass {
+        /// A read, answered at once.
+        Read = "read",
+        /// A write, answered once the bytes are durable.
+        Write = "write",
+        /// The endpoint moves data itself before it answers (copies, completed uploads), possibly for
+        /// minutes.
+        Long = "long-write",
+    }
+}
+
+impl RequestClass {
+    pub(super) fn of(method: &Method, operation: &str, headers: &HeaderMap) -> Self {
+        if method.is_safe() {
+            Self::Read
+        } else if headers.contains_key("x-amz-copy-source")
+            || (*method == Method::POST && operation != "create_multipart_upload")
+        {
+            Self::Long
+        } else {
+            Self::Write
+        }
     }
 }
 

@@ -118,8 +118,9 @@ impl Bound {
     }
 
     fn take_away(&self, own: &AtomicUsize) {
-        own.fetch_sub(1, Ordering::SeqCst);
-        self.count.fetch_sub(1, Ordering::SeqCst);
+        let own_before = own.fetch_sub(1, Ordering::SeqCst);
+        let before = self.count.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(own_before > 0 && before > 0, "a permit is returned once");
     }
 }
 

@@ -113,6 +113,7 @@ impl Turns {
 
     fn give_back(self: &Arc<Self>) {
         let mut state = self.state.lock();
+        debug_assert!(state.taken > 0, "a turn is given back once");
         state.taken -= 1;
         while state.taken < state.limit()
             && let Some(grant) = state.waiting.next(|_| true)

@@ -289,7 +289,7 @@ impl SizeLine {
 
     fn split_signature(line: &[u8]) -> Option<&[u8]> {
         let (head, signature) = line.split_at_checked(line.len().checked_sub(64)?)?;
-        hex::decode(signature)?;
+        hex::decode::<32>(signature)?;
         head.strip_suffix(SIGNATURE_EXTENSION)
     }
 

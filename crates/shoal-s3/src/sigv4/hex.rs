@@ -17,14 +17,15 @@ pub fn text(bytes: &[u8]) -> String {
     digits.concat()
 }
 
-/// The 32 bytes that 64 digits of either case encode.
-pub fn decode(text: &[u8]) -> Option<[u8; 32]> {
-    let text: &[u8; 64] = text.try_into().ok()?;
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+/// The bytes that twice as many digits of either case encode.
+pub fn decode<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+    let (pairs, rest) = text.as_chunks();
+    let pairs: &[[u8; 2]; N] = pairs.try_into().ok()?;
+    let mut bytes = [0; N];
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        *byte = digit(*high)? << 4 | digit(*low)?;
     }
-    Some(bytes)
+    rest.is_empty().then_some(bytes)
 }
 
 /// The value of one digit.
@@ -53,8 +54,8 @@ mod tests {
         fn a_text_of_other_than_sixty_four_digits_is_refused(at in 0_usize..64, other in any::<u8>()) {
             let mut text = [b'a'; 64];
             text[at] = other;
-            assert_eq!(decode(&text).is_some(), other.is_ascii_hexdigit());
-            assert_eq!(decode(&text[at..]).is_some(), at == 0 && other.is_ascii_hexdigit());
+            assert_eq!(decode::<32>(&text).is_some(), other.is_ascii_hexdigit());
+            assert_eq!(decode::<32>(&text[at..]).is_some(), at == 0 && other.is_ascii_hexdigit());
         }
     }
 }

@@ -56,6 +56,18 @@ struct View {
     members: Members,
 }
 
+impl View {
+    /// Returns a peer that can be asked now.
+    fn reachable(&self, node: NodeId) -> Option<&Arc<Peer>> {
+        self.peers.get(&node).filter(|peer| peer.is_reachable())
+    }
+}
+
+/// Returns the ring of a node that knows no other.
+fn ring_of_one(me: NodeId) -> Ring {
+    Ring::new(BTreeMap::from([(me, ORDINARY_WEIGHT)]))
+}
+
 impl Cooperation {
     /// Creates the view of a node that knows no other. `layers` includes the node's own; a node with one
     /// layer caches alone.
@@ -63,7 +75,7 @@ impl Cooperation {
         let me = shoal_net::membership::node_id(name);
         let rings = layers.saturating_sub(1);
         let alone = || Neighbourhood {
-            ring: Ring::new(BTreeMap::from([(me, ORDINARY_WEIGHT)])),
+            ring: ring_of_one(me),
             former: None,
         };
         let view = View {
@@ -99,10 +111,7 @@ impl Cooperation {
     /// nodes in `tried` have failed.
     pub fn route(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Vec<Stop> {
         let view = self.view.load();
-        let reachable = |node| {
-            let peer: Option<&Arc<Peer>> = view.peers.get(&node);
-            !tried.contains(&node) && peer.is_some_and(|peer| peer.is_reachable())
-        };
+        let reachable = |node| !tried.contains(&node) && view.reachable(node).is_some();
         view.hierarchy.route(block.place(), asked, reachable)
     }
 
@@ -115,11 +124,7 @@ impl Cooperation {
             let mut rings = view.hierarchy.layers.iter().map(|layer| layer.ring.weights());
             rings.any(|weights| weights.get(node).is_some_and(|weight| *weight > 0))
         };
-        let peer = |node| {
-            view.peers
-                .get(&node)
-                .filter(|peer| stays(&node) && peer.is_reachable())
-        };
+        let peer = |node| view.reachable(node).filter(|_| stays(&node));
         let successors = before.successors(block.place(), |node| peer(node).is_some());
         successors
             .into_iter()
@@ -134,7 +139,7 @@ impl Cooperation {
 
     /// Returns true if a node can be asked; this node always can.
     pub fn can_be_asked(&self, node: NodeId) -> bool {
-        node == self.me || self.peer(node).is_some_and(|peer| peer.is_reachable())
+        node == self.me || self.view.load().reachable(node).is_some()
     }
 
     /// Returns true if another node can be given a block: it is reachable and not draining.
@@ -142,7 +147,7 @@ impl Cooperation {
         let view = self.view.load();
         let member = view.members.iter().find(|member| member.id() == node);
         let stays = member.is_some_and(|member| member.state == State::Serving);
-        stays && view.peers.get(&node).is_some_and(|peer| peer.is_reachable())
+        stays && view.reachable(node).is_some()
     }
 
     /// Offers a block of this node to another one, and waits until that has stored it. Returns true if it
@@ -185,13 +190,13 @@ impl Cooperation {
         let view = self.view.load();
         let Some(place) = place else {
             let widest = view.hierarchy.layers.last().map(|layer| layer.ring.clone());
-            let alone = || Ring::new(BTreeMap::from([(self.me, ORDINARY_WEIGHT)]));
-            return Some((widest.unwrap_or_else(alone), Layer(self.rings as u8 + 1)));
+            let widest = widest.unwrap_or_else(|| ring_of_one(self.me));
+            return Some((widest, Layer(self.rings as u8 + 1)));
         };
         let parts: Vec<&str> = place.split('/').collect();
         if view.members.is_empty() {
             let is_here = shoal_net::membership::node_id(place) == self.me || shares(&self.topology, &parts);
-            return is_here.then(|| (Ring::new(BTreeMap::from([(self.me, ORDINARY_WEIGHT)])), Layer::L1));
+            return is_here.then(|| (ring_of_one(self.me), Layer::L1));
         }
         let is_there = |member: &&Member| member.name == place || shares(&member.topology, &parts);
         let there: Vec<&Member> = view.members.iter().filter(is_there).collect();
@@ -215,8 +220,7 @@ impl Cooperation {
         let view = self.view.load();
         let candidates = view.members.iter().filter(|member| {
             let id = member.id();
-            let can_be_asked = || view.peers.get(&id).is_some_and(|peer| peer.is_reachable());
-            holders.contains(&id) && !tried.contains(&id) && can_be_asked()
+            holders.contains(&id) && !tried.contains(&id) && view.reachable(id).is_some()
         });
         let near = candidates.map(|member| {
             let levels = shared_levels(&self.topology, &member.topology);

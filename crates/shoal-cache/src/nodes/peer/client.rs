@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use parking_lot::Mutex;
 use shoal_net::channel::Channel;
@@ -199,35 +200,20 @@ impl Peer {
             // effect.
             ..request_to(Method::QUERY, "get_block", PathAndQuery::from_static(BLOCKS))
         };
-        self.sent.fetch_add(1, Ordering::Relaxed);
-        self.breaker.lock().sending(clock::instant());
-        let response = match tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await {
-            Ok(response) => response.map_err(PeerError::from),
-            Err(_) => Err(PeerError::Silent(self.name.clone())),
-        };
-        match response.map(Response::into_parts) {
-            Ok((head, body)) if head.status == StatusCode::OK => {
-                self.breaker.lock().succeeded();
-                let was_held = !head.headers.contains_key(FETCHING);
-                // A planned rate applies to every source.
-                let flow = Flow::unmetered(transfer, NODE);
-                let body = body.paced_by(flow.map(Box::new));
-                Ok(SentBlock { body, was_held })
-            }
-            // The peer is alive: it answers that it is busy or does not have the block.
-            Ok((head, _)) => {
-                self.breaker.lock().succeeded();
-                let name = self.name.clone();
-                Err(PeerError::Refused {
-                    name,
-                    status: head.status,
-                })
-            }
-            Err(error) => {
-                self.note_failure();
-                Err(error)
-            }
+        self.note_sending();
+        let response = self.within(HEAD_PATIENCE, self.endpoint.send(request)).await;
+        let response = response.inspect_err(|_| self.note_failure())?;
+        // The peer is alive, even if it answers that it is busy or does not have the block.
+        self.breaker.lock().succeeded();
+        let (head, body) = response.into_parts();
+        if head.status != StatusCode::OK {
+            return Err(self.refused(head.status));
         }
+        let was_held = !head.headers.contains_key(FETCHING);
+        // A planned rate applies to every source.
+        let flow = Flow::unmetered(transfer, NODE);
+        let body = body.paced_by(flow.map(Box::new));
+        Ok(SentBlock { body, was_held })
     }
 
     /// Asks the peer to take a block over, and waits until the peer has all of it.
@@ -241,10 +227,7 @@ impl Peer {
             while body.frame().await.transpose()?.is_some() {}
             Ok::<_, EndpointError>(())
         };
-        let arrived = match tokio::time::timeout(OFFER_PATIENCE, arrives).await {
-            Ok(arrived) => arrived.map_err(PeerError::from),
-            Err(_) => Err(PeerError::Silent(self.name.clone())),
-        };
+        let arrived = self.within(OFFER_PATIENCE, arrives).await;
         arrived.inspect_err(|_| self.note_failure())
     }
 
@@ -259,17 +242,12 @@ impl Peer {
             body: RequestBody::Whole(batch),
             ..request_to(Method::POST, "send messages", PathAndQuery::from_static(MESSAGES))
         };
-        let answered = tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await;
-        let answer = answered.map_err(|_| PeerError::Silent(self.name.clone()))??;
+        let answer = self.within(HEAD_PATIENCE, self.endpoint.send(request)).await?;
         let status = answer.status();
-        // The connection becomes reusable once the body has ended.
-        drop(answer);
-        if status.is_success() {
-            Ok(())
-        } else {
-            let name = self.name.clone();
-            Err(PeerError::Refused { name, status })
-        }
+        status
+            .is_success()
+            .then_some(())
+            .ok_or_else(|| self.refused(status))
     }
 
     /// Sends a message to `path` and returns the response, of at most `bytes_max`. The message may be
@@ -292,21 +270,14 @@ impl Peer {
         let answering = async {
             let (head, body) = self.endpoint.send(request).await?.into_parts();
             if head.status != StatusCode::OK {
-                let (name, status) = (self.name.clone(), head.status);
-                return Err(PeerError::Refused { name, status });
+                return Err(self.refused(head.status));
             }
             let body = Limited::new(body, bytes_max).collect().await;
-            body.map_or_else(
-                |_| Err(PeerError::BrokenOff(self.name.clone())),
-                |body| Ok(body.to_bytes()),
-            )
+            let body = body.map_err(|_| PeerError::BrokenOff(self.name.clone()))?;
+            Ok(body.to_bytes())
         };
-        self.sent.fetch_add(1, Ordering::Relaxed);
-        self.breaker.lock().sending(clock::instant());
-        let answered = match tokio::time::timeout(patience, answering).await {
-            Ok(answered) => answered,
-            Err(_) => Err(PeerError::Silent(self.name.clone())),
-        };
+        self.note_sending();
+        let answered: Result<_, PeerError> = self.within(patience, answering).await;
         match &answered {
             Ok(_) | Err(PeerError::Refused { .. }) => self.breaker.lock().succeeded(),
             Err(_) => self.note_failure(),
@@ -317,8 +288,31 @@ impl Peer {
     /// Returns true if the peer answers at all.
     pub async fn is_alive(&self) -> bool {
         let request = request_to(Method::GET, "alive", PathAndQuery::from_static(ALIVE));
-        let answer = tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await;
-        matches!(answer, Ok(Ok(_)))
+        self.within(HEAD_PATIENCE, self.endpoint.send(request))
+            .await
+            .is_ok()
+    }
+
+    /// Returns the answer of the peer, if it comes within `patience`.
+    fn within<T, E: Into<PeerError>>(
+        &self,
+        patience: Duration,
+        answering: impl Future<Output = Result<T, E>>,
+    ) -> impl Future<Output = Result<T, PeerError>> {
+        tokio::time::timeout(patience, answering).map(|answered| match answered {
+            Ok(answered) => answered.map_err(Into::into),
+            Err(_) => Err(PeerError::Silent(self.name.clone())),
+        })
+    }
+
+    fn refused(&self, status: StatusCode) -> PeerError {
+        let name = self.name.clone();
+        PeerError::Refused { name, status }
+    }
+
+    fn note_sending(&self) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        self.breaker.lock().sending(clock::instant());
     }
 
     /// Records that the peer started to send a block and did not finish.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::timeouts::RequestClass;
 use crate::endpoint::Failure;
+use crate::endpoint::request::RequestClass;
 use crate::metrics::Tally;
 use crate::metrics::histogram::{DurationHistogram, HistogramSnapshot};
 

@@ -23,7 +23,6 @@ pub use self::counters::EndpointCounts;
 pub(super) use self::metering::expected_bytes;
 pub use self::response_body::LakeBody;
 pub(super) use self::socket::PermitOver;
-pub(super) use self::timeouts::RequestClass;
 
 use self::counters::Counters;
 use self::metering::Metered;

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, Method};
-
 use crate::endpoint::LakeConfig;
+use crate::endpoint::request::RequestClass;
 use crate::limits::STALL_TIMEOUT;
-use crate::words;
 
 const NODE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -29,33 +27,6 @@ pub(in crate::endpoint) struct RequestTimeouts {
     pub(in crate::endpoint) head: Duration,
     /// To the next bytes of the response body.
     pub(in crate::endpoint) body: Duration,
-}
-
-words! {
-    /// The kind of work that a request causes at an endpoint.
-    pub(in crate::endpoint) enum RequestClass {
-        /// A read, answered at once.
-        Read = "read",
-        /// A write, answered once the bytes are durable.
-        Write = "write",
-        /// The endpoint moves data itself before it answers (copies, completed uploads), possibly for
-        /// minutes.
-        Long = "long-write",
-    }
-}
-
-impl RequestClass {
-    pub(in crate::endpoint) fn of(method: &Method, operation: &str, headers: &HeaderMap) -> Self {
-        if method.is_safe() {
-            Self::Read
-        } else if headers.contains_key("x-amz-copy-source")
-            || (*method == Method::POST && operation != "create_multipart_upload")
-        {
-            Self::Long
-        } else {
-            Self::Write
-        }
-    }
 }
 
 impl Timeouts {
