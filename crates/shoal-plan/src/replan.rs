@@ -52,6 +52,7 @@ pub fn decide(request: &Request, instance: &Instance, former: &Plan) -> Decision
     for job in order {
         schedule.insert(instance, job);
     }
+    schedule.trim(instance);
     let pages = augment(instance, &mut schedule, request.options.paging);
     for job in 0..instance.jobs.len() {
         if !pages.is_empty() && schedule.jobs[job].is_none() {

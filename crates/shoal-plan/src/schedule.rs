@@ -304,10 +304,17 @@ impl Schedule {
             };
             let mut before = file.held_bytes;
             for (slot, total) in levels.iter_mut().enumerate() {
-                let level = schedule.level(slot);
-                if level > before + fetched(slot) + ROUNDING * file.bytes {
+                let (level, fetched, rounding) =
+                    (schedule.level(slot), fetched(slot), ROUNDING * file.bytes);
+                if level > before + fetched + rounding {
                     return Err(format!(
                         "file {} has {level} bytes in slot {slot} that were not fetched",
+                        file.number
+                    ));
+                }
+                if fetched > (level - before).max(0.0) + rounding {
+                    return Err(format!(
+                        "file {} fetches {fetched} bytes in slot {slot} that were cached",
                         file.number
                     ));
                 }

@@ -1,6 +1,6 @@
 //! Requests that change: what keeps its place, and which deadlines are saved.
 
-use shoal_plan::model::{Cache, File, Job, Link, LinkChange, Objective, Options, Request, VERSION, Window};
+use shoal_plan::model::{Cache, File, Held, Job, Link, LinkChange, Objective, Options, Request, VERSION, Window};
 use shoal_plan::plan;
 use shoal_plan::plan::Outcome;
 use shoal_plan::replan::replan;
@@ -100,4 +100,43 @@ fn more_link_or_slack_saves_deadlines_and_more_cache_does_where_it_is_short() {
     assert_eq!(planned, [3, 3, 3, 2]);
     assert!(effects[3].saved.is_empty() && effects[3].lost.is_empty());
     assert_eq!(effects[1].saved.len(), 1);
+}
+
+#[test]
+fn bytes_that_the_cache_holds_until_a_new_job_fetches_them_stay_for_it() {
+    let held = |file: &str, bytes| Held {
+        file: file.to_owned(),
+        bytes,
+        pinned_until_s: None,
+    };
+    // `first` reads all of its file from the cache, and `gone` needs half of the link from the start on.
+    let jobs = [("first", 0.0, 20.0), ("gone", 60.0, 80.0), ("new", 60.0, 80.0)];
+    let mut changed = request(&jobs, 5 * FILE_BYTES);
+    changed.files.truncate(2);
+    changed.files[0].bytes = 6 * FILE_BYTES;
+    changed.files[1].bytes = 4 * FILE_BYTES;
+    changed.jobs.iter_mut().for_each(|job| job.bytes_per_second_max = None);
+    changed.jobs[2].inputs = changed.jobs[0].inputs.clone();
+    changed.cache.capacity_bytes = 12 * FILE_BYTES;
+    changed.cache.held = vec![held("first", 6 * FILE_BYTES), held("gone", 1)];
+    changed.options.objective = Objective::LeastPeak;
+    let mut request = changed.clone();
+    request.jobs.pop();
+    let former = plan(&request, &SmallSolver).unwrap();
+    assert!((former.quality.peak_share - 0.5).abs() < 0.01, "{:?}", former.quality);
+    // The new job finds room only after the fetches for `gone` are dropped.
+    changed.jobs.remove(1);
+    let replanned = replan(&changed, &former).unwrap();
+    assert_eq!(replanned.quality.planned, 2, "{replanned:?}");
+    let usage = &replanned.usage;
+    let fetches = (1..usage.cached_bytes.len()).filter(|&slot| usage.fetched_bytes_per_second[slot] > 0.0);
+    let fetches: Vec<usize> = fetches.collect();
+    assert!(!fetches.is_empty());
+    for slot in fetches {
+        let more = usage.cached_bytes[slot] - usage.cached_bytes[slot - 1];
+        assert!(
+            (more - usage.fetched_bytes_per_second[slot]).abs() < 1.0,
+            "slot {slot}: {more}"
+        );
+    }
 }

@@ -197,6 +197,7 @@ proptest! {
         finer.window.slot_s = slot_s;
         let instance = Instance::new(&finer);
         let decision = replan::decide(&finer, &instance, &former);
+        prop_assert_eq!(decision.schedule.check(&instance), Ok(()));
         check_transfers(&finer, &instance, &decision.schedule, &replan(&finer, &former).unwrap());
     }
 
