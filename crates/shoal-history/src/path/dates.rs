@@ -1,52 +1,37 @@
 //! Dates in paths: `dt=2026-11-20`, `2026/11/20/05`, `year=2026/month=11`, `20261120T05`, days and seconds
 //! since 1970.
 
-use crate::moment::days_since_epoch;
+use super::Grain;
+use crate::moment::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, days_since_epoch};
 
 /// A part of a date in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// Four digits. Starts a date.
-    Year,
-    /// Two digits, or one as in `month=7`; the same for the units below.
-    Month,
-    Day,
-    Hour,
-    Minute,
-    Second,
-    /// Days since 1970. A complete date, like those below.
-    EpochDay,
-    /// Seconds since 1970, at a whole hour or minute.
-    HourInSeconds,
-    MinuteInSeconds,
-    /// Milliseconds since 1970, at a whole hour or minute.
-    HourInMs,
-    MinuteInMs,
+    /// A field of the calendar. A year has four digits and starts a date; the others have two digits, or one
+    /// as in `month=7`.
+    Calendar(Grain),
+    /// The number of units of `unit_ms` milliseconds since 1970, where a `grain` begins. A complete date.
+    Since1970 { grain: Grain, unit_ms: i64 },
 }
 
 impl Unit {
+    pub(super) const YEAR: Self = Self::Calendar(Grain::Year);
+
     /// Returns true if this unit starts a date.
     pub(super) const fn begins(self) -> bool {
-        !matches!(
-            self,
-            Self::Month | Self::Day | Self::Hour | Self::Minute | Self::Second
-        )
+        matches!(self, Self::Calendar(Grain::Year) | Self::Since1970 { .. })
     }
 
     /// Returns true for a time of day.
     pub(super) const fn is_time(self) -> bool {
-        matches!(self, Self::Hour | Self::Minute | Self::Second)
+        matches!(self, Self::Calendar(Grain::Hour | Grain::Minute | Grain::Second))
     }
 
-    /// Returns the next finer unit of a date.
-    const fn finer(self) -> Option<Self> {
+    /// Returns the next finer field of a date.
+    fn finer(self) -> Option<Grain> {
         match self {
-            Self::Year => Some(Self::Month),
-            Self::Month => Some(Self::Day),
-            Self::Day => Some(Self::Hour),
-            Self::Hour => Some(Self::Minute),
-            Self::Minute => Some(Self::Second),
-            _ => None,
+            Self::Calendar(grain) => Grain::ALL.into_iter().find(|finer| *finer > grain),
+            Self::Since1970 { .. } => None,
         }
     }
 }
@@ -124,14 +109,14 @@ impl Scan<'_> {
             6 if !before.is_some_and(|byte| byte.is_ascii_alphanumeric())
                 && !self.byte(end).is_some_and(|byte| byte.is_ascii_alphanumeric()) =>
             {
-                self.compact(start, end, &[Unit::Year, Unit::Month])
+                self.compact(start, &Grain::ALL[..2])
             }
             8 => self.compact_day(start, end),
             10 => self
-                .compact(start, end, &[Unit::Year, Unit::Month, Unit::Day, Unit::Hour])
+                .compact(start, &Grain::ALL[..4])
                 .or_else(|| self.since_epoch(start, end)),
-            12 => self.compact(start, end, &PARTS[..5]),
-            14 => self.compact(start, end, &PARTS),
+            12 => self.compact(start, &Grain::ALL[..5]),
+            14 => self.compact(start, &Grain::ALL),
             5 | 13 => self.since_epoch(start, end),
             _ => None,
         })
@@ -151,39 +136,23 @@ impl Scan<'_> {
         let value = self.number(start, end);
         if matches!(key.as_str(), "year" | "yyyy" | "yr" | "y") && end - start == 4 && YEARS.contains(&value)
         {
-            self.fields.push(Field {
-                start,
-                end,
-                unit: Unit::Year,
-                value,
-            });
-            return Some(end);
+            return self.push_if_valid(&[self.field(Unit::YEAR, start, end)]);
         }
-        let unit = self.fields.last()?.unit.finer()?;
-        let keys: &[&str] = match unit {
-            Unit::Month => &["month", "mon", "mm", "mo", "m"],
-            Unit::Day => &["day", "dd", "d", "dom"],
-            Unit::Hour => &["hour", "hh", "hr", "h"],
-            Unit::Minute => &["minute", "min", "mi", "mm"],
-            _ => &[],
+        let grain = self.fields.last()?.unit.finer()?;
+        let keys: &[&str] = match grain {
+            Grain::Month => &["month", "mon", "mm", "mo", "m"],
+            Grain::Day => &["day", "dd", "d", "dom"],
+            Grain::Hour => &["hour", "hh", "hr", "h"],
+            Grain::Minute => &["minute", "min", "mi", "mm"],
+            Grain::Year | Grain::Second => &[],
         };
         (keys.contains(&key.as_str()) && end - start <= 2).then_some(())?;
-        self.push_if_valid(&[Field {
-            start,
-            end,
-            unit,
-            value,
-        }])
+        self.push_if_valid(&[self.field(Unit::Calendar(grain), start, end)])
     }
 
     /// Parses `2026-11-20`, `2026/11`, `2026_11_20_05` and so on.
     fn separated(&mut self, start: usize, end: usize) -> Option<usize> {
-        let year = Field {
-            start,
-            end,
-            unit: Unit::Year,
-            value: self.number(start, end),
-        };
+        let year = self.field(Unit::YEAR, start, end);
         if !YEARS.contains(&year.value) {
             return None;
         }
@@ -192,7 +161,7 @@ impl Scan<'_> {
         if let Some(separator) = separator {
             while let Some(field) = self.next_part(fields.last().expect("begins with a year"), separator) {
                 fields.push(field);
-                if fields.len() == PARTS.len() {
+                if fields.len() == Grain::ALL.len() {
                     break;
                 }
             }
@@ -212,26 +181,21 @@ impl Scan<'_> {
 
     /// Parses two digits after a separator.
     fn next_part(&self, last: &Field, separator: u8) -> Option<Field> {
-        let unit = last.unit.finer()?;
+        let grain = last.unit.finer()?;
         let found = self.byte(last.end)?;
-        let fits = match unit {
-            Unit::Month | Unit::Day => found == separator,
-            Unit::Hour => found == separator || b"T_- ".contains(&found) && separator != b'/',
+        let fits = match grain {
+            Grain::Month | Grain::Day => found == separator,
+            Grain::Hour => found == separator || b"T_- ".contains(&found) && separator != b'/',
             _ => found == separator || b":-_.".contains(&found) && separator != b'/',
         };
         let (start, end) = (last.end + 1, self.digits_end(last.end + 1));
         let ends_alone = separator != b'/' || matches!(self.byte(end), None | Some(b'/'));
-        (fits && end - start == 2 && ends_alone).then(|| Field {
-            start,
-            end,
-            unit,
-            value: self.number(start, end),
-        })
+        (fits && end - start == 2 && ends_alone).then(|| self.field(Unit::Calendar(grain), start, end))
     }
 
     /// Parses `20261120`, optionally followed by `T05`, `-0500` or `_050000`.
     fn compact_day(&mut self, start: usize, end: usize) -> Option<usize> {
-        let day = &PARTS[..3];
+        let day = &Grain::ALL[..3];
         let time = end + 1;
         if self.byte(end).is_some_and(|byte| b"T-_".contains(&byte)) && time < self.path.len() {
             let time_end = self.digits_end(time);
@@ -242,7 +206,7 @@ impl Scan<'_> {
                 _ => 0,
             };
             let mut fields = self.split(start, day);
-            fields.extend(self.split(time, PARTS.get(3..parts).unwrap_or_default()));
+            fields.extend(self.split(time, Grain::ALL.get(3..parts).unwrap_or_default()));
             if parts > 0
                 && !self
                     .byte(time_end)
@@ -252,47 +216,52 @@ impl Scan<'_> {
                 return Some(end);
             }
         }
-        self.compact(start, end, day)
+        self.compact(start, day)
     }
 
-    /// Parses digits without separators in these units.
-    fn compact(&mut self, start: usize, _end: usize, units: &[Unit]) -> Option<usize> {
-        let fields = self.split(start, units);
+    /// Parses digits without separators as these fields.
+    fn compact(&mut self, start: usize, grains: &[Grain]) -> Option<usize> {
+        let fields = self.split(start, grains);
         self.push_if_valid(&fields)
     }
 
-    fn split(&self, start: usize, units: &[Unit]) -> Vec<Field> {
+    fn split(&self, start: usize, grains: &[Grain]) -> Vec<Field> {
         let mut at = start;
-        let field = |&unit: &Unit| {
-            let (start, end) = (at, at + if unit == Unit::Year { 4 } else { 2 });
+        let field = |&grain: &Grain| {
+            let (start, end) = (at, at + if grain == Grain::Year { 4 } else { 2 });
             at = end;
-            Field {
-                start,
-                end,
-                unit,
-                value: self.number(start, end),
-            }
+            self.field(Unit::Calendar(grain), start, end)
         };
-        units.iter().map(field).collect()
+        grains.iter().map(field).collect()
     }
 
-    /// Parses days, seconds or milliseconds since 1970.
-    fn since_epoch(&mut self, start: usize, end: usize) -> Option<usize> {
-        let value = self.number(start, end);
-        let unit = match end - start {
-            5 if DAYS.contains(&value) && self.is_whole(start, end) => Unit::EpochDay,
-            10 if SECONDS.contains(&value) && value % 3_600 == 0 => Unit::HourInSeconds,
-            10 if SECONDS.contains(&value) && value % 60 == 0 => Unit::MinuteInSeconds,
-            13 if SECONDS.contains(&(value / 1_000)) && value % 3_600_000 == 0 => Unit::HourInMs,
-            13 if SECONDS.contains(&(value / 1_000)) && value % 60_000 == 0 => Unit::MinuteInMs,
-            _ => return None,
-        };
-        self.fields.push(Field {
+    fn field(&self, unit: Unit, start: usize, end: usize) -> Field {
+        Field {
             start,
             end,
             unit,
-            value,
-        });
+            value: self.number(start, end),
+        }
+    }
+
+    /// Parses days, or seconds or milliseconds at a whole hour or minute, since 1970.
+    fn since_epoch(&mut self, start: usize, end: usize) -> Option<usize> {
+        let value = self.number(start, end);
+        let unit_ms = match end - start {
+            5 if DAYS.contains(&value) && self.is_whole(start, end) => DAY_MS,
+            10 if SECONDS.contains(&value) => SECOND_MS,
+            13 if SECONDS.contains(&(value / SECOND_MS)) => 1,
+            _ => return None,
+        };
+        let ms = value * unit_ms;
+        let grain = match unit_ms {
+            DAY_MS => Grain::Day,
+            _ if ms % HOUR_MS == 0 => Grain::Hour,
+            _ if ms % MINUTE_MS == 0 => Grain::Minute,
+            _ => return None,
+        };
+        let unit = Unit::Since1970 { grain, unit_ms };
+        self.fields.push(self.field(unit, start, end));
         Some(end)
     }
 
@@ -309,54 +278,51 @@ impl Scan<'_> {
     }
 }
 
-const PARTS: [Unit; 6] = [
-    Unit::Year,
-    Unit::Month,
-    Unit::Day,
-    Unit::Hour,
-    Unit::Minute,
-    Unit::Second,
-];
-
 /// Returns true if fields that start with a year form a date.
 fn is_date(fields: &[Field]) -> bool {
     let units = fields.iter().map(|field| field.unit);
-    let value = |unit| {
-        fields
-            .iter()
-            .find(|field| field.unit == unit)
-            .map(|field| field.value)
-    };
-    let in_range = |unit, range: std::ops::Range<i64>| value(unit).is_none_or(|value| range.contains(&value));
-    units.eq(PARTS.into_iter().take(fields.len()))
-        && value(Unit::Year).is_some_and(|year| YEARS.contains(&year))
-        && days_since_epoch(
-            value(Unit::Year).unwrap_or(0),
-            value(Unit::Month).unwrap_or(1),
-            value(Unit::Day).unwrap_or(1),
-        )
-        .is_some()
-        && in_range(Unit::Hour, 0..24)
-        && in_range(Unit::Minute, 0..60)
-        && in_range(Unit::Second, 0..60)
+    let value = |grain| value_of(fields, grain);
+    let in_range =
+        |grain, range: std::ops::Range<i64>| value(grain).is_none_or(|value| range.contains(&value));
+    units.eq(Grain::ALL.into_iter().take(fields.len()).map(Unit::Calendar))
+        && value(Grain::Year).is_some_and(|year| YEARS.contains(&year))
+        && days_of(fields).is_some()
+        && in_range(Grain::Hour, 0..24)
+        && in_range(Grain::Minute, 0..60)
+        && in_range(Grain::Second, 0..60)
+}
+
+/// Returns the value of a field of the calendar; `None` if the date is coarser.
+pub(super) fn value_of(fields: &[Field], grain: Grain) -> Option<i64> {
+    let field = fields.iter().find(|field| field.unit == Unit::Calendar(grain));
+    field.map(|field| field.value)
+}
+
+/// Returns the days since 1970 of a date of the calendar; `None` if there is no such date.
+pub(super) fn days_of(fields: &[Field]) -> Option<i64> {
+    let value = |grain| value_of(fields, grain).unwrap_or(1);
+    days_since_epoch(value(Grain::Year), value(Grain::Month), value(Grain::Day))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Unit, fields};
+    use super::{Grain, Unit, fields};
+    use crate::moment::DAY_MS;
 
     /// Formats the dates of a path as `Y2026 M11`.
     fn shown(path: &str) -> String {
         let letter = |unit| match unit {
-            Unit::Year => "Y",
-            Unit::Month => "M",
-            Unit::Day => "D",
-            Unit::Hour => "h",
-            Unit::Minute => "m",
-            Unit::Second => "s",
-            Unit::EpochDay => "E",
-            Unit::HourInSeconds | Unit::HourInMs => "H",
-            Unit::MinuteInSeconds | Unit::MinuteInMs => "N",
+            Unit::Calendar(Grain::Year) => "Y",
+            Unit::Calendar(Grain::Month) => "M",
+            Unit::Calendar(Grain::Day) => "D",
+            Unit::Calendar(Grain::Hour) => "h",
+            Unit::Calendar(Grain::Minute) => "m",
+            Unit::Calendar(Grain::Second) => "s",
+            Unit::Since1970 { unit_ms: DAY_MS, .. } => "E",
+            Unit::Since1970 {
+                grain: Grain::Hour, ..
+            } => "H",
+            Unit::Since1970 { .. } => "N",
         };
         let words: Vec<_> = fields(path)
             .iter()

@@ -5,7 +5,7 @@ mod table;
 
 use std::fmt::Write as _;
 
-use self::dates::{Field, Unit, fields};
+use self::dates::{Field, Unit, days_of, fields, value_of};
 pub(crate) use self::table::{PathId, Paths};
 use crate::moment::{Civil, DAY_MS, HOUR_MS, MINUTE_MS, Moment, SECOND_MS, days_since_epoch};
 use crate::names::{is_id, uuid_length};
@@ -25,6 +25,16 @@ pub(crate) enum Grain {
 }
 
 impl Grain {
+    /// Every grain, the coarsest first.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Year,
+        Self::Month,
+        Self::Day,
+        Self::Hour,
+        Self::Minute,
+        Self::Second,
+    ];
+
     /// Returns the number of the unit that contains `moment`, counted from 1970 (years and months from the
     /// year 0).
     pub(crate) fn count(self, moment: Moment) -> i64 {
@@ -140,19 +150,24 @@ impl Padding {
 /// Precedes the letter of a unit in a shape. Paths of a history have no control characters.
 pub(crate) const MARK: char = '\u{1}';
 
-const LETTERS: [(Unit, char); 11] = [
-    (Unit::Year, 'Y'),
-    (Unit::Month, 'M'),
-    (Unit::Day, 'D'),
-    (Unit::Hour, 'h'),
-    (Unit::Minute, 'm'),
-    (Unit::Second, 's'),
-    (Unit::EpochDay, 'E'),
-    (Unit::HourInSeconds, 'a'),
-    (Unit::MinuteInSeconds, 'b'),
-    (Unit::HourInMs, 'c'),
-    (Unit::MinuteInMs, 'd'),
+/// The units, each with its letter in a shape and its form for people.
+const UNITS: [(Unit, char, &str); 11] = [
+    (Unit::Calendar(Grain::Year), 'Y', "YYYY"),
+    (Unit::Calendar(Grain::Month), 'M', "MM"),
+    (Unit::Calendar(Grain::Day), 'D', "DD"),
+    (Unit::Calendar(Grain::Hour), 'h', "hh"),
+    (Unit::Calendar(Grain::Minute), 'm', "mm"),
+    (Unit::Calendar(Grain::Second), 's', "ss"),
+    (since_1970(Grain::Day, DAY_MS), 'E', "{days since 1970}"),
+    (since_1970(Grain::Hour, SECOND_MS), 'a', "{seconds since 1970}"),
+    (since_1970(Grain::Minute, SECOND_MS), 'b', "{seconds since 1970}"),
+    (since_1970(Grain::Hour, 1), 'c', "{ms since 1970}"),
+    (since_1970(Grain::Minute, 1), 'd', "{ms since 1970}"),
 ];
+
+const fn since_1970(grain: Grain, unit_ms: i64) -> Unit {
+    Unit::Since1970 { grain, unit_ms }
+}
 
 impl Dated {
     /// Extracts the dates of a path.
@@ -190,68 +205,48 @@ impl Dated {
 }
 
 fn letter(unit: Unit) -> char {
-    let of_unit = LETTERS.iter().find(|(of, _)| *of == unit);
+    let of_unit = UNITS.iter().find(|(of, ..)| *of == unit);
     of_unit.expect("every unit has a letter").1
 }
 
 fn path_date(fields: &[Field]) -> PathDate {
     let last = fields.last().expect("a date has fields");
-    let value = |unit, otherwise| {
-        let field = fields.iter().find(|field| field.unit == unit);
-        field.map_or(otherwise, |field| field.value)
-    };
-    let (year, month) = (value(Unit::Year, 1970), value(Unit::Month, 1));
-    let days =
-        || days_since_epoch(year, month, value(Unit::Day, 1)).expect("the scan takes dates that there are");
-    let (grain, count) = match last.unit {
-        Unit::Year => (Grain::Year, year),
-        Unit::Month => (Grain::Month, year * 12 + month - 1),
-        Unit::Day => (Grain::Day, days()),
-        Unit::Hour => (Grain::Hour, days() * 24 + last.value),
-        Unit::Minute => (
-            Grain::Minute,
-            (days() * 24 + value(Unit::Hour, 0)) * 60 + last.value,
-        ),
-        Unit::Second => {
-            let minutes = (days() * 24 + value(Unit::Hour, 0)) * 60 + value(Unit::Minute, 0);
-            (Grain::Second, minutes * 60 + last.value)
+    let (grain, ms) = match last.unit {
+        Unit::Since1970 { grain, unit_ms } => (grain, last.value * unit_ms),
+        Unit::Calendar(grain) => {
+            let days = days_of(fields).expect("the scan takes dates that there are");
+            let time = |grain, unit_ms| value_of(fields, grain).unwrap_or(0) * unit_ms;
+            let of_day = time(Grain::Hour, HOUR_MS) + time(Grain::Minute, MINUTE_MS);
+            (grain, days * DAY_MS + of_day + time(Grain::Second, SECOND_MS))
         }
-        Unit::EpochDay => (Grain::Day, last.value),
-        Unit::HourInSeconds => (Grain::Hour, last.value / 3_600),
-        Unit::MinuteInSeconds => (Grain::Minute, last.value / 60),
-        Unit::HourInMs => (Grain::Hour, last.value / 3_600_000),
-        Unit::MinuteInMs => (Grain::Minute, last.value / 60_000),
     };
-    PathDate { grain, count }
+    PathDate {
+        grain,
+        count: grain.count(Moment::from_ms(ms)),
+    }
 }
 
 /// Fills a shape with dates, as many as it has marks for.
 pub(crate) fn written(shape: &str, dates: &[PathDate], padding: Padding) -> String {
-    let mut path = String::with_capacity(shape.len() + 8);
     let mut dates = dates.iter();
     let mut moment = Moment::default();
-    let mut characters = shape.chars();
-    while let Some(character) = characters.next() {
-        if character != MARK {
-            path.push(character);
-            continue;
-        }
-        let letter = characters.next();
-        let Some(&(unit, _)) = LETTERS.iter().find(|(_, of)| Some(*of) == letter) else {
-            continue;
-        };
+    filled(shape, |path, unit, _| {
         if unit.begins()
             && let Some(date) = dates.next()
         {
             moment = date.grain.begin(date.count);
         }
-        write_unit(&mut path, unit, moment, padding);
-    }
-    path
+        write_unit(path, unit, moment, padding);
+    })
 }
 
 /// Formats a shape for people: `dt=YYYY-MM-DD`.
 pub(crate) fn readable(shape: &str) -> String {
+    filled(shape, |text, _, form| text.push_str(form))
+}
+
+/// Replaces the marks of a shape: `write` adds each unit, which has this form for people.
+fn filled(shape: &str, mut write: impl FnMut(&mut String, Unit, &str)) -> String {
     let mut text = String::with_capacity(shape.len() + 8);
     let mut characters = shape.chars();
     while let Some(character) = characters.next() {
@@ -260,22 +255,9 @@ pub(crate) fn readable(shape: &str) -> String {
             continue;
         }
         let letter = characters.next();
-        let unit = LETTERS
-            .iter()
-            .find(|(_, of)| Some(*of) == letter)
-            .map(|(unit, _)| *unit);
-        text.push_str(match unit {
-            Some(Unit::Year) => "YYYY",
-            Some(Unit::Month) => "MM",
-            Some(Unit::Day) => "DD",
-            Some(Unit::Hour) => "hh",
-            Some(Unit::Minute) => "mm",
-            Some(Unit::Second) => "ss",
-            Some(Unit::EpochDay) => "{days since 1970}",
-            Some(Unit::HourInSeconds | Unit::MinuteInSeconds) => "{seconds since 1970}",
-            Some(Unit::HourInMs | Unit::MinuteInMs) => "{ms since 1970}",
-            None => "",
-        });
+        if let Some((unit, _, form)) = UNITS.iter().find(|(_, of, _)| Some(*of) == letter) {
+            write(&mut text, *unit, form);
+        }
     }
     text
 }
@@ -283,18 +265,16 @@ pub(crate) fn readable(shape: &str) -> String {
 fn write_unit(path: &mut String, unit: Unit, moment: Moment, padding: Padding) {
     let civil = moment.civil();
     let number = match unit {
-        Unit::Year => civil.year,
-        Unit::Month => civil.month,
-        Unit::Day => civil.day,
-        Unit::Hour => civil.hour,
-        Unit::Minute => civil.minute,
-        Unit::Second => civil.second,
-        Unit::EpochDay => moment.ms() / DAY_MS,
-        Unit::HourInSeconds | Unit::MinuteInSeconds => moment.ms() / SECOND_MS,
-        Unit::HourInMs | Unit::MinuteInMs => moment.ms(),
+        Unit::Calendar(Grain::Year) => civil.year,
+        Unit::Calendar(Grain::Month) => civil.month,
+        Unit::Calendar(Grain::Day) => civil.day,
+        Unit::Calendar(Grain::Hour) => civil.hour,
+        Unit::Calendar(Grain::Minute) => civil.minute,
+        Unit::Calendar(Grain::Second) => civil.second,
+        Unit::Since1970 { unit_ms, .. } => moment.ms() / unit_ms,
     };
     let width = match unit {
-        Unit::Year => 4,
+        Unit::YEAR => 4,
         _ if unit.begins() => 1,
         _ if path.ends_with('=') => padding.width(unit),
         _ => 2,
@@ -397,14 +377,7 @@ mod tests {
             }]
         );
         let moment = Moment::parse("2026-11-20T05:06:07Z").unwrap();
-        for grain in [
-            Grain::Year,
-            Grain::Month,
-            Grain::Day,
-            Grain::Hour,
-            Grain::Minute,
-            Grain::Second,
-        ] {
+        for grain in Grain::ALL {
             let begin = grain.begin(grain.count(moment));
             assert!(
                 begin <= moment && grain.count(begin) == grain.count(moment),
